@@ -258,32 +258,30 @@ fn a_sleeper_is_woken_by_the_peer_itself() {
     });
 }
 
-#[test]
-fn a_peer_that_breaks_the_contract_loses_its_connections() {
-    let engine = Engine::attached();
+/// A connection, reset, of a channel whose other end has broken the contract.
+fn broken_channel(engine: &Engine) -> (Connection, Peer) {
     let c = engine.connected();
     let flow = c.flow;
-    let mut peer = Peer::direct(&engine, &c);
+    let mut peer = Peer::direct(engine, &c);
     peer.begin(0);
     // Its own memory is the other half; this is ours.
     let data = MemRange { offset: ChannelLayout::data(Side::Zero), len: 9 };
     peer.push(ChannelEntry::Data { slot: SLOT, generation: GENERATION, data });
     assert_eq!(c.recv(9), Err(Errno::ECONNRESET));
     assert_eq!(engine.command().1, Command::Close { flow, abort: true });
+    (c, peer)
+}
+
+#[test]
+fn a_peer_that_breaks_the_contract_loses_its_connections() {
+    broken_channel(&Engine::attached());
 }
 
 /// Or it has every drain take as many entries as one may, for ever.
 #[test]
 fn a_peer_that_broke_the_contract_is_not_listened_to_any_more() {
     let engine = Engine::attached();
-    let c = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    peer.push(ChannelEntry::Data {
-        slot: SLOT,
-        generation: GENERATION,
-        data: MemRange { offset: 0, len: 9 },
-    });
-    assert_eq!(c.recv(9), Err(Errno::ECONNRESET));
+    let (c, mut peer) = broken_channel(&engine);
     let wants = ChannelEntry::Want { slot: SLOT, generation: GENERATION };
     while peer.end.push(wants).is_ok() {}
     for _ in 0..3 {
@@ -291,8 +289,6 @@ fn a_peer_that_broke_the_contract_is_not_listened_to_any_more() {
         assert_eq!(peer.end.room(1), 0, "nothing was taken");
     }
     assert_eq!(peer.next(), None, "nor answered");
-    let flow = c.flow;
-    assert_eq!(engine.command().1, Command::Close { flow, abort: true });
     c.close();
     engine.post(0, Completion::ChannelClosed { channel: CHANNEL });
     // One of the same number is another one.
@@ -307,16 +303,7 @@ fn a_peer_that_broke_the_contract_is_not_listened_to_any_more() {
 #[test]
 fn a_connection_that_comes_to_a_broken_channel_leaves_it_or_is_reset() {
     let engine = Engine::attached();
-    let c = engine.connected();
-    let mut peer = Peer::direct(&engine, &c);
-    peer.push(ChannelEntry::Data {
-        slot: SLOT,
-        generation: GENERATION,
-        data: MemRange { offset: 0, len: 9 },
-    });
-    assert_eq!(c.recv(9), Err(Errno::ECONNRESET));
-    let flow = c.flow;
-    assert_eq!(engine.command().1, Command::Close { flow, abort: true });
+    let (_c, peer) = broken_channel(&engine);
     for (slot, sent) in [(SLOT + 1, 0), (SLOT + 2, 4)] {
         let d = engine.connected();
         let flow = d.flow;

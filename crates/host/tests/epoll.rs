@@ -4,7 +4,7 @@ mod fake;
 
 use fake::{Connection, Engine, until};
 use rustix::fd::AsRawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use toe::errno::{EEXIST, ENOENT};
 use toe::{epoll, fd_table};
 use toe_abi::entry::{Command, Completion};
@@ -215,7 +215,7 @@ fn a_parked_wait_wakes_for_data_for_the_kernel_and_for_time() {
         assert_eq!(waiter.join().expect("no panic"), [(near.as_raw_fd(), IN)]);
         rustix::io::read(&near, &mut [0; 4]).expect("an octet");
     });
-    let before = Instant::now();
+    let before = std::time::Instant::now();
     assert_eq!(set.wait_for(4, Some(Duration::from_millis(30))), []);
     assert!(before.elapsed() >= Duration::from_millis(30));
 }
@@ -485,8 +485,15 @@ fn polling_an_epoll_descriptor_sees_its_sockets() {
     assert_eq!(toe::poll::poll(&mut fds, None, None), Ok(1));
 }
 
-/// Nothing here takes so long.
+/// Longer than anything here is waited for.
 const LONG: Duration = Duration::from_secs(20);
+
+/// Whether a thread of this process sleeps (proc(5)).
+fn sleeps(thread: rustix::thread::Pid) -> bool {
+    let stat = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    let stat = std::fs::read_to_string(stat).expect("it is there");
+    stat.rsplit(')').next().is_some_and(|behind_the_name| behind_the_name.starts_with(" S"))
+}
 
 /// One thread sleeps before another one fills a channel's ring, of which the peer takes entries without a word.
 #[test]
@@ -496,16 +503,21 @@ fn a_thread_that_sleeps_for_long_is_told_of_an_edge_of_a_ring_that_was_filled_si
     let mut peer = fake::peer::Peer::direct(&engine, &c);
     assert_eq!(set.add(c.fd, OUT | EDGE), Ok(()));
     assert_eq!(set.wait(), [(c.fd, OUT)]);
+    let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| {
-            let began = Instant::now();
-            (set.wait_for(64, Some(LONG)), began.elapsed() < LONG)
+        let set = &set;
+        let sleeper = scope.spawn(move || {
+            tell.send(rustix::thread::gettid()).expect("it is waited for");
+            set.wait_for(64, Some(LONG))
         });
+        let thread = told.recv().expect("it begins");
         engine.until_armed(c.queue_set);
-        // Until it sleeps, and not only is about to.
-        std::thread::sleep(Duration::from_millis(50));
+        // It sleeps, and is not only about to.
+        until(|| sleeps(thread).then_some(()));
         while c.send(&[1; 100]).is_ok() {}
         while peer.next().is_some() {}
-        assert_eq!(sleeper.join().expect("the sleeper"), (vec![(c.fd, OUT)], true));
+        // Not at the end of its time.
+        until(|| sleeper.is_finished().then_some(()));
+        assert_eq!(sleeper.join().expect("the sleeper"), [(c.fd, OUT)]);
     });
 }

@@ -172,7 +172,22 @@ impl Neighbours {
     fn will_ask(&mut self, number: u16, tries: u8, now: Instant) {
         let again_at = now.after_us(ASK_INTERVAL_US);
         self.table[usize::from(number)].state = NeighbourState::Asking { tries, again_at };
+        if self.asking.len() >= 2 * self.table.len().max(FEW) {
+            self.drop_all_stale();
+        }
         self.asking.push_back((again_at, number));
+    }
+
+    /// One entry for each that is asked for is left, behind the first one that still is, too: whoever asks and ceases without end
+    /// would else leave as many as he asks in a second.
+    fn drop_all_stale(&mut self) {
+        let mut is_there = vec![false; self.table.len()];
+        let asking = core::mem::take(&mut self.asking);
+        let is_one = |(due, number): &(Instant, u16)| {
+            self.tries((*due, *number)).is_some()
+                && !core::mem::replace(&mut is_there[usize::from(*number)], true)
+        };
+        self.asking = asking.into_iter().filter(is_one).collect();
     }
 
     /// How often it was asked for whose next question is due then, unless that is over.
@@ -328,6 +343,25 @@ mod tests {
         fill(&mut one, 2);
         assert_eq!(one.replace(addr(0), |held| held != number), Some(number));
         assert!(one.next_deadline().is_far_future());
+    }
+
+    #[test]
+    fn who_asks_and_ceases_without_end_leaves_no_more_than_there_are_neighbours() {
+        let mut neighbours = Neighbours::default();
+        let waits = neighbours.number(addr(1)).expect("room");
+        neighbours.ask(waits, Instant::ZERO);
+        let ceases = neighbours.number(addr(2)).expect("room");
+        for us in 0..1000 {
+            // Twice at one moment: both entries are of what is asked for then.
+            for _ in 0..2 {
+                neighbours.cease(ceases);
+                assert_eq!(neighbours.ask(ceases, Instant::from_micros(us)), Some(addr(2)));
+            }
+            assert!(neighbours.asking.len() <= 2 * FEW, "{us}: {:?}", neighbours.asking);
+        }
+        let mut asked = Vec::new();
+        neighbours.on_timeout(Instant::from_millis(1_500), |addr| asked.push(addr), |_| {});
+        assert_eq!(asked, [addr(1), addr(2)], "each once");
     }
 
     #[test]
