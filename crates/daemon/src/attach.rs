@@ -24,10 +24,6 @@ use toe_engine::Claimed;
 use toe_engine::control::names::Twin;
 use toe_ring::EngineQueueSet;
 
-/// Looks at a host that is in the middle of something with a flow that it has to let go of: a fraction of a µs. Most often it
-/// is not; if it is, it may stand still, and the claim comes again.
-const BUSY_LOOKS: u32 = 16;
-
 /// Asks of the porter answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
 
@@ -484,15 +480,7 @@ impl Daemon {
     /// not take its completions.
     fn make_holder_let_go(&mut self, claimer: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
         let Some((holder, queue_set)) = self.engine.begin_claim(claimer, anchor) else { return Ok(()) };
-        let is_told = self.engine.post_answers_to(holder, &mut self.sessions);
-        let queue_set =
-            self.sessions.get(holder).and_then(|session| session.queue_sets.get(queue_set.index()));
-        let Some(queue_set) = queue_set else { return Ok(()) };
-        let is_done = (0..BUSY_LOOKS).any(|_| {
-            core::hint::spin_loop();
-            !queue_set.is_busy()
-        });
-        if is_told && is_done { Ok(()) } else { Err(Errno::EAGAIN) }
+        if self.has_let_go(holder, queue_set) { Ok(()) } else { Err(Errno::EAGAIN) }
     }
 
     /// Hands a channel's memory to one of the two hosts that it joins, and what wakes the other one.

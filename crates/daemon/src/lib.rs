@@ -25,6 +25,7 @@ pub mod host_side;
 pub mod irq_names;
 pub mod kernel;
 pub mod lanes;
+mod letting_go;
 pub mod load;
 pub mod log;
 mod naps;

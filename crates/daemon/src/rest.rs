@@ -54,6 +54,7 @@ pub struct Rest {
     looks: bool,
     /// It has slept or napped, this time.
     has_slept: bool,
+    has_napped: bool,
     /// Times of rest in a row in which it found nothing awake.
     fruitless: u32,
     /// Yields since something moved.
@@ -74,6 +75,7 @@ impl Rest {
             parked_at: None,
             looks: true,
             has_slept: false,
+            has_napped: false,
             fruitless: 0,
             yields: 0,
             is_shared: false,
@@ -102,6 +104,10 @@ impl Rest {
             return self.sleep();
         }
         if self.yields == 0 {
+            if !self.has_napped && self.naps.take() {
+                self.has_napped = true;
+                return Advice::Nap;
+            }
             return Advice::Yield;
         }
         if self.is_shared {
@@ -130,9 +136,15 @@ impl Rest {
     fn found_work(&mut self, now: Instant) {
         if let Some(at) = self.parked_at {
             self.naps.woken_after(now.since_us(at));
-        } else if self.idle_since.is_some() && !self.has_slept {
+        } else if let Some(since) = self.idle_since
+            && !self.has_slept
+        {
             self.fruitless = 0;
+            if !self.has_napped {
+                self.naps.woken_after(now.since_us(since));
+            }
         }
+        self.has_napped = false;
         self.has_slept = false;
         self.idle_since = None;
         self.parked_at = None;

@@ -154,6 +154,18 @@ impl QueueSet {
 }
 
 impl Queue {
+    /// A flow is another session's now, or goes back to its listener because this program has not taken it.
+    pub(crate) fn on_moved(&mut self, flow: FlowId) {
+        let Some(place) = self.place_of(flow) else { return };
+        if self.is_untaken(place) {
+            // A thread may be about to take it, and finds nothing.
+            let _ = self.listeners.values_mut().any(|listener| listener.take_back(place));
+            self.remove_stream(place);
+        } else {
+            self.with_flow(flow, |_, stream| stream.on_moved());
+        }
+    }
+
     pub(crate) fn is_leaving(&self) -> bool {
         self.io.channels.iter().any(|channel| !channel.leaving.is_empty())
     }

@@ -144,7 +144,7 @@ pub struct Queue {
     pub io: QueueIo,
     pub(crate) streams: Slots<Stream>,
     by_flow: HashMap<u32, Place, BuildHasherDefault<IdHasher>>,
-    listeners: Slots<Listener>,
+    pub(crate) listeners: Slots<Listener>,
     pending: Vec<Pending>,
     pub(crate) connect_credit: ConnectCredit,
     /// Streams that wait for send memory or for room in `snd`.
@@ -224,7 +224,7 @@ impl Queue {
         self.by_flow.get(&flow.raw()).copied()
     }
 
-    fn remove_stream(&mut self, place: Place) {
+    pub(crate) fn remove_stream(&mut self, place: Place) {
         if let Some(mut stream) = self.streams.remove(place) {
             stream.send.release_all(&mut self.io.blocks);
             if self.by_flow.get(&stream.flow.raw()) == Some(&place) {
@@ -473,7 +473,7 @@ impl Queue {
                 self.catch_up(flow);
                 self.with_flow(flow, |io, stream| stream.on_reset(&mut io.blocks, errno));
             }
-            Completion::Moved { flow } => self.with_flow(flow, |_, s| s.on_moved()),
+            Completion::Moved { flow } => self.on_moved(flow),
             Completion::ConnectionsWait { listener } => {
                 self.with_listener(listener, Listener::on_connections_wait);
             }
@@ -497,7 +497,7 @@ impl Queue {
     }
 
     /// Does `f` to the flow's stream, and lets the stream go when it was an orphan and has nothing left to wait for.
-    fn with_flow(&mut self, flow: FlowId, f: impl FnOnce(&mut QueueIo, &mut Stream)) {
+    pub(crate) fn with_flow(&mut self, flow: FlowId, f: impl FnOnce(&mut QueueIo, &mut Stream)) {
         let Some(place) = self.place_of(flow) else { return };
         let Some(stream) = self.streams.get_mut(place) else { return };
         let was_connecting = stream.link == Link::Connecting;

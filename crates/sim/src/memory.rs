@@ -11,7 +11,7 @@ use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
-use toe_base::{ChannelId, QueueSetId, SessionId};
+use toe_base::{ChannelId, FlowId, QueueSetId, SessionId};
 use toe_engine::{GivenBack, HostSide, STAGING_LEN};
 
 /// What fresh memory holds, and memory that nobody may read any more: an octet of it in a stream is noticed.
@@ -219,6 +219,11 @@ impl Memory {
         let completion = ring.entries.pop_front()?;
         let ends = matches!(completion, Completion::Accepted { .. }).then(|| ring.accepted.pop_front());
         Some((completion, ends.flatten()))
+    }
+
+    /// Whether the session is told, further on, that it has this flow no more.
+    pub fn has_moved(&self, session: SessionId, flow: FlowId) -> bool {
+        self.rings[session.index()].entries.contains(&Completion::Moved { flow })
     }
 
     /// What the session is told of the flow in `slot`.

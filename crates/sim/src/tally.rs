@@ -45,6 +45,7 @@ toe_base::counters! {
         Garbage = "garbage segments near the window",
         Passed = "sockets passed to another process",
         SharedListeners = "listeners that one process more takes from",
+        WentBack = "connections taken back from who did not take them",
         LeftListeners = "listeners that a process let go of",
         Inherited = "sockets that outlived their process",
         HostsDied = "hosts died",

@@ -1,5 +1,6 @@
 //! Listeners: where connections come in, who may take them, and who takes the next one.
 
+use super::ahead::Allowance;
 use super::fast_open::FastOpenQueue;
 use super::names::Twin;
 use super::process_each::ProcessEach;
@@ -38,11 +39,30 @@ pub struct Holder {
     pub id: ListenerId,
     /// Connections that it may still be handed.
     pub credit: u32,
-    /// Its program takes connections: there was credit once. Of an asked listener nothing more of credit counts.
+    /// Its program takes connections: there was credit once.
     pub takes: bool,
+    /// What it may be handed besides a connection that it asks for.
+    pub ahead: Allowance,
     /// It knows that connections wait, where they are asked for.
     pub told: bool,
     pub fd: u32,
+}
+
+impl Holder {
+    /// One that does not take connections yet, and has no name for the listener.
+    pub fn new(session: SessionId, queue_set: QueueSetId, anchor: AnchorHandle, fd: u32) -> Holder {
+        Holder {
+            session,
+            anchor,
+            queue_set,
+            id: ListenerId::default(),
+            credit: 0,
+            takes: false,
+            ahead: Allowance::default(),
+            told: false,
+            fd,
+        }
+    }
 }
 
 /// Most connections that one holder can ask for in advance.
@@ -68,9 +88,9 @@ pub struct Listener {
     /// It lives as long as one of these is open. Each came with the kernel socket that gives whoever opened it the name.
     anchors: Vec<(AnchorHandle, Twin)>,
     pub holders: Vec<Holder>,
-    /// Several processes may take from it: each asks for a connection when its program wants one, or one that stands still
-    /// would keep it from the others. Otherwise connections are handed to who has credit, in advance.
-    pub is_asked: bool,
+    /// Several processes may take from it. Where only one of them does, and has given credit since it last made a child, connections are handed to it in
+    /// advance, as of a listener that is not shared. Else each asks for a connection when its program wants one, or one that stands still would keep it from the others.
+    pub is_shared: bool,
     /// One who let go of it said that others may have the kernel's socket: it may be on its way to them.
     pub is_passed_on: bool,
     /// What comes to it at an address that is the kernel's too comes to the engine.
@@ -114,11 +134,20 @@ impl Listener {
         self.half_open < self.backlog.max(HALF_OPEN_MIN)
     }
 
-    /// The next holder with credit, round robin; its credit is used up by one.
+    /// How many sessions take connections.
+    pub fn takers(&self) -> usize {
+        self.holders.iter().filter(|holder| holder.takes).count()
+    }
+
+    /// Whether each asks for a connection when its program wants one.
+    pub fn is_asked(&self) -> bool {
+        let mut takers = self.holders.iter().filter(|holder| holder.takes);
+        self.is_shared && !matches!((takers.next(), takers.next()), (Some(only), None) if only.credit > 0)
+    }
+
+    /// The next holder with credit, round robin.
     pub fn next_taker(&mut self) -> Option<Holder> {
-        let holder = self.next(|holder| holder.credit > 0)?;
-        holder.credit -= 1;
-        Some(*holder)
+        self.next(|holder| holder.credit > 0).copied()
     }
 
     /// The next holder to be told that connections wait, of those that can be.
@@ -284,7 +313,7 @@ impl Listeners {
             backlog: backlog.min(BACKLOG_MAX),
             anchors: vec![(anchor, twin)],
             holders: Vec::new(),
-            is_asked: false,
+            is_shared: false,
             is_passed_on: false,
             is_steered: false,
             tell_all_at: Instant::FAR_FUTURE,
@@ -442,6 +471,7 @@ mod tests {
                 id: ListenerId::default(),
                 credit: 0,
                 takes: true,
+                ahead: Allowance::default(),
                 told: false,
                 fd: 3,
             });
@@ -540,11 +570,17 @@ mod tests {
                 id: ListenerId::default(),
                 credit,
                 takes: session != 2,
+                ahead: Allowance::default(),
                 told: false,
                 fd: 3,
             });
         }
-        let order: Vec<_> = std::iter::from_fn(|| listener.next_taker()).map(|h| h.session.0).collect();
+        let mut next = || {
+            let taker = listener.next_taker()?;
+            listener.holder_mut(taker.session, taker.id).expect("holds it").credit -= 1;
+            Some(taker.session.0)
+        };
+        let order: Vec<_> = std::iter::from_fn(&mut next).collect();
         assert_eq!(order, [1, 3, 1, 3]);
         let told: Vec<_> =
             std::iter::from_fn(|| listener.next_untold(|_| true)).map(|h| h.session.0).collect();

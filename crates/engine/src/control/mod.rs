@@ -1,6 +1,7 @@
 //! The control plane (IXP paper): what is not a flow's data. Addresses and routes, ARP, ICMP, listeners, and
 //! what is shared with the kernel.
 
+pub mod ahead;
 pub mod arp;
 pub mod cookie;
 pub mod ephemeral;

@@ -1,7 +1,7 @@
 //! Listeners: connections come in, wait, are handed to a session that asked for some, and are taken by its program.
 
 use super::Engine;
-use crate::control::listen::{Holder, ListenerIdx, ON_ITS_WAY};
+use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
 use crate::flow::tcp::state::TcpState;
@@ -52,23 +52,22 @@ impl Engine {
             self.listeners.set_tell_all(listener_idx, now.after_us(TELL_ALL_AFTER_US));
             return;
         }
-        if listener.is_asked {
+        if listener.is_asked() {
             self.tell_waiting(now, listener_idx, false);
+            self.watch_untaken(now, listener_idx);
             return;
         }
         let mut without_room = Vec::new();
-        while let Some(listener) = self.listeners.get_mut(listener_idx) {
-            let Some(idx) = listener.waiting.front().copied() else { break };
+        while let Some(listener) = self.listeners.get_mut(listener_idx).filter(|l| !l.waiting.is_empty()) {
             let Some(holder) = listener.next_taker() else { break };
-            let handed = self.hand_to(idx, &holder, host);
-            let Some(listener) = self.listeners.get_mut(listener_idx) else { break };
-            if handed {
-                listener.waiting.pop_front();
-                listener.handed += 1;
-                self.after(idx);
-            } else if let Some(known) = listener.holder_mut(holder.session, holder.id) {
+            if self.hand_first(listener_idx, &holder, Some(now), host) {
+                continue;
+            }
+            if let Some(known) =
+                self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(holder.session, holder.id))
+            {
                 // Its quota is used up: what waits goes to others, or to this one a little later.
-                without_room.push((holder.session, holder.id, holder.credit + 1));
+                without_room.push((holder.session, holder.id, holder.credit));
                 known.credit = 0;
             }
         }
@@ -118,8 +117,9 @@ impl Engine {
         while let Some(idx) = self.listeners.due(now) {
             self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
             if !self.is_orphaned(now, idx) {
-                if self.listeners.get(idx).is_some_and(|listener| listener.is_asked) {
+                if self.listeners.get(idx).is_some_and(Listener::is_asked) {
                     self.tell_waiting(now, idx, true);
+                    self.take_back_late(now, idx, host);
                 } else {
                     self.hand_out(now, idx, host);
                 }
@@ -161,7 +161,7 @@ impl Engine {
         // Nobody listens by it any more; what was handed out and not taken waits again.
         self.drop_holders_of(now, idx, anchor, host);
         if let Some(listener) = self.listeners.get_mut(idx) {
-            listener.is_asked = true;
+            listener.is_shared = true;
             listener.orphan_since = Some(now);
         }
         self.listeners.set_tell_all(idx, now.after_us(ON_ITS_WAY_FOR_US));
@@ -194,26 +194,18 @@ impl Engine {
             return Ok(());
         };
         let Some(listener) = self.listeners.get_mut(idx) else { return Ok(()) };
-        let waiting = listener.waiting.front().copied();
+        let is_waiting = !listener.waiting.is_empty();
         let Some(holder) = listener.holder_mut(session, id) else { return Ok(()) };
         holder.queue_set = queue_set;
         let holder = *holder;
-        let handed = waiting.filter(|flow| self.hand_to(*flow, &holder, host));
-        match handed {
-            Some(flow) => {
-                if let Some(listener) = self.listeners.get_mut(idx) {
-                    listener.waiting.pop_front();
-                    listener.handed += 1;
-                }
-                self.after(flow);
-            }
-            None => {
-                self.untell(idx, session, id);
-                self.answer(session, queue_set, Completion::NothingWaits { listener: id, answer: true });
-                if waiting.is_some() {
-                    // Its quota is used up: it is for the others, and later for this one.
-                    self.listeners.set_tell_all(idx, now.after_us(TELL_ALL_AFTER_US));
-                }
+        if self.hand_first(idx, &holder, None, host) {
+            self.hand_more(now, idx, (session, id), host);
+        } else {
+            self.untell(idx, session, id);
+            self.answer(session, queue_set, Completion::NothingWaits { listener: id, answer: true });
+            if is_waiting {
+                // Its quota is used up: it is for the others, and later for this one.
+                self.listeners.set_tell_all(idx, now.after_us(TELL_ALL_AFTER_US));
             }
         }
         self.tell_nothing_waits(idx);
@@ -228,7 +220,7 @@ impl Engine {
 
     /// When no connection waits any more, those who were told that one does need not ask.
     fn tell_nothing_waits(&mut self, idx: ListenerIdx) {
-        let Some(listener) = self.listeners.get_mut(idx).filter(|l| l.is_asked && l.waiting.is_empty())
+        let Some(listener) = self.listeners.get_mut(idx).filter(|l| l.is_shared && l.waiting.is_empty())
         else {
             return;
         };
@@ -240,7 +232,9 @@ impl Engine {
             holder.told = false;
             told.push(*holder);
         }
-        self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
+        if self.listeners.get(idx).is_some_and(|listener| listener.handed == 0) {
+            self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
+        }
         for holder in told {
             let nothing = Completion::NothingWaits { listener: holder.id, answer: false };
             self.answer(holder.session, holder.queue_set, nothing);
@@ -260,7 +254,9 @@ impl Engine {
         let listeners: Vec<ListenerIdx> = record.listeners.values().collect();
         for idx in listeners.iter().copied() {
             if let Some(listener) = self.listeners.get_mut(idx) {
-                listener.is_asked = true;
+                listener.is_shared = true;
+                // What is in its reach must be in its child's, too: it asks from here on.
+                listener.holders.iter_mut().filter(|h| h.session == session).for_each(|h| h.credit = 0);
             }
         }
         for idx in flows.iter().copied() {
@@ -288,9 +284,32 @@ impl Engine {
 
     /// Takes a flow from a session that was handed it and whose program has not taken it. `false`: there is no memory
     /// for what it holds. Nothing was sent by it.
-    fn take_untaken<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    pub(super) fn take_untaken<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         self.disown(idx);
         self.move_receive_memory(idx, SessionId(0), host)
+    }
+
+    /// Hands a holder the connection that has waited longest; `ahead`: since when, if its program has not asked for it. `false`: none waits, or there
+    /// is no room for it.
+    pub(super) fn hand_first<H: HostSide>(
+        &mut self,
+        listener_idx: ListenerIdx,
+        holder: &Holder,
+        ahead: Option<Instant>,
+        host: &mut H,
+    ) -> bool {
+        let first = self.listeners.get(listener_idx).and_then(|listener| listener.waiting.front().copied());
+        let Some(idx) = first.filter(|idx| self.hand_to(*idx, holder, host)) else { return false };
+        self.flows.get_mut(idx).conn.handed_ahead = ahead;
+        if let Some(listener) = self.listeners.get_mut(listener_idx) {
+            listener.waiting.pop_front();
+            listener.handed += 1;
+            if let Some(known) = listener.holder_mut(holder.session, holder.id) {
+                known.credit = known.credit.saturating_sub(1);
+            }
+        }
+        self.after(idx);
+        true
     }
 
     fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
@@ -322,6 +341,7 @@ impl Engine {
         flow.report.accepted = None;
         flow.report.sent = 0;
         flow.report.sent_behind = 0;
+        flow.conn.handed_ahead = None;
         let closed = flow.conn.state == TcpState::Closed;
         let arrival = flow.conn.arrival;
         let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };

@@ -35,9 +35,7 @@ impl Engine {
         self.counters.add(Counter::Claims);
         match self.anchors.get(anchor) {
             Some(AnchorTarget::Listener(idx)) => {
-                let id = ListenerId::default();
-                let holder =
-                    Holder { session, anchor, queue_set, id, credit: 0, takes: false, told: false, fd };
+                let holder = Holder::new(session, queue_set, anchor, fd);
                 self.hold_listener(holder, idx).map(Claimed::Listener)
             }
             Some(AnchorTarget::Flow(idx)) => {
@@ -74,7 +72,7 @@ impl Engine {
         holder.id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
         listener.holders.push(holder);
         listener.orphan_since = None;
-        listener.is_asked |= listener.holders.len() > 1;
+        listener.is_shared |= listener.holders.len() > 1;
         Ok(holder.id)
     }
 

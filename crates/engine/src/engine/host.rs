@@ -280,16 +280,7 @@ impl Engine {
             listener.process_each.on_listen(args.flags & LISTEN_KERNEL_TOO != 0);
             self.names.note_lapse();
         }
-        let holder = Holder {
-            session,
-            anchor,
-            queue_set,
-            id: ListenerId::default(),
-            credit: 0,
-            takes: false,
-            told: false,
-            fd: args.fd,
-        };
+        let holder = Holder::new(session, queue_set, anchor, args.fd);
         match self.hold_listener(holder, idx) {
             Ok(id) => {
                 self.anchors.bind(session, queue_set, anchor, AnchorTarget::Listener(idx));

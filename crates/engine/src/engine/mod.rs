@@ -13,6 +13,7 @@
 
 mod abort;
 mod accept;
+mod ahead;
 mod audit;
 mod capture;
 mod claim;
@@ -54,6 +55,7 @@ pub use lanes::Given as GivenLane;
 pub use report::{SessionView, SocketCursor, SocketView};
 pub use via::ViaEnd;
 
+use crate::control::ahead::GoBack;
 use crate::control::arp::Neighbours;
 use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
@@ -201,6 +203,8 @@ pub struct Engine {
     closing: VecDeque<life::Closing>,
     /// By the listener's slot: the connections that came in there and that no program has taken.
     came_in: FlowLists,
+    /// Those that were handed to a process and go back to wait.
+    go_back: GoBack,
     names: Names,
     sessions: Sessions,
     anchors: Anchors,
@@ -253,6 +257,7 @@ impl Engine {
             listeners: Listeners::default(),
             closing: VecDeque::new(),
             came_in: FlowLists::new(config.flows_max),
+            go_back: GoBack::default(),
             by_neighbour: FlowLists::new(config.flows_max),
             names: Names::new(config.netns),
             sessions: Sessions::new(STAGING_LEN, quotas, config.netns),

@@ -35,8 +35,8 @@ pub struct Listener {
     may_ask: bool,
     /// One has been asked for, and there is no answer yet.
     asked: bool,
-    /// Connections are asked for one by one.
-    pub(super) is_shared: bool,
+    /// This process has made a child since it had it: it hands out none in advance any more, for the child may be the one to take them.
+    pub(super) only_asks: bool,
     /// How many connections the session has asked for ahead of `accept`.
     pub(super) credit: u32,
     /// Taken since the engine was rung for one.
@@ -62,7 +62,7 @@ impl Listener {
             waiting: VecDeque::with_capacity(CREDIT_MAX as usize),
             may_ask: false,
             asked: false,
-            is_shared: false,
+            only_asks: false,
             credit: 0,
             taken_quietly: 0,
             closed: Closed::No,
@@ -92,7 +92,6 @@ impl Listener {
 
     /// Connections wait at the engine.
     pub fn on_connections_wait(&mut self) {
-        self.is_shared = true;
         self.may_ask = true;
         self.publish(stream::IN);
     }
@@ -106,7 +105,7 @@ impl Listener {
 
     /// A child is about to have the listener, too: what was handed to this process has gone back.
     pub fn give_back(&mut self) {
-        self.is_shared = true;
+        self.only_asks = true;
         self.may_ask |= self.asked || !self.waiting.is_empty();
         self.asked = false;
         self.waiting.clear();
@@ -115,7 +114,7 @@ impl Listener {
 
     /// Whether there is nothing to give back: it was, and none has been asked for since.
     pub fn is_given_back(&self) -> bool {
-        self.is_shared && self.waiting.is_empty() && !self.asked
+        self.only_asks && self.waiting.is_empty() && !self.asked
     }
 
     /// With `may_ask` not set, one that could be asked for is nothing, unless it has been asked for.
@@ -150,11 +149,21 @@ impl Listener {
     /// left, and a true picture of the backlog: so it hears of a part of them at least.
     pub(super) fn rings_for_taken(&mut self) -> bool {
         self.taken_quietly += 1;
-        let rings = self.is_shared || self.taken_quietly >= self.credit / QUIET_PART;
+        let rings = self.only_asks || self.taken_quietly >= self.credit / QUIET_PART;
         if rings {
             self.taken_quietly = 0;
         }
         rings
+    }
+
+    /// The engine has taken back a connection that its program has left waiting; whether it waited here.
+    pub fn take_back(&mut self, stream: Place) -> bool {
+        let at = self.waiting.iter().position(|waiting| *waiting == stream);
+        if let Some(at) = at {
+            self.waiting.remove(at);
+            self.publish(stream::DRAINED);
+        }
+        at.is_some()
     }
 
     /// A connection that could not be taken after all waits again. It must be there still.
@@ -174,9 +183,9 @@ mod tests {
     use super::*;
     use toe_base::FlowId;
 
-    fn rung(credit: u32, is_shared: bool) -> Vec<bool> {
+    fn rung(credit: u32, only_asks: bool) -> Vec<bool> {
         let mut listener = Listener::new(ListenerId(FlowId::from_raw(1)), Socket::allocate());
-        (listener.credit, listener.is_shared) = (credit, is_shared);
+        (listener.credit, listener.only_asks) = (credit, only_asks);
         (0..32).map(|_| listener.rings_for_taken()).collect()
     }
 
@@ -191,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_short_backlog_and_of_a_shared_listener_it_hears_each_time() {
+    fn of_a_short_backlog_and_of_a_listener_that_is_asked_it_hears_each_time() {
         assert!(
             rung(1, false).iter().chain(&rung(3, false)).chain(&rung(CREDIT_MAX, true)).all(|rings| *rings)
         );

@@ -471,7 +471,11 @@ impl Socket {
         }
         let settings = head.settings.lock().for_accepted();
         let mut queue = home.lock();
+        // Whether it still is this session's is told by a completion: another process may have come to take from the listener.
+        queue.io.ring.begin_busy();
+        queue.drain();
         let Some((io, stream)) = queue.give_stream(place, socket) else {
+            queue.io.ring.end_busy();
             drop(queue);
             socket.retire();
             anchor.keep_open(fd);
@@ -487,14 +491,16 @@ impl Socket {
         stream.publish(0);
         let listener = Place::from_bits(self.place.load(Ordering::Acquire));
         if let Some((io, listener)) = queue.listener(listener, self) {
-            // Of one that is asked for each connection, the credit only says that it is wanted at all.
-            if !listener.is_shared {
+            if !listener.only_asks {
                 io.command_quietly(Command::AcceptCredit { listener: listener.id, count: 1 });
             }
             if listener.rings_for_taken() {
                 io.ring();
             }
         }
+        // The engine must not take it back for want of an entry that had no room yet.
+        queue.settle_owed();
+        queue.io.ring.end_busy();
         drop(queue);
         socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
         *socket.settings.lock() = settings;

@@ -182,6 +182,12 @@ impl Session {
     fn take(&mut self, cx: &mut Cx<'_>, completion: Completion, ends: Option<(SocketAddr, SocketAddr)>) {
         match completion {
             Completion::CommandResult { token, errno, id, .. } => self.command_done(cx, token, errno, id),
+            // Its program has left it waiting too long.
+            Completion::Accepted { flow, .. } if cx.memory.has_moved(self.id, flow) => {
+                cx.tallies.add(Tally::WentBack);
+                self.by_id.insert(flow.raw(), self.sockets.len());
+                self.sockets.push(Socket::gone(flow));
+            }
             Completion::Accepted { listener, flow } => self.accept(cx, listener, flow, ends),
             Completion::AnchorFree { anchor } => {
                 self.kept_anchors.retain(|kept| *kept != anchor);

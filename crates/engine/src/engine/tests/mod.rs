@@ -2,6 +2,7 @@
 
 mod acks;
 mod addresses;
+mod ahead;
 mod bottleneck;
 mod capture;
 mod closing;

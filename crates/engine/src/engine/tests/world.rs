@@ -171,6 +171,23 @@ impl Side {
     }
 
     pub(super) fn listen_as(&mut self, now: Instant, args: ListenArgs) -> Result<ListenerId, Errno> {
+        let id = self.listen_untaken(now, args)?;
+        self.plain(now, Command::AcceptCredit { listener: id, count: 64 });
+        Ok(id)
+    }
+
+    /// One whose connections this session does not take.
+    pub(super) fn listen_without_credit(
+        &mut self,
+        now: Instant,
+        at: SocketAddr,
+    ) -> Result<ListenerId, Errno> {
+        let twin = self.next_twin(now, at.into());
+        let twin = self.show(Twin { listens: true, ..twin });
+        self.listen_untaken(now, ListenArgs { local: at.into(), backlog: 64, twin, ..Default::default() })
+    }
+
+    fn listen_untaken(&mut self, now: Instant, args: ListenArgs) -> Result<ListenerId, Errno> {
         let anchor = self.engine.take_anchor(self.session);
         let args = ListenArgs { anchor: anchor.0, ..args };
         let mut block = [0; 64];
@@ -183,7 +200,6 @@ impl Side {
         }
         let id = ListenerId(FlowId::from_raw(id));
         self.listeners.push(id);
-        self.plain(now, Command::AcceptCredit { listener: id, count: 64 });
         Ok(id)
     }
 

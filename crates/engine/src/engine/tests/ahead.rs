@@ -1,0 +1,222 @@
+//! Connections handed to a process before it asks, and taken back from one that does not take them.
+
+use super::sessions::{completions_of, second_session};
+use super::world::{A, B, World, addr};
+use crate::control::listen::{Listener, ListenerIdx};
+use crate::work::Claimed;
+use toe_abi::entry::{Command, Completion};
+use toe_base::{AnchorHandle, FlowId, ListenerId, QueueSetId, SessionId};
+
+const QUEUE_SET: QueueSetId = QueueSetId(0);
+/// Longer than a connection is left with a program that does not take it.
+const LONG_MS: u64 = 3;
+
+/// Side B's parent listens, as does its child, which takes connections; the parent does not say that it does until it is told to.
+struct Family {
+    world: World,
+    sessions: [SessionId; 2],
+    names: [ListenerId; 2],
+}
+
+const PARENT: usize = 0;
+const CHILD: usize = 1;
+
+impl Family {
+    fn new() -> Family {
+        let mut world = World::new();
+        let (now, side) = (world.now, &mut world.sides[B]);
+        let parent = side.session;
+        let first = side.listen_without_credit(now, addr(B, 80)).expect("listens");
+        let child = second_session(&mut world);
+        let side = &mut world.sides[B];
+        // Their completions are for the test to look at.
+        side.deaf = true;
+        let claimed = side.engine.claim(now, child, QUEUE_SET, 3, AnchorHandle(0), &mut side.memory);
+        let Ok(Claimed::Listener(second)) = claimed else { panic!("{claimed:?}") };
+        let mut family = Family { world, sessions: [parent, child], names: [first, second] };
+        family.takes(CHILD);
+        family.told();
+        family
+    }
+
+    fn listener(&self) -> &Listener {
+        self.world.sides[B].engine.listeners.get(ListenerIdx(0)).expect("one listens")
+    }
+
+    fn command(&mut self, who: usize, command: Command) {
+        let (now, side) = (self.world.now, &mut self.world.sides[B]);
+        let done = side.engine.handle_command(
+            now,
+            self.sessions[who],
+            QUEUE_SET,
+            command,
+            &[0; 64],
+            &mut side.memory,
+        );
+        done.expect("is in order");
+    }
+
+    /// From now on this one takes connections.
+    fn takes(&mut self, who: usize) {
+        self.command(who, Command::AcceptCredit { listener: self.names[who], count: 64 });
+    }
+
+    fn ask(&mut self, who: usize) {
+        self.command(who, Command::TakeConnection { listener: self.names[who] });
+    }
+
+    fn accept(&mut self, who: usize, flow: FlowId) {
+        let side = &mut self.world.sides[B];
+        let anchor = side.engine.take_anchor(self.sessions[who]);
+        self.command(who, Command::Accept { flow, anchor, fd: 4 });
+    }
+
+    /// What both are told, without what is of no interest here.
+    fn told(&mut self) -> [Vec<Completion>; 2] {
+        self.sessions.map(|session| completions_of(&mut self.world, session))
+    }
+
+    /// A connects; ends when B knows.
+    fn connects(&mut self) {
+        let there = |world: &World| {
+            let listener = world.sides[B].engine.listeners.get(ListenerIdx(0)).expect("one listens");
+            listener.waiting.len() + listener.handed as usize
+        };
+        let before = there(&self.world);
+        let now = self.world.now;
+        self.world.sides[A].connect(now, addr(B, 80)).expect("starts");
+        assert!(self.world.run_until(1000, |world| there(world) > before));
+    }
+
+    /// Does what the driver does with connections that go back, whose hosts are `busy` or not. How many there were.
+    fn go_back(&mut self, busy: bool) -> usize {
+        let (now, side) = (self.world.now, &mut self.world.sides[B]);
+        let mut count = 0;
+        while let Some(one) = side.engine.next_to_go_back(now) {
+            count += 1;
+            if busy {
+                side.engine.goes_back_later(now, one);
+            } else {
+                side.engine.take_back(now, one, &mut side.memory);
+            }
+        }
+        count
+    }
+}
+
+fn accepted(told: &[Completion]) -> Vec<FlowId> {
+    let flow = |completion: &Completion| match completion {
+        Completion::Accepted { flow, .. } => Some(*flow),
+        _ => None,
+    };
+    told.iter().filter_map(flow).collect()
+}
+
+fn moved(told: &[Completion]) -> Vec<FlowId> {
+    let flow = |completion: &Completion| match completion {
+        Completion::Moved { flow } => Some(*flow),
+        _ => None,
+    };
+    told.iter().filter_map(flow).collect()
+}
+
+/// nginx's master opens the listener and a worker takes from it: an exchange for each connection halved its rate.
+#[test]
+fn the_only_one_of_them_who_takes_is_handed_all_without_asking() {
+    let mut family = Family::new();
+    (0..3).for_each(|_| family.connects());
+    let [parent, child] = family.told();
+    assert_eq!((accepted(&parent).len(), accepted(&child).len()), (0, 3), "{child:?}");
+    family.world.run_ms(LONG_MS);
+    assert_eq!(family.go_back(false), 0, "nobody else wants them");
+}
+
+#[test]
+fn what_one_has_not_taken_goes_to_another_who_does() {
+    let mut family = Family::new();
+    (0..4).for_each(|_| family.connects());
+    let handed = accepted(&family.told()[CHILD]);
+    family.world.run_ms(LONG_MS);
+    family.takes(PARENT);
+    family.world.run_ms(LONG_MS);
+    assert_eq!(moved(&family.told()[CHILD]), handed, "its session is told");
+    assert_eq!((family.go_back(false), family.listener().waiting.len()), (4, 4));
+    family.ask(PARENT);
+    let [parent, child] = family.told();
+    assert_eq!((accepted(&parent).len(), accepted(&child).len()), (2, 0), "one and its share of the rest");
+    let taken = accepted(&parent)[0];
+    family.accept(PARENT, taken);
+    assert_eq!(family.listener().handed, 1);
+}
+
+#[test]
+fn while_a_host_is_at_its_connections_none_is_taken_back() {
+    let mut family = Family::new();
+    family.connects();
+    let flow = accepted(&family.told()[CHILD])[0];
+    family.takes(PARENT);
+    family.world.run_ms(LONG_MS);
+    assert_eq!((family.go_back(true), family.listener().waiting.len()), (1, 0));
+    assert_eq!(family.go_back(true), 0, "not at once again");
+    // It had taken it before it saw that.
+    family.accept(CHILD, flow);
+    family.world.run_ms(LONG_MS);
+    assert_eq!((family.go_back(false), family.listener().waiting.len()), (1, 0));
+    assert_eq!(family.listener().handed, 0);
+    // And claims what it was told to have lost.
+    let (now, side) = (family.world.now, &mut family.world.sides[B]);
+    let claimed =
+        side.engine.claim(now, family.sessions[CHILD], QUEUE_SET, 4, AnchorHandle(1), &mut side.memory);
+    assert!(matches!(claimed, Ok(Claimed::Flow(again)) if again != flow), "{claimed:?}");
+}
+
+#[test]
+fn one_that_ends_before_it_is_back_is_nobodys() {
+    let mut family = Family::new();
+    family.connects();
+    family.told();
+    family.takes(PARENT);
+    family.world.run_ms(LONG_MS);
+    family.told();
+    let (now, side) = (family.world.now, &mut family.world.sides[A]);
+    let flow = side.conns[0].id;
+    side.plain(now, Command::Close { flow, abort: true });
+    family.world.run_ms(1);
+    assert_eq!(family.go_back(false), 1);
+    assert_eq!((family.listener().waiting.len(), family.listener().handed), (0, 0));
+    assert_eq!(family.world.sides[B].engine.flow_count(), 0);
+}
+
+#[test]
+fn who_asks_is_handed_its_share_besides_and_what_was_asked_for_stays_with_it() {
+    let mut family = Family::new();
+    family.takes(PARENT);
+    (0..8).for_each(|_| family.connects());
+    family.told();
+    family.ask(CHILD);
+    let handed = accepted(&family.told()[CHILD]);
+    assert_eq!(handed.len(), 1 + 2, "the one that it asked for, and as many as it may have so early");
+    family.world.run_ms(LONG_MS);
+    let back = moved(&family.told()[CHILD]);
+    assert_eq!(back, handed[1..]);
+    family.go_back(false);
+    family.ask(CHILD);
+    assert_eq!(accepted(&family.told()[CHILD]).len(), 1, "no more than it asks for, after that");
+    family.ask(PARENT);
+    let parents = accepted(&family.told()[PARENT]);
+    assert_eq!(parents.len(), 1 + 2, "the other has let none wait");
+}
+
+#[test]
+fn a_session_that_ends_meanwhile_gives_back_what_it_had_once() {
+    let mut family = Family::new();
+    family.connects();
+    family.told();
+    family.takes(PARENT);
+    family.world.run_ms(LONG_MS);
+    let (now, side) = (family.world.now, &mut family.world.sides[B]);
+    side.engine.close_session(now, family.sessions[CHILD], &mut side.memory);
+    family.go_back(false);
+    assert_eq!((family.listener().waiting.len(), family.listener().handed), (0, 1), "the other has it");
+    assert_eq!(accepted(&family.told()[PARENT]).len(), 1, "who is the only one now");
+}
