@@ -103,7 +103,8 @@ impl Engine {
             let deaf = listener.holders.iter().any(|holder| holder.takes && !holder.told);
             let again = if deaf { now.after_us(TELL_DEAF_AFTER_US) } else { Instant::FAR_FUTURE };
             self.listeners.set_tell_all(listener_idx, again);
-        } else if listener.tell_all_at.is_far_future() {
+        } else if listener.tell_all_at > now.after_us(TELL_ALL_AFTER_US) {
+            // Later: it was nobody's for a while.
             self.listeners.set_tell_all(listener_idx, now.after_us(TELL_ALL_AFTER_US));
         }
         for holder in told {

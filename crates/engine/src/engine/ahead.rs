@@ -45,8 +45,9 @@ impl Engine {
     /// What is handed out and not taken is looked at in a while, if there is somebody else to take it.
     pub(super) fn watch_untaken(&mut self, now: Instant, idx: ListenerIdx) {
         let Some(listener) = self.listeners.get(idx) else { return };
-        if listener.handed > 0 && listener.takers() > 1 && listener.tell_all_at.is_far_future() {
-            self.listeners.set_tell_all(idx, now.after_us(UNTAKEN_FOR_US));
+        let at = listener.tell_all_at.min(now.after_us(UNTAKEN_FOR_US));
+        if listener.handed > 0 && listener.takers() > 1 {
+            self.listeners.set_tell_all(idx, at);
         }
     }
 
@@ -90,6 +91,15 @@ impl Engine {
         self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         self.go_back.add(now, one);
         true
+    }
+
+    /// A program has taken a connection. Was it to go back, and its session has not been told so, it never is.
+    pub(super) fn stays_if_untold(&mut self, idx: FlowIdx) {
+        let conn = &self.flows.get(idx).conn;
+        let (owner, moved) = (conn.owner, Completion::Moved { flow: conn.owner.flow_id });
+        if conn.leaving && self.sessions.withdraw_answer(owner.session, owner.queue_set, moved) {
+            self.flows.get_mut(idx).conn.leaving = false;
+        }
     }
 
     /// When [`Engine::next_to_go_back`] has something.

@@ -356,9 +356,10 @@ impl Engine {
         flow.conn.anchor = Some(anchor);
         flow.conn.accepted = true;
         flow.conn.came_in = None;
-        self.came_in.remove(idx);
-        let flow = self.flows.get_mut(idx);
         flow.conn.owner.fd = fd;
+        self.came_in.remove(idx);
+        self.stays_if_untold(idx);
+        let flow = self.flows.get_mut(idx);
         let came_in = flow.conn.listener.take();
         if let Some(listener) = came_in.and_then(|l| self.listeners.get_mut(l)) {
             listener.handed -= 1;

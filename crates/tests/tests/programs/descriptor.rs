@@ -41,7 +41,7 @@ fn calls_that_few_programs_make_do_what_they_do_on_linux() {
 
 #[test]
 fn what_several_processes_have_is_neither_lost_nor_doubled() {
-    run("sharing.py", include_str!("sharing.py"), 52);
+    run("sharing.py", include_str!("sharing.py"), 58);
 }
 
 #[test]

@@ -227,6 +227,39 @@ def by_fork_and_in_a_message():
     ended(pid)
 
 
+def one_that_stands_still():
+    """The only process that takes connections stops doing so while some wait for it; another one begins."""
+    serving, address = listener()
+    (first, of_first), (second, of_second) = socket.socketpair(), socket.socketpair()
+
+    def takes_one():
+        conn, _ = serving.accept()
+        conn.sendall(b"first")
+        assert of_first.recv(9) == b"go on"
+        serving.setblocking(False)
+        try:
+            serving.accept()
+            raise AssertionError("what it had left was taken")
+        except BlockingIOError:
+            pass
+
+    def takes_the_rest():
+        assert of_second.recv(9) == b"begin"
+        for _ in range(5):
+            serving.accept()[0].sendall(b"second")
+
+    children = [child(takes_one), child(takes_the_rest)]
+    serving.close()
+    held = client(address)
+    assert held.recv(9) == b"first"
+    rest = [client(address) for _ in range(5)]
+    second.sendall(b"begin")
+    assert [read_all(sock) for sock in rest] == [b"second"] * 5
+    first.sendall(b"go on")
+    for pid in children:
+        ended(pid)
+
+
 def over_exec():
     """A program is executed with the listener while a connection waits there."""
     serving, address = listener()
@@ -273,6 +306,7 @@ one_reads_one_writes()
 a_server_goes_on_after_a_fork()
 waits_for_who_accepts()
 passing()
+one_that_stands_still()
 by_fork_and_in_a_message()
 over_exec()
 standard_streams()

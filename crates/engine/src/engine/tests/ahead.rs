@@ -149,6 +149,29 @@ fn what_one_has_not_taken_goes_to_another_who_does() {
     assert_eq!(family.listener().handed, 1);
 }
 
+/// Two children begin at a listener that nobody held for a moment while a connection waited: it was looked at again in a minute.
+#[test]
+fn a_listener_that_was_nobodys_for_a_while_is_looked_after_as_soon() {
+    let mut family = Family::new();
+    let (now, side) = (family.world.now, &mut family.world.sides[B]);
+    family.sessions.into_iter().for_each(|session| side.engine.close_session(now, session, &mut side.memory));
+    family.connects();
+    family.world.run_ms(LONG_MS);
+    family.sessions = [(); 2].map(|()| second_session(&mut family.world));
+    for who in [PARENT, CHILD] {
+        let (now, side) = (family.world.now, &mut family.world.sides[B]);
+        let claimed =
+            side.engine.claim(now, family.sessions[who], QUEUE_SET, 3, AnchorHandle(0), &mut side.memory);
+        let Ok(Claimed::Listener(name)) = claimed else { panic!("{claimed:?}") };
+        family.names[who] = name;
+    }
+    family.takes(CHILD);
+    assert_eq!(accepted(&family.told()[CHILD]).len(), 1);
+    family.takes(PARENT);
+    family.world.run_ms(LONG_MS);
+    assert_eq!(family.go_back(false), 1);
+}
+
 #[test]
 fn while_a_host_is_at_its_connections_none_is_taken_back() {
     let mut family = Family::new();
@@ -168,6 +191,24 @@ fn while_a_host_is_at_its_connections_none_is_taken_back() {
     let claimed =
         side.engine.claim(now, family.sessions[CHILD], QUEUE_SET, 4, AnchorHandle(1), &mut side.memory);
     assert!(matches!(claimed, Ok(Claimed::Flow(again)) if again != flow), "{claimed:?}");
+}
+
+#[test]
+fn one_that_is_taken_before_its_session_was_told_stays() {
+    let mut family = Family::new();
+    family.connects();
+    let flow = accepted(&family.told()[CHILD])[0];
+    family.takes(PARENT);
+    family.world.sides[B].memory.ring_len = 0;
+    family.world.run_ms(LONG_MS);
+    family.accept(CHILD, flow);
+    family.world.sides[B].memory.ring_len = 64;
+    assert_eq!(moved(&family.told()[CHILD]), []);
+    family.go_back(false);
+    let (now, side) = (family.world.now, &mut family.world.sides[B]);
+    let claimed =
+        side.engine.claim(now, family.sessions[CHILD], QUEUE_SET, 4, AnchorHandle(1), &mut side.memory);
+    assert_eq!(claimed, Ok(Claimed::Flow(flow)), "it has kept its name");
 }
 
 #[test]
