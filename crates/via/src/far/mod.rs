@@ -7,8 +7,10 @@ pub mod carrier;
 pub mod ddp;
 pub mod frames;
 pub mod introduction;
+pub mod inward;
 pub(crate) mod meeting;
 pub mod mpa;
+pub mod outward;
 pub mod set;
 pub mod wire;
 
