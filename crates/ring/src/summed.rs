@@ -19,14 +19,14 @@ pub unsafe fn copy(crc: u32, from: *const u8, to: *mut u8, len: usize) -> u32 {
         return unsafe { x86_64::copy(crc, from, to, len) };
     }
     // SAFETY: needed to copy so; the caller has promised what it needs.
-    unsafe { by_steps(crc, from, to, len) }
+    unsafe { by_steps::<STEP>(crc, from, to, len) }
 }
 
 /// By way of memory that nobody else has.
 ///
 /// # Safety
 /// As of [`core::ptr::copy_nonoverlapping`].
-unsafe fn by_steps(mut crc: u32, from: *const u8, to: *mut u8, len: usize) -> u32 {
+unsafe fn by_steps<const STEP: usize>(mut crc: u32, from: *const u8, to: *mut u8, len: usize) -> u32 {
     let mut own = [0; STEP];
     let mut done = 0;
     while done < len {
@@ -133,7 +133,7 @@ mod x86_64 {
         let crc = _mm_crc32_u64(crc, _mm_cvtsi128_si64(_mm_unpackhi_epi64(all, all)) as u64);
         let done = rounds * ROUND;
         // SAFETY: needed to copy the rest, which is within the `len` octets.
-        unsafe { super::by_steps(!(crc as u32), from.add(done), to.add(done), len - done) }
+        unsafe { super::by_steps::<ROUND>(!(crc as u32), from.add(done), to.add(done), len - done) }
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn the_sum_is_that_of_the_copy_for_any_alignment_and_length() {
         let from: Vec<u8> = (0..20_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        let ways: [unsafe fn(u32, *const u8, *mut u8, usize) -> u32; 2] = [copy, by_steps];
+        let ways: [unsafe fn(u32, *const u8, *mut u8, usize) -> u32; 2] = [copy, by_steps::<STEP>];
         for way in ways {
             for (start, skip) in [(0, 0), (1, 0), (0, 3), (63, 17), (64, 64)] {
                 for len in [0, 1, 7, 255, 256, 511, 512, 513, 767, 1024, 4095, 4097, 16_384, 16_421] {
@@ -182,7 +182,7 @@ mod tests {
             });
             let mut to = vec![0u8; LEN];
             for round in 0..300 {
-                for way in [copy, by_steps] {
+                for way in [copy, by_steps::<STEP>] {
                     // SAFETY: needed to call it. Both have so many octets, and those of the source are atomics.
                     let crc = unsafe { way(0, source.as_ptr().cast(), to.as_mut_ptr(), LEN) };
                     assert_eq!(crc, crc32c::crc32c(&to), "round {round}");
