@@ -14,11 +14,11 @@ use super::mpa::Start;
 use super::outward::Frame;
 use super::wire::Wire;
 use crate::core::operation::HEAD_LEN;
-use toe::native::{Maker, Room};
+use toe::native::{Maker, Octets, Room};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, FRAGMENT_MAX, Fragment, ViaState};
-use toe_ring::via::{Arrived, Breach};
+use toe_ring::via::{Breach, Room as Place};
 use toe_ring::{ViaMemory, ViaReceiver, ViaSender};
 
 /// Octets of frames that are put together before they are sent.
@@ -304,7 +304,9 @@ impl Carrier {
                 self.flush();
             }
             if self.outbox.is_empty() && arrived.fragment.len as usize >= STRAIGHT_MIN {
-                if self.send_straight(arrived).is_err() {
+                let memory = self.memory.clone();
+                let octets = Octets::Shared(memory.region(), arrived.offset);
+                if self.send_straight(arrived.fragment, octets).is_err() {
                     return self.break_off();
                 }
                 self.out.pass(arrived);
@@ -331,15 +333,43 @@ impl Carrier {
         }
     }
 
-    /// Out of the memory into the stream. What that does not take is in the outbox then, where nothing was.
-    fn send_straight(&mut self, arrived: Arrived) -> Result<(), Wrong> {
-        let fragment = arrived.fragment;
+    /// The program's next fragment, for which `from` has room: publishes it and takes it at once, so that nobody reads its octets in the memory, where they then
+    /// need not be. `false`: it is to go the way of all, because something is before it.
+    pub fn take_from(
+        &mut self,
+        from: &mut ViaSender,
+        fragment: Fragment,
+        room: Place,
+        octets: &[u8],
+    ) -> bool {
+        if self.phase != Phase::Open || octets.len() < STRAIGHT_MIN {
+            return false;
+        }
+        self.flush();
+        if !self.outbox.is_empty() || self.out.passed() != from.sent() {
+            return false;
+        }
+        from.publish(fragment, room);
+        match self.out.first() {
+            Ok(Some(arrived)) if self.send_straight(fragment, Octets::Own(octets)).is_ok() => {
+                self.out.pass(arrived);
+                self.push_all();
+            }
+            _ => self.break_off(),
+        }
+        true
+    }
+
+    /// A fragment into the stream. What that does not take is in the outbox then, where nothing was.
+    fn send_straight(&mut self, fragment: Fragment, octets: Octets<'_>) -> Result<(), Wrong> {
         let mut head = [0; HEAD_LEN];
         let head = &mut head[..self.framer.head_of(fragment)];
-        self.memory.read(arrived.offset, head).map_err(|_| Wrong::Segment)?;
+        match octets {
+            Octets::Shared(memory, at) => memory.read(at, head).map_err(|_| Wrong::Segment)?,
+            Octets::Own(octets) => head.copy_from_slice(&octets[..head.len()]),
+        }
         let opened = self.framer.open(&mut self.outbox, fragment, head)?;
-        let mut frame =
-            Frame::new(&self.outbox, opened, self.memory.region(), (arrived.offset, fragment.len));
+        let mut frame = Frame::new(&self.outbox, opened, octets, fragment.len);
         let all = frame.left();
         let sent = match self.wire.as_ref().map(|wire| wire.send_made(&mut frame)) {
             Some(Ok(sent)) => sent,

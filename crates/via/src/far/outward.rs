@@ -1,9 +1,9 @@
-//! A fragment's frame, made where the stream sends it from: its octets are copied once, out of the connection's memory, and summed up by the way. Called by
-//! [`super::carrier`].
+//! A fragment's frame, made where the stream sends it from: its octets are copied once, out of the program's memory or the connection's, and summed up by
+//! the way. Called by [`super::carrier`].
 
 use super::frames::Opened;
 use super::mpa::Tail;
-use toe::native::{Maker, Room};
+use toe::native::{Maker, Octets, Room};
 use toe_ring::Region;
 
 /// The frame. Octets of it that were made are not made again.
@@ -11,9 +11,9 @@ use toe_ring::Region;
 pub struct Frame<'a> {
     /// What goes before the fragment's octets.
     lead: &'a [u8],
-    memory: &'a Region,
-    /// Where the fragment's octets are that come next, and how many are left.
-    offset: u64,
+    /// Where the fragment's octets are, how many of them have gone, and how many are left.
+    octets: Octets<'a>,
+    done: usize,
     left: usize,
     /// Of the frame so far.
     crc: u32,
@@ -23,13 +23,13 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// `stream` is what [`super::frames::Framer::open`] has put, and what is before that; the fragment has `len` octets at `offset`.
-    pub fn new(stream: &'a [u8], opened: Opened, memory: &'a Region, (offset, len): (u64, u32)) -> Frame<'a> {
+    /// `stream` is what [`super::frames::Framer::open`] has put, and what is before that; the fragment has `len` octets.
+    pub fn new(stream: &'a [u8], opened: Opened, octets: Octets<'a>, len: u32) -> Frame<'a> {
         let segment_len = opened.segment_len;
         Frame {
             lead: stream,
-            memory,
-            offset: offset + opened.done as u64,
+            octets,
+            done: opened.done,
             left: len as usize - opened.done,
             crc: crc32c::crc32c(&stream[opened.at..]),
             segment_len,
@@ -43,7 +43,14 @@ impl<'a> Frame<'a> {
         self.lead = rest;
         let to = &mut to[lead.len()..];
         let (data, to) = to.split_at_mut(self.left.min(to.len()));
-        self.went(self.memory.read_summed(self.offset, data, self.crc), data.len());
+        let crc = match self.octets {
+            Octets::Shared(memory, at) => memory.read_summed(at + self.done as u64, data, self.crc),
+            Octets::Own(octets) => {
+                data.copy_from_slice(&octets[self.done..self.done + data.len()]);
+                Ok(crc32c::crc32c_append(self.crc, data))
+            }
+        };
+        self.went(crc, data.len());
         if !to.is_empty() {
             to.copy_from_slice(self.tail(to.len()).as_ref());
         }
@@ -56,7 +63,13 @@ impl<'a> Frame<'a> {
         self.lead = rest;
         let (at, len) = (at + lead.len() as u64, len - lead.len());
         let data = self.left.min(len);
-        self.went(self.memory.copy_summed(self.offset, to, at, data, self.crc), data);
+        let crc = match self.octets {
+            Octets::Shared(memory, from) => {
+                memory.copy_summed(from + self.done as u64, to, at, data, self.crc)
+            }
+            Octets::Own(octets) => to.write_summed(at, &octets[self.done..self.done + data], self.crc),
+        };
+        self.went(crc, data);
         if len > data {
             let tail = self.tail(len - data);
             let _ = to.write(at + data as u64, tail.as_ref());
@@ -65,7 +78,7 @@ impl<'a> Frame<'a> {
 
     fn went<E>(&mut self, crc: Result<u32, E>, len: usize) {
         self.crc = crc.unwrap_or(!self.crc);
-        self.offset += len as u64;
+        self.done += len;
         self.left -= len;
     }
 

@@ -94,7 +94,11 @@ fn a_frame_is_the_same_in_whatever_pieces_it_is_made() {
                 let (mut lead, memory) = (Vec::new(), memory_of(part));
                 let head = &part[..framer.head_of(fragment)];
                 let opened = framer.open(&mut lead, fragment, head).expect("it follows");
-                let frame = Frame::new(&lead, opened, &memory, (0, fragment.len));
+                let octets = match random.below(2) {
+                    0 => Octets::Own(part),
+                    _ => Octets::Shared(&memory, 0),
+                };
+                let frame = Frame::new(&lead, opened, octets, fragment.len);
                 stream.extend(made(&mut random, frame, most));
             }
             if number % 3 == 1 {
