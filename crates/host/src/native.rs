@@ -2,6 +2,7 @@
 //! `toe-via`, whose messages to other hosts go in them. Who waits does so by [`crate::poll`], with their descriptors.
 
 use crate::fd_table;
+use crate::socket::slices::{Source, Target};
 use crate::socket::{AcceptError, AcceptHow, RecvFlags, SendFlags, Shutdown, Socket};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
@@ -9,6 +10,59 @@ use rustix::fd::RawFd;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use toe_abi::errno::Errno;
+
+pub use crate::socket::slices::{Octets, Room};
+
+/// Octets that are made where they are sent from.
+pub trait Maker {
+    /// Octets that are left.
+    fn left(&self) -> usize;
+
+    /// Makes the next ones: `max`, or all that are left, if these are fewer. Returns how many.
+    fn make(&mut self, room: Room<'_>, max: usize) -> usize;
+}
+
+/// Who takes received octets from where they lie.
+pub trait Taker {
+    /// Octets that it takes now.
+    fn left(&self) -> usize;
+
+    /// Takes the next `len` ones, which are no more than are left.
+    fn take(&mut self, octets: Octets<'_>, len: usize);
+}
+
+struct Made<'a>(&'a mut dyn Maker);
+
+impl Source for Made<'_> {
+    fn left(&self) -> usize {
+        self.0.left()
+    }
+
+    fn check_next(&self, _len: usize) -> Result<bool, Errno> {
+        Ok(true)
+    }
+
+    fn put(&mut self, room: Room<'_>, max: usize) -> Result<usize, Errno> {
+        Ok(self.0.make(room, max))
+    }
+
+    // What is certain is put once.
+    fn take_back(&mut self, _: usize) {}
+}
+
+struct Taken<'a>(&'a mut dyn Taker);
+
+impl Target for Taken<'_> {
+    fn left(&self) -> usize {
+        self.0.left()
+    }
+
+    fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno> {
+        let len = max.min(self.0.left());
+        self.0.take(octets, len);
+        Ok(len)
+    }
+}
 
 /// A descriptor of a socket, closed when this is dropped.
 #[derive(Debug)]
@@ -65,6 +119,19 @@ impl Connection {
     pub fn send(&self, octets: &[u8]) -> Result<usize, Errno> {
         let how = SendFlags { dont_wait: true, ..SendFlags::default() };
         self.0.socket.send(&[IoSlice::new(octets)], how)
+    }
+
+    /// [`Connection::send`] of what is made for it.
+    pub fn send_made(&self, from: &mut dyn Maker) -> Result<usize, Errno> {
+        let how = SendFlags { dont_wait: true, ..SendFlags::default() };
+        self.0.socket.send_from(&mut Made(from), how)
+    }
+
+    /// [`Connection::recv`] by who takes what is there.
+    pub fn recv_to(&self, into: &mut dyn Taker) -> Result<usize, Errno> {
+        let how = RecvFlags { dont_wait: true, ..RecvFlags::default() };
+        self.0.socket.settle()?;
+        self.0.socket.recv_to(&mut Taken(into), how)
     }
 
     /// Receives what is there; 0: the peer has ended its direction. EAGAIN: nothing is there now.

@@ -5,6 +5,8 @@
 //!
 //! The C library's memcpy copies so much by `rep movsb`, which takes twice as long on some processors (AMD's EPYC, measured) where the target
 //! is not aligned as the source is. [`in_vectors`] does not.
+//!
+//! What goes to another host is summed up while it is copied: [`crate::summed`].
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {

@@ -36,6 +36,7 @@ pub mod owed;
 pub mod queue_set;
 pub mod region;
 pub mod ring;
+mod summed;
 pub mod sync;
 pub mod via;
 

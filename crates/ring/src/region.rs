@@ -253,6 +253,51 @@ impl Region {
         Ok(())
     }
 
+    /// [`Region::write`], and the CRC32C of what was written behind what `crc` is that of.
+    pub fn write_summed(&self, offset: u64, from: &[u8], crc: u32) -> core::result::Result<u32, OutOfRange> {
+        let (mut offset, mut crc) = (offset, crc);
+        self.at(offset, from.len())?;
+        for step in from.chunks(STEP) {
+            let to = self.at_mut(offset, step.len())?;
+            // SAFETY: needed as in `write`, and sound for the same reasons.
+            crc = unsafe { crate::summed::copy(crc, step.as_ptr(), to, step.len()) };
+            offset += step.len() as u64;
+        }
+        Ok(crc)
+    }
+
+    /// [`Region::read`], and the CRC32C of what was read behind what `crc` is that of.
+    pub fn read_summed(&self, offset: u64, to: &mut [u8], crc: u32) -> core::result::Result<u32, OutOfRange> {
+        let from = self.at(offset, to.len())?;
+        // SAFETY: needed as in `read`, and sound for the same reasons.
+        Ok(unsafe { crate::summed::copy(crc, from, to.as_mut_ptr(), to.len()) })
+    }
+
+    /// Copies `len` octets from here to another region, and gives the CRC32C of what was copied behind what `crc` is that of.
+    pub fn copy_summed(
+        &self,
+        offset: u64,
+        to: &Region,
+        to_offset: u64,
+        len: usize,
+        crc: u32,
+    ) -> core::result::Result<u32, OutOfRange> {
+        if Arc::ptr_eq(&self.mapping, &to.mapping) {
+            return Err(OutOfRange);
+        }
+        let (source, mut crc, mut done) = (self.at(offset, len)?, crc, 0);
+        to.at(to_offset, len)?;
+        while done < len {
+            let step = STEP.min(len - done);
+            let target = to.at_mut(to_offset + done as u64, step)?;
+            // SAFETY: needed to move data between two memories without a detour. Both pointers are good for `step` octets (checked above),
+            // and two mappings are apart. On concurrent change see `read`.
+            crc = unsafe { crate::summed::copy(crc, source.add(done), target, step) };
+            done += step;
+        }
+        Ok(crc)
+    }
+
     /// Reads from a file straight into the region: up to `len` octets from `position` on, as far as they are at hand. Fails with
     /// EAGAIN where a disk would have to be waited for, and with EOPNOTSUPP where the file cannot tell; unless it `may_wait`.
     pub fn read_file(

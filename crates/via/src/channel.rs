@@ -183,10 +183,8 @@ impl Channel {
             };
             let at = piece.at as usize;
             let part = &octets[at..at + len as usize];
-            link.memory.write(room.offset, part).map_err(|_| Error::Broken)?;
-            sending.publish(piece.fragment, room);
+            link.send(&mut sending, piece.fragment, room, part)?;
             message.sent(piece);
-            link.wake();
         }
         Ok(())
     }

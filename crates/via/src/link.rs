@@ -5,6 +5,7 @@ use crate::core::Incoming;
 use crate::error::Error;
 use crate::far::carrier::Answer;
 use crate::far::ddp;
+use crate::far::inward::STRAIGHT_MIN;
 use crate::far::set::{Far, Member};
 use crate::session::{Session, owned};
 use crate::sleep::{Deadline, until};
@@ -13,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use toe::sys::Fd;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::channel::Side;
-use toe_abi::via::{Attributes, NodeName, ViaState};
+use toe_abi::via::{Attributes, Fragment, NodeName, ViaState};
 use toe_ring::irq::{IrqSender, Signal};
-use toe_ring::via::Breach;
+use toe_ring::via::{Breach, Room};
 use toe_ring::{ViaMemory, ViaReceiver, ViaSender};
 
 /// See the module.
@@ -184,6 +185,27 @@ impl Link {
         if is_time {
             self.wake();
         }
+    }
+
+    /// Sends a fragment for which there is `room`, and tells the other side.
+    #[inline]
+    pub fn send(
+        &self,
+        sending: &mut ViaSender,
+        fragment: Fragment,
+        room: Room,
+        octets: &[u8],
+    ) -> Result<(), Error> {
+        if let Waker::Far(far) = &self.waker
+            && octets.len() >= STRAIGHT_MIN
+            && far.take_from(sending, fragment, room, octets)
+        {
+            return Ok(());
+        }
+        self.memory.write(room.offset, octets).map_err(|_| Error::Broken)?;
+        sending.publish(fragment, room);
+        self.wake();
+        Ok(())
     }
 
     /// Something has changed that the other side may wait for.

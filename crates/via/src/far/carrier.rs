@@ -7,20 +7,22 @@
 mod tests;
 
 use super::Wrong;
-use super::frames::{Brought, Framer, Reader};
+use super::frames::Framer;
 use super::introduction::{EARLY_MAX, Introduction, Refusal};
-use super::mpa::{SEGMENT_MAX, Start, first_segment, frame_len};
+use super::inward::{Inward, STRAIGHT_MIN, publish};
+use super::mpa::Start;
+use super::outward::Frame;
 use super::wire::Wire;
+use crate::core::operation::HEAD_LEN;
+use toe::native::{Maker, Octets, Room};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, FRAGMENT_MAX, Fragment, ViaState};
-use toe_ring::via::Breach;
+use toe_ring::via::{Breach, Room as Place};
 use toe_ring::{ViaMemory, ViaReceiver, ViaSender};
 
 /// Octets of frames that are put together before they are sent.
 const BATCH: usize = 128 << 10;
-/// Octets received at once, beside a frame that is not whole.
-const RECEIVE: usize = 128 << 10;
 /// Part of the slots, or of the data part, of whose return the other side is told at once.
 const TELL_PART: u32 = 4;
 
@@ -49,34 +51,6 @@ enum Phase {
     Over,
 }
 
-/// Octets that came and are not used yet.
-#[derive(Debug, Default)]
-struct Inbox {
-    octets: Vec<u8>,
-    start: usize,
-    end: usize,
-}
-
-impl Inbox {
-    fn room(&mut self) -> &mut [u8] {
-        if self.octets.is_empty() {
-            self.octets = vec![0; RECEIVE + frame_len(SEGMENT_MAX)];
-        }
-        if self.octets.len() - self.end < RECEIVE {
-            self.octets.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        &mut self.octets[self.end..]
-    }
-
-    fn used(&mut self, len: usize) {
-        self.start += len;
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
-    }
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Carrier {
@@ -85,14 +59,14 @@ pub struct Carrier {
     /// The side for which it stands.
     side: Side,
     out: ViaReceiver,
-    into: ViaSender,
     framer: Framer,
-    reader: Reader,
+    /// Frames that the stream has not taken, but for the first octets, and memory for others.
     outbox: Vec<u8>,
     sent: usize,
+    spare: Vec<u8>,
     /// The fragment that is on its way from the memory to there.
     fragment: Box<[u8; FRAGMENT_MAX as usize]>,
-    inbox: Inbox,
+    inward: Inward,
     phase: Phase,
     me: Introduction,
     answer: Option<Answer>,
@@ -133,14 +107,13 @@ impl Carrier {
             wire: Some(wire),
             side,
             out: ViaReceiver::new(memory.clone(), side),
-            into: ViaSender::new(memory.clone(), side),
+            inward: Inward::new(are_operations, memory.clone(), ViaSender::new(memory.clone(), side)),
             memory,
             framer: Framer::new(are_operations),
-            reader: Reader::new(are_operations),
             outbox: Vec::new(),
             sent: 0,
+            spare: Vec::new(),
             fragment: Box::new([0; FRAGMENT_MAX as usize]),
-            inbox: Inbox::default(),
             phase,
             me,
             answer: None,
@@ -227,16 +200,12 @@ impl Carrier {
         }
         let before = self.phase;
         while !matches!(self.phase, Phase::Over | Phase::Connecting) {
-            let Some(wire) = &self.wire else { return };
-            let room = self.inbox.room();
-            let all = room.len();
-            let came = match wire.recv(room) {
-                Ok(0) => return self.end(Answer::NotThere),
-                Ok(came) => came,
+            let (came, all) = match self.receive() {
+                Ok((0, _)) => return self.end(Answer::NotThere),
+                Ok(received) => received,
                 Err(Errno::EAGAIN | Errno::EINTR) => break,
                 Err(_) => return self.end(Answer::NotThere),
             };
-            self.inbox.end += came;
             if self.take_all().is_err() {
                 return self.break_off();
             }
@@ -248,6 +217,19 @@ impl Carrier {
             // What had to wait for this.
             self.push();
         }
+    }
+
+    /// How much has come of how much that could have.
+    fn receive(&mut self) -> Result<(usize, usize), Errno> {
+        let Some(wire) = &self.wire else { return Err(Errno::EAGAIN) };
+        if matches!(self.phase, Phase::Greeting | Phase::Open) {
+            let most = self.inward.begin(self.out.passed());
+            return Ok((wire.recv_to(&mut self.inward)?, most));
+        }
+        let room = self.inward.room();
+        let (most, came) = (room.len(), wire.recv(room)?);
+        self.inward.came(came);
+        Ok((came, most))
     }
 
     fn ask(&mut self) {
@@ -288,7 +270,7 @@ impl Carrier {
         if !early.is_empty() {
             let fragment = Fragment { len: early.len() as u32, begins: Some(early.len() as u64) };
             // The first of all: there is room.
-            let _ = publish(&self.memory, &mut self.into, fragment, [early, &[]]);
+            let _ = publish(&self.memory, &mut self.inward.into, fragment, [early, &[]]);
         }
     }
 
@@ -318,6 +300,18 @@ impl Carrier {
         while self.outbox.len() - self.sent < BATCH {
             let Ok(first) = self.out.first() else { return self.break_off() };
             let Some(arrived) = first else { break };
+            if arrived.fragment.len as usize >= STRAIGHT_MIN {
+                self.flush();
+            }
+            if self.outbox.is_empty() && arrived.fragment.len as usize >= STRAIGHT_MIN {
+                let memory = self.memory.clone();
+                let octets = Octets::Shared(memory.region(), arrived.offset);
+                if self.send_straight(arrived.fragment, octets).is_err() {
+                    return self.break_off();
+                }
+                self.out.pass(arrived);
+                continue;
+            }
             let octets = &mut self.fragment[..arrived.fragment.len as usize];
             let read = self.memory.read(arrived.offset, octets);
             if read.is_err() || self.framer.put(&mut self.outbox, arrived.fragment, octets).is_err() {
@@ -328,7 +322,7 @@ impl Carrier {
                 self.flush();
             }
         }
-        let Ok((taken, freed)) = self.into.taken() else { return self.break_off() };
+        let Ok((taken, freed)) = self.inward.into.taken() else { return self.break_off() };
         let since = (taken.wrapping_sub(self.told.0), freed - self.told.1);
         let shape = self.memory.shape();
         let is_much =
@@ -337,6 +331,66 @@ impl Carrier {
             self.framer.put_credit(&mut self.outbox, taken);
             self.told = (taken, freed);
         }
+    }
+
+    /// The program's next fragment, for which `from` has room: publishes it and takes it at once, so that nobody reads its octets in the memory, where they then
+    /// need not be. `false`: it is to go the way of all, because something is before it.
+    pub fn take_from(
+        &mut self,
+        from: &mut ViaSender,
+        fragment: Fragment,
+        room: Place,
+        octets: &[u8],
+    ) -> bool {
+        if self.phase != Phase::Open || octets.len() < STRAIGHT_MIN {
+            return false;
+        }
+        self.flush();
+        if !self.outbox.is_empty() || self.out.passed() != from.sent() {
+            return false;
+        }
+        from.publish(fragment, room);
+        match self.out.first() {
+            Ok(Some(arrived)) if self.send_straight(fragment, Octets::Own(octets)).is_ok() => {
+                self.out.pass(arrived);
+                self.push_all();
+            }
+            _ => self.break_off(),
+        }
+        true
+    }
+
+    /// A fragment into the stream. What that does not take is in the outbox then, where nothing was.
+    fn send_straight(&mut self, fragment: Fragment, octets: Octets<'_>) -> Result<(), Wrong> {
+        let mut head = [0; HEAD_LEN];
+        let head = &mut head[..self.framer.head_of(fragment)];
+        match octets {
+            Octets::Shared(memory, at) => memory.read(at, head).map_err(|_| Wrong::Segment)?,
+            Octets::Own(octets) => head.copy_from_slice(&octets[..head.len()]),
+        }
+        let opened = self.framer.open(&mut self.outbox, fragment, head)?;
+        let mut frame = Frame::new(&self.outbox, opened, octets, fragment.len);
+        let all = frame.left();
+        let sent = match self.wire.as_ref().map(|wire| wire.send_made(&mut frame)) {
+            Some(Ok(sent)) => sent,
+            Some(Err(Errno::EAGAIN | Errno::EINTR)) => 0,
+            // As in `flush`.
+            _ => {
+                return {
+                    self.outbox.clear();
+                    Ok(())
+                };
+            }
+        };
+        if all - frame.left() != sent {
+            // What was made has not gone, and is not made again.
+            return Err(Wrong::Segment);
+        }
+        self.spare.resize(frame.left(), 0);
+        frame.make(Room::Own(&mut self.spare), all - sent);
+        std::mem::swap(&mut self.outbox, &mut self.spare);
+        self.spare.clear();
+        Ok(())
     }
 
     /// Puts into the stream what it takes.
@@ -366,24 +420,36 @@ impl Carrier {
 
     /// All that has come whole.
     fn take_all(&mut self) -> Result<(), Wrong> {
-        loop {
-            let used = match self.phase {
-                Phase::Asking => self.take_reply()?,
-                Phase::Greeting | Phase::Open => self.take_frame()?,
-                // Nothing may come before the answer.
-                Phase::Deciding => return Err(Wrong::Start),
-                Phase::Connecting | Phase::Over => return Ok(()),
-            };
-            if used == 0 {
-                return Ok(());
+        match self.phase {
+            Phase::Asking => {
+                let used = self.take_reply()?;
+                self.inward.used(used);
+                if self.phase != Phase::Open {
+                    return Ok(());
+                }
+                // Frames may be behind it.
+                self.inward.begin(self.out.passed());
+                self.inward.look()?;
             }
-            self.inbox.used(used);
+            Phase::Greeting | Phase::Open => {}
+            // Nothing may come before the answer.
+            Phase::Deciding => return Err(Wrong::Start),
+            Phase::Connecting | Phase::Over => return Ok(()),
         }
+        let inward = &mut self.inward;
+        if std::mem::take(&mut inward.has_come) {
+            self.phase = Phase::Open;
+        }
+        if inward.given_back != self.given_back {
+            self.given_back = inward.given_back;
+            self.out.give_back(self.given_back);
+        }
+        self.has_changed |= std::mem::take(&mut inward.has_changed);
+        inward.wrong.map_or(Ok(()), Err)
     }
 
     fn take_reply(&mut self) -> Result<usize, Wrong> {
-        let stream = &self.inbox.octets[self.inbox.start..self.inbox.end];
-        let Some((start, used)) = Start::first(stream, true)? else { return Ok(0) };
+        let Some((start, used)) = Start::first(self.inward.kept(), true)? else { return Ok(0) };
         let said = Introduction::decode(start.private)?;
         self.has_changed = true;
         match said {
@@ -408,29 +474,6 @@ impl Carrier {
         Ok(used)
     }
 
-    fn take_frame(&mut self) -> Result<usize, Wrong> {
-        let stream = &self.inbox.octets[self.inbox.start..self.inbox.end];
-        let Some((segment, used)) = first_segment(stream)? else { return Ok(0) };
-        match self.reader.take(segment)? {
-            Brought::Fragment { fragment, octets } => {
-                publish(&self.memory, &mut self.into, fragment, octets)?;
-                self.has_changed = true;
-            }
-            Brought::Credit(taken) => {
-                let more = taken.wrapping_sub(self.given_back);
-                if more > self.out.passed().wrapping_sub(self.given_back) {
-                    return Err(Wrong::Credit);
-                }
-                self.given_back = taken;
-                self.out.give_back(taken);
-                self.has_changed = true;
-            }
-            Brought::Nothing => {}
-        }
-        self.phase = Phase::Open;
-        Ok(used)
-    }
-
     /// The other side has ended the stream, or it has broken.
     fn end(&mut self, answer: Answer) {
         self.answer.get_or_insert(answer);
@@ -445,7 +488,7 @@ impl Carrier {
 
     /// One of the two has done what it must not: this program finds it in the memory, the other that the stream has ended.
     fn break_off(&mut self) {
-        self.into.break_off();
+        self.inward.into.break_off();
         self.end(Answer::Wrong);
         self.wire = None;
     }
@@ -455,21 +498,4 @@ impl From<Breach> for Wrong {
     fn from(_: Breach) -> Wrong {
         Wrong::Credit
     }
-}
-
-/// Writes a fragment that has come, for which there has to be credit.
-fn publish(
-    memory: &ViaMemory,
-    into: &mut ViaSender,
-    fragment: Fragment,
-    octets: [&[u8]; 2],
-) -> Result<(), Wrong> {
-    let room = into.room(fragment.len)?.ok_or(Wrong::Credit)?;
-    let mut offset = room.offset;
-    for part in octets {
-        memory.write(offset, part).map_err(|_| Wrong::Segment)?;
-        offset += part.len() as u64;
-    }
-    into.publish(fragment, room);
-    Ok(())
 }

@@ -3,7 +3,7 @@
 
 use super::Wrong;
 use super::ddp::{Header, MESSAGE_MAX, Place, Queue};
-use super::mpa::put_frame;
+use super::mpa::{close_frame, open_frame, put_frame};
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
 use toe_abi::via::{FRAGMENT_MAX, Fragment};
 
@@ -42,6 +42,17 @@ struct UnderWay {
     writing: Option<Writing>,
 }
 
+/// A fragment's frame, of which all is in the stream that goes before the fragment's octets.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// Where in the stream it begins.
+    pub at: usize,
+    /// Octets of its segment.
+    pub segment_len: usize,
+    /// First octets of the fragment that have gone: the other ones are to follow.
+    pub done: usize,
+}
+
 /// What goes out.
 #[derive(Debug)]
 pub struct Framer {
@@ -57,15 +68,37 @@ impl Framer {
         Framer { are_operations, message: 1, credits: 1, under_way: None }
     }
 
+    /// Whether the beginning of a fragment says how it goes: so much of it.
+    pub const fn head_of(&self, fragment: Fragment) -> usize {
+        let is_operation = self.are_operations && fragment.begins.is_some();
+        if !is_operation {
+            0
+        } else if fragment.len as usize > HEAD_LEN {
+            HEAD_LEN
+        } else {
+            fragment.len as usize
+        }
+    }
+
     /// Puts a fragment behind what is in `stream`. Wrong: it does not follow the one before, or is of a message that is too long for DDP;
     /// the stream is then as it was.
     pub fn put(&mut self, stream: &mut Vec<u8>, fragment: Fragment, octets: &[u8]) -> Result<(), Wrong> {
-        let (mut way, mut octets) = match (self.under_way, fragment.begins) {
-            (None, Some(total)) if total <= MESSAGE_MAX => self.begin(stream, total, octets)?,
-            (Some(way), None) => (way, octets),
+        let opened = self.open(stream, fragment, &octets[..self.head_of(fragment)])?;
+        stream.extend_from_slice(&octets[opened.done..]);
+        close_frame(stream, opened.at, opened.segment_len);
+        Ok(())
+    }
+
+    /// The same but for the fragment's octets, and what is behind them. `head`: [`Framer::head_of`] first octets of it.
+    pub fn open(&mut self, stream: &mut Vec<u8>, fragment: Fragment, head: &[u8]) -> Result<Opened, Wrong> {
+        let (mut way, head, done) = match (self.under_way, fragment.begins) {
+            (None, Some(total)) if total <= MESSAGE_MAX => self.begin(stream, total, fragment, head)?,
+            (Some(way), None) => (way, &[][..], 0),
             _ => return Err(Wrong::Segment),
         };
-        let end = way.at + octets.len() as u64;
+        // Of a write the head has gone by itself.
+        let len = fragment.len as usize - (done - head.len());
+        let end = way.at + len as u64;
         if end > way.total {
             return Err(Wrong::Segment);
         }
@@ -77,39 +110,44 @@ impl Framer {
                 Header { place, is_last, upper: (SEND, way.total as u32) }
             }
         };
-        put_segment(stream, header, std::mem::take(&mut octets));
+        let (at, segment_len) = (stream.len(), header.header_len() + len);
+        open_frame(stream, segment_len)?;
+        stream.extend_from_slice(&header.encode()[..header.header_len()]);
+        stream.extend_from_slice(head);
         way.at = end;
         if is_last && way.writing.is_none() {
             self.message = self.message.wrapping_add(1);
         }
         self.under_way = (!is_last).then_some(way);
-        Ok(())
+        Ok(Opened { at, segment_len, done })
     }
 
-    /// A message begins; of a write the head goes first, by itself.
+    /// A message begins; of a write the head goes first, by itself. What of its first octets goes with the others, and how many of them
+    /// have been dealt with so.
     fn begin<'o>(
         &mut self,
         stream: &mut Vec<u8>,
         total: u64,
-        octets: &'o [u8],
-    ) -> Result<(UnderWay, &'o [u8]), Wrong> {
+        fragment: Fragment,
+        head: &'o [u8],
+    ) -> Result<(UnderWay, &'o [u8], usize), Wrong> {
         let plain = UnderWay { total, at: 0, writing: None };
         if !self.are_operations {
-            return Ok((plain, octets));
+            return Ok((plain, &[], 0));
         }
-        let (head, data) = octets.split_first_chunk::<HEAD_LEN>().ok_or(Wrong::Segment)?;
+        let head = head.first_chunk::<HEAD_LEN>().ok_or(Wrong::Segment)?;
         let operation = Operation::decode(head, total).ok_or(Wrong::Segment)?;
         if operation.kind != Kind::Write || operation.len == 0 {
-            return Ok((plain, octets));
+            return Ok((plain, head, HEAD_LEN));
         }
-        if data.is_empty() {
+        if fragment.len as usize == HEAD_LEN {
             return Err(Wrong::Segment);
         }
         let place = Place::Untagged { queue: MESSAGES, message: self.message, offset: 0 };
         put_segment(stream, Header { place, is_last: true, upper: (WRITE_HEAD, HEAD_LEN as u32) }, head);
         self.message = self.message.wrapping_add(1);
         let writing = Writing { tag: operation.handle, address: operation.address };
-        Ok((UnderWay { at: HEAD_LEN as u64, writing: Some(writing), ..plain }, data))
+        Ok((UnderWay { at: HEAD_LEN as u64, writing: Some(writing), ..plain }, &[], HEAD_LEN))
     }
 
     /// So many fragments of the peer's are done with.
@@ -137,6 +175,16 @@ pub enum Brought<'s> {
     Credit(u32),
     /// Something follows to which it belongs.
     Nothing,
+}
+
+/// What a segment brings that is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coming<'s> {
+    pub fragment: Fragment,
+    /// Octets of the fragment that come before those of the segment.
+    pub head: &'s [u8],
+    /// Octets of the segment before those of the fragment.
+    pub header_len: usize,
 }
 
 /// What comes in.
@@ -169,29 +217,50 @@ impl Reader {
                 self.credits.place(&header, data.len(), 0)?;
                 Ok(Brought::Credit(taken))
             }
-            (Place::Untagged { queue: MESSAGES, .. }, (SEND, total)) => self.message(header, data, total),
+            (Place::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
+                let fragment = self.message(header, data.len(), total)?;
+                Ok(Brought::Fragment { fragment, octets: [&[], data] })
+            }
             (Place::Untagged { queue: MESSAGES, offset: 0, .. }, (WRITE_HEAD, _)) => {
                 self.begin_write(header, data)
             }
-            (Place::Tagged { .. }, (WRITE, _)) => self.go_on_writing(header, data),
+            (Place::Tagged { .. }, (WRITE, _)) => {
+                let (fragment, head) = self.go_on_writing(header, data.len())?;
+                Ok(Brought::Fragment { fragment, octets: [head, data] })
+            }
             _ => Err(Wrong::Segment),
         }
     }
 
-    fn message<'s>(&mut self, header: Header, data: &'s [u8], total: u32) -> Result<Brought<'s>, Wrong> {
-        let (total, len) = (u64::from(total), data.len() as u64);
+    /// The same of a segment of `len` octets that has not come whole, and is of those that bring much. `begin` are its first octets, a header or more.
+    pub fn begin(&mut self, begin: &[u8], len: usize) -> Result<Coming<'_>, Wrong> {
+        let (header, _) = Header::decode(begin)?;
+        let header_len = header.header_len();
+        let data_len = len.checked_sub(header_len).ok_or(Wrong::Segment)?;
+        let (fragment, head) = match (header.place, header.upper) {
+            (Place::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
+                (self.message(header, data_len, total)?, &[][..])
+            }
+            (Place::Tagged { .. }, (WRITE, _)) => self.go_on_writing(header, data_len)?,
+            _ => return Err(Wrong::Segment),
+        };
+        Ok(Coming { fragment, head, header_len })
+    }
+
+    fn message(&mut self, header: Header, len: usize, total: u32) -> Result<Fragment, Wrong> {
+        let (total, data_len, len) = (u64::from(total), len, len as u64);
         let before = self.under_way.unwrap_or(UnderWay { total, at: 0, writing: None });
         if before.writing.is_some() || before.total != total || len > u64::from(FRAGMENT_MAX) {
             return Err(Wrong::Segment);
         }
-        let placed = self.messages.place(&header, data.len(), total as u32)?;
+        let placed = self.messages.place(&header, data_len, total as u32)?;
         let end = u64::from(placed.at) + len;
         if placed.whole.is_some() != (end == total) {
             return Err(Wrong::Segment);
         }
         self.under_way = placed.whole.is_none().then_some(UnderWay { at: end, ..before });
         let begins = (placed.at == 0).then_some(total);
-        Ok(Brought::Fragment { fragment: Fragment { len: len as u32, begins }, octets: [&[], data] })
+        Ok(Fragment { len: len as u32, begins })
     }
 
     fn begin_write<'s>(&mut self, header: Header, data: &'s [u8]) -> Result<Brought<'s>, Wrong> {
@@ -212,15 +281,16 @@ impl Reader {
         Ok(Brought::Nothing)
     }
 
-    fn go_on_writing<'s>(&'s mut self, header: Header, data: &'s [u8]) -> Result<Brought<'s>, Wrong> {
+    /// And what goes before its octets.
+    fn go_on_writing(&mut self, header: Header, data_len: usize) -> Result<(Fragment, &[u8]), Wrong> {
         let way = self.under_way.ok_or(Wrong::Segment)?;
         let writing = way.writing.ok_or(Wrong::Segment)?;
         let is_first = way.at == HEAD_LEN as u64;
         let head = if is_first { &self.head[..] } else { &[] };
-        let (len, end) = (head.len() + data.len(), way.at + data.len() as u64);
+        let (len, end) = (head.len() + data_len, way.at + data_len as u64);
         let fits = header.place == writing.place(way.at)
             && len <= FRAGMENT_MAX as usize
-            && !data.is_empty()
+            && data_len > 0
             && end <= way.total
             && header.is_last == (end == way.total);
         if !fits {
@@ -228,7 +298,7 @@ impl Reader {
         }
         self.under_way = (!header.is_last).then_some(UnderWay { at: end, ..way });
         let begins = is_first.then_some(way.total);
-        Ok(Brought::Fragment { fragment: Fragment { len: len as u32, begins }, octets: [head, data] })
+        Ok((Fragment { len: len as u32, begins }, head))
     }
 }
 

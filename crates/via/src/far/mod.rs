@@ -1,5 +1,5 @@
 //! Messages between hosts, as they stand in a TCP connection: DDP segments (RFC 5041) in MPA's frames (RFC 5044), markers off, CRC32C on. In the order in
-//! which a message goes down: [`carrier`] (out of the connection's memory, decision 0040), [`frames`] (fragments), [`ddp`] (segments), [`mpa`] (segments in the
+//! which a message goes down: [`carrier`] (out of the connection's memory, decision 0040; [`outward`], and [`inward`] what comes), [`frames`] (fragments), [`ddp`] (segments), [`mpa`] (segments in the
 //! stream), [`wire`] (the stream). [`meeting`] and [`introduction`] are how it begins, [`set`] is for those who sleep. `frames`, `ddp`, `mpa` and `introduction` are
 //! plain values without I/O.
 
@@ -7,8 +7,10 @@ pub mod carrier;
 pub mod ddp;
 pub mod frames;
 pub mod introduction;
+pub mod inward;
 pub(crate) mod meeting;
 pub mod mpa;
+pub mod outward;
 pub mod set;
 pub mod wire;
 
@@ -25,5 +27,7 @@ pub enum Wrong {
     Credit,
 }
 
+#[cfg(test)]
+mod straight_tests;
 #[cfg(test)]
 mod tests;

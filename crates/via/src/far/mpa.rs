@@ -15,7 +15,7 @@
 use super::Wrong;
 
 /// Octets of the length before a segment, and of the CRC behind it.
-const LENGTH_LEN: usize = 2;
+pub const LENGTH_LEN: usize = 2;
 const CRC_LEN: usize = 4;
 /// Most octets of a segment: with its length, its padding and its CRC it is at most 64 KiB (RFC 5044, 4.3: 64768 is what markers leave).
 pub const SEGMENT_MAX: usize = 64_768;
@@ -43,15 +43,49 @@ pub const fn frame_len(segment_len: usize) -> usize {
 /// nothing is put and it is `false`.
 pub fn put_frame(stream: &mut Vec<u8>, segment: &[&[u8]]) -> bool {
     let len = segment.iter().map(|part| part.len()).sum::<usize>();
-    let Some(len_field) = u16::try_from(len).ok().filter(|_| len <= SEGMENT_MAX) else { return false };
     let begin = stream.len();
-    stream.extend_from_slice(&len_field.to_be_bytes());
+    if open_frame(stream, len).is_err() {
+        return false;
+    }
     segment.iter().for_each(|part| stream.extend_from_slice(part));
+    close_frame(stream, begin, len);
+    true
+}
+
+/// What goes before a segment of `len` octets.
+pub fn open_frame(stream: &mut Vec<u8>, len: usize) -> Result<(), Wrong> {
+    let len_field = u16::try_from(len).ok().filter(|_| len <= SEGMENT_MAX).ok_or(Wrong::Segment)?;
+    stream.extend_from_slice(&len_field.to_be_bytes());
+    Ok(())
+}
+
+/// What goes behind one: its frame begins at `begin`.
+pub fn close_frame(stream: &mut Vec<u8>, begin: usize, len: usize) {
     stream.resize(stream.len() + padding(len), 0);
     let crc = crc32c::crc32c(&stream[begin..]);
     // As iSCSI has it: the octet with the lowest bits comes first.
     stream.extend_from_slice(&crc.to_le_bytes());
-    true
+}
+
+/// The same as it goes, or has to come: padding and CRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    octets: [u8; 3 + CRC_LEN],
+    len: usize,
+}
+
+impl Tail {
+    /// Behind a segment of `len` octets; `crc` is that of the frame so far.
+    pub fn new(len: usize, crc: u32) -> Tail {
+        let (mut octets, padding) = ([0; 3 + CRC_LEN], padding(len));
+        let crc = crc32c::crc32c_append(crc, &octets[..padding]);
+        octets[padding..padding + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
+        Tail { octets, len: padding + CRC_LEN }
+    }
+
+    pub fn octets(&self) -> &[u8] {
+        &self.octets[..self.len]
+    }
 }
 
 /// The first segment of a stream, and the octets of its frame. `None`: it has not come whole.

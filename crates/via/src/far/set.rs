@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::{Duration, Instant};
 use toe_abi::errno::Errno;
+use toe_abi::via::Fragment;
+use toe_ring::ViaSender;
+use toe_ring::via::Room;
 
 /// How long who leaves waits until the other host has what he sent.
 const LEAVE: Duration = Duration::from_secs(5);
@@ -89,6 +92,12 @@ impl Far {
     #[inline]
     pub fn push(&self) {
         self.with(Carrier::push);
+    }
+
+    /// See [`Carrier::take_from`].
+    #[inline]
+    pub fn take_from(&self, from: &mut ViaSender, fragment: Fragment, room: Room, octets: &[u8]) -> bool {
+        self.with(|carrier| carrier.take_from(from, fragment, room, octets))
     }
 
     pub fn answer(&self) -> Option<Answer> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::os::fd::RawFd;
-use toe::native::Connection;
+use toe::native::{Connection, Maker, Octets, Taker};
 use toe_abi::errno::Errno;
 
 /// As much as a window and its frames at once, so that what was sent is in TCP's hands when a call returns.
@@ -12,6 +12,9 @@ const IDLE_S: i32 = 10;
 const ASK_EVERY_S: i32 = 5;
 const ASKS: i32 = 3;
 
+/// Octets that a stream that has them nowhere else gives at once.
+const HERE: usize = 16 << 10;
+
 /// A stream of octets in each direction. Nothing here waits. It ends when it is dropped: what was sent then arrives only if nothing comes that is not
 /// received.
 pub trait Wire: Send + Sync + fmt::Debug {
@@ -19,8 +22,20 @@ pub trait Wire: Send + Sync + fmt::Debug {
     fn is_connected(&self) -> Result<bool, Errno>;
     /// As much as fits; EAGAIN: nothing.
     fn send(&self, octets: &[u8]) -> Result<usize, Errno>;
+    /// The same of what is made where it is sent from, if the stream has such a place. What it does not take is for [`Wire::send`].
+    fn send_made(&self, _from: &mut dyn Maker) -> Result<usize, Errno> {
+        Err(Errno::EAGAIN)
+    }
     /// What is there; EAGAIN: nothing is; 0: the end.
     fn recv(&self, into: &mut [u8]) -> Result<usize, Errno>;
+    /// The same, from where it lies.
+    fn recv_to(&self, into: &mut dyn Taker) -> Result<usize, Errno> {
+        let mut here = [0; HERE];
+        let most = HERE.min(into.left());
+        let came = self.recv(&mut here[..most])?;
+        into.take(Octets::Own(&here[..came]), came);
+        Ok(came)
+    }
     /// Ends this direction, behind what was sent.
     fn finish(&self);
     /// Octets that were sent and that the other host has not said to have.
@@ -44,8 +59,16 @@ impl Wire for Connection {
         Connection::send(self, octets)
     }
 
+    fn send_made(&self, from: &mut dyn Maker) -> Result<usize, Errno> {
+        Connection::send_made(self, from)
+    }
+
     fn recv(&self, into: &mut [u8]) -> Result<usize, Errno> {
         Connection::recv(self, into)
+    }
+
+    fn recv_to(&self, into: &mut dyn Taker) -> Result<usize, Errno> {
+        Connection::recv_to(self, into)
     }
 
     fn finish(&self) {

@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use toe::native::{Maker, Room};
 use toe_abi::via::{DATA_LEN, NodeName, SLOTS};
 
 impl Wire for UnixStream {
@@ -160,6 +161,15 @@ impl Wire for Narrow {
         }
         let sent = Wire::send(&*self.0, &octets[..left])?;
         self.1.fetch_sub(sent, Ordering::Relaxed);
+        Ok(sent)
+    }
+
+    fn send_made(&self, from: &mut dyn Maker) -> Result<usize, Errno> {
+        let mut octets = [0; 8192];
+        let left = self.1.load(Ordering::Relaxed).min(octets.len());
+        let made = from.make(Room::Own(&mut octets), left);
+        let sent = self.send(&octets[..made])?;
+        assert_eq!(sent, made, "the pair has room");
         Ok(sent)
     }
 
