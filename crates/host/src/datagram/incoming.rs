@@ -236,6 +236,13 @@ impl Incoming {
                 is_confirmed |= is_this_open && !end.is_fresh();
                 continue;
             }
+            if end.is_asleep() {
+                // It was woken, and the engine has put more into the lane.
+                if !end.claim(may_open) {
+                    continue;
+                }
+                self.fruits.get_or_insert(0);
+            }
             waits = true;
             if end.is_fresh() {
                 continue;
@@ -384,7 +391,9 @@ impl Incoming {
 
     /// A thread is about to wait for the kernel's queue, `alone` or as others do already. `false`: something is in a lane.
     pub fn divert(&mut self, alone: bool) -> bool {
-        self.lanes.iter_mut().for_each(|lane| lane.end.begin_wait(alone));
-        self.lanes.iter_mut().all(|lane| lane.end.divert().is_ok())
+        self.lanes.iter_mut().all(|lane| match lane.from {
+            Sender::Engine => lane.end.sleep(alone).is_ok(),
+            Sender::Socket(_) => lane.end.divert().is_ok(),
+        })
     }
 }
