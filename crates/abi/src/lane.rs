@@ -183,7 +183,8 @@ pub const fn parse_header(header: u64) -> Option<(u32, bool)> {
 pub struct LaneWord(pub u64);
 
 impl LaneWord {
-    /// Beside [`LaneWord::ASLEEP`]: the datagram that wakes the receiver is on its way to the kernel's queue. Until it is there the lane counts as empty.
+    /// Beside [`LaneWord::ASLEEP`]: the datagram that wakes the receiver is on its way to the kernel's queue. Until it is there the lane counts as empty. In the place of
+    /// that: one that was in the lane is on its way there.
     pub const RINGING: u64 = 1 << 60;
     /// Beside [`LaneWord::DIVERTED`], of a lane from the engine: one thread of the receiver's sleeps, and is to look into the lane when it was woken. So the engine
     /// wakes it by one datagram, and puts what follows into the lane.
@@ -258,14 +259,26 @@ impl LaneWord {
         self.is_asleep() && self.0 & LaneWord::RINGING != 0
     }
 
+    /// A record goes by the kernel that was in the lane.
+    pub const fn is_returning(self) -> bool {
+        self.0 & (LaneWord::ASLEEP | LaneWord::RINGING | LaneWord::CLOSED) == LaneWord::RINGING
+    }
+
     #[must_use]
     pub const fn ringing(self) -> LaneWord {
         LaneWord(self.0 | LaneWord::RINGING)
     }
 
     #[must_use]
+    pub const fn returning(self) -> LaneWord {
+        LaneWord(self.0 & !LaneWord::ASLEEP | LaneWord::RINGING)
+    }
+
+    /// What wakes the receiver is in the kernel's queue, as far as that has not begun something else.
+    #[must_use]
     pub const fn rung(self) -> LaneWord {
-        LaneWord(self.0 & !LaneWord::RINGING)
+        let asleep = if self.is_returning() { LaneWord::ASLEEP } else { 0 };
+        LaneWord(self.0 & !LaneWord::RINGING | asleep)
     }
 
     /// The next opening of a diverted lane.
@@ -296,6 +309,8 @@ mod tests {
         assert_eq!(last.opened(), LaneWord(5), "counted modulo 2^13, without a carry");
         assert_eq!(last.asleep(true), LaneWord(LaneWord::DIVERTED | LaneWord::ASLEEP | 5));
         assert_eq!(last.asleep(false), LaneWord(LaneWord::DIVERTED | 5));
+        assert!(last.returning().is_returning() && !last.returning().is_asleep());
+        assert_eq!(last.returning().rung(), last.rung());
         assert!(last.is_ringing() && !last.rung().is_ringing() && !LaneWord(u64::MAX).is_ringing(), "closed");
         assert!(!LaneWord::NEW.is_open() && !LaneWord(LaneWord::CLOSED).is_open());
         assert_eq!(LaneWord::TAIL | LaneWord::OPENINGS | LaneWord::STATE | LaneWord::CLOSED, u64::MAX);

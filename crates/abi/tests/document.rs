@@ -116,7 +116,7 @@ fn the_layout_of_a_lane() {
     assert_eq!(RECORD_MAX, 65555);
     assert_eq!((LaneWord::RINGING, LaneWord::ASLEEP), (1 << 60, 1 << 61));
     assert_eq!((LaneWord::DIVERTED, LaneWord::CLOSED), (1 << 62, 1 << 63));
-    assert_eq!((HAS_HEAD, VOID), (1 << 32, 1 << 33));
+    assert_eq!((toe_abi::lane::HAS_HEAD, toe_abi::lane::VOID), (1 << 32, 1 << 33));
     assert_eq!(
         (LaneWord(u64::MAX).tail(), LaneWord(u64::MAX).opening()),
         ((1 << 47) - 1, ((1 << 13) - 1) << 47)

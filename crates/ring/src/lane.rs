@@ -94,6 +94,11 @@ impl LaneMemory {
 
 impl<M: Words> LaneMemory<M> {
     #[cfg(all(test, loom))]
+    pub(crate) fn tail(&self) -> u64 {
+        self.load().tail()
+    }
+
+    #[cfg(all(test, loom))]
     pub(crate) fn over(memory: M, ring_len: u64) -> LaneMemory<M> {
         LaneMemory { memory, ring_len }
     }
@@ -300,6 +305,8 @@ pub struct LaneReceiver<M = Region> {
     told: u64,
     /// The tail up to which these were counted.
     counted: u64,
+    /// What was to wake it has come, or something else: it is known in the kernel's queue.
+    woken: bool,
     /// Looks in vain at a lane that is ringing.
     ringing: u32,
     /// Since the lane was opened the kernel's queue has not been found empty with a record in the lane.
@@ -321,6 +328,7 @@ impl<M: Words> LaneReceiver<M> {
             came: 0,
             told: 0,
             counted: 0,
+            woken: false,
             ringing: 0,
             fresh: false,
             untouched: false,
@@ -451,7 +459,8 @@ impl<M: Words> LaneReceiver<M> {
         if self.word.is_diverted()
             && !self.is_closed()
             && self.word.tail() == self.head
-            && !self.word.is_ringing()
+            && !self.word.is_returning()
+            && (!self.word.is_ringing() || self.woken)
         {
             self.tell();
             let opened = self.word.opened();
@@ -482,8 +491,9 @@ impl<M: Words> LaneReceiver<M> {
             self.give_up();
         } else {
             // Nothing of what is in a lane that is ringing has come yet.
-            let now = if now.is_ringing() { now.with_tail(self.head) } else { now };
-            if !now.is_ringing() {
+            let is_hidden = now.is_returning() || now.is_ringing() && !self.woken;
+            let now = if is_hidden { now.with_tail(self.head) } else { now };
+            if !is_hidden {
                 self.came = self.came.wrapping_add(LaneWord::distance(self.counted, now.tail()));
                 self.counted = now.tail();
             }

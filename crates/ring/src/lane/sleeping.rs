@@ -2,8 +2,8 @@
 //!
 //! The one thread of the receiver says that it sleeps ([`LaneReceiver::sleep`]). The engine then sends one datagram by the kernel and publishes what
 //! follows all the same: whoever was woken looks into the lane, and *claims* it before anything is taken ([`LaneReceiver::claim`]). Until the datagram that wakes is in
-//! the kernel's queue the lane is *ringing* and counts as empty, so that nothing of it comes before that. What nobody has claimed may go by the
-//! kernel yet, and its record is voided ([`LaneSender::void`]), while the lane is ringing again.
+//! the kernel's queue, or has come from there ([`LaneReceiver::wakes`]), the lane is *ringing* and counts as empty, so that nothing of it comes before that. What nobody
+//! has claimed may go by the kernel yet, and its record is voided ([`LaneSender::void`]), while the lane is *returning* it, when nobody can claim it.
 
 use super::{DIVERT_TRIES, LaneReceiver, LaneSender, NotEmpty, PUBLISH_TRIES};
 use crate::sync::{Ordering, Words};
@@ -34,8 +34,9 @@ impl<M: Words> LaneSender<M> {
             if self.is_over || !now.is_asleep() || now.tail() != self.word.tail() || is_known != again {
                 return false;
             }
-            if self.lane.replace(now, now.ringing()) {
-                (self.word, self.rung) = (now.ringing(), Some(now.opening()));
+            let ringing = if again { now.returning() } else { now.ringing() };
+            if self.lane.replace(now, ringing) {
+                (self.word, self.rung) = (ringing, Some(now.opening()));
                 return true;
             }
         }
@@ -46,7 +47,7 @@ impl<M: Words> LaneSender<M> {
     pub fn end_ring(&mut self) {
         for _ in 0..PUBLISH_TRIES {
             let now = self.lane.load();
-            // The receiver may have left meanwhile, and nothing else.
+            // Meanwhile the receiver may have come, as it was woken by then, or left.
             if now.tail() != self.word.tail() || self.lane.replace(now, now.rung()) {
                 self.word = self.word.rung();
                 return;
@@ -55,7 +56,7 @@ impl<M: Words> LaneSender<M> {
         self.close();
     }
 
-    /// While the lane is ringing: a record that nobody has claimed goes by the kernel.
+    /// While the lane is returning it: a record that nobody has claimed goes by the kernel.
     pub fn void(&mut self, place: u64, len: u32) {
         self.lane.memory.store_u64(self.lane.record_at(place), header(len, false) | VOID, Ordering::Relaxed);
     }
@@ -69,18 +70,20 @@ impl<M: Words> LaneReceiver<M> {
             if !self.is_empty() && !self.is_void(alone) {
                 return Err(NotEmpty);
             }
-            let is_told = !alone && self.word.is_diverted() && !self.word.is_asleep();
+            let is_returning = self.word.is_returning();
+            let is_told = !alone && self.word.is_diverted() && !self.word.is_asleep() && !is_returning;
             if is_told || self.is_closed() {
                 return Ok(());
             }
-            if self.word.is_ringing() {
-                return self.sleep_while_ringing(alone);
+            if is_returning || self.word.is_ringing() && !self.woken {
+                return self.sleep_while_ringing(alone && !is_returning);
             }
             self.tell();
             let asleep = self.word.asleep(alone);
             if self.lane.replace(self.word, asleep) {
                 // What the engine puts into it from here on is younger than what wakes the receiver.
-                (self.word, self.parked, self.fresh, self.ringing) = (asleep, true, true, 0);
+                (self.word, self.parked, self.fresh) = (asleep, true, true);
+                (self.woken, self.ringing) = (false, 0);
                 return Ok(());
             }
             self.look();
@@ -89,10 +92,15 @@ impl<M: Words> LaneReceiver<M> {
         Ok(())
     }
 
+    /// A datagram has come from the kernel's queue since the last sleep.
+    pub fn wakes(&mut self) {
+        self.woken = true;
+    }
+
     /// What wakes one thread will be in the kernel's queue in a moment, and wakes this one if it is the only one.
     #[cold]
-    fn sleep_while_ringing(&mut self, alone: bool) -> core::result::Result<(), NotEmpty> {
-        if alone {
+    fn sleep_while_ringing(&mut self, may_sleep: bool) -> core::result::Result<(), NotEmpty> {
+        if may_sleep {
             return Ok(());
         }
         self.ringing += 1;
