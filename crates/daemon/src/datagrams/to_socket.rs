@@ -77,8 +77,9 @@ pub(super) struct ToSocket {
     /// Whose its program is.
     account: Cred,
     bell: Bell,
-    /// The first ones since it was woken, and the octets of all.
+    /// Of the first ones since it was woken those that have not gone by the kernel; how many those were, and the octets of all.
     unclaimed: VecDeque<Unclaimed>,
+    remembered: usize,
     unclaimed_octets: usize,
     /// When the first of them goes by the kernel, not known before the first look; and how long that is.
     until: Option<Instant>,
@@ -100,6 +101,7 @@ impl ToSocket {
             lane: Lane { end, full_at: None, is_crowded: false, last_place: None },
             bell: Bell::default(),
             unclaimed: VecDeque::new(),
+            remembered: 0,
             unclaimed_octets: 0,
             until: None,
             patience_us: PATIENCE_US,
@@ -191,16 +193,19 @@ impl ToSocket {
     fn note_unclaimed_record(&mut self, datagram: &RxDatagram<'_>) {
         let RxDatagram { arrival, ports, segment, .. } = *datagram;
         self.unclaimed_octets += datagram.text.len();
-        if self.unclaimed.len() < RETURNABLE_MAX
+        // None behind one that is not remembered: that one is older.
+        if self.remembered < RETURNABLE_MAX
             && let (Some(len), Some(place)) = (record_len_of(datagram), self.lane.last_place)
         {
+            self.remembered += 1;
             self.unclaimed.push_back(Unclaimed { arrival, ports, segment, place, len });
         }
     }
 
     fn forget_unclaimed(&mut self) {
         self.unclaimed.clear();
-        (self.unclaimed_octets, self.until, self.patience_us) = (0, None, PATIENCE_US);
+        (self.remembered, self.unclaimed_octets) = (0, 0);
+        (self.until, self.patience_us) = (None, PATIENCE_US);
     }
 
     /// Sends what wakes the program, if it has not gone yet: whether it had not.
@@ -217,7 +222,7 @@ impl ToSocket {
     /// In each round while something is looked after: how many records went by the kernel.
     pub fn look(&mut self, now: Instant, kernel: &dyn ByKernel) -> usize {
         let rung = usize::from(self.ring(kernel));
-        if !self.unclaimed.is_empty() && !self.lane.end.is_unclaimed() {
+        if self.unclaimed_octets > 0 && !self.lane.end.is_unclaimed() {
             self.forget_unclaimed();
         }
         let mut returned = 0;

@@ -124,7 +124,8 @@ impl<M: Words> LaneReceiver<M> {
     /// from here on. Whether it is the receiver's.
     #[inline]
     pub fn claim(&mut self, alone: bool) -> bool {
-        !self.word.is_asleep() || self.claim_asleep(alone)
+        let is_open = !self.word.is_asleep() && !self.word.is_returning();
+        is_open || self.claim_asleep(alone)
     }
 
     #[cold]
