@@ -22,6 +22,8 @@ const PATIENCE_MAX_US: u64 = 1 << 20;
 /// more.
 const RETURNABLE_MAX: usize = 32;
 
+/// Datagrams of one record that go by the kernel: no peer's UDP_SEGMENT has more. What is more is lost.
+const TOGETHER_MAX: usize = 128;
 /// Octets in a lane that nobody has claimed and that are much: more than small datagrams are in so short a time, and still far from all that it holds.
 const MUCH: usize = 128 << 10;
 /// What an unused buffer keeps.
@@ -278,7 +280,7 @@ fn one_by_one(datagram: &RxDatagram<'_>, kernel: &dyn ByKernel) -> Delivered {
         return kernel.deliver(&RxDatagram { segment: None, ..*datagram });
     }
     let mut delivered = Delivered::Nowhere;
-    for text in datagram.text.chunks(each) {
+    for text in datagram.text.chunks(each).take(TOGETHER_MAX) {
         delivered = kernel.deliver(&RxDatagram { text, segment: None, ..*datagram });
     }
     delivered
