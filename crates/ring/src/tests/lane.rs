@@ -239,6 +239,8 @@ fn what_nobody_has_claimed_is_passed_over_when_it_went_by_the_kernel() {
     sender.end_ring();
     for (place, len) in [(0, 3), (16, 5)] {
         assert!(!receiver.is_empty() && sender.begin_ring(true));
+        // Also to who was woken.
+        receiver.wakes();
         assert!(!receiver.claim(true) && receiver.is_empty(), "it is on its way");
         sender.void(place, len);
         sender.end_ring();
