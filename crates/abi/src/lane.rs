@@ -7,7 +7,7 @@
 //! | part | size | written by |
 //! |---|---|---|
 //! | [`LaneLayout::WORD`] | 64 | both |
-//! | [`LaneLayout::HEAD`], [`LaneLayout::WAITS`] | the rest of the first page | the receiver |
+//! | [`LaneLayout::HEAD`] | the rest of the first page | the receiver |
 //! | ring | 2^18 to 2^22, a power of two | the sender |
 //!
 //! The ring has records one behind the other, each at a multiple of [`RECORD_UNIT`]: a [`header`] and so many octets, both of
@@ -113,9 +113,6 @@ impl LaneLayout {
     pub const WORD: u64 = 0;
     /// Octets of the ring that the receiver is done with, free-running (u64). The sender's hint where there is room.
     pub const HEAD: u64 = 64;
-    /// How many waits the receiver has begun (u64); 0: it does not tell, or several of its threads wait. By it a sender that has put a datagram into the kernel's queue of a receiver that sleeps knows
-    /// whether that one is on its way to the lane, or sleeps anew.
-    pub const WAITS: u64 = 72;
     /// Where the ring begins.
     pub const RING: u64 = PAGE;
 
@@ -161,6 +158,9 @@ pub const fn record_len(len: u32) -> u64 {
 /// Of a record's header: between two sockets, that a [`RecordHead`] comes first.
 pub const HAS_HEAD: u64 = 1 << 32;
 
+/// Of a record's header, in a lane from the engine: the record went by the kernel, and is passed over.
+pub const VOID: u64 = 1 << 33;
+
 /// A record's header: how long the rest is, and whether a head comes first where it need not.
 pub const fn header(len: u32, has_head: bool) -> u64 {
     len as u64 | if has_head { HAS_HEAD } else { 0 }
@@ -177,12 +177,18 @@ pub const fn parse_header(header: u64) -> Option<(u32, bool)> {
 /// What sender and receiver agree by: one word, changed by compare-and-swap, so that no datagram is published in a lane that
 /// nobody looks at.
 ///
-/// Bits 0 to 46 are the tail, octets of the ring that were ever written, modulo 2^47; bits 47 to 61 count how often the receiver has
-/// opened the lane, modulo 2^15.
+/// Bits 0 to 46 are the tail, octets of the ring that were ever written, modulo 2^47; bits 47 to 59 count how often the receiver has
+/// opened the lane, or begun to sleep beside it, modulo 2^13.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneWord(pub u64);
 
 impl LaneWord {
+    /// Beside [`LaneWord::ASLEEP`]: the datagram that wakes the receiver is on its way to the kernel's queue. Until it is there the lane counts as empty. In the place of
+    /// that: one that was in the lane is on its way there.
+    pub const RINGING: u64 = 1 << 60;
+    /// Beside [`LaneWord::DIVERTED`], of a lane from the engine: one thread of the receiver's sleeps, and is to look into the lane when it was woken. So the engine
+    /// wakes it by one datagram, and puts what follows into the lane.
+    pub const ASLEEP: u64 = 1 << 61;
     /// The receiver does not look at the lane, or the sender found it full: the next datagram goes by the kernel. The receiver takes
     /// it back when it has read all before.
     pub const DIVERTED: u64 = 1 << 62;
@@ -194,7 +200,8 @@ impl LaneWord {
     const TAIL_BITS: u32 = 47;
     const TAIL: u64 = (1 << LaneWord::TAIL_BITS) - 1;
     const OPENING: u64 = 1 << LaneWord::TAIL_BITS;
-    const OPENINGS: u64 = LaneWord::DIVERTED - LaneWord::OPENING;
+    const OPENINGS: u64 = LaneWord::RINGING - LaneWord::OPENING;
+    const STATE: u64 = LaneWord::DIVERTED | LaneWord::ASLEEP | LaneWord::RINGING;
 
     pub const fn tail(self) -> u64 {
         self.0 & LaneWord::TAIL
@@ -243,11 +250,48 @@ impl LaneWord {
         LaneWord(self.0 | LaneWord::DIVERTED)
     }
 
+    /// Diverted by a receiver that sleeps and may be woken by one datagram.
+    pub const fn is_asleep(self) -> bool {
+        self.0 & (LaneWord::ASLEEP | LaneWord::CLOSED) == LaneWord::ASLEEP
+    }
+
+    pub const fn is_ringing(self) -> bool {
+        self.is_asleep() && self.0 & LaneWord::RINGING != 0
+    }
+
+    /// A record goes by the kernel that was in the lane.
+    pub const fn is_returning(self) -> bool {
+        self.0 & (LaneWord::ASLEEP | LaneWord::RINGING | LaneWord::CLOSED) == LaneWord::RINGING
+    }
+
+    #[must_use]
+    pub const fn ringing(self) -> LaneWord {
+        LaneWord(self.0 | LaneWord::RINGING)
+    }
+
+    #[must_use]
+    pub const fn returning(self) -> LaneWord {
+        LaneWord(self.0 & !LaneWord::ASLEEP | LaneWord::RINGING)
+    }
+
+    /// What wakes the receiver is in the kernel's queue, as far as that has not begun something else.
+    #[must_use]
+    pub const fn rung(self) -> LaneWord {
+        let asleep = if self.is_returning() { LaneWord::ASLEEP } else { 0 };
+        LaneWord(self.0 & !LaneWord::RINGING | asleep)
+    }
+
     /// The next opening of a diverted lane.
     #[must_use]
     pub const fn opened(self) -> LaneWord {
         let opening = self.0.wrapping_add(LaneWord::OPENING) & LaneWord::OPENINGS;
-        LaneWord(self.0 & !(LaneWord::OPENINGS | LaneWord::DIVERTED) | opening)
+        LaneWord(self.0 & !(LaneWord::OPENINGS | LaneWord::STATE) | opening)
+    }
+
+    /// The next sleep of its receiver, `alone` or as another of its threads does already.
+    #[must_use]
+    pub const fn asleep(self, alone: bool) -> LaneWord {
+        LaneWord(self.opened().0 | LaneWord::DIVERTED | if alone { LaneWord::ASLEEP } else { 0 })
     }
 }
 
@@ -261,10 +305,15 @@ mod tests {
         assert_eq!((word.tail(), word.opening()), (LaneWord::TAIL, LaneWord::OPENING));
         assert!(word.is_open() && word.diverted().is_diverted());
         assert_eq!(word.diverted().opened().opening(), 2 * LaneWord::OPENING);
-        let last = LaneWord(LaneWord::OPENINGS | LaneWord::DIVERTED | 5);
-        assert_eq!(last.opened(), LaneWord(5), "counted modulo 2^15, without a carry");
+        let last = LaneWord(LaneWord::OPENINGS | LaneWord::STATE | 5);
+        assert_eq!(last.opened(), LaneWord(5), "counted modulo 2^13, without a carry");
+        assert_eq!(last.asleep(true), LaneWord(LaneWord::DIVERTED | LaneWord::ASLEEP | 5));
+        assert_eq!(last.asleep(false), LaneWord(LaneWord::DIVERTED | 5));
+        assert!(last.returning().is_returning() && !last.returning().is_asleep());
+        assert_eq!(last.returning().rung(), last.rung());
+        assert!(last.is_ringing() && !last.rung().is_ringing() && !LaneWord(u64::MAX).is_ringing(), "closed");
         assert!(!LaneWord::NEW.is_open() && !LaneWord(LaneWord::CLOSED).is_open());
-        assert_eq!(LaneWord::TAIL | LaneWord::OPENINGS | LaneWord::DIVERTED | LaneWord::CLOSED, u64::MAX);
+        assert_eq!(LaneWord::TAIL | LaneWord::OPENINGS | LaneWord::STATE | LaneWord::CLOSED, u64::MAX);
     }
 
     #[test]

@@ -51,13 +51,12 @@ impl Daemon {
         self.sessions.datagrams.gave_way(now, now.since_us(before));
     }
 
-    /// Whether datagrams are to gather before the next round. Not while a program that was woken by some may look for the rest.
+    /// Whether datagrams are to gather before the next round.
     fn lets_gather(&mut self, now: Instant, moved: usize) -> bool {
         let heard = self.sessions.datagrams.take_heard();
         let others = moved.saturating_sub(heard);
         self.sessions.datagrams.pace.round(now, heard, others)
             && self.ports.are_drained()
-            && !self.sessions.datagrams.holds()
             && !self.sessions.need_engine(&self.budget)
     }
 

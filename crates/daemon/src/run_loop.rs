@@ -91,11 +91,12 @@ impl Daemon {
         self.serve_deferred(now);
         let entries = entries + self.take_unsent(now) + usize::from(self.carry_on_lists(now));
         self.stages.done(Stage::Entries, entries);
-        let held = self.sessions.datagrams.look_after_held(now);
+        let woken = self.sessions.datagrams.begin_round(now);
         let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
+        let woken = woken + self.sessions.datagrams.look_after_waiting(now);
         self.rest.received(frames);
-        self.stages.done(Stage::Receive, held + frames);
-        entries + held + frames
+        self.stages.done(Stage::Receive, woken + frames);
+        entries + woken + frames
     }
 
     fn process(&mut self, now: Instant) -> usize {

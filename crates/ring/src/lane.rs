@@ -16,11 +16,13 @@
 //! Each end takes the other for hostile. It has its own place in the ring and reads only the other's; a place or a length that
 //! cannot be is as good as the lane's end.
 
+mod sleeping;
+
 use crate::region::Region;
 use crate::sync::{Ordering, Words};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Result;
-use toe_abi::lane::{LaneLayout, LaneWord, RECORD_UNIT, header, parse_header, record_len};
+use toe_abi::lane::{LaneLayout, LaneWord, RECORD_UNIT, VOID, header, parse_header, record_len};
 
 /// Of a ring, the part that the receiver may be done with before it says so.
 const TOLD_IN_PARTS_OF: u64 = 16;
@@ -92,6 +94,11 @@ impl LaneMemory {
 
 impl<M: Words> LaneMemory<M> {
     #[cfg(all(test, loom))]
+    pub(crate) fn tail(&self) -> u64 {
+        self.load().tail()
+    }
+
+    #[cfg(all(test, loom))]
     pub(crate) fn over(memory: M, ring_len: u64) -> LaneMemory<M> {
         LaneMemory { memory, ring_len }
     }
@@ -143,12 +150,14 @@ pub struct LaneSender<M = Region> {
     head: u64,
     /// The tail when this opening was first seen.
     opened_at: u64,
+    /// Of which sleep the receiver was woken last: what follows may be published.
+    rung: Option<u64>,
     is_over: bool,
 }
 
 impl<M: Words> LaneSender<M> {
     pub fn new(lane: LaneMemory<M>) -> LaneSender<M> {
-        LaneSender { lane, word: LaneWord::NEW, head: 0, opened_at: 0, is_over: false }
+        LaneSender { lane, word: LaneWord::NEW, head: 0, opened_at: 0, rung: None, is_over: false }
     }
 
     pub fn lane(&self) -> &LaneMemory<M> {
@@ -210,9 +219,9 @@ impl<M: Words> LaneSender<M> {
         self.head
     }
 
-    /// How many waits the receiver has begun: another number when it sleeps anew, be the lane diverted all the time. 0: it does not tell.
-    pub fn waits(&self) -> u64 {
-        self.lane.memory.load_u64(LaneLayout::WAITS, Ordering::Acquire)
+    /// Which opening or sleep was the last that was seen.
+    pub fn opening(&self) -> u64 {
+        self.word.opening()
     }
 
     /// Looks whether the receiver does.
@@ -232,7 +241,7 @@ impl<M: Words> LaneSender<M> {
         if now.is_open() && now.opening() != self.word.opening() {
             self.opened_at = now.tail();
         }
-        let is_open = now.is_open();
+        let is_open = now.is_open() || now.is_asleep() && self.rung == Some(now.opening());
         if is_open {
             self.word = now;
         }
@@ -294,8 +303,12 @@ pub struct LaneReceiver<M = Region> {
     came: u64,
     /// The head that the sender knows.
     told: u64,
-    /// Waits that were begun.
-    waits: u64,
+    /// The tail up to which these were counted.
+    counted: u64,
+    /// What was to wake it has come, or something else: it is known in the kernel's queue.
+    woken: bool,
+    /// Looks in vain at a lane that is ringing.
+    ringing: u32,
     /// Since the lane was opened the kernel's queue has not been found empty with a record in the lane.
     fresh: bool,
     /// Nothing has been taken since then.
@@ -314,7 +327,9 @@ impl<M: Words> LaneReceiver<M> {
             head: 0,
             came: 0,
             told: 0,
-            waits: 0,
+            counted: 0,
+            woken: false,
+            ringing: 0,
             fresh: false,
             untouched: false,
             parked: true,
@@ -346,19 +361,24 @@ impl<M: Words> LaneReceiver<M> {
     /// The record that is next. `None`: there is none.
     #[inline]
     pub fn first(&mut self) -> Option<Record> {
-        if self.is_empty() {
-            return None;
-        }
-        let place = self.head;
-        // Once: the sender may write another one meanwhile.
-        let header = self.lane.memory.load_u64(self.lane.record_at(place), Ordering::Relaxed);
-        let parsed = parse_header(header).filter(|(len, _)| record_len(*len) <= self.word.ahead_of(place));
-        match parsed {
-            Some((len, has_head)) => Some(Record { place, len, has_head }),
-            None => {
-                self.give_up();
-                None
+        loop {
+            if self.is_empty() || self.word.is_asleep() {
+                return None;
             }
+            let place = self.head;
+            // Once: the sender may write another one meanwhile.
+            let header = self.lane.memory.load_u64(self.lane.record_at(place), Ordering::Relaxed);
+            let parsed =
+                parse_header(header & !VOID).filter(|(len, _)| record_len(*len) <= self.word.ahead_of(place));
+            let Some((len, has_head)) = parsed else {
+                self.give_up();
+                return None;
+            };
+            let record = Record { place, len, has_head };
+            if header & VOID == 0 {
+                return Some(record);
+            }
+            self.take(record);
         }
     }
 
@@ -400,6 +420,11 @@ impl<M: Words> LaneReceiver<M> {
         self.word.is_diverted()
     }
 
+    /// Whether the receiver sleeps beside it, or did, and has not claimed it since.
+    pub fn is_asleep(&self) -> bool {
+        self.word.is_asleep()
+    }
+
     /// Whether the sender has diverted it: it would use it if it could.
     pub fn is_wanted(&self) -> bool {
         self.word.is_diverted() && !self.parked
@@ -408,14 +433,6 @@ impl<M: Words> LaneReceiver<M> {
     /// Whether one side has left it, as far as known.
     pub fn is_closed(&self) -> bool {
         self.broken || self.word.is_closed()
-    }
-
-    /// The receiver is about to [`LaneReceiver::divert`] and to wait. `alone`: no other thread of it does already; else it does not tell, as one
-    /// datagram would wake one of several.
-    pub fn begin_wait(&mut self, alone: bool) {
-        self.waits = self.waits.wrapping_add(1).max(1);
-        let told = if alone { self.waits } else { 0 };
-        self.lane.memory.store_u64(LaneLayout::WAITS, told, Ordering::Release);
     }
 
     /// The receiver is not going to look: from here on everything comes by the kernel.
@@ -439,7 +456,11 @@ impl<M: Words> LaneReceiver<M> {
     /// The sender may use the lane again, if that is empty. What came by the kernel meanwhile comes first: the lane is fresh.
     pub fn open(&mut self) {
         self.look();
-        if self.word.is_diverted() && !self.word.is_closed() && self.word.tail() == self.head && !self.broken
+        if self.word.is_diverted()
+            && !self.is_closed()
+            && self.word.tail() == self.head
+            && !self.word.is_returning()
+            && (!self.word.is_ringing() || self.woken)
         {
             self.tell();
             let opened = self.word.opened();
@@ -469,7 +490,13 @@ impl<M: Words> LaneReceiver<M> {
         if now.ahead_of(self.head) > self.lane.ring_len {
             self.give_up();
         } else {
-            self.came = self.came.wrapping_add(LaneWord::distance(self.word.tail(), now.tail()));
+            // Nothing of what is in a lane that is ringing has come yet.
+            let is_hidden = now.is_returning() || now.is_ringing() && !self.woken;
+            let now = if is_hidden { now.with_tail(self.head) } else { now };
+            if !is_hidden {
+                self.came = self.came.wrapping_add(LaneWord::distance(self.counted, now.tail()));
+                self.counted = now.tail();
+            }
             self.word = now;
         }
     }

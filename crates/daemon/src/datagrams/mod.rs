@@ -2,7 +2,6 @@
 //! Called by `attach`, by the run loop, and by the engine through `host_side`.
 
 mod crowd;
-mod held;
 mod to_kernel;
 mod to_socket;
 mod unsent;
@@ -11,11 +10,10 @@ use crate::attach::Answer;
 use crate::daemon::Daemon;
 use crate::pace::Pace;
 use crowd::Crowd;
-use held::Total;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use to_kernel::ToKernel;
-use to_socket::{Beside, ByKernel, Late, ToSocket};
+use to_socket::{ByKernel, Late, ToSocket};
 use toe_abi::attach::{Reply, Use};
 use toe_abi::errno::Errno;
 use toe_abi::lane::{LaneLayout, RecordHead};
@@ -30,8 +28,6 @@ use zerocopy::FromBytes;
 /// can hold, or many small ones.
 const DATAGRAMS_PER_TURN: usize = 64;
 const OCTETS_AS_ONE: usize = 4096;
-/// How soon a sleeping engine looks again whether a program that was woken looks into its lane: nothing tells of that.
-const LOOK_AGAIN_US: u64 = 50;
 
 /// Where a session's socket puts what it sends.
 #[derive(Debug)]
@@ -77,9 +73,8 @@ impl FromSocket {
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     sockets: HashMap<DatagramId, ToSocket>,
-    /// Those that hold something, and how much all do.
-    holding: Vec<DatagramId>,
-    held: Total,
+    /// Those whose programs are to be woken at the end of the round, or were and have not come.
+    waiting: Vec<DatagramId>,
     crowd: Crowd,
     /// Frames that went to programs since this was asked last.
     heard: usize,
@@ -109,13 +104,12 @@ impl Datagrams {
         let Some(kernel) = &self.kernel else { return Delivered::Nowhere };
         let mut delivered = Delivered::Nowhere;
         if let Some((id, socket)) = to.and_then(|id| Some((id, self.sockets.get_mut(&id)?))) {
-            let held = socket.holds();
-            delivered = socket.put(datagram, &mut Beside { kernel, total: &mut self.held });
+            delivered = socket.put(datagram, kernel);
             if socket.take_crowded() {
                 self.crowd.note(socket.account());
             }
-            if !held && socket.holds() {
-                self.holding.push(id);
+            if socket.begins_to_wait() {
+                self.waiting.push(id);
             }
             self.heard += 1;
         }
@@ -133,34 +127,40 @@ impl Datagrams {
         late: Late<'_>,
         octets: &mut Vec<u8>,
     ) -> Option<Delivered> {
-        let kernel = self.kernel.as_ref()?;
         let socket = self.sockets.get_mut(&to)?;
-        let delivered = socket.put_tail(late, octets, &mut Beside { kernel, total: &mut self.held });
+        let delivered = socket.put_tail(late, octets);
         if socket.take_crowded() {
             self.crowd.note(socket.account());
+        }
+        if socket.begins_to_wait() {
+            self.waiting.push(to);
         }
         self.heard += usize::from(delivered.is_some());
         delivered
     }
 
-    /// A round begins: looks after what is held for programs that were woken. How much went on.
-    pub fn look_after_held(&mut self, now: Instant) -> usize {
+    /// A round begins: looks after programs that were woken. How many records went by the kernel.
+    pub fn begin_round(&mut self, now: Instant) -> usize {
         self.crowd.begin_round(now);
-        let Datagrams { sockets, holding, held, heard, crowd, kernel: Some(kernel), .. } = self else {
+        self.look_after_waiting(now)
+    }
+
+    /// Frames have come: wakes the programs that slept. How many datagrams went by the kernel.
+    pub fn look_after_waiting(&mut self, now: Instant) -> usize {
+        let Datagrams { sockets, waiting, heard, crowd, kernel: Some(kernel), .. } = self else {
             return 0;
         };
         let mut moved = 0;
-        holding.retain(|id| {
+        waiting.retain(|id| {
             let Some(socket) = sockets.get_mut(id) else { return false };
-            moved += socket.look(now, &mut Beside { kernel: &*kernel, total: &mut *held });
-            socket.holds()
+            moved += socket.look(now, kernel);
+            // Until they look, or for a while, what comes stays with the links, if that is much.
+            if socket.holds_much() {
+                crowd.note(socket.account());
+            }
+            socket.is_listed()
         });
         *heard += moved;
-        // Until they look, or for a while, what comes stays with the links, where it costs nothing, if that is much.
-        let holds_much = holding.iter().filter_map(|id| sockets.get(id)).find(|socket| socket.holds_much());
-        if let Some(socket) = holds_much {
-            crowd.note(socket.account());
-        }
         moved
     }
 
@@ -184,20 +184,14 @@ impl Datagrams {
         std::mem::take(&mut self.heard)
     }
 
-    /// Whether something is held for a program that was woken, and may be here at any moment.
-    pub fn holds(&self) -> bool {
-        !self.holding.is_empty()
-    }
-
     /// When that is to be called again.
     pub fn next_look(&self, now: Instant) -> Instant {
-        if self.holding.is_empty() { Instant::FAR_FUTURE } else { now.after_us(LOOK_AGAIN_US) }
+        let of_sockets = self.waiting.iter().filter_map(|id| self.sockets.get(id));
+        of_sockets.map(|socket| socket.next_look(now)).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     fn remove(&mut self, id: DatagramId) {
-        if let Some(mut socket) = self.sockets.remove(&id) {
-            socket.give_up(&mut self.held);
-        }
+        self.sockets.remove(&id);
     }
 
     pub fn deliver_error(&self, error: &RxDatagramError<'_>) -> bool {

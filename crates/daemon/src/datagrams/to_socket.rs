@@ -1,37 +1,37 @@
-//! Where a socket finds what has come for it: in its lane while its program looks there, else in the kernel's queue, which wakes whoever
-//! sleeps (decision 0035).
+//! Where a socket finds what has come for it: in its lane, or in the kernel's queue, which wakes whoever sleeps (decision 0035).
 //!
 //! To hand a datagram to the kernel takes ten times as long as to put it into a lane, and costs the program a call for each. So who sleeps is
-//! woken by *one*: what comes after it is [`Held`] until the program opens its lane, begins another wait (it is woken anew), or has done
-//! neither for [`PATIENCE_US`]: then some go by the kernel, more each time. Called by the parent, which has all sockets.
+//! woken by *one*, the [`Bell`], which is sent at the end of the round: what comes after it is in the lane by then. Whoever has not come to look [`PATIENCE_US`] later
+//! gets one more by the kernel, and so on: that datagram may have been lost on its way. Called by the parent, which has all sockets.
 
-use super::held::{Held, Total};
+use std::collections::VecDeque;
 use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
 use toe_base::{Cred, Endpoint, Instant};
+use toe_engine::work::Arrival;
 use toe_engine::{Delivered, RxDatagram};
 use toe_ring::LaneSender;
 use toe_ring::lane::Offer;
+use toe_wire::UdpRepr;
 use toe_wire::link::FrameTail;
 use zerocopy::IntoBytes;
 
-/// How long a program that was woken has to look into its lane.
-const PATIENCE_US: u64 = 1_000;
-/// Datagrams that go by the kernel then, at most: first one, and after as long again twice as many. A program that has no processor for some ms looks in
-/// the end, and the kernel's queue holds less than is held here.
-const BY_KERNEL_AT_ONCE: usize = 16;
+/// How long a program that was woken has to look into its lane: twice as long each time, up to a second.
+const PATIENCE_US: u64 = 2_000;
+const PATIENCE_MAX_US: u64 = 1 << 20;
+/// Records of which the engine remembers where they are from, so that they can go by the kernel yet: with that patience some 20 s go by until there are no
+/// more.
+const RETURNABLE_MAX: usize = 32;
 
-/// Octets that are held and much: more than small datagrams are in so short a time.
-const MUCH: usize = 32 << 10;
+/// Datagrams of one record that go by the kernel: no peer's UDP_SEGMENT has more. What is more is lost.
+const TOGETHER_MAX: usize = 128;
+/// Octets in a lane that nobody has claimed and that are much: more than small datagrams are in so short a time, and still far from all that it holds.
+const MUCH: usize = 128 << 10;
+/// What an unused buffer keeps.
+const KEPT: usize = 2048;
 
 /// The kernel's way.
 pub(super) trait ByKernel {
     fn deliver(&self, datagram: &RxDatagram<'_>) -> Delivered;
-}
-
-/// That, and the room that all sockets share.
-pub(super) struct Beside<'a> {
-    pub kernel: &'a dyn ByKernel,
-    pub total: &'a mut Total,
 }
 
 /// Datagrams whose octets are still with the link, there from that octet of the frame on.
@@ -48,12 +48,29 @@ fn record_len_of(datagram: &RxDatagram<'_>) -> Option<u32> {
 #[derive(Debug)]
 struct Lane {
     end: LaneSender,
-    /// It was full, and its program, which is awake, has not opened it since.
-    overflowed: bool,
-    /// How far the program was when there was no room last: what it had read, and its waits.
+    /// How far the program was when there was no room last: what it had read, and which opening or sleep it was.
     full_at: Option<(u64, u64)>,
     /// There was no room, and the program had come further since the last time.
     is_crowded: bool,
+    /// Where the last record is.
+    last_place: Option<u64>,
+}
+
+/// A datagram on its way to the kernel, which wakes the program.
+#[derive(Debug, Default)]
+struct Bell {
+    of: Option<(Arrival, UdpRepr)>,
+    text: Vec<u8>,
+}
+
+/// A record that was put into the lane of a program that was woken, and that it has perhaps not seen.
+#[derive(Clone, Copy, Debug)]
+struct Unclaimed {
+    arrival: Arrival,
+    ports: UdpRepr,
+    segment: Option<u16>,
+    place: u64,
+    len: u32,
 }
 
 #[derive(Debug)]
@@ -61,14 +78,16 @@ pub(super) struct ToSocket {
     lane: Lane,
     /// Whose its program is.
     account: Cred,
-    /// Which of the program's waits was ended last by a datagram in the kernel's queue.
-    rung: Option<u64>,
-    /// The program has left the lane, and this was seen before.
-    was_over: bool,
-    held: Held,
-    /// When some of what is held goes by the kernel, not known before the first look; and how much then.
+    bell: Bell,
+    /// Of the first ones since it was woken those that have not gone by the kernel; how many those were, and the octets of all.
+    unclaimed: VecDeque<Unclaimed>,
+    remembered: usize,
+    unclaimed_octets: usize,
+    /// When the first of them goes by the kernel, not known before the first look; and how long that is.
     until: Option<Instant>,
-    at_once: usize,
+    patience_us: u64,
+    /// The parent looks after it.
+    is_listed: bool,
 }
 
 impl Drop for ToSocket {
@@ -81,12 +100,14 @@ impl ToSocket {
     pub fn new(end: LaneSender, account: Cred) -> ToSocket {
         ToSocket {
             account,
-            lane: Lane { end, overflowed: false, full_at: None, is_crowded: false },
-            rung: None,
-            was_over: false,
-            held: Held::new(account),
+            lane: Lane { end, full_at: None, is_crowded: false, last_place: None },
+            bell: Bell::default(),
+            unclaimed: VecDeque::new(),
+            remembered: 0,
+            unclaimed_octets: 0,
             until: None,
-            at_once: 1,
+            patience_us: PATIENCE_US,
+            is_listed: false,
         }
     }
 
@@ -94,14 +115,19 @@ impl ToSocket {
         self.account
     }
 
-    /// So much that copying it is most of the work, for a program that was just woken. One that has not come for long is stopped, or does not
+    /// So much that the lane may be full soon, of a program that was just woken. One that has not come for long is stopped, or does not
     /// mean to come, and others have the links as well.
     pub fn holds_much(&self) -> bool {
-        self.held.octets() >= MUCH && self.at_once == 1
+        self.unclaimed_octets >= MUCH && self.patience_us == PATIENCE_US
     }
 
-    pub fn holds(&self) -> bool {
-        !self.held.is_empty()
+    /// Whether it is to be looked after, and is not yet: once.
+    pub fn begins_to_wait(&mut self) -> bool {
+        self.is_waiting() && !std::mem::replace(&mut self.is_listed, true)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.bell.of.is_some() || !self.unclaimed.is_empty()
     }
 
     /// Whether its program reads, or was woken, and was perhaps not let to run: once.
@@ -109,152 +135,155 @@ impl ToSocket {
         std::mem::take(&mut self.lane.is_crowded)
     }
 
-    /// The socket is gone, and what is held with it.
-    pub fn give_up(&mut self, total: &mut Total) {
-        self.held.give_up(total);
-    }
-
-    /// By the lane at once or soon, or lost there; `Nowhere`: it goes by the kernel.
-    pub fn put(&mut self, datagram: &RxDatagram<'_>, beside: &mut Beside<'_>) -> Delivered {
-        if self.holds() {
-            self.settle(beside);
-        }
-        if self.holds() {
-            return self.hold(datagram, beside);
-        }
-        if let Some(delivered) = self.lane.put(datagram) {
+    /// By the lane, or lost there; `Nowhere`: it goes by the kernel.
+    pub fn put(&mut self, datagram: &RxDatagram<'_>, kernel: &dyn ByKernel) -> Delivered {
+        if let Some(delivered) = self.put_into_lane(datagram) {
             return delivered;
         }
-        match self.wait_to_end() {
-            Waits::Unknown => Delivered::Nowhere,
-            Waits::Ended => self.hold(datagram, beside),
-            Waits::Sleeps(wait) => {
-                self.rung = Some(wait);
-                self.wake_with(datagram, beside)
-            }
+        // Perhaps it has left the lane, and this one is younger.
+        self.ring(kernel);
+        if record_len_of(datagram).is_none() || !self.lane.end.begin_ring(false) {
+            return Delivered::Nowhere;
         }
+        self.forget_unclaimed();
+        self.wake_with(datagram, kernel)
     }
 
-    /// Of datagrams whose octets are still with the link: by the lane, or lost there. `None`: they are wanted first, and in `octets` if they are
-    /// not with the link any more.
-    pub fn put_tail(
-        &mut self,
-        (datagram, tail): Late<'_>,
-        octets: &mut Vec<u8>,
-        beside: &mut Beside<'_>,
-    ) -> Option<Delivered> {
-        if self.holds() {
-            self.settle(beside);
-        }
-        if !self.holds() {
-            return self.lane.put_tail((datagram, tail), octets);
-        }
-        if self.held.has_room(datagram.text.len(), beside.total) {
-            return None;
-        }
-        self.lane.note_full();
-        Some(Delivered::QueueFull)
-    }
-
-    fn hold(&mut self, datagram: &RxDatagram<'_>, beside: &mut Beside<'_>) -> Delivered {
-        if self.held.push(datagram, beside.total) {
-            // Who was woken is let to run before more comes, which then goes straight into the lane.
-            self.lane.note_full();
-            return Delivered::ByLane;
-        }
-        self.lane.note_full();
-        Delivered::QueueFull
-    }
-
-    /// The program sleeps: the first one goes by the kernel, the others of the same frame are held.
-    fn wake_with(&mut self, datagram: &RxDatagram<'_>, beside: &mut Beside<'_>) -> Delivered {
-        let Some(segment) = datagram.segment.map(usize::from) else { return Delivered::Nowhere };
-        let Some((first, rest)) = datagram.text.split_at_checked(segment) else { return Delivered::Nowhere };
-        let delivered = beside.kernel.deliver(&RxDatagram { text: first, segment: None, ..*datagram });
-        if delivered == Delivered::ByKernel {
-            return self.hold(&RxDatagram { text: rest, ..*datagram }, beside);
+    fn put_into_lane(&mut self, datagram: &RxDatagram<'_>) -> Option<Delivered> {
+        let delivered = self.lane.put(datagram);
+        if delivered == Some(Delivered::ByLane) {
+            self.note_unclaimed(datagram);
         }
         delivered
     }
 
-    /// What the program is doing that does not look.
-    fn wait_to_end(&mut self) -> Waits {
-        if self.lane.end.is_over() && self.holds() && !std::mem::replace(&mut self.was_over, true) {
-            // Perhaps the socket is closed. Then the next round knows, and what is held is not for whoever has the name after it.
-            return Waits::Ended;
+    /// The program sleeps: the first one goes by the kernel, the others of the same frame are there when it looks.
+    fn wake_with(&mut self, datagram: &RxDatagram<'_>, kernel: &dyn ByKernel) -> Delivered {
+        let text = datagram.text;
+        let first = datagram.segment.map_or(text.len(), |len| usize::from(len).min(text.len()));
+        let (first, rest) = text.split_at(first);
+        self.bell.of = Some((datagram.arrival, datagram.ports));
+        self.bell.text.clear();
+        self.bell.text.extend_from_slice(first);
+        if rest.is_empty() {
+            return Delivered::ByKernel;
         }
-        match self.lane.end.waits() {
-            _ if self.lane.end.is_over() || self.lane.overflowed => Waits::Unknown,
-            0 => Waits::Unknown,
-            wait if self.rung == Some(wait) => Waits::Ended,
-            wait => Waits::Sleeps(wait),
+        let rest = RxDatagram { text: rest, ..*datagram };
+        self.put_into_lane(&rest).unwrap_or_else(|| {
+            self.ring(kernel);
+            one_by_one(&rest, kernel)
+        })
+    }
+
+    /// Of datagrams whose octets are still with the link: by the lane, or lost there. `None`: they are wanted first, and in `octets` if they are
+    /// not with the link any more.
+    pub fn put_tail(&mut self, late: Late<'_>, octets: &mut Vec<u8>) -> Option<Delivered> {
+        let delivered = self.lane.put_tail(late, octets);
+        if delivered == Some(Delivered::ByLane) {
+            self.note_unclaimed(late.0);
+        }
+        delivered
+    }
+
+    #[inline]
+    fn note_unclaimed(&mut self, datagram: &RxDatagram<'_>) {
+        if self.lane.end.is_asleep() {
+            self.note_unclaimed_record(datagram);
         }
     }
 
-    /// Moves what is held into the lane if that is open by now, or wakes the program if it sleeps anew. How many datagrams that was.
-    fn settle(&mut self, beside: &mut Beside<'_>) -> usize {
-        let mut moved = 0;
-        while let Some(first) = self.held.first() {
-            let len = first.text.len();
-            match self.lane.put(&first) {
-                Some(Delivered::ByLane) => {
-                    self.held.pop(len, beside.total);
-                    self.at_once = 1;
-                }
-                Some(_) => break,
-                None => match self.wait_to_end() {
-                    Waits::Unknown if moved < BY_KERNEL_AT_ONCE => self.pass_to_kernel(beside),
-                    Waits::Unknown | Waits::Ended => break,
-                    Waits::Sleeps(wait) => {
-                        // The more, the more often it has waited without a look into its lane.
-                        self.rung = Some(wait);
-                        (0..self.at_once).for_each(|_| self.pass_to_kernel(beside));
-                        self.at_once = (self.at_once * 2).min(BY_KERNEL_AT_ONCE);
-                        // Once a call: the word is the program's, which may count on while it is looked at, and each way by the kernel is dear.
-                        return moved + 1;
-                    }
-                },
-            }
-            moved += 1;
+    fn note_unclaimed_record(&mut self, datagram: &RxDatagram<'_>) {
+        let RxDatagram { arrival, ports, segment, .. } = *datagram;
+        self.unclaimed_octets += datagram.text.len();
+        // None behind one that is not remembered: that one is older.
+        if self.remembered < RETURNABLE_MAX
+            && let (Some(len), Some(place)) = (record_len_of(datagram), self.lane.last_place)
+        {
+            self.remembered += 1;
+            self.unclaimed.push_back(Unclaimed { arrival, ports, segment, place, len });
         }
-        moved
     }
 
-    fn pass_to_kernel(&mut self, beside: &mut Beside<'_>) {
-        let Some(first) = self.held.first() else { return };
-        let len = first.segment.map_or(first.text.len(), |len| usize::from(len).min(first.text.len()));
-        // What finds no room in its queue is lost, as anywhere.
-        beside.kernel.deliver(&RxDatagram { text: &first.text[..len], segment: None, ..first });
-        self.held.pop(len, beside.total);
+    fn forget_unclaimed(&mut self) {
+        self.unclaimed.clear();
+        (self.remembered, self.unclaimed_octets) = (0, 0);
+        (self.until, self.patience_us) = (None, PATIENCE_US);
     }
 
-    /// The same in each round while something is held.
-    pub fn look(&mut self, now: Instant, beside: &mut Beside<'_>) -> usize {
-        let mut moved = self.settle(beside);
-        if moved > 0 || !self.holds() {
-            self.until = None;
+    /// Sends what wakes the program, if it has not gone yet: whether it had not.
+    pub fn ring(&mut self, kernel: &dyn ByKernel) -> bool {
+        let Some((arrival, ports)) = self.bell.of.take() else { return false };
+        // What finds no room in the kernel's queue is lost, as anywhere; then there is what wakes the program.
+        kernel.deliver(&RxDatagram { arrival, ports, headers: &[], text: &self.bell.text, segment: None });
+        self.lane.end.end_ring();
+        self.bell.text.clear();
+        self.bell.text.shrink_to(KEPT);
+        true
+    }
+
+    /// In each round while something is looked after: how many records went by the kernel.
+    pub fn look(&mut self, now: Instant, kernel: &dyn ByKernel) -> usize {
+        let rung = usize::from(self.ring(kernel));
+        if self.unclaimed_octets > 0 && !self.lane.end.is_unclaimed() {
+            self.forget_unclaimed();
         }
-        if !self.holds() {
-            return moved;
+        let mut returned = 0;
+        if !self.unclaimed.is_empty() && now >= *self.until.get_or_insert(now.after_us(self.patience_us)) {
+            returned = self.return_one(kernel);
+            self.patience_us = (self.patience_us * 2).min(PATIENCE_MAX_US);
+            self.until = Some(now.after_us(self.patience_us));
         }
-        if now >= *self.until.get_or_insert(now.after_us(PATIENCE_US)) {
-            (0..self.at_once).for_each(|_| self.pass_to_kernel(beside));
-            moved += self.at_once;
-            self.until = None;
-            self.at_once = (self.at_once * 2).min(BY_KERNEL_AT_ONCE);
+        self.is_listed = self.is_waiting();
+        rung + returned
+    }
+
+    /// When that is to be done again.
+    pub fn next_look(&self, now: Instant) -> Instant {
+        if self.bell.of.is_some() {
+            now
+        } else {
+            self.until.unwrap_or_else(|| now.after_us(self.patience_us))
         }
-        moved
+    }
+
+    pub fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    /// What woke the program was lost, or it does not come: the next one goes by the kernel. Its octets are the program's memory by now, to which they
+    /// go back; from whom they are it cannot say.
+    #[cold]
+    fn return_one(&mut self, kernel: &dyn ByKernel) -> usize {
+        let Some(Unclaimed { arrival, ports, segment, place, len }) = self.unclaimed.pop_front() else {
+            return 0;
+        };
+        if !self.lane.end.begin_ring(true) {
+            return 0;
+        }
+        let mut text = std::mem::take(&mut self.bell.text);
+        text.resize(len.saturating_sub(RecordHead::LEN) as usize, 0);
+        self.lane.end.lane().read(place, RecordHead::LEN, &mut text);
+        self.lane.end.void(place, len);
+        one_by_one(&RxDatagram { arrival, ports, headers: &[], text: &text, segment }, kernel);
+        self.lane.end.end_ring();
+        text.clear();
+        text.shrink_to(KEPT);
+        self.bell.text = text;
+        1
     }
 }
 
-/// Of a program that does not look into its lane.
-enum Waits {
-    /// It has left the lane, or does not tell.
-    Unknown,
-    /// Something is in the kernel's queue for the wait that was its last.
-    Ended,
-    /// It sleeps, or is about to: in that wait.
-    Sleeps(u64),
+/// To the kernel, which knows no datagrams that lie behind each other.
+fn one_by_one(datagram: &RxDatagram<'_>, kernel: &dyn ByKernel) -> Delivered {
+    let each = datagram.segment.map_or(datagram.text.len(), usize::from).max(1);
+    if datagram.text.is_empty() {
+        return kernel.deliver(&RxDatagram { segment: None, ..*datagram });
+    }
+    let mut delivered = Delivered::Nowhere;
+    for text in datagram.text.chunks(each).take(TOGETHER_MAX) {
+        delivered = kernel.deliver(&RxDatagram { text, segment: None, ..*datagram });
+    }
+    delivered
 }
 
 impl Lane {
@@ -306,7 +335,7 @@ impl Lane {
                     segment: datagram.segment.unwrap_or(0),
                     ..RecordHead::default()
                 };
-                self.overflowed = false;
+                self.last_place = Some(place);
                 self.end.lane().write(place, 0, head.as_bytes());
                 Ok(place)
             }
@@ -317,7 +346,7 @@ impl Lane {
 
     /// Something is lost that a program would have had that had been let to run: once for each that it does.
     fn note_full(&mut self) {
-        let now = Some((self.end.done_with(), self.end.waits()));
+        let now = Some((self.end.done_with(), self.end.opening()));
         self.is_crowded |= self.full_at != now;
         self.full_at = now;
     }
@@ -327,11 +356,11 @@ impl Lane {
     #[cold]
     fn is_full(&mut self) -> Option<Delivered> {
         self.note_full();
-        if self.end.lane().ring_len() < u64::from(RING_LEN_MAX) {
+        let is_larger = self.end.lane().ring_len() < u64::from(RING_LEN_MAX);
+        if is_larger || self.end.is_asleep() || !self.end.overflow() {
             return Some(Delivered::QueueFull);
         }
-        self.overflowed = self.end.overflow();
-        if self.overflowed { None } else { Some(Delivered::QueueFull) }
+        None
     }
 }
 

@@ -105,7 +105,7 @@ fn misbehave(shown: &mut Shown, random: &mut Random, other: u16) {
     let write = |at: u64, word: u64| region.write(at, &word.to_le_bytes()).expect("in the region");
     match random.next() % 9 {
         0 => write(LaneLayout::WORD, word),
-        8 => write(LaneLayout::WAITS, word),
+        8 => write(LaneLayout::WORD, word | LaneWord::DIVERTED | LaneWord::ASLEEP),
         1 => write(LaneLayout::WORD, word & !(LaneWord::CLOSED | LaneWord::DIVERTED)),
         2 => write(LaneLayout::HEAD, word),
         3 => write(place, header(RECORD_MAX + (word as u32 % 16), false)),

@@ -107,6 +107,8 @@ pub(super) struct Incoming {
     taken: u32,
     /// Counts looks at the lanes.
     looks: u32,
+    /// How many datagrams had come by the kernel when a thread began to wait last.
+    slept_at: u32,
     /// What had come by lanes that are no more.
     came_before: u64,
     peeked: Option<Peeked>,
@@ -211,6 +213,7 @@ impl Incoming {
     /// `may_open`: nobody waits for the kernel's queue. `by_kernel`: how many datagrams have come by that.
     pub fn next(&mut self, may_open: bool, by_kernel: u32) -> Next {
         self.looks = self.looks.wrapping_add(1);
+        self.note_woken(by_kernel);
         let came_before = &mut self.came_before;
         self.lanes.retain_mut(|lane| {
             let stays = !lane.end.is_closed() || !lane.end.is_empty();
@@ -235,6 +238,13 @@ impl Incoming {
                 is_open |= is_this_open;
                 is_confirmed |= is_this_open && !end.is_fresh();
                 continue;
+            }
+            if end.is_asleep() {
+                // It was woken, and the engine has put more into the lane.
+                if !end.claim(may_open) {
+                    continue;
+                }
+                self.fruits.get_or_insert(0);
             }
             waits = true;
             if end.is_fresh() {
@@ -382,9 +392,20 @@ impl Incoming {
         self.lanes.iter_mut().any(|lane| !lane.end.is_empty())
     }
 
-    /// A thread is about to wait for the kernel's queue, `alone` or as others do already. `false`: something is in a lane.
-    pub fn divert(&mut self, alone: bool) -> bool {
-        self.lanes.iter_mut().for_each(|lane| lane.end.begin_wait(alone));
-        self.lanes.iter_mut().all(|lane| lane.end.divert().is_ok())
+    /// What woke the program has come, whatever the engine says yet, which may have lost its processor by that.
+    fn note_woken(&mut self, by_kernel: u32) {
+        if by_kernel != self.slept_at {
+            self.lanes.iter_mut().for_each(|lane| lane.end.wakes());
+        }
+    }
+
+    /// A thread is about to wait for the kernel's queue, `alone` or as others do already; so many have come by that. `false`: something is in a lane.
+    pub fn divert(&mut self, alone: bool, by_kernel: u32) -> bool {
+        self.note_woken(by_kernel);
+        self.slept_at = by_kernel;
+        self.lanes.iter_mut().all(|lane| match lane.from {
+            Sender::Engine => lane.end.sleep(alone).is_ok(),
+            Sender::Socket(_) => lane.end.divert().is_ok(),
+        })
     }
 }

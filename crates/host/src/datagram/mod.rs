@@ -469,7 +469,8 @@ impl Datagram {
             return Some(generation);
         }
         let mut incoming = self.incoming.lock();
-        let asleep = incoming.divert(self.waiting.load(Ordering::SeqCst) == 0);
+        let alone = self.waiting.load(Ordering::SeqCst) == 0;
+        let asleep = incoming.divert(alone, self.by_kernel.load(Ordering::Relaxed));
         if asleep && let Some(fruits) = incoming.take_fruits() {
             let before = self.look_after.load(Ordering::Relaxed);
             let fruitless = if fruits > 0 { 0 } else { self.fruitless.load(Ordering::Relaxed) + 1 };

@@ -57,7 +57,7 @@ fn a_lane_is_open_while_somebody_looks() {
     incoming.open();
     assert_eq!(incoming.next(true, 0), Next::Nothing { is_open: true, directly: true });
     assert_eq!(send(&mut peer, b"one"), Sent::Done(3));
-    assert!(!incoming.divert(true));
+    assert!(!incoming.divert(true, 0));
     let first = Next::Kernel { directly: true };
     assert_eq!(incoming.next(true, 0), first, "what came by the kernel before it was opened");
     let look = incoming.looks();
@@ -67,7 +67,7 @@ fn a_lane_is_open_while_somebody_looks() {
     incoming.kernel_was_empty(incoming.looks());
     assert_eq!(take(&mut incoming), (b"one".to_vec(), at(5000)));
     assert_eq!(incoming.next(true, 0), Next::Nothing { is_open: true, directly: false });
-    assert!(incoming.divert(true));
+    assert!(incoming.divert(true, 0));
     assert_eq!(send(&mut peer, b"asleep"), Sent::Kernel);
     assert_eq!(incoming.next(true, 0), NOTHING_OPEN, "who has slept opens it when it looks again");
 }
@@ -409,4 +409,46 @@ fn options_end_lanes_from_sockets_and_not_the_engines() {
     incoming.close_sockets();
     assert_eq!(send(&mut peer, b"left"), Sent::Kernel);
     assert!(!engine.is_closed() && incoming.is_open());
+}
+
+#[test]
+fn who_was_woken_by_the_engine_looks_into_the_lane_after_the_kernels_queue() {
+    for alone in [true, false] {
+        let mut incoming = Incoming::default();
+        let (_, file) = LaneMemory::create(RING_LEN_MIN).expect("memory");
+        let map = || LaneMemory::map(&file, RING_LEN_MIN).expect("memory");
+        incoming.add_engine(LaneReceiver::new(map()));
+        let mut engine = LaneSender::new(map());
+        assert!(incoming.divert(true, 0) && engine.begin_ring(false));
+        assert!(matches!(engine.offer(48), toe_ring::lane::Offer::Lane { .. }) && engine.publish(48));
+        let nothing = Next::Nothing { is_open: false, directly: true };
+        assert_eq!(incoming.next(alone, 0), nothing, "what wakes it is not in the queue yet");
+        engine.end_ring();
+        assert!(!incoming.divert(alone, 0) && incoming.has_something());
+        if alone {
+            assert_eq!(incoming.next(true, 0), Next::Kernel { directly: true });
+            incoming.found(Queue::Empty);
+            assert!(incoming.is_open());
+        }
+        // While another thread waits, what woke that one is left to it, and the next wakes again.
+        assert!(matches!(incoming.next(alone, 0), Next::Take { .. }));
+        assert_eq!(incoming.is_open(), alone);
+    }
+}
+
+#[test]
+fn who_has_what_woke_him_looks_into_the_lane_before_the_engine_has_said_so() {
+    let mut incoming = Incoming::default();
+    let (_, file) = LaneMemory::create(RING_LEN_MIN).expect("memory");
+    let map = || LaneMemory::map(&file, RING_LEN_MIN).expect("memory");
+    incoming.add_engine(LaneReceiver::new(map()));
+    let mut engine = LaneSender::new(map());
+    assert!(incoming.divert(true, 7) && engine.begin_ring(false));
+    assert!(matches!(engine.offer(48), toe_ring::lane::Offer::Lane { .. }) && engine.publish(48));
+    assert!(incoming.divert(true, 7), "its time was over: it sleeps on");
+    assert_eq!(incoming.next(true, 8), Next::Kernel { directly: true });
+    incoming.found(Queue::Empty);
+    assert!(matches!(incoming.next(true, 8), Next::Take { .. }));
+    engine.end_ring();
+    assert!(matches!(incoming.next(true, 8), Next::Take { .. }) && incoming.is_open());
 }

@@ -176,3 +176,110 @@ fn a_sender_believes_no_head_and_moves_its_own_tail() {
     assert_eq!(sender.offer(1), Offer::Kernel);
     assert!(memory.is_closed());
 }
+
+#[test]
+fn who_was_woken_finds_what_follows_and_claims_it() {
+    let (_, mut sender, mut receiver) = lane();
+    assert_eq!(receiver.sleep(true), Ok(()));
+    assert_eq!(put(&mut sender, b"one"), Offer::Kernel);
+    assert!(sender.begin_ring(false));
+    assert!(matches!(put(&mut sender, b"two"), Offer::Lane { place: 0 }));
+    assert!(receiver.is_empty() && receiver.came() == 0, "not before what wakes it");
+    receiver.open();
+    assert!(receiver.is_diverted(), "nor is it opened");
+    sender.end_ring();
+    assert_eq!((receiver.is_empty(), receiver.first()), (false, None), "nobody has claimed it");
+    assert!(receiver.came() > 0 && sender.is_unclaimed());
+    assert_eq!(receiver.sleep(true), Err(NotEmpty));
+    assert!(receiver.claim(true) && receiver.is_fresh() && !receiver.is_diverted());
+    assert!(!sender.is_unclaimed() && !sender.begin_ring(true), "it has come");
+    put(&mut sender, b"three");
+    assert_eq!(get(&mut receiver).as_deref(), Some(&b"two"[..]));
+    assert_eq!(get(&mut receiver).as_deref(), Some(&b"three"[..]));
+    // The next sleep is another one.
+    assert_eq!(receiver.sleep(true), Ok(()));
+    assert_eq!(put(&mut sender, b"four"), Offer::Kernel);
+    assert!(!sender.begin_ring(true) && sender.begin_ring(false));
+}
+
+#[test]
+fn one_datagram_wakes_none_of_several() {
+    let (_, mut sender, mut receiver) = lane();
+    assert_eq!((receiver.sleep(true), receiver.sleep(false)), (Ok(()), Ok(())));
+    assert!(!sender.begin_ring(false));
+    // One is rung for when the other one comes.
+    assert_eq!(receiver.sleep(true), Ok(()));
+    assert!(sender.begin_ring(false));
+    assert_eq!(receiver.sleep(false), Err(NotEmpty), "in a moment");
+    put(&mut sender, b"two");
+    sender.end_ring();
+    assert!(receiver.claim(false) && !receiver.is_fresh(), "the other one's is left to it");
+    assert_eq!(put(&mut sender, b"three"), Offer::Kernel, "it may sleep yet");
+    assert_eq!(get(&mut receiver).as_deref(), Some(&b"two"[..]));
+    assert_eq!(receiver.sleep(false), Ok(()));
+}
+
+#[test]
+fn a_second_thread_is_not_kept_from_sleep_for_ever() {
+    let (memory, mut sender, mut receiver) = lane();
+    assert_eq!(receiver.sleep(true), Ok(()));
+    assert!(sender.begin_ring(false));
+    let looks = (0..1_000_000).take_while(|_| receiver.sleep(false).is_err()).count();
+    assert!((1_000..1_000_000).contains(&looks) && memory.is_closed());
+}
+
+#[test]
+fn what_nobody_has_claimed_is_passed_over_when_it_went_by_the_kernel() {
+    let (_, mut sender, mut receiver) = lane();
+    assert_eq!(receiver.sleep(true), Ok(()));
+    assert!(sender.begin_ring(false));
+    for octets in [&b"two"[..], b"three", b"four"] {
+        put(&mut sender, octets);
+    }
+    sender.end_ring();
+    for (place, len) in [(0, 3), (16, 5)] {
+        assert!(!receiver.is_empty() && sender.begin_ring(true));
+        // Also to who was woken.
+        receiver.wakes();
+        assert!(!receiver.claim(true) && receiver.is_empty(), "it is on its way");
+        sender.void(place, len);
+        sender.end_ring();
+    }
+    assert!(receiver.claim(true));
+    assert_eq!(get(&mut receiver).as_deref(), Some(&b"four"[..]));
+    assert!(receiver.is_empty());
+}
+
+#[test]
+fn records_that_are_all_void_end_somewhere() {
+    let (_, mut sender, mut receiver) = lane();
+    receiver.open();
+    while let Offer::Lane { place } = put(&mut sender, b"") {
+        sender.void(place, 0);
+    }
+    assert_eq!((receiver.is_empty(), receiver.first(), receiver.is_empty()), (false, None, true));
+}
+
+#[test]
+fn what_wakes_may_have_come_before_the_sender_says_so() {
+    let (_, mut sender, mut receiver) = lane();
+    assert_eq!(receiver.sleep(true), Ok(()));
+    assert!(sender.begin_ring(false));
+    put(&mut sender, b"two");
+    assert_eq!(receiver.sleep(true), Ok(()), "its time was over, and it will be woken");
+    receiver.wakes();
+    assert_eq!(receiver.sleep(true), Err(NotEmpty));
+    assert!(receiver.claim(true));
+    sender.end_ring();
+    put(&mut sender, b"three");
+    assert_eq!(get(&mut receiver).as_deref(), Some(&b"two"[..]));
+    assert_eq!(get(&mut receiver).as_deref(), Some(&b"three"[..]));
+    // With nothing in the lane it sleeps anew, and is to be woken anew.
+    assert_eq!(receiver.sleep(true), Ok(()));
+    assert!(sender.begin_ring(false));
+    receiver.wakes();
+    assert_eq!(receiver.sleep(true), Ok(()));
+    sender.end_ring();
+    assert_eq!(put(&mut sender, b"four"), Offer::Kernel);
+    assert!(sender.begin_ring(false));
+}

@@ -1,12 +1,10 @@
-//! What goes by the kernel and what is held, beside a kernel that the test plays.
+//! What goes by the kernel and what by the lane, beside a kernel that the test plays.
 
 use super::*;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
 use toe_abi::lane::RING_LEN_MIN;
-use toe_engine::work::Arrival;
 use toe_ring::{LaneMemory, LaneReceiver};
-use toe_wire::UdpRepr;
 use toe_wire::link::MacAddr;
 
 /// What went by the kernel.
@@ -25,7 +23,6 @@ struct Bed {
     socket: ToSocket,
     program: LaneReceiver,
     kernel: Queue,
-    total: Total,
     now: Instant,
 }
 
@@ -37,15 +34,18 @@ impl Bed {
             socket: ToSocket::new(LaneSender::new(map()), Cred::default()),
             program: LaneReceiver::new(map()),
             kernel: Queue::default(),
-            total: Total::default(),
             now: Instant::ZERO,
         }
     }
 
     /// The program begins to sleep.
     fn sleep(&mut self, alone: bool) {
-        self.program.begin_wait(alone);
-        self.program.divert().expect("nothing is in the lane");
+        self.program.sleep(alone).expect("nothing is in the lane");
+    }
+
+    /// It has been woken, and looks: whether something is there.
+    fn comes(&mut self) -> bool {
+        !self.program.is_empty() && self.program.claim(true)
     }
 
     fn put_as(&mut self, text: &[u8], segment: Option<u16>) -> Delivered {
@@ -58,9 +58,8 @@ impl Bed {
             zone: 0,
         };
         let ports = UdpRepr { src_port: 1, dst_port: 2 };
-        let mut beside = Beside { kernel: &self.kernel, total: &mut self.total };
         // As the parent does with what is not taken here.
-        match self.socket.put(&RxDatagram { arrival, ports, headers: &[], text, segment }, &mut beside) {
+        match self.socket.put(&RxDatagram { arrival, ports, headers: &[], text, segment }, &self.kernel) {
             Delivered::Nowhere => {
                 self.kernel.deliver(&RxDatagram { arrival, ports, headers: &[], text, segment })
             }
@@ -74,7 +73,7 @@ impl Bed {
 
     fn look(&mut self, after_us: u64) {
         self.now = self.now.after_us(after_us);
-        self.socket.look(self.now, &mut Beside { kernel: &self.kernel, total: &mut self.total });
+        self.socket.look(self.now, &self.kernel);
     }
 
     fn by_kernel(&self) -> Vec<Vec<u8>> {
@@ -94,64 +93,110 @@ impl Bed {
 }
 
 #[test]
-fn one_wakes_and_the_rest_is_there_when_the_program_looks() {
+fn one_wakes_and_the_rest_is_in_the_lane_by_then() {
     let mut bed = Bed::new();
     bed.sleep(true);
     assert_eq!(bed.put(b"1"), Delivered::ByKernel);
     for text in [b"2", b"3"] {
         assert_eq!(bed.put(text), Delivered::ByLane);
     }
+    assert!(bed.by_kernel().is_empty(), "at the end of the round");
+    assert!(!bed.comes(), "nothing comes before the one that wakes");
+    bed.look(0);
     assert_eq!(bed.by_kernel(), [b"1"]);
-    bed.program.open();
-    // What comes then is younger than what is held.
-    bed.put(b"4");
-    assert_eq!(bed.by_lane(), [b"2", b"3", b"4"]);
-    assert!(bed.by_kernel().is_empty() && !bed.socket.holds() && bed.total.is_nothing());
+    // The program has not come yet.
+    assert_eq!(bed.put(b"4"), Delivered::ByLane);
+    assert!(bed.comes() && bed.program.is_fresh());
+    assert_eq!(bed.put(b"5"), Delivered::ByLane);
+    assert_eq!(bed.by_lane(), [b"2", b"3", b"4", b"5"]);
+    bed.look(0);
+    assert!(bed.by_kernel().is_empty() && !bed.socket.is_listed());
 }
 
 #[test]
 fn who_sleeps_anew_is_woken_anew() {
     let mut bed = Bed::new();
-    bed.sleep(true);
-    for text in [b"1", b"2", b"3"] {
-        bed.put(text);
+    for _ in 0..3 {
+        bed.sleep(true);
+        bed.put(b"1");
+        bed.look(0);
+        assert_eq!(bed.by_kernel(), [b"1"]);
+        bed.put(b"2");
+        bed.look(0);
+        assert!(bed.by_kernel().is_empty(), "once for each wait");
+        assert!(bed.program.sleep(true).is_err(), "there is something");
+        assert!(bed.comes());
+        assert_eq!(bed.by_lane(), [b"2"]);
     }
-    // It took the first from the kernel, and did not look into the lane.
-    bed.sleep(true);
-    bed.look(1);
-    assert_eq!(bed.by_kernel(), [b"1", b"2"]);
-    bed.look(1);
-    assert!(bed.by_kernel().is_empty(), "once for each wait");
-    bed.program.open();
-    bed.look(1);
-    assert_eq!(bed.by_lane(), [b"3"]);
 }
 
 #[test]
-fn who_does_not_come_to_look_gets_all_by_the_kernel_in_the_end() {
+fn a_program_that_begins_a_wait_while_it_is_rung_for_is_woken_by_that() {
     let mut bed = Bed::new();
     bed.sleep(true);
-    for n in 0..40 {
+    bed.put(b"1");
+    bed.put(b"2");
+    // Its time was over.
+    bed.sleep(true);
+    bed.look(0);
+    assert_eq!(bed.by_kernel(), [b"1"]);
+    assert!(bed.comes());
+    assert_eq!(bed.by_lane(), [b"2"]);
+}
+
+#[test]
+fn who_does_not_come_gets_one_after_the_other_by_the_kernel() {
+    let mut bed = Bed::new();
+    bed.sleep(true);
+    for n in 0..60 {
         bed.put(&[n]);
     }
     bed.look(0);
     bed.look(PATIENCE_US - 1);
     assert_eq!(bed.by_kernel(), [[0]]);
-    let (mut next, mut at_once) = (1, vec![]);
     bed.look(1);
-    while bed.socket.holds() {
-        let came = bed.by_kernel();
-        at_once.push(came.len());
-        for octets in came {
-            assert_eq!(octets, [next], "in their order");
-            next += 1;
-        }
-        bed.look(1);
-        bed.look(PATIENCE_US);
-    }
-    at_once.push(bed.by_kernel().len());
-    assert_eq!(at_once, [1, 2, 4, 8, 16, 8], "never more than the kernel's queue is likely to hold");
-    assert!(bed.total.is_nothing());
+    assert_eq!(bed.by_kernel(), [[1]]);
+    bed.put(&[60]);
+    bed.look(2 * PATIENCE_US - 1);
+    assert!(bed.by_kernel().is_empty(), "more seldom each time");
+    bed.look(1);
+    assert_eq!(bed.by_kernel(), [[2]]);
+    (3..=RETURNABLE_MAX as u8 + 5).for_each(|_| bed.look(PATIENCE_MAX_US));
+    let more: Vec<Vec<u8>> = (3..=RETURNABLE_MAX as u8).map(|n| vec![n]).collect();
+    assert_eq!(bed.by_kernel(), more, "and none that came after one that can not");
+    assert!(bed.comes() && bed.program.is_fresh(), "what is in the kernel's queue is older");
+    assert_eq!(bed.by_lane(), (RETURNABLE_MAX as u8 + 1..=60).map(|n| vec![n]).collect::<Vec<_>>());
+    bed.look(PATIENCE_MAX_US);
+    assert!(bed.by_kernel().is_empty() && !bed.socket.is_listed());
+}
+
+#[test]
+fn of_who_never_comes_no_more_is_remembered_than_can_go_by_the_kernel() {
+    let mut bed = Bed::new();
+    bed.sleep(true);
+    let text = vec![7; 500];
+    let taken = (0..10_000).take_while(|_| bed.put(&text) != Delivered::QueueFull).count();
+    assert!((400..500).contains(&taken), "what the ring has room for: {taken}");
+    (0..100).for_each(|_| bed.look(PATIENCE_MAX_US));
+    assert_eq!(bed.by_kernel().len(), 1 + RETURNABLE_MAX);
+    assert!(!bed.socket.is_listed());
+    assert!(bed.comes());
+    assert_eq!(bed.by_lane().len(), taken - 1 - RETURNABLE_MAX);
+}
+
+#[test]
+fn a_lane_of_which_all_went_by_the_kernel_keeps_nobody_awake() {
+    let mut bed = Bed::new();
+    bed.sleep(true);
+    bed.put(b"1");
+    bed.put(b"2");
+    bed.look(0);
+    bed.look(PATIENCE_US);
+    assert_eq!(bed.by_kernel(), [b"1", b"2"]);
+    bed.sleep(true);
+    bed.put(b"3");
+    bed.look(0);
+    assert_eq!(bed.by_kernel(), [b"3"], "a wait like any other");
 }
 
 #[test]
@@ -166,16 +211,17 @@ fn several_threads_that_sleep_are_each_woken() {
 }
 
 #[test]
-fn what_was_held_goes_on_when_the_program_leaves_the_lane() {
+fn what_comes_when_the_program_has_left_the_lane_comes_after_what_was_to_wake_it() {
     let mut bed = Bed::new();
     bed.sleep(true);
     bed.put(b"1");
     bed.put(b"2");
     bed.program.close();
     bed.put(b"3");
-    assert_eq!(bed.by_kernel(), [b"1"], "its socket may be closed");
-    bed.look(1);
-    assert_eq!(bed.by_kernel(), [b"2", b"3"]);
+    assert_eq!(bed.by_kernel(), [b"1", b"3"]);
+    assert_eq!(bed.by_lane(), [b"2"], "what is in the lane is the program's to read");
+    bed.look(PATIENCE_US);
+    assert!(bed.by_kernel().is_empty());
 }
 
 #[test]
@@ -183,52 +229,13 @@ fn of_joined_datagrams_the_first_wakes_and_the_others_stay_together() {
     let mut bed = Bed::new();
     bed.sleep(true);
     assert_eq!(bed.put_as(b"aabbccd", Some(2)), Delivered::ByLane);
+    assert_eq!(bed.put_as(b"eef", Some(2)), Delivered::ByLane);
+    bed.look(0);
     assert_eq!(bed.by_kernel(), [b"aa"]);
-    bed.sleep(true);
-    bed.look(1);
-    assert_eq!(bed.by_kernel(), [b"bb"], "of what is held as well");
-    bed.program.open();
-    bed.look(1);
-    assert_eq!(bed.by_lane(), [b"ccd"]);
-    assert!(bed.total.is_nothing());
-}
-
-#[test]
-fn what_is_held_is_bounded_and_what_is_more_is_counted_as_lost() {
-    let mut bed = Bed::new();
-    bed.sleep(true);
-    bed.put(b"1");
-    let text = vec![7; 60_000];
-    let taken = (0..20).filter(|_| bed.put(&text) == Delivered::ByLane).count();
-    assert_eq!(taken, 17);
-    // Without octets it takes up room all the same.
-    let taken = (0..1_000_000).take_while(|_| bed.put(b"") == Delivered::ByLane).count();
-    assert!(taken < 20_000, "{taken}");
-    bed.socket.give_up(&mut bed.total);
-    assert!(bed.total.is_nothing());
-}
-
-/// A hundred sockets whose programs sleep for ever.
-fn crowd_of_sleepers(text: &[u8]) -> (Vec<Bed>, Total) {
-    let mut total = Total::default();
-    let mut all = Vec::new();
-    for _ in 0..100 {
-        let mut bed = Bed::new();
-        std::mem::swap(&mut bed.total, &mut total);
-        bed.sleep(true);
-        while bed.put(text) != Delivered::QueueFull {}
-        std::mem::swap(&mut bed.total, &mut total);
-        all.push(bed);
-    }
-    (all, total)
-}
-
-#[test]
-fn datagrams_without_octets_are_bounded_for_all_sockets_together() {
-    let (sleepers, mut total) = crowd_of_sleepers(b"");
-    assert!((1 << 20..=8 << 20).contains(&total.octets()), "{}", total.octets());
-    sleepers.into_iter().for_each(|mut bed| bed.socket.give_up(&mut total));
-    assert!(total.is_nothing());
+    bed.look(PATIENCE_US);
+    assert_eq!(bed.by_kernel(), [&b"bb"[..], b"cc", b"d"], "all of a record");
+    assert!(bed.comes());
+    assert_eq!(bed.by_lane(), [b"eef"]);
 }
 
 #[test]
@@ -236,14 +243,17 @@ fn who_does_not_come_keeps_nobody_from_the_links() {
     let mut bed = Bed::new();
     bed.sleep(true);
     let text = vec![7; 60_000];
-    (0..9).for_each(|_| _ = bed.put(&text));
-    assert!(bed.socket.holds_much(), "it was just woken");
+    (0..4).for_each(|_| _ = bed.put(&text));
     bed.look(0);
+    assert!(bed.socket.holds_much(), "it was just woken");
     bed.look(PATIENCE_US);
-    assert!(bed.socket.holds() && !bed.socket.holds_much(), "it had its time");
-    bed.program.open();
-    bed.look(1);
-    assert!(!bed.socket.holds() || bed.socket.at_once == 1);
+    assert!(!bed.socket.holds_much(), "it had its time");
+    assert!(bed.comes());
+    bed.look(0);
+    assert_eq!(bed.by_lane().len(), 2);
+    bed.sleep(true);
+    (0..4).for_each(|_| _ = bed.put(&text));
+    assert!(bed.socket.holds_much(), "it has another");
 }
 
 #[test]
@@ -252,46 +262,14 @@ fn who_could_not_read_is_let_to_run_once_for_each_time_that_he_does() {
     bed.sleep(true);
     let text = vec![7; 60_000];
     (0..9).for_each(|_| _ = bed.put(&text));
-    assert!(bed.socket.take_crowded(), "it was woken, and what came is lost");
+    assert!(bed.socket.take_crowded(), "it is to be woken, and what came is lost");
     bed.put(&text);
     assert!(!bed.socket.take_crowded(), "it has done nothing since");
-    bed.program.open();
-    (0..9).for_each(|_| _ = bed.put(&text));
+    bed.look(0);
+    assert!(bed.comes());
     assert_eq!(bed.by_lane().len(), 4);
     (0..9).for_each(|_| _ = bed.put(&text));
     assert!(bed.socket.take_crowded() && bed.by_lane().len() == 4);
-}
-
-/// A kernel at whose work the program begins one wait after the other.
-struct Restless {
-    program: RefCell<LaneReceiver>,
-    came: std::cell::Cell<usize>,
-}
-
-impl ByKernel for Restless {
-    fn deliver(&self, _: &RxDatagram<'_>) -> Delivered {
-        self.program.borrow_mut().begin_wait(true);
-        self.came.set(self.came.get() + 1);
-        Delivered::ByKernel
-    }
-}
-
-#[test]
-fn who_counts_on_while_he_is_looked_after_takes_no_more_than_his_part_of_a_round() {
-    let mut bed = Bed::new();
-    bed.sleep(true);
-    for n in 0..200 {
-        bed.put_as(&[n], None);
-    }
-    assert!(bed.socket.holds());
-    let Bed { mut socket, mut program, mut total, now, .. } = bed;
-    program.begin_wait(true);
-    let kernel = Restless { program: RefCell::new(program), came: std::cell::Cell::new(0) };
-    for rounds in 1..=5 {
-        socket.look(now, &mut Beside { kernel: &kernel, total: &mut total });
-        assert!(kernel.came.get() <= rounds * BY_KERNEL_AT_ONCE, "{} in {rounds} rounds", kernel.came.get());
-    }
-    assert!(kernel.came.get() > 0 && socket.holds());
 }
 
 /// What a link has of a frame; meanwhile the program goes to sleep if it is there.
@@ -309,8 +287,7 @@ impl FrameTail for Link {
             .zip(place)
             .for_each(|(octet, place)| place.store(*octet, Ordering::Relaxed));
         if let Some(program) = self.sleeper.borrow_mut().as_mut() {
-            program.begin_wait(true);
-            program.divert().expect("nothing is in the lane");
+            program.sleep(true).expect("nothing is in the lane");
         }
         true
     }
@@ -334,8 +311,7 @@ fn put_late(bed: &mut Bed, link: &Link) -> (Option<Delivered>, Vec<u8>) {
     let ports = UdpRepr { src_port: 1, dst_port: 2 };
     let datagram = RxDatagram { arrival, ports, headers: &[], text: &text, segment: Some(1000) };
     let mut octets = Vec::new();
-    let mut beside = Beside { kernel: &bed.kernel, total: &mut bed.total };
-    let delivered = bed.socket.put_tail((&datagram, (link, 10)), &mut octets, &mut beside);
+    let delivered = bed.socket.put_tail((&datagram, (link, 10)), &mut octets);
     (delivered, octets)
 }
 
@@ -364,4 +340,17 @@ fn who_falls_asleep_while_a_link_writes_loses_nothing() {
     let (_, file) = LaneMemory::create(RING_LEN_MIN).expect("memory");
     bed.program = LaneReceiver::new(LaneMemory::map(&file, RING_LEN_MIN).expect("memory"));
     assert_eq!(put_late(&mut bed, &link), (None, vec![3; 4_990]));
+}
+
+#[test]
+fn a_link_writes_into_the_lane_of_a_program_that_was_woken() {
+    let mut bed = Bed::new();
+    bed.sleep(true);
+    bed.put(b"1");
+    let link = Link { octets: vec![3; 5_000], sleeper: RefCell::default() };
+    assert_eq!(put_late(&mut bed, &link), (Some(Delivered::ByLane), vec![]));
+    bed.look(0);
+    bed.look(PATIENCE_US);
+    let came: Vec<usize> = bed.by_kernel().iter().map(Vec::len).collect();
+    assert_eq!(came, [1, 1000, 1000, 1000, 1000, 990], "and it may go by the kernel yet");
 }
