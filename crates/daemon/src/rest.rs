@@ -12,7 +12,8 @@
 //!
 //! That it came back at once does not say that nobody else wants the core: with its short slices the engine is often the
 //! next one itself. So what looking has brought counts, too: after several times in a row without anything the engine sleeps at
-//! once, and looks once in a while. Where it is woken soon and often, it takes naps ([`crate::naps`]).
+//! once, and looks once in a while. Where it is woken soon and often it takes naps ([`crate::naps`]); on a shared core it takes them before it
+//! yields, too: threads that bring it one thing at a time bring several meanwhile.
 
 use crate::naps::Naps;
 use toe_base::Instant;
@@ -54,6 +55,7 @@ pub struct Rest {
     looks: bool,
     /// It has slept or napped, this time.
     has_slept: bool,
+    /// It has napped before it looked, this time.
     has_napped: bool,
     /// Times of rest in a row in which it found nothing awake.
     fruitless: u32,
@@ -104,11 +106,7 @@ impl Rest {
             return self.sleep();
         }
         if self.yields == 0 {
-            if !self.has_napped && self.naps.take() {
-                self.has_napped = true;
-                return Advice::Nap;
-            }
-            return Advice::Yield;
+            return if self.is_shared && self.takes_nap() { Advice::Nap } else { Advice::Yield };
         }
         if self.is_shared {
             return if self.yields < YIELDS_IN_VAIN { Advice::Yield } else { self.sleep() };
@@ -130,7 +128,14 @@ impl Rest {
             return Advice::Park;
         }
         self.fruitless = self.fruitless.wrapping_add(1);
-        if self.spin_us > 0 && self.naps.take() { Advice::Nap } else { Advice::Park }
+        if self.spin_us > 0 && self.takes_nap() { Advice::Nap } else { Advice::Park }
+    }
+
+    /// One each time, whatever comes of it.
+    fn takes_nap(&mut self) -> bool {
+        let naps = !self.has_napped && self.naps.take();
+        self.has_napped |= naps;
+        naps
     }
 
     fn found_work(&mut self, now: Instant) {
@@ -197,10 +202,13 @@ mod tests {
         let mut now = 0;
         for _ in 0..10 {
             assert_eq!(rest.advise(at(now), 1), Advice::Work);
-            assert_eq!(rest.advise(at(now), 0), Advice::Yield);
+            if rest.advise(at(now), 0) == Advice::Nap {
+                assert_eq!(rest.advise(at(now), 0), Advice::Yield);
+            }
             rest.yielded(at(now), at(now + 50));
             now += 50;
         }
+        while rest.advise(at(now), 0) == Advice::Nap {}
         assert_eq!(rest.advise(at(now), 0), Advice::Yield, "the other may have had too little time");
         rest.yielded(at(now), at(now + 50));
         assert_eq!(rest.advise(at(now + 50), 0), Advice::Park, "nobody brought work");
@@ -307,6 +315,21 @@ mod tests {
         rest.yielded(at(51), at(52));
         assert_eq!(rest.advise(at(71), 0), Advice::Nap);
         assert_eq!(rest.advise(at(171), 0), Advice::Park, "nothing came meanwhile");
+    }
+
+    #[test]
+    fn finding_something_soon_and_often_it_naps_before_it_yields() {
+        let mut rest = Rest::new(20);
+        rest.advise(at(0), 1);
+        assert_eq!(rest.advise(at(1), 0), Advice::Yield);
+        rest.yielded(at(1), at(9));
+        rest.advise(at(10), 1);
+        assert_eq!(rest.advise(at(11), 0), Advice::Nap);
+        assert_eq!(rest.advise(at(111), 0), Advice::Yield, "once, then it looks as ever");
+        rest.yielded(at(111), at(112));
+        rest.received(1);
+        rest.advise(at(113), 1);
+        assert_eq!(rest.advise(at(114), 0), Advice::Yield, "the nap has brought too little");
     }
 
     #[test]
