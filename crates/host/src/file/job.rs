@@ -2,7 +2,7 @@
 
 use super::Stopped;
 use crate::socket::stream::{HUP, IN, OUT};
-use crate::socket::{Held, RecvFlags, SendFlags, Socket};
+use crate::socket::{Held, RecvFlags, SendFlags, Socket, Turn};
 use crate::sys;
 use crate::sys::Fd;
 use crate::wait::{BlockOn, OnSignal, block_on};
@@ -160,7 +160,7 @@ impl Work {
     fn wait(&self) {
         let wanted = HUP | if matches!(self.way, Way::Write(_)) { OUT } else { IN };
         let on = BlockOn {
-            socket: self.socket,
+            turn: &Turn::begin(self.socket),
             deadline: Some(sys::now() + LOOK_AGAIN),
             too_late: Errno::EAGAIN,
             twin_ready: None,
