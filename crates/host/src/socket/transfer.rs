@@ -57,11 +57,7 @@ fn gone(turn: &Turn, otherwise: Errno) -> Errno {
 }
 
 impl Socket {
-    fn block<'a>(
-        turn: &'a Turn,
-        timeout: Option<Duration>,
-        moved: Option<&'a Cell<usize>>,
-    ) -> BlockOn<'a> {
+    fn block<'a>(turn: &'a Turn, timeout: Option<Duration>, moved: Option<&'a Cell<usize>>) -> BlockOn<'a> {
         BlockOn {
             turn,
             deadline: timeout.map(|timeout| sys::now() + timeout),
@@ -124,7 +120,10 @@ impl Socket {
                 let step = stream.recv(io, place, into, target, flags.peek);
                 let goes_on = match step {
                     Ok(Attempt::Done(n)) => {
-                        n > 0 && !flags.peek && got.get() + n < at_least && (waits || n >= into.most_at_once())
+                        n > 0
+                            && !flags.peek
+                            && got.get() + n < at_least
+                            && (waits || n >= into.most_at_once())
                     }
                     Ok(Attempt::Wait) => waits,
                     Err(_) => false,
@@ -203,7 +202,11 @@ impl Socket {
         let mut flags = RecvFlags { discard: false, ..flags };
         while len > 0 {
             let piece = len.min(scratch.len());
-            let got = match self.recv_in(&turn, &mut Scatter::new(&mut [IoSliceMut::new(&mut scratch[..piece])]), flags) {
+            let got = match self.recv_in(
+                &turn,
+                &mut Scatter::new(&mut [IoSliceMut::new(&mut scratch[..piece])]),
+                flags,
+            ) {
                 Ok(got) => got,
                 Err(_) if done > 0 => break,
                 Err(errno) => return Err(errno),
@@ -309,6 +312,9 @@ impl Socket {
                     return Ok(Some(()));
                 }
                 if !source.waits() {
+                    if waits && !is_full {
+                        source.about_to_wait(self);
+                    }
                     is_full = true;
                     return Ok(None);
                 }
