@@ -206,6 +206,9 @@ impl Socket {
             if let Some(error) = failed {
                 return Err(Stopped { done, errno: from_os(error) });
             }
+            if written < got {
+                break;
+            }
             // The stream or the wait has ended, or that is all that is here.
             if collects && got < want {
                 break;
@@ -274,7 +277,8 @@ impl Socket {
     }
 }
 
-/// Writes all of `octets`; how many went, and what ended it before.
+/// Writes all of `octets`; how many went, and what ended it before. What is no file takes a part of them, or none (EINTR), when a signal
+/// comes while it has no room: the call is to end then, as splice(2) does.
 fn write_all(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8]) -> (usize, Option<Os>) {
     let mut done = 0;
     while done < octets.len() {
@@ -284,10 +288,21 @@ fn write_all(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8]) -> (usi
         };
         match outcome {
             Ok(0) => return (done, Some(Os::NOSPC)),
-            Ok(written) => done += written,
-            Err(Os::INTR) if done == 0 => {}
+            Ok(written) => {
+                done += written;
+                if done < octets.len() && position.is_none() && !is_file(file) {
+                    return (done, None);
+                }
+            }
+            Err(Os::INTR) if done == 0 && (position.is_some() || is_file(file)) => {}
             Err(error) => return (done, Some(error)),
         }
     }
     (done, None)
+}
+
+fn is_file(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
+    })
 }
