@@ -346,9 +346,9 @@ mod tests {
     #[test]
     fn a_file_is_put_from_its_position_to_its_end_or_as_far_as_is_wanted() {
         let file = file_of(300_000);
+        let kept = KeptFile::of(file.as_fd());
         for (position, length, expected) in [(5, usize::MAX, 299_995), (0, 70_000, 70_000), (299_999, 9, 1)] {
-            let mut source =
-                FileSource::new(&KeptFile::of(file.as_fd()), position, length, false).expect("a file");
+            let mut source = FileSource::new(&kept, position, length, false).expect("a file");
             let all = drain(&mut source, 65_536);
             assert_eq!(all.len(), expected);
             assert!(all.iter().enumerate().all(|(n, &octet)| octet == ((n + position as usize) % 251) as u8));
@@ -360,17 +360,37 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_short_meanwhile_gives_what_it_had() {
         let file = file_of(100_000);
-        let mut source = FileSource::new(&KeptFile::of(file.as_fd()), 0, usize::MAX, false).expect("a file");
+        let kept = KeptFile::of(file.as_fd());
+        let mut source = FileSource::new(&kept, 0, usize::MAX, false).expect("a file");
         file.set_len(40_000).expect("shorter");
         assert_eq!(drain(&mut source, 65_536).len(), 40_000);
         assert!(!source.has_sent_all());
     }
 
+    /// A socket without a home has no session to keep a copy in: what is read of another file at the number is thrown away.
+    #[test]
+    fn of_another_file_at_the_number_nothing_is_put() {
+        let (file, other) = (file_of(300_000), file_of(300_000));
+        let number = crate::sys::dup_anywhere(&file).expect("room");
+        let kept = KeptFile::of(crate::sys::borrow(number.raw()));
+        let mut source = FileSource::new(&kept, 0, usize::MAX, false).expect("a file");
+        let (region, _file) = Region::create(1 << 20).expect("memory");
+        assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(1000));
+        let socket = Socket::allocate();
+        source.about_to_wait(socket);
+        assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(1000));
+        crate::sys::dup_onto(&other, number.raw(), true).expect("it is open");
+        assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(0));
+        assert!(source.is_done() && source.error() == Some(Errno::EBADF));
+        socket.abandon();
+    }
+
     #[test]
     fn what_is_taken_back_comes_again() {
         let file = file_of(10);
+        let kept = KeptFile::of(file.as_fd());
         let (region, _file) = Region::create(4096).expect("memory");
-        let mut source = FileSource::new(&KeptFile::of(file.as_fd()), 0, 10, false).expect("a file");
+        let mut source = FileSource::new(&kept, 0, 10, false).expect("a file");
         source.stopped = Some(Stop::Waits);
         source.refill();
         assert_eq!(source.put(Room::Shared(&region, 0), 6), Ok(6));
@@ -381,8 +401,9 @@ mod tests {
     #[test]
     fn the_disk_is_not_waited_for_again_once_that_is_cancelled() {
         let file = file_of(3 * AHEAD);
+        let kept = KeptFile::of(file.as_fd());
         let cancelled = AtomicBool::new(false);
-        let source = FileSource::new(&KeptFile::of(file.as_fd()), 0, usize::MAX, false).expect("a file");
+        let source = FileSource::new(&kept, 0, usize::MAX, false).expect("a file");
         let mut source = source.unless(Some(&cancelled));
         // As if nothing were at hand.
         source.stopped = Some(Stop::Waits);
@@ -410,7 +431,8 @@ mod tests {
                 libc::EISDIR,
             ),
         ] {
-            let mut source = FileSource::new(&KeptFile::of(fd), 0, 10, false).expect("something");
+            let kept = KeptFile::of(fd);
+            let mut source = FileSource::new(&kept, 0, 10, false).expect("something");
             assert!(drain(&mut source, 10).is_empty());
             assert_eq!(source.error(), Some(Errno(errno as u16)));
         }
