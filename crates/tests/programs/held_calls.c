@@ -84,7 +84,7 @@ static void *drain(void *of)
 	return NULL;
 }
 
-enum { SEND, SENDMMSG, SENDFILE, SENDFILE_HERE, RECEIVE };
+enum { SEND, SENDMMSG, SENDFILE, SENDFILE_HERE, RECEIVE, SPLICE_IN, SPLICE_OUT };
 
 struct call {
 	int fd, kind, file;
@@ -117,6 +117,12 @@ static void *make(void *of)
 		break;
 	case SENDFILE_HERE:
 		call->result = sendfile(call->fd, call->file, NULL, call->length);
+		break;
+	case SPLICE_IN:
+		call->result = splice(call->file, NULL, call->fd, NULL, call->length, 0);
+		break;
+	case SPLICE_OUT:
+		call->result = splice(call->fd, NULL, call->file, NULL, call->length, 0);
 		break;
 	case RECEIVE:
 		call->result = recv(call->fd, octets, call->length, MSG_WAITALL);
@@ -167,8 +173,9 @@ static void closed_while_octets_come(void)
 		pthread_t thread;
 		struct call call = {.fd = ends[0], .kind = RECEIVE, .length = 6};
 		MUST(send(ends[1], "AAA", 3, 0) == 3);
+		MUST(recv(ends[0], octets, 3, MSG_PEEK | MSG_WAITALL) == 3);
 		MUST(pthread_create(&thread, NULL, make, &call) == 0);
-		/* It may wait, or be about to. */
+		/* It has taken these, and waits or is about to. */
 		while (!call.thread)
 			sched_yield();
 		if (round % 4 == 0)
@@ -225,6 +232,40 @@ static void another_file_at_the_number(int kind, int other, size_t length)
 	close(ends[1]);
 }
 
+/* The number of a pipe is another one's while it is waited for octets to splice. */
+static void another_pipe_at_the_number(int kind)
+{
+	int ends[2], pipes[2], others[2];
+	char room[5] = "";
+	join(ends);
+	MUST(pipe(pipes) == 0 && pipe(others) == 0);
+	int number = kind == SPLICE_IN ? pipes[0] : pipes[1];
+	pthread_t thread;
+	struct call call = {.fd = ends[0], .kind = kind, .file = number, .length = 4};
+	MUST(pthread_create(&thread, NULL, make, &call) == 0);
+	while (!call.thread)
+		sched_yield();
+	until_asleep(call.thread);
+	if (kind == SPLICE_IN) {
+		MUST(write(others[1], "BBBB", 4) == 4 && dup2(others[0], number) == number);
+		MUST(write(pipes[1], "AAAA", 4) == 4);
+		MUST(recv(ends[1], room, 4, MSG_WAITALL) == 4);
+	} else {
+		MUST(dup2(others[1], number) == number);
+		MUST(send(ends[1], "AAAA", 4, 0) == 4);
+		MUST(read(pipes[0], room, 4) == 4);
+	}
+	pthread_join(thread, NULL);
+	printf("%s: %zd, %s\n", now, call.result, room);
+	if (kind == SPLICE_IN)
+		MUST(read(number, room, 4) == 4 && strcmp(room, "BBBB") == 0);
+	for (int n = 0; n < 2; n++) {
+		close(ends[n]);
+		close(pipes[n]);
+		close(others[n]);
+	}
+}
+
 int main(int count, char **arguments)
 {
 	MUST(count == 2);
@@ -250,6 +291,10 @@ int main(int count, char **arguments)
 	another_file_at_the_number(SENDFILE, 0, LARGE);
 	now = "no file, where it stands";
 	another_file_at_the_number(SENDFILE_HERE, 0, LARGE);
+	now = "another pipe to splice from";
+	another_pipe_at_the_number(SPLICE_IN);
+	now = "another pipe to splice to";
+	another_pipe_at_the_number(SPLICE_OUT);
 	puts("all");
 	return 0;
 }

@@ -422,6 +422,11 @@ impl Socket {
         self.ready.load(Ordering::SeqCst) | self.ready_elsewhere()
     }
 
+    /// Whether a receive has something to say at once, as far as is known.
+    pub fn is_readable(&self) -> bool {
+        self.ready_now() & (stream::IN | stream::HUP | stream::ERR) != 0
+    }
+
     /// The EPOLL bits that hold now, after taking the completions that wait.
     pub fn ready(&'static self) -> u32 {
         if self.settle().is_err() {
