@@ -102,37 +102,7 @@ impl Socket {
         let nonblocking = self.nonblocking();
         let waits = !flags.dont_wait && !nonblocking;
         let mut attempt = || loop {
-            let room = into.left();
-            let has = |stream: &stream::Stream| stream.fills(room);
-            let step = self.with_ready_stream(has, |io, stream, place| {
-                if !turn.is_on() {
-                    return (Err(Errno::EBADF), all);
-                }
-                let patient = flags.wait_all && waits;
-                let at_least = match flags.wait_all {
-                    true if patient || !flags.peek => all,
-                    // A peek that does not wait takes what is there.
-                    true => 1,
-                    false => stream.low_water.clamp(1, all),
-                };
-                // What was copied makes room for more to come; so all but a peek take it bit by bit.
-                let target = if flags.peek { at_least } else { 1 };
-                let step = stream.recv(io, place, into, target, flags.peek);
-                let goes_on = match step {
-                    Ok(Attempt::Done(n)) => {
-                        n > 0
-                            && !flags.peek
-                            && got.get() + n < at_least
-                            && (waits || n >= into.most_at_once())
-                    }
-                    Ok(Attempt::Wait) => waits,
-                    Err(_) => false,
-                };
-                if goes_on {
-                    turn.hold_locked();
-                }
-                (step, at_least)
-            });
+            let step = self.recv_once(turn, into, flags, (waits, all, got.get()));
             let (step, at_least) = step.ok_or_else(|| gone(turn, Errno::ENOTCONN))?;
             return match step {
                 Ok(Attempt::Done(n)) => {
@@ -177,6 +147,44 @@ impl Socket {
             }
             Err(errno) => Err(errno),
         }
+    }
+
+    /// One look for octets, under the lock: what came of it, and how many octets end the call, which wants `all` and has `got`.
+    fn recv_once(
+        &'static self,
+        turn: &Turn,
+        into: &mut impl Target,
+        flags: RecvFlags,
+        (waits, all, got): (bool, usize, usize),
+    ) -> Option<(Result<Attempt, Errno>, usize)> {
+        let room = into.left();
+        let has = |stream: &stream::Stream| stream.fills(room);
+        self.with_ready_stream(has, |io, stream, place| {
+            if !turn.is_on() {
+                return (Err(Errno::EBADF), all);
+            }
+            let patient = flags.wait_all && waits;
+            let at_least = match flags.wait_all {
+                true if patient || !flags.peek => all,
+                // A peek that does not wait takes what is there.
+                true => 1,
+                false => stream.low_water.clamp(1, all),
+            };
+            // What was copied makes room for more to come; so all but a peek take it bit by bit.
+            let target = if flags.peek { at_least } else { 1 };
+            let step = stream.recv(io, place, into, target, flags.peek);
+            let goes_on = match step {
+                Ok(Attempt::Done(n)) => {
+                    n > 0 && !flags.peek && got + n < at_least && (waits || n >= into.most_at_once())
+                }
+                Ok(Attempt::Wait) => waits,
+                Err(_) => false,
+            };
+            if goes_on {
+                turn.hold_locked();
+            }
+            (step, at_least)
+        })
     }
 
     /// MSG_OOB: the urgent octet, `None` at the end of the stream. Never waits (EAGAIN: announced, but not here yet). EINVAL:
