@@ -14,7 +14,7 @@ use crate::attach::is_hangup;
 use crate::errno::ERESTART;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
-use crate::socket::Socket;
+use crate::socket::Turn;
 pub use crate::spin::{spin, spin_beside_peer, yield_no_more};
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
@@ -434,7 +434,7 @@ impl Armed<'_> {
 /// What a socket operation waits for.
 #[derive(Debug)]
 pub struct BlockOn<'a> {
-    pub socket: &'static Socket,
+    pub turn: &'a Turn,
     /// When to give up, on the clock of [`sys::now`], and with which errno.
     pub deadline: Option<Duration>,
     pub too_late: Errno,
@@ -483,15 +483,16 @@ pub fn block_on<T>(
     if let Some(outcome) = attempt()? {
         return Ok(outcome);
     }
+    on.turn.hold()?;
     if let Some(outcome) = spin(attempt)? {
         return Ok(outcome);
     }
-    let generation = on.socket.generation();
+    let socket = on.turn.socket;
     loop {
         let me = Waiter::take();
-        on.socket.add_waiter(&me);
-        let outcome = parked(&on, &me, generation, attempt);
-        on.socket.remove_waiter(&me);
+        socket.add_waiter(&me);
+        let outcome = parked(&on, &me, attempt);
+        socket.remove_waiter(&me);
         drop(me);
         let is_interrupted = on.on_signal == OnSignal::Restart && matches!(outcome, Err(Errno::EINTR));
         let has_moved = on.moved.is_some_and(|moved| moved.get() > 0);
@@ -499,7 +500,7 @@ pub fn block_on<T>(
             return outcome;
         }
         interrupted(on.deadline.is_some())?;
-        if on.socket.generation() != generation {
+        if !on.turn.is_on() {
             return Err(Errno::EBADF);
         }
         if let Some(outcome) = attempt()? {
@@ -511,7 +512,6 @@ pub fn block_on<T>(
 fn parked<T>(
     on: &BlockOn<'_>,
     waiter: &'static Waiter,
-    generation: u32,
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
 ) -> Result<T, Errno> {
     loop {
@@ -519,12 +519,12 @@ fn parked<T>(
         if left.is_some_and(|left| left.is_zero()) {
             return attempt()?.ok_or(on.too_late);
         }
-        let moved = on.socket.is_moved();
-        let live: Vec<&'static QueueSet> = on.socket.homes().filter(|home| !home.is_dead()).collect();
+        let moved = on.turn.socket.is_moved();
+        let live: Vec<&'static QueueSet> = on.turn.socket.homes().filter(|home| !home.is_dead()).collect();
         let mut outcome = None;
         // Looked for each time: when another thread closes the program's, a copy takes its place.
         let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut twin = on.twin_ready.and_then(|_| on.socket.descriptor()).map(pollfd);
+        let mut twin = on.twin_ready.and_then(|_| on.turn.socket.descriptor()).map(pollfd);
         let result = park(
             ParkOn {
                 waiter,
@@ -546,11 +546,11 @@ fn parked<T>(
         if let Some(outcome) = outcome {
             return outcome;
         }
-        if on.socket.generation() != generation {
+        if !on.turn.is_on() {
             return Err(Errno::EBADF);
         }
         if moved {
-            on.socket.settle()?;
+            on.turn.socket.settle()?;
         }
         if let Some(outcome) = attempt()? {
             return Ok(outcome);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -300,6 +301,63 @@ static void meanwhile(uint16_t port, int file, int memory) {
     puts("whatever the program does meanwhile");
 }
 
+struct into_pipe {
+    int pipe, error;
+    volatile int thread;
+    ssize_t result;
+};
+
+static void *directread_into(void *of) {
+    struct into_pipe *into = of;
+    into->thread = gettid();
+    into->result = toe_directread(ends[1], into->pipe, -1, TOE_ALL);
+    into->error = errno;
+    return NULL;
+}
+
+static void on_signal(int number) { (void)number; }
+
+/* Until the thread of that number sleeps in the kernel. */
+static void until_asleep(int thread) {
+    for (int quiet = 0; quiet < 20;) {
+        char path[64], text[512] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+        int stat = open(path, O_RDONLY);
+        CHECK(stat >= 0 && read(stat, text, sizeof text - 1) > 0);
+        close(stat);
+        char *state = strrchr(text, ')');
+        quiet = state && state[2] == 'S' ? quiet + 1 : 0;
+        usleep(200);
+    }
+}
+
+/* As splice(2): a signal ends the wait for room in a pipe, with what has gone until then. */
+static void a_full_pipe(void) {
+    enum { ROOM = 4096, REST = 904 };
+    int pipes[2];
+    struct sigaction action = {.sa_handler = on_signal};
+    CHECK(pipe(pipes) == 0 && fcntl(pipes[1], F_SETPIPE_SZ, ROOM) == ROOM);
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    send_all(content, ROOM + REST);
+    for (int turn = 0; turn < 2; turn++) {
+        pthread_t thread;
+        struct into_pipe into = {.pipe = pipes[1]};
+        int there = 0;
+        CHECK(pthread_create(&thread, NULL, directread_into, &into) == 0);
+        while (there < ROOM || !into.thread)
+            CHECK(ioctl(pipes[0], FIONREAD, &there) == 0);
+        until_asleep(into.thread);
+        CHECK(pthread_kill(thread, SIGUSR1) == 0 && pthread_join(thread, NULL) == 0);
+        CHECK(turn == 0 ? into.result == ROOM : into.result == -1 && into.error == EINTR);
+    }
+    CHECK(read(pipes[0], got, ROOM) == ROOM && memcmp(got, content, ROOM) == 0);
+    receive(REST);
+    CHECK(memcmp(got, content + ROOM, REST) == 0);
+    close(pipes[0]);
+    close(pipes[1]);
+    puts("a full pipe");
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 3);
     char path[4096];
@@ -316,6 +374,9 @@ int main(int argc, char **argv) {
     from_file(file);
     what_cannot_be(file, argv[2]);
     into_file(memory);
+    close_ends();
+    connect_ends(port);
+    a_full_pipe();
     close_ends();
     connect_ends(port);
     unbuffered(argv[2]);

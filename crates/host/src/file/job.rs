@@ -1,8 +1,8 @@
 //! A transfer beside the program: a thread of the library's moves the octets, and a descriptor tells when it is over.
 
-use super::Stopped;
+use super::{KeptFile, Stopped};
 use crate::socket::stream::{HUP, IN, OUT};
-use crate::socket::{Held, RecvFlags, SendFlags, Socket};
+use crate::socket::{Held, RecvFlags, SendFlags, Socket, Turn};
 use crate::sys;
 use crate::sys::Fd;
 use crate::wait::{BlockOn, OnSignal, block_on};
@@ -138,7 +138,8 @@ impl Work {
         match self.way {
             Way::Write(from) => {
                 let flags = SendFlags { dont_wait: true, ..SendFlags::default() };
-                let (file, from) = (self.file.as_fd(), from + done as u64);
+                // It is a copy already, which nobody else closes.
+                let (file, from) = (&KeptFile::of(self.file.as_fd()), from + done as u64);
                 let cancelled = Some(&self.state.is_cancelled);
                 match self.socket.send_file_unless(file, from, most, flags, cancelled) {
                     Ok(sent) => (sent, Ok(())),
@@ -148,7 +149,7 @@ impl Work {
             Way::Read(at) => {
                 let at = at.map(|at| at + done as u64);
                 let flags = RecvFlags { dont_wait: true, ..RecvFlags::default() };
-                match self.socket.receive_file(self.file.as_fd(), at, most, flags) {
+                match self.socket.receive_file(&KeptFile::of(self.file.as_fd()), at, most, flags) {
                     Ok(got) => (got, Ok(())),
                     Err(Stopped { done, errno }) => (done, Err(errno)),
                 }
@@ -160,7 +161,7 @@ impl Work {
     fn wait(&self) {
         let wanted = HUP | if matches!(self.way, Way::Write(_)) { OUT } else { IN };
         let on = BlockOn {
-            socket: self.socket,
+            turn: &Turn::begin(self.socket),
             deadline: Some(sys::now() + LOOK_AGAIN),
             too_late: Errno::EAGAIN,
             twin_ready: None,

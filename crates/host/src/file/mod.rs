@@ -8,6 +8,7 @@
 //! Used by [`crate::capi`], and by the switch layer for sendfile.
 
 pub mod job;
+mod kept;
 mod memory;
 pub mod pipe;
 mod source;
@@ -17,8 +18,9 @@ mod unbuffered;
 use crate::errno::{ERESTART, from_os};
 use crate::socket::slices::Source as _;
 use crate::socket::stream;
-use crate::socket::{Kind, RecvFlags, SendFlags, Socket};
+use crate::socket::{Kind, RecvFlags, SendFlags, Socket, Turn};
 use crate::sys::Fd;
+pub use kept::KeptFile;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno as Os;
 use source::FileSource;
@@ -48,7 +50,7 @@ impl Socket {
     /// EBADF: the file is not open for reading; ESPIPE, EISDIR: it has no positions; EIO and others of read(2); those of a send.
     pub fn send_file(
         &'static self,
-        file: BorrowedFd<'_>,
+        file: &KeptFile<'_>,
         position: u64,
         length: usize,
         flags: SendFlags,
@@ -59,7 +61,7 @@ impl Socket {
     /// The same, which reads nothing more once `cancelled` is set: fewer octets, or none.
     fn send_file_unless(
         &'static self,
-        file: BorrowedFd<'_>,
+        file: &KeptFile<'_>,
         position: u64,
         length: usize,
         flags: SendFlags,
@@ -67,15 +69,25 @@ impl Socket {
     ) -> Result<usize, Errno> {
         let mut sent = 0;
         let has_room = self.kind() == Kind::Stream && self.ready_now() & stream::OUT != 0;
+        let turn = Turn::begin(self);
+        turn.hold()?;
+        if source::is_long(length, has_room) && !flags.dont_wait && !self.nonblocking() {
+            // It may well wait, and from its first read on the file is to be the same.
+            file.keep(self);
+        }
         loop {
-            let source = FileSource::new(file, position + sent as u64, length - sent, has_room)?;
+            let source = match FileSource::new(file, position + sent as u64, length - sent, has_room) {
+                Ok(source) => source,
+                Err(_) if sent > 0 => return Ok(sent),
+                Err(errno) => return Err(errno),
+            };
             let mut source = source.unless(cancelled);
             // As with Linux, of nothing to send the connection is not asked, and what is wrong with the file comes first.
             source.refill();
             if source.is_done() {
                 return if sent > 0 { Ok(sent) } else { source.error().map_or(Ok(0), Err) };
             }
-            let outcome = self.send_from(&mut source, flags);
+            let outcome = self.send_in(&turn, &mut source, flags);
             let failed = source.error();
             match outcome {
                 Ok(octets) => {
@@ -108,11 +120,17 @@ impl Socket {
     /// connection. What was received and not written is there to be received.
     pub fn receive_file(
         &'static self,
-        file: BorrowedFd<'_>,
+        file: &KeptFile<'_>,
         position: Option<u64>,
         length: usize,
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
+        let _held = self.hold();
+        if !flags.dont_wait && !self.nonblocking() {
+            // The connection has to be waited for, as a rule.
+            file.keep(self);
+        }
+        let file = file.fd();
         if length > PATIENT && self.kind() == Kind::Stream && memory::is_in_memory(file) {
             return self.receive_to_memory(file, position, length, flags);
         }
@@ -188,6 +206,9 @@ impl Socket {
             if let Some(error) = failed {
                 return Err(Stopped { done, errno: from_os(error) });
             }
+            if written < got {
+                break;
+            }
             // The stream or the wait has ended, or that is all that is here.
             if collects && got < want {
                 break;
@@ -256,7 +277,8 @@ impl Socket {
     }
 }
 
-/// Writes all of `octets`; how many went, and what ended it before.
+/// Writes all of `octets`; how many went, and what ended it before. What is no file takes a part of them, or none (EINTR), when a signal
+/// comes while it has no room: the call is to end then, as splice(2) does.
 fn write_all(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8]) -> (usize, Option<Os>) {
     let mut done = 0;
     while done < octets.len() {
@@ -266,10 +288,21 @@ fn write_all(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8]) -> (usi
         };
         match outcome {
             Ok(0) => return (done, Some(Os::NOSPC)),
-            Ok(written) => done += written,
-            Err(Os::INTR) if done == 0 => {}
+            Ok(written) => {
+                done += written;
+                if done < octets.len() && position.is_none() && !is_file(file) {
+                    return (done, None);
+                }
+            }
+            Err(Os::INTR) if done == 0 && (position.is_some() || is_file(file)) => {}
             Err(error) => return (done, Some(error)),
         }
     }
     (done, None)
+}
+
+fn is_file(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
+    })
 }

@@ -4,9 +4,10 @@
 //! cannot be taken before it is known how many go: they are doubled (tee) into a pipe of ours, by reference; from there they are read into the stream's
 //! memory; and as many as went are then taken from the program's.
 
+use super::KeptFile;
 use crate::errno::from_os;
 use crate::socket::slices::{Octets, Room, Source, Target};
-use crate::socket::{RecvFlags, SendFlags, Socket};
+use crate::socket::{RecvFlags, SendFlags, Socket, Turn};
 use crate::sys::Fd;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::{Errno as Os, ReadWriteFlags};
@@ -62,14 +63,16 @@ impl Target for PipeTarget<'_> {
 
 /// A pipe of ours as the source of octets.
 #[derive(Debug)]
-struct PipeSource {
+struct PipeSource<'a> {
     pipe: Fd,
+    /// The program's, out of which is taken what went.
+    from: &'a KeptFile<'a>,
     left: usize,
     /// What was read from it went nowhere.
     has_lost: bool,
 }
 
-impl Source for PipeSource {
+impl Source for PipeSource<'_> {
     fn left(&self) -> usize {
         self.left
     }
@@ -87,6 +90,10 @@ impl Source for PipeSource {
         let got = got.map_err(from_os)?;
         self.left -= got;
         Ok(got)
+    }
+
+    fn about_to_wait(&mut self, socket: &Socket) {
+        self.from.keep(socket);
     }
 
     fn take_back(&mut self, _: usize) {
@@ -116,11 +123,13 @@ impl Socket {
     /// Sends what is in `pipe`, which `double` puts into the pipe that it is given, and takes out of it what went. 0: there was nothing.
     pub fn send_pipe(
         &'static self,
-        pipe: BorrowedFd<'_>,
+        pipe: &KeptFile<'_>,
         double: impl Fn(BorrowedFd<'_>, usize) -> Result<usize, Errno>,
         length: usize,
         flags: SendFlags,
     ) -> Result<usize, Errno> {
+        let turn = Turn::begin(self);
+        turn.hold()?;
         loop {
             let (reads, writes) = pipe_with(PipeFlags::CLOEXEC).map_err(from_os)?;
             let (reads, writes) = (Fd::from(reads), Fd::from(writes));
@@ -128,10 +137,12 @@ impl Socket {
             if left == 0 {
                 return Ok(0);
             }
-            let mut source = PipeSource { pipe: reads, left, has_lost: false };
-            let sent = self.send_from(&mut source, flags)?;
+            let mut source = PipeSource { pipe: reads, from: pipe, left, has_lost: false };
+            let sent = self.send_in(&turn, &mut source, flags)?;
             if sent > 0 || !source.has_lost {
-                take_out(pipe, writes, source.left == 0, sent);
+                if pipe.is_same() {
+                    take_out(pipe.fd(), writes, source.left == 0, sent);
+                }
                 return Ok(sent);
             }
         }

@@ -3,9 +3,11 @@
 //! What the page cache has is read straight into the stream's memory. The rest is read into a buffer first, without any lock, and a
 //! file that cannot say what is at hand goes that way altogether.
 
+use super::kept::KeptFile;
 use super::memory::Memory;
 use super::unbuffered;
 use crate::errno::from_os;
+use crate::socket::Socket;
 use crate::socket::slices::{Room, Source};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags};
@@ -37,9 +39,14 @@ enum Stop {
     Failed(Errno),
 }
 
+/// Whether so many octets are more than are read at once, which may be some that there is room for.
+pub fn is_long(length: usize, has_room: bool) -> bool {
+    length > if has_room { ONE_PIECE } else { FEW }
+}
+
 #[derive(Debug)]
 pub struct FileSource<'a> {
-    file: BorrowedFd<'a>,
+    file: &'a KeptFile<'a>,
     /// Of the next octet that is to be put.
     position: u64,
     /// Octets that are wanted from there on.
@@ -61,13 +68,12 @@ pub struct FileSource<'a> {
 impl<'a> FileSource<'a> {
     /// Up to `length` octets from `position` on, of what the file has now. `has_room`: some of them can be put at once.
     pub fn new(
-        file: BorrowedFd<'a>,
+        file: &'a KeptFile<'a>,
         position: u64,
         length: usize,
         has_room: bool,
     ) -> Result<FileSource<'a>, Errno> {
-        let is_one_piece = has_room && length <= ONE_PIECE;
-        if length <= FEW || is_one_piece {
+        if !is_long(length, has_room) {
             return Ok(FileSource {
                 file,
                 position,
@@ -81,8 +87,8 @@ impl<'a> FileSource<'a> {
                 at: 0,
             });
         }
-        let stat = rustix::fs::fstat(file).map_err(from_os)?;
-        let flags = rustix::fs::fcntl_getfl(file).map_err(from_os)?;
+        let stat = rustix::fs::fstat(file.fd()).map_err(from_os)?;
+        let flags = rustix::fs::fcntl_getfl(file.fd()).map_err(from_os)?;
         if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
             return Err(Errno::EBADF);
         }
@@ -122,7 +128,7 @@ impl<'a> FileSource<'a> {
     /// What Linux would have said before it asked the connection: 0 or an error where there is nothing to read.
     pub fn comes_first(&self) -> Option<Result<usize, Errno>> {
         let mut octet = [0];
-        match rustix::io::pread(self.file, &mut octet, self.position) {
+        match rustix::io::pread(self.file.fd(), &mut octet, self.position) {
             Ok(0) => Some(Ok(0)),
             Err(error) if error != Os::INVAL => Some(Err(from_os(error))),
             _ => None,
@@ -138,16 +144,20 @@ impl<'a> FileSource<'a> {
     fn read_ahead(&mut self) -> Result<usize, Os> {
         let want = AHEAD.min(self.left);
         let outcome = if self.is_unbuffered {
-            unbuffered::read(self.file, self.position, want, &mut self.ahead)
+            unbuffered::read(self.file.fd(), self.position, want, &mut self.ahead)
         } else {
             self.ahead.resize(want, 0);
-            let got = rustix::io::pread(self.file, &mut self.ahead, self.position);
+            let got = rustix::io::pread(self.file.fd(), &mut self.ahead, self.position);
             got.map(|got| {
                 self.ahead.truncate(got);
                 0
             })
         };
         match outcome {
+            Ok(_) if !self.file.is_same() => {
+                (self.ahead, self.at) = (Vec::new(), 0);
+                Err(Os::BADF)
+            }
             Ok(at) => {
                 self.at = at;
                 Ok(self.ahead())
@@ -221,19 +231,23 @@ impl Source for FileSource<'_> {
             return Ok(0);
         }
         let max = max.min(self.left);
-        let outcome =
-            match self.memory.as_mut().map(|memory| memory.has(self.file, self.position, max, self.left)) {
-                None => read_into(&mut room, max, self.file, self.position, false),
-                Some(true) => read_into(&mut room, max, self.file, self.position, true),
-                Some(false) => Err(Os::AGAIN),
-            };
+        let outcome = match self
+            .memory
+            .as_mut()
+            .map(|memory| memory.has(self.file.fd(), self.position, max, self.left))
+        {
+            None => read_into(&mut room, max, self.file.fd(), self.position, false),
+            Some(true) => read_into(&mut room, max, self.file.fd(), self.position, true),
+            Some(false) => Err(Os::AGAIN),
+        };
         match outcome {
             Ok(0) => self.stopped = Some(Stop::End),
+            Ok(_) if !self.file.is_same() => self.stopped = Some(Stop::Failed(Errno::EBADF)),
             Ok(got) => {
                 self.advance(got);
                 return Ok(got);
             }
-            Err(Os::OPNOTSUPP) if self.memory.is_none() && super::memory::is_in_memory(self.file) => {
+            Err(Os::OPNOTSUPP) if self.memory.is_none() && super::memory::is_in_memory(self.file.fd()) => {
                 self.memory = Some(Memory::default());
                 return self.put(room, max);
             }
@@ -260,6 +274,12 @@ impl Source for FileSource<'_> {
         true
     }
 
+    fn about_to_wait(&mut self, socket: &Socket) {
+        if self.ahead() < self.left {
+            self.file.keep(socket);
+        }
+    }
+
     /// A larger one costs fewer system calls, and nobody waits for it who still has as much to do.
     fn piece(&self, on_their_way: u32) -> u32 {
         on_their_way.clamp(ONE_PIECE as u32, PIECE_MAX)
@@ -278,7 +298,7 @@ impl Source for FileSource<'_> {
             return;
         }
         let mut outcome = self.read_ahead();
-        if outcome == Err(Os::INVAL) && !self.is_unbuffered && unbuffered::is_unbuffered(self.file) {
+        if outcome == Err(Os::INVAL) && !self.is_unbuffered && unbuffered::is_unbuffered(self.file.fd()) {
             self.is_unbuffered = true;
             outcome = self.read_ahead();
         }
@@ -326,8 +346,9 @@ mod tests {
     #[test]
     fn a_file_is_put_from_its_position_to_its_end_or_as_far_as_is_wanted() {
         let file = file_of(300_000);
+        let kept = KeptFile::of(file.as_fd());
         for (position, length, expected) in [(5, usize::MAX, 299_995), (0, 70_000, 70_000), (299_999, 9, 1)] {
-            let mut source = FileSource::new(file.as_fd(), position, length, false).expect("a file");
+            let mut source = FileSource::new(&kept, position, length, false).expect("a file");
             let all = drain(&mut source, 65_536);
             assert_eq!(all.len(), expected);
             assert!(all.iter().enumerate().all(|(n, &octet)| octet == ((n + position as usize) % 251) as u8));
@@ -339,17 +360,37 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_short_meanwhile_gives_what_it_had() {
         let file = file_of(100_000);
-        let mut source = FileSource::new(file.as_fd(), 0, usize::MAX, false).expect("a file");
+        let kept = KeptFile::of(file.as_fd());
+        let mut source = FileSource::new(&kept, 0, usize::MAX, false).expect("a file");
         file.set_len(40_000).expect("shorter");
         assert_eq!(drain(&mut source, 65_536).len(), 40_000);
         assert!(!source.has_sent_all());
     }
 
+    /// A socket without a home has no session to keep a copy in: what is read of another file at the number is thrown away.
+    #[test]
+    fn of_another_file_at_the_number_nothing_is_put() {
+        let (file, other) = (file_of(300_000), file_of(300_000));
+        let number = crate::sys::dup_anywhere(&file).expect("room");
+        let kept = KeptFile::of(crate::sys::borrow(number.raw()));
+        let mut source = FileSource::new(&kept, 0, usize::MAX, false).expect("a file");
+        let (region, _file) = Region::create(1 << 20).expect("memory");
+        assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(1000));
+        let socket = Socket::allocate();
+        source.about_to_wait(socket);
+        assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(1000));
+        crate::sys::dup_onto(&other, number.raw(), true).expect("it is open");
+        assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(0));
+        assert!(source.is_done() && source.error() == Some(Errno::EBADF));
+        socket.abandon();
+    }
+
     #[test]
     fn what_is_taken_back_comes_again() {
         let file = file_of(10);
+        let kept = KeptFile::of(file.as_fd());
         let (region, _file) = Region::create(4096).expect("memory");
-        let mut source = FileSource::new(file.as_fd(), 0, 10, false).expect("a file");
+        let mut source = FileSource::new(&kept, 0, 10, false).expect("a file");
         source.stopped = Some(Stop::Waits);
         source.refill();
         assert_eq!(source.put(Room::Shared(&region, 0), 6), Ok(6));
@@ -360,8 +401,9 @@ mod tests {
     #[test]
     fn the_disk_is_not_waited_for_again_once_that_is_cancelled() {
         let file = file_of(3 * AHEAD);
+        let kept = KeptFile::of(file.as_fd());
         let cancelled = AtomicBool::new(false);
-        let source = FileSource::new(file.as_fd(), 0, usize::MAX, false).expect("a file");
+        let source = FileSource::new(&kept, 0, usize::MAX, false).expect("a file");
         let mut source = source.unless(Some(&cancelled));
         // As if nothing were at hand.
         source.stopped = Some(Stop::Waits);
@@ -389,7 +431,8 @@ mod tests {
                 libc::EISDIR,
             ),
         ] {
-            let mut source = FileSource::new(fd, 0, 10, false).expect("something");
+            let kept = KeptFile::of(fd);
+            let mut source = FileSource::new(&kept, 0, 10, false).expect("something");
             assert!(drain(&mut source, 10).is_empty());
             assert_eq!(source.error(), Some(Errno(errno as u16)));
         }

@@ -3,7 +3,7 @@
 use crate::anchor::Anchor;
 use crate::queue::{Queue, QueueSet};
 use crate::socket::stream::{self, ConnectTold, Link, Stream};
-use crate::socket::{Kind, NO_PLACE, Socket, twin};
+use crate::socket::{Kind, NO_PLACE, Socket, Turn, twin};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
 use crate::wait::{BlockOn, OnSignal, block_on};
@@ -242,9 +242,10 @@ impl Socket {
                 }
             }
         };
+        let turn = Turn::begin(self);
         let outcome = loop {
             let on = BlockOn {
-                socket: self,
+                turn: &turn,
                 deadline: Some(deadline),
                 too_late: Errno::ENETDOWN,
                 twin_ready: None,
@@ -274,9 +275,10 @@ impl Socket {
             let waits = self.with_stream(|_, stream, _| stream.is_unanswered());
             Ok((waits != Some(true)).then_some(()))
         };
+        let turn = Turn::begin(self);
         loop {
             let on = BlockOn {
-                socket: self,
+                turn: &turn,
                 // No interrupt tells of it where the peer's answer does not come at once.
                 deadline: Some(sys::now() + LOOK_AGAIN),
                 too_late: Errno::EAGAIN,
@@ -331,7 +333,7 @@ impl Socket {
             return attempt()?.ok_or(Errno::EALREADY);
         }
         let on = BlockOn {
-            socket: self,
+            turn: &Turn::begin(self),
             deadline: self.send_timeout().map(|timeout| sys::now() + timeout),
             too_late: Errno::EINPROGRESS,
             twin_ready: None,

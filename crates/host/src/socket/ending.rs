@@ -1,5 +1,5 @@
 //! How a socket ends: with the last descriptor of the program's, or, as in Linux, with the last thread that waits in a call on it
-//! by then. Called by the descriptor table, and by whoever waits.
+//! by then, or is in one that will look at it again. Called by the descriptor table, and by whoever waits.
 
 use super::stream::Link;
 use super::{Kind, NO_FD, Socket, Watch};
@@ -17,22 +17,15 @@ pub struct Held(&'static Socket);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut watch = self.0.watch.lock();
-        watch.holders -= 1;
-        let ended = watch.take_ending();
-        drop(watch);
-        self.0.end_at_last(ended);
-    }
-}
-
-impl Watch {
-    fn is_used(&self) -> bool {
-        !self.waiters.is_empty() || self.holders > 0
-    }
-
-    /// What was kept for the last thread, if that has gone.
-    fn take_ending(&mut self) -> Option<OwnCopy> {
-        if self.is_used() { None } else { self.ending.take() }
+        let holders = &self.0.holders;
+        // In the child of a fork, which forgets those of its parent, a call that a handler forked in goes on: it counts no more.
+        let before =
+            holders.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| Some(count.saturating_sub(1)));
+        // Whoever has closed the last descriptor looks at the holders after that, and once more after it has left its end to them.
+        if matches!(before, Ok(..=1)) && self.0.references.load(Ordering::SeqCst) == 0 {
+            let ended = self.0.take_ending(&mut self.0.watch.lock());
+            self.0.end_at_last(ended);
+        }
     }
 }
 
@@ -48,15 +41,30 @@ impl Socket {
             watch.waiters.swap_remove(at);
             self.watched.fetch_sub(1, Ordering::SeqCst);
         }
-        let ended = watch.take_ending();
+        let ended = self.take_ending(&mut watch);
         drop(watch);
         self.end_at_last(ended);
     }
 
-    /// The calling thread is about to wait in a call on it: as if it did already.
+    /// The calling thread is about to wait in a call on it, or to look at it several times: as if it waited already.
     pub fn hold(&'static self) -> Held {
-        self.watch.lock().holders += 1;
+        let _home = self.lock_home();
+        self.hold_locked()
+    }
+
+    /// The same for who has the lock of its home, if it has one.
+    pub(super) fn hold_locked(&'static self) -> Held {
+        self.holders.fetch_add(1, Ordering::SeqCst);
         Held(self)
+    }
+
+    fn is_used(&self, watch: &Watch) -> bool {
+        !watch.waiters.is_empty() || self.holders.load(Ordering::SeqCst) > 0
+    }
+
+    /// What was kept for the last thread, if that has gone.
+    fn take_ending(&self, watch: &mut Watch) -> Option<OwnCopy> {
+        if self.is_used(watch) { None } else { watch.ending.take() }
     }
 
     fn end_at_last(&'static self, ended: Option<OwnCopy>) {
@@ -83,7 +91,7 @@ impl Socket {
     /// The program lets go of `fd`; with the last one the socket ends, unless a thread waits in a call on it: then when that is
     /// over, as in Linux. `is_open`: `fd` is what it was still, and is about to be closed.
     pub(crate) fn drop_reference(&'static self, fd: RawFd, is_open: bool) {
-        if self.references.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.references.fetch_sub(1, Ordering::SeqCst) == 1 {
             if !self.ends_later(fd) {
                 self.release(is_open.then_some(fd));
             }
@@ -97,21 +105,27 @@ impl Socket {
         }
     }
 
-    /// Whether a thread waits in a call on it. Then that one ends it, and what the engine counts as its end, the close of the
+    /// Whether a thread waits in a call on it, or is in one that will look again. Then that one ends it, and what the engine counts as its end, the close of the
     /// last descriptor, comes then: a copy of `fd` is kept. Without room for one it ends now.
     fn ends_later(&'static self, fd: RawFd) -> bool {
+        // A call that moves octets at this moment has the lock, and leaves word when it is to go on.
+        let home = self.lock_home();
         let mut watch = self.watch.lock();
-        if !watch.is_used() {
+        if !self.is_used(&watch) {
             return false;
         }
         let Some(Ok(kept)) = self.home().map(|home| home.stack.copy_of(fd)) else { return false };
+        drop(home);
         self.fd.store(kept.raw(), Ordering::Release);
         // No epoll set reports it any more.
         let sets = std::mem::take(&mut watch.sets);
         self.watched.fetch_sub(sets.len() as u32, Ordering::SeqCst);
         watch.ending = Some(kept);
+        // They may all have gone before they could find it.
+        let ended = self.take_ending(&mut watch);
         drop(watch);
         sets.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
+        self.end_at_last(ended);
         true
     }
 

@@ -8,7 +8,7 @@ use crate::anchor::Anchor;
 use crate::queue::QueueIo;
 use crate::slots::Place;
 use crate::socket::arrivals::{CREDIT_MAX, Closed, Found, Listener};
-use crate::socket::{Kind, NO_FD, Socket, twin};
+use crate::socket::{Kind, NO_FD, Socket, Turn, twin};
 use crate::stack::{EngineIdx, OwnCopy, Stack};
 use crate::wait::{BlockOn, OnSignal, block_on};
 use crate::{fd_table, sys};
@@ -386,9 +386,10 @@ impl Socket {
     /// For an accept that does not wait for connections: the engine says at once whether there is one.
     fn wait_for_answer(&'static self, turn: u32, how: AcceptHow) -> Result<Accepted, Errno> {
         let deadline = sys::now() + ANSWER;
+        let call = Turn::begin(self);
         loop {
             let on = BlockOn {
-                socket: self,
+                turn: &call,
                 deadline: Some(deadline),
                 too_late: Errno::EAGAIN,
                 twin_ready: None,
@@ -416,7 +417,7 @@ impl Socket {
     ) -> Result<Accepted, AcceptError> {
         let seen = std::cell::Cell::new(false);
         let on = BlockOn {
-            socket: self,
+            turn: &Turn::begin(self),
             deadline: self.accept_timeout().map(|timeout| sys::now() + timeout),
             too_late: Errno::EAGAIN,
             twin_ready: how.with_twin.then_some(&seen),

@@ -23,6 +23,7 @@ pub mod slices;
 pub mod stream;
 mod tcp_info;
 pub mod transfer;
+mod turn;
 mod twin;
 pub mod urgent;
 pub mod zerocopy;
@@ -32,6 +33,7 @@ pub use ending::Held;
 pub use listener::{AcceptError, AcceptHow, Accepted, OfKernel};
 pub use options::TCP_INQ;
 pub use transfer::{RecvFlags, SendFlags, Shutdown};
+pub use turn::Turn;
 
 use crate::epoll::EpollSet;
 use crate::lock::Lock;
@@ -74,8 +76,6 @@ pub struct Watch {
     pub sets: Vec<Watcher>,
     /// Threads inside a call on this socket.
     waiters: Vec<&'static Waiter>,
-    /// Threads that are about to wait.
-    holders: u32,
     /// The program has closed it; the last of those threads ends it. The copy of its descriptor that is kept until then.
     ending: Option<OwnCopy>,
 }
@@ -130,6 +130,8 @@ pub struct Socket {
     own_twin: AtomicI32,
     /// Number of entries in `watch`.
     watched: AtomicU32,
+    /// Calls that will look at it again.
+    holders: AtomicU32,
     watch: Lock<Watch>,
     settings: Lock<Settings>,
     siblings: Siblings,
@@ -186,7 +188,8 @@ impl Socket {
             hidden_anchor: AtomicI32::new(NO_FD),
             own_twin: AtomicI32::new(NO_FD),
             watched: AtomicU32::new(0),
-            watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new(), holders: 0, ending: None }),
+            holders: AtomicU32::new(0),
+            watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new(), ending: None }),
             settings: Lock::new(Settings::default()),
             siblings: Siblings::default(),
         }
@@ -419,6 +422,11 @@ impl Socket {
         self.ready.load(Ordering::SeqCst) | self.ready_elsewhere()
     }
 
+    /// Whether a receive has something to say at once, as far as is known.
+    pub fn is_readable(&self) -> bool {
+        self.ready_now() & (stream::IN | stream::HUP | stream::ERR) != 0
+    }
+
     /// The EPOLL bits that hold now, after taking the completions that wait.
     pub fn ready(&'static self) -> u32 {
         if self.settle().is_err() {
@@ -462,6 +470,7 @@ impl Socket {
     /// In the child of a fork. The lock may be held by a thread that is not there any more, so it is not asked.
     fn forget_watchers(&self) {
         self.watched.store(0, Ordering::SeqCst);
+        self.holders.store(0, Ordering::SeqCst);
         self.watch.renew_after_fork(Watch::default());
         self.settings.free_after_fork();
     }

@@ -1,6 +1,7 @@
 //! Walking over a program's scattered buffers, for `readv` and `writev` and everything else.
 
 use crate::program_memory;
+use crate::socket::Socket;
 use crate::tls;
 use crate::tls::typed::Takes;
 use std::io::{IoSlice, IoSliceMut};
@@ -33,6 +34,9 @@ pub trait Source {
 
     /// What can only be had by waiting, as for a disk. Called without any lock.
     fn refill(&mut self) {}
+
+    /// The call is to wait: what it reads from must be there still afterwards. Called without any lock.
+    fn about_to_wait(&mut self, _socket: &Socket) {}
 
     /// Once there was no room, it is to wait until there is some for more than a little: each part costs a system call.
     fn prefers_room(&self) -> bool {

@@ -4,7 +4,7 @@ use crate::errno::ERESTART;
 use crate::socket::arrivals::Closed;
 use crate::socket::slices::{Gather, Scatter, Source, Target};
 use crate::socket::stream::{self, Attempt, Link};
-use crate::socket::{Kind, Socket};
+use crate::socket::{Kind, Socket, Turn};
 use crate::sys;
 use crate::wait::{BlockOn, OnSignal, block_on};
 use std::cell::Cell;
@@ -51,10 +51,15 @@ pub enum Shutdown {
     Both,
 }
 
+/// What a call is told that finds no stream: `otherwise`, unless that is because the socket that it began on has ended.
+fn gone(turn: &Turn, otherwise: Errno) -> Errno {
+    if turn.is_on() { otherwise } else { Errno::EBADF }
+}
+
 impl Socket {
-    fn block<'a>(&'static self, timeout: Option<Duration>, moved: Option<&'a Cell<usize>>) -> BlockOn<'a> {
+    fn block<'a>(turn: &'a Turn, timeout: Option<Duration>, moved: Option<&'a Cell<usize>>) -> BlockOn<'a> {
         BlockOn {
-            socket: self,
+            turn,
             deadline: timeout.map(|timeout| sys::now() + timeout),
             too_late: Errno::EAGAIN,
             twin_ready: None,
@@ -80,27 +85,25 @@ impl Socket {
 
     /// The same, into whatever takes octets.
     pub(crate) fn recv_to(&'static self, into: &mut impl Target, flags: RecvFlags) -> Result<usize, Errno> {
+        self.recv_in(&Turn::begin(self), into, flags)
+    }
+
+    /// The same as part of a call.
+    pub(crate) fn recv_in(
+        &'static self,
+        turn: &Turn,
+        into: &mut impl Target,
+        flags: RecvFlags,
+    ) -> Result<usize, Errno> {
         // Of no octets it waits as of one: what counts is whether there is something.
         let is_empty = into.left() == 0;
         let all = into.left().max(1);
         let got = Cell::new(0);
         let nonblocking = self.nonblocking();
+        let waits = !flags.dont_wait && !nonblocking;
         let mut attempt = || loop {
-            let room = into.left();
-            let has = |stream: &stream::Stream| stream.fills(room);
-            let step = self.with_ready_stream(has, |io, stream, place| {
-                let patient = flags.wait_all && !flags.dont_wait && !nonblocking;
-                let at_least = match flags.wait_all {
-                    true if patient || !flags.peek => all,
-                    // A peek that does not wait takes what is there.
-                    true => 1,
-                    false => stream.low_water.clamp(1, all),
-                };
-                // What was copied makes room for more to come; so all but a peek take it bit by bit.
-                let target = if flags.peek { at_least } else { 1 };
-                (stream.recv(io, place, into, target, flags.peek), at_least)
-            });
-            let (step, at_least) = step.ok_or(Errno::ENOTCONN)?;
+            let step = self.recv_once(turn, into, flags, (waits, all, got.get()));
+            let (step, at_least) = step.ok_or_else(|| gone(turn, Errno::ENOTCONN))?;
             return match step {
                 Ok(Attempt::Done(n)) => {
                     got.set(got.get() + n);
@@ -115,17 +118,17 @@ impl Socket {
                     Ok(None)
                 }
                 // Linux: what was copied comes first, the error with the next call. It was taken, so it is put back.
-                Err(errno) if got.get() > 0 => {
+                Err(errno) if got.get() > 0 && turn.is_on() => {
                     self.peek_stream(|stream| stream.put_error(errno));
                     Ok(Some(()))
                 }
                 Err(errno) => Err(errno),
             };
         };
-        let outcome = if flags.dont_wait || nonblocking {
+        let outcome = if !waits {
             self.at_once(&mut attempt)
         } else {
-            match block_on(self.block(self.receive_timeout(), Some(&got)), &mut attempt) {
+            match block_on(Socket::block(turn, self.receive_timeout(), Some(&got)), &mut attempt) {
                 // Whatever ends the wait, Linux then finds that there is nothing to do.
                 Err(Errno::EINTR | ERESTART | Errno::EAGAIN) if is_empty => Ok(()),
                 outcome => outcome,
@@ -146,6 +149,44 @@ impl Socket {
         }
     }
 
+    /// One look for octets, under the lock: what came of it, and how many octets end the call, which wants `all` and has `got`.
+    fn recv_once(
+        &'static self,
+        turn: &Turn,
+        into: &mut impl Target,
+        flags: RecvFlags,
+        (waits, all, got): (bool, usize, usize),
+    ) -> Option<(Result<Attempt, Errno>, usize)> {
+        let room = into.left();
+        let has = |stream: &stream::Stream| stream.fills(room);
+        self.with_ready_stream(has, |io, stream, place| {
+            if !turn.is_on() {
+                return (Err(Errno::EBADF), all);
+            }
+            let patient = flags.wait_all && waits;
+            let at_least = match flags.wait_all {
+                true if patient || !flags.peek => all,
+                // A peek that does not wait takes what is there.
+                true => 1,
+                false => stream.low_water.clamp(1, all),
+            };
+            // What was copied makes room for more to come; so all but a peek take it bit by bit.
+            let target = if flags.peek { at_least } else { 1 };
+            let step = stream.recv(io, place, into, target, flags.peek);
+            let goes_on = match step {
+                Ok(Attempt::Done(n)) => {
+                    n > 0 && !flags.peek && got + n < at_least && (waits || n >= into.most_at_once())
+                }
+                Ok(Attempt::Wait) => waits,
+                Err(_) => false,
+            };
+            if goes_on {
+                turn.hold_locked();
+            }
+            (step, at_least)
+        })
+    }
+
     /// MSG_OOB: the urgent octet, `None` at the end of the stream. Never waits (EAGAIN: announced, but not here yet). EINVAL:
     /// there is none, it has been read, or SO_OOBINLINE leaves it in the stream.
     pub fn recv_urgent(&'static self, peek: bool) -> Result<Option<u8>, Errno> {
@@ -164,10 +205,16 @@ impl Socket {
         }
         let mut scratch = [0u8; 4096];
         let mut done = 0;
+        let turn = Turn::begin(self);
+        turn.hold()?;
         let mut flags = RecvFlags { discard: false, ..flags };
         while len > 0 {
             let piece = len.min(scratch.len());
-            let got = match self.recv(&mut [IoSliceMut::new(&mut scratch[..piece])], flags) {
+            let got = match self.recv_in(
+                &turn,
+                &mut Scatter::new(&mut [IoSliceMut::new(&mut scratch[..piece])]),
+                flags,
+            ) {
                 Ok(got) => got,
                 Err(_) if done > 0 => break,
                 Err(errno) => return Err(errno),
@@ -226,12 +273,23 @@ impl Socket {
         source: &mut impl Source,
         flags: SendFlags,
     ) -> Result<usize, Errno> {
+        self.send_in(&Turn::begin(self), source, flags)
+    }
+
+    /// The same as part of a call.
+    pub(crate) fn send_in(
+        &'static self,
+        turn: &Turn,
+        source: &mut impl Source,
+        flags: SendFlags,
+    ) -> Result<usize, Errno> {
         if self.kind() != Kind::Stream {
             return Err(Errno::EPIPE);
         }
         self.settle()?;
         let sent = Cell::new(0);
         let mut is_full = false;
+        let waits = !flags.dont_wait && !self.nonblocking();
         let mut attempt = || {
             if is_full && source.prefers_room() && !self.has_room() {
                 return Ok(None);
@@ -239,14 +297,21 @@ impl Socket {
             loop {
                 source.refill();
                 let has = stream::Stream::sends_directly;
-                let step =
-                    self.with_ready_stream(has, |io, stream, _| match stream.send_error(sent.get() > 0) {
-                        Ok(true) => stream.send(io, source, flags),
-                        // Something went out before: the error is for the next call.
-                        Ok(false) => Ok(Attempt::Done(0)),
-                        Err(errno) => Err(errno),
-                    });
-                match step.ok_or(Errno::EPIPE)?? {
+                let step = self.with_ready_stream(has, |io, stream, _| {
+                    if !turn.is_on() {
+                        return Err(Errno::EBADF);
+                    }
+                    // Something went out before: the error is for the next call.
+                    if !stream.send_error(sent.get() > 0)? {
+                        return Ok(Attempt::Done(0));
+                    }
+                    let step = stream.send(io, source, flags)?;
+                    if !matches!(step, Attempt::Done(0)) && !source.is_done() && (waits || source.waits()) {
+                        turn.hold_locked();
+                    }
+                    Ok(step)
+                });
+                match step.ok_or_else(|| gone(turn, Errno::EPIPE))?? {
                     Attempt::Done(0) => return Ok(Some(())),
                     Attempt::Done(n) => sent.set(sent.get() + n),
                     Attempt::Wait => self.look_at_engine(),
@@ -255,21 +320,24 @@ impl Socket {
                     return Ok(Some(()));
                 }
                 if !source.waits() {
+                    if waits && !is_full {
+                        source.about_to_wait(self);
+                    }
                     is_full = true;
                     return Ok(None);
                 }
             }
         };
-        let outcome = if flags.dont_wait || self.nonblocking() {
+        let outcome = if !waits {
             self.at_once(&mut attempt)
         } else {
-            block_on(self.block(self.send_timeout(), Some(&sent)), &mut attempt)
+            block_on(Socket::block(turn, self.send_timeout(), Some(&sent)), &mut attempt)
         };
         match outcome {
             Ok(()) => Ok(sent.get()),
             Err(_) if sent.get() > 0 => Ok(sent.get()),
             // As with Linux, what is sent right after connect goes out.
-            Err(Errno::EAGAIN) if self.wait_for_turn() => self.send_from(source, flags),
+            Err(Errno::EAGAIN) if turn.is_on() && self.wait_for_turn() => self.send_in(turn, source, flags),
             Err(errno) => Err(errno),
         }
     }
@@ -377,7 +445,8 @@ impl Socket {
         };
         let done = || self.with_stream(look).unwrap_or(true);
         // The descriptor is to be closed, whatever comes.
-        let on = BlockOn { on_signal: OnSignal::Defer, ..self.block(Some(time), None) };
+        let turn = Turn::begin(self);
+        let on = BlockOn { on_signal: OnSignal::Defer, ..Socket::block(&turn, Some(time), None) };
         let _ = block_on(on, &mut || Ok(done().then_some(())));
     }
 }

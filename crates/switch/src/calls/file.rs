@@ -8,6 +8,7 @@ use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
 use rustix::fs::FileType;
+use toe::file::KeptFile;
 use toe::socket::{SendFlags, Socket};
 use toe::{Errno, program_memory, sys};
 
@@ -31,12 +32,14 @@ pub unsafe extern "C-unwind" fn sendfile(
                 guarded(-1, || length(from_connection(socket, out, !offset.is_null(), count)))
             }
             (Some(socket), None) => guarded(-1, || {
-                let put = |position, count| to_connection(socket, from, position, count);
-                length(send_file(from, place(), count, put))
+                let file = KeptFile::of(sys::borrow(from));
+                let put = |position, count| to_connection(socket, &file, position, count);
+                length(send_file(&file, place(), count, put))
             }),
             // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
             (None, None) if listener(out).is_some() => guarded(-1, || {
-                length(send_file(from, place(), count, |position, count| {
+                let file = KeptFile::of(sys::borrow(from));
+                length(send_file(&file, place(), count, |position, count| {
                     let mut octet = [0];
                     let got = rustix::io::pread(sys::borrow(from), &mut octet[..count.min(1)], position);
                     match got.map_err(toe::errno::from_os).map_err(as_sendfile)? {
@@ -127,7 +130,7 @@ pub unsafe extern "C-unwind" fn sendfile64(
 
 /// Sends what `put` does of `count` octets from a position on, which is the file's own without `offset`, and moves that.
 fn send_file(
-    file: c_int,
+    file: &KeptFile<'_>,
     offset: Option<&mut off_t>,
     count: usize,
     put: impl FnOnce(u64, usize) -> Result<usize, Errno>,
@@ -135,7 +138,7 @@ fn send_file(
     if let Some(offset) = offset {
         if count == 0 {
             // Nothing is read, so this is all that finds out what is wrong with the file.
-            return match rustix::io::pread(sys::borrow(file), &mut [0u8; 0], 0) {
+            return match rustix::io::pread(file.fd(), &mut [0u8; 0], 0) {
                 Err(rustix::io::Errno::BADF) => Err(Errno::EBADF),
                 Err(rustix::io::Errno::SPIPE) => Err(errno(libc::ESPIPE)),
                 _ if *offset < 0 => Err(Errno::EINVAL),
@@ -153,25 +156,31 @@ fn send_file(
         return Ok(sent);
     }
     // Without an offset the file's position counts, and moves by what was sent.
-    let descriptor = sys::borrow(file);
-    let position = rustix::fs::tell(descriptor).map_err(|error| match error {
+    let position = rustix::fs::tell(file.fd()).map_err(|error| match error {
         rustix::io::Errno::BADF => Errno::EBADF,
         _ => Errno::EINVAL,
     })?;
     let sent = put(position, count.min(crate::ffi::RW_MAX))?;
-    let _ = rustix::fs::seek(descriptor, rustix::fs::SeekFrom::Start(position + sent as u64));
+    if file.is_same() {
+        let _ = rustix::fs::seek(file.fd(), rustix::fs::SeekFrom::Start(position + sent as u64));
+    }
     Ok(sent)
 }
 
 /// Whether one can read at a position of it.
-fn has_positions(file: c_int) -> bool {
+fn has_positions(file: &KeptFile<'_>) -> bool {
     let mut nothing: [u8; 0] = [];
-    rustix::io::pread(sys::borrow(file), &mut nothing, 0) != Err(rustix::io::Errno::SPIPE)
+    rustix::io::pread(file.fd(), &mut nothing, 0) != Err(rustix::io::Errno::SPIPE)
 }
 
 /// The file's octets go to the connection: until `count` are gone, the file ends or, of one that does not block, no more fits.
-fn to_connection(socket: &'static Socket, file: c_int, position: u64, count: usize) -> Result<usize, Errno> {
-    let send = || socket.send_file(sys::borrow(file), position, count, SendFlags::default());
+fn to_connection(
+    socket: &'static Socket,
+    file: &KeptFile<'_>,
+    position: u64,
+    count: usize,
+) -> Result<usize, Errno> {
+    let send = || socket.send_file(file, position, count, SendFlags::default());
     transmit_by(socket, false, send).map_err(as_sendfile)
 }
 

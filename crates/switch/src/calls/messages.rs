@@ -47,6 +47,8 @@ pub unsafe extern "C-unwind" fn recvmmsg(
                 Err(error) => return fail(error),
             };
             let deadline = time.map(|time| sys::now() + time);
+            // All of them are the same connection's, whatever becomes of the descriptor.
+            let _held = socket.hold();
             // Linux tells an error that waits before anything else, and one that comes later with the next call.
             let waits = if flags & libc::MSG_ERRQUEUE == 0 { socket.take_error() } else { Errno::OK };
             if !waits.is_ok() {
@@ -102,6 +104,8 @@ pub unsafe extern "C-unwind" fn sendmmsg(
             };
         };
         point(-1, || {
+            // As above.
+            let _held = socket.hold();
             each_message(messages, count, |message| {
                 // SAFETY: the program's arguments, handed on.
                 unsafe { transmit_message(socket, &*message, flags) }

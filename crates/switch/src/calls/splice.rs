@@ -15,6 +15,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
 use std::io::IoSliceMut;
 use std::time::Duration;
 use toe::errno::ERESTART;
+use toe::file::KeptFile;
 use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::wait::{restarts, sleep};
 use toe::{Errno, sys};
@@ -59,9 +60,9 @@ pub unsafe extern "C-unwind" fn splice(
                     rustix::fs::fcntl_getfl(sys::borrow(to)).is_ok_and(|f| f.contains(OFlags::APPEND));
                 let checked = if appends { checked.and(Err(Errno::EINVAL)) } else { checked };
                 let how = SendFlags { more: flags & libc::SPLICE_F_MORE != 0, ..SendFlags::default() };
-                let pipe = sys::borrow(from);
-                let double = |to: BorrowedFd<'_>, len| double(pipe, to, len, flags);
-                let send = || socket.send_pipe(pipe, double, len, how);
+                let pipe = KeptFile::of(sys::borrow(from));
+                let double = |to: BorrowedFd<'_>, len| double(&pipe, Some(socket), to, len, flags);
+                let send = || socket.send_pipe(&pipe, double, len, how);
                 length(checked.and_then(|()| transmit_by(socket, false, send)))
             }),
             // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
@@ -94,7 +95,8 @@ fn does_not_wait(flags: c_uint) -> bool {
 }
 
 pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -> Result<usize, Errno> {
-    let pipe = sys::borrow(pipe);
+    let kept = KeptFile::of(sys::borrow(pipe));
+    let pipe = kept.fd();
     // Linux looks at the pipe first.
     if !has_readers(pipe)? {
         sys::raise_sigpipe();
@@ -105,14 +107,23 @@ pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -
     }
     let at_once = does_not_wait(flags)
         || rustix::fs::fcntl_getfl(pipe).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK));
+    let _held = socket.hold();
+    if !socket.nonblocking() && !socket.is_readable() {
+        kept.keep(socket);
+    }
     loop {
+        let pipe = kept.fd();
         match socket.receive_pipe(pipe, len, RecvFlags::default()) {
             Ok(got) => return Ok(got),
             Err(Ok(errno)) => return explained(socket, Err(errno)),
             // Linux before pipes knew that flag.
             Err(Err(rustix::io::Errno::OPNOTSUPP)) => return by_buffer(socket, pipe, len, at_once),
             Err(Err(rustix::io::Errno::AGAIN)) if !at_once => {
-                has_room(pipe, true)?;
+                kept.keep(socket);
+                has_room(kept.fd(), true)?;
+                if !kept.is_same() {
+                    return Err(Errno::EBADF);
+                }
             }
             Err(Err(error)) => return Err(toe::errno::from_os(error)),
         }
@@ -166,12 +177,24 @@ fn slept(outcome: Result<usize, Errno>) -> Result<usize, Errno> {
 }
 
 /// Doubles what is in `pipe` into `to`. It waits asleep and not in tee(2): there a thread would run no handler.
-fn double(pipe: BorrowedFd<'_>, to: impl AsFd, len: usize, flags: c_uint) -> Result<usize, Errno> {
+fn double(
+    pipe: &KeptFile<'_>,
+    socket: Option<&Socket>,
+    to: impl AsFd,
+    len: usize,
+    flags: c_uint,
+) -> Result<usize, Errno> {
     let waits = !does_not_wait(flags)
-        && rustix::fs::fcntl_getfl(pipe).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+        && rustix::fs::fcntl_getfl(pipe.fd()).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
     loop {
-        match tee(pipe, to.as_fd(), len, SpliceFlags::NONBLOCK) {
-            Err(rustix::io::Errno::AGAIN) if waits => wait_for_octets(pipe)?,
+        match tee(pipe.fd(), to.as_fd(), len, SpliceFlags::NONBLOCK) {
+            Err(rustix::io::Errno::AGAIN) if waits => {
+                socket.into_iter().for_each(|socket| pipe.keep(socket));
+                wait_for_octets(pipe.fd())?;
+                if !pipe.is_same() {
+                    return Err(Errno::EBADF);
+                }
+            }
             other => return other.map_err(toe::errno::from_os),
         }
     }
@@ -181,7 +204,7 @@ fn double(pipe: BorrowedFd<'_>, to: impl AsFd, len: usize, flags: c_uint) -> Res
 fn copy_of(pipe: BorrowedFd<'_>, len: usize, flags: c_uint) -> Result<Vec<u8>, Errno> {
     let (reads, writes) = pipe_with(PipeFlags::CLOEXEC).map_err(toe::errno::from_os)?;
     let (reads, writes) = (sys::Fd::from(reads), sys::Fd::from(writes));
-    let mut chunk = vec![0; double(pipe, &writes, len, flags)?];
+    let mut chunk = vec![0; double(&KeptFile::of(pipe), None, &writes, len, flags)?];
     let mut got = 0;
     while got < chunk.len() {
         got += rustix::io::read(&reads, &mut chunk[got..]).map_err(toe::errno::from_os)?;

@@ -88,6 +88,12 @@ fn zerocopy_is_told_as_by_the_kernel() {
     expect_same("zerocopy", &[&["127.0.0.1", "7000"], &["::1", "7000"]]);
 }
 
+/// Another thread closes what a call has, and the numbers become other things': neither octets nor positions go astray.
+#[test]
+fn a_call_keeps_what_it_began_with() {
+    expect_same("held_calls", &[&["7000"]]);
+}
+
 #[test]
 fn splice_goes_by_pipes_as_in_the_kernel() {
     expect_same("splice", &[&["7000"]]);

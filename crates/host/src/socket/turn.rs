@@ -1,0 +1,72 @@
+//! One call's use of a socket: as a call of Linux has its file, it has the connection that it found, whatever becomes of the descriptor.
+//! Called by everything that looks at a socket more than once in a call.
+
+use super::{Held, Socket};
+use std::cell::OnceCell;
+use toe_abi::errno::Errno;
+
+/// From its beginning on a call is on this use of the socket and no later one. It costs a read until the call [goes on](Turn::hold).
+#[derive(Debug)]
+pub struct Turn {
+    pub(crate) socket: &'static Socket,
+    generation: u32,
+    held: OnceCell<Held>,
+}
+
+impl Turn {
+    pub fn begin(socket: &'static Socket) -> Turn {
+        Turn { socket, generation: socket.generation(), held: OnceCell::new() }
+    }
+
+    /// Whether the socket is still what the call began on. It stays so as long as the caller has the lock of its home, as nothing takes a
+    /// stream from there without it.
+    pub fn is_on(&self) -> bool {
+        self.socket.generation() == self.generation
+    }
+
+    /// The call cannot end with this look: until it does, the socket does not. The caller has the lock of its home, so whoever
+    /// closes the last descriptor has either ended the socket already or finds this.
+    pub(crate) fn hold_locked(&self) {
+        self.held.get_or_init(|| self.socket.hold_locked());
+    }
+
+    /// The same without the lock. EBADF: it has ended.
+    pub(crate) fn hold(&self) -> Result<(), Errno> {
+        self.held.get_or_init(|| self.socket.hold());
+        if self.is_on() { Ok(()) } else { Err(Errno::EBADF) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by a program that closed a connection while another thread was inside a send on it: the rest of that went into the
+    /// connection that was opened next.
+    #[test]
+    fn a_call_does_not_go_on_with_the_next_use_of_its_socket() {
+        let socket = Socket::allocate();
+        let turn = Turn::begin(socket);
+        assert!(turn.is_on());
+        socket.abandon();
+        assert!(!turn.is_on());
+        assert_eq!(turn.hold(), Err(Errno::EBADF));
+        assert_eq!(Turn::begin(socket).hold(), Ok(()));
+    }
+
+    #[test]
+    fn a_call_counts_once_and_a_child_of_a_fork_forgets_it() {
+        let socket = Socket::allocate();
+        let holders = || socket.holders.load(std::sync::atomic::Ordering::SeqCst);
+        let (first, second) = (Turn::begin(socket), Turn::begin(socket));
+        assert_eq!((first.hold(), first.hold(), second.hold()), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(holders(), 2);
+        drop(first);
+        assert_eq!(holders(), 1);
+        socket.forget_watchers();
+        assert_eq!(holders(), 0);
+        drop(second);
+        assert_eq!(holders(), 0, "a call that goes on in the child");
+        socket.abandon();
+    }
+}
