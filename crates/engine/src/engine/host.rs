@@ -397,7 +397,11 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
     let options = &mut flow.options;
     match option {
         FlowOption::NoDelay => options.no_delay = value != 0,
-        FlowOption::Cork => options.cork = value != 0,
+        FlowOption::Cork => {
+            options.cork = value != 0;
+            // Linux: with its end what MSG_MORE holds goes out, too.
+            flow.snd.more &= options.cork;
+        }
         FlowOption::KeepAlive => options.keepalive = value != 0,
         FlowOption::KeepIdleSecs => options.keep_idle_secs = value.max(1),
         FlowOption::KeepIntervalSecs => options.keep_interval_secs = value.max(1),

@@ -27,6 +27,7 @@ use source::FileSource;
 use std::io::IoSliceMut;
 use std::sync::atomic::AtomicBool;
 use target::{FileTarget, Stop};
+use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 
 /// Octets from a connection to a file at a time.
@@ -92,6 +93,9 @@ impl Socket {
             match outcome {
                 Ok(octets) => {
                     sent += octets;
+                    if octets > 0 && !flags.more && source.is_cut_short() {
+                        self.let_held_go();
+                    }
                     // What has grown since is looked for.
                     if octets == 0 || sent == length || failed.is_some() || !source.has_sent_all() {
                         return if sent > 0 { Ok(sent) } else { failed.map_or(Ok(0), Err) };
@@ -258,6 +262,21 @@ impl Socket {
             }
         }
         Ok(done)
+    }
+
+    /// The engine holds a part of a segment for octets that do not come: it goes out, unless the program has asked for that (TCP_CORK).
+    fn let_held_go(&'static self) {
+        let mut corked = [0; 4];
+        let asked = self.get_option(libc::IPPROTO_TCP, libc::TCP_CORK, &mut corked);
+        if asked.is_ok() && corked != [0; 4] {
+            return;
+        }
+        self.with_stream(|io, stream, _| {
+            if !stream.let_go && stream.channel().is_none() {
+                io.command(Command::SetOption { flow: stream.flow, option: FlowOption::Cork, value: 0 });
+                io.ring();
+            }
+        });
     }
 
     /// What the connection says is told once. This call has moved octets, so it is for the next one: a reset is not to pass for an end.

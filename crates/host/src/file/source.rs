@@ -140,6 +140,11 @@ impl<'a> FileSource<'a> {
         self.left == 0 && self.is_sized
     }
 
+    /// It has ended before all that was wanted: what went before was said to have more behind it.
+    pub fn is_cut_short(&self) -> bool {
+        self.is_done() && self.left > 0
+    }
+
     /// Reads what comes next, and waits for it. How many octets there were.
     fn read_ahead(&mut self) -> Result<usize, Os> {
         let want = AHEAD.min(self.left);
@@ -364,7 +369,7 @@ mod tests {
         let mut source = FileSource::new(&kept, 0, usize::MAX, false).expect("a file");
         file.set_len(40_000).expect("shorter");
         assert_eq!(drain(&mut source, 65_536).len(), 40_000);
-        assert!(!source.has_sent_all());
+        assert!(!source.has_sent_all() && source.is_cut_short());
     }
 
     /// A socket without a home has no session to keep a copy in: what is read of another file at the number is thrown away.
