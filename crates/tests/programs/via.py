@@ -87,6 +87,35 @@ def crowd(port, count):
     os._exit(0)
 
 
+def serve(port, count):
+    """Threads that wait at one port, each for its own channel, until all have one; each says then which it is."""
+    import threading
+    channels = [Channel("", int(port)) for _ in range(int(count))]
+    threads = [threading.Thread(target=channel.wait) for channel in channels]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, channel in enumerate(channels):
+        channel.send(b"%d" % number)
+    for channel in channels:
+        refuses(channel.recv, "the other side has closed")
+    print("all were found")
+
+
+def served(peer, port, count):
+    """What serve() sees from the other side, by as many threads at once."""
+    import threading
+    channels = [Channel(peer, int(port)) for _ in range(int(count))]
+    threads = [threading.Thread(target=channel.connect) for channel in channels]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(int(channel.recv()) for channel in channels) == list(range(int(count)))
+    print("all were let in")
+
+
 def lost(address):
     refuses(Channel(address, 1).connect, "no way leads to that address")
     print("as it should be")

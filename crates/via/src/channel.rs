@@ -103,7 +103,7 @@ impl Channel {
     pub fn wait(&self) -> Result<(), Error> {
         self.check_unlinked()?;
         let deadline = self.deadline();
-        let listener = Listener::new(&self.session, self.peer, self.port.get().into())?;
+        let mut listener = Listener::new(&self.session, self.peer, self.port.get().into())?;
         loop {
             let (link, theirs) = listener.take(deadline)?;
             if !theirs.speaks_as(Attributes::EVIL) {

@@ -3,25 +3,29 @@
 use crate::error::Error;
 use crate::far;
 use crate::far::introduction::far_host;
-use crate::far::meeting::Door;
-use crate::far::set::Member;
+use crate::far::meeting::Entrance;
 use crate::link::Link;
 use crate::session::Session;
 use crate::sleep::{Deadline, until};
-use std::sync::Arc;
+use std::time::Duration;
 use toe::sys::Fd;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, NodeName, ViaState};
 
+/// How often it is looked whether another program still waits where this one would be found by other hosts: nobody tells when it has gone.
+const ENTER_AGAIN: Duration = Duration::from_millis(200);
+
 /// One that waits at a discriminator of this node's; until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener<'s> {
     session: &'s Session,
     handle: u32,
+    from: Option<NodeName>,
+    discriminator: u64,
     /// For those of other hosts.
-    door: Option<Arc<Door>>,
+    entrance: Entrance,
 }
 
 impl<'s> Listener<'s> {
@@ -32,19 +36,34 @@ impl<'s> Listener<'s> {
         discriminator: u64,
     ) -> Result<Listener<'s>, Error> {
         let handle = ask_for(session, Request::ViaListen { from, discriminator })?;
-        let mut listener = Listener { session, handle, door: None };
-        listener.door = Door::open(session, from, discriminator)?;
+        let mut listener = Listener { session, handle, from, discriminator, entrance: Entrance::Nowhere };
+        listener.enter()?;
         Ok(listener)
     }
 
+    fn enter(&mut self) -> Result<(), Error> {
+        self.entrance = Entrance::of(self.session, self.from, self.discriminator)?;
+        Ok(())
+    }
+
     /// The next connection that is asked for, and what the one that asks says of itself. It is neither accepted nor rejected yet.
-    pub fn take(&self, deadline: Deadline) -> Result<(Link, Attributes), Error> {
+    pub fn take(&mut self, deadline: Deadline) -> Result<(Link, Attributes), Error> {
+        loop {
+            let is_taken = matches!(self.entrance, Entrance::Taken);
+            let limit = if is_taken { deadline.at_most(ENTER_AGAIN) } else { deadline };
+            match self.take_by(limit) {
+                Err(Error::TimedOut) if is_taken && !deadline.is_over() => self.enter()?,
+                taken => return taken,
+            }
+        }
+    }
+
+    fn take_by(&self, deadline: Deadline) -> Result<(Link, Attributes), Error> {
         let ask = || {
-            if let Some(door) = &self.door {
-                door.pull();
-                if let Some(far) = door.take() {
-                    return Ok(Some(Found::Far(far)));
-                }
+            if let Entrance::Open(waiting) = &self.entrance
+                && let Some(far) = waiting.take()
+            {
+                return Ok(Some(Found::Far(far)));
             }
             let answer = ask_once(self.session, Request::ViaTake { listener: self.handle })?;
             Ok(answer.map(|(reply, fds)| Found::Here(reply, fds)))

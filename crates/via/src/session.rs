@@ -2,6 +2,7 @@
 //! [`crate::Channel::open`], and again in a child or when the engine has gone.
 
 use crate::error::Error;
+use crate::far::meeting::Doors;
 use crate::far::set::FarSet;
 use crate::sleep::Sleepers;
 use rustix::event::epoll;
@@ -30,6 +31,8 @@ pub struct Session {
     poll_fd: OnceLock<OwnedFd>,
     /// What goes to other hosts.
     pub(crate) far: Arc<FarSet>,
+    /// Where its threads wait for other hosts.
+    pub(crate) doors: Doors,
     pid: i32,
     /// When it was last seen that this is still that process.
     forks: AtomicU32,
@@ -91,6 +94,7 @@ impl Session {
             gone: AtomicBool::new(false),
             poll_fd: OnceLock::new(),
             far: Arc::new(FarSet::new()?),
+            doors: Doors::default(),
             pid: toe::sys::pid(),
             forks: AtomicU32::new(toe::fork::count()),
         })
@@ -107,6 +111,7 @@ impl Session {
             gone: AtomicBool::new(false),
             poll_fd: OnceLock::new(),
             far: Arc::new(FarSet::new().expect("a bell")),
+            doors: Doors::default(),
             // Of no process: what it asks for is refused at once.
             pid: 0,
             forks: AtomicU32::new(toe::fork::count()),

@@ -151,6 +151,44 @@ fn polls_time_outs_and_errors() {
     peer.wait(SOON).expect_success("many");
 }
 
+/// As many as wait at one port in one program are found, one after the other and at once. (One was: the others' port was in use.)
+#[test]
+fn all_threads_that_wait_at_a_port_are_found() {
+    let lab = Lab::new();
+    let hosts = Hosts::new(&lab);
+    for _ in 0..3 {
+        let serves =
+            found_scene(&lab, &hosts.server, (Side::Server, "here"), Some(ENGINE_ADDR), &["serve", "5", "8"]);
+        let words = ["served", ENGINE_ADDR, "5", "8"];
+        let served = found_scene(&lab, &hosts.client, (Side::Client, "two"), None, &words);
+        assert_eq!(served.wait(SOON).expect_success("served").trim(), "all were let in");
+        assert_eq!(serves.wait(SOON).expect_success("serve").trim(), "all were found");
+    }
+    hosts.wait_until_idle();
+}
+
+/// Of two programs that wait at one port the second is found when the first has what it waited for. (It never was.)
+#[test]
+fn who_waits_behind_another_program_is_found_after_it() {
+    let lab = Lab::new();
+    let hosts = Hosts::new(&lab);
+    let waits: Vec<Program> = ["one", "another"]
+        .iter()
+        .map(|node| found_scene(&lab, &hosts.server, (Side::Server, node), Some(ENGINE_ADDR), &["wait", "6"]))
+        .collect();
+    for _ in &waits {
+        let mut sits =
+            found_scene(&lab, &hosts.client, (Side::Client, "two"), None, &["sit", ENGINE_ADDR, "6"]);
+        sits.wait_for_line("sent", SOON);
+        sits.signal(Signal::KILL);
+    }
+    for wait in waits {
+        let said = wait.wait(SOON).expect_success("wait");
+        assert!(said.contains("connected") && said.contains("the other side has closed"), "{said}");
+    }
+    hosts.wait_until_idle();
+}
+
 /// An engine without a link has no way there, and says so at once.
 #[test]
 fn an_address_without_a_way_is_refused() {

@@ -12,6 +12,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// What a client says first: what it is going to send, and how.
 const GREETING_LEN: usize = 24;
+/// Longest message that a server makes room for: whoever reaches its port says how long his are.
+const SIZE_MAX: u64 = 64 << 20;
 const ECHO: u64 = 0;
 const FLOOD: u64 = 1;
 /// Sent back when a flood's octets are all there.
@@ -98,14 +100,24 @@ fn serve(options: &Options) -> Result<()> {
         loop {
             let channel = evil(place)?;
             channel.wait()?;
-            serve_one(Way::Evil(Box::new(channel)))?;
+            serve_client(Way::Evil(Box::new(channel)));
         }
     }
-    let listener = TcpListener::bind(options.tcp.as_deref().ok_or("--evil or --tcp is missing")?)?;
+    serve_tcp(&TcpListener::bind(options.tcp.as_deref().ok_or("--evil or --tcp is missing")?)?)
+}
+
+fn serve_tcp(listener: &TcpListener) -> Result<()> {
     loop {
         let (stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
-        serve_one(Way::Tcp(stream))?;
+        serve_client(Way::Tcp(stream));
+    }
+}
+
+/// What one client does is the end of its own connection, and of no other's.
+fn serve_client(way: Way) {
+    if let Err(error) = serve_one(way) {
+        eprintln!("toe-message: a client: {error}");
     }
 }
 
@@ -117,6 +129,10 @@ fn serve_one(mut way: Way) -> Result<()> {
     let mut words =
         greeting.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
     let [mode, size, total] = [(); 3].map(|()| words.next().unwrap_or_default());
+    // Messages of no octets would come for ever.
+    if !(1..=SIZE_MAX).contains(&size) {
+        return Err(format!("messages of {size} octets: 1 to {SIZE_MAX} are served").into());
+    }
     let mut message = vec![0; size as usize];
     let mut came = 0;
     while way.recv(&mut message)? {
@@ -267,5 +283,37 @@ fn main() -> Result<()> {
         "flood" => flood(&options),
         "memcpy" => memcpy(&options),
         other => Err(format!("no such mode: {other}").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever a client says of its messages, and however it leaves: the next one is served.
+    #[test]
+    fn a_bad_client_ends_nothing_but_its_own_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        std::thread::spawn(move || serve_tcp(&listener).map_err(|error| error.to_string()));
+        let greeted = |size: u64| {
+            let mut stream = TcpStream::connect(address).expect("the server is there");
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+            stream.write_all(&[ECHO, size, 0].map(u64::to_le_bytes).concat()).expect("a greeting");
+            stream
+        };
+        for size in [u64::MAX, 1 << 62, SIZE_MAX + 1, 0] {
+            let said = greeted(size).read(&mut [0; 8]);
+            assert!(matches!(said, Ok(0) | Err(_)), "{size}: {said:?}");
+        }
+        // One that takes no answer, and leaves many: the server cannot send them.
+        let mut rude = greeted(1);
+        rude.write_all(&[7; 100_000]).expect("messages");
+        drop(rude);
+        let mut good = greeted(5);
+        good.write_all(b"hello").expect("the server is there");
+        let mut answer = [0; 5];
+        good.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, b"hello");
     }
 }

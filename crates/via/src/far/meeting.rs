@@ -4,16 +4,16 @@
 use super::carrier::{Answer, Carrier};
 use super::introduction::{Introduction, Refusal, far_host, place};
 use super::mpa::{PRIVATE_MAX, START_LEN, Start};
-use super::set::{Bells, Member};
+use super::set::{Bells, FarSet, Member};
 use super::wire::{Wire, prepare};
 use crate::error::Error;
 use crate::link::{Link, lock};
 use crate::session::Session;
 use crate::sleep::{Deadline, until};
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use toe::native::{Connection, Listener};
 use toe_abi::channel::Side;
@@ -99,62 +99,154 @@ pub(crate) struct Silent {
     came: usize,
 }
 
+/// One who has said what he wants, and is not answered yet.
+#[derive(Debug)]
+struct Asker {
+    wire: Box<dyn Wire>,
+    address: IpAddr,
+    asked: Introduction,
+}
+
+/// Whom one who waits waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wish {
+    /// `None`: anybody.
+    from: Option<NodeName>,
+    discriminator: u64,
+}
+
+impl Wish {
+    fn is_met_by(&self, asker: &Asker) -> bool {
+        self.discriminator == asker.asked.discriminator
+            && self.from.is_none_or(|from| from == asker.asked.node || far_host(from) == Some(asker.address))
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inside {
     silent: VecDeque<Silent>,
-    ready: VecDeque<(Link, Attributes)>,
+    /// Each is wanted by one who waits.
+    ready: VecDeque<Asker>,
+    /// Of all who wait, those of the same wish as often as there are.
+    wishes: Vec<Wish>,
 }
 
-/// Where one who waits at a discriminator is found by other hosts.
+/// Where those who wait at a port are found by other hosts, for as long as any of them waits.
 #[derive(Debug)]
-pub struct Door {
+struct Door {
     listener: Listener,
-    /// For whom; `None`: anybody.
-    from: Option<NodeName>,
-    discriminator: u64,
     node: NodeName,
-    session: std::sync::Weak<super::set::FarSet>,
+    session: Weak<FarSet>,
     bells: Arc<Bells>,
     inside: Mutex<Inside>,
 }
 
-impl Door {
-    /// Opened where the environment says so. `None`: nowhere, or another program waits there.
-    pub fn open(
-        session: &Session,
-        from: Option<NodeName>,
-        discriminator: u64,
-    ) -> Result<Option<Arc<Door>>, Error> {
-        let Some(address) = std::env::var_os(ADDRESS_VARIABLE).filter(|address| !address.is_empty()) else {
-            return Ok(None);
-        };
-        let address = address.to_str().and_then(|text| text.parse().ok()).ok_or(Error::Invalid)?;
-        let listener = match Listener::bind(place(address, discriminator), READY_MAX as u32) {
-            Ok(listener) => listener,
-            // Those of other hosts find that one.
-            Err(Errno::EADDRINUSE) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
-        };
+/// A session's doors: a port can be listened at once, and several threads wait at one discriminator, or at several that share a port.
+#[derive(Debug, Default)]
+pub struct Doors(Mutex<Vec<(SocketAddr, Weak<Door>)>>);
+
+impl Doors {
+    /// EADDRINUSE: another program waits there.
+    fn door(&self, session: &Session, place: SocketAddr) -> Result<Arc<Door>, Errno> {
+        // Kept until it is open: another thread is to find this one, and not that the port is in use.
+        let mut doors = lock(&self.0);
+        doors.retain(|(_, door)| door.strong_count() > 0);
+        let open = doors.iter().find(|(at, _)| *at == place);
+        if let Some(door) = open.and_then(|(_, door)| door.upgrade()) {
+            return Ok(door);
+        }
         let door = Arc::new(Door {
-            listener,
-            from,
-            discriminator,
+            listener: Listener::bind(place, READY_MAX as u32)?,
             node: session.node,
             session: Arc::downgrade(&session.far),
             bells: Arc::clone(session.far.bells()),
             inside: Mutex::default(),
         });
-        // It takes its first connection when it is asked to.
-        door.pull();
-        session.far.add(&door);
-        Ok(Some(door))
+        doors.push((place, Arc::downgrade(&door)));
+        Ok(door)
+    }
+}
+
+/// Whether one who waits is found by other hosts.
+#[derive(Debug)]
+pub enum Entrance {
+    /// The environment names no address.
+    Nowhere,
+    /// Those of other hosts find another program, as long as that one waits.
+    Taken,
+    Open(Waiting),
+}
+
+impl Entrance {
+    pub fn of(session: &Session, from: Option<NodeName>, discriminator: u64) -> Result<Entrance, Error> {
+        let Some(address) = std::env::var_os(ADDRESS_VARIABLE).filter(|address| !address.is_empty()) else {
+            return Ok(Entrance::Nowhere);
+        };
+        let address = address.to_str().and_then(|text| text.parse().ok()).ok_or(Error::Invalid)?;
+        match session.doors.door(session, place(address, discriminator)) {
+            Ok(door) => Ok(Entrance::Open(Waiting::at(door, session, Wish { from, discriminator }))),
+            Err(Errno::EADDRINUSE) => Ok(Entrance::Taken),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// One who waits at a door; until it is dropped.
+#[derive(Debug)]
+pub struct Waiting {
+    door: Arc<Door>,
+    wish: Wish,
+}
+
+impl Waiting {
+    fn at(door: Arc<Door>, session: &Session, wish: Wish) -> Waiting {
+        let is_first = {
+            let mut inside = lock(&door.inside);
+            inside.wishes.push(wish);
+            inside.wishes.len() == 1
+        };
+        if is_first {
+            // It takes its first connection when it is asked to.
+            door.pull();
+            session.far.add(&door);
+        }
+        Waiting { door, wish }
     }
 
     /// The next one who wants a connection, and what he says of himself.
     pub fn take(&self) -> Option<(Link, Attributes)> {
-        lock(&self.inside).ready.pop_front()
+        self.door.pull();
+        loop {
+            let asker = self.next()?;
+            // Where there is no room for one, he is sent away; whoever is behind him is not to wait for that.
+            if let Some(link) = self.door.let_in(asker) {
+                return Some(link);
+            }
+        }
     }
 
+    fn next(&self) -> Option<Asker> {
+        let mut inside = lock(&self.door.inside);
+        let at = inside.ready.iter().position(|asker| self.wish.is_met_by(asker))?;
+        inside.ready.remove(at)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut inside = lock(&self.door.inside);
+        let Inside { ready, wishes, .. } = &mut *inside;
+        if let Some(at) = wishes.iter().position(|wish| *wish == self.wish) {
+            wishes.swap_remove(at);
+        }
+        // Who has come for this one alone is told to try again; the next one of the same wish takes the others.
+        for asker in std::mem::take(ready) {
+            self.door.receive(&mut inside, asker);
+        }
+    }
+}
+
+impl Door {
     fn look(&self, inside: &mut Inside) {
         for silent in std::mem::take(&mut inside.silent) {
             self.hear(inside, silent);
@@ -176,36 +268,40 @@ impl Door {
     fn hear(&self, inside: &mut Inside, mut silent: Silent) {
         match silent.listen() {
             Ok(None) => inside.silent.push_back(silent),
-            Ok(Some(asked)) => inside.ready.extend(self.let_in(silent, &asked)),
-            Err(Some(refusal)) => self.refuse(silent.wire, refusal),
+            Ok(Some(asked)) => {
+                let Silent { wire, address, .. } = silent;
+                self.receive(inside, Asker { wire, address, asked });
+            }
+            Err(Some(refusal)) => self.refuse(silent.wire, 0, refusal),
             Err(None) => {}
         }
     }
 
-    fn let_in(
-        &self,
-        Silent { wire, address, .. }: Silent,
-        asked: &Introduction,
-    ) -> Option<(Link, Attributes)> {
-        let is_meant = asked.discriminator == self.discriminator
-            && self.from.is_none_or(|from| from == asked.node || far_host(from) == Some(address));
-        if !is_meant {
-            self.refuse(wire, Refusal::Nobody);
-            return None;
+    fn receive(&self, inside: &mut Inside, asker: Asker) {
+        if inside.wishes.iter().any(|wish| wish.is_met_by(&asker)) {
+            inside.ready.push_back(asker);
+        } else {
+            self.refuse(asker.wire, asker.asked.discriminator, Refusal::Nobody);
         }
-        let memory = ViaMemory::create_far().ok()?;
-        let carrier = Carrier::asked(wire, memory.clone(), self.introduction(None), asked);
-        let far = self.session.upgrade()?.carry(carrier);
-        Some((Link::to_far(memory, Side::One, far, asked.node), asked.attributes))
     }
 
-    fn introduction(&self, refusal: Option<Refusal>) -> Introduction {
-        let (attributes, discriminator) = (Attributes::default(), self.discriminator);
+    fn let_in(&self, Asker { wire, asked, .. }: Asker) -> Option<(Link, Attributes)> {
+        let memory = ViaMemory::create_far().ok()?;
+        let me = self.introduction(asked.discriminator, None);
+        let far = self.session.upgrade()?.carry(Carrier::asked(wire, memory.clone(), me, &asked));
+        let link = Link::to_far(memory, Side::One, far, asked.node);
+        // Who has gone while he waited here is not to be taken for one who is there.
+        link.pull();
+        Some((link, asked.attributes))
+    }
+
+    fn introduction(&self, discriminator: u64, refusal: Option<Refusal>) -> Introduction {
+        let attributes = Attributes::default();
         Introduction { attributes, discriminator, node: self.node, early: Vec::new(), refusal }
     }
 
-    fn refuse(&self, wire: Box<dyn Wire>, refusal: Refusal) {
-        let (private, mut reply) = (self.introduction(Some(refusal)).encode(), Vec::new());
+    fn refuse(&self, wire: Box<dyn Wire>, discriminator: u64, refusal: Refusal) {
+        let (private, mut reply) = (self.introduction(discriminator, Some(refusal)).encode(), Vec::new());
         Start { is_reply: true, is_rejected: true, private: &private }.put(&mut reply);
         let _ = wire.send(&reply);
         wire.finish();

@@ -314,7 +314,7 @@ unsafe extern "C" fn VipConnectWait(
         // SAFETY: needed to read the argument.
         let (_, discriminator) = unsafe { place(local) }?;
         let deadline = Deadline::after(limit(timeout).map(Duration::from_millis));
-        let listener = Listener::new(&nic.session, None, discriminator)?;
+        let mut listener = Listener::new(&nic.session, None, discriminator)?;
         loop {
             let (link, theirs) = listener.take(deadline)?;
             if theirs.are_operations() && theirs.level() <= 2 {
