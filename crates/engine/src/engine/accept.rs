@@ -1,6 +1,7 @@
 //! Listeners: connections come in, wait, are handed to a session that asked for some, and are taken by its program.
 
 use super::Engine;
+use super::ahead::{ASKED_FOR_US, UNTAKEN_FOR_US};
 use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
@@ -60,7 +61,7 @@ impl Engine {
         let mut without_room = Vec::new();
         while let Some(listener) = self.listeners.get_mut(listener_idx).filter(|l| !l.waiting.is_empty()) {
             let Some(holder) = listener.next_taker() else { break };
-            if self.hand_first(listener_idx, &holder, Some(now), host) {
+            if self.hand_first(listener_idx, &holder, now.after_us(UNTAKEN_FOR_US), host) {
                 continue;
             }
             if let Some(known) =
@@ -71,6 +72,8 @@ impl Engine {
                 known.credit = 0;
             }
         }
+        // In vain now: who was told that connections wait while each was asked for.
+        self.tell_nothing_waits(listener_idx);
         let Some(listener) = self.listeners.get_mut(listener_idx).filter(|_| !without_room.is_empty()) else {
             return;
         };
@@ -199,7 +202,7 @@ impl Engine {
         let Some(holder) = listener.holder_mut(session, id) else { return Ok(()) };
         holder.queue_set = queue_set;
         let holder = *holder;
-        if self.hand_first(idx, &holder, None, host) {
+        if self.hand_first(idx, &holder, now.after_us(ASKED_FOR_US), host) {
             self.hand_more(now, idx, (session, id), host);
         } else {
             self.untell(idx, session, id);
@@ -290,18 +293,17 @@ impl Engine {
         self.move_receive_memory(idx, SessionId(0), host)
     }
 
-    /// Hands a holder the connection that has waited longest; `ahead`: since when, if its program has not asked for it. `false`: none waits, or there
-    /// is no room for it.
+    /// Hands a holder the connection that has waited longest. `false`: none waits, or there is no room for it.
     pub(super) fn hand_first<H: HostSide>(
         &mut self,
         listener_idx: ListenerIdx,
         holder: &Holder,
-        ahead: Option<Instant>,
+        goes_back_at: Instant,
         host: &mut H,
     ) -> bool {
         let first = self.listeners.get(listener_idx).and_then(|listener| listener.waiting.front().copied());
         let Some(idx) = first.filter(|idx| self.hand_to(*idx, holder, host)) else { return false };
-        self.flows.get_mut(idx).conn.handed_ahead = ahead;
+        self.flows.get_mut(idx).conn.goes_back_at = Some(goes_back_at);
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.waiting.pop_front();
             listener.handed += 1;
@@ -342,7 +344,7 @@ impl Engine {
         flow.report.accepted = None;
         flow.report.sent = 0;
         flow.report.sent_behind = 0;
-        flow.conn.handed_ahead = None;
+        flow.conn.goes_back_at = None;
         let closed = flow.conn.state == TcpState::Closed;
         let arrival = flow.conn.arrival;
         let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };

@@ -16,7 +16,9 @@ use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, ListenerId, SessionId};
 
 /// A connection that was handed out ahead, and that others want, goes back after so long.
-const UNTAKEN_FOR_US: u64 = 1000;
+pub(super) const UNTAKEN_FOR_US: u64 = 1_000;
+/// One that was asked for, after this: its program may have ceased to wait meanwhile (SO_RCVTIMEO, a signal), but most often it only lacks a processor.
+pub(super) const ASKED_FOR_US: u64 = 50_000;
 /// When it is tried again with one whose session takes no completions.
 const DEAF_AGAIN_US: u64 = 100_000;
 
@@ -35,7 +37,7 @@ impl Engine {
         holder.ahead.asked();
         let holder = *holder;
         for _ in 0..share.min(holder.ahead.most()).min(holder.credit) {
-            if !self.hand_first(idx, &holder, Some(now), host) {
+            if !self.hand_first(idx, &holder, now.after_us(UNTAKEN_FOR_US), host) {
                 break;
             }
         }
@@ -59,8 +61,7 @@ impl Engine {
         let (mut late, mut next) = (Vec::new(), Instant::FAR_FUTURE);
         for flow in self.came_in.iter(idx.slot()) {
             let conn = &self.flows.get(flow).conn;
-            let Some(since) = conn.handed_ahead.filter(|_| !conn.leaving) else { continue };
-            let due = since.after_us(UNTAKEN_FOR_US);
+            let Some(due) = conn.goes_back_at.filter(|_| !conn.leaving) else { continue };
             if due <= now { late.push(flow) } else { next = next.min(due) }
         }
         for flow in late {

@@ -34,7 +34,7 @@ pub struct Listener {
     /// Of a listener that other processes take from, too: connections wait at the engine, to be asked for.
     may_ask: bool,
     /// One has been asked for, and there is no answer yet.
-    asked: bool,
+    pub(super) asked: bool,
     /// This process has made a child since it had it: it hands out none in advance any more, for the child may be the one to take them.
     pub(super) only_asks: bool,
     /// How many connections the session has asked for ahead of `accept`.

@@ -7,6 +7,7 @@
 //!
 //! Called by the switch layer and the C API.
 
+mod accept;
 pub mod arrivals;
 pub mod claim;
 pub mod connect;
@@ -28,9 +29,10 @@ mod twin;
 pub mod urgent;
 pub mod zerocopy;
 
+pub use accept::{AcceptError, AcceptHow, Accepted};
 pub use connect::{ConnectHow, FastOpen};
 pub use ending::Held;
-pub use listener::{AcceptError, AcceptHow, Accepted, OfKernel};
+pub use listener::OfKernel;
 pub use options::TCP_INQ;
 pub use transfer::{RecvFlags, SendFlags, Shutdown};
 pub use turn::Turn;

@@ -241,11 +241,44 @@ fn who_asks_is_handed_its_share_besides_and_what_was_asked_for_stays_with_it() {
     let back = moved(&family.told()[CHILD]);
     assert_eq!(back, handed[1..]);
     family.go_back(false);
+    family.accept(CHILD, handed[0]);
     family.ask(CHILD);
     assert_eq!(accepted(&family.told()[CHILD]).len(), 1, "no more than it asks for, after that");
     family.ask(PARENT);
     let parents = accepted(&family.told()[PARENT]);
     assert_eq!(parents.len(), 1 + 2, "the other has let none wait");
+}
+
+/// An accept that ends for a signal or SO_RCVTIMEO while it waits for the answer.
+#[test]
+fn what_was_asked_for_and_is_not_taken_goes_back_later() {
+    let mut family = Family::new();
+    family.takes(PARENT);
+    family.connects();
+    family.ask(CHILD);
+    let handed = accepted(&family.told()[CHILD]);
+    assert_eq!(handed.len(), 1);
+    family.world.run_ms(40);
+    assert_eq!(moved(&family.told()[CHILD]), [], "it may only lack a processor");
+    family.world.run_ms(20);
+    assert_eq!(moved(&family.told()[CHILD]), handed);
+    assert_eq!((family.go_back(false), family.listener().waiting.len()), (1, 1));
+}
+
+#[test]
+fn who_was_told_that_connections_wait_is_told_when_they_are_handed_out() {
+    let mut family = Family::new();
+    family.takes(PARENT);
+    family.connects();
+    family.world.run_ms(LONG_MS);
+    family.told();
+    // The other is the only one, and gets it without asking.
+    let (now, side) = (family.world.now, &mut family.world.sides[B]);
+    side.engine.close_session(now, family.sessions[PARENT], &mut side.memory);
+    family.takes(CHILD);
+    let child = &family.told()[CHILD];
+    assert_eq!(accepted(child).len(), 1);
+    assert!(child.iter().any(|c| matches!(c, Completion::NothingWaits { answer: false, .. })), "{child:?}");
 }
 
 #[test]

@@ -80,8 +80,8 @@ pub struct Conn {
     pub in_line: bool,
     /// The name by which the holder that was handed it knows that listener.
     pub handed_to: ListenerId,
-    /// Since when it waits for that holder's program, which has not asked for it.
-    pub handed_ahead: Option<Instant>,
+    /// From when on, if that holder's program has not taken it, another may have it.
+    pub goes_back_at: Option<Instant>,
     /// Its owner has been told that it goes to another session, which has not got it yet.
     pub leaving: bool,
     /// RST follows what can be sent now.
@@ -488,7 +488,7 @@ impl Flow {
                 came_in: None,
                 in_line: false,
                 handed_to: ListenerId::default(),
-                handed_ahead: None,
+                goes_back_at: None,
                 leaving: false,
                 abort_when_idle: false,
                 app_closed: false,

@@ -1,0 +1,314 @@
+//! `accept` and what it waits for. A listener's own side is [`super::listener`]; what a session knows of it [`super::arrivals`].
+
+use super::arrivals::{Closed, Found};
+use super::{Kind, Socket, Turn};
+use crate::anchor::Anchor;
+use crate::slots::Place;
+use crate::wait::{BlockOn, OnSignal, block_on};
+use crate::{fd_table, sys};
+use rustix::fd::RawFd;
+use rustix::net::sockopt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use toe_abi::entry::Command;
+use toe_abi::errno::Errno;
+
+/// How long an engine may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// With connections waiting at both, every so many accepts the kernel's is taken.
+const KERNEL_EVERY: u32 = 8;
+
+/// How to accept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AcceptHow {
+    /// Do not wait, whatever the listener's own flag says.
+    pub dont_wait: bool,
+    /// Close the new descriptor on exec.
+    pub cloexec: bool,
+    /// The new socket is non-blocking.
+    pub nonblocking: bool,
+    /// The program's descriptor is the kernel's listener on the same port, of which connections are taken, too.
+    pub with_twin: bool,
+}
+
+/// A connection taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    /// The lowest free number, already in the table.
+    pub fd: RawFd,
+    pub socket: &'static Socket,
+    pub peer: SocketAddr,
+}
+
+/// Why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcceptError {
+    /// The kernel had one, and who was asked for it has it ([`Socket::accept_of_both`]).
+    OfKernel,
+    Errno(Errno),
+}
+
+impl From<Errno> for AcceptError {
+    fn from(errno: Errno) -> AcceptError {
+        AcceptError::Errno(errno)
+    }
+}
+
+static ACCEPTS: AtomicU32 = AtomicU32::new(0);
+
+impl Socket {
+    /// Takes a connection of an engine's. Waits for one unless non-blocking.
+    ///
+    /// EAGAIN: none now (or SO_RCVTIMEO is over). EINVAL: not listening (any more). EMFILE, ENFILE: no descriptor is
+    /// free; the connection waits on.
+    pub fn accept(&'static self, how: AcceptHow) -> Result<Accepted, AcceptError> {
+        self.accept_of_both(how, &mut |_| false)
+    }
+
+    /// The same, or of the kernel's when `how` says so: `of_kernel` is asked when it seems to have one, with a descriptor of
+    /// its listener, and says whether there was one, or an error instead. It is asked while the wait goes on: another
+    /// thread may close the program's descriptor, and what is left of the listener may end with the wait.
+    pub fn accept_of_both(
+        &'static self,
+        how: AcceptHow,
+        of_kernel: &mut dyn FnMut(RawFd) -> bool,
+    ) -> Result<Accepted, AcceptError> {
+        loop {
+            match self.accept_one(how, of_kernel) {
+                // It went back to the engine while this thread was about to take it, for a child to take.
+                Err(AcceptError::Errno(Errno::ECONNABORTED)) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn accept_one(
+        &'static self,
+        how: AcceptHow,
+        of_kernel: &mut dyn FnMut(RawFd) -> bool,
+    ) -> Result<Accepted, AcceptError> {
+        if self.kind() != Kind::Listener {
+            return Err(Errno::EINVAL.into());
+        }
+        // An engine that is gone leaves the twin; its errors are found below.
+        let settled = self.activate_all();
+        let turn = ACCEPTS.fetch_add(1, Ordering::Relaxed);
+        if let (true, 0) = (how.with_twin, turn % KERNEL_EVERY)
+            && self.descriptor().is_some_and(&mut *of_kernel)
+        {
+            return Err(AcceptError::OfKernel);
+        }
+        if how.dont_wait || self.nonblocking() {
+            settled?;
+            return match self.look_for_one(turn, how.with_twin)? {
+                Found::Stream((at, place)) => Ok(at.take_in(self, place, how)?),
+                Found::Asked => Ok(self.wait_for_answer(turn, how)?),
+                Found::Nothing => Err(Errno::EAGAIN.into()),
+            };
+        }
+        self.wait_for_connection(turn, how, of_kernel)
+    }
+
+    /// Looks at all engines that have it, at the first of them by `turn`: none is to starve the others. One is asked at a
+    /// time, so that no connection is handed out that this call does not take.
+    fn look_for_one(
+        &'static self,
+        turn: u32,
+        with_twin: bool,
+    ) -> Result<Found<(&'static Socket, Place)>, Errno> {
+        // First what is there, or has been asked for.
+        if self.has_siblings()
+            && let found @ (Found::Stream(_) | Found::Asked) = self.look_at_all(turn, with_twin, false)?
+        {
+            return Ok(found);
+        }
+        self.look_at_all(turn, with_twin, true)
+    }
+
+    fn look_at_all(
+        &'static self,
+        turn: u32,
+        with_twin: bool,
+        may_ask: bool,
+    ) -> Result<Found<(&'static Socket, Place)>, Errno> {
+        let mut outcome = Err(Errno::EINVAL);
+        for member in self.members(turn) {
+            match member.try_take(with_twin, may_ask) {
+                Ok(Found::Stream(place)) => return Ok(Found::Stream((member, place))),
+                Ok(Found::Asked) => return Ok(Found::Asked),
+                Ok(Found::Nothing) => outcome = Ok(Found::Nothing),
+                Err(Errno::EINVAL) => return Err(Errno::EINVAL),
+                Err(errno) => outcome = outcome.or(Err(errno)),
+            }
+        }
+        outcome
+    }
+
+    fn try_take(&'static self, with_twin: bool, may_ask: bool) -> Result<Found, Errno> {
+        let found = self.with_listener(|io, listener| match listener.closed {
+            Closed::Shut => Err(Errno::EINVAL),
+            Closed::EngineGone if !with_twin => Err(Errno::ECONNRESET),
+            Closed::EngineGone => Ok(Found::Nothing),
+            Closed::No => Ok(listener.look(io, may_ask)),
+        });
+        let found = found.unwrap_or(Err(Errno::EINVAL))?;
+        if let (Found::Asked | Found::Nothing, Some(home)) = (found, self.home()) {
+            home.stack.look();
+        }
+        Ok(found)
+    }
+
+    /// For an accept that does not wait for connections: the engine says at once whether there is one.
+    fn wait_for_answer(&'static self, turn: u32, how: AcceptHow) -> Result<Accepted, Errno> {
+        let deadline = sys::now() + ANSWER;
+        let call = Turn::begin(self);
+        loop {
+            let on = BlockOn {
+                turn: &call,
+                deadline: Some(deadline),
+                too_late: Errno::EAGAIN,
+                twin_ready: None,
+                on_signal: OnSignal::Defer,
+                moved: None,
+            };
+            let outcome = block_on(on, &mut || match self.look_for_one(turn, how.with_twin)? {
+                // While the wait goes on: with its end the listener may end, if another thread has closed it.
+                Found::Stream((at, place)) => at.take_in(self, place, how).map(Some),
+                Found::Asked => Ok(None),
+                Found::Nothing => Err(Errno::EAGAIN),
+            });
+            match outcome {
+                Err(Errno::EINTR) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn wait_for_connection(
+        &'static self,
+        turn: u32,
+        how: AcceptHow,
+        of_kernel: &mut dyn FnMut(RawFd) -> bool,
+    ) -> Result<Accepted, AcceptError> {
+        let seen = std::cell::Cell::new(false);
+        let on = BlockOn {
+            turn: &Turn::begin(self),
+            deadline: self.accept_timeout().map(|timeout| sys::now() + timeout),
+            too_late: Errno::EAGAIN,
+            twin_ready: how.with_twin.then_some(&seen),
+            on_signal: OnSignal::Restart,
+            moved: None,
+        };
+        let outcome = block_on(on, &mut || {
+            match self.look_for_one(turn, how.with_twin)? {
+                // As above.
+                Found::Stream((at, place)) => return Ok(Some(Some(at.take_in(self, place, how)?))),
+                // It would wait for this program behind the kernel's.
+                Found::Asked => return Ok(None),
+                Found::Nothing => {}
+            }
+            let is_kernels = seen.take() && self.descriptor().is_some_and(&mut *of_kernel);
+            Ok(is_kernels.then_some(None))
+        });
+        match outcome {
+            Ok(outcome) => outcome.ok_or(AcceptError::OfKernel),
+            // What has been asked for is on its way to this process, and another would wait for it.
+            Err(errno @ (Errno::EAGAIN | Errno::EINTR)) if self.has_asked(turn) => {
+                self.wait_for_answer(turn, how).map_err(|_| errno.into())
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn has_asked(&'static self, turn: u32) -> bool {
+        self.members(turn).any(|member| member.with_listener(|_, listener| listener.asked) == Some(true))
+    }
+
+    /// SO_RCVTIMEO; of a listener that another process may have, whoever has set it: the twin keeps it.
+    fn accept_timeout(&self) -> Option<Duration> {
+        // Where system calls are filtered, asking may be the process's end.
+        let may_ask = self.is_shared() && self.has_twin() && !crate::confine::is_filtered();
+        let twin = may_ask.then(|| self.fd.load(Ordering::Relaxed));
+        match twin.map(|fd| sockopt::socket_timeout(sys::borrow(fd), sockopt::Timeout::Recv)) {
+            Some(Ok(timeout)) => timeout,
+            _ => self.receive_timeout(),
+        }
+    }
+
+    /// Gives the connection in `place` a socket and a descriptor. `head`: the program's socket. A fork of another thread may
+    /// give the connection back to the engine meanwhile; then there is none at that place.
+    fn take_in(
+        &'static self,
+        head: &'static Socket,
+        place: Place,
+        how: AcceptHow,
+    ) -> Result<Accepted, Errno> {
+        let home = self.home().ok_or(Errno::EINVAL)?;
+        let (anchor, fd) = match Anchor::take_open(home.stack, how.cloexec, how.nonblocking) {
+            Ok(made) => made,
+            Err(errno) => {
+                self.put_back(place);
+                if matches!(errno, Errno::ENETDOWN | Errno::ECONNRESET) {
+                    // It is gone, and what it had with it.
+                    home.stack.on_death();
+                }
+                return Err(errno);
+            }
+        };
+        let socket = Socket::allocate();
+        if head.is_inet6() {
+            socket.mark_inet6(fd);
+        }
+        let settings = head.settings.lock().for_accepted();
+        let mut queue = home.lock();
+        // Whether it still is this session's is told by a completion: another process may have come to take from the listener.
+        queue.io.ring.begin_busy();
+        queue.drain();
+        let Some((io, stream)) = queue.give_stream(place, socket) else {
+            queue.io.ring.end_busy();
+            drop(queue);
+            socket.retire();
+            anchor.keep_open(fd);
+            return Err(Errno::ECONNABORTED);
+        };
+        let flow = stream.flow;
+        io.command_quietly(Command::Accept { flow, anchor: anchor.handle, fd: fd as u32 });
+        stream.anchor = Some(anchor.handle);
+        anchor.opened();
+        settings.apply(io, stream);
+        let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);
+        socket.move_in(home, place, Kind::Stream);
+        stream.publish(0);
+        let listener = Place::from_bits(self.place.load(Ordering::Acquire));
+        if let Some((io, listener)) = queue.listener(listener, self) {
+            if !listener.only_asks {
+                io.command_quietly(Command::AcceptCredit { listener: listener.id, count: 1 });
+            }
+            if listener.rings_for_taken() {
+                io.ring();
+            }
+        }
+        // The engine must not take it back for want of an entry that had no room yet.
+        queue.settle_owed();
+        queue.io.ring.end_busy();
+        drop(queue);
+        socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
+        *socket.settings.lock() = settings;
+        socket.receive_timeout.store(head.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.send_timeout.store(head.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.set_nonblocking(how.nonblocking);
+        fd_table::install(fd, socket);
+        Ok(Accepted { fd, socket, peer })
+    }
+
+    /// The connection at `place` could not be taken after all.
+    fn put_back(&'static self, stream: Place) {
+        if let Some((mut queue, listener)) = self.lock_home()
+            && queue.is_untaken(stream)
+            && let Some((_, listener)) = queue.listener(listener, self)
+        {
+            listener.put_back(stream);
+        }
+    }
+}
