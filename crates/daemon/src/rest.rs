@@ -12,8 +12,7 @@
 //!
 //! That it came back at once does not say that nobody else wants the core: with its short slices the engine is often the
 //! next one itself. So what looking has brought counts, too: after several times in a row without anything the engine sleeps at
-//! once, and looks once in a while. Where it is woken soon and often it takes naps ([`crate::naps`]); on a shared core it takes them before it
-//! yields, too: threads that bring it one thing at a time bring several meanwhile.
+//! once, and looks once in a while. Where it is woken soon and often, it takes naps ([`crate::naps`]).
 
 use crate::naps::Naps;
 use toe_base::Instant;
@@ -55,8 +54,6 @@ pub struct Rest {
     looks: bool,
     /// It has slept or napped, this time.
     has_slept: bool,
-    /// It has napped before it looked, this time.
-    has_napped: bool,
     /// Times of rest in a row in which it found nothing awake.
     fruitless: u32,
     /// Yields since something moved.
@@ -77,7 +74,6 @@ impl Rest {
             parked_at: None,
             looks: true,
             has_slept: false,
-            has_napped: false,
             fruitless: 0,
             yields: 0,
             is_shared: false,
@@ -106,7 +102,7 @@ impl Rest {
             return self.sleep();
         }
         if self.yields == 0 {
-            return if self.is_shared && self.takes_nap() { Advice::Nap } else { Advice::Yield };
+            return Advice::Yield;
         }
         if self.is_shared {
             return if self.yields < YIELDS_IN_VAIN { Advice::Yield } else { self.sleep() };
@@ -128,28 +124,15 @@ impl Rest {
             return Advice::Park;
         }
         self.fruitless = self.fruitless.wrapping_add(1);
-        if self.spin_us > 0 && self.takes_nap() { Advice::Nap } else { Advice::Park }
-    }
-
-    /// One each time, whatever comes of it.
-    fn takes_nap(&mut self) -> bool {
-        let naps = !self.has_napped && self.naps.take();
-        self.has_napped |= naps;
-        naps
+        if self.spin_us > 0 && self.naps.take() { Advice::Nap } else { Advice::Park }
     }
 
     fn found_work(&mut self, now: Instant) {
         if let Some(at) = self.parked_at {
             self.naps.woken_after(now.since_us(at));
-        } else if let Some(since) = self.idle_since
-            && !self.has_slept
-        {
+        } else if self.idle_since.is_some() && !self.has_slept {
             self.fruitless = 0;
-            if !self.has_napped {
-                self.naps.woken_after(now.since_us(since));
-            }
         }
-        self.has_napped = false;
         self.has_slept = false;
         self.idle_since = None;
         self.parked_at = None;
@@ -202,13 +185,10 @@ mod tests {
         let mut now = 0;
         for _ in 0..10 {
             assert_eq!(rest.advise(at(now), 1), Advice::Work);
-            if rest.advise(at(now), 0) == Advice::Nap {
-                assert_eq!(rest.advise(at(now), 0), Advice::Yield);
-            }
+            assert_eq!(rest.advise(at(now), 0), Advice::Yield);
             rest.yielded(at(now), at(now + 50));
             now += 50;
         }
-        while rest.advise(at(now), 0) == Advice::Nap {}
         assert_eq!(rest.advise(at(now), 0), Advice::Yield, "the other may have had too little time");
         rest.yielded(at(now), at(now + 50));
         assert_eq!(rest.advise(at(now + 50), 0), Advice::Park, "nobody brought work");
@@ -315,21 +295,6 @@ mod tests {
         rest.yielded(at(51), at(52));
         assert_eq!(rest.advise(at(71), 0), Advice::Nap);
         assert_eq!(rest.advise(at(171), 0), Advice::Park, "nothing came meanwhile");
-    }
-
-    #[test]
-    fn finding_something_soon_and_often_it_naps_before_it_yields() {
-        let mut rest = Rest::new(20);
-        rest.advise(at(0), 1);
-        assert_eq!(rest.advise(at(1), 0), Advice::Yield);
-        rest.yielded(at(1), at(9));
-        rest.advise(at(10), 1);
-        assert_eq!(rest.advise(at(11), 0), Advice::Nap);
-        assert_eq!(rest.advise(at(111), 0), Advice::Yield, "once, then it looks as ever");
-        rest.yielded(at(111), at(112));
-        rest.received(1);
-        rest.advise(at(113), 1);
-        assert_eq!(rest.advise(at(114), 0), Advice::Yield, "the nap has brought too little");
     }
 
     #[test]
