@@ -1,14 +1,13 @@
 //! Threads that are cancelled (pthread_cancel(3)) while they sleep in the library.
 //!
 //! The C library ends a thread by unwinding its stack. There may be no frame of the library's on it then: what a wait has
-//! registered would stay. So a sleep of ours ends first, the call gives [`ECANCELED`] up to where nothing is held, and
+//! registered would stay. So a sleep of ours ends first, the call gives [`Errno::ECANCELED`] up to where nothing is held, and
 //! whoever stands there (the switch layer, [`take`]) lets the C library do its part.
 //!
 //! The C library wakes no thread for a request that waits for a point of cancellation; whoever asks wakes it ([`ask`]):
 //! by the signal that the C library has for this and whose handler does nothing in such a thread. It may come between the
 //! last look and the system call, so it is sent until the thread has seen what it is for.
 
-use crate::errno::ECANCELED;
 use crate::lock::Lock;
 use crate::signals::Inside;
 use crate::sys;
@@ -150,13 +149,13 @@ pub fn prepare() {
 pub fn sleeping(sleep: impl FnOnce() -> (Result<usize, Errno>, bool)) -> (Result<usize, Errno>, bool) {
     let Some(me) = mine() else { return sleep() };
     me.sleeping.store(true, Ordering::SeqCst);
-    let slept = if is_to_end(me) { (Err(ECANCELED), false) } else { sleep() };
+    let slept = if is_to_end(me) { (Err(Errno::ECANCELED), false) } else { sleep() };
     me.sleeping.store(false, Ordering::SeqCst);
     let was_seen = me.seen.load(Ordering::Relaxed);
     match slept {
-        (Err(Errno::EINTR | ECANCELED), _) if is_to_end(me) => {
+        (Err(Errno::EINTR | Errno::ECANCELED), _) if is_to_end(me) => {
             let _ = TAKEN.try_with(|taken| taken.set(true));
-            (Err(ECANCELED), false)
+            (Err(Errno::ECANCELED), false)
         }
         // Woken for what it does not follow now.
         (Err(Errno::EINTR), false) if me.seen.load(Ordering::Relaxed) && !was_seen => (Ok(0), false),

@@ -6,8 +6,6 @@ pub const ENOENT: Errno = Errno(2);
 pub const EEXIST: Errno = Errno(17);
 pub const EFAULT: Errno = Errno(14);
 pub const EDOM: Errno = Errno(33);
-/// The thread is to end ([`crate::cancel`]).
-pub const ECANCELED: Errno = Errno(125);
 /// A signal has come whose handler has SA_RESTART: the call begins anew when that has run. As Linux's ERESTARTSYS, no program
 /// sees it.
 pub const ERESTART: Errno = Errno(512);

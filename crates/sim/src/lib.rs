@@ -11,6 +11,7 @@ pub mod channels;
 pub mod checkers;
 pub mod corpus;
 pub mod datagrams;
+pub mod files;
 pub mod frame;
 pub mod fuzz;
 pub mod hostile;

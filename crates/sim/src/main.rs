@@ -12,7 +12,9 @@ use toe_script::stack::StackError;
 use toe_sim::memory::Memory;
 use toe_sim::swarm::Swarm;
 use toe_sim::trace::{HEADER, Trace};
-use toe_sim::{Checker, Failure, Fault, Outcome, Runner, Tallies, Tally, datagrams, linux, messages, run};
+use toe_sim::{
+    Checker, Failure, Fault, Outcome, Runner, Tallies, Tally, datagrams, files, linux, messages, run,
+};
 
 /// Engines, programs and bad links in virtual time, from one seed.
 #[derive(Debug, Parser)]
@@ -42,6 +44,9 @@ struct Args {
     /// Worlds of messages
     #[arg(long, conflicts_with_all = ["linux", "datagrams", "only", "trace"])]
     messages: bool,
+    /// Worlds of transfers between files and connections
+    #[arg(long, conflicts_with_all = ["linux", "datagrams", "messages", "only", "trace"])]
+    files: bool,
     /// Only this fault, and in every seed
     #[arg(long)]
     only: Option<Fault>,
@@ -106,6 +111,9 @@ fn run_one(seed: u64, args: &Args, memories: &mut Vec<Memory>, trace: Trace) -> 
     if args.messages {
         return Ok(apart(Checker::Messages, messages::run(seed, None), trace));
     }
+    if args.files {
+        return Ok(apart(Checker::Files, files::run(seed, None), trace));
+    }
     let how = Runner { only: args.only, sabotage: None };
     if args.linux { linux::run(seed, how, trace) } else { Ok(run(seed, how, memories, trace)) }
 }
@@ -124,7 +132,9 @@ fn replay(seed: u64, args: &Args) -> String {
     let only = args.only.and_then(|fault| fault.to_possible_value());
     let only = only.map_or(String::new(), |value| format!(" --only {}", value.get_name()));
     let linux = if args.linux { " --linux" } else { "" };
-    for (is_chosen, world) in [(args.datagrams, "datagrams"), (args.messages, "messages")] {
+    for (is_chosen, world) in
+        [(args.datagrams, "datagrams"), (args.messages, "messages"), (args.files, "files")]
+    {
         if is_chosen {
             return format!("toe-sim --{world} --seed {seed}");
         }

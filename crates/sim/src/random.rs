@@ -33,6 +33,8 @@ pub enum Draws {
     Datagrams,
     /// A world of messages.
     Messages,
+    /// A world of files.
+    Files,
 }
 
 /// One stream of numbers.

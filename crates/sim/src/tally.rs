@@ -66,6 +66,10 @@ toe_base::counters! {
         MessageErrors = "descriptors that cannot be",
         MessagePrograms = "programs with messages killed",
         HostileRecords = "records of hostile hosts",
+        FileCalls = "transfers of files, calls",
+        FilesBeside = "transfers of files beside programs",
+        FileOctets = "octets of files that came",
+        FileErrors = "transfers of files that failed",
     }
 }
 

@@ -1,6 +1,7 @@
 //! Seeds, run as `toe-sim` runs them: a fixed set, those that failed once, and whether a run is the same twice.
 
 use toe_sim::datagrams::{self, Mistake};
+use toe_sim::files;
 use toe_sim::messages;
 use toe_sim::trace::Trace;
 use toe_sim::wider::{RECORDS_FROM, SHARING_FROM, WIDER_FROM};
@@ -41,6 +42,12 @@ fn a_fixed_set_of_seeds() {
         match messages::run(seed, None) {
             Ok(tallies) => total.merge(&tallies),
             Err(wrong) => panic!("seed {seed}: {wrong}\nto run it again: toe-sim --messages --seed {seed}"),
+        }
+    }
+    for seed in 0..SEEDS / 3 {
+        match files::run(seed, None) {
+            Ok(tallies) => total.merge(&tallies),
+            Err(wrong) => panic!("seed {seed}: {wrong}\nto run it again: toe-sim --files --seed {seed}"),
         }
     }
     // Else the set says nothing of it.
@@ -105,6 +112,14 @@ fn mistakes_with_datagrams_are_found() {
 fn mistakes_with_messages_are_found() {
     for mistake in messages::Mistake::ALL {
         let found = (0..SABOTAGED).filter(|seed| messages::run(*seed, Some(mistake)).is_err()).count();
+        assert!(found >= 3, "{mistake:?} was found {found} times");
+    }
+}
+
+#[test]
+fn mistakes_with_files_are_found() {
+    for mistake in files::Mistake::ALL {
+        let found = (0..2 * SABOTAGED).filter(|seed| files::run(*seed, Some(mistake)).is_err()).count();
         assert!(found >= 3, "{mistake:?} was found {found} times");
     }
 }

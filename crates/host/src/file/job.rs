@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
+use toe_transfer::{Beside, Next};
 
 /// Octets in one go: between two of them it is looked whether the program has cancelled it, and before each read.
 const STEP: usize = 4 << 20;
@@ -109,50 +110,49 @@ impl Drop for Work {
 
 impl Work {
     fn run(&mut self) {
-        let errno = self.all().err().unwrap_or(Errno::OK);
+        let errno = self.all();
         self.state.errno.store(errno.0.into(), Ordering::Release);
         let _ = rustix::io::write(&self.state.over, &1u64.to_ne_bytes());
     }
 
-    fn all(&mut self) -> Result<(), Errno> {
-        let mut done = 0;
-        while done < self.length {
-            if self.state.is_cancelled.load(Ordering::Acquire) {
-                return Err(ECANCELED);
-            }
-            let (moved, outcome) = self.step(done, STEP.min(self.length - done));
-            done += moved;
-            self.state.done.store(done, Ordering::Release);
-            match outcome {
-                Err(Errno::EAGAIN) => self.wait(),
-                Err(errno) => return Err(errno),
-                Ok(()) if moved == 0 && !self.state.is_cancelled.load(Ordering::Acquire) => return Ok(()),
-                Ok(()) => {}
+    /// With what it ends.
+    fn all(&mut self) -> Errno {
+        let mut call = Beside::new(self.length, STEP);
+        loop {
+            match call.step(self.is_cancelled()) {
+                Next::Move { done, most } => {
+                    let outcome = self.step(done, most);
+                    call.moved(outcome, self.is_cancelled());
+                    self.state.done.store(call.done(), Ordering::Release);
+                }
+                Next::Wait => {
+                    self.wait();
+                    call.waited();
+                }
+                Next::End(outcome) => return outcome.err().map_or(Errno::OK, |stopped| stopped.errno),
             }
         }
-        Ok(())
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.state.is_cancelled.load(Ordering::Acquire)
     }
 
     /// As much as goes now.
-    fn step(&self, done: usize, most: usize) -> (usize, Result<(), Errno>) {
+    fn step(&self, done: usize, most: usize) -> Result<usize, Stopped> {
         match self.way {
             Way::Write(from) => {
                 let flags = SendFlags { dont_wait: true, ..SendFlags::default() };
                 // It is a copy already, which nobody else closes.
                 let (file, from) = (&KeptFile::of(self.file.as_fd()), from + done as u64);
                 let cancelled = Some(&self.state.is_cancelled);
-                match self.socket.send_file_unless(file, from, most, flags, cancelled) {
-                    Ok(sent) => (sent, Ok(())),
-                    Err(errno) => (0, Err(errno)),
-                }
+                let outcome = self.socket.send_file_unless(file, from, most, flags, cancelled);
+                outcome.map_err(|errno| Stopped { done: 0, errno })
             }
             Way::Read(at) => {
                 let at = at.map(|at| at + done as u64);
                 let flags = RecvFlags { dont_wait: true, ..RecvFlags::default() };
-                match self.socket.receive_file(&KeptFile::of(self.file.as_fd()), at, most, flags) {
-                    Ok(got) => (got, Ok(())),
-                    Err(Stopped { done, errno }) => (done, Err(errno)),
-                }
+                self.socket.receive_file(&KeptFile::of(self.file.as_fd()), at, most, flags)
             }
         }
     }
@@ -180,6 +180,3 @@ impl Work {
         });
     }
 }
-
-/// As errno.
-const ECANCELED: Errno = Errno(libc::ECANCELED as u16);

@@ -3,7 +3,8 @@
 //!
 //! Towards the connection the file's pages are copied once, into the memory that the engine (or the peer) reads ([`source`]); what is not
 //! at hand is waited for without a lock. From the connection octets go by a buffer: what the file does not take is put back, so that
-//! nothing that was received is lost. [`job`] does either beside the program, in a thread of its own.
+//! nothing that was received is lost. [`job`] does either beside the program, in a thread of its own. What is done next, and what a call returns,
+//! is decided by `toe_transfer`, which knows no file and no socket; here it is done.
 //!
 //! Used by [`crate::capi`], and by the switch layer for sendfile.
 
@@ -15,33 +16,27 @@ mod source;
 mod target;
 mod unbuffered;
 
-use crate::errno::{ERESTART, from_os};
+use crate::errno::from_os;
 use crate::socket::slices::Source as _;
 use crate::socket::stream;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket, Turn};
 use crate::sys::Fd;
 pub use kept::KeptFile;
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::io::Errno as Os;
 use source::FileSource;
 use std::io::IoSliceMut;
 use std::sync::atomic::AtomicBool;
-use target::{FileTarget, Stop};
+use target::FileTarget;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
+pub use toe_transfer::Stopped;
+use toe_transfer::{Inward, Outward, step};
 
 /// Octets from a connection to a file at a time.
 const CHUNK: usize = 256 << 10;
 
 /// So few octets are collected first: straight to the file they would go in as many small parts as they come in.
 const PATIENT: usize = 128 << 10;
-
-/// What a transfer that ends early has done, and why it ended; `done` octets are at their place in any case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped {
-    pub done: usize,
-    pub errno: Errno,
-}
 
 impl Socket {
     /// Sends up to `length` octets of `file` from `position` on: all of them, as far as the file has them, or as much as fits when the
@@ -68,50 +63,27 @@ impl Socket {
         flags: SendFlags,
         cancelled: Option<&AtomicBool>,
     ) -> Result<usize, Errno> {
-        let mut sent = 0;
         let has_room = self.kind() == Kind::Stream && self.ready_now() & stream::OUT != 0;
         let turn = Turn::begin(self);
         turn.hold()?;
-        if source::is_long(length, has_room) && !flags.dont_wait && !self.nonblocking() {
+        if toe_transfer::is_long(length, has_room) && !flags.dont_wait && !self.nonblocking() {
             // It may well wait, and from its first read on the file is to be the same.
             file.keep(self);
         }
+        let call = Outward::new(position, length, source::AHEAD, has_room, flags.more);
+        let mut source = FileSource::new(file, call, cancelled);
         loop {
-            let source = match FileSource::new(file, position + sent as u64, length - sent, has_room) {
-                Ok(source) => source,
-                Err(_) if sent > 0 => return Ok(sent),
-                Err(errno) => return Err(errno),
-            };
-            let mut source = source.unless(cancelled);
-            // As with Linux, of nothing to send the connection is not asked, and what is wrong with the file comes first.
-            source.refill();
-            if source.is_done() {
-                return if sent > 0 { Ok(sent) } else { source.error().map_or(Ok(0), Err) };
-            }
-            let outcome = self.send_in(&turn, &mut source, flags);
-            let failed = source.error();
-            match outcome {
-                Ok(octets) => {
-                    sent += octets;
-                    if octets > 0 && !flags.more && source.is_cut_short() {
-                        self.let_held_go();
-                    }
-                    // What has grown since is looked for.
-                    if octets == 0 || sent == length || failed.is_some() || !source.has_sent_all() {
-                        return if sent > 0 { Ok(sent) } else { failed.map_or(Ok(0), Err) };
-                    }
+            match source.call.step() {
+                step::Outward::Look { .. } => source.look(),
+                step::Outward::ReadAhead { .. } => source.refill(),
+                step::Outward::Send => {
+                    let outcome = self.send_in(&turn, &mut source, flags);
+                    source.call.went(outcome);
                 }
-                Err(errno) if sent > 0 => {
-                    self.tell_next(errno);
-                    return Ok(sent);
-                }
-                Err(errno) => {
-                    let first = if has_room { source.comes_first() } else { None };
-                    if first.is_some() {
-                        self.tell_next(errno);
-                    }
-                    return first.unwrap_or(Err(errno));
-                }
+                step::Outward::LetGo => self.let_held_go(),
+                step::Outward::Ask { position } => source.ask(position),
+                step::Outward::TellNext(errno) => self.tell_next(errno),
+                step::Outward::End(outcome) => return outcome,
             }
         }
     }
@@ -135,133 +107,49 @@ impl Socket {
             file.keep(self);
         }
         let file = file.fd();
-        if length > PATIENT && self.kind() == Kind::Stream && memory::is_in_memory(file) {
-            return self.receive_to_memory(file, position, length, flags);
-        }
-        let outcome = self.receive_by_buffer(file, position, length, flags);
-        match outcome {
-            // What came is there again.
-            Err(Stopped { done, errno: Errno::EINVAL }) => {
-                let Some(buffered) = unbuffered::buffered(file) else { return outcome };
-                self.receive_past(file, buffered, position, (done, length), flags)
-            }
-            outcome => outcome,
-        }
+        let waits = !flags.dont_wait && !self.nonblocking();
+        let call = Inward::new(position, length, CHUNK, waits);
+        let is_straight = length > PATIENT && self.kind() == Kind::Stream && memory::is_in_memory(file);
+        self.receive_by(if is_straight { call.straight() } else { call }, file, flags)
     }
 
-    /// The same from `done` octets on, by a descriptor of the library's that takes any number of octets anywhere.
-    fn receive_past(
+    fn receive_by(
         &'static self,
+        mut call: Inward,
         file: BorrowedFd<'_>,
-        buffered: Fd,
-        position: Option<u64>,
-        (done, length): (usize, usize),
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
-        // That one has a place of its own.
-        let at = match position {
-            Some(position) => Some(position + done as u64),
-            None => rustix::fs::tell(file).ok(),
-        };
-        let outcome = self.receive_by_buffer(buffered.as_fd(), at, length - done, flags);
-        let (Ok(more) | Err(Stopped { done: more, .. })) = outcome;
-        if let (None, Some(at)) = (position, at) {
-            let _ = rustix::fs::seek(file, rustix::fs::SeekFrom::Start(at + more as u64));
-        }
-        match outcome {
-            Ok(more) => Ok(done + more),
-            // Some went: what the connection says is for the next call.
-            Err(Stopped { done: 0, errno }) if done > 0 => {
-                self.tell_next(errno);
-                Ok(done)
-            }
-            Err(stopped) => Err(Stopped { done: done + stopped.done, ..stopped }),
-        }
-    }
-
-    fn receive_by_buffer(
-        &'static self,
-        file: BorrowedFd<'_>,
-        position: Option<u64>,
-        length: usize,
-        flags: RecvFlags,
-    ) -> Result<usize, Stopped> {
-        let mut chunk = vec![0; CHUNK.min(length)];
-        let mut done = 0;
-        // It comes in small parts, and each write is a system call. Who reads at the other end of a pipe has what is there at once.
-        let collects = position.is_some();
-        let flags = RecvFlags { wait_all: collects, ..flags };
-        while done < length {
-            let want = chunk.len().min(length - done);
-            let got = match self.recv(&mut [IoSliceMut::new(&mut chunk[..want])], flags) {
-                Ok(0) => break,
-                Ok(got) => got,
-                Err(errno) if done > 0 => {
-                    self.tell_next(errno);
-                    break;
+        let (mut buffer, mut past) = (Vec::new(), None);
+        loop {
+            match call.step() {
+                step::Inward::Straight { at, most } => {
+                    let mut target = FileTarget::new(file, at, most);
+                    let said = self.recv_to(&mut target, RecvFlags { wait_all: true, ..flags });
+                    call.went_straight(target.how_it_went(said));
                 }
-                Err(errno) => return Err(Stopped { done, errno }),
-            };
-            let (written, failed) = write_all(file, position.map(|at| at + done as u64), &chunk[..got]);
-            done += written;
-            if written < got {
-                self.unreceive(chunk[written..got].to_vec());
-            }
-            if let Some(error) = failed {
-                return Err(Stopped { done, errno: from_os(error) });
-            }
-            if written < got {
-                break;
-            }
-            // The stream or the wait has ended, or that is all that is here.
-            if collects && got < want {
-                break;
+                step::Inward::Receive { most } => {
+                    buffer.resize(most, 0);
+                    let flags = RecvFlags { wait_all: call.collects(), ..flags };
+                    call.received(self.recv(&mut [IoSliceMut::new(&mut buffer)], flags));
+                }
+                step::Inward::Write { at, held } => {
+                    let to = past.as_ref().map_or(file, |past: &Fd| past.as_fd());
+                    call.written(write(to, at, &buffer[held]), || is_file(to));
+                }
+                step::Inward::PassBy { at } => {
+                    past = unbuffered::buffered(file);
+                    // That one has a place of its own.
+                    let from = past.as_ref().and_then(|_| at.or_else(|| rustix::fs::tell(file).ok()));
+                    call.passed_by(from);
+                }
+                step::Inward::PutBack { held } => self.unreceive(buffer[held].to_vec()),
+                step::Inward::Stand { at } => {
+                    let _ = rustix::fs::seek(file, rustix::fs::SeekFrom::Start(at));
+                }
+                step::Inward::TellNext(errno) => self.tell_next(errno),
+                step::Inward::End(outcome) => return outcome,
             }
         }
-        Ok(done)
-    }
-
-    /// The same, for a file that lies in memory: the octets go there from where they were received.
-    fn receive_to_memory(
-        &'static self,
-        file: BorrowedFd<'_>,
-        position: Option<u64>,
-        length: usize,
-        flags: RecvFlags,
-    ) -> Result<usize, Stopped> {
-        let mut done = 0;
-        while done < length {
-            let mut target = FileTarget::new(file, position.map(|at| at + done as u64), length - done);
-            let outcome = self.recv_to(&mut target, RecvFlags { wait_all: true, ..flags });
-            let asked = length - done;
-            done += target.taken();
-            match (outcome, target.stopped()) {
-                (_, Some(Stop::Failed(errno))) => return Err(Stopped { done, errno }),
-                // Some of it would have to be waited for, which is not to be done there.
-                (_, Some(Stop::Waits)) => {
-                    let part = self.receive_by_buffer(
-                        file,
-                        position.map(|at| at + done as u64),
-                        (length - done).min(CHUNK),
-                        flags,
-                    );
-                    match part {
-                        Ok(0) => break,
-                        Ok(got) => done += got,
-                        Err(stopped) => return Err(Stopped { done: done + stopped.done, ..stopped }),
-                    }
-                }
-                // Of one that does not block, as much as is there.
-                (Ok(got @ 1..), None) if got == asked || flags.dont_wait || self.nonblocking() => {}
-                (Ok(_), None) => break,
-                (Err(errno), None) if done > 0 => {
-                    self.tell_next(errno);
-                    break;
-                }
-                (Err(errno), None) => return Err(Stopped { done, errno }),
-            }
-        }
-        Ok(done)
     }
 
     /// The engine holds a part of a segment for octets that do not come: it goes out, unless the program has asked for that (TCP_CORK).
@@ -279,11 +167,9 @@ impl Socket {
         });
     }
 
-    /// What the connection says is told once. This call has moved octets, so it is for the next one: a reset is not to pass for an end.
+    /// This call has moved octets, so what the connection says once is for the next one.
     fn tell_next(&'static self, errno: Errno) {
-        let is_of_call =
-            matches!(errno, Errno::EAGAIN | Errno::EINTR | ERESTART | Errno::EPIPE | Errno::ENOTCONN);
-        if !is_of_call && self.kind() == Kind::Stream {
+        if self.kind() == Kind::Stream {
             self.with_stream(|_, stream, _| stream.put_error(errno));
         }
     }
@@ -296,28 +182,12 @@ impl Socket {
     }
 }
 
-/// Writes all of `octets`; how many went, and what ended it before. What is no file takes a part of them, or none (EINTR), when a signal
-/// comes while it has no room: the call is to end then, as splice(2) does.
-fn write_all(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8]) -> (usize, Option<Os>) {
-    let mut done = 0;
-    while done < octets.len() {
-        let outcome = match position {
-            Some(at) => rustix::io::pwrite(file, &octets[done..], at + done as u64),
-            None => rustix::io::write(file, &octets[done..]),
-        };
-        match outcome {
-            Ok(0) => return (done, Some(Os::NOSPC)),
-            Ok(written) => {
-                done += written;
-                if done < octets.len() && position.is_none() && !is_file(file) {
-                    return (done, None);
-                }
-            }
-            Err(Os::INTR) if done == 0 && (position.is_some() || is_file(file)) => {}
-            Err(error) => return (done, Some(error)),
-        }
-    }
-    (done, None)
+fn write(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8]) -> Result<usize, Errno> {
+    let outcome = match position {
+        Some(at) => rustix::io::pwrite(file, octets, at),
+        None => rustix::io::write(file, octets),
+    };
+    outcome.map_err(from_os)
 }
 
 fn is_file(file: BorrowedFd<'_>) -> bool {

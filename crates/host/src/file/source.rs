@@ -1,7 +1,7 @@
 //! A file as the source of a stream's octets.
 //!
 //! What the page cache has is read straight into the stream's memory. The rest is read into a buffer first, without any lock, and a
-//! file that cannot say what is at hand goes that way altogether.
+//! file that cannot say what is at hand goes that way altogether. What comes next is [`Outward`]'s to say; here it is done.
 
 use super::kept::KeptFile;
 use super::memory::Memory;
@@ -15,162 +15,67 @@ use rustix::io::{Errno as Os, ReadWriteFlags};
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use toe_abi::errno::Errno;
+use toe_transfer::{Looked, ONE_PIECE, Outward};
 
 /// Octets read ahead at a time.
-const AHEAD: usize = 128 << 10;
-/// So few octets cost less to copy once more than it costs to ask what kind of file it is.
-const FEW: usize = 16 << 10;
-/// So few octets are read at once where there is room for them: what kind of file it is shows then.
-const ONE_PIECE: usize = 256 << 10;
+pub const AHEAD: usize = 128 << 10;
 /// Most octets that are read at once, each time by a system call.
 const PIECE_MAX: u32 = 1 << 20;
-/// Most octets that are asked for at a time.
-const MOST: usize = 1 << 30;
-
-/// Why nothing is read straight from the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    /// It has no more.
-    End,
-    /// The disk has to be waited for.
-    Waits,
-    /// Whoever wanted the octets has cancelled that.
-    Cancelled,
-    Failed(Errno),
-}
-
-/// Whether so many octets are more than are read at once, which may be some that there is room for.
-pub fn is_long(length: usize, has_room: bool) -> bool {
-    length > if has_room { ONE_PIECE } else { FEW }
-}
 
 #[derive(Debug)]
 pub struct FileSource<'a> {
     file: &'a KeptFile<'a>,
-    /// Of the next octet that is to be put.
-    position: u64,
-    /// Octets that are wanted from there on.
-    left: usize,
-    /// How many there are is known: the last one is, too.
-    is_sized: bool,
-    stopped: Option<Stop>,
+    pub call: Outward,
     /// Once set, nothing more is read.
     cancelled: Option<&'a AtomicBool>,
-    /// O_DIRECT: read by whole blocks.
-    is_unbuffered: bool,
     /// It lies in memory, where reads need no word that nothing is waited for. `None`: not asked yet.
     memory: Option<Memory>,
+    /// The last of these are those that the call has ahead.
     ahead: Vec<u8>,
-    /// The next octet is this one of those read ahead.
-    at: usize,
 }
 
 impl<'a> FileSource<'a> {
-    /// Up to `length` octets from `position` on, of what the file has now. `has_room`: some of them can be put at once.
-    pub fn new(
-        file: &'a KeptFile<'a>,
-        position: u64,
-        length: usize,
-        has_room: bool,
-    ) -> Result<FileSource<'a>, Errno> {
-        if !is_long(length, has_room) {
-            return Ok(FileSource {
-                file,
-                position,
-                left: length,
-                is_sized: false,
-                stopped: (length <= FEW).then_some(Stop::Waits),
-                cancelled: None,
-                is_unbuffered: false,
-                memory: None,
-                ahead: Vec::new(),
-                at: 0,
-            });
-        }
-        let stat = rustix::fs::fstat(file.fd()).map_err(from_os)?;
-        let flags = rustix::fs::fcntl_getfl(file.fd()).map_err(from_os)?;
-        if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
-            return Err(Errno::EBADF);
-        }
-        let there = usize::try_from((stat.st_size as u64).saturating_sub(position)).unwrap_or(usize::MAX);
-        // Files of the kernel's say 0, whatever they have; and past the end only the read says what is wrong with a file.
-        let is_sized = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && there > 0;
-        let left = if is_sized { length.min(there) } else { length };
-        let is_unbuffered = unbuffered::has_mark(flags);
-        let stopped = (!is_sized || is_unbuffered).then_some(Stop::Waits);
-        Ok(FileSource {
-            file,
-            position,
-            left,
-            is_sized,
-            stopped,
-            cancelled: None,
-            is_unbuffered,
-            memory: None,
-            ahead: Vec::new(),
-            at: 0,
-        })
+    /// What the call is to send, of this file. It reads nothing more once `cancelled` is set.
+    pub fn new(file: &'a KeptFile<'a>, call: Outward, cancelled: Option<&'a AtomicBool>) -> FileSource<'a> {
+        FileSource { file, call, cancelled, memory: None, ahead: Vec::new() }
     }
 
-    /// It reads nothing more once `cancelled` is set.
-    pub fn unless(self, cancelled: Option<&'a AtomicBool>) -> FileSource<'a> {
-        FileSource { cancelled, ..self }
+    /// Asks what the file has.
+    pub fn look(&mut self) {
+        self.memory = None;
+        self.call.looked(look(self.file.fd()));
     }
 
-    /// What the file said, if it ended the transfer.
-    pub fn error(&self) -> Option<Errno> {
-        match self.stopped {
-            Some(Stop::Failed(errno)) => Some(errno),
-            _ => None,
-        }
-    }
-
-    /// What Linux would have said before it asked the connection: 0 or an error where there is nothing to read.
-    pub fn comes_first(&self) -> Option<Result<usize, Errno>> {
+    /// What Linux would have said before it asked the connection: 0 or an error where there is nothing to read at `position`.
+    pub fn ask(&mut self, position: u64) {
         let mut octet = [0];
-        match rustix::io::pread(self.file.fd(), &mut octet, self.position) {
+        let first = match rustix::io::pread(self.file.fd(), &mut octet, position) {
             Ok(0) => Some(Ok(0)),
             Err(error) if error != Os::INVAL => Some(Err(from_os(error))),
             _ => None,
-        }
-    }
-
-    /// All that was wanted is on its way, of what there was at the start.
-    pub fn has_sent_all(&self) -> bool {
-        self.left == 0 && self.is_sized
-    }
-
-    /// It has ended before all that was wanted: what went before was said to have more behind it.
-    pub fn is_cut_short(&self) -> bool {
-        self.is_done() && self.left > 0
+        };
+        self.call.asked(first);
     }
 
     /// Reads what comes next, and waits for it. How many octets there were.
     fn read_ahead(&mut self) -> Result<usize, Os> {
-        let want = AHEAD.min(self.left);
-        let outcome = if self.is_unbuffered {
-            unbuffered::read(self.file.fd(), self.position, want, &mut self.ahead)
+        let (position, want) = (self.call.position(), AHEAD.min(self.call.left_in_all()));
+        let outcome = if self.call.by_blocks() {
+            let at = unbuffered::read(self.file.fd(), position, want, &mut self.ahead);
+            at.map(|at| self.ahead.len() - at)
         } else {
             self.ahead.resize(want, 0);
-            let got = rustix::io::pread(self.file.fd(), &mut self.ahead, self.position);
-            got.map(|got| {
-                self.ahead.truncate(got);
-                0
-            })
+            rustix::io::pread(self.file.fd(), &mut self.ahead, position)
         };
         match outcome {
-            Ok(_) if !self.file.is_same() => {
-                (self.ahead, self.at) = (Vec::new(), 0);
-                Err(Os::BADF)
+            Ok(_) if !self.file.is_same() => Err(Os::BADF),
+            Ok(got) => {
+                if !self.call.by_blocks() {
+                    self.ahead.truncate(got);
+                }
+                Ok(got)
             }
-            Ok(at) => {
-                self.at = at;
-                Ok(self.ahead())
-            }
-            Err(error) => {
-                (self.ahead, self.at) = (Vec::new(), 0);
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -178,14 +83,43 @@ impl<'a> FileSource<'a> {
         self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Acquire))
     }
 
-    fn ahead(&self) -> usize {
-        self.ahead.len() - self.at
+    /// Puts octets that were read ahead.
+    fn put_ahead(&mut self, room: Room<'_>, octets: usize) -> Result<usize, Errno> {
+        let from = self.ahead.len() - self.call.ahead();
+        let ahead = &self.ahead[from..from + octets];
+        match room {
+            Room::Shared(region, offset) => region.write(offset, ahead).map_err(|_| Errno::EIO)?,
+            Room::Own(room) => room[..octets].copy_from_slice(ahead),
+        }
+        self.call.put_ahead(octets);
+        Ok(octets)
     }
 
-    fn advance(&mut self, octets: usize) {
-        self.position += octets as u64;
-        self.left -= octets;
+    /// Reads what is at hand straight into the room.
+    fn read_at_hand(&mut self, mut room: Room<'_>, max: usize) -> Result<usize, Os> {
+        let (file, position) = (self.file.fd(), self.call.position());
+        if self.memory.is_none() {
+            let outcome = read_into(&mut room, max, file, position, false);
+            if outcome != Err(Os::OPNOTSUPP) || !super::memory::is_in_memory(file) {
+                return outcome;
+            }
+        }
+        let memory = self.memory.get_or_insert_default();
+        if !memory.has(file, position, max, self.call.left_in_all()) {
+            return Err(Os::AGAIN);
+        }
+        read_into(&mut room, max, file, position, true)
     }
+}
+
+fn look(file: BorrowedFd<'_>) -> Result<Looked, Errno> {
+    let stat = rustix::fs::fstat(file).map_err(from_os)?;
+    let flags = rustix::fs::fcntl_getfl(file).map_err(from_os)?;
+    if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
+        return Err(Errno::EBADF);
+    }
+    let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    Ok(Looked { len: is_regular.then_some(stat.st_size as u64), by_blocks: unbuffered::has_mark(flags) })
 }
 
 /// Up to `max` octets of the file; EAGAIN where they would have to be waited for, EOPNOTSUPP where the file cannot tell, unless it `may_wait`.
@@ -208,71 +142,36 @@ fn read_into(
 
 impl Source for FileSource<'_> {
     fn left(&self) -> usize {
-        match self.stopped {
-            None => self.left.min(MOST),
-            Some(_) => self.ahead(),
-        }
+        self.call.left()
     }
 
     fn check_next(&self, len: usize) -> Result<bool, Errno> {
-        Ok(self.ahead() >= len)
+        Ok(self.call.ahead() >= len)
     }
 
-    fn put(&mut self, mut room: Room<'_>, max: usize) -> Result<usize, Errno> {
-        let ahead = self.ahead().min(max);
+    fn put(&mut self, room: Room<'_>, max: usize) -> Result<usize, Errno> {
+        let ahead = self.call.ahead().min(max);
         if ahead > 0 {
-            let octets = &self.ahead[self.at..self.at + ahead];
-            match room {
-                Room::Shared(region, offset) => region.write(offset, octets).map_err(|_| Errno::EIO)?,
-                Room::Own(room) => room[..ahead].copy_from_slice(octets),
-            }
-            self.at += ahead;
-            self.advance(ahead);
-            return Ok(ahead);
+            return self.put_ahead(room, ahead);
         }
         // Some file systems wait although they are told not to.
         if self.is_cancelled() {
-            self.stopped = Some(Stop::Cancelled);
+            self.call.cancel();
             return Ok(0);
         }
-        let max = max.min(self.left);
-        let outcome = match self
-            .memory
-            .as_mut()
-            .map(|memory| memory.has(self.file.fd(), self.position, max, self.left))
-        {
-            None => read_into(&mut room, max, self.file.fd(), self.position, false),
-            Some(true) => read_into(&mut room, max, self.file.fd(), self.position, true),
-            Some(false) => Err(Os::AGAIN),
+        let outcome = match self.read_at_hand(room, max.min(self.call.left_in_all())) {
+            Ok(1..) if !self.file.is_same() => Err(Os::BADF),
+            outcome => outcome,
         };
-        match outcome {
-            Ok(0) => self.stopped = Some(Stop::End),
-            Ok(_) if !self.file.is_same() => self.stopped = Some(Stop::Failed(Errno::EBADF)),
-            Ok(got) => {
-                self.advance(got);
-                return Ok(got);
-            }
-            Err(Os::OPNOTSUPP) if self.memory.is_none() && super::memory::is_in_memory(self.file.fd()) => {
-                self.memory = Some(Memory::default());
-                return self.put(room, max);
-            }
-            Err(Os::AGAIN | Os::OPNOTSUPP | Os::INTR) => self.stopped = Some(Stop::Waits),
-            // It may be one that is read by whole blocks.
-            Err(Os::INVAL) if !self.is_sized => self.stopped = Some(Stop::Waits),
-            Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
-        }
-        Ok(0)
+        Ok(self.call.read_at_hand(outcome.map_err(from_os)))
     }
 
     fn take_back(&mut self, len: usize) {
-        self.position -= len as u64;
-        self.left += len;
-        self.at = self.at.saturating_sub(len);
+        self.call.take_back(len);
     }
 
     fn is_done(&self) -> bool {
-        let ended = matches!(self.stopped, Some(Stop::End | Stop::Cancelled | Stop::Failed(_)));
-        self.ahead() == 0 && (self.left == 0 || ended)
+        self.call.is_done()
     }
 
     fn prefers_room(&self) -> bool {
@@ -280,7 +179,7 @@ impl Source for FileSource<'_> {
     }
 
     fn about_to_wait(&mut self, socket: &Socket) {
-        if self.ahead() < self.left {
+        if self.call.ahead() < self.call.left_in_all() {
             self.file.keep(socket);
         }
     }
@@ -291,7 +190,7 @@ impl Source for FileSource<'_> {
     }
 
     fn waits(&self) -> bool {
-        self.stopped == Some(Stop::Waits) && self.ahead() == 0 && self.left > 0
+        self.call.waits()
     }
 
     fn refill(&mut self) {
@@ -299,21 +198,15 @@ impl Source for FileSource<'_> {
             return;
         }
         if self.is_cancelled() {
-            self.stopped = Some(Stop::Cancelled);
+            self.call.cancel();
             return;
         }
         let mut outcome = self.read_ahead();
-        if outcome == Err(Os::INVAL) && !self.is_unbuffered && unbuffered::is_unbuffered(self.file.fd()) {
-            self.is_unbuffered = true;
+        if outcome == Err(Os::INVAL) && !self.call.by_blocks() && unbuffered::is_unbuffered(self.file.fd()) {
+            self.call.goes_by_blocks();
             outcome = self.read_ahead();
         }
-        match outcome {
-            Ok(0) => self.stopped = Some(Stop::End),
-            // What follows may be at hand by now.
-            Ok(_) if self.is_sized && !self.is_unbuffered => self.stopped = None,
-            Ok(_) | Err(Os::INTR) => {}
-            Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
-        }
+        self.call.read_ahead(outcome.map_err(from_os));
     }
 }
 
@@ -323,6 +216,11 @@ mod tests {
     use rustix::fd::AsFd;
     use std::io::Write as _;
     use toe_ring::Region;
+    use toe_transfer::step::Outward as Step;
+
+    fn source_of<'a>(file: &'a KeptFile<'a>, position: u64, length: usize) -> FileSource<'a> {
+        FileSource::new(file, Outward::new(position, length, AHEAD, false, false), None)
+    }
 
     fn file_of(len: usize) -> std::fs::File {
         let memory =
@@ -332,20 +230,33 @@ mod tests {
         file
     }
 
-    /// All that the source gives, `max` octets at a time, by way of a region.
-    fn drain(source: &mut FileSource<'_>, max: usize) -> Vec<u8> {
+    /// All that the source gives, `max` octets at a time, by way of a region; and what the call comes to.
+    fn drain(source: &mut FileSource<'_>, max: usize) -> (Vec<u8>, Result<usize, Errno>) {
         let (region, _file) = Region::create(1 << 20).expect("memory");
         let mut all = Vec::new();
-        while !source.is_done() {
-            source.refill();
-            while source.left() > 0 {
-                let put = source.put(Room::Shared(&region, 64), max.min(source.left())).expect("in range");
-                let mut octets = vec![0; put];
-                region.read(64, &mut octets).expect("in range");
-                all.extend(octets);
+        loop {
+            match source.call.step() {
+                Step::Look { .. } => source.look(),
+                Step::ReadAhead { .. } => source.refill(),
+                Step::Send => {
+                    let before = all.len();
+                    while !source.is_done() {
+                        source.refill();
+                        while source.left() > 0 {
+                            let most = max.min(source.left());
+                            let put = source.put(Room::Shared(&region, 64), most).expect("in range");
+                            let mut octets = vec![0; put];
+                            region.read(64, &mut octets).expect("in range");
+                            all.extend(octets);
+                        }
+                    }
+                    source.call.went(Ok(all.len() - before));
+                }
+                Step::LetGo | Step::TellNext(_) => {}
+                Step::Ask { position } => source.ask(position),
+                Step::End(outcome) => return (all, outcome),
             }
         }
-        all
     }
 
     #[test]
@@ -353,12 +264,9 @@ mod tests {
         let file = file_of(300_000);
         let kept = KeptFile::of(file.as_fd());
         for (position, length, expected) in [(5, usize::MAX, 299_995), (0, 70_000, 70_000), (299_999, 9, 1)] {
-            let mut source = FileSource::new(&kept, position, length, false).expect("a file");
-            let all = drain(&mut source, 65_536);
-            assert_eq!(all.len(), expected);
+            let (all, outcome) = drain(&mut source_of(&kept, position, length), 65_536);
+            assert_eq!((all.len(), outcome), (expected, Ok(expected)));
             assert!(all.iter().enumerate().all(|(n, &octet)| octet == ((n + position as usize) % 251) as u8));
-            // Of few octets it is not asked how many there are.
-            assert_eq!((source.error(), source.has_sent_all()), (None, length > FEW));
         }
     }
 
@@ -366,10 +274,10 @@ mod tests {
     fn a_file_that_is_cut_short_meanwhile_gives_what_it_had() {
         let file = file_of(100_000);
         let kept = KeptFile::of(file.as_fd());
-        let mut source = FileSource::new(&kept, 0, usize::MAX, false).expect("a file");
+        let mut source = source_of(&kept, 0, usize::MAX);
+        source.look();
         file.set_len(40_000).expect("shorter");
-        assert_eq!(drain(&mut source, 65_536).len(), 40_000);
-        assert!(!source.has_sent_all() && source.is_cut_short());
+        assert_eq!(drain(&mut source, 65_536).1, Ok(40_000));
     }
 
     /// A socket without a home has no session to keep a copy in: what is read of another file at the number is thrown away.
@@ -378,7 +286,8 @@ mod tests {
         let (file, other) = (file_of(300_000), file_of(300_000));
         let number = crate::sys::dup_anywhere(&file).expect("room");
         let kept = KeptFile::of(crate::sys::borrow(number.raw()));
-        let mut source = FileSource::new(&kept, 0, usize::MAX, false).expect("a file");
+        let mut source = source_of(&kept, 0, usize::MAX);
+        source.look();
         let (region, _file) = Region::create(1 << 20).expect("memory");
         assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(1000));
         let socket = Socket::allocate();
@@ -386,21 +295,34 @@ mod tests {
         assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(1000));
         crate::sys::dup_onto(&other, number.raw(), true).expect("it is open");
         assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(0));
-        assert!(source.is_done() && source.error() == Some(Errno::EBADF));
+        assert!(source.is_done());
+        source.call.went(Ok(0));
+        assert_eq!(source.call.step(), Step::End(Err(Errno::EBADF)));
         socket.abandon();
     }
 
+    /// Of octets that were not at hand, and of those that were and follow them.
     #[test]
     fn what_is_taken_back_comes_again() {
-        let file = file_of(10);
+        let file = file_of(3 * AHEAD);
         let kept = KeptFile::of(file.as_fd());
-        let (region, _file) = Region::create(4096).expect("memory");
-        let mut source = FileSource::new(&kept, 0, 10, false).expect("a file");
-        source.stopped = Some(Stop::Waits);
+        let (region, _file) = Region::create(1 << 20).expect("memory");
+        let mut source = source_of(&kept, 0, usize::MAX);
+        source.look();
+        source.call.read_at_hand(Err(Errno::EAGAIN));
         source.refill();
-        assert_eq!(source.put(Room::Shared(&region, 0), 6), Ok(6));
-        source.take_back(6);
-        assert_eq!(drain(&mut source, 100), (0..10).collect::<Vec<u8>>());
+        for (position, ahead) in [(0, AHEAD), (AHEAD, 0), (2 * AHEAD, 0)] {
+            assert_eq!(source.call.ahead(), ahead);
+            for _ in 0..2 {
+                assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(AHEAD));
+                let mut octets = vec![0; AHEAD];
+                region.read(0, &mut octets).expect("in range");
+                assert!((position..).zip(&octets).all(|(n, &octet)| octet == (n % 251) as u8), "{position}");
+                source.take_back(AHEAD);
+            }
+            assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(AHEAD));
+        }
+        assert!(source.is_done());
     }
 
     #[test]
@@ -408,20 +330,22 @@ mod tests {
         let file = file_of(3 * AHEAD);
         let kept = KeptFile::of(file.as_fd());
         let cancelled = AtomicBool::new(false);
-        let source = FileSource::new(&kept, 0, usize::MAX, false).expect("a file");
-        let mut source = source.unless(Some(&cancelled));
-        // As if nothing were at hand.
-        source.stopped = Some(Stop::Waits);
+        let call = Outward::new(0, usize::MAX, AHEAD, false, false);
+        let mut source = FileSource::new(&kept, call, Some(&cancelled));
+        source.look();
+        let not_at_hand = Err(Errno::EAGAIN);
+        source.call.read_at_hand(not_at_hand);
         source.refill();
         cancelled.store(true, Ordering::Release);
         let (region, _file) = Region::create(1 << 20).expect("memory");
         assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(AHEAD), "what was read goes out");
-        source.stopped = None;
         assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(0), "a read may wait all the same");
-        source.stopped = Some(Stop::Waits);
+        source.call.read_at_hand(not_at_hand);
         source.refill();
-        assert!(source.is_done() && !source.has_sent_all());
-        assert_eq!((source.left(), source.error()), (0, None));
+        assert!(source.is_done() && source.left() == 0);
+        source.call.went(Ok(AHEAD));
+        assert_eq!(source.call.step(), Step::LetGo);
+        assert_eq!(source.call.step(), Step::End(Ok(AHEAD)));
     }
 
     #[test]
@@ -437,9 +361,7 @@ mod tests {
             ),
         ] {
             let kept = KeptFile::of(fd);
-            let mut source = FileSource::new(&kept, 0, 10, false).expect("something");
-            assert!(drain(&mut source, 10).is_empty());
-            assert_eq!(source.error(), Some(Errno(errno as u16)));
+            assert_eq!(drain(&mut source_of(&kept, 0, 10), 10), (Vec::new(), Err(Errno(errno as u16))));
         }
     }
 }

@@ -7,17 +7,10 @@ use crate::socket::slices::{Octets, Target};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno as Os;
 use toe_abi::errno::Errno;
+use toe_transfer::Straight;
 
 /// Most octets in one go: others have their turn at the lock.
 const AT_ONCE: usize = 256 << 10;
-
-/// Why it takes no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The next octets have to be waited for.
-    Waits,
-    Failed(Errno),
-}
 
 #[derive(Debug)]
 pub struct FileTarget<'a> {
@@ -27,7 +20,8 @@ pub struct FileTarget<'a> {
     left: usize,
     taken: usize,
     memory: Memory,
-    stopped: Option<Stop>,
+    /// Why it takes no more; `None` in it: the next octets have to be waited for.
+    stopped: Option<Option<Errno>>,
 }
 
 impl<'a> FileTarget<'a> {
@@ -36,13 +30,9 @@ impl<'a> FileTarget<'a> {
         FileTarget { file, position, left: length, taken: 0, memory: Memory::default(), stopped: None }
     }
 
-    /// Octets that are in the file.
-    pub fn taken(&self) -> usize {
-        self.taken
-    }
-
-    pub fn stopped(&self) -> Option<Stop> {
-        self.stopped
+    /// What came of it, and of what the connection said.
+    pub fn how_it_went(&self, said: Result<usize, Errno>) -> Straight {
+        Straight { said, taken: self.taken, file: self.stopped }
     }
 
     fn is_at_hand(&mut self, len: usize) -> bool {
@@ -68,7 +58,7 @@ impl Target for FileTarget<'_> {
             return Ok(0);
         }
         if !self.is_at_hand(max) {
-            self.stopped = Some(Stop::Waits);
+            self.stopped = Some(None);
             return Ok(0);
         }
         let outcome = match (octets, self.position) {
@@ -85,9 +75,9 @@ impl Target for FileTarget<'_> {
                 self.taken += put;
                 return Ok(put);
             }
-            Ok(_) => self.stopped = Some(Stop::Failed(from_os(Os::NOSPC))),
-            Err(Os::INTR | Os::AGAIN) => self.stopped = Some(Stop::Waits),
-            Err(error) => self.stopped = Some(Stop::Failed(from_os(error))),
+            Ok(_) => self.stopped = Some(Some(Errno::ENOSPC)),
+            Err(Os::INTR | Os::AGAIN) => self.stopped = Some(None),
+            Err(error) => self.stopped = Some(Some(from_os(error))),
         }
         Ok(0)
     }

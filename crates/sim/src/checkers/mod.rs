@@ -24,6 +24,8 @@ pub enum Checker {
     /// Of a world of datagrams.
     Datagrams,
     Messages,
+    /// Of transfers of files.
+    Files,
     /// The engine panicked.
     Panic,
 }
@@ -41,6 +43,7 @@ impl Checker {
             Checker::Liveness => "liveness",
             Checker::Datagrams => "datagrams",
             Checker::Messages => "messages",
+            Checker::Files => "files",
             Checker::Panic => "panic",
         }
     }

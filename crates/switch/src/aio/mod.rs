@@ -132,7 +132,7 @@ pub enum Outcome {
 }
 
 fn cancel_request(request: &Request) {
-    complete(request, Err(toe::errno::ECANCELED));
+    complete(request, Err(toe::Errno::ECANCELED));
 }
 
 /// Cancels all requests for a descriptor but one that runs.

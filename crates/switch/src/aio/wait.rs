@@ -86,8 +86,8 @@ pub unsafe fn suspend(
         if was_interrupted || matches!(slept, Err(Errno::EINTR)) {
             return Err(if restarts(deadline.is_some()) { ERESTART } else { Errno::EINTR });
         }
-        if slept == Err(toe::errno::ECANCELED) {
-            return Err(toe::errno::ECANCELED);
+        if slept == Err(toe::Errno::ECANCELED) {
+            return Err(toe::Errno::ECANCELED);
         }
     }
 }
