@@ -36,6 +36,7 @@ static struct {
 static int file;
 static size_t octets, chunk;
 static uint8_t *buffer;
+static const uint8_t nothing[BUFFER];
 
 static void find_calls(const char *library)
 {
@@ -194,7 +195,7 @@ static const struct method *method_of(const struct options *options)
     die("--method %s: give rw, sendfile, part, whole or beside", options->method);
 }
 
-/* The octets of a stream, from its first on. */
+/* The octets of a stream, from its first on; zeros where they are to come. */
 static void make_file(const struct options *options)
 {
     file = options->folder == NULL ? memfd_create("transfer", MFD_CLOEXEC)
@@ -203,7 +204,7 @@ static void make_file(const struct options *options)
         die_errno("a file in %s", options->folder == NULL ? "memory" : options->folder);
     for (size_t at = 0; at < octets;) {
         size_t part = octets - at < BUFFER ? octets - at : BUFFER;
-        ssize_t n = write(file, payload_at(at), part);
+        ssize_t n = write(file, options->receive ? nothing : payload_at(at), part);
         if (n <= 0)
             die_errno("write");
         at += (size_t)n;
@@ -283,18 +284,21 @@ int transfer_run(const struct options *options)
         transfer(options, method);
     uint64_t now = now_ns(), end = now + seconds_ns(options->seconds), thread_began = thread_us();
     report_begin(now);
-    for (uint32_t done = 0; done < options->transfers || now < end; done++) {
+    uint32_t done = 0;
+    for (; done < options->transfers || now < end; done++) {
         histogram_record(transfer(options, method));
         now = now_ns();
     }
     uint64_t thread = thread_us() - thread_began;
     report_end(now);
-    if (options->receive) {
+    /* A single one came to a file without it. */
+    if (options->receive && (done > 1 || options->warmup > 0)) {
         if (ftruncate(file, 0) < 0)
             die_errno("ftruncate");
         transfer(options, method);
-        check_file();
     }
+    if (options->receive)
+        check_file();
     report_transfers(octets, thread);
     return 0;
 }

@@ -68,17 +68,14 @@ pub(crate) fn start(stage: &Stage<'_>, row: &Row, stack: Stack, seconds: u32) ->
         }
         Load::File(transfer) => {
             let mut command = transfers(stage, transfer, stack);
-            command.args(["--seconds", &seconds.to_string()]);
             // Over a slow wire there is no time for more than is measured, and nothing to warm.
-            let warm_up = match transfer.shape {
-                Shape::Large => FILE_READY,
-                Shape::Paper { .. } if stage.link.rate_kbit().is_some() => Duration::ZERO,
-                Shape::Paper { .. } => WARM_UP,
+            let (warm_up, seconds, runs) = match transfer.shape {
+                _ if stage.link.rate_kbit().is_some() => (Duration::ZERO, 0, 1),
+                Shape::Large => (FILE_READY, seconds, 1),
+                Shape::Paper { .. } => (WARM_UP, seconds, RUNS),
             };
+            command.args(["--seconds", &seconds.to_string(), "--transfers", &runs.to_string()]);
             command.args(["--warmup", &warm_up.as_secs_f64().to_string()]);
-            if matches!(transfer.shape, Shape::Paper { .. }) && stage.link.rate_kbit().is_none() {
-                command.args(["--transfers", &RUNS.to_string()]);
-            }
             ("toe-load", command, warm_up + UNDER_WAY)
         }
         _ => {

@@ -9,12 +9,22 @@ const SETTING: &str = "net/ipv4/tcp_congestion_control";
 const ALWAYS: &str = "reno";
 
 /// What the sockets of the two stacks have.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Congestion {
     /// Linux's, where that can be told.
     pub(crate) linux: Option<String>,
     /// What the engines are started with beside the defaults.
     pub(crate) engine: Vec<String>,
+}
+
+impl Congestion {
+    /// Gives the sockets of another lab the same.
+    pub(crate) fn give(&self, lab: &Lab) -> Result<()> {
+        match &self.linux {
+            Some(name) if lab.has_namespaces() => set_to(lab, name),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Gives Linux's sockets theirs. A namespace may have only what the machine's administrator lets all have

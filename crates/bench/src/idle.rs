@@ -38,7 +38,8 @@ pub(crate) fn run(
 ) -> Result<Sample> {
     let server = Server::start(stage, row, stack)?;
     let engine = (stack == Stack::Toe).then(|| stage.engine.pid());
-    let parties = || Parties { server: server.pids(), engine, neighbours: neighbours.to_vec(), cpus };
+    let parties =
+        || Parties { server: server.pids(), engine, neighbours: neighbours.to_vec(), cpus: Some(cpus) };
     let few = {
         let client = open(stage, row, stack, 1)?;
         held(&parties(), &client)?

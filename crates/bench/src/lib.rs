@@ -3,7 +3,7 @@
 //! The way through: [`options`] say what is asked for, `plan` makes the rows of it, `runner` measures each row round by
 //! round (`stage` holds the lab and the engine, `servers` and `clients` the programs, `neighbours` those
 //! that only share the processors, `measure` looks at processor time
-//! and memory, `parse` reads what the programs say), `targets` judges the medians, and `report` shows them.
+//! and memory, `together` lets rows over slow wires run side by side, `parse` reads what the programs say), `targets` judges the medians, and `report` shows them.
 //!
 //! Called by the `bench` subcommand of `toe`. Failures are errors; what was started ends and what was made is removed
 //! when a value is dropped.
@@ -29,6 +29,7 @@ mod servers;
 mod stage;
 mod stats;
 mod targets;
+mod together;
 mod tools;
 mod transfer;
 

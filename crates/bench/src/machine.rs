@@ -1,7 +1,8 @@
 //! What the figures were measured on. Made by `runner`, shown by `report`.
 
 use crate::cpus::Cpus;
-use crate::{measure, tools};
+use crate::measure::{self, Niced};
+use crate::tools;
 use procfs::Current;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -67,7 +68,7 @@ pub(crate) fn describe(cpus: &Cpus, programs: &Path, congestion: Option<String>)
         opentoe: env!("CARGO_PKG_VERSION").to_owned(),
         date: said("date", &["-u", "+%Y-%m-%d %H:%M"]).unwrap_or_default(),
         commit: commit(programs),
-        busy_before_percent: measure::busy_percent(cpus, BUSY_WINDOW).ok(),
+        busy_before_percent: measure::busy_percent(cpus, Niced::Counts, BUSY_WINDOW).ok(),
         tools: versions(),
     }
 }

@@ -1,5 +1,6 @@
 //! Processor time and memory of a run, looked at from outside while it lasts. Used by `runner`.
 
+use crate::clients::Client;
 use crate::cpus::Cpus;
 use crate::error::{Error, Result};
 use crate::sample::{Cpu, Memory};
@@ -13,6 +14,9 @@ use toe_lab::{process, wait};
 /// How often the clocks are read while a run lasts; the last reading ends the window.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// From the start of a client to where its memory is looked at.
+const MEMORY_SETTLED: Duration = Duration::from_millis(100);
+
 /// In the place of a thread's number: the children that a process has waited for.
 const CHILDREN: i32 = 0;
 
@@ -24,8 +28,8 @@ pub(crate) struct Parties<'a> {
     pub(crate) engine: Option<u32>,
     /// Who only shares the processors: counts as nobody's.
     pub(crate) neighbours: Vec<u32>,
-    /// The processors that the row has.
-    pub(crate) cpus: &'a Cpus,
+    /// The processors that the row has for itself; `None` where other rows run on them, too.
+    pub(crate) cpus: Option<&'a Cpus>,
 }
 
 /// Processor time that was used within a window of a run.
@@ -45,13 +49,9 @@ pub(crate) struct Seen {
     pub(crate) memory: Memory,
 }
 
-/// Waits for the client's end, and looks on. The window begins `delay` after now, when all is under way.
-pub(crate) fn watch(
-    mut client: Program,
-    parties: &Parties<'_>,
-    delay: Duration,
-    limit: Duration,
-) -> Result<Seen> {
+/// Waits for the client's end, and looks on. The window begins when all is under way.
+pub(crate) fn watch(client: Client, parties: &Parties<'_>) -> Result<Seen> {
+    let Client { program: mut client, delay, limit } = client;
     sleep(delay)?;
     let client_pids = process::tree_of(client.pid());
     let memory = memory(parties, &client_pids);
@@ -73,6 +73,19 @@ pub(crate) fn watch(
     Ok(Seen { finished, used, memory })
 }
 
+/// Runs a client that makes a single transfer, and counts what server and engine use from before its start until its end; what the client itself
+/// uses it has to tell, as it may be over before one can look.
+pub(crate) fn around(start: impl FnOnce() -> Result<Client>, parties: &Parties<'_>) -> Result<Seen> {
+    let mut clocks = Clocks::default();
+    let first = clocks.read(parties, &[])?;
+    let client = start()?;
+    sleep(MEMORY_SETTLED)?;
+    let memory = memory(parties, &process::tree_of(client.program.pid()));
+    let finished = client.program.wait(client.limit)?.success()?;
+    let last = clocks.read(parties, &[])?;
+    Ok(Seen { finished, used: Some(Used { window: last.at - first.at, ns: last.since(&first) }), memory })
+}
+
 /// Processor time that everyone uses within `window`, while the caller keeps a load as it is.
 pub(crate) fn window(parties: &Parties<'_>, client: &Program, window: Duration) -> Result<Used> {
     let client_pids = process::tree_of(client.pid());
@@ -84,10 +97,10 @@ pub(crate) fn window(parties: &Parties<'_>, client: &Program, window: Duration) 
 }
 
 /// How busy the processors are, in percent of them all.
-pub(crate) fn busy_percent(cpus: &Cpus, window: Duration) -> Result<f64> {
-    let (first, start) = (machine_ns(cpus)?, Instant::now());
+pub(crate) fn busy_percent(cpus: &Cpus, niced: Niced, window: Duration) -> Result<f64> {
+    let (first, start) = (machine_ns(cpus, niced)?, Instant::now());
     sleep(window)?;
-    let busy = machine_ns(cpus)? - first;
+    let busy = machine_ns(cpus, niced)? - first;
     Ok(busy / (start.elapsed().as_nanos() as f64 * cpus.count() as f64) * 100.0)
 }
 
@@ -137,7 +150,7 @@ impl Reading {
             client: now.client - then.client,
             engine: now.engine - then.engine,
             total: now.total - then.total,
-            machine: now.machine - then.machine,
+            machine: now.machine.zip(then.machine).map(|(now, then)| now - then),
         }
     }
 }
@@ -152,7 +165,10 @@ impl Clocks {
         let engine = parties.engine.as_slice();
         let (server, client, engine) =
             (self.processes(&parties.server), self.processes(client), self.processes(engine));
-        let machine = machine_ns(parties.cpus)? - self.processes(&parties.neighbours);
+        let machine = match parties.cpus {
+            Some(cpus) => Some(machine_ns(cpus, Niced::Counts)? - self.processes(&parties.neighbours)),
+            None => None,
+        };
         let ns = Cpu { server, client, engine, total: server + client + engine, machine };
         Ok(Reading { at: Instant::now(), ns })
     }
@@ -178,13 +194,20 @@ impl Clocks {
     }
 }
 
+/// Whether the work of programs that give way to all others counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Niced {
+    Counts,
+    CountsAsIdle,
+}
+
 /// Nanoseconds in which the processors were not idle.
-fn machine_ns(cpus: &Cpus) -> Result<f64> {
+fn machine_ns(cpus: &Cpus, niced: Niced) -> Result<f64> {
     let stat = procfs::KernelStats::current().map_err(|error| Error::failed("/proc/stat", error))?;
-    let busy =
-        stat.cpu_time.iter().enumerate().filter(|(cpu, _)| cpus.contains(*cpu)).map(|(_, t)| {
-            t.user + t.nice + t.system + t.irq.unwrap_or_default() + t.softirq.unwrap_or_default()
-        });
+    let busy = stat.cpu_time.iter().enumerate().filter(|(cpu, _)| cpus.contains(*cpu)).map(|(_, t)| {
+        let nice = if niced == Niced::Counts { t.nice } else { 0 };
+        t.user + nice + t.system + t.irq.unwrap_or_default() + t.softirq.unwrap_or_default()
+    });
     Ok(busy.sum::<u64>() as f64 * 1e9 / procfs::ticks_per_second() as f64)
 }
 

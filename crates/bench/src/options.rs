@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -30,12 +31,22 @@ pub struct Options {
     pub rows: Vec<String>,
     /// Each row is measured once more beside each of these.
     pub beside: Vec<Neighbour>,
+    /// Rows over slow wires run side by side; one after another, as all others, when `None`.
+    pub together: Option<Together>,
     /// A list as taskset(1) has it; all that this process may use when `None`.
     pub cpus: Option<String>,
     /// Congestion control of Linux's sockets. Only root's namespaces can have another one than the machine.
     pub congestion: Option<String>,
     pub json: Option<Sink>,
     pub html: Option<PathBuf>,
+}
+
+/// How many rows over slow wires run side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Together {
+    /// As many as leave the processors idle for the larger part, given as `idle`.
+    Idle,
+    Count(NonZeroUsize),
 }
 
 /// Where a report goes.
@@ -237,6 +248,18 @@ impl FromStr for Link {
             let all = Link::ALL.map(Link::name).join(", ");
             Error::Options(format!("'{text}' is no link; there are {all}"))
         })
+    }
+}
+
+impl FromStr for Together {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Together, Error> {
+        let wrong = || Error::Options(format!("'{text}' is no number of rows: give one, or 'idle'"));
+        match text {
+            "idle" => Ok(Together::Idle),
+            number => number.parse().map(Together::Count).map_err(|_| wrong()),
+        }
     }
 }
 

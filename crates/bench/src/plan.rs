@@ -170,6 +170,7 @@ mod tests {
             quick: false,
             rows: Vec::new(),
             beside: Vec::new(),
+            together: None,
             cpus: None,
             congestion: None,
             json: None,

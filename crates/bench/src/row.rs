@@ -206,6 +206,14 @@ impl Row {
         matches!(self.load, Load::File(Transfer { shape: Shape::Paper { .. }, .. }))
     }
 
+    /// A single transfer over a slow wire, of which there is one in a round.
+    pub(crate) fn over_slow_wire(&self) -> Option<(Transfer, u32)> {
+        match self.load {
+            Load::File(transfer) => self.link.rate_kbit().map(|rate_kbit| (transfer, rate_kbit)),
+            _ => None,
+        }
+    }
+
     /// Its name, by which targets and users select it: `local/rr/64B-d1-c1`.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}/{}", self.link.name(), self.workload.name(), self.short_name())

@@ -81,8 +81,10 @@ pub(crate) struct Cpu {
     /// Nothing on Linux, whose stack works in the programs' time and in soft interrupts.
     pub(crate) engine: f64,
     pub(crate) total: f64,
-    /// All that the row's processors did, soft interrupts and strangers too: nothing can hide from this one.
-    pub(crate) machine: f64,
+    /// All that the row's processors did, soft interrupts and strangers too: nothing can hide from this one. `None` where other rows ran
+    /// on them meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) machine: Option<f64>,
 }
 
 /// Memory of the run's processes, in KiB. Pages that several of them share count once.
@@ -174,7 +176,7 @@ impl Figure {
             Figure::ClientCpu => Some(cpu?.client),
             Figure::EngineCpu => Some(cpu?.engine),
             Figure::TotalCpu => Some(cpu?.total),
-            Figure::MachineCpu => Some(cpu?.machine),
+            Figure::MachineCpu => cpu?.machine,
             Figure::ThreadCpu => sample.thread_cpu_us,
             Figure::CpuPercent => Some(sample.cpu_percent.as_ref()?.total),
             Figure::Memory => Some(memory.server_kib + memory.client_kib + memory.engine_kib),
@@ -208,7 +210,7 @@ impl Cpu {
             client: self.client * factor,
             engine: self.engine * factor,
             total: self.total * factor,
-            machine: self.machine * factor,
+            machine: self.machine.map(|machine| machine * factor),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::options::Link;
 use crate::row::Direction;
 use crate::sample::Stack;
 use std::fmt;
+use std::time::Duration;
 
 /// A transfer of a file, again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,8 @@ pub(crate) enum Method {
     Beside,
 }
 
-/// The paper's runs of a cell; over a slow wire there is no time for them.
+/// The paper's runs of a cell. An unshaped one takes milliseconds, and a round of it makes as many; over a slow wire a round is one transfer, and
+/// as many are made as there are rounds.
 pub(crate) const RUNS: u32 = 50;
 pub(crate) const SIZES_MB: [u32; 3] = [2, 5, 10];
 pub(crate) const PACKETS: [u32; 3] = [128, 512, 1024];
@@ -69,6 +71,15 @@ pub(crate) fn all(link: Link) -> Vec<Transfer> {
 }
 
 impl Transfer {
+    /// How long the wire takes for it, with its headers.
+    pub(crate) fn time_at(self, rate_kbit: u32) -> Duration {
+        Duration::from_secs_f64(f64::from(self.octets()) * 8.0 / f64::from(rate_kbit) * 1.1e-3)
+    }
+
+    pub(crate) fn mib(self) -> f64 {
+        f64::from(self.octets()) / 1_048_576.0
+    }
+
     /// Octets of the file.
     fn octets(self) -> u32 {
         match self.shape {

@@ -2,7 +2,7 @@
 
 use crate::{Failure, locate};
 use std::path::PathBuf;
-use toe_bench::options::{self, Link, Neighbour, Options, Sink, Workload};
+use toe_bench::options::{self, Link, Neighbour, Options, Sink, Together, Workload};
 
 /// Status after Ctrl-C, as a shell has it.
 const EXIT_INTERRUPTED: u8 = 130;
@@ -21,7 +21,7 @@ WORKLOADS (all unless some are named):
   idle     memory and CPU of idle connections
   wake     latency when both sides sleep
   calls    single calls: a socket made and closed, a connection taken and closed, a read of a file
-  file     files to connections and back: 1 GiB in memory, and, when it is named, the directwrite paper's grid (hours over slow links)
+  file     files to connections and back: 1 GiB in memory, and, when it is named, the directwrite paper's grid (hours over slow wires; see --together)
 LINKS:
   local    client and server on one stack of this machine: loopback against the engine's own; needs no root
   veth     the client on the kernel's stack of another network namespace; needs root
@@ -38,7 +38,8 @@ EXAMPLES:
   toe bench http rr --link local
   toe bench --rounds 9 --html report.html --json report.json
   toe bench --row rr/64B-d1-c1 --link veth
-  toe bench --busy http cps --link local")]
+  toe bench --busy http cps --link local
+  toe bench file --link 10mbit --rounds 50 --together")]
 pub struct Args {
     /// Workloads; all unless some are named
     #[arg(value_name = "WORKLOAD")]
@@ -49,7 +50,7 @@ pub struct Args {
     /// Only rows whose name holds this text; can be given several times
     #[arg(long, value_name = "TEXT")]
     row: Vec<String>,
-    /// How often each row is measured on each stack
+    /// How often each row is measured on each stack; over a slow wire a round is one transfer (the directwrite paper made 50)
     #[arg(long, value_name = "N", default_value_t = options::ROUNDS, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Length of each run; 1 or 2 unless given
@@ -61,6 +62,9 @@ pub struct Args {
     /// Each row once more beside programs that take the processors, one for each: 'loops' at the same priority, 'nice' (loops at nice 19) or 'memory' (copies of memory); can be given several times
     #[arg(long, value_name = "KIND", num_args = 0..=1, require_equals = true, default_missing_value = "loops")]
     busy: Vec<Neighbour>,
+    /// Rows over slow wires side by side, which leave the processors idle for the most part: so many, or as many as leave them idle to 40 % ('idle', unless a number is given)
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "idle")]
+    together: Option<Together>,
     /// Processors that everything is confined to, such as 0,2-3; all that you may use unless given
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
@@ -90,6 +94,7 @@ pub fn bench(args: &Args) -> Result<u8, Failure> {
         quick: args.quick,
         rows: args.row.clone(),
         beside: args.busy.clone(),
+        together: args.together,
         cpus: args.cpus.clone(),
         congestion: args.congestion.clone(),
         json: args.json.clone(),

@@ -48,6 +48,7 @@ fn machine(report: &Report) -> String {
     ];
     facts.extend(m.commit.as_ref().map(|commit| ("commit", commit.clone())));
     facts.extend(m.busy_note().map(|note| ("note", note)));
+    facts.extend(report.together_note().map(|note| ("side by side", note)));
     facts.extend(m.tools.iter().map(|(tool, version)| (tool.as_str(), version.clone())));
     let mut out = String::from("<dl>\n");
     for (name, value) in facts {
@@ -139,8 +140,10 @@ fn cpu(rows: &[&Measured]) -> Option<String> {
                 ("client", of(Figure::ClientCpu)),
                 ("engine", of(Figure::EngineCpu)),
             ];
-            let busy = microseconds(of(Figure::MachineCpu));
-            let text = format!("{} (busy: {busy})", microseconds(of(Figure::TotalCpu)));
+            let mut text = microseconds(of(Figure::TotalCpu));
+            if let Some(busy) = measured.summary(stack, Figure::MachineCpu) {
+                let _ = write!(text, " (busy: {})", microseconds(busy.median));
+            }
             Bar { parts, text, spread: None }
         });
         Some(BarRow { label: measured.row.short_name(), bars })

@@ -7,6 +7,7 @@ use crate::options::Neighbour;
 use crate::sample::{Figure, Measured, Sample, Stack};
 use crate::stats::Summary;
 use crate::targets::Verdict;
+use crate::together;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -19,6 +20,9 @@ struct Whole<'a> {
     rounds: u32,
     /// What the whole took.
     seconds: u64,
+    /// Rows over slow wires ran side by side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    together: Option<&'a together::Seen>,
     rows: Vec<Row<'a>>,
     unmeasured: &'a [Unmeasured],
     targets: &'a [Verdict],
@@ -50,6 +54,7 @@ pub(crate) fn whole(report: &Report) -> Result<String> {
         machine: &report.machine,
         rounds: report.rounds,
         seconds: report.took.as_secs(),
+        together: report.together.as_ref(),
         rows: report.rows.iter().map(row).collect(),
         unmeasured: &report.unmeasured,
         targets: &report.verdicts,

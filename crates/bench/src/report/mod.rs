@@ -12,6 +12,7 @@ use crate::options::{Options, Sink};
 use crate::row::Row;
 use crate::sample::Measured;
 use crate::targets::Verdict;
+use crate::together;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Measured>,
     pub(crate) unmeasured: Vec<Unmeasured>,
     pub(crate) verdicts: Vec<Verdict>,
+    /// Of rows that ran side by side.
+    pub(crate) together: Option<together::Seen>,
 }
 
 /// A row without figures.
@@ -38,7 +41,15 @@ pub(crate) struct Unmeasured {
 impl Report {
     pub(crate) fn new(machine: Machine, rounds: u32) -> Report {
         let took = Duration::ZERO;
-        Report { machine, rounds, took, rows: Vec::new(), unmeasured: Vec::new(), verdicts: Vec::new() }
+        Report {
+            machine,
+            rounds,
+            took,
+            rows: Vec::new(),
+            unmeasured: Vec::new(),
+            verdicts: Vec::new(),
+            together: None,
+        }
     }
 
     /// A row for which something is missing.
@@ -51,6 +62,16 @@ impl Report {
     pub(crate) fn fail(&mut self, row: &Row, error: &Error) {
         eprintln!("  FAILED: {error}");
         self.unmeasured.push(Unmeasured { name: row.name(), why: error.to_string(), failed: true });
+    }
+
+    /// How rows ran side by side.
+    pub(crate) fn together_note(&self) -> Option<String> {
+        let together::Seen { most, idle_percent } = self.together.as_ref()?;
+        Some(format!(
+            "rows over slow wires ran side by side, up to {most} at once, each with namespaces and an engine of its own; the processors were idle \
+             to {:.0} % ({:.0}..{:.0}) meanwhile, and what they did for one row alone is not known ('busy' is left out)",
+            idle_percent.median, idle_percent.min, idle_percent.max
+        ))
     }
 
     /// Names of the rows that were tried in vain.
@@ -106,7 +127,7 @@ mod tests {
                 let factor = if stack == Stack::Toe { 2.0 } else { 1.0 };
                 let latency =
                     Latency { p50: Some(10.0 / factor), p99: Some(20.0 / factor), ..Latency::default() };
-                let cpu = Cpu { server: 4.0, client: 3.0, engine: 0.0, total: 7.0, machine: 8.0 };
+                let cpu = Cpu { server: 4.0, client: 3.0, engine: 0.0, total: 7.0, machine: Some(8.0) };
                 Sample {
                     stack,
                     round,

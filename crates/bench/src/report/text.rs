@@ -33,12 +33,15 @@ pub(crate) fn whole(report: &Report) -> String {
     let _ = writeln!(out, "{}, Linux {}, its sockets with {}", m.system, m.kernel, m.congestion());
     let _ = writeln!(
         out,
-        "{} rounds of each row, Linux and OpenTOE turn and turn about, {}; medians (min..max)",
+        "{} rounds of each row (over a slow wire a round is one transfer), Linux and OpenTOE turn and turn about, {}; medians (min..max)",
         report.rounds,
         minutes(report.took)
     );
     if let Some(note) = m.busy_note() {
         let _ = writeln!(out, "NOTE: {note}");
+    }
+    if let Some(note) = report.together_note() {
+        let _ = writeln!(out, "{note}");
     }
     let _ = writeln!(
         out,
