@@ -26,6 +26,7 @@ mod direct;
 mod earlier;
 mod errors;
 mod fast_open;
+mod gather;
 mod host;
 mod lanes;
 mod leftovers;
@@ -50,7 +51,7 @@ mod via;
 mod tests;
 
 pub use audit::FlowAudit;
-pub use datagrams::{NewEnd, OpenedDatagrams};
+pub use datagrams::{NewEnd, OpenedDatagrams, Outgoing};
 pub use lanes::Given as GivenLane;
 pub use report::{SessionView, SocketCursor, SocketView};
 pub use via::ViaEnd;
