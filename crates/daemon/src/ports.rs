@@ -11,7 +11,6 @@ use toe_base::{Addr, Instant, PortId};
 use toe_engine::{Engine, Link};
 use toe_port::{Driver, Port, Steering};
 use toe_wire::icmpv6::link_local_of;
-use toe_wire::link::FrameSink;
 use toe_wire::vlan::VlanId;
 
 /// Frames taken from, and given to, one port in one round.
@@ -186,12 +185,6 @@ impl Ports {
             frames += sent;
         }
         frames
-    }
-
-    /// Where frames of one port go at once. `None`: it is left alone, or there is no such port.
-    pub fn sink(&mut self, id: PortId) -> Option<&mut dyn FrameSink> {
-        let slot = self.slots.iter_mut().find(|slot| slot.id == id && slot.retry_at.is_none())?;
-        Some(slot.port.transmit())
     }
 
     /// When a port must be looked at again even if nothing arrives.

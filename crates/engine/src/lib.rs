@@ -26,8 +26,8 @@ pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{
-    Engine, EngineConfig, FlowAudit, GivenLane, NewEnd, OpenedDatagrams, Outgoing, PortRange, STAGING_LEN,
-    SessionView, SocketCursor, SocketView, ViaEnd,
+    Engine, EngineConfig, FlowAudit, GivenLane, NewEnd, OpenedDatagrams, PortRange, STAGING_LEN, SessionView,
+    SocketCursor, SocketView, ViaEnd,
 };
 pub use flow::tcp::congestion::AlgorithmName;
 pub use flow::tcp::ecn::EcnMode;

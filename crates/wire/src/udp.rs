@@ -69,16 +69,10 @@ pub fn store_checksum_of_parts(header: &mut [u8; HEADER_LEN], text: &[u8], src: 
     header[CHECKSUM].copy_from_slice(&sent_as(sum).to_be_bytes());
 }
 
-/// Stores what a link needs that fills in the checksum itself into the header of a datagram of `len` octets; `start`: where that begins
-/// in its frame.
-pub fn store_pseudo_header(
-    header: &mut [u8],
-    len: usize,
-    (src, dst): (Addr, Addr),
-    start: u16,
-) -> PartialChecksum {
-    let sum = pseudo_header_sum(src, dst, Protocol::Udp.raw(), len as u32);
-    header[CHECKSUM].copy_from_slice(&sum.folded().to_be_bytes());
+/// Stores what a link needs that fills in the checksum itself; `start`: where the datagram begins in its frame.
+pub fn store_pseudo_header(datagram: &mut [u8], src: Addr, dst: Addr, start: u16) -> PartialChecksum {
+    let sum = pseudo_header_sum(src, dst, Protocol::Udp.raw(), datagram.len() as u32);
+    datagram[CHECKSUM].copy_from_slice(&sum.folded().to_be_bytes());
     PartialChecksum { start, offset: CHECKSUM.start as u16 }
 }
 

@@ -12,7 +12,6 @@ use crate::pace::Pace;
 use crowd::Crowd;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicU8;
 use to_kernel::ToKernel;
 use to_socket::{ByKernel, Late, ToSocket};
 use toe_abi::attach::{Reply, Use};
@@ -21,7 +20,6 @@ use toe_abi::lane::{LaneLayout, RecordHead};
 use toe_base::{Cred, DatagramId, Endpoint, Instant, SessionId};
 use toe_engine::udp::Shown;
 use toe_engine::{Delivered, NewEnd, OpenedDatagrams, RxDatagram, RxDatagramError};
-use toe_ring::lane::Record;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 use unsent::Unsent;
 use zerocopy::FromBytes;
@@ -55,46 +53,20 @@ impl FromSocket {
         self.end.is_empty() && self.end.is_closed()
     }
 
-    /// The next record, which stays where it is until [`FromSocket::done`], and its head. A record without a head is as good as none.
-    fn first(&mut self) -> Option<(Record, RecordHead)> {
+    /// The next record, its octets behind the head in `text`. A record without a head is as good as none.
+    fn take(&mut self, text: &mut Vec<u8>) -> Option<RecordHead> {
         let record = self.end.first()?;
         let mut head = [0; RecordHead::LEN as usize];
-        if record.len >= RecordHead::LEN {
-            self.end.lane().read(record.place, 0, &mut head);
-        }
-        Some((record, RecordHead::read_from_bytes(&head).unwrap_or_default()))
-    }
-
-    /// The octets behind its head where they are, which their program may change meanwhile.
-    fn lend(&self, record: Record) -> Option<[&[AtomicU8]; 2]> {
         let memory = self.end.lane();
-        let [first, rest] = memory.pieces_from(record.place, RecordHead::LEN, text_len(record));
-        let lend = |(offset, len)| memory.region().lend(offset, len).ok();
-        Some([lend(first)?, lend(rest)?])
-    }
-
-    /// The same in `text`, and whatever was there before is not.
-    fn copy(&self, record: Record, text: &mut Vec<u8>) {
-        text.resize(text_len(record) as usize, 0);
-        self.end.lane().read(record.place, RecordHead::LEN, text);
-    }
-
-    /// Its program may have the room again.
-    fn done(&mut self, record: Record) {
+        // What was there before is written over, so it need not be cleared.
+        text.resize(record.len.saturating_sub(RecordHead::LEN) as usize, 0);
+        if record.len >= RecordHead::LEN {
+            memory.read(record.place, 0, &mut head);
+            memory.read(record.place, RecordHead::LEN, text);
+        }
         self.end.take(record);
+        Some(RecordHead::read_from_bytes(&head).unwrap_or_default())
     }
-
-    /// The next record, its octets in `text`.
-    fn take(&mut self, text: &mut Vec<u8>) -> Option<RecordHead> {
-        let (record, head) = self.first()?;
-        self.copy(record, text);
-        self.done(record);
-        Some(head)
-    }
-}
-
-fn text_len(record: Record) -> u32 {
-    record.len.saturating_sub(RecordHead::LEN)
 }
 
 /// All that the engine hands datagrams to.
@@ -317,41 +289,22 @@ impl Daemon {
     ) -> usize {
         let mut taken = 0;
         while taken < most && self.has_datagrams(id, at) && self.engine.takes_datagrams() {
-            let Some(count) = self.take_record(now, (id, at), text) else {
-                // It is empty and closed: the host has left.
-                self.close_datagrams(id, at);
-                return taken + 1;
-            };
-            taken += count;
+            let session = self.sessions.get_mut(id);
+            let Some(socket) = session.and_then(|session| session.datagrams.get_mut(at)) else { break };
+            let end = socket.id;
+            match socket.take(text) {
+                Some(head) => {
+                    taken += self.engine.handle_datagrams(now, end, &head, text, &mut self.sessions);
+                    taken += text.len() / OCTETS_AS_ONE;
+                }
+                None => {
+                    // It is empty and closed: the host has left.
+                    self.close_datagrams(id, at);
+                    return taken + 1;
+                }
+            }
         }
         taken
-    }
-
-    /// The next record of a session's socket. How much it was; `None`: there is none.
-    fn take_record(
-        &mut self,
-        now: Instant,
-        (id, at): (SessionId, usize),
-        text: &mut Vec<u8>,
-    ) -> Option<usize> {
-        let socket = self.sessions.get_mut(id)?.datagrams.get_mut(at)?;
-        let (record, head) = socket.first()?;
-        let len = text_len(record) as usize;
-        let of_octets = len / OCTETS_AS_ONE;
-        let Some(out) = self.engine.read_record(now, socket.id, &head, len) else {
-            socket.done(record);
-            return Some(1 + of_octets);
-        };
-        if let Some(port) = self.engine.gathers(&out)
-            && let (Some(octets), Some(sink)) = (socket.lend(record), self.ports.sink(port))
-            && let Some(count) = self.engine.gather_record(&out, &octets, sink)
-        {
-            socket.done(record);
-            return Some(count + of_octets);
-        }
-        socket.copy(record, text);
-        socket.done(record);
-        Some(self.engine.send_record(now, &out, text, &mut self.sessions) + of_octets)
     }
 
     /// Lets go of what a session has closed.

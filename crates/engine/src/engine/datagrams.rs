@@ -42,7 +42,7 @@ pub struct NewEnd {
 
 /// Where a record's datagrams go.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
+enum Way {
     /// To another socket of this engine's.
     Round,
     /// By a port, to a neighbour by its number there.
@@ -51,21 +51,12 @@ pub(super) enum Way {
 
 /// A record that is sound.
 #[derive(Debug)]
-pub struct Outgoing {
+struct Outgoing {
     id: DatagramId,
-    pub(super) datagram: TxDatagram,
-    /// Octets of all of it, and of each of its datagrams; 0: it is one.
-    pub(super) len: usize,
-    pub(super) segment: u16,
+    datagram: TxDatagram,
     /// Or how each of its datagrams counts.
-    pub(super) way: Result<Way, Counter>,
+    way: Result<Way, Counter>,
     payer: UserIdx,
-}
-
-impl Outgoing {
-    pub(super) fn count(&self) -> usize {
-        if self.segment == 0 { 1 } else { self.len.div_ceil(usize::from(self.segment)) }
-    }
 }
 
 /// Control plane.
@@ -360,48 +351,43 @@ impl Engine {
         octets: &[u8],
         host: &mut H,
     ) -> usize {
-        match self.read_record(now, id, head, octets.len()) {
-            Some(out) => self.send_record(now, &out, octets, host),
-            None => 1,
-        }
-    }
-
-    /// Sends what was read, of which nobody else can change the octets. Returns how many datagrams it was, one at least.
-    pub fn send_record<H: HostSide>(
-        &mut self,
-        now: Instant,
-        out: &Outgoing,
-        octets: &[u8],
-        host: &mut H,
-    ) -> usize {
-        match usize::from(out.segment) {
+        let out = match self.read_head(now, id, head, octets.len()) {
+            Ok(out) => out,
+            Err(reason) => {
+                self.counters.add(reason);
+                self.udp.sockets.send_failed(id, 1);
+                return 1;
+            }
+        };
+        match usize::from(head.segment) {
             0 => {
-                self.send_datagram(now, out, octets, host);
+                self.send_datagram(now, &out, octets, host);
                 1
             }
-            _ if self.send_joined(out, octets) => out.count(),
+            len if self.send_joined(&out, octets, head.segment) => octets.len().div_ceil(len),
             len => {
-                let each = octets.chunks(len).map(|text| self.send_datagram(now, out, text, host));
+                let each = octets.chunks(len).map(|text| self.send_datagram(now, &out, text, host));
                 each.count().max(1)
             }
         }
     }
 
     /// Datagrams that lie one behind the other, in one frame. `false`: they go one by one.
-    fn send_joined(&mut self, out: &Outgoing, octets: &[u8]) -> bool {
+    fn send_joined(&mut self, out: &Outgoing, octets: &[u8], segment: u16) -> bool {
         let Ok(Way::By(port, neighbour)) = out.way else { return false };
         let neighbours = &self.ports[port.index()].neighbours;
         // One that is asked for anew is for the first that goes alone to do.
         let Some(to_mac) = neighbours.mac_without_doubt(neighbour) else { return false };
         let link = self.ports[port.index()].link;
-        if !self.udp.queue(port.index()).push_joined(&link, to_mac, &out.datagram, octets, out.segment) {
+        if !self.udp.queue(port.index()).push_joined(&link, to_mac, &out.datagram, octets, segment) {
             return false;
         }
-        self.counters.add_many(Counter::TxDatagrams, out.count() as u64);
+        let count = octets.len().div_ceil(usize::from(segment));
+        self.counters.add_many(Counter::TxDatagrams, count as u64);
         true
     }
 
-    pub(super) fn read_head(
+    fn read_head(
         &mut self,
         now: Instant,
         id: DatagramId,
@@ -433,7 +419,7 @@ impl Engine {
             mtu: if discover.believes_routers() { path_mtu } else { link_mtu },
             discover,
         };
-        Ok(Outgoing { id, datagram, len, segment: head.segment, way: self.way_of(route), payer })
+        Ok(Outgoing { id, datagram, way: self.way_of(route), payer })
     }
 
     fn way_of(&mut self, route: Route) -> Result<Way, Counter> {

@@ -26,7 +26,6 @@ mod direct;
 mod earlier;
 mod errors;
 mod fast_open;
-mod gather;
 mod host;
 mod lanes;
 mod leftovers;
@@ -51,7 +50,7 @@ mod via;
 mod tests;
 
 pub use audit::FlowAudit;
-pub use datagrams::{NewEnd, OpenedDatagrams, Outgoing};
+pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;
 pub use report::{SessionView, SocketCursor, SocketView};
 pub use via::ViaEnd;

@@ -5,7 +5,6 @@
 //! |---|---|---|
 //! | data, receive | interface and IP, checksum ([`crate::ingress`]) → whose it is → delivery | [`sockets`] |
 //! | data, transmit | record → route → build, cut into fragments, checksum → the port's queue | [`transmit`] |
-//! | | much in one frame: headers → the link, which takes the octets out of the lane | [`gather`] |
 //! | control | names and ends open and close; unknown ports, ICMP errors; path MTU; neighbours that are waited for | [`sockets`], [`errors`], [`path_mtu`], [`waiting`] |
 //! | lanes past the engine | | [`lanes`] |
 //!
@@ -13,7 +12,6 @@
 //! of each file, and by quotas.
 
 pub mod errors;
-pub mod gather;
 pub mod lanes;
 pub mod path_mtu;
 pub mod sockets;

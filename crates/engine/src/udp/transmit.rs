@@ -186,10 +186,9 @@ impl TxQueue {
         let envelope = Envelope { hop, from: from.addr, to: to.addr, ttl, traffic_class };
         let mut builder = FrameBuilder::ip(&mut frame.octets, &envelope, Protocol::Udp);
         let transport = builder.transport();
-        let len = transport.len();
-        header(transport, len, datagram);
+        header(transport, datagram);
         let start = envelope.headers_len() as u16;
-        let checksum = Some(udp::store_pseudo_header(transport, len, (from.addr, to.addr), start));
+        let checksum = Some(udp::store_pseudo_header(transport, from.addr, to.addr, start));
         let (header_len, mss) = (headers_len as u16, segment as u16);
         let segmentation = Some(Segmentation { header_len, mss, cut: Cut::Datagrams });
         frame.offload = TxOffload { checksum, segmentation };
@@ -209,7 +208,15 @@ impl TxQueue {
         text: &[u8],
         segment: u16,
     ) -> bool {
-        if !goes_in_one(link, datagram, text.len(), segment) || segment == 0 || self.is_beyond() {
+        let caps = link.caps;
+        let packet = ip_header_len(datagram.to.addr) + udp::HEADER_LEN + usize::from(segment);
+        let most = usize::from(datagram.mtu).min(link.mtu as usize);
+        let fits = packet <= most && udp::HEADER_LEN + text.len() <= caps.gso_max as usize;
+        // What routers may cut up bears numbers of its own.
+        let has_df = datagram.to.addr.is_v6() || datagram.discover.is_whole_on_the_way();
+        let can =
+            caps.cuts_datagrams && caps.tx_checksum && has_df && fits && text.len() > usize::from(segment);
+        if !can || segment == 0 || self.is_beyond() {
             return false;
         }
         let hop = Hop::over(link, to_mac);
@@ -231,10 +238,10 @@ impl TxQueue {
         let transport = builder.transport();
         let checksum = match link.caps.tx_checksum {
             true => {
-                header(transport, len, datagram);
+                header(transport, datagram);
                 transport[udp::HEADER_LEN..].copy_from_slice(text);
                 let start = envelope.headers_len() as u16;
-                Some(udp::store_pseudo_header(transport, len, (from.addr, to.addr), start))
+                Some(udp::store_pseudo_header(transport, from.addr, to.addr, start))
             }
             false => {
                 fill(transport, datagram, text);
@@ -321,25 +328,12 @@ impl TxQueue {
 
 /// The datagram with its checksum. To sum the octets up while they are copied gains nothing (docs/performance.md).
 fn fill(transport: &mut [u8], datagram: &TxDatagram, text: &[u8]) {
-    header(transport, transport.len(), datagram);
+    header(transport, datagram);
     transport[udp::HEADER_LEN..].copy_from_slice(text);
     udp::store_checksum(transport, datagram.from.addr, datagram.to.addr);
 }
 
-/// Of a datagram of `len` octets.
-pub(super) fn header(transport: &mut [u8], len: usize, datagram: &TxDatagram) {
+fn header(transport: &mut [u8], datagram: &TxDatagram) {
     let ports = UdpRepr { src_port: datagram.from.port, dst_port: datagram.to.port };
-    ports.emit(len as u16, transport);
-}
-
-/// Whether so many octets go in one frame, which the link cuts into datagrams of `segment` octets; 0: they are one datagram.
-pub(super) fn goes_in_one(link: &Link, datagram: &TxDatagram, len: usize, segment: u16) -> bool {
-    let caps = link.caps;
-    let each = if segment == 0 { len } else { usize::from(segment) };
-    let packet = ip_header_len(datagram.to.addr) + udp::HEADER_LEN + each;
-    let fits = packet <= usize::from(datagram.mtu).min(link.mtu as usize);
-    // What routers may cut up bears numbers of its own.
-    let has_df = datagram.to.addr.is_v6() || datagram.discover.is_whole_on_the_way();
-    let cuts = caps.cuts_datagrams && udp::HEADER_LEN + len <= caps.gso_max as usize && len > each;
-    caps.tx_checksum && has_df && fits && (segment == 0 || cuts)
+    ports.emit(transport.len() as u16, transport);
 }

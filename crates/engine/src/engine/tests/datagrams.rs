@@ -12,11 +12,11 @@ use toe_abi::lane::{MtuDiscover, RecordHead};
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId};
 use toe_wire::link::{FrameTail, LinkCaps, RxOffload};
 
-pub(super) fn at(side: usize, port: u16) -> Endpoint {
+fn at(side: usize, port: u16) -> Endpoint {
     Endpoint::new([10, 0, 0, side as u8 + 1], port)
 }
 
-pub(super) fn any(port: u16) -> Endpoint {
+fn any(port: u16) -> Endpoint {
     Endpoint { addr: Addr::UNSPECIFIED_V4, port }
 }
 
@@ -38,23 +38,23 @@ fn open(side: &mut Side, purpose: Use, peer: Endpoint, shown: &Shown) -> Result<
     opened.map(|opened| opened.end.map(|end| end.id))
 }
 
-pub(super) fn hears(world: &mut World, side: usize, local: Endpoint, identity: u64) -> DatagramId {
+fn hears(world: &mut World, side: usize, local: Endpoint, identity: u64) -> DatagramId {
     let opened = open(&mut world.sides[side], Use::Hears, Endpoint::UNSPECIFIED_V4, &shown(local, identity));
     opened.expect("let").expect("new")
 }
 
-pub(super) fn send(world: &mut World, side: usize, id: DatagramId, head: RecordHead, text: &[u8]) {
+fn send(world: &mut World, side: usize, id: DatagramId, head: RecordHead, text: &[u8]) {
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[side];
     engine.handle_datagrams(now, id, &head, text, memory);
     world.run_ms(1000);
 }
 
-pub(super) fn to(peer: Endpoint) -> RecordHead {
+fn to(peer: Endpoint) -> RecordHead {
     RecordHead { peer: peer.into(), ..RecordHead::default() }
 }
 
-pub(super) fn count(world: &World, side: usize, counter: Counter) -> u64 {
+fn count(world: &World, side: usize, counter: Counter) -> u64 {
     world.sides[side].engine.counter(counter)
 }
 

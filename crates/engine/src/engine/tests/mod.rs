@@ -13,7 +13,6 @@ mod earlier;
 mod fake_channels;
 mod fast_open;
 mod flood;
-mod gather;
 mod giving_back;
 mod hostile;
 mod ipv6;
