@@ -9,7 +9,7 @@ use crate::channels::UNREAD_MAX;
 use crate::daemon::{Daemon, Stop};
 use crate::policy::Credentials;
 use crate::poller::Token;
-use crate::porter::ask::{self, Ask, Evidence, Matter};
+use crate::porter::ask::{self, Ask, Evidence, Matter, Newcomer};
 use crate::porter::pages::GivenBack;
 use crate::report::View;
 use crate::session::{Peer, Session};
@@ -73,7 +73,7 @@ impl Daemon {
             Some(session.map_or_else(|| account(&connection.who), |session| session.account))
         };
         match matter {
-            Matter::Open(newcomer) => Some(account(&newcomer.who)),
+            Matter::Open { newcomer, .. } => Some(account(&newcomer.who)),
             Matter::Request { place, .. }
             | Matter::AnchorsMade { place, .. }
             | Matter::Bad { place, .. }
@@ -94,10 +94,7 @@ impl Daemon {
 
     pub(crate) fn attend(&mut self, now: Instant, matter: Matter) -> ask::Answer {
         match matter {
-            Matter::Open(newcomer) => match self.connections.add(newcomer) {
-                Ok(place) => ask::Answer::Opened { place },
-                Err(socket) => ask::Answer::Closed(Some(socket)),
-            },
+            Matter::Open { newcomer, first } => self.let_in(now, newcomer, first),
             Matter::Request { place, request: Request::TakeAnchors { count }, .. } => {
                 match self.grant_anchors(place, count) {
                     Ok((home, first, count)) => ask::Answer::Make { home, first, count },
@@ -146,6 +143,27 @@ impl Daemon {
                     self.datagram_socket_gone(identity);
                 }
                 ask::Answer::Done
+            }
+        }
+    }
+
+    /// Gives a connection its place, and answers what it has asked. One that ends with that is closed when the porter sees its end.
+    fn let_in(&mut self, now: Instant, newcomer: Newcomer, first: Vec<(Request, Evidence)>) -> ask::Answer {
+        match self.connections.add(newcomer) {
+            Ok(place) => {
+                for (request, evidence) in first {
+                    let answer = self.execute(now, place, request, evidence);
+                    self.reply(now, place, answer);
+                }
+                ask::Answer::Opened { place }
+            }
+            Err(socket) => {
+                for home in first.into_iter().filter_map(|(_, evidence)| evidence.home().ok()) {
+                    self.anchors.refuse_home(&home);
+                }
+                // The porter's thread, which may have gone to sleep, hears of that and looks what the answer was.
+                let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
+                ask::Answer::Closed(Some(socket))
             }
         }
     }

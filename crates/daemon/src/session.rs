@@ -10,7 +10,7 @@ use crate::channels::Channels;
 use crate::datagrams::{Datagrams, FromSocket};
 use crate::policy::Credentials;
 use crate::poller::{Poller, Token};
-use crate::porter::pages::{Pages, PagesOut};
+use crate::porter::pages::{Leftovers, Pages, PagesOut};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -165,10 +165,11 @@ impl Session {
     }
 }
 
-/// A closed session's memory, still referred to by flows.
+/// A closed session's memory, still referred to by flows, and what goes with it.
 #[derive(Debug)]
 pub struct Remains {
     pub region: Region,
+    queue_sets: Vec<EngineQueueSet>,
     pages: PagesOut,
     pub layout: RegionLayout,
 }
@@ -202,7 +203,7 @@ pub struct Sessions {
     muted: VecDeque<(SessionId, Instant)>,
     /// Sessions that slept until now, for who keeps the list of those that are awake.
     woken: Vec<SessionId>,
-    /// Bells of users' threads for which there are pages to be given back.
+    /// Bells of users' threads to which something was handed.
     page_bells: Vec<Arc<EventFd>>,
     /// What hosts were told last of names that have lapsed.
     names_told: u32,
@@ -279,6 +280,7 @@ impl Sessions {
         if let Slot::Live(session) = slot {
             *slot = Slot::Closing(Remains {
                 region: session.region.clone(),
+                queue_sets: std::mem::take(&mut session.queue_sets),
                 pages: session.pages.clone(),
                 layout: session.layout,
             });
@@ -289,11 +291,15 @@ impl Sessions {
         }
     }
 
-    /// Unmaps the memory of a closed session to which nothing refers any more; its number is free.
+    /// Nothing refers to the memory of a closed session any more: its user's thread unmaps it, and its number is free.
     pub fn forget(&mut self, id: SessionId) {
-        if let Some(slot @ Slot::Closing(_)) = self.slots.get_mut(id.index()) {
-            *slot = Slot::Free;
+        if let Some(slot @ Slot::Closing(_)) = self.slots.get_mut(id.index())
+            && let Slot::Closing(Remains { region, queue_sets, pages, .. }) = std::mem::take(slot)
+        {
             self.closing.retain(|&closing| closing != id);
+            if pages.leave(Leftovers { region, queue_sets }) {
+                self.will_ring(&pages);
+            }
         }
     }
 
@@ -305,13 +311,21 @@ impl Sessions {
             Some(Slot::Free) | None => return false,
         };
         let sent = out.send(Pages { session: id, region: region.clone(), offset, len });
-        if sent && !self.page_bells.iter().any(|bell| Arc::ptr_eq(bell, out.bell())) {
-            self.page_bells.push(Arc::clone(out.bell()));
+        if sent {
+            let out = out.clone();
+            self.will_ring(&out);
         }
         sent
     }
 
-    /// Wakes the threads to which pages were handed.
+    /// The thread to which something was handed is to be woken.
+    fn will_ring(&mut self, out: &PagesOut) {
+        if !self.page_bells.iter().any(|bell| Arc::ptr_eq(bell, out.bell())) {
+            self.page_bells.push(Arc::clone(out.bell()));
+        }
+    }
+
+    /// Wakes the threads to which something was handed.
     pub(crate) fn ring_for_pages(&mut self) {
         for bell in self.page_bells.drain(..) {
             // Own eventfds do not fail.

@@ -86,6 +86,9 @@ fn check_place(path: &Path) -> Result<(), Errno> {
     if place::is_good_dir(is_dir, found.st_uid, found.st_mode, euid) { Ok(()) } else { Err(EKEYREJECTED) }
 }
 
+/// An answer, and the descriptors beside it.
+pub type Answered = (Reply, Vec<Fd>);
+
 /// A connection to an engine.
 #[derive(Debug)]
 pub struct Control {
@@ -135,13 +138,34 @@ impl Control {
     }
 
     /// Asks and waits for the answer. A refusal becomes its errno; a lost connection ECONNRESET.
-    pub fn request(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<Fd>), Errno> {
+    pub fn request(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<Answered, Errno> {
         let _turn = self.turn.lock();
         match self.send(request, show) {
             // An engine that turns this user away has said why before it was asked.
             Ok(()) | Err(Errno::ECONNRESET) => {}
             Err(error) => return Err(error),
         }
+        self.answer()
+    }
+
+    /// Asks for several things at once, none of which shows a descriptor, and waits for all answers. After an error, that of the first that
+    /// is refused, the connection is of no use any more.
+    pub fn request_all<const N: usize>(&self, requests: [Request; N]) -> Result<[Answered; N], Errno> {
+        let _turn = self.turn.lock();
+        for request in requests {
+            match self.send(request, &[]) {
+                Ok(()) | Err(Errno::ECONNRESET) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut answers = [const { (Reply::Done, Vec::new()) }; N];
+        for answer in &mut answers {
+            *answer = self.answer()?;
+        }
+        Ok(answers)
+    }
+
+    fn answer(&self) -> Result<Answered, Errno> {
         let (message, fds) = self.receive()?;
         match Reply::decode(&message) {
             Ok(Reply::Refused { errno, .. }) => Err(Errno(errno)),

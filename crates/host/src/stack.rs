@@ -5,7 +5,7 @@
 //! and parked threads refer to it, and it is one a lifetime of the engine.
 
 use crate::anchor::AnchorPool;
-use crate::attach::{Control, engines};
+use crate::attach::{Answered, Control, engines};
 use crate::errno::{EKEYREJECTED, from_os};
 use crate::fd_table;
 use crate::lock::Lock;
@@ -117,11 +117,15 @@ impl Stack {
         if let Some(stack) = Stack::attached(engine) {
             return Ok(stack);
         }
-        let failed = FAILED[engine.index()].load(Ordering::Relaxed);
-        if failed != 0 && sys::coarse_ms().saturating_sub(failed >> 16) < RETRY_MS {
-            return Err(Errno(failed as u16));
+        not_now(engine).and_then(|()| Stack::attach(engine))
+    }
+
+    /// The same for whoever asks for a queue set next: one that attaches here asks for both at once.
+    pub fn get_with_queue_or_why(engine: EngineIdx) -> Result<&'static Stack, Errno> {
+        if let Some(stack) = Stack::attached(engine) {
+            return Ok(stack);
         }
-        Stack::attach(engine)
+        not_now(engine).and_then(|()| Stack::attach_by(engine, Stack::open_with_queue))
     }
 
     /// The session, if there is a live one.
@@ -144,13 +148,21 @@ impl Stack {
     /// user attach. EKEYREJECTED: it is a stranger's.
     /// EPROTO: it speaks another version of the interface.
     pub fn attach(engine: EngineIdx) -> Result<&'static Stack, Errno> {
+        Stack::attach_by(engine, |engine, control| Ok((Stack::open(engine, control)?, None)))
+    }
+
+    /// `open` opens a session, with a queue set that the stack does not know of yet or without one.
+    fn attach_by(
+        engine: EngineIdx,
+        open: impl Fn(EngineIdx, Control) -> Result<(Stack, Option<Answered>), Errno>,
+    ) -> Result<&'static Stack, Errno> {
         let _attaching = ATTACHING.lock();
         if let Some(stack) = Stack::attached(engine) {
             return Ok(stack);
         }
         let mut outcome = Err(Errno::ECONNREFUSED);
         for path in engines().get(engine.index()).into_iter().flatten() {
-            let tried = Control::connect(path).and_then(|control| Stack::open(engine, control));
+            let tried = Control::connect(path).and_then(|control| open(engine, control));
             match tried {
                 Err(Errno::ECONNREFUSED) => {}
                 // Who puts himself in the way of another's engine does not keep anybody from it.
@@ -162,10 +174,13 @@ impl Stack {
             }
         }
         match outcome {
-            Ok(stack) => {
+            Ok((stack, queue_set)) => {
                 FAILED[engine.index()].store(0, Ordering::Relaxed);
                 crate::fork::install_handlers();
-                Ok(Stack::adopt(stack))
+                let stack = Stack::adopt(stack);
+                // One that cannot be used is asked for again when it is needed.
+                queue_set.into_iter().for_each(|answered| _ = stack.begin_with(answered));
+                Ok(stack)
             }
             Err(errno) => {
                 let failed = sys::coarse_ms() << 16 | u64::from(errno.0);
@@ -177,7 +192,18 @@ impl Stack {
 
     /// Opens a session over `control`.
     pub fn open(engine: EngineIdx, control: Control) -> Result<Stack, Errno> {
-        let (reply, fds) = control.request(Request::Hello { room: sys::address_room() }, &[])?;
+        let welcome = control.request(Request::Hello { room: sys::address_room() }, &[])?;
+        Stack::welcomed(engine, control, welcome)
+    }
+
+    /// The same, and asks for a queue set without waiting in between.
+    fn open_with_queue(engine: EngineIdx, control: Control) -> Result<(Stack, Option<Answered>), Errno> {
+        let requests = [Request::Hello { room: sys::address_room() }, Request::AddQueueSet];
+        let [welcome, queue_set] = control.request_all(requests)?;
+        Ok((Stack::welcomed(engine, control, welcome)?, Some(queue_set)))
+    }
+
+    fn welcomed(engine: EngineIdx, control: Control, (reply, fds): Answered) -> Result<Stack, Errno> {
         let Reply::Welcome { session, layout } = reply else { return Err(Errno::EPROTO) };
         let [memory, bell, anchor_dir] = <[Fd; 3]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
         let region = Region::map(&memory, layout.len()).map_err(from_os)?;
@@ -373,7 +399,19 @@ impl Stack {
     }
 
     fn open_queue_set(&'static self) -> Result<&'static QueueSet, Errno> {
-        let (reply, fds) = self.control.request(Request::AddQueueSet, &[])?;
+        let answered = self.control.request(Request::AddQueueSet, &[])?;
+        self.install_queue_set(answered)
+    }
+
+    /// The first queue set, which was asked for with the session.
+    fn begin_with(&'static self, answered: Answered) -> Result<(), Errno> {
+        let mut opened = self.opening.lock();
+        self.install_queue_set(answered)?;
+        *opened += 1;
+        Ok(())
+    }
+
+    fn install_queue_set(&'static self, (reply, fds): Answered) -> Result<&'static QueueSet, Errno> {
         let Reply::QueueSet { index } = reply else { return Err(Errno::EPROTO) };
         let slot = self.queue_sets.get(usize::from(index)).ok_or(Errno::EPROTO)?;
         let [irq] = <[Fd; 1]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
@@ -430,6 +468,13 @@ impl Stack {
         // SAFETY: as above.
         unsafe { self.region.abandon() };
     }
+}
+
+/// The reason why there is no session, as of a moment ago.
+fn not_now(engine: EngineIdx) -> Result<(), Errno> {
+    let failed = FAILED[engine.index()].load(Ordering::Relaxed);
+    let is_fresh = failed != 0 && sys::coarse_ms().saturating_sub(failed >> 16) < RETRY_MS;
+    if is_fresh { Err(Errno(failed as u16)) } else { Ok(()) }
 }
 
 /// A copy of a descriptor that the library keeps. It is made and closed while no fork can happen: the child of one closes it with

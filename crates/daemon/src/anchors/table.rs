@@ -466,7 +466,7 @@ impl Anchors {
     }
 
     #[cfg(test)]
-    pub(super) fn homes(&self) -> usize {
+    pub(crate) fn homes(&self) -> usize {
         self.homes.len()
     }
 }

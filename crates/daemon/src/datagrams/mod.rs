@@ -57,10 +57,10 @@ impl FromSocket {
     fn take(&mut self, text: &mut Vec<u8>) -> Option<RecordHead> {
         let record = self.end.first()?;
         let mut head = [0; RecordHead::LEN as usize];
-        text.clear();
         let memory = self.end.lane();
+        // What was there before is written over, so it need not be cleared.
+        text.resize(record.len.saturating_sub(RecordHead::LEN) as usize, 0);
         if record.len >= RecordHead::LEN {
-            text.resize((record.len - RecordHead::LEN) as usize, 0);
             memory.read(record.place, 0, &mut head);
             memory.read(record.place, RecordHead::LEN, text);
         }

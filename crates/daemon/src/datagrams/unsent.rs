@@ -10,7 +10,7 @@ use toe_base::{Cred, Instant};
 const SOCKETS_MAX: usize = 256;
 const USERS_SOCKETS_MAX: usize = 32;
 /// Records of one socket: as many as the smallest ring holds of 10 octets each. Who has the memory still may go on writing into it.
-const RECORDS_MAX: usize = 4096;
+const RECORDS_MAX: usize = 16_384;
 /// What no link has taken by then is lost: a link that takes nothing keeps nobody awake for longer.
 const KEPT_US: u64 = 1_000_000;
 /// Datagrams taken in one round.

@@ -25,8 +25,9 @@ pub struct Ask {
 
 #[derive(Debug)]
 pub enum Matter {
-    /// A connection of somebody who may attach. Answer: [`Answer::Opened`], or [`Answer::Closed`]: there are too many.
-    Open(Newcomer),
+    /// A connection of somebody who may attach, and what it has asked already. Answer: [`Answer::Opened`], or [`Answer::Closed`]: there
+    /// are too many.
+    Open { newcomer: Newcomer, first: Vec<(Request, Evidence)> },
     /// A host's request. Answer: [`Answer::Done`], [`Answer::Make`] or [`Answer::End`].
     Request { place: u32, request: Request, evidence: Evidence },
     /// What came of [`Answer::Make`]: the anchors that were made, from the first on. Answer: as for a request.

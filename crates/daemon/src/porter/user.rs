@@ -17,12 +17,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use toe_abi::attach::{Message, Request};
+use toe_abi::attach::{BadMessage, Message, Request};
 use toe_base::Cred;
 use toe_ring::EventFd;
 
 /// Connections looked at in one turn.
 const EVENTS_MAX: usize = 64;
+/// Requests that a newcomer begins with, which are answered as it is let in: what a session is made of.
+const FIRST_MAX: usize = 2;
 /// What the user's own bell is called in his epoll; connections have their places in his table.
 const BELL: u64 = u64::MAX;
 
@@ -77,8 +79,12 @@ pub(super) struct Shared {
 #[derive(Debug)]
 struct Visit {
     socket: OwnedFd,
+    /// In the engine's table; [`NOWHERE`] until that has said so.
     place: u32,
 }
+
+/// Nobody's place.
+const NOWHERE: u32 = u32::MAX;
 
 /// All that the thread has.
 #[derive(Debug)]
@@ -213,30 +219,54 @@ impl User {
         done.is_more
     }
 
-    /// A connection has come; the engine's thread gives it a place.
+    /// A connection has come; the engine's thread gives it a place, and answers what it has asked by now: each change of threads
+    /// between the two costs more than the request.
     fn admit(&mut self, socket: OwnedFd) -> Result<(), Gone> {
         let Some(newcomer) = self.newcomer(&socket) else {
             drop(socket);
             self.left();
             return Ok(());
         };
-        match self.ask_and_wait(Matter::Open(newcomer))? {
-            Answer::Opened { place } => {
-                let at = self.visits.iter().position(Option::is_none).unwrap_or(self.visits.len());
-                let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(at as u64), EventFlags::IN);
-                let visit = Some(Visit { socket, place });
-                match self.visits.get_mut(at) {
-                    Some(slot) => *slot = visit,
-                    None => self.visits.push(visit),
-                }
-                if watched.is_err() { self.close(at) } else { Ok(()) }
-            }
-            refused => {
-                end(socket, refused);
-                self.left();
-                Ok(())
+        let (first, next) = self.first_requests(&socket);
+        self.hear()?;
+        let at = self.visits.iter().position(Option::is_none).unwrap_or(self.visits.len());
+        let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(at as u64), EventFlags::IN);
+        let visit = Some(Visit { socket, place: NOWHERE });
+        match self.visits.get_mut(at) {
+            Some(slot) => *slot = visit,
+            None => self.visits.push(visit),
+        }
+        self.ask(Matter::Open { newcomer, first }, at)?;
+        if watched.is_err() {
+            self.hear()?;
+            return self.close(at);
+        }
+        match next {
+            None => Ok(()),
+            Some(packet) => {
+                self.hear()?;
+                self.take(at, packet)
             }
         }
+    }
+
+    /// What it has asked already, as far as a session is made of that, and a packet behind that if one was taken.
+    fn first_requests(&mut self, socket: &OwnedFd) -> (Vec<(Request, Evidence)>, Option<Packet>) {
+        let mut first = Vec::new();
+        while first.len() < FIRST_MAX {
+            match socket::receive(socket) {
+                Packet::None => break,
+                Packet::Message { octets, len, fd } => match request_in(&octets[..len]) {
+                    Ok(request @ (Request::Hello { .. } | Request::AddQueueSet)) => {
+                        let evidence = self.evidence(&request, fd);
+                        first.push((request, evidence));
+                    }
+                    _ => return (first, Some(Packet::Message { octets, len, fd })),
+                },
+                Packet::Closed => return (first, Some(Packet::Closed)),
+            }
+        }
+        (first, None)
     }
 
     fn newcomer(&self, socket: &OwnedFd) -> Option<Newcomer> {
@@ -255,19 +285,23 @@ impl User {
         self.hear()?;
         // It may have ended with the last answer.
         let Some(Some(visit)) = self.visits.get(at) else { return Ok(()) };
+        let packet = socket::receive(&visit.socket);
+        self.take(at, packet)
+    }
+
+    fn take(&mut self, at: usize, packet: Packet) -> Result<(), Gone> {
+        let Some(Some(visit)) = self.visits.get(at) else { return Ok(()) };
         let place = visit.place;
-        let matter = match socket::receive(&visit.socket) {
+        let matter = match packet {
             Packet::None => return Ok(()),
             Packet::Closed => return self.close(at),
-            Packet::Message { octets, len, fd } => {
-                match Message::parse(&octets[..len]).and_then(|message| Request::decode(&message)) {
-                    Ok(request) => {
-                        let evidence = self.evidence(&request, fd);
-                        Matter::Request { place, request, evidence }
-                    }
-                    Err(bad) => Matter::Bad { place, bad },
+            Packet::Message { octets, len, fd } => match request_in(&octets[..len]) {
+                Ok(request) => {
+                    let evidence = self.evidence(&request, fd);
+                    Matter::Request { place, request, evidence }
                 }
-            }
+                Err(bad) => Matter::Bad { place, bad },
+            },
         };
         let makes_anchors = matches!(matter, Matter::Request { request: Request::TakeAnchors { .. }, .. });
         self.ask(matter, at)?;
@@ -303,7 +337,17 @@ impl User {
                     self.ask(Matter::AnchorsMade { place: visit.place, wanted: count, made }, at)?;
                 }
                 Answer::End => self.close(at)?,
-                _ => {}
+                Answer::Opened { place } => {
+                    self.visits.get_mut(at).into_iter().flatten().for_each(|visit| visit.place = place);
+                }
+                refused @ Answer::Closed(_) => {
+                    if let Some(visit) = self.visits.get_mut(at).and_then(Option::take) {
+                        let _ = epoll::delete(&self.epoll, &visit.socket);
+                        end(visit.socket, refused);
+                        self.left();
+                    }
+                }
+                Answer::Done => {}
             }
         }
         Ok(())
@@ -336,6 +380,10 @@ impl User {
     fn settle_up(&mut self) -> Result<(), Gone> {
         self.hear()
     }
+}
+
+fn request_in(packet: &[u8]) -> Result<Request, BadMessage> {
+    Message::parse(packet).and_then(|message| Request::decode(&message))
 }
 
 /// The end of a connection: of the engine's copy of the descriptor, and then of this one, with all that is in it.

@@ -7,6 +7,7 @@ use crate::daemon::{Daemon, Stop};
 use crate::policy::Credentials;
 use crate::report::View;
 use rustix::fs::SealFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
@@ -260,4 +261,66 @@ fn an_unused_engine_ends_with_its_last_user() {
     assert!(daemon.is_unused());
     drop(end);
     daemon.run().expect("it ends at once");
+}
+
+/// A connection into which this was sent before the daemon knew of it.
+fn newcomer_who_asked(daemon: &mut Daemon, requests: &[Request]) -> Control {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .expect("a pair");
+    let control = Control { socket: ours };
+    for request in requests {
+        control.send(request.encode().as_bytes(), &[]).expect("sent");
+    }
+    daemon.serve(theirs).expect("a connection");
+    control
+}
+
+#[test]
+fn what_a_session_is_made_of_is_asked_for_and_answered_at_once() {
+    let mut daemon = daemon();
+    let before = daemon.porter.dealings();
+    let control = newcomer_who_asked(&mut daemon, &[Request::Hello { room: 0 }, Request::AddQueueSet]);
+    assert!(matches!(control.answer_meanwhile(&mut daemon).0, Reply::Welcome { .. }));
+    assert_eq!(control.answer_meanwhile(&mut daemon).0, Reply::QueueSet { index: 0 });
+    assert_eq!(
+        daemon.porter.dealings() - before,
+        1,
+        "one change of threads for the connection and both requests"
+    );
+    assert_eq!(control.refusal(&mut daemon, Request::Hello { room: 0 }), Errno::EALREADY);
+}
+
+#[test]
+fn what_a_newcomer_asks_is_answered_in_order() {
+    let mut daemon = daemon();
+    let (hello, anchors) = (Request::Hello { room: 0 }, Request::TakeAnchors { count: 1 });
+    let asked = [hello, anchors, Request::AddQueueSet, hello];
+    let control = newcomer_who_asked(&mut daemon, &asked);
+    let mut answer = || control.answer_meanwhile(&mut daemon).0;
+    assert!(matches!(answer(), Reply::Welcome { .. }));
+    assert!(matches!(answer(), Reply::Anchors { count: 1, .. }));
+    assert_eq!(answer(), Reply::QueueSet { index: 0 });
+    assert!(matches!(answer(), Reply::Refused { errno, .. } if errno == Errno::EALREADY.0));
+    // Nor does it have anything without a session, and its end is seen.
+    let hasty = newcomer_who_asked(&mut daemon, &[Request::AddQueueSet, Request::ShowTwin]);
+    for _ in 0..2 {
+        assert!(matches!(hasty.answer_meanwhile(&mut daemon).0, Reply::Refused { .. }));
+    }
+    drop((control, hasty));
+    settle(&mut daemon);
+    assert!(daemon.is_unused());
+}
+
+#[test]
+fn two_sessions_are_not_asked_for_at_once() {
+    let mut daemon = daemon();
+    let hello = Request::Hello { room: 0 };
+    let control = newcomer_who_asked(&mut daemon, &[hello, hello]);
+    assert!(matches!(control.answer_meanwhile(&mut daemon).0, Reply::Welcome { .. }));
+    let (second, _) = control.answer_meanwhile(&mut daemon);
+    assert!(matches!(second, Reply::Refused { errno, .. } if errno == Errno::EALREADY.0));
+    settle(&mut daemon);
+    assert_eq!(daemon.whole_status().sessions.len(), 1);
+    assert_eq!(daemon.anchors.homes(), 1, "the second's directory has gone again");
 }

@@ -1,6 +1,7 @@
 //! A host that holds the lock of its region's file while pages of the region are to go back to the system.
 
 use super::fake_host::{Control, FakeHost};
+use super::porter::hold_up;
 use super::stuck_page::{Holding, PATIENCE, StuckPage};
 use super::{daemon_with, settle, until};
 use crate::daemon::Daemon;
@@ -157,4 +158,30 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     assert_eq!(memory_of(&daemon, id), 0);
     daemon.engine.audit_memory().expect("sound");
     daemon.engine.audit_users().expect("sound");
+}
+
+/// How often the memory is mapped in this process.
+fn mappings_of(memory: &OwnedFd) -> usize {
+    let inode = rustix::fs::fstat(memory).expect("a file").st_ino.to_string();
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("a list");
+    let is_it = |line: &&str| line.contains("toe-region") && line.split_whitespace().nth(4) == Some(&*inode);
+    maps.lines().filter(is_it).count()
+}
+
+#[test]
+fn a_session_that_is_gone_is_unmapped_by_its_users_thread() {
+    let mut daemon = daemon_with("toed --receive-memory-mib 16 --send-memory-mib 16");
+    let host = FakeHost::attach(&mut daemon);
+    let id = daemon.sessions.live()[0];
+    let mut lingering = hold_up(&mut daemon, &host.control);
+    assert_eq!(mappings_of(&host.memory), 2, "the daemon's and the host's");
+    let now = daemon.clock.now();
+    daemon.fence(now, id, FenceReason::BadArgument);
+    until_with(&mut daemon, "its number is free", |daemon| {
+        matches!(daemon.sessions.slot(id), Some(Slot::Free))
+    });
+    assert_eq!(mappings_of(&host.memory), 2, "not by the engine's thread");
+    lingering.release();
+    until_with(&mut daemon, "it is unmapped", |_| mappings_of(&host.memory) == 1);
+    settle(&mut daemon);
 }

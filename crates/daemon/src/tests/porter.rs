@@ -29,7 +29,7 @@ const STATUS: Request = Request::Report { what: ReportKind::Status };
 const LINGER: Duration = Duration::from_secs(240);
 
 /// A connection whose close waits, until its other end is gone.
-struct Lingering {
+pub(super) struct Lingering {
     socket: Option<OwnedFd>,
     local: SocketAddr,
     listener: Option<TcpListener>,
@@ -56,13 +56,13 @@ impl Lingering {
     }
 
     /// Its other end is reset, and with it the wait ends.
-    fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         self.listener = None;
     }
 }
 
 /// Has a user's thread stand still.
-fn hold_up(daemon: &mut Daemon, control: &Control) -> Lingering {
+pub(super) fn hold_up(daemon: &mut Daemon, control: &Control) -> Lingering {
     let mut lingering = Lingering::new();
     let socket = lingering.socket.take().expect("not closed yet");
     // His thread takes nothing more before this is answered: so the copy here is surely not the last.

@@ -89,6 +89,8 @@ impl Engine {
         }
         // Beyond the largest the kernel's queue is the larger one.
         let ring_len = LaneLayout::ring_len(shown.receive_buffer).unwrap_or(RING_LEN_MAX);
+        // To the engine, too: what the smallest ring holds of super-segments is done before a program that waits for room looks again.
+        let ring_len = LaneLayout::from_engine(ring_len);
         let is_new = !self.udp.sockets.knows(shown.identity);
         let users = self.sessions.users_mut();
         users.take(user, Resource::Channels, 1)?;

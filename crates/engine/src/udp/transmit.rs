@@ -78,7 +78,7 @@ impl TxQueue {
     fn room(&mut self, len: usize) -> Vec<u8> {
         let mut octets = self.spare.pop().unwrap_or_default();
         self.spare_octets -= octets.capacity();
-        octets.clear();
+        // What was there before is written over, each octet of it, so it need not be cleared.
         octets.resize(len, 0);
         octets
     }
