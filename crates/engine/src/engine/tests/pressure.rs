@@ -181,3 +181,55 @@ fn who_finds_no_memory_closes_the_window_and_opens_it_again() {
     assert!(sent.iter().all(|texts| *texts < 100), "in an hour: {sent:?}");
     read_four_mib_more(&mut world, &conns, &before);
 }
+
+/// Of local ends the sender learns of scarce memory by time-outs, and the window that is left is smaller than a segment, which is as large as a
+/// window is at first. None of that may last once there is memory again.
+#[test]
+fn between_local_ends_all_goes_on_as_soon_as_there_is_memory_again() {
+    let (mut world, far, _) = with_large_windows(7);
+    let (now, at) = (world.now, "127.0.0.1:8080".parse().expect("an address"));
+    world.sides[B].listen(now, at).expect("listens");
+    let first = world.sides[B].conns.len();
+    let near: Vec<usize> = (0..50)
+        .map(|number| {
+            let now = world.now;
+            let client = world.sides[B].connect(now, at).expect("connects");
+            assert!(world.run_until(1_000, |world| world.sides[B].conns.len() == first + 2 * number + 2));
+            client
+        })
+        .collect();
+    let send = |world: &mut World, len: usize| {
+        for client in &near {
+            let now = world.now;
+            world.sides[B].send(now, *client, &pattern(len, 1));
+            world.run_ms(1);
+        }
+    };
+    let have = |world: &World, octets: usize| {
+        world.sides[B].conns[first..].iter().filter(|conn| conn.received.len() == octets).count()
+            == near.len()
+    };
+    // Windows have grown; then nobody reads, and the far peers take most of the memory.
+    (0..4).for_each(|_| send(&mut world, 250_000));
+    assert!(world.run_until(1_000, |world| have(world, 1_000_000)));
+    world.sides[B].reads = false;
+    for conn in &far {
+        for part in 0..4 {
+            let now = world.now;
+            world.sides[A].send(now, conn.0, &pattern(MIB, part));
+            world.run_ms(50);
+        }
+    }
+    (0..4).for_each(|_| send(&mut world, 70_000));
+    world.run_ms(5_000);
+    assert!(count(&world, Counter::DropNoMemory) > 0, "it was scarce");
+    world.sides[B].reads = true;
+    for conn in 0..world.sides[B].conns.len() {
+        let now = world.now;
+        world.sides[B].read(now, conn);
+    }
+    assert!(
+        world.run_until(1_000, |world| have(world, 1_280_000)),
+        "what waits is sent within some time-outs"
+    );
+}

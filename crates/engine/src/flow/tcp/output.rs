@@ -299,8 +299,10 @@ fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape<'_>) -> u32 {
     }
     let hold_tail = if len < ready {
         // Silly window avoidance (RFC 9293 section 3.8.6.2.1): more is queued than fits; whole segments only, or
-        // half of what the peer can ever take.
-        len < mss && len < flow.snd.max_wnd.octets() / 2 || len > mss
+        // half of what the peer can ever take. Between local ends a segment is as large as a window may be that scarce memory has
+        // cut down, and the peer tells of no more before half of that is free: what it takes goes when nothing is under way.
+        let takes_all = flow.is_local() && outstanding == 0;
+        len < mss && len < flow.snd.max_wnd.octets() / 2 && !takes_all || len > mss
     } else if ready < queued {
         // A record's end: nothing that could be waited for can join it (Linux: tcp_nagle_test, for what is not the last).
         false

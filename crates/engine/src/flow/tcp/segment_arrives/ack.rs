@@ -132,6 +132,10 @@ pub(super) fn advance<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, ack: SeqNum
     flow.snd.up = flow.snd.up.filter(|up| up.after(ack));
     flow.record_ends.acknowledge(cx.record_ends, ack);
     flow.rtt.timeouts = 0;
+    if flow.is_local() {
+        // There is no path whose round trip the next sample would tell: the peer has memory again.
+        flow.rtt.backoff = 0;
+    }
     flow.traffic.time_outs.overcome(cx.now);
     flow.snd.fin_acked |= fin_acked;
     fin_acked
