@@ -1,7 +1,7 @@
 //! Listeners: connections come in, wait, are handed to a session that asked for some, and are taken by its program.
 
 use super::Engine;
-use super::ahead::{ASKED_FOR_US, UNTAKEN_FOR_US};
+use super::ahead::Handed;
 use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
@@ -61,7 +61,7 @@ impl Engine {
         let mut without_room = Vec::new();
         while let Some(listener) = self.listeners.get_mut(listener_idx).filter(|l| !l.waiting.is_empty()) {
             let Some(holder) = listener.next_taker() else { break };
-            if self.hand_first(listener_idx, &holder, now.after_us(UNTAKEN_FOR_US), host) {
+            if self.hand_first(now, listener_idx, &holder, Handed::Ahead, host) {
                 continue;
             }
             if let Some(known) =
@@ -202,7 +202,7 @@ impl Engine {
         let Some(holder) = listener.holder_mut(session, id) else { return Ok(()) };
         holder.queue_set = queue_set;
         let holder = *holder;
-        if self.hand_first(idx, &holder, now.after_us(ASKED_FOR_US), host) {
+        if self.hand_first(now, idx, &holder, Handed::AskedFor, host) {
             self.hand_more(now, idx, (session, id), host);
         } else {
             self.untell(idx, session, id);
@@ -286,9 +286,25 @@ impl Engine {
         if flows.iter().any(untold) { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
+    /// A session whose question the flow was to answer has not heard of it, and will not: it has that answer to wait for no longer, and asks
+    /// again once it is told that connections wait.
+    fn answer_otherwise(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get(idx);
+        let (owner, id, listener) = (flow.conn.owner, flow.conn.handed_to, flow.conn.listener);
+        if flow.report.accepted.is_none() || !flow.conn.asked_for {
+            return;
+        }
+        if let Some(listener) = listener {
+            self.untell(listener, owner.session, id);
+        }
+        let nothing = Completion::NothingWaits { listener: id, answer: true };
+        self.answer(owner.session, owner.queue_set, nothing);
+    }
+
     /// Takes a flow from a session that was handed it and whose program has not taken it. `false`: there is no memory
     /// for what it holds. Nothing was sent by it.
     pub(super) fn take_untaken<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        self.answer_otherwise(idx);
         self.disown(idx);
         self.move_receive_memory(idx, SessionId(0), host)
     }
@@ -296,14 +312,17 @@ impl Engine {
     /// Hands a holder the connection that has waited longest. `false`: none waits, or there is no room for it.
     pub(super) fn hand_first<H: HostSide>(
         &mut self,
+        now: Instant,
         listener_idx: ListenerIdx,
         holder: &Holder,
-        goes_back_at: Instant,
+        handed: Handed,
         host: &mut H,
     ) -> bool {
         let first = self.listeners.get(listener_idx).and_then(|listener| listener.waiting.front().copied());
         let Some(idx) = first.filter(|idx| self.hand_to(*idx, holder, host)) else { return false };
-        self.flows.get_mut(idx).conn.goes_back_at = Some(goes_back_at);
+        let conn = &mut self.flows.get_mut(idx).conn;
+        conn.goes_back_at = Some(handed.goes_back_at(now));
+        conn.asked_for = handed == Handed::AskedFor;
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.waiting.pop_front();
             listener.handed += 1;
@@ -345,6 +364,7 @@ impl Engine {
         flow.report.sent = 0;
         flow.report.sent_behind = 0;
         flow.conn.goes_back_at = None;
+        flow.conn.asked_for = false;
         let closed = flow.conn.state == TcpState::Closed;
         let arrival = flow.conn.arrival;
         let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };

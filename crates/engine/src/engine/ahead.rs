@@ -16,11 +16,25 @@ use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, ListenerId, SessionId};
 
 /// A connection that was handed out ahead, and that others want, goes back after so long.
-pub(super) const UNTAKEN_FOR_US: u64 = 1_000;
+const UNTAKEN_FOR_US: u64 = 1_000;
 /// One that was asked for, after this: its program may have ceased to wait meanwhile (SO_RCVTIMEO, a signal), but most often it only lacks a processor.
-pub(super) const ASKED_FOR_US: u64 = 50_000;
+const ASKED_FOR_US: u64 = 50_000;
 /// When it is tried again with one whose session takes no completions.
 const DEAF_AGAIN_US: u64 = 100_000;
+
+/// Why a holder is handed a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handed {
+    Ahead,
+    /// It answers a question.
+    AskedFor,
+}
+
+impl Handed {
+    pub(super) fn goes_back_at(self, now: Instant) -> Instant {
+        now.after_us(if self == Handed::AskedFor { ASKED_FOR_US } else { UNTAKEN_FOR_US })
+    }
+}
 
 impl Engine {
     /// A process has asked for a connection, and got one: it is handed some of those that wait besides.
@@ -37,7 +51,7 @@ impl Engine {
         holder.ahead.asked();
         let holder = *holder;
         for _ in 0..share.min(holder.ahead.most()).min(holder.credit) {
-            if !self.hand_first(idx, &holder, now.after_us(UNTAKEN_FOR_US), host) {
+            if !self.hand_first(now, idx, &holder, Handed::Ahead, host) {
                 break;
             }
         }

@@ -265,6 +265,25 @@ fn what_was_asked_for_and_is_not_taken_goes_back_later() {
     assert_eq!((family.go_back(false), family.listener().waiting.len()), (1, 1));
 }
 
+/// Its ring is full for long, or it is stopped: the connection goes to somebody else, and the question is answered nevertheless, or its program
+/// would wait for ever.
+#[test]
+fn a_question_whose_connection_goes_back_before_it_is_told_is_answered() {
+    let mut family = Family::new();
+    family.takes(PARENT);
+    family.connects();
+    family.told();
+    let ring_len = std::mem::replace(&mut family.world.sides[B].memory.ring_len, 0);
+    family.ask(CHILD);
+    family.world.run_ms(60);
+    assert_eq!(family.listener().waiting.len(), 1, "it takes no completions");
+    family.world.sides[B].memory.ring_len = ring_len;
+    let told = family.told();
+    let nothing = Completion::NothingWaits { listener: family.names[CHILD], answer: true };
+    assert_eq!((accepted(&told[CHILD]), told[CHILD].first()), (vec![], Some(&nothing)));
+    assert!(told[CHILD].contains(&Completion::ConnectionsWait { listener: family.names[CHILD] }), "{told:?}");
+}
+
 #[test]
 fn who_was_told_that_connections_wait_is_told_when_they_are_handed_out() {
     let mut family = Family::new();

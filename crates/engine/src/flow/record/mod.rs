@@ -82,6 +82,8 @@ pub struct Conn {
     pub handed_to: ListenerId,
     /// From when on, if that holder's program has not taken it, another may have it.
     pub goes_back_at: Option<Instant>,
+    /// It is the answer to that holder's question.
+    pub asked_for: bool,
     /// Its owner has been told that it goes to another session, which has not got it yet.
     pub leaving: bool,
     /// RST follows what can be sent now.
@@ -489,6 +491,7 @@ impl Flow {
                 in_line: false,
                 handed_to: ListenerId::default(),
                 goes_back_at: None,
+                asked_for: false,
                 leaving: false,
                 abort_when_idle: false,
                 app_closed: false,
