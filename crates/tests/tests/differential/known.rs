@@ -249,7 +249,7 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
             sets && elsewhere(one) && (has_signals || call.number(2) & O_ASYNC != 0)
         }
         "shutdown" => one.listens() && elsewhere(one),
-        "sendfile" => one.seen.flags & O_APPEND != 0,
+        "sendfile" | "listen" => one.seen.flags & O_APPEND != 0,
         "sendmmsg" => one.seen.ready & POLLRDHUP != 0,
         _ => false,
     }
