@@ -137,8 +137,8 @@ impl Socket {
         match outcome {
             Ok(()) => Ok(got.get()),
             Err(_) if got.get() > 0 => Ok(got.get()),
-            // A look that waited for all of it in vain shows what is there.
-            Err(errno @ (Errno::EINTR | ERESTART | Errno::EAGAIN)) if flags.peek && flags.wait_all => {
+            // A look that waited in vain for all of it, or for SO_RCVLOWAT, shows what is there.
+            Err(errno @ (Errno::EINTR | ERESTART | Errno::EAGAIN)) if flags.peek => {
                 let look = self.with_stream(|io, stream, place| stream.recv(io, place, into, 1, true));
                 match look {
                     Some(Ok(Attempt::Done(there @ 1..))) => Ok(there),
