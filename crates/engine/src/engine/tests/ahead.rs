@@ -284,6 +284,26 @@ fn a_question_whose_connection_goes_back_before_it_is_told_is_answered() {
     assert!(told[CHILD].contains(&Completion::ConnectionsWait { listener: family.names[CHILD] }), "{told:?}");
 }
 
+/// The same of one that its peer has ended meanwhile.
+#[test]
+fn a_question_whose_connection_ends_before_it_is_told_is_answered() {
+    let mut family = Family::new();
+    family.takes(PARENT);
+    family.connects();
+    family.told();
+    let ring_len = std::mem::replace(&mut family.world.sides[B].memory.ring_len, 0);
+    family.ask(CHILD);
+    let (now, side) = (family.world.now, &mut family.world.sides[A]);
+    let flow = side.conns[0].id;
+    side.plain(now, Command::Close { flow, abort: true });
+    family.world.run_ms(60);
+    family.world.sides[B].memory.ring_len = ring_len;
+    let told = family.told();
+    let nothing = Completion::NothingWaits { listener: family.names[CHILD], answer: true };
+    let is_answer = |told: &Completion| *told == nothing || matches!(told, Completion::Accepted { .. });
+    assert_eq!(told[CHILD].iter().filter(|told| is_answer(told)).count(), 1, "{told:?}");
+}
+
 #[test]
 fn who_was_told_that_connections_wait_is_told_when_they_are_handed_out() {
     let mut family = Family::new();
