@@ -130,7 +130,7 @@ impl Outward {
                 self.step()
             }
             State::Filling if self.waits() => {
-                Step::ReadAhead { position: self.position, most: self.ahead_max.min(self.left) }
+                Step::ReadAhead { position: self.position, most: self.wanted_ahead() }
             }
             // As with Linux, of nothing to send the connection is not asked, and what is wrong with the file comes first.
             State::Filling if self.is_done() => Step::End(self.outcome()),
@@ -241,6 +241,11 @@ impl Outward {
     /// All that is left for the call, of what there was.
     pub fn left_in_all(&self) -> usize {
         self.left
+    }
+
+    /// Most octets to read ahead now.
+    pub fn wanted_ahead(&self) -> usize {
+        self.ahead_max.min(self.left)
     }
 
     /// Octets that were read ahead and not put: the last of those that were read.

@@ -59,7 +59,7 @@ impl<'a> FileSource<'a> {
 
     /// Reads what comes next, and waits for it. How many octets there were.
     fn read_ahead(&mut self) -> Result<usize, Os> {
-        let (position, want) = (self.call.position(), AHEAD.min(self.call.left_in_all()));
+        let (position, want) = (self.call.position(), self.call.wanted_ahead());
         let outcome = if self.call.by_blocks() {
             let at = unbuffered::read(self.file.fd(), position, want, &mut self.ahead);
             at.map(|at| self.ahead.len() - at)

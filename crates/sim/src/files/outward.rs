@@ -98,8 +98,7 @@ impl Call<'_> {
         if seen.is_cancelled {
             return call.cancel();
         }
-        let most = call.left_in_all().min(128 << 10);
-        let outcome = self.disk.read(call.position(), most, self.random);
+        let outcome = self.disk.read(call.position(), call.wanted_ahead(), self.random);
         if !call.by_blocks() && outcome == Err(Errno::EINVAL) {
             call.goes_by_blocks();
         }
