@@ -411,6 +411,7 @@ impl Daemon {
             credits += 1;
         }
         queue_set.publish_heads();
+        self.rest.took_credit(credits as usize);
         Ok(((sends + credits) as usize, sends < max && credits < max))
     }
 

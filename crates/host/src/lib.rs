@@ -28,6 +28,7 @@ mod leaving;
 pub mod lock;
 mod looking;
 pub mod native;
+mod pace;
 pub mod poll;
 pub mod program_memory;
 pub mod queue;

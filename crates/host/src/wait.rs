@@ -13,6 +13,7 @@
 use crate::attach::is_hangup;
 use crate::errno::ERESTART;
 use crate::lock::Lock;
+use crate::pace::Pace;
 use crate::queue::QueueSet;
 use crate::socket::Turn;
 pub use crate::spin::{spin, spin_beside_peer, yield_no_more};
@@ -443,6 +444,8 @@ pub struct BlockOn<'a> {
     pub on_signal: OnSignal,
     /// Octets that the call has moved: with any, Linux does not restart it.
     pub moved: Option<&'a Cell<usize>>,
+    /// Of a call that wants many octets: it need not be woken for each segment.
+    pub pace: Option<&'a Pace<'a>>,
 }
 
 /// What a signal does to a wait.
@@ -509,6 +512,15 @@ pub fn block_on<T>(
     }
 }
 
+/// Sleeps so long whatever comes, but for signals.
+fn sleep_through(nap: Duration, me: &'static Waiter, on_signal: OnSignal) -> Result<(), Errno> {
+    // Somebody else is to lead meanwhile.
+    decline_others(me, &[]);
+    let by = || sys::ppoll(&mut [], Some(nap), None);
+    let (outcome, interrupted) = if on_signal == OnSignal::Defer { (by(), false) } else { sleep(None, by) };
+    ended(outcome, interrupted)
+}
+
 fn parked<T>(
     on: &BlockOn<'_>,
     waiter: &'static Waiter,
@@ -518,6 +530,17 @@ fn parked<T>(
         let left = on.deadline.map(|deadline| deadline.saturating_sub(sys::now()));
         if left.is_some_and(|left| left.is_zero()) {
             return attempt()?.ok_or(on.too_late);
+        }
+        if let Some(nap) = on.pace.and_then(|pace| pace.nap(sys::now())) {
+            let slept = sleep_through(left.map_or(nap, |left| left.min(nap)), waiter, on.on_signal);
+            if !on.turn.is_on() {
+                return Err(Errno::EBADF);
+            }
+            if let Some(outcome) = attempt()? {
+                return Ok(outcome);
+            }
+            slept?;
+            continue;
         }
         let moved = on.turn.socket.is_moved();
         let live: Vec<&'static QueueSet> = on.turn.socket.homes().filter(|home| !home.is_dead()).collect();

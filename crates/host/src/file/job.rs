@@ -167,6 +167,7 @@ impl Work {
             twin_ready: None,
             on_signal: OnSignal::Defer,
             moved: None,
+            pace: None,
         };
         if matches!(self.way, Way::Read(_)) {
             // A pipe may be full instead.

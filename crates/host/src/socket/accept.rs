@@ -171,6 +171,7 @@ impl Socket {
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
                 moved: None,
+                pace: None,
             };
             let outcome = block_on(on, &mut || match self.look_for_one(turn, how.with_twin)? {
                 // While the wait goes on: with its end the listener may end, if another thread has closed it.
@@ -199,6 +200,7 @@ impl Socket {
             twin_ready: how.with_twin.then_some(&seen),
             on_signal: OnSignal::Restart,
             moved: None,
+            pace: None,
         };
         let outcome = block_on(on, &mut || {
             match self.look_for_one(turn, how.with_twin)? {

@@ -251,6 +251,7 @@ impl Socket {
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
                 moved: None,
+                pace: None,
             };
             match block_on(on, &mut attempt) {
                 Err(Errno::EINTR) => {}
@@ -285,6 +286,7 @@ impl Socket {
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
                 moved: None,
+                pace: None,
             };
             let outcome: Result<(), Errno> = block_on(on, &mut attempt);
             let info = self.flow_info();
@@ -339,6 +341,7 @@ impl Socket {
             twin_ready: None,
             on_signal,
             moved: None,
+            pace: None,
         };
         block_on(on, &mut attempt)
     }

@@ -1,6 +1,7 @@
 //! Moving data: `recv`, `send`, `shutdown` and everything that is one of them under another name.
 
 use crate::errno::ERESTART;
+use crate::pace::Pace;
 use crate::socket::arrivals::Closed;
 use crate::socket::slices::{Gather, Scatter, Source, Target};
 use crate::socket::stream::{self, Attempt, Link};
@@ -65,6 +66,7 @@ impl Socket {
             twin_ready: None,
             on_signal: OnSignal::Restart,
             moved,
+            pace: None,
         }
     }
 
@@ -128,7 +130,9 @@ impl Socket {
         let outcome = if !waits {
             self.at_once(&mut attempt)
         } else {
-            match block_on(Socket::block(turn, self.receive_timeout(), Some(&got)), &mut attempt) {
+            let pace = flags.wait_all.then(|| Pace::new(all, &got));
+            let on = Socket::block(turn, self.receive_timeout(), Some(&got));
+            match block_on(BlockOn { pace: pace.as_ref(), ..on }, &mut attempt) {
                 // Whatever ends the wait, Linux then finds that there is nothing to do.
                 Err(Errno::EINTR | ERESTART | Errno::EAGAIN) if is_empty => Ok(()),
                 outcome => outcome,

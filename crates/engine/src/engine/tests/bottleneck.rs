@@ -319,3 +319,24 @@ fn bbr_and_cubic_live_together() {
         assert!(share(link, all, 40_000) >= 85);
     }
 }
+
+/// A program that waits for room is woken at each `Sent`.
+#[test]
+fn over_a_slow_wire_memory_comes_back_in_thirds() {
+    let mut path = Path::new(Link::new(10 * MBIT, 2, 10_000));
+    let at = path.connect("cubic");
+    let (a, _) = path.conns[at];
+    (0..4).for_each(|_| path.send(a, 0));
+    let end = path.now.after_us(2_000_000);
+    let mut told = vec![path.sides[A].conns[a].acked];
+    while path.now < end {
+        path.step(end);
+        let acked = path.sides[A].conns[a].acked;
+        if told.last() != Some(&acked) {
+            told.push(acked);
+        }
+    }
+    assert_eq!(told.last(), Some(&u64::from(4 * CHUNK)), "all of it in the end: {told:?}");
+    let thirds = told.windows(2).all(|t| (t[1] - t[0]) * 3 >= u64::from(4 * CHUNK) - t[0]);
+    assert!(thirds && told.len() < 16, "not at each acknowledgement: {told:?}");
+}

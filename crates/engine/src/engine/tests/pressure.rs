@@ -127,7 +127,7 @@ fn what_was_acknowledged_is_read_whole_though_memory_has_ended() {
     world.run_ms(2_000);
     // The world uses send memory again, acknowledged or not: of the rest, and of what late window probes carried, only the
     // length is known.
-    let acked = |(a, _): &(usize, usize)| world.sides[A].conns[*a].acked as usize - 3 * MIB - 64;
+    let acked = |(a, _): &(usize, usize)| world.sides[A].acknowledged(*a) as usize - 3 * MIB - 64;
     let acked: Vec<usize> = conns.iter().map(acked).collect();
     assert!(acked.iter().sum::<usize>() > 20 * MIB, "it was scarce: {acked:?}");
     read_four_mib_more(&mut world, &conns, &before);

@@ -275,6 +275,13 @@ impl Side {
         self.engine.handle_send(now, self.session, flagged(Send::new(flow, data))).expect("in range");
     }
 
+    /// Octets of a connection that the peer has acknowledged, told or not.
+    pub(super) fn acknowledged(&self, conn: usize) -> u64 {
+        let flows = &self.engine.sessions.get(self.session).expect("attached").flows;
+        let idx = flows.get(self.conns[conn].id).expect("open");
+        self.conns[conn].sent - u64::from(self.engine.flows.get(idx).send_queue.len())
+    }
+
     /// Reads everything that was announced.
     pub(super) fn read(&mut self, now: Instant, conn: usize) {
         while let Some(range) = self.conns[conn].unread.pop_front() {
