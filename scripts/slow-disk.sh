@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# What requests and replies between two programs take without and beside many transfers from one slow disk, turn and turn about, a line a
-# round. In network namespaces of its own, with a FUSE file system as the disk; needs root and the programs (`make programs`).
+# What requests and replies between two programs take without and beside many transfers from one slow disk, and the same on Linux's stack with
+# as many sendfile() calls, turn and turn about, a line a round and stack. In network namespaces of its own, with a FUSE file system as the disk;
+# needs root and the programs (`make programs`).
 #
-# slow-disk.sh [ROUNDS] [SECONDS] [TRANSFERS]   rounds (10) of so many seconds (3) each way, beside so many transfers (1000); to end them takes
-# 2 ms for each, as each waits for the read that it has asked for
+# slow-disk.sh [ROUNDS] [SECONDS] [TRANSFERS]   rounds (10) of so many seconds (3) each way on each stack, beside so many transfers (1000); to
+# end them takes 2 ms for each, as each waits for the read that it has asked for
 set -euo pipefail
 
 cd "$(dirname "$0")/.."

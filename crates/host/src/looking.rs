@@ -70,6 +70,12 @@ impl Looking {
         Looking { is_known: false, fruitless: 0, crowded: Crowded::NEVER }
     }
 
+    /// Of a thread none of whose waits looks.
+    pub const fn never() -> Looking {
+        let crowded = Crowded { until: Duration::MAX, next: CROWDED_FOR_MAX };
+        Looking { is_known: true, fruitless: 0, crowded }
+    }
+
     /// A wait begins. Until when it looks; `None`: it sleeps at once.
     pub fn begin(&mut self, now: Duration) -> Option<Duration> {
         self.begin_as(now, || Crowded::unpacked(LATEST.load(Ordering::Relaxed)))
@@ -144,6 +150,15 @@ mod tests {
 
     const fn us(us: u64) -> Duration {
         Duration::from_micros(us)
+    }
+
+    #[test]
+    fn a_thread_that_never_looks_sleeps_at_once_however_long_it_lives() {
+        let mut looking = Looking::never();
+        for now in [0, 1, 1_000_000, u64::MAX] {
+            assert_eq!(looking.begin_at(us(now)), None);
+            assert_eq!(looking.begin_beside_peer(us(now)), None);
+        }
     }
 
     #[test]

@@ -15,6 +15,11 @@ pub fn yield_no_more() {
     YIELDS.store(false, Ordering::Relaxed);
 }
 
+/// From now on the calling thread sleeps without a look before: it is beside the program, whose threads are to have the processor.
+pub fn sleep_at_once() {
+    thread::with(|thread| thread.looking.set(Looking::never()));
+}
+
 /// Looks again for a short time, giving the processor away in between.
 pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
     let now = sys::now();

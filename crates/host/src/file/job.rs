@@ -6,7 +6,7 @@ use crate::socket::{Held, RecvFlags, SendFlags, Socket, Turn};
 use crate::sys;
 use crate::sys::Fd;
 use crate::wait::{BlockOn, OnSignal, block_on};
-use crate::{fd_table, helper};
+use crate::{fd_table, helper, spin};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use toe_transfer::{Beside, Next};
 
 /// Octets in one go: between two of them it is looked whether the program has cancelled it, and before each read.
 const STEP: usize = 4 << 20;
-/// How long a connection is waited for at a time.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long a pipe is waited for at a time: who cancels the transfer does not wake who waits for one.
+const PIPE_LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ struct State {
 #[derive(Debug)]
 pub struct Job {
     state: Arc<State>,
+    /// Another connection's once the transfer is over: who waits for that one is then woken in vain.
+    socket: &'static Socket,
 }
 
 impl Job {
@@ -66,7 +68,7 @@ impl Job {
         let mut work = Work { socket, _held: socket.hold(), file, way, length, state: Arc::clone(&state) };
         fd_table::mark_internal(work.file.raw());
         helper::start("toe-file", &[], move || work.run())?;
-        Ok(Job { state })
+        Ok(Job { state, socket })
     }
 
     /// Readable when it is over.
@@ -82,6 +84,8 @@ impl Job {
     /// It ends soon, with ECANCELED, unless it is over before.
     pub fn cancel(&self) {
         self.state.is_cancelled.store(true, Ordering::Release);
+        // Whoever registers after this with what is woken here takes the same lock, and sees it.
+        self.socket.kick_waiters();
     }
 
     /// Waits until it is over. How many octets went; with what it ended, if not with all of them.
@@ -110,6 +114,7 @@ impl Drop for Work {
 
 impl Work {
     fn run(&mut self) {
+        spin::sleep_at_once();
         let errno = self.all();
         self.state.errno.store(errno.0.into(), Ordering::Release);
         let _ = rustix::io::write(&self.state.over, &1u64.to_ne_bytes());
@@ -157,12 +162,12 @@ impl Work {
         }
     }
 
-    /// Waits for the connection, for a while.
+    /// Waits for the connection, or until that is cancelled: without a time limit, so that a thousand that wait cost nothing.
     fn wait(&self) {
         let wanted = HUP | if matches!(self.way, Way::Write(_)) { OUT } else { IN };
         let on = BlockOn {
             turn: &Turn::begin(self.socket),
-            deadline: Some(sys::now() + LOOK_AGAIN),
+            deadline: None,
             too_late: Errno::EAGAIN,
             twin_ready: None,
             on_signal: OnSignal::Defer,
@@ -172,12 +177,12 @@ impl Work {
         if matches!(self.way, Way::Read(_)) {
             // A pipe may be full instead.
             let mut fds = [rustix::event::PollFd::new(&self.file, rustix::event::PollFlags::OUT)];
-            let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: LOOK_AGAIN.as_nanos() as i64 };
+            let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: PIPE_LOOK_AGAIN.as_nanos() as i64 };
             let _ = rustix::event::poll(&mut fds, Some(&limit));
         }
         let _ = block_on(on, &mut || {
             self.socket.with_stream(|_, _, _| ());
-            Ok((self.socket.ready_now() & wanted != 0).then_some(()))
+            Ok((self.is_cancelled() || self.socket.ready_now() & wanted != 0).then_some(()))
         });
     }
 }

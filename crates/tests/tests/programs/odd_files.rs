@@ -115,21 +115,73 @@ fn sendfile_and_splice_end_where_the_file_fails_as_on_the_kernel() {
     assert_eq!(toe, linux);
 }
 
-/// A round of requests of 64 octets and their replies between two programs on the engine: median, 99th part and rate.
-fn exchanges(lab: &Lab, engine: &Engine, seconds: u32) -> (f64, f64, f64) {
-    let mut command = On::Engine(engine).command(lab, &lab.program("toe-load").to_string_lossy());
-    let to = format!("{}:7200", engine.addr());
-    command.args(["rr", "--connect", &to, "--warmup", "1", "--seconds", &seconds.to_string()]);
-    let said = child::run("rr", &mut command, SOON + Duration::from_secs(u64::from(seconds)) * 2);
-    let said = said.expect_success("rr");
-    let report: serde_json::Value = serde_json::from_str(said.trim()).expect("toe-load's report");
-    let of = |value: &serde_json::Value| value.as_f64().expect("a number");
-    let latency = &report["latency_us"];
-    (of(&latency["p50"]), of(&latency["p99"]), of(&report["rate"]))
+/// Who is measured: two programs on one stack, and many transfers on the same one beside them.
+struct Neighbours<'a> {
+    name: &'static str,
+    on: On<'a>,
+    /// Where the two meet.
+    at: String,
+    /// The program of the transfers, and its port.
+    transfers: (PathBuf, &'static str),
+    _server: Program,
+}
+
+/// Of requests of 64 octets and their replies: median, 99th part and rate.
+type Exchanges = (f64, f64, f64);
+
+impl<'a> Neighbours<'a> {
+    fn new(
+        name: &'static str,
+        lab: &Lab,
+        on: On<'a>,
+        at: String,
+        transfers: (PathBuf, &'static str),
+    ) -> Neighbours<'a> {
+        let mut server = on.command(lab, &lab.program("toe-load").to_string_lossy());
+        let mut server = Program::spawn("serve", server.args(["serve", "--listen", &at]));
+        server.wait_for_line("ready", SOON);
+        Neighbours { name, on, at, transfers, _server: server }
+    }
+
+    fn exchanges(&self, lab: &Lab, seconds: u32) -> Exchanges {
+        let mut command = self.on.command(lab, &lab.program("toe-load").to_string_lossy());
+        command.args(["rr", "--connect", &self.at, "--warmup", "1", "--seconds", &seconds.to_string()]);
+        let said = child::run("rr", &mut command, SOON + Duration::from_secs(u64::from(seconds)) * 2);
+        let said = said.expect_success("rr");
+        let report: serde_json::Value = serde_json::from_str(said.trim()).expect("toe-load's report");
+        let of = |value: &serde_json::Value| value.as_f64().expect("a number");
+        let latency = &report["latency_us"];
+        (of(&latency["p50"]), of(&latency["p99"]), of(&report["rate"]))
+    }
+
+    /// Without the transfers and with them; what came of it, as a line.
+    fn round(&self, lab: &Lab, disk: &Disk, count: u32, seconds: u32) -> String {
+        let (p50, p99, rate) = self.exchanges(lab, seconds);
+        let (bin, port) = &self.transfers;
+        let mut command = match self.on {
+            On::Engine(engine) => native(lab, engine, bin),
+            On::Kernel(side) => lab.command(side, bin),
+        };
+        command.arg(port).arg(disk.folder().join("plain")).arg(count.to_string());
+        let mut transfers = Program::spawn("transfers", &mut command);
+        transfers.wait_for_line("under way", LIMIT);
+        let (p50_beside, p99_beside, rate_beside) = self.exchanges(lab, seconds);
+        transfers.close_input();
+        let said = transfers.wait(LIMIT).expect_success("transfers");
+        format!(
+            "{}: p50 {p50:.2} -> {p50_beside:.2} us ({:+.1} %), p99 {p99:.2} -> {p99_beside:.2} us ({:+.1} %), \
+             {rate:.0} -> {rate_beside:.0}/s; {}",
+            self.name,
+            (p50_beside / p50 - 1.0) * 100.0,
+            (p99_beside / p99 - 1.0) * 100.0,
+            said.lines().last().unwrap_or_default()
+        )
+    }
 }
 
 /// Many transfers at once from a file whose reads take 2 ms each, one after another, beside requests and replies of two other programs.
-/// What these take is printed, without and with the transfers, turn and turn about: `scripts/slow-disk.sh` for figures.
+/// What these take is printed, without and with the transfers, and the same of Linux's stack with as many sendfile() calls, turn and turn
+/// about: `scripts/slow-disk.sh` for figures.
 #[test]
 fn a_slow_disk_holds_up_nobody() {
     let of = |name: &str, usual: u32| {
@@ -140,27 +192,17 @@ fn a_slow_disk_holds_up_nobody() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
     let disk = Disk::new(&lab, ENDLESS, Duration::from_millis(2));
-    let bin = built(&lab, "many_transfers");
-    let mut server = On::Engine(&engine).command(&lab, &lab.program("toe-load").to_string_lossy());
-    let mut server =
-        Program::spawn("serve", server.args(["serve", "--listen", &format!("{}:7200", engine.addr())]));
-    server.wait_for_line("ready", SOON);
-    println!("{count} transfers; each round {seconds} s without and {seconds} s with them:");
+    let on_engine = (built(&lab, "many_transfers"), PORT);
+    let on_kernel = (plain(&lab, "many_sendfiles"), "7101");
+    let at = format!("{}:7200", engine.addr());
+    let both = [
+        Neighbours::new("OpenTOE", &lab, On::Engine(&engine), at, on_engine),
+        Neighbours::new("Linux", &lab, On::Kernel(Side::Server), "127.0.0.1:7201".to_owned(), on_kernel),
+    ];
+    println!("{count} transfers; each round of either stack {seconds} s without and {seconds} s with them:");
     for round in 1..=rounds {
-        let (p50, p99, rate) = exchanges(&lab, &engine, seconds);
-        let mut command = native(&lab, &engine, &bin);
-        command.arg(PORT).arg(disk.folder().join("plain")).arg(count.to_string());
-        let mut transfers = Program::spawn("many_transfers", &mut command);
-        transfers.wait_for_line("under way", LIMIT);
-        let (p50_beside, p99_beside, rate_beside) = exchanges(&lab, &engine, seconds);
-        transfers.close_input();
-        let said = transfers.wait(LIMIT).expect_success("many_transfers");
-        println!(
-            "round {round}: p50 {p50:.2} -> {p50_beside:.2} us ({:+.1} %), p99 {p99:.2} -> {p99_beside:.2} us ({:+.1} %), \
-             {rate:.0} -> {rate_beside:.0}/s; {}",
-            (p50_beside / p50 - 1.0) * 100.0,
-            (p99_beside / p99 - 1.0) * 100.0,
-            said.lines().last().unwrap_or_default()
-        );
+        for neighbours in &both {
+            println!("round {round}, {}", neighbours.round(&lab, &disk, count, seconds));
+        }
     }
 }
