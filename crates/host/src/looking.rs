@@ -9,6 +9,10 @@
 //!   waits for all the others to use theirs, and one that sleeps and is woken comes before them (EEVDF: it has lag). So
 //!   for some time nobody of this thread's waits looks at all, whatever the looks have found.
 //!
+//! Two threads that wait for each other may also share a processor while another is idle: each finds what it waits for by letting the other run, so
+//! neither sleeps, and the scheduler, which looks for a processor where a thread wakes up, leaves them where they are. So a thread that has found
+//! everything like that many times in a row sleeps once ([`Together`]).
+//!
 //! A thread begins with what the process's threads have met last ([`LATEST`]): where each connection has a thread of its own, none
 //! lives long enough to find out.
 
@@ -57,23 +61,58 @@ impl Crowded {
     }
 }
 
+/// A first look that found something after letting others run for so long: who brought it has run meanwhile, on this very processor.
+const BROUGHT: Duration = Duration::from_micros(1);
+/// After so many in a row a thread sleeps once; if that changes nothing, twice as many the next time.
+const TOGETHER_MIN: u32 = 256;
+const TOGETHER_MAX: u32 = 1 << 16;
+
+/// Whether the thread shares its processor with whom it waits for.
+#[derive(Clone, Copy, Debug)]
+struct Together {
+    in_a_row: u32,
+    most: u32,
+}
+
+impl Together {
+    const NO: Together = Together { in_a_row: 0, most: TOGETHER_MIN };
+
+    fn found(&mut self, is_brought: bool) {
+        if is_brought {
+            self.in_a_row += 1;
+        } else {
+            *self = Together::NO;
+        }
+    }
+
+    /// Whether the next wait is to sleep.
+    fn parts(&mut self) -> bool {
+        let parts = self.in_a_row >= self.most;
+        if parts {
+            *self = Together { in_a_row: 0, most: (self.most * 2).min(TOGETHER_MAX) };
+        }
+        parts
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looking {
     /// It has waited before.
     is_known: bool,
     fruitless: u32,
     crowded: Crowded,
+    together: Together,
 }
 
 impl Looking {
     pub const fn new() -> Looking {
-        Looking { is_known: false, fruitless: 0, crowded: Crowded::NEVER }
+        Looking { is_known: false, fruitless: 0, crowded: Crowded::NEVER, together: Together::NO }
     }
 
     /// Of a thread none of whose waits looks.
     pub const fn never() -> Looking {
         let crowded = Crowded { until: Duration::MAX, next: CROWDED_FOR_MAX };
-        Looking { is_known: true, fruitless: 0, crowded }
+        Looking { is_known: true, fruitless: 0, crowded, together: Together::NO }
     }
 
     /// A wait begins. Until when it looks; `None`: it sleeps at once.
@@ -87,6 +126,9 @@ impl Looking {
         }
         if self.fruitless >= FRUITLESS_MAX && !self.fruitless.is_multiple_of(LOOK_AGAIN) {
             self.fruitless = self.fruitless.wrapping_add(1);
+            return None;
+        }
+        if self.together.parts() {
             return None;
         }
         Some(now + LOOK_FOR)
@@ -119,6 +161,17 @@ impl Looking {
 
     pub fn found(&mut self) {
         self.fruitless = 0;
+    }
+
+    /// The first look of a wait found something, after others were let run for so long. Where it `is_much`, one processor's caches are worth more
+    /// than the switches cost.
+    pub fn found_at_first(&mut self, is_much: bool, after: Duration) {
+        self.together.found(after >= BROUGHT && !is_much);
+    }
+
+    /// A later one found them.
+    pub fn found_later(&mut self) {
+        self.together.found(false);
     }
 
     pub fn found_nothing(&mut self) {
@@ -183,6 +236,33 @@ mod tests {
         while looking.begin_at(us(7)).is_none() {}
         looking.found();
         assert!(looking.begin_at(us(7)).is_some(), "it pays again");
+    }
+
+    #[test]
+    fn two_that_share_a_processor_part_once_in_a_while() {
+        let mut looking = Looking::new();
+        let sleeps = |looking: &mut Looking, waits: u32, is_much: bool, after: Duration| {
+            let slept = (0..waits).filter(|_| {
+                let sleeps = looking.begin_at(us(7)).is_none();
+                if !sleeps {
+                    looking.found();
+                    looking.found_at_first(is_much, after);
+                }
+                sleeps
+            });
+            slept.count()
+        };
+        assert_eq!(sleeps(&mut looking, TOGETHER_MIN, false, us(2)), 0);
+        assert_eq!(sleeps(&mut looking, 1, false, us(2)), 1);
+        assert_eq!(sleeps(&mut looking, TOGETHER_MIN * 2, false, us(2)), 0, "it has changed nothing");
+        assert_eq!(sleeps(&mut looking, 1, false, us(2)), 1);
+        assert_eq!(sleeps(&mut looking, 100_000, false, us(0)), 0, "they have parted");
+        assert_eq!(sleeps(&mut looking, TOGETHER_MIN + 1, false, us(2)), 1, "and met again");
+        assert_eq!(sleeps(&mut looking, 100_000, true, us(2)), 0, "much at a time");
+        for _ in 0..10_000 {
+            assert_eq!(sleeps(&mut looking, TOGETHER_MIN / 2, false, us(2)), 0);
+            looking.found_later();
+        }
     }
 
     #[test]

@@ -27,6 +27,25 @@ pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<
     end.map_or(Ok(None), |end| look_until(end, now, attempt))
 }
 
+/// The same for a wait of which can be said whether it has found much.
+pub fn spin_for<T>(
+    is_much: impl FnOnce() -> bool,
+    attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
+) -> Result<Option<T>, Errno> {
+    let (began, mut looks) = (sys::now(), 0);
+    let outcome = spin(&mut || {
+        looks += 1;
+        attempt()
+    });
+    if matches!(outcome, Ok(Some(_))) {
+        with_looking(|looking| match looks {
+            1 => looking.found_at_first(is_much(), sys::now().saturating_sub(began)),
+            _ => looking.found_later(),
+        });
+    }
+    outcome
+}
+
 /// The same for a wait whose peer is in the middle of something with it: longer, and however often it was in vain.
 pub fn spin_beside_peer<T>(
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,

@@ -16,6 +16,7 @@ use crate::lock::Lock;
 use crate::pace::Pace;
 use crate::queue::QueueSet;
 use crate::socket::Turn;
+use crate::spin::spin_for;
 pub use crate::spin::{spin, spin_beside_peer, yield_no_more};
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
@@ -30,6 +31,9 @@ use toe_ring::owed::{Link, Sleeper};
 
 /// Longest park while something must be retried that no interrupt announces.
 const STUCK: Duration = Duration::from_millis(1);
+
+/// Octets that are worth their transfer between two processors: less than the switch to who brings them costs.
+const FEW: usize = 4096;
 
 const RUNNING: u32 = 0;
 const PARKED: u32 = 1;
@@ -487,7 +491,14 @@ pub fn block_on<T>(
         return Ok(outcome);
     }
     on.turn.hold()?;
-    if let Some(outcome) = spin(attempt)? {
+    let found = match on.moved {
+        Some(moved) => {
+            let had = moved.get();
+            spin_for(|| moved.get() - had > FEW, attempt)?
+        }
+        None => spin(attempt)?,
+    };
+    if let Some(outcome) = found {
         return Ok(outcome);
     }
     let socket = on.turn.socket;

@@ -4,10 +4,12 @@ use super::{EpollSet, WAKE_TAG, Watched};
 use crate::fd_table;
 use crate::queue::QueueSet;
 use crate::socket::Socket;
+use crate::spin::spin_for;
 use crate::sys;
-use crate::wait::{ParkOn, Waiter, park, sleep, spin};
+use crate::wait::{ParkOn, Waiter, park, sleep};
 use rustix::event::EventfdFlags;
 use rustix::fd::{IntoRawFd, RawFd};
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -176,10 +178,11 @@ impl EpollSet {
         deadline: Option<Duration>,
         sigmask: Option<&libc::sigset_t>,
     ) -> Result<usize, Errno> {
-        let spun = spin(&mut || {
+        let found = Cell::new(0);
+        let spun = spin_for(|| found.get() > 1, &mut || {
             self.drain();
-            let found = self.harvest(events);
-            Ok((found > 0).then_some(found))
+            found.set(self.harvest(events));
+            Ok((found.get() > 0).then_some(found.get()))
         })?;
         if let Some(found) = spun {
             return Ok(found);

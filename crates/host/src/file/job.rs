@@ -1,6 +1,7 @@
 //! A transfer beside the program: a thread of the library's moves the octets, and a descriptor tells when it is over.
 
 use super::{KeptFile, Stopped};
+use crate::pace::Pace;
 use crate::socket::stream::{HUP, IN, OUT};
 use crate::socket::{Held, RecvFlags, SendFlags, Socket, Turn};
 use crate::sys;
@@ -9,6 +10,7 @@ use crate::wait::{BlockOn, OnSignal, block_on};
 use crate::{fd_table, helper, spin};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -123,15 +125,18 @@ impl Work {
     /// With what it ends.
     fn all(&mut self) -> Errno {
         let mut call = Beside::new(self.length, STEP);
+        let got = Cell::new(0);
+        let pace = Pace::new(self.length, &got);
         loop {
             match call.step(self.is_cancelled()) {
                 Next::Move { done, most } => {
                     let outcome = self.step(done, most);
                     call.moved(outcome, self.is_cancelled());
                     self.state.done.store(call.done(), Ordering::Release);
+                    got.set(call.done());
                 }
                 Next::Wait => {
-                    self.wait();
+                    self.wait(&pace);
                     call.waited();
                 }
                 Next::End(outcome) => return outcome.err().map_or(Errno::OK, |stopped| stopped.errno),
@@ -163,8 +168,9 @@ impl Work {
     }
 
     /// Waits for the connection, or until that is cancelled: without a time limit, so that a thousand that wait cost nothing.
-    fn wait(&self) {
-        let wanted = HUP | if matches!(self.way, Way::Write(_)) { OUT } else { IN };
+    fn wait(&self, pace: &Pace<'_>) {
+        let reads = matches!(self.way, Way::Read(_));
+        let wanted = HUP | if reads { IN } else { OUT };
         let on = BlockOn {
             turn: &Turn::begin(self.socket),
             deadline: None,
@@ -172,9 +178,9 @@ impl Work {
             twin_ready: None,
             on_signal: OnSignal::Defer,
             moved: None,
-            pace: None,
+            pace: reads.then_some(pace),
         };
-        if matches!(self.way, Way::Read(_)) {
+        if reads {
             // A pipe may be full instead.
             let mut fds = [rustix::event::PollFd::new(&self.file, rustix::event::PollFlags::OUT)];
             let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: PIPE_LOOK_AGAIN.as_nanos() as i64 };
