@@ -24,7 +24,7 @@ pub fn sleep_at_once() {
 pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
     let now = sys::now();
     let end = with_looking(|looking| looking.begin(now));
-    end.map_or(Ok(None), |end| look_until(end, now, attempt))
+    end.map_or(Ok(None), |end| look_until(end, now, attempt, |_, _| ()))
 }
 
 /// The same for a wait of which can be said whether it has found much.
@@ -32,18 +32,12 @@ pub fn spin_for<T>(
     is_much: impl FnOnce() -> bool,
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
 ) -> Result<Option<T>, Errno> {
-    let (began, mut looks) = (sys::now(), 0);
-    let outcome = spin(&mut || {
-        looks += 1;
-        attempt()
-    });
-    if matches!(outcome, Ok(Some(_))) {
-        with_looking(|looking| match looks {
-            1 => looking.found_at_first(is_much(), sys::now().saturating_sub(began)),
-            _ => looking.found_later(),
-        });
-    }
-    outcome
+    let now = sys::now();
+    let Some(end) = with_looking(|looking| looking.begin(now)) else { return Ok(None) };
+    look_until(end, now, attempt, |looking, first_after| match first_after {
+        Some(after) => looking.found_at_first(is_much(), after),
+        None => looking.found_later(),
+    })
 }
 
 /// The same for a wait whose peer is in the middle of something with it: longer, and however often it was in vain.
@@ -52,14 +46,17 @@ pub fn spin_beside_peer<T>(
 ) -> Result<Option<T>, Errno> {
     let now = sys::now();
     let end = with_looking(|looking| looking.begin_beside_peer(now));
-    end.map_or(Ok(None), |end| look_until(end, now, attempt))
+    end.map_or(Ok(None), |end| look_until(end, now, attempt, |_, _| ()))
 }
 
+/// `found` is told of a look that found something: how long others were let run before it, if it was the first.
 fn look_until<T>(
     end: Duration,
-    mut before: Duration,
+    began: Duration,
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
+    found: impl FnOnce(&mut Looking, Option<Duration>),
 ) -> Result<Option<T>, Errno> {
+    let mut before = began;
     loop {
         if YIELDS.load(Ordering::Relaxed) {
             rustix::thread::sched_yield();
@@ -67,16 +64,22 @@ fn look_until<T>(
         std::hint::spin_loop();
         let outcome = attempt()?;
         let after = sys::now();
+        if outcome.is_some() {
+            with_looking(|looking| {
+                looking.let_run(before, after);
+                looking.found();
+                found(looking, (before == began).then(|| after.saturating_sub(began)));
+            });
+            return Ok(outcome);
+        }
         with_looking(|looking| {
             looking.let_run(before, after);
-            match outcome {
-                Some(_) => looking.found(),
-                None if after >= end => looking.found_nothing(),
-                None => {}
+            if after >= end {
+                looking.found_nothing();
             }
         });
-        if outcome.is_some() || after >= end {
-            return Ok(outcome);
+        if after >= end {
+            return Ok(None);
         }
         before = after;
     }
