@@ -547,8 +547,11 @@ fn parked<T>(
             if !on.turn.is_on() {
                 return Err(Errno::EBADF);
             }
-            if let Some(outcome) = attempt()? {
-                return Ok(outcome);
+            // Twice: what ends the call otherwise than by octets (the direction is shut, an error) shows only where there are no more.
+            for _ in 0..2 {
+                if let Some(outcome) = attempt()? {
+                    return Ok(outcome);
+                }
             }
             slept?;
             continue;

@@ -34,9 +34,12 @@ pub(super) fn has_something(flow: &Flow) -> bool {
 
 /// Whether a third of the memory that the owner has in the queue is its own again, or all of it. Its program is woken at each
 /// `Sent`, and one that waits for room has little to do for a segment's worth: Linux, too, wakes it for a third (`sk_stream_is_writeable`).
+///
+/// Less is told where no acknowledgement may follow that would make it more: nothing is on its way, or a timer had to expire.
 fn frees_enough(flow: &Flow) -> bool {
     let sent = flow.report.sent;
-    sent > 0 && sent >= flow.send_queue.octets_of(flow.conn.owner.session) / 2
+    let more_may_follow = flow.snd.una != flow.snd.nxt && flow.rtt.backoff == 0;
+    sent > 0 && (!more_may_follow || sent >= flow.send_queue.octets_of(flow.conn.owner.session) / 2)
 }
 
 impl Engine {

@@ -24,7 +24,7 @@ use crate::sys::Fd;
 pub use kept::KeptFile;
 use rustix::fd::{AsFd, BorrowedFd};
 use source::FileSource;
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::AtomicBool;
 use target::FileTarget;
 use toe_abi::entry::{Command, FlowOption};
@@ -134,7 +134,7 @@ impl Socket {
                 }
                 step::Inward::Write { at, held } => {
                     let to = past.as_ref().map_or(file, |past: &Fd| past.as_fd());
-                    call.written(write(to, at, &buffer[held]), || is_file(to));
+                    call.written(write(to, at, &buffer[held], flags.dont_wait), || is_file(to));
                 }
                 step::Inward::PassBy { at } => {
                     past = unbuffered::buffered(file);
@@ -182,9 +182,17 @@ impl Socket {
     }
 }
 
-fn write(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8]) -> Result<usize, Errno> {
+/// With `at_once` it does not wait for a pipe's reader, where the kernel can do without (Linux 6.4): that a pipe is writable says that a page fits.
+fn write(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8], at_once: bool) -> Result<usize, Errno> {
     let outcome = match position {
         Some(at) => rustix::io::pwrite(file, octets, at),
+        None if at_once && !is_file(file) => {
+            let slices = [IoSlice::new(octets)];
+            match rustix::io::pwritev2(file, &slices, u64::MAX, rustix::io::ReadWriteFlags::NOWAIT) {
+                Err(rustix::io::Errno::OPNOTSUPP) => rustix::io::write(file, octets),
+                outcome => outcome,
+            }
+        }
         None => rustix::io::write(file, octets),
     };
     outcome.map_err(from_os)

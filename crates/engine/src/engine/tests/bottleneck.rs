@@ -340,3 +340,20 @@ fn over_a_slow_wire_memory_comes_back_in_thirds() {
     let thirds = told.windows(2).all(|t| (t[1] - t[0]) * 3 >= u64::from(4 * CHUNK) - t[0]);
     assert!(thirds && told.len() < 16, "not at each acknowledgement: {told:?}");
 }
+
+/// Found by a program that asked SIOCOUTQ, whose peer read a little and then no more.
+#[test]
+fn what_was_acknowledged_is_told_when_the_peer_takes_no_more() {
+    let mut path = Path::new(Link::new(10 * MBIT, 2, 10_000));
+    let at = path.connect("cubic");
+    let (a, b) = path.conns[at];
+    path.sides[B].reads = false;
+    (0..32).for_each(|_| path.send(a, 0));
+    let end = path.now.after_us(3_000_000);
+    while path.now < end {
+        path.step(end);
+    }
+    let came: u64 = path.sides[B].conns[b].unread.iter().map(|range| u64::from(range.len)).sum();
+    assert!(came * 4 < u64::from(32 * CHUNK), "less than a third: {came}");
+    assert_eq!(path.sides[A].conns[a].acked, came);
+}
