@@ -388,6 +388,32 @@ static void a_full_pipe(void) {
     puts("a full pipe");
 }
 
+/* Beside the program: into a pipe that has room for some of what is there, whose reader does not come, it can be cancelled. */
+static void a_full_pipe_beside(void) {
+    enum { ROOM = 8192, REST = 4096 };
+    int pipes[2], there = 0;
+    size_t done;
+    CHECK(pipe(pipes) == 0 && fcntl(pipes[1], F_SETPIPE_SZ, ROOM) == ROOM);
+    CHECK(write(pipes[1], content, 1) == 1);
+    send_all(content, ROOM + REST);
+    struct toe_transfer *transfer = toe_directread_begin(ends[1], pipes[1], -1, TOE_ALL);
+    CHECK(transfer != NULL);
+    struct pollfd over = {.fd = toe_transfer_fd(transfer), .events = POLLIN};
+    while (there <= ROOM / 2)
+        CHECK(ioctl(pipes[0], FIONREAD, &there) == 0);
+    until_it_sleeps();
+    toe_transfer_cancel(transfer);
+    CHECK(poll(&over, 1, 3000) == 1);
+    FAILS(toe_transfer_end(transfer, &done), ECANCELED);
+    CHECK(ioctl(pipes[0], FIONREAD, &there) == 0 && (size_t)there == done + 1);
+    CHECK(read(pipes[0], got, ROOM) == there && memcmp(got + 1, content, done) == 0);
+    receive(ROOM + REST - done);
+    CHECK(memcmp(got, content + done, ROOM + REST - done) == 0);
+    close(pipes[0]);
+    close(pipes[1]);
+    puts("a full pipe, beside the program");
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 3);
     char path[4096];
@@ -407,6 +433,7 @@ int main(int argc, char **argv) {
     close_ends();
     connect_ends(port);
     a_full_pipe();
+    a_full_pipe_beside();
     close_ends();
     connect_ends(port);
     unbuffered(argv[2]);

@@ -94,6 +94,12 @@ fn a_call_keeps_what_it_began_with() {
     expect_same("held_calls", &[&["7000"]]);
 }
 
+/// A call that wants many octets sleeps through some of them, and still sees what else ends it.
+#[test]
+fn a_call_that_sleeps_through_octets_ends_soon() {
+    expect_same("wait_all", &[&["7000"]]);
+}
+
 #[test]
 fn splice_goes_by_pipes_as_in_the_kernel() {
     expect_same("splice", &[&["7000"]]);
