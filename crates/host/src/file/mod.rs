@@ -8,6 +8,7 @@
 //!
 //! Used by [`crate::capi`], and by the switch layer for sendfile.
 
+mod cut;
 pub mod job;
 mod kept;
 mod memory;

@@ -3,6 +3,7 @@
 //! What the page cache has is read straight into the stream's memory. The rest is read into a buffer first, without any lock, and a
 //! file that cannot say what is at hand goes that way altogether. What comes next is [`Outward`]'s to say; here it is done.
 
+use super::cut;
 use super::kept::KeptFile;
 use super::memory::Memory;
 use super::unbuffered;
@@ -65,7 +66,8 @@ impl<'a> FileSource<'a> {
             at.map(|at| self.ahead.len() - at)
         } else {
             self.ahead.resize(want, 0);
-            rustix::io::pread(self.file.fd(), &mut self.ahead, position)
+            let got = rustix::io::pread(self.file.fd(), &mut self.ahead, position);
+            got.map(|got| cut::of_the_file(self.file.fd(), position, got, |at| self.ahead[at]))
         };
         match outcome {
             Ok(_) if !self.file.is_same() => Err(Os::BADF),
@@ -131,11 +133,16 @@ fn read_into(
     may_wait: bool,
 ) -> Result<usize, Os> {
     match room {
-        Room::Shared(region, offset) => region.read_file(*offset, max, file, position, may_wait),
+        Room::Shared(region, offset) => {
+            let got = region.read_file(*offset, max, file, position, may_wait)?;
+            let octets = region.lend(*offset, got).map_err(|_| Os::FAULT)?;
+            Ok(cut::of_the_file(file, position, got, |at| octets[at].load(Ordering::Relaxed)))
+        }
         Room::Own(room) => {
             let how = if may_wait { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
             let most = max.min(room.len());
-            rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut room[..most])], position, how)
+            let got = rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut room[..most])], position, how)?;
+            Ok(cut::of_the_file(file, position, got, |at| room[at]))
         }
     }
 }
