@@ -91,6 +91,11 @@ impl Rest {
         self.naps.received(frames);
     }
 
+    /// A round begins: what was taken between two of them is not of it.
+    pub fn begin_round(&mut self) {
+        self.credits = 0;
+    }
+
     /// So many entries of the round under way have only given credit. A host does not ring for them, so to have found them awake has
     /// saved nobody anything; a window that they open shows as a frame.
     pub fn took_credit(&mut self, entries: usize) {
@@ -99,7 +104,8 @@ impl Rest {
 
     /// Advice after a round in which `moved` things moved, those of [`Rest::took_credit`] among them.
     pub fn advise(&mut self, now: Instant, moved: usize) -> Advice {
-        if moved > std::mem::take(&mut self.credits) {
+        let is_credit_alone = moved == std::mem::take(&mut self.credits);
+        if moved > 0 && !is_credit_alone {
             self.found_work(now);
             return Advice::Work;
         }
@@ -318,6 +324,9 @@ mod tests {
         assert_eq!(looked.count() as u32, FRUITLESS_MAX + 9);
         rest.took_credit(1);
         assert_eq!(rest.advise(at(now + 1_200), 2), Advice::Work, "a segment beside it");
+        rest.took_credit(9);
+        rest.begin_round();
+        assert_eq!(rest.advise(at(now + 1_201), 5), Advice::Work, "credit of another round hides nothing");
     }
 
     #[test]

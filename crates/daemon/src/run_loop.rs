@@ -83,6 +83,7 @@ impl Daemon {
     /// One round; returns how much moved.
     pub(crate) fn round(&mut self, now: Instant) -> usize {
         self.stages.begin();
+        self.rest.begin_round();
         self.inhale(now) + self.process(now) + self.exhale(now)
     }
 
