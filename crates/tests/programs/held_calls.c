@@ -17,6 +17,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MUST(what)                                                                                                     \
@@ -266,6 +267,38 @@ static void another_pipe_at_the_number(int kind)
 	}
 }
 
+/* The process locks the file while its octets wait for room: the end of the call takes the lock from it no more than that of the kernel's. */
+static void a_lock_meanwhile(void)
+{
+	int ends[2], status, few = 1 << 14;
+	char path[64];
+	struct flock lock = {.l_type = F_WRLCK};
+	join(ends);
+	setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
+	pthread_t thread, drains;
+	struct drain there = {.fd = ends[1]};
+	struct call call = {.fd = ends[0], .kind = SENDFILE, .file = file_of('A', LARGE), .length = LARGE};
+	snprintf(path, sizeof path, "/proc/self/fd/%d", call.file);
+	MUST(pthread_create(&thread, NULL, make, &call) == 0);
+	while (!call.thread)
+		sched_yield();
+	until_asleep(call.thread);
+	MUST(fcntl(call.file, F_SETLK, &lock) == 0);
+	MUST(pthread_create(&drains, NULL, drain, &there) == 0);
+	pthread_join(thread, NULL);
+	pid_t child = fork();
+	MUST(child >= 0);
+	if (child == 0)
+		_exit(fcntl(open(path, O_RDWR), F_SETLK, &lock) == -1 && errno == EAGAIN);
+	MUST(waitpid(child, &status, 0) == child);
+	printf("%s: %zd, another process is %s\n", now, call.result, WEXITSTATUS(status) ? "kept out" : "let in");
+	shutdown(ends[0], SHUT_WR);
+	pthread_join(drains, NULL);
+	close(call.file);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 int main(int count, char **arguments)
 {
 	MUST(count == 2);
@@ -295,6 +328,8 @@ int main(int count, char **arguments)
 	another_pipe_at_the_number(SPLICE_IN);
 	now = "another pipe to splice to";
 	another_pipe_at_the_number(SPLICE_OUT);
+	now = "a lock";
+	a_lock_meanwhile();
 	puts("all");
 	return 0;
 }

@@ -5,12 +5,14 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -64,6 +66,28 @@ static int until_over(int ends[2], pthread_t thread, int by_signal)
 	return after;
 }
 
+/* An urgent octet among others: a call that has some ends before it, also one that wants more. */
+static void stops_before_what_is_urgent(struct sockaddr_in *place, int listener, int low_water)
+{
+	int ends[2] = {socket(AF_INET, SOCK_STREAM, 0)}, flags = low_water ? 0 : MSG_WAITALL, is_there = 0, want = 2 * PIECE;
+	char urgent = '?';
+	MUST(connect(ends[0], (struct sockaddr *)place, sizeof *place) == 0);
+	MUST((ends[1] = accept(listener, NULL, NULL)) >= 0);
+	if (low_water)
+		MUST(setsockopt(ends[1], SOL_SOCKET, SO_RCVLOWAT, &want, sizeof want) == 0);
+	MUST(send(ends[0], piece, PIECE, 0) == PIECE && send(ends[0], "!", 1, MSG_OOB) == 1);
+	MUST(send(ends[0], piece, PIECE, 0) == PIECE && shutdown(ends[0], SHUT_WR) == 0);
+	/* All is there. */
+	struct pollfd end = {.fd = ends[1], .events = POLLRDHUP};
+	MUST(poll(&end, 1, -1) == 1);
+	ssize_t before = recv(ends[1], octets, 3 * PIECE, flags);
+	MUST(ioctl(ends[1], SIOCATMARK, &is_there) == 0);
+	ssize_t it = recv(ends[1], &urgent, 1, MSG_OOB), behind = recv(ends[1], octets, 3 * PIECE, flags);
+	printf("%zd, at the mark: %d, urgent %zd %c, behind %zd\n", before, is_there, it, urgent, behind);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_in place = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -92,6 +116,8 @@ int main(int argc, char **argv)
 		close(ends[1]);
 	}
 	puts("a shutdown and a signal end it soon");
+	stops_before_what_is_urgent(&place, listener, 0);
+	stops_before_what_is_urgent(&place, listener, 1);
 	puts("all");
 	return 0;
 }

@@ -288,7 +288,7 @@ impl Sessions {
             self.users.give(payer, resource, before - now);
         }
         let idle = session.arena.touched() - session.arena.used();
-        if id.0 != 0 && idle >= TRIM_MIN && !core::mem::replace(&mut session.trimming, true) {
+        if idle >= TRIM_MIN && !core::mem::replace(&mut session.trimming, true) {
             self.trims.push_back((id, None));
         }
     }
@@ -356,7 +356,7 @@ impl Sessions {
         Some(result)
     }
 
-    /// The next pages of a session's receive part that nobody needs: where they begin, and how many octets. Nothing is
+    /// The next pages of a session's receive part, or of the staging memory, that nobody needs: where they begin, and how many octets. Nothing is
     /// handed out there or beyond until [`Sessions::end_trim`].
     pub fn next_trim(&mut self, now: Instant) -> Option<(SessionId, u64, u64)> {
         self.settle();

@@ -1,14 +1,14 @@
 //! A transfer beside the program: a thread of the library's moves the octets, and a descriptor tells when it is over.
 
-use super::{KeptFile, Stopped};
+use super::copy::Copy;
+use super::{KeptFile, Stopped, is_file};
 use crate::pace::Pace;
 use crate::socket::stream::{HUP, IN, OUT};
 use crate::socket::{Held, RecvFlags, SendFlags, Socket, Turn};
-use crate::sys;
-use crate::sys::Fd;
+use crate::stack::Stack;
 use crate::wait::{BlockOn, OnSignal, block_on};
-use crate::{fd_table, helper, spin};
-use rustix::event::{EventfdFlags, eventfd};
+use crate::{helper, spin};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -50,15 +50,15 @@ pub struct Job {
 }
 
 impl Job {
-    /// Begins. The descriptors may be closed by the program at once. EAGAIN: there can be no thread; EMFILE: no descriptor.
+    /// Begins. The descriptors may be closed by the program at once. EAGAIN: there can be no thread; EMFILE: no descriptor; ECONNREFUSED and
+    /// others of an attach: there is no session.
     pub fn begin(
         socket: &'static Socket,
         file: BorrowedFd<'_>,
         way: Way,
         length: usize,
     ) -> Result<Job, Errno> {
-        // The program's own numbers stay as they would be.
-        let file = sys::dup_to_high(file)?;
+        let file = Copy::of(Stack::get_or_why(socket.engine())?, file)?;
         let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::errno::from_os)?;
         let state = State {
             done: AtomicUsize::new(0),
@@ -68,8 +68,13 @@ impl Job {
         };
         let state = Arc::new(state);
         let mut work = Work { socket, _held: socket.hold(), file, way, length, state: Arc::clone(&state) };
-        fd_table::mark_internal(work.file.raw());
-        helper::start("toe-file", &[], move || work.run())?;
+        helper::start("toe-file", &[], move || {
+            spin::sleep_at_once();
+            let (errno, state) = (work.all(), Arc::clone(&work.state));
+            // Whoever is told that it is over, and closes the connection, is the last that has it; and so with the file.
+            drop(work);
+            state.tell(errno);
+        })?;
         Ok(Job { state, socket })
     }
 
@@ -92,41 +97,37 @@ impl Job {
 
     /// Waits until it is over. How many octets went; with what it ended, if not with all of them.
     pub fn end(self) -> Result<usize, Stopped> {
-        let mut fds = [rustix::event::PollFd::new(&self.state.over, rustix::event::PollFlags::IN)];
-        while rustix::event::poll(&mut fds, None).is_err() {}
+        let mut fds = [PollFd::new(&self.state.over, PollFlags::IN)];
+        while poll(&mut fds, None).is_err() {}
         let (done, errno) = (self.done(), self.state.errno.load(Ordering::Acquire) as u16);
         if errno == 0 { Ok(done) } else { Err(Stopped { done, errno: Errno(errno) }) }
+    }
+}
+
+impl State {
+    /// It is over, with this.
+    fn tell(&self, errno: Errno) {
+        self.errno.store(errno.0.into(), Ordering::Release);
+        let _ = rustix::io::write(&self.over, &1u64.to_ne_bytes());
     }
 }
 
 struct Work {
     socket: &'static Socket,
     _held: Held,
-    file: Fd,
+    file: Copy,
     way: Way,
     length: usize,
     state: Arc<State>,
 }
 
-impl Drop for Work {
-    fn drop(&mut self) {
-        fd_table::forget_internal(self.file.raw());
-    }
-}
-
 impl Work {
-    fn run(&mut self) {
-        spin::sleep_at_once();
-        let errno = self.all();
-        self.state.errno.store(errno.0.into(), Ordering::Release);
-        let _ = rustix::io::write(&self.state.over, &1u64.to_ne_bytes());
-    }
-
     /// With what it ends.
     fn all(&mut self) -> Errno {
         let mut call = Beside::new(self.length, STEP);
         let got = Cell::new(0);
-        let pace = Pace::new(self.length, &got);
+        // Who reads at the other end of a pipe has what is there at once.
+        let pace = is_file(self.file.fd()).then(|| Pace::new(self.length, &got));
         loop {
             match call.step(self.is_cancelled()) {
                 Next::Move { done, most } => {
@@ -136,7 +137,7 @@ impl Work {
                     got.set(call.done());
                 }
                 Next::Wait => {
-                    self.wait(&pace);
+                    self.wait(pace.as_ref());
                     call.waited();
                 }
                 Next::End(outcome) => return outcome.err().map_or(Errno::OK, |stopped| stopped.errno),
@@ -154,7 +155,7 @@ impl Work {
             Way::Write(from) => {
                 let flags = SendFlags { dont_wait: true, ..SendFlags::default() };
                 // It is a copy already, which nobody else closes.
-                let (file, from) = (&KeptFile::of(self.file.as_fd()), from + done as u64);
+                let (file, from) = (&KeptFile::of(self.file.fd()), from + done as u64);
                 let cancelled = Some(&self.state.is_cancelled);
                 let outcome = self.socket.send_file_unless(file, from, most, flags, cancelled);
                 outcome.map_err(|errno| Stopped { done: 0, errno })
@@ -162,13 +163,13 @@ impl Work {
             Way::Read(at) => {
                 let at = at.map(|at| at + done as u64);
                 let flags = RecvFlags { dont_wait: true, ..RecvFlags::default() };
-                self.socket.receive_file(&KeptFile::of(self.file.as_fd()), at, most, flags)
+                self.socket.receive_file(&KeptFile::of(self.file.fd()), at, most, flags)
             }
         }
     }
 
     /// Waits for the connection, or until that is cancelled: without a time limit, so that a thousand that wait cost nothing.
-    fn wait(&self, pace: &Pace<'_>) {
+    fn wait(&self, pace: Option<&Pace<'_>>) {
         let reads = matches!(self.way, Way::Read(_));
         let wanted = HUP | if reads { IN } else { OUT };
         let on = BlockOn {
@@ -178,17 +179,23 @@ impl Work {
             twin_ready: None,
             on_signal: OnSignal::Defer,
             moved: None,
-            pace: reads.then_some(pace),
+            pace: pace.filter(|_| reads),
         };
         if reads {
-            // A pipe may be full instead.
-            let mut fds = [rustix::event::PollFd::new(&self.file, rustix::event::PollFlags::OUT)];
-            let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: PIPE_LOOK_AGAIN.as_nanos() as i64 };
-            let _ = rustix::event::poll(&mut fds, Some(&limit));
+            // A pipe may be full instead. Nothing is received before it has room.
+            while !self.is_cancelled() && !self.takes_octets() {}
         }
         let _ = block_on(on, &mut || {
-            self.socket.with_stream(|_, _, _| ());
-            Ok((self.is_cancelled() || self.socket.ready_now() & wanted != 0).then_some(()))
+            // Looked at before the look is over: with it what came from another process with the connection goes back there.
+            let ready = self.socket.with_stream(|_, _, _| self.socket.ready_now());
+            let ready = ready.unwrap_or_else(|| self.socket.ready_now());
+            Ok((self.is_cancelled() || ready & wanted != 0).then_some(()))
         });
+    }
+
+    /// Whether what the octets go to takes some, or says what is wrong; waits a while for that.
+    fn takes_octets(&self) -> bool {
+        let limit = Timespec { tv_sec: 0, tv_nsec: PIPE_LOOK_AGAIN.as_nanos() as i64 };
+        poll(&mut [PollFd::from_borrowed_fd(self.file.fd(), PollFlags::OUT)], Some(&limit)) != Ok(0)
     }
 }

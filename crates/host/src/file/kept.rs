@@ -1,11 +1,10 @@
 //! The program's file for the length of a call. Another thread may close its number, or give that to something else; a call of Linux's goes
 //! on with the file that it found, so one that is to wait keeps a copy of the descriptor.
 
+use super::copy::{Copy, has_locks};
 use crate::confine;
 use crate::socket::Socket;
-use crate::stack::OwnCopy;
-use crate::sys;
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fd::BorrowedFd;
 use std::cell::OnceCell;
 
 /// A descriptor of the program's and, once the call waits, what goes on standing for its file.
@@ -17,7 +16,7 @@ pub struct KeptFile<'a> {
 
 #[derive(Debug)]
 enum Kept {
-    Copy(OwnCopy),
+    Copy(Copy),
     /// There can be none: device and inode of the file, to know it by. `None`: it was no file by then.
     Identity(Option<(u64, u64)>),
 }
@@ -30,7 +29,7 @@ impl<'a> KeptFile<'a> {
     /// What to read from or write to.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match self.kept.get() {
-            Some(Kept::Copy(copy)) => sys::borrow(copy.raw()),
+            Some(Kept::Copy(copy)) => copy.fd(),
             _ => self.file,
         }
     }
@@ -39,10 +38,10 @@ impl<'a> KeptFile<'a> {
     pub fn keep(&self, socket: &Socket) {
         self.kept.get_or_init(|| {
             let identity = identity(self.file);
-            // Closing a copy would give back the locks that the process has of the file (fcntl(2), F_SETLK).
+            // Of a file with locks a copy would stay open until they are gone, each call's one more.
             let may_copy = identity.is_some() && !confine::is_filtered() && !has_locks(self.file);
             let home = socket.home().filter(|_| may_copy);
-            match home.map(|home| home.stack.copy_of(self.file.as_raw_fd())) {
+            match home.map(|home| Copy::of(home.stack, self.file)) {
                 Some(Ok(copy)) => Kept::Copy(copy),
                 _ => Kept::Identity(identity),
             }
@@ -62,34 +61,14 @@ fn identity(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
     rustix::fs::fstat(file).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Whether a process has locks of the file: asked in the name of its open description, so that those of this one count.
-fn has_locks(file: BorrowedFd<'_>) -> bool {
-    // SAFETY: all zeros are a valid value: from the beginning to the end of the file.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
-    // SAFETY: needed because no crate has the command. The structure is the kernel's and outlives the call.
-    let outcome = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
-    // What cannot be locked has none.
-    outcome == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys;
     use rustix::fd::AsFd;
 
     fn file() -> std::fs::File {
         rustix::fs::memfd_create("kept-test", rustix::fs::MemfdFlags::CLOEXEC).expect("a file").into()
-    }
-
-    #[test]
-    fn locks_of_this_process_are_seen() {
-        let locked = file();
-        assert!(!has_locks(locked.as_fd()));
-        rustix::fs::fcntl_lock(&locked, rustix::fs::FlockOperation::LockExclusive).expect("nobody else's");
-        assert!(has_locks(locked.as_fd()));
-        let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
-        assert!(!has_locks(pipe.as_fd()));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! Used by [`crate::capi`], and by the switch layer for sendfile.
 
+mod copy;
 mod cut;
 pub mod job;
 mod kept;
@@ -21,9 +22,10 @@ use crate::errno::from_os;
 use crate::socket::slices::Source as _;
 use crate::socket::stream;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket, Turn};
-use crate::sys::Fd;
+use copy::Copy;
 pub use kept::KeptFile;
-use rustix::fd::{AsFd, BorrowedFd};
+use pipe::PipeTarget;
+use rustix::fd::BorrowedFd;
 use source::FileSource;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::AtomicBool;
@@ -110,22 +112,32 @@ impl Socket {
         let file = file.fd();
         let waits = !flags.dont_wait && !self.nonblocking();
         let call = Inward::new(position, length, CHUNK, waits);
-        let is_straight = length > PATIENT && self.kind() == Kind::Stream && memory::is_in_memory(file);
-        self.receive_by(if is_straight { call.straight() } else { call }, file, flags)
+        // A pipe is given what it has room for, so that nothing has to be put back.
+        let into_pipe = !waits && position.is_none() && pipe::is_pipe(file);
+        let is_straight = into_pipe || length > PATIENT && memory::is_in_memory(file);
+        let call = if is_straight && self.kind() == Kind::Stream { call.straight() } else { call };
+        self.receive_by(call, file, into_pipe, flags)
     }
 
     fn receive_by(
         &'static self,
         mut call: Inward,
         file: BorrowedFd<'_>,
+        into_pipe: bool,
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
         let (mut buffer, mut past) = (Vec::new(), None);
+        let all = RecvFlags { wait_all: true, ..flags };
         loop {
             match call.step() {
+                step::Inward::Straight { most, .. } if into_pipe => {
+                    let mut target = PipeTarget::new(file, most);
+                    let said = self.recv_to(&mut target, all);
+                    call.went_straight(target.how_it_went(said));
+                }
                 step::Inward::Straight { at, most } => {
                     let mut target = FileTarget::new(file, at, most);
-                    let said = self.recv_to(&mut target, RecvFlags { wait_all: true, ..flags });
+                    let said = self.recv_to(&mut target, all);
                     call.went_straight(target.how_it_went(said));
                 }
                 step::Inward::Receive { most } => {
@@ -134,11 +146,12 @@ impl Socket {
                     call.received(self.recv(&mut [IoSliceMut::new(&mut buffer)], flags));
                 }
                 step::Inward::Write { at, held } => {
-                    let to = past.as_ref().map_or(file, |past: &Fd| past.as_fd());
+                    let to = past.as_ref().map_or(file, Copy::fd);
                     call.written(write(to, at, &buffer[held], flags.dont_wait), || is_file(to));
                 }
                 step::Inward::PassBy { at } => {
-                    past = unbuffered::buffered(file);
+                    let opened = unbuffered::buffered(file).zip(self.home());
+                    past = opened.and_then(|(fd, home)| Copy::keep(home.stack, fd).ok());
                     // That one has a place of its own.
                     let from = past.as_ref().and_then(|_| at.or_else(|| rustix::fs::tell(file).ok()));
                     call.passed_by(from);

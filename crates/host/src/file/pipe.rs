@@ -14,16 +14,36 @@ use rustix::io::{Errno as Os, ReadWriteFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use std::io::IoSlice;
 use toe_abi::errno::Errno;
+use toe_transfer::Straight;
 
 /// Most octets in one go: as many as a pipe holds unless it was made larger.
 const AT_ONCE: usize = 64 << 10;
 
 /// A pipe that takes what it has room for.
 #[derive(Debug)]
-struct PipeTarget<'a> {
+pub(super) struct PipeTarget<'a> {
     pipe: BorrowedFd<'a>,
+    all: usize,
     left: usize,
     stopped: Option<Os>,
+}
+
+pub(super) fn is_pipe(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(file)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo)
+}
+
+impl<'a> PipeTarget<'a> {
+    pub(super) fn new(pipe: BorrowedFd<'a>, length: usize) -> PipeTarget<'a> {
+        PipeTarget { pipe, all: length, left: length, stopped: None }
+    }
+
+    /// What came of it, and of what the connection said.
+    pub(super) fn how_it_went(&self, said: Result<usize, Errno>) -> Straight {
+        // Where it cannot say that it has no room, the next octets have to be waited for.
+        let why = |error| (!matches!(error, Os::OPNOTSUPP | Os::INTR)).then(|| from_os(error));
+        Straight { said, taken: self.all - self.left, file: self.stopped.map(why) }
+    }
 }
 
 impl Target for PipeTarget<'_> {
@@ -112,7 +132,7 @@ impl Socket {
         length: usize,
         flags: RecvFlags,
     ) -> Result<usize, Result<Errno, Os>> {
-        let mut target = PipeTarget { pipe, left: length, stopped: None };
+        let mut target = PipeTarget::new(pipe, length);
         let outcome = self.recv_to(&mut target, flags);
         match (outcome, target.stopped) {
             (Ok(0), Some(error)) => Err(Err(error)),

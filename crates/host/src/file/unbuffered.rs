@@ -1,6 +1,7 @@
 //! Files that were opened with O_DIRECT: their disks take and give whole blocks, from and to memory that begins at one. Octets of a connection
 //! begin and end anywhere. So what is read is read around what is wanted, and what is written goes by the page cache.
 
+use super::copy::has_locks;
 use crate::sys::{self, Fd};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -41,7 +42,9 @@ pub fn buffered(file: BorrowedFd<'_>) -> Option<Fd> {
     }
     let again = (flags - OFlags::DIRECT - OFlags::RWMODE) & OFlags::APPEND | OFlags::WRONLY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), again, Mode::empty());
-    opened.ok().map(|fd| sys::move_to_high(Fd::from(fd)))
+    // To move it would close a descriptor of the file.
+    let place = |fd: Fd| if has_locks(file) { fd } else { sys::move_to_high(fd) };
+    opened.ok().map(Fd::from).map(place)
 }
 
 #[cfg(test)]

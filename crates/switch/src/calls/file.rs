@@ -145,9 +145,10 @@ fn send_file(
                 _ => Ok(0),
             };
         }
-        let position = u64::try_from(*offset).map_err(|_| Errno::EINVAL);
+        let position = area(*offset, count);
         let sent = position.and_then(|position| put(position, count.min(crate::ffi::RW_MAX)));
         let sent = sent.map_err(|error| match error {
+            Errno::EINVAL if !is_readable(file) => Errno::EBADF,
             // What has no positions has none to begin at.
             Errno::EINVAL if !has_positions(file) => errno(libc::ESPIPE),
             error => error,
@@ -158,13 +159,25 @@ fn send_file(
     // Without an offset the file's position counts, and moves by what was sent.
     let position = rustix::fs::tell(file.fd()).map_err(|error| match error {
         rustix::io::Errno::BADF => Errno::EBADF,
+        _ if !is_readable(file) => Errno::EBADF,
         _ => Errno::EINVAL,
     })?;
-    let sent = put(position, count.min(crate::ffi::RW_MAX))?;
+    let sent = put(area(position as off_t, count)?, count.min(crate::ffi::RW_MAX))?;
     if file.is_same() {
         let _ = rustix::fs::seek(file.fd(), rustix::fs::SeekFrom::Start(position + sent as u64));
     }
     Ok(sent)
+}
+
+/// Where a call begins, if all of it can be at positions.
+fn area(offset: off_t, count: usize) -> Result<u64, Errno> {
+    let end = off_t::try_from(count).ok().and_then(|count| offset.checked_add(count));
+    end.and_then(|_| u64::try_from(offset).ok()).ok_or(Errno::EINVAL)
+}
+
+fn is_readable(file: &KeptFile<'_>) -> bool {
+    let mode = rustix::fs::fcntl_getfl(file.fd()).map(|flags| flags & rustix::fs::OFlags::RWMODE);
+    mode.is_ok_and(|mode| mode != rustix::fs::OFlags::WRONLY)
 }
 
 /// Whether one can read at a position of it.

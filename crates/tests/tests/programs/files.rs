@@ -94,6 +94,24 @@ fn a_call_keeps_what_it_began_with() {
     expect_same("held_calls", &[&["7000"]]);
 }
 
+/// What is kept of files and connections while octets go beside the program is nobody's afterwards.
+#[test]
+fn what_a_transfer_keeps_goes_with_it() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let bin = built(&lab, "kept_files");
+    let mut command = native(&lab, &engine, &bin);
+    command.arg("7000").arg(lab.dir());
+    let said = child::run("kept_files", &mut command, LIMIT).expect_success("kept_files");
+    assert!(said.ends_with("all\n"), "{said}");
+    print!("{said}");
+}
+
+#[test]
+fn sendfile_says_what_the_kernels_says() {
+    expect_same("sendfile_errors", &[&["7000"]]);
+}
+
 /// A call that wants many octets sleeps through some of them, and still sees what else ends it.
 #[test]
 fn a_call_that_sleeps_through_octets_ends_soon() {

@@ -1,0 +1,218 @@
+/* What the library keeps of the program's files while a transfer goes on: that nothing of it is left when the transfer is over, nor in a child,
+ * nor costs the program its locks. By the native interface, both ends in this process: checks itself, and prints what it checked.
+ *
+ *     kept_files PORT FOLDER
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <toe.h>
+#include <unistd.h>
+
+#include "checks.h"
+
+enum { LARGE = 300000, PIECE = 1000, ROUNDS = 100 };
+
+static int ends[2], listener;
+static struct sockaddr_in at = {.sin_family = AF_INET};
+static unsigned char content[LARGE], got[LARGE];
+
+static void connect_ends(void) {
+    CHECK((ends[0] = toe_socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+    CHECK(toe_connect(ends[0], (struct sockaddr *)&at, sizeof at) == 0);
+    CHECK((ends[1] = toe_accept(listener, NULL, NULL)) >= 0);
+}
+
+static void close_ends(void) {
+    toe_close(ends[0]);
+    toe_close(ends[1]);
+}
+
+static void send_all(size_t octets) { CHECK(toe_send(ends[0], content, octets, 0) == (ssize_t)octets); }
+
+static void fork_one_that_ends(void) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0)
+        _exit(0);
+    CHECK(waitpid(child, NULL, 0) == child);
+}
+
+/* A full pipe, and a child that has the connection for a moment: all comes through once the pipe is read. */
+static void a_fork_beside_a_full_pipe(void) {
+    for (int round = 0; round < 5; round++) {
+        int pipes[2], there = 0;
+        size_t done, have = 0;
+        connect_ends();
+        CHECK(pipe(pipes) == 0);
+        struct toe_transfer *transfer = toe_directread_begin(ends[1], pipes[1], -1, LARGE);
+        CHECK(transfer != NULL);
+        send_all(LARGE);
+        while (there < fcntl(pipes[1], F_GETPIPE_SZ) / 2)
+            CHECK(ioctl(pipes[0], FIONREAD, &there) == 0);
+        fork_one_that_ends();
+        for (ssize_t n; have < LARGE; have += (size_t)n)
+            CHECK((n = read(pipes[0], got + have, LARGE - have)) > 0);
+        CHECK(toe_transfer_end(transfer, &done) == 0 && done == LARGE);
+        CHECK(memcmp(got, content, LARGE) == 0);
+        close(pipes[0]);
+        close(pipes[1]);
+        close_ends();
+    }
+    puts("a fork beside a full pipe");
+}
+
+/* Children come and go while octets trickle in: each time the connection is another process's for a moment, with what nobody has read. */
+static void forks_beside_a_file(void) {
+    for (int round = 0; round < 5; round++) {
+        int memory = memfd_create("into", 0);
+        size_t done;
+        connect_ends();
+        struct toe_transfer *transfer = toe_directread_begin(ends[1], memory, 0, TOE_ALL);
+        CHECK(memory >= 0 && transfer != NULL);
+        for (size_t sent = 0; sent < LARGE; sent += PIECE) {
+            CHECK(toe_send(ends[0], content + sent, PIECE, 0) == PIECE);
+            if (sent / PIECE % 10 == 0)
+                fork_one_that_ends();
+        }
+        CHECK(toe_shutdown(ends[0], SHUT_WR) == 0);
+        CHECK(toe_transfer_end(transfer, &done) == 0 && done == LARGE);
+        CHECK(pread(memory, got, LARGE, 0) == LARGE && memcmp(got, content, LARGE) == 0);
+        close(memory);
+        close_ends();
+    }
+    puts("forks beside a file");
+}
+
+/* Once it is over nobody else has the file: the reader of a pipe sees the end. */
+static void nothing_is_kept_when_it_is_over(void) {
+    connect_ends();
+    for (int round = 0; round < ROUNDS; round++) {
+        int pipes[2];
+        size_t done;
+        CHECK(pipe2(pipes, O_NONBLOCK) == 0);
+        struct toe_transfer *transfer = toe_directread_begin(ends[1], pipes[1], -1, PIECE);
+        CHECK(transfer != NULL && close(pipes[1]) == 0);
+        send_all(PIECE);
+        CHECK(toe_transfer_end(transfer, &done) == 0 && done == PIECE);
+        CHECK(read(pipes[0], got, LARGE) == PIECE && read(pipes[0], got, 1) == 0);
+        close(pipes[0]);
+    }
+    close_ends();
+    puts("nothing is kept when it is over");
+}
+
+static void a_child_keeps_nothing(void) {
+    int pipes[2], lives[2], until[2];
+    size_t done;
+    connect_ends();
+    CHECK(pipe2(pipes, O_NONBLOCK) == 0 && pipe(lives) == 0 && pipe(until) == 0);
+    struct toe_transfer *transfer = toe_directread_begin(ends[1], pipes[1], -1, PIECE);
+    CHECK(transfer != NULL && close(pipes[1]) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        /* It lives, with nothing of the program's but this. */
+        close(pipes[0]);
+        close(until[1]);
+        toe_close(ends[0]);
+        toe_close(ends[1]);
+        CHECK(write(lives[1], "", 1) == 1);
+        _exit((int)read(until[0], got, 1));
+    }
+    CHECK(read(lives[0], got, 1) == 1);
+    send_all(PIECE);
+    CHECK(toe_transfer_end(transfer, &done) == 0 && done == PIECE);
+    CHECK(read(pipes[0], got, LARGE) == PIECE && read(pipes[0], got, 1) == 0);
+    close(until[1]);
+    CHECK(waitpid(child, NULL, 0) == child);
+    close(until[0]);
+    close(lives[0]);
+    close(lives[1]);
+    close(pipes[0]);
+    close_ends();
+    puts("a child keeps nothing");
+}
+
+/* Another process is let in where this one has a lock no more. */
+static int has_lock(const char *path) {
+    int status;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct flock lock = {.l_type = F_WRLCK};
+        _exit(fcntl(open(path, O_RDWR), F_SETLK, &lock) == -1 && errno == EAGAIN);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    return WEXITSTATUS(status);
+}
+
+static int descriptors(void) {
+    int count = 0;
+    DIR *all = opendir("/proc/self/fd");
+    CHECK(all != NULL);
+    while (readdir(all) != NULL)
+        count++;
+    closedir(all);
+    return count;
+}
+
+static void locks_stay(const char *folder) {
+    char path[4096];
+    size_t done;
+    struct flock lock = {.l_type = F_WRLCK};
+    snprintf(path, sizeof path, "%s/locked", folder);
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(file >= 0 && write(file, content, LARGE) == LARGE && fcntl(file, F_SETLK, &lock) == 0);
+    connect_ends();
+    int before = descriptors();
+    struct toe_transfer *transfer = toe_directwrite_begin(file, ends[0], 0, PIECE);
+    CHECK(transfer != NULL && toe_transfer_end(transfer, &done) == 0 && done == PIECE);
+    CHECK(has_lock(path));
+    CHECK((transfer = toe_directread_begin(ends[1], file, 0, PIECE)) != NULL);
+    CHECK(toe_transfer_end(transfer, &done) == 0 && done == PIECE);
+    CHECK(has_lock(path));
+    /* Octets that are no whole block, so that they go by the page cache. */
+    int unbuffered = open(path, O_RDWR | O_DIRECT);
+    if (unbuffered >= 0) {
+        CHECK(fcntl(file, F_SETLK, &lock) == 0);
+        send_all(PIECE);
+        CHECK(toe_directread(ends[1], unbuffered, 0, PIECE) == PIECE);
+        CHECK(has_lock(path));
+        close(unbuffered);
+    }
+    lock.l_type = F_UNLCK;
+    CHECK(fcntl(file, F_SETLK, &lock) == 0);
+    /* What was kept for the lock's sake goes with it. */
+    while (descriptors() > before)
+        sched_yield();
+    close(file);
+    close_ends();
+    puts("locks stay");
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 3);
+    uint32_t state = 54321;
+    for (size_t i = 0; i < LARGE; i++)
+        content[i] = (unsigned char)((state = state * 1664525 + 1013904223) >> 24);
+    at.sin_port = htons((uint16_t)atoi(argv[1]));
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK((listener = toe_socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+    CHECK(toe_bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && toe_listen(listener, 8) == 0);
+    a_fork_beside_a_full_pipe();
+    forks_beside_a_file();
+    nothing_is_kept_when_it_is_over();
+    a_child_keeps_nothing();
+    locks_stay(argv[2]);
+    puts("all");
+    return 0;
+}
