@@ -311,6 +311,33 @@ fn a_connection_goes_direct_once_it_has_earned_it_and_both_hosts_have_the_channe
     assert_eq!((second.1.channel, second.1.slot), (channel, 1), "the next connection shares the channel");
 }
 
+/// Found with nginx's sendfile and tcp_nopush: what the engine kept for more to come lay there until its timer, while more came by the
+/// channel, which is read behind it.
+#[test]
+fn what_is_kept_for_more_to_come_goes_out_when_more_comes_by_the_channel() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let (ends, server) = (m.connect(client), m.listener.0);
+    m.messages(ends, 4);
+    let channel = m.offered(client).expect("offered");
+    for session in [client, server] {
+        m.command(session, Command::ChannelReady { channel }, &[]);
+    }
+    m.told(server);
+    let data = MemRange { offset: LAYOUT.send_offset(), len: 100 };
+    let send = Send { more: true, ..Send::new(ends[0].1, data) };
+    m.engine.handle_send(m.now, client, send).expect("fits");
+    let came = |c: &Completion| matches!(c, Completion::Data { .. });
+    assert!(!m.told(server).iter().any(came), "it is kept");
+    let mut told = Vec::new();
+    for _ in 0..8 {
+        m.message(ends[1], ends[0]);
+        told.extend(m.told(server));
+    }
+    assert!(told.iter().any(|c| matches!(c, Completion::Direct { .. })), "{told:?}");
+    assert!(told.iter().any(came), "no time has passed: {told:?}");
+}
+
 #[test]
 fn a_host_that_takes_no_channel_is_asked_ever_more_seldom_and_still_gets_one_late() {
     let mut m = Machine::new(CLIENT_UID);

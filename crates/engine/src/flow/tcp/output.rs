@@ -307,7 +307,7 @@ fn new_data_len(flow: &Flow, unit_max: u32, shape: &Shape<'_>) -> u32 {
         // A record's end: nothing that could be waited for can join it (Linux: tcp_nagle_test, for what is not the last).
         false
     } else {
-        let corked = (flow.options.cork || flow.snd.more) && !flow.snd.uncork;
+        let corked = waits_for_more(flow);
         // Nagle: one partial segment in flight at most (RFC 9293 section 3.7.4). Only another partial one holds it back, not
         // whole ones (Minshall, draft-minshall-nagle-01, as Linux has it): the end of a long write need not wait for its ACKs.
         let nagle = !flow.options.no_delay && flow.snd.small.after(flow.snd.una);
@@ -518,6 +518,12 @@ fn note_sent(flow: &mut Flow, pool: &mut SentPool, now: Instant, tx: &TxSegment)
     flow.cc.usage.sent(pipe);
 }
 
+/// Whether less than a segment is kept for what the program says will follow (TCP_CORK, MSG_MORE). What follows by a channel never joins it, and
+/// is not read before it.
+fn waits_for_more(flow: &Flow) -> bool {
+    (flow.options.cork || flow.snd.more) && !flow.snd.uncork && flow.conn.direct.is_none()
+}
+
 /// Nothing more can be sent now: arms the timer that will change that, if none else will.
 pub fn settle(flow: &mut Flow, now: Instant) {
     note_limit(flow, now);
@@ -544,7 +550,7 @@ pub fn settle(flow: &mut Flow, now: Instant) {
         }
         return;
     }
-    if flow.snd.wnd.octets() > 0 && (flow.options.cork || flow.snd.more) && !flow.snd.uncork {
+    if flow.snd.wnd.octets() > 0 && waits_for_more(flow) {
         if flow.timers.cork.is_far_future() {
             flow.timers.cork = now.after_us(CORK_US);
         }
