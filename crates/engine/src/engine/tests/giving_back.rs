@@ -121,6 +121,25 @@ fn trim(world: &mut World) -> (SessionId, u64, u32) {
     side.memory.going_back[0]
 }
 
+/// Found by fresh eyes: what one user had once made the engine take it kept for good.
+#[test]
+fn staging_memory_that_nobody_needs_goes_back_in_small_steps() {
+    let mut world = World::new();
+    let (now, side) = (world.now, &mut world.sides[B]);
+    let staging = SessionId(0);
+    let large = side.engine.sessions.arena(staging, UserIdx::NOBODY).alloc(4 << 20).expect("room");
+    side.engine.sessions.arena(staging, UserIdx::NOBODY).free(large);
+    side.engine.sessions.users_mut();
+    assert!(!side.engine.poll_trim(now, &mut side.memory));
+    side.memory.gives_back_later = false;
+    let (later, mut steps) = (now.after_us(1_000_000), 0);
+    while side.engine.poll_trim(later, &mut side.memory) {
+        steps += 1;
+    }
+    let arena = side.engine.sessions.arena(staging, UserIdx::NOBODY);
+    assert!(steps >= 7 && arena.touched() <= 512 << 10, "{steps} {}", arena.touched());
+}
+
 #[test]
 fn pages_that_are_trimmed_are_charged_until_they_are_gone() {
     let (mut world, conns) = with_pages_to_trim();
