@@ -174,7 +174,7 @@ ssize_t toe_directread(int fd,
 // close both descriptors. Nothing else is to be sent on the socket until it is over. No SIGPIPE is raised.
 //
 // Does not block. Returns a handle for toe_transfer_end, or a null pointer with errno: EAGAIN: there can be no thread; EMFILE; EBADF,
-// ENOTSOCK, EINVAL.
+// ENOTSOCK, EINVAL; ECONNREFUSED: there is no engine any more.
 struct toe_transfer *toe_directwrite_begin(int file,
                                            int fd,
                                            off_t offset,

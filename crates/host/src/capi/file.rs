@@ -77,7 +77,7 @@ fn begin(fd: c_int, file: c_int, way: Result<Way, Errno>, length: usize) -> *mut
 /// close both descriptors. Nothing else is to be sent on the socket until it is over. No SIGPIPE is raised.
 ///
 /// Does not block. Returns a handle for toe_transfer_end, or a null pointer with errno: EAGAIN: there can be no thread; EMFILE; EBADF,
-/// ENOTSOCK, EINVAL.
+/// ENOTSOCK, EINVAL; ECONNREFUSED: there is no engine any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_directwrite_begin(
     file: c_int,

@@ -1,6 +1,6 @@
 //! A file that is cut short while it is read. The kernel sets the new size, then wipes what is left of the last page (or of the larger
 //! folio that it is part of) out; a read that has looked at the size before may copy what has been wiped already, and says that it was there.
-//! Linux's own read and sendfile give such zeros; a transfer does not.
+//! Linux's own read and sendfile give such zeros; a transfer does not, but for what is left of that (decision 0037).
 //!
 //! Used by [`super::source`] after each read of a file.
 

@@ -65,7 +65,6 @@ fn identity(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
     use crate::sys;
-    use rustix::fd::AsFd;
 
     fn file() -> std::fs::File {
         rustix::fs::memfd_create("kept-test", rustix::fs::MemfdFlags::CLOEXEC).expect("a file").into()
