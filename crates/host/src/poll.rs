@@ -18,11 +18,9 @@ const ALWAYS: u32 = stream::ERR | stream::HUP;
 
 /// Whether any of `fds` needs [`poll`] rather than the kernel's.
 pub fn has_toe(fds: &[libc::pollfd]) -> bool {
-    fds.iter().any(|polled| fd_table::get(polled.fd).is_some() || epoll_with_sockets(polled.fd))
-}
-
-fn epoll_with_sockets(fd: i32) -> bool {
-    fd_table::epoll_set(fd).is_some_and(|set| set.has_sockets())
+    // Of a set that another thread may put sockets into while this one waits the kernel would not tell.
+    let is_ours = |fd| fd_table::get(fd).is_some() || fd_table::epoll_set(fd).is_some();
+    fds.iter().any(|polled| is_ours(polled.fd))
 }
 
 /// `ppoll`: fills in `revents` and returns how many are not zero. EINTR: a signal came.
@@ -54,7 +52,8 @@ fn poll_both(
     if mark_settled(fds, sockets) > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
         return with_kernel(fds);
     }
-    let spun = spin(&mut || Ok((mark(fds) > 0).then_some(())))?;
+    let has_sockets = !sockets.is_empty() || fds_epoll(fds).any(EpollSet::has_sockets);
+    let spun = if has_sockets { spin(&mut || Ok((mark(fds) > 0).then_some(())))? } else { None };
     if spun.is_some() {
         return with_kernel(fds);
     }
@@ -65,24 +64,28 @@ fn poll_both(
         }
     };
     watch(true);
-    let mut sets: Vec<&'static EpollSet> = Vec::new();
-    for set in fds_epoll(fds).flat_map(|set| [set].into_iter().chain(set.all_nested())) {
-        if !sets.iter().any(|known| std::ptr::eq(*known, set)) {
-            sets.push(set);
-        }
-    }
-    let mut watched = Watched::new(&me);
-    watched.follow(sets);
+    // Waits in them are not the plain kernel's from now on.
+    fds_epoll(fds).for_each(EpollSet::leave_lanes);
     let mut seen = fds.to_vec();
     let outcome = parked(&mut seen, &me, deadline, sigmask);
-    drop(watched);
     watch(false);
     fds.copy_from_slice(&seen);
     outcome
 }
 
 fn fds_epoll(fds: &[libc::pollfd]) -> impl Iterator<Item = &'static EpollSet> {
-    fds.iter().filter_map(|polled| fd_table::epoll_set(polled.fd)).filter(|set| set.has_sockets())
+    fds.iter().filter_map(|polled| fd_table::epoll_set(polled.fd))
+}
+
+/// The sets among them, and those in these, each once.
+fn all_sets(fds: &[libc::pollfd]) -> Vec<&'static EpollSet> {
+    let mut sets: Vec<&'static EpollSet> = Vec::new();
+    for set in fds_epoll(fds).flat_map(|set| [set].into_iter().chain(set.all_nested())) {
+        if !sets.iter().any(|known| std::ptr::eq(*known, set)) {
+            sets.push(set);
+        }
+    }
+    sets
 }
 
 /// The sockets' part of the answer when all are this process's. That another one has taken a connection is often found by
@@ -173,7 +176,9 @@ fn parked(
     deadline: Option<Duration>,
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
+    let mut watched = Watched::new(waiter);
     loop {
+        watched.follow(|| all_sets(fds));
         let timeout = deadline.map(|deadline| deadline.saturating_sub(sys::now()));
         let moved = moved_sockets(fds).next().map(|_| LEFT_TO_OTHERS);
         let until = timeout.into_iter().chain(moved).min();

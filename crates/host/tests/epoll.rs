@@ -38,6 +38,9 @@ impl Set {
 
     fn add_kernel(&self, fd: i32, events: u32) {
         let event = libc::epoll_event { events, u64: fd as u64 };
+        if toe::fd_table::epoll_set(fd).is_some() {
+            return epoll::ctl_set(self.0, libc::EPOLL_CTL_ADD, fd, Some(event)).expect("a set");
+        }
         toe::sys::epoll_ctl(self.0, libc::EPOLL_CTL_ADD, fd, Some(event)).expect("a kernel descriptor");
         epoll::note_kernel_fd(self.0, fd, libc::EPOLL_CTL_ADD, Some(event));
     }
@@ -339,8 +342,7 @@ fn an_epoll_set_in_another_one_is_ready_only_for_who_asks_to_read() {
         let mut fds = [libc::pollfd { fd: outer.0, events: libc::POLLIN, revents: 0 }];
         assert_eq!(toe::poll::poll(&mut fds, Some(Duration::ZERO), None), Ok(ready), "{events:x}");
         assert_eq!(outer.now().len(), ready);
-        toe::sys::epoll_ctl(outer.0, libc::EPOLL_CTL_DEL, inner.0, None).expect("it is in");
-        epoll::note_kernel_fd(outer.0, inner.0, libc::EPOLL_CTL_DEL, None);
+        epoll::ctl_set(outer.0, libc::EPOLL_CTL_DEL, inner.0, None).expect("it is in");
     }
 }
 

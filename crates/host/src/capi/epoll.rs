@@ -60,6 +60,9 @@ fn control(epfd: c_int, op: c_int, fd: c_int, event: Option<epoll_event>) -> Res
         // A connection's descriptor is to the kernel none that could be asked.
         return sys::fcntl(fd, libc::F_GETFD, 0).and(Err(Errno::EINVAL));
     }
+    if fd_table::epoll_set(fd).is_some() {
+        return epoll::ctl_set(epfd, op, fd, event);
+    }
     if fd_table::get(fd).is_none() {
         sys::epoll_ctl(epfd, op, fd, event)?;
         epoll::note_kernel_fd(epfd, fd, op, event);

@@ -39,6 +39,16 @@ pub fn ctl_add(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), E
     set.add(fd, socket, Registered { events, data: event.u64, armed: true, absent: false })
 }
 
+/// EPOLL_CTL_ADD, MOD or DEL for a descriptor of another epoll set. EBADF: it is none any more. The kernel's set is asked, with the
+/// kernel's errors.
+pub fn ctl_set(epfd: RawFd, op: i32, fd: RawFd, event: Option<libc::epoll_event>) -> Result<(), Errno> {
+    let nested = fd_table::epoll_set(fd).ok_or(Errno::EBADF)?;
+    if fd_table::epoll_set(epfd).is_none() {
+        check(epfd)?;
+    }
+    find_or_make(epfd).control_nested(epfd, op, (fd, nested), event)
+}
+
 /// EPOLL_CTL_MOD for a descriptor on the engine. ENOENT: it is not in.
 pub fn ctl_mod(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), Errno> {
     let socket = fd_table::get(fd).ok_or(crate::errno::ENOENT)?;

@@ -15,13 +15,14 @@ mod moves;
 mod nested;
 mod once;
 pub mod wait;
+mod waiters;
 
-pub use control::{check, ctl_add, ctl_del, ctl_mod};
+pub use control::{check, ctl_add, ctl_del, ctl_mod, ctl_set};
 use moves::Registered;
 pub use moves::{move_back, note_disarmed};
-pub(crate) use nested::Watched;
 pub use once::{KernelOp, kernel_op};
 pub use wait::wait;
+pub(crate) use waiters::Watched;
 
 use crate::fd_table;
 use crate::lock::Lock;
@@ -29,7 +30,6 @@ use crate::queue::QueueSet;
 use crate::slots::{Place, Slots};
 use crate::socket::{Kind, Socket, Watcher, stream};
 use crate::stack::ENGINES_MAX;
-use crate::wait::Waiter;
 use rustix::fd::RawFd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -83,10 +83,11 @@ struct Inner {
     /// By descriptor and socket: a number that was closed and given out again is another registration.
     by_fd: HashMap<(RawFd, usize), Place>,
     ready: VecDeque<Place>,
-    /// Threads parked in [`wait`].
-    waiters: Vec<&'static Waiter>,
+    waiters: waiters::Waiters,
     /// Epoll sets in this one.
     nested: Vec<nested::Nested>,
+    /// Counts what was done to those.
+    nestings: u64,
     /// UDP sockets that may have lanes.
     datagrams: Vec<lanes::Listed>,
     /// Kernel descriptors, so that one can move here when it turns into a socket on the engine.
@@ -236,7 +237,6 @@ fn has_twin(socket: &Socket) -> bool {
 /// there later.
 pub fn note_kernel_fd(epfd: RawFd, fd: RawFd, op: i32, event: Option<libc::epoll_event>) {
     let set = find_or_make(epfd);
-    set.note_nested(fd, op, event);
     set.note_datagram(fd, event.filter(|_| op != libc::EPOLL_CTL_DEL));
     let mut inner = set.inner.lock();
     match (op, event) {
@@ -245,9 +245,7 @@ pub fn note_kernel_fd(epfd: RawFd, fd: RawFd, op: i32, event: Option<libc::epoll
             inner.kernel.insert(fd, Registered { events, data, armed: true, absent: false });
             set.kernel_fds.store(true, Ordering::SeqCst);
             // A thread that is parked now does not look at the kernel's epoll if that was empty.
-            inner.waiters.iter().for_each(|waiter| {
-                waiter.kick();
-            });
+            inner.waiters.kick_all();
         }
         _ => {
             inner.kernel.remove(&fd);
@@ -311,9 +309,7 @@ impl EpollSet {
         if socket.kind() == Kind::Listener {
             self.listener_came();
         }
-        if self.kernel_waiters.load(Ordering::SeqCst) > 0 {
-            wait::end_kernel_waits(self.epfd.load(Ordering::Relaxed));
-        }
+        self.end_kernel_waits();
         Ok(())
     }
 
@@ -485,9 +481,7 @@ impl EpollSet {
             let Some((slot, old)) = room else { return };
             if slot.compare_exchange(old, me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 // A thread that is parked now does not listen to this queue set.
-                self.inner.lock().waiters.iter().for_each(|waiter| {
-                    waiter.kick();
-                });
+                self.inner.lock().waiters.kick_all();
                 return;
             }
         }
@@ -514,25 +508,10 @@ impl EpollSet {
         self.homes().for_each(QueueSet::drain);
     }
 
-    pub(crate) fn add_waiter(&self, waiter: &'static Waiter) {
-        self.inner.lock().waiters.push(waiter);
-    }
-
-    /// Also passes on what is left to the next waiter.
-    pub(crate) fn remove_waiter(&self, waiter: &'static Waiter) {
-        let mut inner = self.inner.lock();
-        inner.waiters.retain(|w| !std::ptr::eq(*w, waiter));
-        if !inner.ready.is_empty() {
-            wake_one(&inner.waiters);
-        }
-    }
-
     /// The next wait has a listener to look at; one that goes on looks now.
     fn listener_came(&self) {
         self.idle_listeners.store(true, Ordering::Release);
-        self.inner.lock().waiters.iter().for_each(|waiter| {
-            waiter.kick();
-        });
+        self.inner.lock().waiters.kick_all();
     }
 
     /// At a wait: listeners that came into the set since the last one begin to take connections. In the child of a fork
@@ -554,9 +533,7 @@ impl EpollSet {
             return;
         }
         self.moved.store(true, Ordering::Release);
-        self.inner.lock().waiters.iter().for_each(|waiter| {
-            waiter.kick();
-        });
+        self.inner.lock().waiters.kick_all();
     }
 
     pub(crate) fn has_moved(&self) -> bool {
@@ -581,8 +558,4 @@ impl EpollSet {
 fn as_home(at: *mut QueueSet) -> Option<&'static QueueSet> {
     // SAFETY: needed because homes are in atomics. They hold null or what `add_home` got, which is never freed.
     (!at.is_null()).then(|| unsafe { &*at })
-}
-
-fn wake_one(waiters: &[&'static Waiter]) -> bool {
-    waiters.iter().any(|waiter| waiter.kick())
 }

@@ -78,7 +78,7 @@ fn wait_in(
     let left = || deadline.map(|deadline| deadline.saturating_sub(sys::now()));
     let mut sleeper = None;
     loop {
-        if !set.has_sockets() {
+        if set.is_kernels_alone() {
             sleeper.get_or_insert_with(|| set.sleep_on());
             match set.wait_in_kernel(epfd, events, left(), sigmask)? {
                 Some(found) => return Ok(found),
@@ -116,29 +116,31 @@ impl EpollSet {
     /// What is ready now, of both worlds.
     fn collect(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
         self.drain();
+        // With it are all sets in this one.
+        if !self.kernel_fds.load(Ordering::Relaxed) {
+            return Ok(self.harvest(events));
+        }
+        let nestings = self.nestings();
         // Half of the room at first, so that neither side keeps the other out; of one place every other turn.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let share = (events.len() + turn as usize % 2) / 2;
+        let share = if self.has_sockets() { (events.len() + turn as usize % 2) / 2 } else { events.len() };
         let mut found = if share > 0 { self.ask_kernel(epfd, &mut events[..share])? } else { 0 };
         found += self.harvest(&mut events[found..]);
         if found == 0 && share == 0 {
             found = self.ask_kernel(epfd, events)?;
         }
         let (told, room) = events.split_at_mut(found);
-        Ok(found + self.harvest_nested(epfd, told, room))
+        Ok(found + self.harvest_nested(epfd, (told, nestings), room))
     }
 
     fn ask_kernel(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
-        if !self.kernel_fds.load(Ordering::Relaxed) {
-            return Ok(0);
-        }
         let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
-        let kept = without_wake(epfd, events, found);
+        let kept = self.without_wake(epfd, events, found);
         self.note_fired(epfd, &events[..kept]);
         Ok(kept)
     }
 
-    /// The plain kernel call, for a set without sockets on the engine. `None`: it has got one meanwhile.
+    /// The plain kernel call, for a set that is the kernel's alone. `None`: it is no more.
     fn wait_in_kernel(
         &self,
         epfd: RawFd,
@@ -148,12 +150,14 @@ impl EpollSet {
     ) -> Result<Option<usize>, Errno> {
         let epfd = self.descriptor(epfd);
         self.kernel_waiters.fetch_add(1, Ordering::SeqCst);
-        let outcome = if self.has_sockets() {
+        let mut was_rung = false;
+        let outcome = if !self.is_kernels_alone() {
             Ok(None)
         } else {
             let (waited, interrupted) = sleep(sigmask, || sys::epoll_pwait(epfd, events, timeout, sigmask));
             waited.and_then(|found| {
-                let kept = without_wake(epfd, events, found);
+                let kept = without_wake(events, found);
+                was_rung = kept < found;
                 self.note_told(epfd, &events[..kept]);
                 // The library's own event is none.
                 if found > 0 && kept == 0 && interrupted {
@@ -162,8 +166,57 @@ impl EpollSet {
                 Ok((found == 0 || kept > 0).then_some(kept))
             })
         };
-        self.kernel_waiters.fetch_sub(1, Ordering::SeqCst);
+        let is_last = self.kernel_waiters.fetch_sub(1, Ordering::SeqCst) == 1;
+        // The others are still to get out by the bell, if it is for them.
+        let is_alone = self.is_kernels_alone();
+        let takes_it = if is_alone { was_rung } else { is_last };
+        if takes_it {
+            self.take_bell_out(epfd);
+        }
         outcome
+    }
+
+    /// Whether a wait in it is the kernel's as it is: nothing is the engine's, nor can become so in another set in it; and nobody looks at
+    /// it from outside, whom the bell that ends such a wait would mislead.
+    fn is_kernels_alone(&self) -> bool {
+        self.sockets.load(Ordering::SeqCst) == 0
+            && !self.has_nested.load(Ordering::SeqCst)
+            && !self.is_seen_elsewhere.load(Ordering::SeqCst)
+    }
+
+    /// Gets threads out of plain kernel waits, now that it is not the kernel's alone: a descriptor that is always readable is put into
+    /// the kernel's set until the last of them is out.
+    pub(super) fn end_kernel_waits(&self) {
+        if self.kernel_waiters.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let epfd = self.epfd.load(Ordering::Relaxed);
+        if let Some(bell) = bell() {
+            let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: WAKE_TAG };
+            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, bell, Some(event));
+        }
+        if self.kernel_waiters.load(Ordering::SeqCst) == 0 {
+            self.take_bell_out(epfd);
+        }
+    }
+
+    fn take_bell_out(&self, epfd: RawFd) {
+        if let Some(bell) = bell() {
+            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, bell, None);
+        }
+        // Somebody may have put it in for others meanwhile.
+        if !self.is_kernels_alone() {
+            self.end_kernel_waits();
+        }
+    }
+
+    /// Takes the library's own event out of `events[..found]`, and the bell out of the set once nobody needs it.
+    fn without_wake(&self, epfd: RawFd, events: &mut [libc::epoll_event], found: usize) -> usize {
+        let kept = without_wake(events, found);
+        if kept < found && self.kernel_waiters.load(Ordering::SeqCst) == 0 {
+            self.take_bell_out(epfd);
+        }
+        kept
     }
 
     /// Waits for sockets of the engine alone, in a set that no descriptor stands for.
@@ -179,11 +232,14 @@ impl EpollSet {
         sigmask: Option<&libc::sigset_t>,
     ) -> Result<usize, Errno> {
         let found = Cell::new(0);
-        let spun = spin_for(|| found.get() > 1, &mut || {
+        let mut look = || {
             self.drain();
             found.set(self.harvest(events));
             Ok((found.get() > 0).then_some(found.get()))
-        })?;
+        };
+        // Without sockets of its own there is nothing to look at.
+        let has_own = self.sockets.load(Ordering::Relaxed) > 0;
+        let spun = if has_own { spin_for(|| found.get() > 1, &mut look)? } else { None };
         if let Some(found) = spun {
             return Ok(found);
         }
@@ -206,7 +262,7 @@ impl EpollSet {
         loop {
             let epfd = self.descriptor(epfd);
             // Which sets are in this one may have changed, of which a kick tells, too.
-            inner.follow(self.all_nested());
+            inner.follow(|| self.all_nested());
             // Listed as a waiter by now: of a listener that is added from here on it is told by a kick.
             self.wake_listeners();
             let moved = self.has_moved().then_some(LEFT_TO_OTHERS);
@@ -226,7 +282,7 @@ impl EpollSet {
             let outcome = park(on, &mut || {
                 found = self.harvest(events);
                 if found == 0 {
-                    found = self.harvest_nested(epfd, &[], events);
+                    found = self.harvest_nested(epfd, (&[], 0), events);
                 }
                 found > 0
             });
@@ -244,15 +300,6 @@ impl EpollSet {
     }
 }
 
-/// Gets threads out of plain kernel waits on `epfd`: a descriptor that is always readable is put into it until the
-/// first of them has seen it.
-pub(super) fn end_kernel_waits(epfd: RawFd) {
-    if let Some(bell) = bell() {
-        let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: WAKE_TAG };
-        let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, bell, Some(event));
-    }
-}
-
 /// An eventfd that is always readable.
 fn bell() -> Option<RawFd> {
     static BELL: OnceLock<Option<RawFd>> = OnceLock::new();
@@ -265,12 +312,9 @@ fn bell() -> Option<RawFd> {
 }
 
 /// Takes the library's own event out of `events[..found]`; returns how many are left.
-fn without_wake(epfd: RawFd, events: &mut [libc::epoll_event], found: usize) -> usize {
+fn without_wake(events: &mut [libc::epoll_event], found: usize) -> usize {
     let tag = |event: &libc::epoll_event| event.u64;
     let Some(at) = events[..found].iter().position(|event| tag(event) == WAKE_TAG) else { return found };
-    if let Some(bell) = bell() {
-        let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, bell, None);
-    }
     events[at..found].rotate_left(1);
     found - 1
 }

@@ -74,6 +74,10 @@ unsafe fn control_either(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_e
         // SAFETY: the program's arguments, handed on.
         return guarded(-1, || status(unsafe { control(epoll, op, fd, event) }));
     }
+    if fd_table::epoll_set(fd).is_some() && !init::disabled() {
+        // SAFETY: as above.
+        return guarded(-1, || status(unsafe { control_set(epoll, op, fd, event) }));
+    }
     let asked = match socket_state::get(fd).has(State::IN_EPOLL) {
         true => guarded(KernelOp::Ask(op), || {
             // What is not there the kernel finds out.
@@ -99,6 +103,21 @@ unsafe fn control_either(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_e
         });
     }
     result
+}
+
+/// epoll_ctl of another epoll set.
+///
+/// # Safety
+/// As epoll_ctl(2).
+unsafe fn control_set(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> Result<(), Errno> {
+    let event = match op {
+        libc::EPOLL_CTL_DEL => None,
+        // SAFETY: the caller's promise; any bits are events.
+        _ => Some(unsafe { program_memory::read(event)? }),
+    };
+    epoll::ctl_set(epoll, op, fd, event)?;
+    socket_state::add(fd, State::IN_EPOLL);
+    Ok(())
 }
 
 /// # Safety

@@ -10,6 +10,7 @@ mod death;
 mod descriptor;
 mod direct;
 mod engines;
+mod epoll;
 mod fabric;
 mod fast_open;
 mod files;

@@ -1,0 +1,9 @@
+//! epoll sets that threads sleep on while other threads change them.
+
+use crate::files::expect_same;
+
+/// Sets in sets too, several deep; by epoll_wait, poll and select.
+#[test]
+fn who_sleeps_on_a_set_is_told_of_what_comes_into_it() {
+    expect_same("nested_epoll", &[&["7000"]]);
+}
