@@ -63,7 +63,7 @@ fn transfers_whose_ends_die_and_whose_files_are_cut() {
 }
 
 /// An unmodified program's output on the kernel and, for each of `arguments`, the same on the engine, which did carry it.
-fn expect_same(name: &str, arguments: &[&[&str]]) {
+pub fn expect_same(name: &str, arguments: &[&[&str]]) {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
     let (source, bin) =
