@@ -1,5 +1,5 @@
-//! Programs that take rights away from themselves: after chroot(2) or a seccomp(2) filter they cannot do what this library
-//! does when it first needs something. So what they may need is done before. Called by the switch layer.
+//! Programs that take rights away from themselves: after chroot(2), with a low limit of descriptors or behind a seccomp(2) filter
+//! they cannot do what this library does when it first needs something. So what they may need is done before. Called by the switch layer.
 
 use crate::socket::Socket;
 use crate::stack::{EngineIdx, Stack};
@@ -28,6 +28,33 @@ pub fn before_losing_sight() {
             let _ = stack.my_queue();
         });
         make_ready_to_wait();
+    }
+}
+
+/// Descriptors that a session takes with all that comes with it later, such as wake-ups of channels.
+const DESCRIPTORS_ROOM: usize = 16;
+
+/// Whether so many numbers below `limit` are free.
+fn has_room_below(limit: u64) -> bool {
+    let numbers = 0..i32::try_from(limit).unwrap_or(i32::MAX);
+    let free = numbers.filter(|fd| sys::fcntl(*fd, libc::F_GETFD, 0).is_err());
+    free.take(DESCRIPTORS_ROOM).count() == DESCRIPTORS_ROOM
+}
+
+/// The process is about to have no descriptor of number `limit` or above: claims the sockets that came from the parent, for which it
+/// would be sent some, and makes what waiting needs.
+pub fn before_few_descriptors(limit: u64) {
+    let sockets = sockets();
+    if !sockets.is_empty() && !is_filtered() && !has_room_below(limit) {
+        claim(sockets);
+        make_ready_to_wait();
+    }
+}
+
+fn claim(sockets: Vec<&'static Socket>) {
+    for socket in sockets {
+        let _ = socket.settle();
+        socket.set_nonblocking(socket.nonblocking());
     }
 }
 
@@ -80,10 +107,7 @@ pub fn before_filter() {
     if sockets.is_empty() {
         return;
     }
-    for socket in sockets {
-        let _ = socket.settle();
-        socket.set_nonblocking(socket.nonblocking());
-    }
+    claim(sockets);
     make_ready_to_wait();
     wait::yield_no_more();
     FILTERED.store(true, Ordering::Relaxed);

@@ -234,6 +234,20 @@ pub extern "C" fn in_parent() {
 
 /// After a fork, in the child.
 pub extern "C" fn in_child() {
+    leave_to_parent();
+    signals::after_fork(true);
+}
+
+/// The sessions of this process end, and what they had is claimed at its first use, as in a child of this process.
+/// There is no other thread.
+pub fn leave_sessions() {
+    prepare();
+    leave_to_parent();
+    // What was kept of signals is still this process's.
+    signals::after_fork(false);
+}
+
+fn leave_to_parent() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     CHILDREN.fetch_add(1, Ordering::Relaxed);
     FORKING.store(0, Ordering::Release);
@@ -248,7 +262,6 @@ pub extern "C" fn in_child() {
     epoll::after_fork_in_child();
     datagram::after_fork_in_child();
     at_fork().for_each(Stack::abandon_in_child);
-    signals::after_fork(true);
 }
 
 /// Whether the program before this one did not see the anchor.

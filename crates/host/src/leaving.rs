@@ -343,6 +343,8 @@ impl Queue {
             Err(_) if stream.link == Link::Closed => stream.received.put_back(unread),
             // Nobody else had it, and the last descriptor has gone meanwhile: its close said it all.
             Err(_) if stream.socket.is_none() && unread.is_empty() => stream.on_moved(),
+            // It is another session's already, and the word of that is on its way; nothing of it is left here.
+            Err(Errno::EINVAL) if unread.is_empty() => stream.on_moved(),
             Err(_) => self.reset_stream(place),
         }
         true

@@ -4,10 +4,11 @@
 //! modules in the order in which data flows up: [`attach`], [`stack`] and [`anchor`] (the session), [`queue`] (completions to
 //! sockets), [`channel`] and [`leaving`] (octets from
 //! another session), [`slots`], [`send_memory`], [`socket`], [`datagram`], [`wait`], [`epoll`] and [`poll`], [`file`], [`fd_table`], [`fork`],
-//! [`signals`], [`cancel`], [`helper`], [`confine`], [`admit`], [`program_memory`], [`capi`] (the `toe_` functions of `include/toe.h`), and [`native`] (the same in Rust's words).
+//! [`signals`], [`cancel`], [`helper`], [`confine`], [`address_space`], [`admit`], [`program_memory`], [`capi`] (the `toe_` functions of `include/toe.h`), and [`native`] (the same in Rust's words).
 //!
 //! Nothing here is called through the C library's socket functions: see [`sys`].
 
+pub mod address_space;
 pub mod admit;
 pub mod anchor;
 pub mod attach;

@@ -192,7 +192,12 @@ impl Stack {
 
     /// Opens a session over `control`.
     pub fn open(engine: EngineIdx, control: Control) -> Result<Stack, Errno> {
-        let welcome = control.request(Request::Hello { room: sys::address_room() }, &[])?;
+        Stack::open_within(engine, control, sys::address_room())
+    }
+
+    /// The same, with a region of at most `room` octets; 0: no limit.
+    pub fn open_within(engine: EngineIdx, control: Control, room: u64) -> Result<Stack, Errno> {
+        let welcome = control.request(Request::Hello { room }, &[])?;
         Stack::welcomed(engine, control, welcome)
     }
 
@@ -227,6 +232,11 @@ impl Stack {
             foreign: AtomicBool::new(false),
             looked_at: AtomicU64::new(0),
         })
+    }
+
+    /// One that was opened and is not needed.
+    pub fn discard(self) {
+        self.own_fds.lock().iter().for_each(|fd| fd_table::forget_internal(*fd));
     }
 
     /// Makes `stack` the process's.

@@ -289,7 +289,11 @@ pub fn raise_sigpipe() {
 /// left, so that the program can go on growing. 0: no limit.
 pub fn address_room() -> u64 {
     use rustix::process::{Resource, getrlimit};
-    let Some(limit) = getrlimit(Resource::As).current else { return 0 };
+    getrlimit(Resource::As).current.map_or(0, |limit| room_below(limit, 0))
+}
+
+/// The same below a `limit`, once `released` octets that are mapped now are not any more.
+pub fn room_below(limit: u64, released: u64) -> u64 {
     // The first number is the size of the address space in pages.
     let mut text = [0; 32];
     let read = rustix::fs::open(c"/proc/self/statm", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())
@@ -298,7 +302,8 @@ pub fn address_room() -> u64 {
     let len = read.unwrap_or(0);
     let number = text[..len].split(|octet| *octet == b' ').next().unwrap_or_default();
     let pages: u64 = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()).unwrap_or(0);
-    (limit.saturating_sub(pages * rustix::param::page_size() as u64) / 2).max(1)
+    let used = (pages * rustix::param::page_size() as u64).saturating_sub(released);
+    (limit.saturating_sub(used) / 2).max(1)
 }
 
 /// Sends the calling thread a signal, as `info` describes it. Its handler has run when this returns, unless it is blocked.

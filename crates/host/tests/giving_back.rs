@@ -85,6 +85,32 @@ fn what_was_kept_goes_back_with_each_call_and_also_when_nothing_is_left_of_it() 
     }
 }
 
+/// Two processes that use one connection at once: the other has it by the time at which this one gives it back.
+#[test]
+fn a_connection_that_another_process_has_got_meanwhile_is_claimed_again() {
+    let engine = Engine::attached();
+    let (c, _) = claimed_with_four(&engine);
+    engine.is_elsewhere();
+    assert_eq!(c.recv(4), Ok(b"mine".to_vec()));
+    let flow = engine.new_flow();
+    let answer = toe_abi::attach::Reply::ClaimedFlow { flow: flow.raw(), anchor: 0, unread: 0 };
+    engine.answer_claims_with(vec![answer]);
+    engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+    assert_eq!(c.ready() & IN, 0);
+    engine.data(c.queue_set, flow, b" own");
+    assert_eq!(c.recv(9), Ok(b" own".to_vec()));
+}
+
+/// Where a process has no descriptor left, the one with the octets does not come.
+#[test]
+fn a_connection_whose_unread_octets_could_not_be_received_is_not_gone_on_with() {
+    let engine = Engine::attached();
+    let (c, _) = claimed_with_four(&engine);
+    engine.carry(b"");
+    assert_eq!(c.recv(4), Err(Errno::ENOBUFS));
+    assert_eq!(c.recv(4), Err(Errno::ECONNRESET));
+}
+
 #[test]
 fn one_range_of_the_engine_may_lie_on_both_sides_of_the_channels_octets() {
     let engine = Engine::attached();

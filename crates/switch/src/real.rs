@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
     FILE, aiocb, epoll_event, fd_set, gid_t, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
-    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, sigaction as Action, sigevent, sigset_t,
-    size_t, sockaddr, socklen_t, ssize_t, statx as Statx, timespec, timeval, uid_t,
+    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, rlimit, sigaction as Action, sigevent,
+    sigset_t, size_t, sockaddr, socklen_t, ssize_t, statx as Statx, timespec, timeval, uid_t,
 };
 
 /// One looked-up symbol.
@@ -205,6 +205,10 @@ next_definitions! {
     c"syscall" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
     c"prctl" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
     c"chroot" fn chroot(path: *const c_char) -> c_int;
+    c"setrlimit" fn setrlimit(resource: c_uint, new: *const rlimit) -> c_int;
+    c"setrlimit64" fn setrlimit64(resource: c_uint, new: *const rlimit) -> c_int;
+    c"prlimit" fn prlimit(pid: pid_t, resource: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
+    c"prlimit64" fn prlimit64(pid: pid_t, resource: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
     c"execve" fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     c"execvpe" fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     c"execveat" fn execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int;

@@ -4,17 +4,18 @@
 //! one, and the process that lost a flow to one of these, all get it (back) the same way.
 
 use crate::lock::Lock;
-use crate::queue::QueueSet;
+use crate::queue::{Queue, QueueSet};
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{self, Stream};
 use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
-use crate::sys;
+use crate::sys::{self, Fd};
 use crate::tls::mark;
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::attach::{Reply, Request};
+use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{FlowId, ListenerId};
 
@@ -86,6 +87,17 @@ fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
     here.unwrap_or_else(|| mark::is_marked(anchor))
 }
 
+/// What the last holder of a flow has not read. ENOBUFS: this process had no number free for the descriptor that it is sent in. Nobody
+/// else has those octets, and so the connection ends: better than to go on without them.
+fn unread_of(queue: &mut Queue, flow: FlowId, fds: &[Fd], unread: u32) -> Result<Vec<u8>, Errno> {
+    let octets = match fds.first() {
+        Some(memory) => sys::memory_of(memory, unread as usize),
+        None if unread == 0 => Ok(Vec::new()),
+        None => Err(Errno::ENOBUFS),
+    };
+    octets.inspect_err(|_| queue.io.command(Command::Close { flow, abort: true }))
+}
+
 fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> Result<(), Errno> {
     let home: &'static QueueSet = stack.my_queue()?;
     if lacks_keys(socket, anchor) {
@@ -120,12 +132,10 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
         Reply::ClaimedFlow { flow, unread, .. } => {
             let flow = FlowId::from_raw(flow);
             let mut stream = Stream::claimed(flow, socket, &queue.flow_info(flow));
-            match fds.first() {
-                Some(memory) if unread > 0 => {
-                    stream.received.carry(sys::memory_of(memory, unread as usize)?);
-                    socket.note_carried();
-                }
-                _ => {}
+            let unread = unread_of(&mut queue, flow, &fds, unread)?;
+            if !unread.is_empty() {
+                stream.received.carry(unread);
+                socket.note_carried();
             }
             if let Some((manner, tls)) = before {
                 stream.set_manner(manner);

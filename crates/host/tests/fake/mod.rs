@@ -63,6 +63,8 @@ struct Shared {
     channels: HashMap<u32, (OwnedFd, ChannelMemory)>,
     /// What was given back, with what had not been read.
     relinquished: Vec<(u32, Vec<u8>)>,
+    /// Other sessions have what is given back.
+    is_elsewhere: bool,
     /// What the next claimed flow brings along.
     carried: Vec<u8>,
     connections: Vec<Arc<OwnedFd>>,
@@ -187,6 +189,11 @@ impl Engine {
 
     pub fn answer_claims_with(&self, replies: Vec<Reply>) {
         lock(&self.shared).claims = replies;
+    }
+
+    /// From now on all that is given back is another session's already.
+    pub fn is_elsewhere(&self) {
+        lock(&self.shared).is_elsewhere = true;
     }
 
     /// The next claimed flow comes with octets that its last holder had not read.
@@ -563,6 +570,9 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 // Nobody sleeps at the other end.
                 fds.insert(1, rustix::pipe::pipe().expect("a pipe").1);
                 Reply::Channel { side: Side::Zero, peer: PEER }
+            }
+            Request::Relinquish { .. } if shared.is_elsewhere => {
+                Reply::Refused { errno: Errno::EINVAL.0, version: toe_abi::INTERFACE_VERSION }
             }
             Request::Relinquish { flow, unread } => {
                 let mut octets = vec![0; unread as usize];

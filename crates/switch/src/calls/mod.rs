@@ -20,6 +20,7 @@ pub mod exec;
 pub mod fast_open;
 pub mod file;
 pub mod fortify;
+pub mod limit;
 pub mod load;
 mod messages;
 pub mod metadata;

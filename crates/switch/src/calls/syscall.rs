@@ -97,6 +97,8 @@ pub unsafe extern "C-unwind" fn syscall(
         SYS_epoll_pwait2 => epoll::epoll_pwait2[int a, ptr b, int c, ptr d, ptr e];
         SYS_prctl => super::confine::prctl[int a, word b, word c, word d, word e];
         SYS_chroot => super::confine::chroot[ptr a];
+        SYS_setrlimit => super::limit::setrlimit[uint a, ptr b];
+        SYS_prlimit64 => super::limit::prlimit[int a, uint b, ptr c, ptr d];
     }
 }
 

@@ -18,6 +18,7 @@ mod ipv6;
 mod lanes;
 mod layer;
 mod lifecycle;
+mod limits;
 mod load;
 mod local;
 mod mixes;

@@ -1,0 +1,48 @@
+//! Programs that limit their own address space (RLIMIT_AS). A session's memory is hundreds of MiB of it, of which most is never
+//! touched, and all of it counts. What attaches under a limit has asked the engine for less ([`sys::address_room`]); a process that
+//! sets one later gets another session, which fits. Called by the switch layer.
+//!
+//! For that the process is treated as if it were its own child: its connections go back to the engine, which keeps them for
+//! whoever shows their descriptors, its session ends, and the new one claims them as they are used.
+
+use crate::attach::Control;
+use crate::stack::{EngineIdx, Stack};
+use crate::{attach, confine, fork, sys};
+use toe_abi::errno::Errno;
+
+/// No other thread can be using what is unmapped. Of the directory with an entry for each thread two links are its own.
+fn has_one_thread() -> bool {
+    rustix::fs::stat("/proc/self/task").is_ok_and(|stat| stat.st_nlink == 2 + 1)
+}
+
+/// The process is about to be limited to `limit` octets.
+pub fn before_little(limit: u64) {
+    let mapped: u64 = Stack::all_attached().map(|stack| stack.layout().len()).sum();
+    // What is here already and stays counts against the limit, too.
+    let room = || sys::room_below(limit, mapped);
+    if mapped == 0 || mapped <= room() || confine::is_filtered() || !has_one_thread() {
+        return;
+    }
+    // First of all the new ones: where one cannot be had (no descriptor, a quota, an engine out of sight) all stays as it is.
+    let mut fitting = Vec::new();
+    for engine in Stack::all_attached().map(|stack| stack.engine) {
+        match open(engine, room()) {
+            Ok(stack) => fitting.push(stack),
+            Err(_) => return fitting.into_iter().for_each(Stack::discard),
+        }
+    }
+    fork::leave_sessions();
+    fitting.into_iter().for_each(|stack| _ = Stack::adopt(stack));
+}
+
+fn open(engine: EngineIdx, room: u64) -> Result<Stack, Errno> {
+    let paths = attach::engines().get(engine.index()).into_iter().flatten();
+    let mut outcome = Err(Errno::ECONNREFUSED);
+    for path in paths {
+        outcome = Control::connect(path).and_then(|control| Stack::open_within(engine, control, room));
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
+}

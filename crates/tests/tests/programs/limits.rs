@@ -1,0 +1,9 @@
+//! Programs that take descriptors and address space away from themselves.
+
+use crate::files::expect_same;
+
+/// What they have open goes on, and what a limit leaves them is theirs.
+#[test]
+fn a_limit_leaves_a_program_what_it_leaves_it_on_linux() {
+    expect_same("limits", &[&["7000"]]);
+}
