@@ -232,7 +232,10 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
         return true;
     }
     let all = &chooser.world.known;
-    let elsewhere = |one: Descriptor| all.iter().any(|o| o.object == one.object && o.who != one.who);
+    let passed = &chooser.world.passed;
+    let elsewhere = |one: Descriptor| {
+        passed.contains(&one.object) || all.iter().any(|o| o.object == one.object && o.who != one.who)
+    };
     match call.name.as_str() {
         "connect" => {
             let ends = one.is_connected() || one.listens() && elsewhere(one);

@@ -77,6 +77,8 @@ pub struct World {
     pub datagrams_unread: i64,
     /// Sockets and sets of which there is, or once was, more than one descriptor.
     pub copied: BTreeSet<usize>,
+    /// Those that have been sent to a process, whether or not it has taken them.
+    pub passed: BTreeSet<usize>,
     /// Sockets to which something was done before they were connected that only the kernel can do.
     pub kernels: BTreeSet<usize>,
     /// Something is, or once was, registered edge-triggered.
@@ -125,7 +127,10 @@ impl World {
             "exit" => self.ended(who),
             _ if result < 0 => {}
             "fork" => self.forked(who, fd as usize),
-            "pass" => self.in_flight[call.number(1) as usize].extend(old),
+            "pass" => {
+                self.in_flight[call.number(1) as usize].extend(old);
+                self.passed.extend(old.map(|old| old.object));
+            }
             "write" | "send" | "sendto" | "sendmsg" | "writev" | "sendfile" => self.count(who, fd, result),
             "sendmmsg" => {
                 let put = answer.values.iter().filter(|(name, _)| name == "put");
