@@ -161,7 +161,7 @@ pub const KNOWN: &[Known] = &[
                     || written
                     || closed && told
                     || case.call.is(&["epoll_wait"]) && case.has_more_errors()
-                    || case.call.is(&["poll"]) && case.has_more_poll_errors())
+                    || case.call.is(&["poll", "ppoll"]) && case.has_more_poll_errors())
         },
     },
     Known {
