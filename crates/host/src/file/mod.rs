@@ -105,18 +105,39 @@ impl Socket {
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
         let _held = self.hold();
-        if !flags.dont_wait && !self.nonblocking() {
+        let waits = !flags.dont_wait && !self.nonblocking();
+        let mut done = 0;
+        if waits {
+            if self.has_come(length) {
+                // A small part of what is here already: nothing is waited for, and so nothing has to be kept.
+                let call = Inward::new(position, length, CHUNK, false);
+                let at_once = RecvFlags { dont_wait: true, ..flags };
+                match self.receive_by(call, file.fd(), false, at_once) {
+                    // Another thread has had some of it, or a pipe has no room.
+                    Err(stopped) if stopped.errno == Errno::EAGAIN => done = stopped.done,
+                    Ok(some) if some < length => done = some,
+                    outcome => return outcome,
+                }
+            }
             // The connection has to be waited for, as a rule.
             file.keep(self);
         }
-        let file = file.fd();
-        let waits = !flags.dont_wait && !self.nonblocking();
+        let (position, length, file) = (position.map(|at| at + done as u64), length - done, file.fd());
         let call = Inward::new(position, length, CHUNK, waits);
         // A pipe is given what it has room for, so that nothing has to be put back.
         let into_pipe = !waits && position.is_none() && pipe::is_pipe(file);
         let is_straight = into_pipe || length > PATIENT && memory::is_in_memory(file);
         let call = if is_straight && self.kind() == Kind::Stream { call.straight() } else { call };
-        self.receive_by(call, file, into_pipe, flags)
+        match self.receive_by(call, file, into_pipe, flags) {
+            Ok(rest) => Ok(done + rest),
+            Err(stopped) => Err(Stopped { done: done + stopped.done, ..stopped }),
+        }
+    }
+
+    /// Whether so many octets are here, as far as is known.
+    fn has_come(&self, octets: usize) -> bool {
+        let has = |stream: &mut stream::Stream| !stream.opens_records() && stream.countable() >= octets;
+        self.kind() == Kind::Stream && octets <= CHUNK && self.peek_stream(has) == Some(true)
     }
 
     fn receive_by(

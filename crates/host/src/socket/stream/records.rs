@@ -26,7 +26,7 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| tls.outgoing.is_some())
     }
 
-    pub(super) fn opens_records(&self) -> bool {
+    pub(crate) fn opens_records(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.incoming.is_some())
     }
 
