@@ -227,10 +227,12 @@ impl Sequences {
         // An engine that keeps nothing of a SYN answers a forged one, too, and goes on with whom it answered before.
         let is_forged = back.as_ref().is_some_and(|back| synchronized.is_some_and(|iss| iss != back.iss));
         let offered = header.ack.map(|ack| ack.plus(u32::from(header.window.0)));
+        // With the same number again, a peer in TIME-WAIT answers with what it has of the life before.
+        let had = self.halves.get(&tcp.way).filter(|old| old.iss == header.seq).map(|old| old.delivered_max);
         let half = Half {
             iss: header.seq,
             sent_max: tcp.seq_end(),
-            delivered_max: header.seq,
+            delivered_max: had.unwrap_or(header.seq),
             acked: header.ack,
             offered,
             window_edge: back.filter(|_| header.ack.is_some()).and_then(|b| b.syn.window_edge(header.seq)),
