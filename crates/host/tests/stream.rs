@@ -371,6 +371,21 @@ fn a_program_is_not_asked_for_more_than_it_wants_to_wait() {
     assert_eq!((c.ready(), c.send(b"x")), (OUT, Ok(1)));
 }
 
+/// A command may reach the engine after octets that were given to it later: an answer's head then went out alone, and the rest of it
+/// when the peer had acknowledged that.
+#[test]
+fn that_more_follows_what_is_corked_goes_with_the_octets() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let cork = |value: i32| c.socket.set_option(libc::IPPROTO_TCP, libc::TCP_CORK, &value.to_ne_bytes());
+    let more = || engine.sends().into_iter().map(|send| send.more).collect::<Vec<_>>();
+    assert_eq!((cork(1), c.send(b"head"), c.send(b"body")), (Ok(()), Ok(4), Ok(4)));
+    assert_eq!((more(), engine.try_command(0)), (vec![true, true], None));
+    assert_eq!((cork(0), c.send(b"x")), (Ok(()), Ok(1)));
+    let end = Command::SetOption { flow: c.flow, option: FlowOption::Cork, value: 0 };
+    assert_eq!((more(), engine.command().1), (vec![false], end));
+}
+
 #[test]
 fn octets_that_came_are_read_before_a_soft_error() {
     let engine = Engine::attached();

@@ -51,7 +51,7 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 16] = [
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, FlowOption::KeepCount, 9),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, FlowOption::UserTimeoutMs, 0),
     (libc::IPPROTO_TCP, libc::TCP_SYNCNT, FlowOption::SynRetries, SYN_RETRIES),
-    UNSENT_LOW_WATER,
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, FlowOption::UnsentLowWater, 0),
     (libc::IPPROTO_TCP, libc::TCP_LINGER2, FlowOption::FinWait2Secs, FIN_TIMEOUT_SECS),
     (libc::IPPROTO_IP, libc::IP_TOS, FlowOption::TrafficClass, 0),
     (libc::IPPROTO_IP, libc::IP_TTL, FlowOption::HopLimit, HOP_LIMIT),
@@ -60,9 +60,6 @@ const OFFLOADED: [(i32, i32, FlowOption, u32); 16] = [
     (libc::IPPROTO_IP, libc::IP_RECVERR, FlowOption::SoftErrors, 0),
     (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, FlowOption::SoftErrors, 0),
 ];
-/// Of which a stream has to know, too.
-const UNSENT_LOW_WATER: (i32, i32, FlowOption, u32) =
-    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, FlowOption::UnsentLowWater, 0);
 /// Linux's tcp_syn_retries, and MAX_TCP_SYNCNT.
 const SYN_RETRIES: u32 = 6;
 const SYN_RETRIES_MAX: u32 = 127;
@@ -143,10 +140,14 @@ impl Settings {
         at.is_some_and(|at| self.remembered[at] == Some(1))
     }
 
-    /// TCP_NOTSENT_LOWAT.
-    pub(super) fn unsent_low_water(&self) -> u32 {
-        let set = OFFLOADED.iter().zip(self.offloaded).find(|(option, _)| **option == UNSENT_LOW_WATER);
-        set.and_then(|(_, value)| value).unwrap_or(0)
+    /// What a stream itself heeds when it sends.
+    pub(super) fn apply_to_sends(&self, stream: &mut Stream) {
+        let value_of = |wanted| {
+            let set = OFFLOADED.iter().zip(self.offloaded).find(|((_, _, option, _), _)| *option == wanted);
+            set.and_then(|(_, value)| value).unwrap_or(0)
+        };
+        stream.corked = value_of(FlowOption::Cork) != 0;
+        stream.set_unsent_low_water(value_of(FlowOption::UnsentLowWater));
     }
 
     /// What connect is to do.
@@ -171,7 +172,9 @@ impl Settings {
     pub fn apply(&self, io: &mut QueueIo, stream: &mut Stream) {
         let flow = stream.flow;
         for ((level, _, option, default), value) in OFFLOADED.iter().zip(self.offloaded) {
-            if let Some(value) = value.filter(|value| value != default && stream.heeds(*level)) {
+            let is_told =
+                |value: &u32| value != default && stream.heeds(*level) && !is_said_with_octets(*option);
+            if let Some(value) = value.filter(is_told) {
                 io.command(Command::SetOption { flow, option: *option, value });
             }
         }
@@ -192,7 +195,7 @@ impl Settings {
         if let Some(limit) = self.send_limit {
             stream.set_send_limit(limit);
         }
-        stream.set_unsent_low_water(self.unsent_low_water());
+        self.apply_to_sends(stream);
         if let Some(low_water) = self.low_water {
             stream.low_water = low_water as usize;
         }
@@ -245,6 +248,12 @@ fn pacing_entry(rate: u64) -> u32 {
 }
 
 /// What the engine is told where the program says `value`.
+/// TCP_CORK goes with the octets that it is for, each as MSG_MORE has it: a command may reach the engine after octets that were given to it
+/// later. Only its end is one.
+fn is_said_with_octets(option: FlowOption) -> bool {
+    option == FlowOption::Cork
+}
+
 fn offloaded_value(level: i32, option: FlowOption, default: u32, value: i32) -> Result<u32, Errno> {
     let is_v6 = level == libc::IPPROTO_IPV6;
     match (option, u32::try_from(value)) {
@@ -362,9 +371,11 @@ impl Socket {
             let (_, _, option, default) = OFFLOADED[at];
             let value = offloaded_value(level, option, default, value)?;
             let before = self.settings.lock().offloaded[at].replace(value).unwrap_or(default);
-            self.tell_engine(level, option, value);
-            if option == FlowOption::UnsentLowWater {
-                self.with_stream(|_, stream, _| stream.set_unsent_low_water(value));
+            if value == 0 || !is_said_with_octets(option) {
+                self.tell_engine(level, option, value);
+            }
+            if matches!(option, FlowOption::Cork | FlowOption::UnsentLowWater) {
+                self.with_stream(|_, stream, _| self.settings.lock().apply_to_sends(stream));
             }
             if (level, name) == (libc::IPPROTO_IP, libc::IP_TOS) && value != before {
                 self.keep_priority_of(value);
@@ -429,11 +440,7 @@ impl Socket {
     pub(super) fn tell_engine(&self, level: i32, option: FlowOption, value: u32) {
         self.with_stream(|io, stream, _| {
             if !stream.let_go && stream.heeds(level) {
-                // What is only said beforehand of what is yet to be sent wakes nobody.
-                io.command_quietly(Command::SetOption { flow: stream.flow, option, value });
-                if !matches!((option, value), (FlowOption::Cork, 1)) {
-                    io.ring();
-                }
+                io.command(Command::SetOption { flow: stream.flow, option, value });
             }
         });
     }

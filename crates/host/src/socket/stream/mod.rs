@@ -123,6 +123,8 @@ pub struct Stream {
     /// How much of that may be.
     quiet_credit_max: u32,
     pub send: SendMemory,
+    /// TCP_CORK: behind all that is sent there is more to come.
+    pub corked: bool,
     unsent: Unsent,
     /// A send found no memory or no room in the ring.
     starved: bool,
@@ -172,6 +174,7 @@ impl Stream {
             quiet_credit: 0,
             quiet_credit_max: QUIET_CREDIT_MAX,
             send: SendMemory::default(),
+            corked: false,
             unsent: Unsent::default(),
             starved: false,
             draining: false,

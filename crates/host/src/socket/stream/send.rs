@@ -66,7 +66,7 @@ impl Stream {
                 1.. if self.syn_room == 0 => {
                     self.send.has_room_behind(len) && self.unsent.has_room_behind(len)
                 }
-                _ => flags.more,
+                _ => flags.more || self.corked,
             };
             // A call that only a part is taken of has not come to its last octet.
             let is_last = from.left() == 0;
