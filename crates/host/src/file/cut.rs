@@ -4,8 +4,8 @@
 //!
 //! Used by [`super::source`] after each read of a file.
 
+use super::kind;
 use rustix::fd::BorrowedFd;
-use rustix::fs::FileType;
 
 /// What is wiped out ends where some page of the file does, or the read did.
 const PAGE: u64 = 4096;
@@ -19,13 +19,8 @@ pub fn of_the_file(file: BorrowedFd<'_>, position: u64, got: usize, octet: impl 
     if octet(last) != 0 && page_ends.all(|at| octet(at) != 0) {
         return got;
     }
-    match rustix::fs::fstat(file) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
-            let left = (stat.st_size as u64).saturating_sub(position);
-            usize::try_from(left).map_or(got, |left| left.min(got))
-        }
-        _ => got,
-    }
+    let left = kind::size(file).map(|size| size.saturating_sub(position));
+    left.and_then(|left| usize::try_from(left).ok()).map_or(got, |left| left.min(got))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A transfer beside the program: a thread of the library's moves the octets, and a descriptor tells when it is over.
 
 use super::copy::Copy;
-use super::{KeptFile, Stopped, is_file};
+use super::kind::is_file;
+use super::{KeptFile, Stopped};
 use crate::pace::Pace;
 use crate::socket::stream::{HUP, IN, OUT};
 use crate::socket::{Held, RecvFlags, SendFlags, Socket, Turn};

@@ -1,8 +1,8 @@
 //! Files that lie in memory (tmpfs, and with it memfd). Their reads and writes take no flag that nothing is to be waited for, and need
 //! none but for pages that were swapped out. Used by [`super::source`] and [`super::target`].
 
+use super::kind::is_file;
 use rustix::fd::{AsRawFd, BorrowedFd};
-use rustix::fs::FileType;
 
 /// As `f_type` of statfs(2) has it.
 const TMPFS_MAGIC: u32 = 0x0102_1994;
@@ -13,9 +13,7 @@ const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Whether the file is of this kind.
 pub fn is_in_memory(file: BorrowedFd<'_>) -> bool {
-    let is_regular = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    rustix::fs::fstat(file).is_ok_and(is_regular)
-        && rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type as u32 == TMPFS_MAGIC)
+    is_file(file) && rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type as u32 == TMPFS_MAGIC)
 }
 
 /// Which part of such a file was seen to have nothing swapped out.

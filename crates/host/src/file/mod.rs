@@ -12,6 +12,7 @@ mod copy;
 mod cut;
 pub mod job;
 mod kept;
+mod kind;
 mod memory;
 pub mod pipe;
 mod source;
@@ -24,6 +25,7 @@ use crate::socket::stream;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket, Turn};
 use copy::Copy;
 pub use kept::KeptFile;
+use kind::{is_file, is_pipe};
 use pipe::PipeTarget;
 use rustix::fd::BorrowedFd;
 use source::FileSource;
@@ -125,7 +127,7 @@ impl Socket {
         let (position, length, file) = (position.map(|at| at + done as u64), length - done, file.fd());
         let call = Inward::new(position, length, CHUNK, waits);
         // A pipe is given what it has room for, so that nothing has to be put back.
-        let into_pipe = !waits && position.is_none() && pipe::is_pipe(file);
+        let into_pipe = !waits && position.is_none() && is_pipe(file);
         let is_straight = into_pipe || length > PATIENT && memory::is_in_memory(file);
         let call = if is_straight && self.kind() == Kind::Stream { call.straight() } else { call };
         match self.receive_by(call, file, into_pipe, flags) {
@@ -231,10 +233,4 @@ fn write(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8], at_once: bo
         None => rustix::io::write(file, octets),
     };
     outcome.map_err(from_os)
-}
-
-fn is_file(file: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstat(file).is_ok_and(|stat| {
-        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
-    })
 }

@@ -28,11 +28,6 @@ pub(super) struct PipeTarget<'a> {
     stopped: Option<Os>,
 }
 
-pub(super) fn is_pipe(file: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstat(file)
-        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo)
-}
-
 impl<'a> PipeTarget<'a> {
     pub(super) fn new(pipe: BorrowedFd<'a>, length: usize) -> PipeTarget<'a> {
         PipeTarget { pipe, all: length, left: length, stopped: None }

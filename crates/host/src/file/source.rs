@@ -5,13 +5,14 @@
 
 use super::cut;
 use super::kept::KeptFile;
+use super::kind::is_regular;
 use super::memory::Memory;
 use super::unbuffered;
 use crate::errno::from_os;
 use crate::socket::Socket;
 use crate::socket::slices::{Room, Source};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::{Errno as Os, ReadWriteFlags};
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -120,8 +121,10 @@ fn look(file: BorrowedFd<'_>) -> Result<Looked, Errno> {
     if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
         return Err(Errno::EBADF);
     }
-    let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    Ok(Looked { len: is_regular.then_some(stat.st_size as u64), by_blocks: unbuffered::has_mark(flags) })
+    Ok(Looked {
+        len: is_regular(&stat).then_some(stat.st_size as u64),
+        by_blocks: unbuffered::has_mark(flags),
+    })
 }
 
 /// Up to `max` octets of the file; EAGAIN where they would have to be waited for, EOPNOTSUPP where the file cannot tell, unless it `may_wait`.

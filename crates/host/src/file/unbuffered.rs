@@ -2,6 +2,7 @@
 //! begin and end anywhere. So what is read is read around what is wanted, and what is written goes by the page cache.
 
 use super::copy::has_locks;
+use super::kind::kind;
 use crate::sys::{self, Fd};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -33,10 +34,7 @@ pub fn read(file: BorrowedFd<'_>, position: u64, len: usize, buffer: &mut Vec<u8
 /// The same file or block device by the page cache, to be written to; if it is such a one, and can be opened again.
 pub fn buffered(file: BorrowedFd<'_>) -> Option<Fd> {
     let flags = rustix::fs::fcntl_getfl(file).ok()?;
-    let takes_pages = |stat: rustix::fs::Stat| {
-        matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::BlockDevice)
-    };
-    let takes_pages = rustix::fs::fstat(file).is_ok_and(takes_pages);
+    let takes_pages = matches!(kind(file), Some(FileType::RegularFile | FileType::BlockDevice));
     if !has_mark(flags) || !takes_pages || flags & OFlags::RWMODE == OFlags::RDONLY {
         return None;
     }
