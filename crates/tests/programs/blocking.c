@@ -31,49 +31,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cases.h"
+
 /* rpc/types.h, which not every system has. */
 int bindresvport(int, struct sockaddr_in *);
-
-static struct sockaddr_in place;
-static int listener;
-static const char *now = "?";
-
-#define MUST(what)                                                                                                     \
-	do {                                                                                                           \
-		if (!(what)) {                                                                                         \
-			printf("%s: line %d: %s (%s)\n", now, __LINE__, #what, strerror(errno));                       \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
-
-/* Both ends of a connection. */
-static void join(int ends[2])
-{
-	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
-	MUST(connect(ends[0], (struct sockaddr *)&place, sizeof place) == 0);
-	ends[1] = accept(listener, NULL, NULL);
-	MUST(ends[1] >= 0);
-}
 
 static void part(int ends[2])
 {
 	close(ends[0]);
 	close(ends[1]);
-}
-
-/* Until the thread of that number sleeps in the kernel: nothing else tells that a call waits. */
-static void until_asleep(pid_t thread)
-{
-	for (int quiet = 0; quiet < 20;) {
-		char path[64], text[512] = "";
-		snprintf(path, sizeof path, "/proc/%d/stat", thread);
-		int file = open(path, O_RDONLY);
-		ssize_t n = read(file, text, sizeof text - 1);
-		close(file);
-		char *state = n > 0 ? strrchr(text, ')') : NULL;
-		quiet = state && state[2] == 'S' ? quiet + 1 : 0;
-		usleep(200);
-	}
 }
 
 struct call {
@@ -1215,10 +1181,7 @@ int main(int count, char **words)
 		few_octets_in_files();
 	if (!strcmp(only, "locked"))
 		MUST(mlockall(MCL_FUTURE) == 0);
-	listener = socket(AF_INET, SOCK_STREAM, 0);
-	int on = 1;
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	MUST(bind(listener, (struct sockaddr *)&place, sizeof place) == 0 && listen(listener, 100) == 0);
+	listen_there(100);
 	if (is_limited) {
 		one_connection();
 		long kib = locked("VmLck:");

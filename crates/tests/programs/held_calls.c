@@ -20,43 +20,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MUST(what)                                                                                                     \
-	do {                                                                                                           \
-		if (!(what)) {                                                                                         \
-			printf("%s: line %d: %s (%s)\n", now, __LINE__, #what, strerror(errno));                       \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "cases.h"
 
 enum { PIECE = 1 << 20, LARGE = 8 << 20, ROUNDS = 40 };
 
-static const char *now = "?";
-static struct sockaddr_in place;
-static int listener;
 static char octets[PIECE];
-
-static void join(int ends[2])
-{
-	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
-	MUST(connect(ends[0], (struct sockaddr *)&place, sizeof place) == 0);
-	ends[1] = accept(listener, NULL, NULL);
-	MUST(ends[1] >= 0);
-}
-
-/* Until the thread of that number sleeps in the kernel: nothing else tells that a call waits. */
-static void until_asleep(pid_t thread)
-{
-	for (int quiet = 0; quiet < 20;) {
-		char path[64], text[512] = "";
-		snprintf(path, sizeof path, "/proc/%d/stat", thread);
-		int file = open(path, O_RDONLY);
-		ssize_t n = read(file, text, sizeof text - 1);
-		close(file);
-		char *state = n > 0 ? strrchr(text, ')') : NULL;
-		quiet = state && state[2] == 'S' ? quiet + 1 : 0;
-		usleep(200);
-	}
-}
 
 static int file_of(char octet, size_t length)
 {
@@ -303,11 +271,8 @@ int main(int count, char **arguments)
 {
 	MUST(count == 2);
 	signal(SIGPIPE, SIG_IGN);
-	int on = 1;
 	place = (struct sockaddr_in){AF_INET, htons(atoi(arguments[1])), {htonl(INADDR_LOOPBACK)}, {0}};
-	listener = socket(AF_INET, SOCK_STREAM, 0);
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	MUST(bind(listener, (struct sockaddr *)&place, sizeof place) == 0 && listen(listener, 16) == 0);
+	listen_there(16);
 	now = "closed in send";
 	closed_while_octets_go(SEND);
 	now = "closed in sendmmsg";

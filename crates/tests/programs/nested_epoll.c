@@ -19,30 +19,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MUST(what)                                                                                                     \
-	do {                                                                                                           \
-		if (!(what)) {                                                                                         \
-			printf("%s: line %d: %s (%s)\n", now, __LINE__, #what, strerror(errno));                       \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "cases.h"
 
 enum { ONCE = EPOLLIN | EPOLLONESHOT, EDGE = EPOLLIN | EPOLLET, DEPTH_MAX = 3, IN_TIME_S = 4, ROUNDS = 20 };
 enum { UNKNOWN = -2 };
 enum { WAIT, PWAIT2, POLL, PPOLL, SELECT, PSELECT, WAYS };
 
 static const char *const names[WAYS] = {"epoll_wait", "epoll_pwait2", "poll", "ppoll", "select", "pselect"};
-static const char *now = "?";
-static struct sockaddr_in place;
-static int listener;
-
-static void join(int ends[2])
-{
-	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
-	MUST(connect(ends[0], (struct sockaddr *)&place, sizeof place) == 0);
-	ends[1] = accept(listener, NULL, NULL);
-	MUST(ends[1] >= 0);
-}
 
 static void part(int ends[2])
 {
@@ -116,30 +99,18 @@ static void *asleep(void *of)
 	return NULL;
 }
 
-/* Until the thread sleeps in the kernel: nothing else tells that a call waits. */
-static void until_asleep(struct sleeper *sleeper)
+static void until_sleeper_is(struct sleeper *sleeper)
 {
 	while (!sleeper->id)
 		sched_yield();
-	for (int quiet = 0; quiet < 10;) {
-		char path[64], text[512] = "";
-		snprintf(path, sizeof path, "/proc/self/task/%d/stat", sleeper->id);
-		int file = open(path, O_RDONLY);
-		if (file < 0)
-			return; /* It has ended already, which its result shows. */
-		ssize_t n = read(file, text, sizeof text - 1);
-		close(file);
-		char *state = n > 0 ? strrchr(text, ')') : NULL;
-		quiet = state && state[2] == 'S' ? quiet + 1 : 0;
-		usleep(200);
-	}
+	until_asleep(sleeper->id);
 }
 
 static void begin(struct sleeper *sleeper, int way, int set)
 {
 	*sleeper = (struct sleeper){.way = way, .set = set, .result = UNKNOWN};
 	MUST(pthread_create(&sleeper->thread, NULL, asleep, sleeper) == 0);
-	until_asleep(sleeper);
+	until_sleeper_is(sleeper);
 }
 
 static int end(struct sleeper *sleeper)
@@ -242,7 +213,7 @@ static void one(int kind, int way, int depth)
 		break;
 	}
 	if (kind == LATER || kind == BESIDE_KERNELS || kind == SET_LATER || kind == CONNECTS) {
-		until_asleep(&sleeper);
+		until_sleeper_is(&sleeper);
 		say(ends[1]);
 	}
 	int result = end(&sleeper);
@@ -270,8 +241,8 @@ static void two_in_one_set(void)
 	begin(&two[1], WAIT, set);
 	control(set, EPOLL_CTL_ADD, ends[0], EDGE);
 	for (int n = 0; n < 2; n++) {
-		until_asleep(&two[0]);
-		until_asleep(&two[1]);
+		until_sleeper_is(&two[0]);
+		until_sleeper_is(&two[1]);
 		say(ends[1]);
 		until_readable(ends[0]);
 		/* One of them comes back by that. */
@@ -299,7 +270,7 @@ static void all_around_one_set(void)
 	begin(&four[3], POLL, inner);
 	control(inner, EPOLL_CTL_ADD, ends[0], EPOLLIN);
 	for (int n = 0; n < 4; n++)
-		until_asleep(&four[n]);
+		until_sleeper_is(&four[n]);
 	say(ends[1]);
 	printf("%s:", now);
 	for (int n = 0; n < 4; n++)
@@ -325,7 +296,7 @@ static void rounds(void)
 		MUST(told(inner) == 0);
 		control(outer, round ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, inner, ONCE);
 		if (round % 2)
-			until_asleep(&sleeper);
+			until_sleeper_is(&sleeper);
 		say(ends[1]);
 		if (end(&sleeper) != 1)
 			break;
@@ -344,11 +315,8 @@ int main(int count, char **arguments)
 	/* Nothing here may hang. */
 	alarm(50);
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	int on = 1;
 	place = (struct sockaddr_in){AF_INET, htons(atoi(arguments[1])), {htonl(INADDR_LOOPBACK)}, {0}};
-	listener = socket(AF_INET, SOCK_STREAM, 0);
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	MUST(bind(listener, (struct sockaddr *)&place, sizeof place) == 0 && listen(listener, 16) == 0);
+	listen_there(16);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (int way = 0; way < WAYS; way++)
 			for (int depth = 0; depth <= DEPTH_MAX; depth++) {
