@@ -54,6 +54,7 @@ pub fn before_few_descriptors(limit: u64) {
 fn claim(sockets: Vec<&'static Socket>) {
     for socket in sockets {
         let _ = socket.settle();
+        socket.keep_carried();
         socket.set_nonblocking(socket.nonblocking());
     }
 }

@@ -81,7 +81,7 @@ fn share(stack: &'static Stack) {
     // And for what began to use a channel meanwhile, or could not be given back at once: this process may not get round to it
     // before the child needs it.
     let end = give_up_at();
-    let has_left = |queue: &Queue| !queue.is_leaving() && !queue.has_yielding();
+    let has_left = |queue: &Queue| !queue.is_leaving() && !queue.awaits_rest();
     stack.queue_sets().for_each(|set| set.drain_until(end, has_left));
 }
 

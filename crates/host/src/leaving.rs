@@ -17,13 +17,14 @@
 //! Part of [`crate::queue`], behind its lock.
 
 use crate::channel::Channel;
+use crate::confine;
 use crate::queue::{Queue, QueueSet};
 use crate::send_memory::SEND_LIMIT_NEAR;
 use crate::slots::Place;
 use crate::socket::direct::Direct;
 use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
-use crate::sys;
+use crate::sys::{self, Fd};
 use std::collections::VecDeque;
 use std::time::Duration;
 use toe_abi::attach::Request;
@@ -51,8 +52,20 @@ const VACATED_MAX: usize = SEND_LIMIT_NEAR as usize;
 #[derive(Clone, Copy, Debug)]
 pub struct Yielding {
     place: Place,
-    /// How long the engine may take to bring what comes first.
-    until: Duration,
+    /// How long the engine may take to bring what comes first. `None`: nothing does; there is no memory to show what is unread in, and it
+    /// stays here until it is read or there is some.
+    until: Option<Duration>,
+}
+
+/// What becomes of giving a stream back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// Nothing is left to do.
+    Done,
+    /// The engine has to bring or to say something first.
+    Early,
+    /// This process can have no memory for what is unread, perhaps because it has no descriptor left.
+    NoMemory,
 }
 
 /// Users whose sessions have not sent what they said was on its way. Connections with them go through the engine, which waits for
@@ -111,11 +124,19 @@ impl Leaving {
 
 impl Stack {
     /// The octets that a flow's program has not read go back to the engine with the flow.
-    fn hand_back(&self, flow: FlowId, unread: &[u8]) -> Result<(), Errno> {
-        let memory = (!unread.is_empty()).then(|| sys::memory_with(unread)).transpose()?;
-        let shown: Vec<_> = memory.iter().map(rustix::fd::AsFd::as_fd).collect();
-        let request = Request::Relinquish { flow: flow.raw(), unread: unread.len() as u32 };
+    fn hand_back(&self, flow: FlowId, unread: usize, memory: Option<&Fd>) -> Result<(), Errno> {
+        let shown: Vec<_> = memory.into_iter().map(rustix::fd::AsFd::as_fd).collect();
+        let request = Request::Relinquish { flow: flow.raw(), unread: unread as u32 };
         self.request(request, &shown).map(|_| ())
+    }
+}
+
+/// Memory to show so many octets in. `None`: there are none.
+fn memory_for(octets: usize) -> Result<Option<Fd>, Errno> {
+    match octets {
+        0 => Ok(None),
+        _ if confine::is_filtered() => Err(Errno::EPERM),
+        _ => sys::memory_for(octets).map(Some),
     }
 }
 
@@ -236,7 +257,8 @@ impl Queue {
     /// What it is still owed comes first: then every drain tries again ([`Queue::retry_yields`]), also when the program has
     /// let go of its descriptor meanwhile, because the octets here are those of whoever has another.
     pub(crate) fn relinquish(&mut self, place: Place) {
-        let is_done = self.try_to_relinquish(place);
+        let attempt = self.try_to_relinquish(place);
+        let is_done = attempt == Attempt::Done;
         let Some(stream) = self.streams.get_mut(place) else { return };
         // One that was listed and is done leaves the list with the next look at it.
         let was_listed = std::mem::replace(&mut stream.yields, !is_done);
@@ -244,7 +266,8 @@ impl Queue {
             let peer = self.channel_of(place).map(|channel| channel.peer);
             let is_distrusted = peer.is_some_and(|peer| self.distrusted.contains(peer));
             let within = if is_distrusted { Duration::ZERO } else { GIVEN_BACK_WITHIN };
-            self.yielding.push(Yielding { place, until: sys::now() + within });
+            let until = (attempt == Attempt::Early).then(|| sys::now() + within);
+            self.yielding.push(Yielding { place, until });
         }
         self.let_go_if_nobodys(place, is_done);
     }
@@ -262,13 +285,19 @@ impl Queue {
     }
 
     /// Whether a stream is to be given back as soon as it can be.
-    pub(crate) fn is_yielding(&self, place: Place) -> bool {
+    fn is_yielding(&self, place: Place) -> bool {
         self.streams.get(place).is_some_and(|stream| stream.yields)
     }
 
-    /// Whether any is.
-    pub(crate) fn has_yielding(&self) -> bool {
-        !self.yielding.is_empty()
+    /// Whether one is that the engine brings the rest of: not one whose octets nothing but the program's reading lets go.
+    pub(crate) fn awaits_rest_of(&self, place: Place) -> bool {
+        let is_awaited = |one: &Yielding| one.place == place && one.until.is_some();
+        self.is_yielding(place) && self.yielding.iter().any(is_awaited)
+    }
+
+    /// The same of any.
+    pub(crate) fn awaits_rest(&self) -> bool {
+        self.yielding.iter().any(|one| one.until.is_some())
     }
 
     /// Tries again to give back what is to be. One that has waited long enough for octets of which its peer has said that the
@@ -282,8 +311,10 @@ impl Queue {
             if !self.is_yielding(place) {
                 continue;
             }
-            let mut is_done = self.try_to_relinquish(place);
-            if !is_done && until <= now && self.is_holding(place) {
+            let attempt = self.try_to_relinquish(place);
+            let mut is_done = attempt == Attempt::Done;
+            let is_late = until.is_some_and(|until| until <= now);
+            if !is_done && is_late && self.is_holding(place) {
                 let peer = self.channel_of(place).map(|channel| channel.peer);
                 self.reset_stream(place);
                 peer.into_iter().for_each(|peer| self.distrust(peer));
@@ -293,6 +324,8 @@ impl Queue {
                 self.streams.get_mut(place).into_iter().for_each(|stream| stream.yields = false);
                 self.let_go_if_nobodys(place, true);
             } else {
+                let until = until.unwrap_or(now + GIVEN_BACK_WITHIN);
+                let until = (attempt == Attempt::Early).then_some(until);
                 self.yielding.push(Yielding { place, until });
             }
         }
@@ -303,14 +336,13 @@ impl Queue {
         direct.is_some_and(|direct| direct.is_holding())
     }
 
-    /// `false`: not yet.
-    fn try_to_relinquish(&mut self, place: Place) -> bool {
+    fn try_to_relinquish(&mut self, place: Place) -> Attempt {
         let has_left = self.leave(place);
-        let Some(stream) = self.streams.get_mut(place) else { return true };
+        let Some(stream) = self.streams.get_mut(place) else { return Attempt::Done };
         if !stream.can_be_given_back() {
             let flow = stream.flow;
             self.give_up(flow);
-            return true;
+            return Attempt::Done;
         }
         // Octets that come before some of those in the channel may still be the engine's, and it brings them only while its
         // window has room, which a program that does not read never makes.
@@ -321,23 +353,34 @@ impl Queue {
             self.io.ring();
         }
         if is_holding || !has_left {
-            return false;
+            return Attempt::Early;
         }
+        // Before anything is taken: without memory nothing has changed.
+        let Ok(memory) = memory_for(stream.received.private()) else { return Attempt::NoMemory };
         let unread = stream.take_private(&mut self.io, place);
         // Credit that the engine does not know of would bring octets a second time.
         self.settle_owed();
-        let Some(stream) = self.streams.get_mut(place) else { return true };
+        self.hand_over(place, unread, memory)
+    }
+
+    /// What was unread goes to the engine, or back to where it was.
+    fn hand_over(&mut self, place: Place, unread: Result<Vec<u8>, Errno>, memory: Option<Fd>) -> Attempt {
+        let Some(stream) = self.streams.get_mut(place) else { return Attempt::Done };
         let Ok(unread) = unread else {
             self.reset_stream(place);
-            return true;
+            return Attempt::Done;
         };
         self.io.ring();
-        match self.io.stack.hand_back(stream.flow, &unread) {
+        if memory.as_ref().is_some_and(|memory| sys::write_all(memory, &unread).is_err()) {
+            stream.received.put_back(unread);
+            return Attempt::NoMemory;
+        }
+        match self.io.stack.hand_back(stream.flow, unread.len(), memory.as_ref()) {
             Ok(()) => stream.on_moved(),
             Err(Errno::EAGAIN) => {
                 // The engine has something to say first, perhaps of a channel; it is done when that is heard.
                 stream.received.put_back(unread);
-                return false;
+                return Attempt::Early;
             }
             // It is over, and the engine knows it no more.
             Err(_) if stream.link == Link::Closed => stream.received.put_back(unread),
@@ -347,7 +390,7 @@ impl Queue {
             Err(Errno::EINVAL) if unread.is_empty() => stream.on_moved(),
             Err(_) => self.reset_stream(place),
         }
-        true
+        Attempt::Done
     }
 
     /// Gives up a flow of which nothing is left here.

@@ -374,22 +374,26 @@ pub fn file_room() -> u64 {
     getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
-/// Anonymous memory that holds `octets`, to be shown to another process.
-pub fn memory_with(octets: &[u8]) -> Result<Fd, Errno> {
+/// Anonymous memory for so many octets, to be shown to another process.
+pub fn memory_for(octets: usize) -> Result<Fd, Errno> {
     use rustix::fs::MemfdFlags;
     // The engine settles its length.
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    if file_room() < octets.len() as u64 {
+    if file_room() < octets as u64 {
         return Err(Errno::ENOMEM);
     }
     let file = rustix::fs::memfd_create("toe-unread", flags).map_err(crate::errno::from_os)?;
-    let file = move_to_high(Fd::from(file));
+    Ok(move_to_high(Fd::from(file)))
+}
+
+/// Writes all of `octets` where the file stands.
+pub fn write_all(file: &Fd, octets: &[u8]) -> Result<(), Errno> {
     let mut rest = octets;
     while !rest.is_empty() {
-        let n = rustix::io::write(&file, rest).map_err(crate::errno::from_os)?;
+        let n = rustix::io::write(file, rest).map_err(crate::errno::from_os)?;
         rest = &rest[n..];
     }
-    Ok(file)
+    Ok(())
 }
 
 /// The first `len` octets of such memory. Whoever made it may have made it shorter: then EPROTO.

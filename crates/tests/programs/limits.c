@@ -125,6 +125,63 @@ static void in_child(int what, int way, size_t by_parent, size_t before)
     expect_ends(2);
 }
 
+/* Until programs speak without the engine, how much, and how much then lies unread. */
+enum { EXCHANGES = 50, EXCHANGED = 100, UNREAD = 5000, LOOKS = 3000 };
+
+static void be_talking_client(void)
+{
+    int fd = connected();
+    for (int round = 0; round < EXCHANGES; round++) {
+        write_some(fd, 0, EXCHANGED);
+        read_some(fd, 0, EXCHANGED);
+    }
+    write_some(fd, 0, UNREAD);
+    read_some(fd, 0, EXCHANGED);
+    write_some(fd, UNREAD, OCTETS);
+    read_some(fd, EXCHANGED, 2 * EXCHANGED);
+    exit(0);
+}
+
+/* What the parent has not read its child reads, with no descriptor left to it; or the parent wants the connection back before all is read. */
+static void unread_in_child(int way, int is_shared)
+{
+    static char seen[UNREAD];
+    int listening = listener(), tell[2];
+    if (fork() == 0) {
+        close(listening);
+        be_talking_client();
+    }
+    int fd = accept(listening, NULL, NULL);
+    CHECK(fd >= 0 && close(listening) == 0 && pipe(tell) == 0);
+    for (int round = 0; round < EXCHANGES; round++) {
+        read_some(fd, 0, EXCHANGED);
+        write_some(fd, 0, EXCHANGED);
+    }
+    while (recv(fd, seen, UNREAD, MSG_PEEK) < UNREAD)
+        ;
+    if (fork() == 0) {
+        limit(FEW_DESCRIPTORS, way);
+        read_some(fd, 0, EXCHANGED);
+        CHECK(write(tell[1], "r", 1) == 1);
+        /* Meanwhile its parent asks, if it does. */
+        for (int look = 0; look < LOOKS; look++)
+            CHECK(recv(fd, seen, 1, MSG_PEEK) == 1);
+        read_some(fd, EXCHANGED, UNREAD);
+        CHECK(write(tell[1], "u", 1) == 1);
+        exit(0);
+    }
+    CHECK(close(tell[1]) == 0 && read(tell[0], seen, 1) == 1);
+    if (is_shared)
+        write_some(fd, 0, EXCHANGED);
+    CHECK(read(tell[0], seen, 1) == 1);
+    if (!is_shared)
+        write_some(fd, 0, EXCHANGED);
+    read_some(fd, UNREAD, OCTETS);
+    write_some(fd, EXCHANGED, 2 * EXCHANGED);
+    CHECK(close(fd) == 0 && close(tell[0]) == 0);
+    expect_ends(2);
+}
+
 static int next_of(int set)
 {
     struct epoll_event event;
@@ -200,6 +257,10 @@ int main(int count, char **arguments)
     in_child(FEW_DESCRIPTORS, BY_SETRLIMIT, 0, 0);
     in_child(LITTLE_SPACE, BY_SETRLIMIT, 0, 0);
     in_child(FEW_AND_LESS_SPACE, BY_SETRLIMIT, FIRST, FIRST);
+    for (int round = 0; round < 2 * WAYS; round++)
+        unread_in_child(round / 2, round % 2);
+    printf("unread\n");
+    fflush(stdout);
     /* Of this process there is a limit afterwards. */
     if (fork() == 0) {
         be_limited_server();

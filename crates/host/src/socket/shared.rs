@@ -81,10 +81,10 @@ impl Socket {
     /// At the end of a call: what is being given back is given back before the program goes on, which may make no other call.
     /// What the engine has to say first, and what it still brings, comes with the drains.
     pub(super) fn finish_yielding(&self, queue: QueueGuard<'static>, place: Place) {
-        let yields = queue.is_yielding(place);
+        let awaits = queue.awaits_rest_of(place);
         drop(queue);
-        if let (true, Some(home)) = (yields, self.home()) {
-            home.drain_until(give_up_at(), |queue| !queue.is_yielding(place));
+        if let (true, Some(home)) = (awaits, self.home()) {
+            home.drain_until(give_up_at(), |queue| !queue.awaits_rest_of(place));
         }
     }
 
@@ -92,6 +92,12 @@ impl Socket {
     pub(super) fn note_carried(&self) {
         self.carries.store(true, Ordering::Relaxed);
         EVER_CARRIED.store(true, Ordering::Relaxed);
+    }
+
+    /// What it was claimed with stays here until another process asks for it: to give it back, and to get it again, takes descriptors and
+    /// system calls that this process is about to have no more.
+    pub(crate) fn keep_carried(&self) {
+        self.carries.store(false, Ordering::Relaxed);
     }
 
     /// Whether any socket of this process ever was.
