@@ -173,6 +173,11 @@ ssize_t toe_directread(int fd,
 // Begins what toe_directwrite does, in a thread of the library's, whether the socket blocks or not: the program goes on at once, and may
 // close both descriptors. Nothing else is to be sent on the socket until it is over. No SIGPIPE is raised.
 //
+// A file that the process has locks of (fcntl F_SETLK) is used by the program's own descriptor, because with the close of another one the locks would go:
+// that one is to stay open, or it ends with EBADF. A lock that is taken while it is under way does not outlive an exec.
+// A child made by fork() has nothing of the transfer; one made by _Fork() or clone() has a copy of the file's descriptor until it executes something
+// or ends, and who reads from a pipe sees no end before.
+//
 // Does not block. Returns a handle for toe_transfer_end, or a null pointer with errno: EAGAIN: there can be no thread; EMFILE; EBADF,
 // ENOTSOCK, EINVAL; ECONNREFUSED: there is no engine any more.
 struct toe_transfer *toe_directwrite_begin(int file,

@@ -7,9 +7,10 @@
 use crate::errno::from_os;
 use crate::fd_table;
 use crate::lock::Lock;
+use crate::own_fds::OwnCopy;
 use crate::queue::QueueSet;
 use crate::socket::Socket;
-use crate::stack::{OwnCopy, Stack};
+use crate::stack::Stack;
 use crate::sys::{self, Fd};
 use rustix::fd::{IntoRawFd, RawFd};
 use rustix::fs::{Mode, OFlags};

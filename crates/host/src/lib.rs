@@ -29,6 +29,7 @@ mod leaving;
 pub mod lock;
 mod looking;
 pub mod native;
+pub mod own_fds;
 mod pace;
 pub mod poll;
 pub mod program_memory;

@@ -9,6 +9,7 @@ use crate::attach::{Answered, Control, engines};
 use crate::errno::{EKEYREJECTED, from_os};
 use crate::fd_table;
 use crate::lock::Lock;
+use crate::own_fds::{self, LeftFile, OwnCopy, OwnFds};
 use crate::queue::QueueSet;
 use crate::sys::{self, Fd};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -56,8 +57,8 @@ impl EngineIdx {
 /// The live stacks of this process by engine, or null.
 static CURRENT: [AtomicPtr<Stack>; ENGINES_MAX] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; ENGINES_MAX];
-/// Held while attaching.
-static ATTACHING: Lock<()> = Lock::new(());
+/// Held while attaching. What the child of a fork has of its parent's files until it attaches.
+static ATTACHING: Lock<Vec<LeftFile>> = Lock::new(Vec::new());
 /// When the last attempt to attach failed, by [`sys::coarse_ms`], and with which errno in the lowest 16 bits; 0: never.
 static FAILED: [AtomicU64; ENGINES_MAX] = [const { AtomicU64::new(0) }; ENGINES_MAX];
 
@@ -76,7 +77,7 @@ pub struct Stack {
     opening: Lock<u8>,
     anchors: AnchorPool,
     /// The library's own descriptors of this session, for closing in the child of a fork.
-    own_fds: Lock<Vec<RawFd>>,
+    own_fds: Lock<OwnFds>,
     tokens: AtomicU32,
     dead: AtomicBool,
     /// Another process's: this one is its child.
@@ -156,7 +157,7 @@ impl Stack {
         engine: EngineIdx,
         open: impl Fn(EngineIdx, Control) -> Result<(Stack, Option<Answered>), Errno>,
     ) -> Result<&'static Stack, Errno> {
-        let _attaching = ATTACHING.lock();
+        let mut attaching = ATTACHING.lock();
         if let Some(stack) = Stack::attached(engine) {
             return Ok(stack);
         }
@@ -178,6 +179,7 @@ impl Stack {
                 FAILED[engine.index()].store(0, Ordering::Relaxed);
                 crate::fork::install_handlers();
                 let stack = Stack::adopt(stack);
+                own_fds::close_left(stack, std::mem::take(&mut attaching));
                 // One that cannot be used is asked for again when it is needed.
                 queue_set.into_iter().for_each(|answered| _ = stack.begin_with(answered));
                 Ok(stack)
@@ -213,8 +215,8 @@ impl Stack {
         let [memory, bell, anchor_dir] = <[Fd; 3]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
         let region = Region::map(&memory, layout.len()).map_err(from_os)?;
         drop(memory);
-        let own_fds = vec![control.raw_fd(), bell.raw(), anchor_dir.raw()];
-        own_fds.iter().for_each(|fd| fd_table::mark_internal(*fd));
+        let own_fds = OwnFds::new(vec![control.raw_fd(), bell.raw(), anchor_dir.raw()]);
+        own_fds.all().for_each(fd_table::mark_internal);
         Ok(Stack {
             engine,
             session: SessionId(session),
@@ -236,7 +238,7 @@ impl Stack {
 
     /// One that was opened and is not needed.
     pub fn discard(self) {
-        self.own_fds.lock().iter().for_each(|fd| fd_table::forget_internal(*fd));
+        self.own_fds.lock().all().for_each(fd_table::forget_internal);
     }
 
     /// Makes `stack` the process's.
@@ -332,31 +334,43 @@ impl Stack {
 
     /// The library is about to close a descriptor that it kept.
     pub fn disown_fd(&self, fd: RawFd) {
-        self.own_fds.lock().retain(|own| *own != fd);
+        self.own_fds.lock().remove(fd);
         fd_table::forget_internal(fd);
     }
 
     /// A copy of a descriptor of the program's, for as long as the library needs one.
     pub fn copy_of(&'static self, fd: RawFd) -> Result<OwnCopy, Errno> {
-        self.own_copy(|| sys::dup_to_high(sys::borrow(fd)))
+        self.own_copy(false, || sys::dup_to_high(sys::borrow(fd)))
+    }
+
+    /// The same of a file on a disk.
+    pub fn copy_of_file(&'static self, fd: RawFd) -> Result<OwnCopy, Errno> {
+        self.own_copy(true, || sys::dup_to_high(sys::borrow(fd)))
+    }
+
+    /// Another descriptor of such a file, that the library has opened.
+    pub fn keep_file(&'static self, fd: Fd) -> Result<OwnCopy, Errno> {
+        self.own_copy(true, || Ok(fd))
     }
 
     /// The same, at whatever number there is, which may be one that the program could have got.
     pub fn copy_anywhere(&'static self, fd: RawFd) -> Result<OwnCopy, Errno> {
-        self.own_copy(|| sys::dup_anywhere(sys::borrow(fd)))
+        self.own_copy(false, || sys::dup_anywhere(sys::borrow(fd)))
     }
 
     /// A descriptor that was kept otherwise until now.
     pub fn keep_copy(&'static self, fd: Fd) -> Result<OwnCopy, Errno> {
-        self.own_copy(|| Ok(fd))
+        self.own_copy(false, || Ok(fd))
     }
 
-    fn own_copy(&'static self, make: impl FnOnce() -> Result<Fd, Errno>) -> Result<OwnCopy, Errno> {
+    fn own_copy(
+        &'static self,
+        is_file: bool,
+        make: impl FnOnce() -> Result<Fd, Errno>,
+    ) -> Result<OwnCopy, Errno> {
         let mut own = self.own_fds.lock();
         let copy = make()?;
-        fd_table::mark_internal(copy.raw());
-        own.push(copy.raw());
-        Ok(OwnCopy { stack: self, copy: Some(copy) })
+        Ok(OwnCopy::new(self, &mut own, copy, is_file))
     }
 
     /// No fork happens until what this returns is dropped: for a descriptor of an anchor that must not be in a child that does not
@@ -452,21 +466,18 @@ impl Stack {
     }
 
     /// A lock that [`crate::fork`] takes before a fork and gives back after, beside that of the anchors.
-    pub fn own_fds_lock(&self) -> &Lock<Vec<RawFd>> {
+    pub fn own_fds_lock(&self) -> &Lock<OwnFds> {
         &self.own_fds
     }
 
     /// In the child of a fork: the session is the parent's. Its descriptors are closed here, so that the parent's
-    /// death and closes count; its memory is unmapped.
+    /// death and closes count, as far as that waits for nothing; its memory is unmapped.
     pub fn abandon_in_child(&self) {
         self.foreign.store(true, Ordering::Release);
         let engine = self.engine.index();
         CURRENT[engine].store(std::ptr::null_mut(), Ordering::Release);
         FAILED[engine].store(0, Ordering::Relaxed);
-        for fd in self.own_fds.lock().drain(..) {
-            fd_table::forget_internal(fd);
-            let _ = sys::close(fd);
-        }
+        ATTACHING.lock().extend(self.own_fds.lock().leave_to_parent());
         let _ = MINE.try_with(|mine| mine.0[engine].take());
         let _ = CHOSEN.try_with(|chosen| chosen[engine].set(None));
         for queue in self.queue_sets() {
@@ -487,41 +498,8 @@ fn not_now(engine: EngineIdx) -> Result<(), Errno> {
     if is_fresh { Err(Errno(failed as u16)) } else { Ok(()) }
 }
 
-/// A copy of a descriptor that the library keeps. It is made and closed while no fork can happen: the child of one closes it with
-/// the session's other descriptors, or does not have it.
-#[derive(Debug)]
-pub struct OwnCopy {
-    stack: &'static Stack,
-    copy: Option<Fd>,
-}
-
-impl OwnCopy {
-    pub fn raw(&self) -> RawFd {
-        self.copy.as_ref().map_or(-1, Fd::raw)
-    }
-
-    /// From here on the caller keeps it, and whatever a child has of it.
-    pub fn into_fd(mut self) -> Option<Fd> {
-        let mut own = self.stack.own_fds.lock();
-        let copy = self.copy.take()?;
-        own.retain(|fd| *fd != copy.raw());
-        fd_table::forget_internal(copy.raw());
-        Some(copy)
-    }
-}
-
-impl Drop for OwnCopy {
-    fn drop(&mut self) {
-        let mut own = self.stack.own_fds.lock();
-        let Some(copy) = self.copy.take() else { return };
-        own.retain(|fd| *fd != copy.raw());
-        fd_table::forget_internal(copy.raw());
-        drop(copy);
-    }
-}
-
 /// The attach lock, for [`crate::fork`].
-pub fn attach_lock() -> &'static Lock<()> {
+pub fn attach_lock() -> &'static Lock<Vec<LeftFile>> {
     &ATTACHING
 }
 

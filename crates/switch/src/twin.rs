@@ -6,8 +6,9 @@ use crate::socket_state::{self, State};
 use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{hidden_twin, real, twin_pool};
 use core::ffi::c_int;
+use toe::own_fds::OwnCopy;
 use toe::socket::Socket;
-use toe::stack::{OwnCopy, Stack};
+use toe::stack::Stack;
 use toe::{Anchor, Errno, epoll, fd_table, sys};
 
 /// Whether the engine's socket is what is at a number.

@@ -199,8 +199,139 @@ static void locks_stay(const char *folder) {
     puts("locks stay");
 }
 
+/* How many descriptors of this process are the file's. */
+static int descriptors_of(const char *path) {
+    int count = 0;
+    DIR *all = opendir("/proc/self/fd");
+    CHECK(all != NULL);
+    for (struct dirent *one; (one = readdir(all)) != NULL;) {
+        char to[4096] = "";
+        count += readlinkat(dirfd(all), one->d_name, to, sizeof to - 1) > 0 && strcmp(to, path) == 0;
+    }
+    closedir(all);
+    return count;
+}
+
+static int open_locked(const char *path) {
+    struct flock lock = {.l_type = F_WRLCK};
+    int file = open(path, O_RDWR);
+    CHECK(file >= 0 && fcntl(file, F_SETLK, &lock) == 0);
+    return file;
+}
+
+static void transfer_a_piece(int file) {
+    size_t done;
+    struct toe_transfer *transfer = toe_directwrite_begin(file, ends[0], 0, PIECE);
+    CHECK(transfer != NULL && toe_transfer_end(transfer, &done) == 0 && done == PIECE);
+    for (size_t have = 0; have < PIECE;) {
+        ssize_t n = toe_recv(ends[1], got, PIECE - have, 0);
+        CHECK(n > 0);
+        have += (size_t)n;
+    }
+}
+
+/* A thousandth transfer leaves no more than the first, whoever has locks of the file. */
+static void locks_cost_nothing(const char *path) {
+    int tell[2], until[2], file = open(path, O_RDWR);
+    connect_ends();
+    CHECK(file >= 0 && pipe(tell) == 0 && pipe(until) == 0);
+    for (int kind = 0; kind < 3; kind++) {
+        pid_t other = fork();
+        CHECK(other >= 0);
+        if (other == 0) {
+            struct flock lock = {.l_type = kind == 1 ? F_RDLCK : F_WRLCK};
+            CHECK(kind == 2 || fcntl(open(path, O_RDWR), F_SETLK, &lock) == 0);
+            CHECK(write(tell[1], "", 1) == 1);
+            _exit((int)read(until[0], got, 1) - 1);
+        }
+        CHECK(read(tell[0], got, 1) == 1);
+        struct flock lock = {.l_type = kind == 1 ? F_RDLCK : F_WRLCK};
+        CHECK(kind == 0 || fcntl(file, F_SETLK, &lock) == 0);
+        for (int round = 0; round < ROUNDS; round++)
+            transfer_a_piece(file);
+        CHECK(descriptors_of(path) == 1);
+        CHECK(kind == 0 || has_lock(path));
+        lock.l_type = F_UNLCK;
+        CHECK(fcntl(file, F_SETLK, &lock) == 0 && write(until[1], "", 1) == 1 && waitpid(other, NULL, 0) == other);
+    }
+    /* One that takes whole blocks only is opened once more, not once a call. */
+    int unbuffered = open(path, O_RDWR | O_DIRECT);
+    if (unbuffered >= 0) {
+        struct flock lock = {.l_type = F_WRLCK};
+        CHECK(fcntl(file, F_SETLK, &lock) == 0);
+        for (int round = 0; round < ROUNDS; round++) {
+            send_all(PIECE);
+            CHECK(toe_directread(ends[1], unbuffered, 0, PIECE) == PIECE);
+        }
+        CHECK(descriptors_of(path) <= 2 + 1 && has_lock(path));
+        lock.l_type = F_UNLCK;
+        CHECK(fcntl(file, F_SETLK, &lock) == 0);
+        while (descriptors_of(path) > 2)
+            sched_yield();
+        close(unbuffered);
+    }
+    for (int side = 0; side < 2; side++)
+        CHECK(close(tell[side]) == 0 && close(until[side]) == 0);
+    close(file);
+    close_ends();
+    puts("locks cost nothing");
+}
+
+static void a_lock_that_comes_later_stays(const char *path) {
+    size_t done;
+    connect_ends();
+    int file = open(path, O_RDWR);
+    struct toe_transfer *transfer = toe_directread_begin(ends[1], file, 0, PIECE);
+    struct flock lock = {.l_type = F_WRLCK};
+    CHECK(transfer != NULL && fcntl(file, F_SETLK, &lock) == 0);
+    send_all(PIECE);
+    CHECK(toe_transfer_end(transfer, &done) == 0 && done == PIECE && has_lock(path));
+    lock.l_type = F_UNLCK;
+    CHECK(fcntl(file, F_SETLK, &lock) == 0);
+    while (descriptors_of(path) > 1)
+        sched_yield();
+    close(file);
+    close_ends();
+    puts("a lock that comes later stays");
+}
+
+/* The locks go with the program's own descriptor; what gets its number is not written to. */
+static void a_locked_file_that_is_closed(const char *path) {
+    size_t done;
+    connect_ends();
+    int file = open_locked(path), memory = memfd_create("another", 0);
+    struct toe_transfer *transfer = toe_directread_begin(ends[1], file, 0, PIECE);
+    CHECK(transfer != NULL && memory >= 0 && dup2(memory, file) == file);
+    send_all(PIECE);
+    CHECK(toe_transfer_end(transfer, &done) == -1 && errno == EBADF && done == 0);
+    CHECK(lseek(memory, 0, SEEK_END) == 0);
+    CHECK(toe_recv(ends[1], got, PIECE, MSG_WAITALL) == PIECE && memcmp(got, content, PIECE) == 0);
+    close(memory);
+    close(file);
+    close_ends();
+    puts("a locked file that is closed");
+}
+
+/* A program that has been executed has the locks of the one before. */
+static void locks_stay_over_exec(const char *path) {
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        connect_ends();
+        transfer_a_piece(open_locked(path));
+        execl("/proc/self/exe", "kept_files", "locked", path, NULL);
+        _exit(2);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    puts("locks stay over exec");
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 3);
+    if (strcmp(argv[1], "locked") == 0)
+        return !has_lock(argv[2]);
     uint32_t state = 54321;
     for (size_t i = 0; i < LARGE; i++)
         content[i] = (unsigned char)((state = state * 1664525 + 1013904223) >> 24);
@@ -213,6 +344,12 @@ int main(int argc, char **argv) {
     nothing_is_kept_when_it_is_over();
     a_child_keeps_nothing();
     locks_stay(argv[2]);
+    char path[4096];
+    snprintf(path, sizeof path, "%s/locked", argv[2]);
+    locks_cost_nothing(path);
+    a_lock_that_comes_later_stays(path);
+    a_locked_file_that_is_closed(path);
+    locks_stay_over_exec(path);
     puts("all");
     return 0;
 }

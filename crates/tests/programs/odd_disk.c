@@ -11,6 +11,7 @@
  *     failing  a read past the middle fails with EIO
  *     full     takes SIZE / 2 octets, then says EDQUOT
  *     broken   takes SIZE / 2 octets, then says EIO
+ *     stuck    opened, it answers neither reads nor closes before somebody has changed its mode
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,8 +27,8 @@
 #include <unistd.h>
 
 enum { READ_MAX = 128 << 10, BUFFER = READ_MAX + 4096 };
-enum { PLAIN = 2, SHORT, FAILING, FULL, BROKEN };
-static const char *const names[] = {NULL, NULL, "plain", "short", "failing", "full", "broken"};
+enum { PLAIN = 2, SHORT, FAILING, FULL, BROKEN, STUCK };
+static const char *const names[] = {NULL, NULL, "plain", "short", "failing", "full", "broken", "stuck"};
 
 static int device;
 static uint64_t size;
@@ -59,7 +60,7 @@ static struct fuse_attr attributes(uint64_t node) {
 
 static void look_up(uint64_t unique, const char *name) {
     struct fuse_entry_out entry = {0};
-    for (uint64_t node = PLAIN; node <= BROKEN; node++)
+    for (uint64_t node = PLAIN; node <= STUCK; node++)
         if (strcmp(name, names[node]) == 0)
             entry = (struct fuse_entry_out){.nodeid = node, .attr_valid = 3600, .entry_valid = 3600, .attr = attributes(node)};
     answer(unique, entry.nodeid == 0 ? ENOENT : 0, &entry, entry.nodeid == 0 ? 0 : sizeof entry);
@@ -91,7 +92,48 @@ static void take(const struct fuse_in_header *head, const struct fuse_write_in *
     answer(head->unique, out.size == 0 ? error : 0, &out, out.size == 0 ? 0 : sizeof out);
 }
 
+/* Requests of "stuck" that wait, unless its mode was changed since it was opened. */
+enum { WAIT_MAX = 64 };
+static struct {
+    uint64_t unique;
+    int is_read;
+    size_t length;
+} waiting[WAIT_MAX];
+static int waiting_count, is_free;
+
+static void answer_stuck(uint64_t unique, int is_read, size_t length) {
+    memset(octets, 's', sizeof octets);
+    answer(unique, 0, octets, is_read ? length : 0);
+}
+
+/* Whether it was one of these. */
+static int stick(const struct fuse_in_header *head, const void *body) {
+    int is_read = head->opcode == FUSE_READ;
+    if (head->nodeid == STUCK && head->opcode == FUSE_OPEN)
+        is_free = 0;
+    if (head->nodeid != STUCK || (!is_read && head->opcode != FUSE_FLUSH && head->opcode != FUSE_SETATTR))
+        return 0;
+    if (head->opcode == FUSE_SETATTR) {
+        for (is_free = 1; waiting_count > 0;) {
+            waiting_count--;
+            answer_stuck(waiting[waiting_count].unique, waiting[waiting_count].is_read, waiting[waiting_count].length);
+        }
+        return 0;
+    }
+    size_t length = is_read ? ((const struct fuse_read_in *)body)->size : 0;
+    if (is_free || waiting_count == WAIT_MAX) {
+        answer_stuck(head->unique, is_read, length);
+    } else {
+        waiting[waiting_count].unique = head->unique;
+        waiting[waiting_count].is_read = is_read;
+        waiting[waiting_count++].length = length;
+    }
+    return 1;
+}
+
 static void serve(const struct fuse_in_header *head, const void *body) {
+    if (stick(head, body))
+        return;
     switch (head->opcode) {
     case FUSE_INIT: {
         const struct fuse_init_in *in = body;

@@ -1,62 +1,80 @@
 //! Copies of descriptors of the program's files. With the close of any descriptor of a file a process loses its locks of it (fcntl(2), F_SETLK),
-//! so a copy of a locked one is closed once no process has locks of it. The child of a fork does not have it.
+//! so there is none of a file that it has locks of; and one that it comes to lock later is not closed before they are gone.
 
-use crate::helper;
-use crate::stack::{OwnCopy, Stack};
+use super::kind::at_hand;
+use crate::own_fds::{self, OwnCopy};
+use crate::stack::Stack;
 use crate::sys::{self, Fd};
-use rustix::fd::{AsRawFd, BorrowedFd};
-use std::mem::ManuallyDrop;
-use std::time::Duration;
+use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
+use rustix::fs::FileType;
 use toe_abi::errno::Errno;
-
-/// How long locks are waited for at first, and at most, before it is looked again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-const LOOK_AGAIN_MAX: Duration = Duration::from_secs(10);
 
 /// Such a copy.
 #[derive(Debug)]
-pub struct Copy(Option<OwnCopy>);
+pub struct Copy {
+    copy: Option<OwnCopy>,
+    is_file: bool,
+}
 
 impl Copy {
     pub fn of(stack: &'static Stack, file: BorrowedFd<'_>) -> Result<Copy, Errno> {
-        stack.copy_of(file.as_raw_fd()).map(|copy| Copy(Some(copy)))
+        let is_file = at_hand(file).is_some_and(|known| known.kind == FileType::RegularFile);
+        let fd = file.as_raw_fd();
+        let copy = if is_file { stack.copy_of_file(fd) } else { stack.copy_of(fd) };
+        Ok(Copy { copy: Some(copy?), is_file })
     }
 
     /// Another descriptor of the file that the library has opened.
     pub fn keep(stack: &'static Stack, opened: Fd) -> Result<Copy, Errno> {
-        stack.keep_copy(opened).map(|copy| Copy(Some(copy)))
+        Ok(Copy { copy: Some(stack.keep_file(opened)?), is_file: true })
+    }
+
+    /// One that an earlier call had and that is still open for its locks' sake.
+    pub fn again(stack: &Stack, wanted: impl Fn(RawFd) -> bool) -> Option<Copy> {
+        own_fds::take_unused(stack, wanted).map(|copy| Copy { copy: Some(copy), is_file: true })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
-        sys::borrow(self.0.as_ref().map_or(-1, OwnCopy::raw))
+        sys::borrow(self.copy.as_ref().map_or(-1, OwnCopy::raw))
     }
 }
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        let Some(copy) = self.0.take().filter(|copy| has_locks(sys::borrow(copy.raw()))) else { return };
-        // Where there can be no thread it stays open: that costs the program a descriptor, and not its locks.
-        let copy = ManuallyDrop::new(copy);
-        let _ = helper::start("toe-locked", &[], move || {
-            let mut pause = LOOK_AGAIN;
-            while has_locks(sys::borrow(copy.raw())) {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(LOOK_AGAIN_MAX);
-            }
-            drop(ManuallyDrop::into_inner(copy));
-        });
+        self.copy.take().filter(|_| self.is_file).into_iter().for_each(OwnCopy::close_without_locks);
     }
 }
 
-/// Whether a process has locks of the file: asked in the name of its open description, so that those of this one count.
-pub fn has_locks(file: BorrowedFd<'_>) -> bool {
+/// Whether this process has locks of the file (fcntl(2), F_SETLK).
+pub fn has_own_locks(file: BorrowedFd<'_>) -> bool {
     // SAFETY: all zeros are a valid value: from the beginning to the end of the file.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as libc::c_short;
+    // Asked in the name of the open description, so that those of this process count.
     // SAFETY: needed because no crate has the command. The structure is the kernel's and outlives the call.
     let outcome = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     // What cannot be locked has none.
-    outcome == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+    let has_some = outcome == 0 && lock.l_type != libc::F_UNLCK as libc::c_short;
+    // The first of them is told. Behind another process's there may be one of this.
+    has_some && (lock.l_pid == sys::pid() || is_listed(file))
+}
+
+/// Whether the kernel's list has a lock of this process of a file of that number; so it is taken to be where there is no list.
+fn is_listed(file: BorrowedFd<'_>) -> bool {
+    let Ok(list) = std::fs::read_to_string("/proc/locks") else { return true };
+    let Some(inode) = at_hand(file).map(|known| known.file.1) else { return true };
+    let pid = sys::pid();
+    list.lines().any(|line| is_lock_of(line, pid, inode))
+}
+
+/// A line is, for example, `1: POSIX  ADVISORY  WRITE 3568 00:1f:5372 0 EOF`. The device is left out: some file systems tell it and fstat(2) differently.
+fn is_lock_of(line: &str, pid: i32, inode: u64) -> bool {
+    // One that is waited for has an arrow before its kind.
+    let mut words = line.split_ascii_whitespace().skip(1).skip_while(|word| *word == "->");
+    let is_posix = words.next() == Some("POSIX");
+    let owner = words.nth(2).and_then(|pid| pid.parse().ok());
+    let number = words.next().and_then(|file| file.rsplit(':').next()).and_then(|inode| inode.parse().ok());
+    is_posix && owner == Some(pid) && number == Some(inode)
 }
 
 #[cfg(test)]
@@ -67,10 +85,21 @@ mod tests {
     #[test]
     fn locks_of_this_process_are_seen() {
         let locked = rustix::fs::memfd_create("copy-test", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
-        assert!(!has_locks(locked.as_fd()));
-        rustix::fs::fcntl_lock(&locked, rustix::fs::FlockOperation::LockExclusive).expect("nobody else's");
-        assert!(has_locks(locked.as_fd()));
+        assert!(!has_own_locks(locked.as_fd()));
+        rustix::fs::fcntl_lock(&locked, rustix::fs::FlockOperation::LockShared).expect("nobody else's");
+        assert!(has_own_locks(locked.as_fd()));
+        assert!(is_listed(locked.as_fd()));
         let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
-        assert!(!has_locks(pipe.as_fd()));
+        assert!(!has_own_locks(pipe.as_fd()));
+    }
+
+    #[test]
+    fn a_lock_in_the_list_is_this_processs_and_the_files() {
+        let line = "1: POSIX  ADVISORY  WRITE 3568 00:1f:5372 0 EOF";
+        assert!(is_lock_of(line, 3568, 5372));
+        assert!(!is_lock_of(line, 3569, 5372) && !is_lock_of(line, 3568, 5373));
+        assert!(!is_lock_of("2: OFDLCK ADVISORY  READ -1 00:1f:5372 0 EOF", -1, 5372));
+        assert!(!is_lock_of("3: FLOCK  ADVISORY  WRITE 3568 00:1f:5372 0 EOF", 3568, 5372));
+        assert!(!is_lock_of("", 0, 0));
     }
 }

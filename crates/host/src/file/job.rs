@@ -1,6 +1,5 @@
 //! A transfer beside the program: a thread of the library's moves the octets, and a descriptor tells when it is over.
 
-use super::copy::Copy;
 use super::kind::is_file;
 use super::{KeptFile, Stopped};
 use crate::pace::Pace;
@@ -51,15 +50,15 @@ pub struct Job {
 }
 
 impl Job {
-    /// Begins. The descriptors may be closed by the program at once. EAGAIN: there can be no thread; EMFILE: no descriptor; ECONNREFUSED and
+    /// Begins. The descriptors may be closed by the program at once, but that of a file that it has locks of. EAGAIN: there can be no thread; EMFILE: no descriptor; ECONNREFUSED and
     /// others of an attach: there is no session.
     pub fn begin(
         socket: &'static Socket,
-        file: BorrowedFd<'_>,
+        file: BorrowedFd<'static>,
         way: Way,
         length: usize,
     ) -> Result<Job, Errno> {
-        let file = Copy::of(Stack::get_or_why(socket.engine())?, file)?;
+        let file = KeptFile::kept(Stack::get_or_why(socket.engine())?, file)?;
         let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::errno::from_os)?;
         let state = State {
             done: AtomicUsize::new(0),
@@ -116,7 +115,7 @@ impl State {
 struct Work {
     socket: &'static Socket,
     _held: Held,
-    file: Copy,
+    file: KeptFile<'static>,
     way: Way,
     length: usize,
     state: Arc<State>,
@@ -155,8 +154,7 @@ impl Work {
         match self.way {
             Way::Write(from) => {
                 let flags = SendFlags { dont_wait: true, ..SendFlags::default() };
-                // It is a copy already, which nobody else closes.
-                let (file, from) = (&KeptFile::of(self.file.fd()), from + done as u64);
+                let (file, from) = (&self.file, from + done as u64);
                 let cancelled = Some(&self.state.is_cancelled);
                 let outcome = self.socket.send_file_unless(file, from, most, flags, cancelled);
                 outcome.map_err(|errno| Stopped { done: 0, errno })
@@ -164,7 +162,7 @@ impl Work {
             Way::Read(at) => {
                 let at = at.map(|at| at + done as u64);
                 let flags = RecvFlags { dont_wait: true, ..RecvFlags::default() };
-                self.socket.receive_file(&KeptFile::of(self.file.fd()), at, most, flags)
+                self.socket.receive_file(&self.file, at, most, flags)
             }
         }
     }

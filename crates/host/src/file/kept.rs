@@ -1,11 +1,13 @@
 //! The program's file for the length of a call. Another thread may close its number, or give that to something else; a call of Linux's goes
 //! on with the file that it found, so one that is to wait keeps a copy of the descriptor.
 
-use super::copy::{Copy, has_locks};
+use super::copy::{Copy, has_own_locks};
 use crate::confine;
 use crate::socket::Socket;
+use crate::stack::Stack;
 use rustix::fd::BorrowedFd;
 use std::cell::OnceCell;
+use toe_abi::errno::Errno;
 
 /// A descriptor of the program's and, once the call waits, what goes on standing for its file.
 #[derive(Debug)]
@@ -37,22 +39,38 @@ impl<'a> KeptFile<'a> {
     /// The call cannot go on at once: from here on the file is the one that has the number now. Nothing is done for one that can.
     pub fn keep(&self, socket: &Socket) {
         self.kept.get_or_init(|| {
-            let identity = identity(self.file);
-            // Of a file with locks a copy would stay open until they are gone, each call's one more.
-            let may_copy = identity.is_some() && !confine::is_filtered() && !has_locks(self.file);
-            let home = socket.home().filter(|_| may_copy);
-            match home.map(|home| Copy::of(home.stack, self.file)) {
-                Some(Ok(copy)) => Kept::Copy(copy),
-                _ => Kept::Identity(identity),
-            }
+            let home = socket.home().filter(|_| !confine::is_filtered());
+            let kept = home.map(|home| Kept::of(home.stack, self.file));
+            kept.and_then(Result::ok).unwrap_or_else(|| Kept::Identity(identity(self.file)))
         });
     }
 
-    /// Whether what was just read through [`KeptFile::fd`] is this file's. Where no copy could be kept the number may be another's by now.
+    /// One that is kept from the beginning.
+    pub fn kept(stack: &'static Stack, file: BorrowedFd<'a>) -> Result<KeptFile<'a>, Errno> {
+        Ok(KeptFile { file, kept: OnceCell::from(Kept::of(stack, file)?) })
+    }
+
+    /// Whether the number may become another file's while the call goes on, and has to be asked for each time ([`KeptFile::is_same`]).
+    pub fn may_change(&self) -> bool {
+        matches!(self.kept.get(), Some(Kept::Identity(_)))
+    }
+
+    /// Whether what was just read, or is to be written, through [`KeptFile::fd`] is this file's. Where no copy could be kept the number may be another's by now.
     pub fn is_same(&self) -> bool {
         match self.kept.get() {
             Some(Kept::Identity(then)) => then.is_some() && identity(self.file) == *then,
             _ => true,
+        }
+    }
+}
+
+impl Kept {
+    /// No copy of a file that this process has locks of: its close, also that by exec, would end them. When the program closes its own
+    /// descriptor of such a file they are gone by its hand.
+    fn of(stack: &'static Stack, file: BorrowedFd<'_>) -> Result<Kept, Errno> {
+        match has_own_locks(file) {
+            true => Ok(Kept::Identity(identity(file))),
+            false => Copy::of(stack, file).map(Kept::Copy),
         }
     }
 }

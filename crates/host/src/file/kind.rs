@@ -25,3 +25,20 @@ pub fn is_file(file: BorrowedFd<'_>) -> bool {
 pub fn is_pipe(file: BorrowedFd<'_>) -> bool {
     kind(file) == Some(FileType::Fifo)
 }
+
+/// What is known of a descriptor's file without a question to its disk, which may not answer.
+#[derive(Clone, Copy, Debug)]
+pub struct AtHand {
+    pub kind: FileType,
+    /// Device and inode.
+    pub file: (u64, u64),
+}
+
+/// `None`: it is no descriptor, or the kernel does not say.
+pub fn at_hand(file: BorrowedFd<'_>) -> Option<AtHand> {
+    use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let known = statx(file, c"", flags, StatxFlags::TYPE | StatxFlags::INO).ok()?;
+    let device = makedev(known.stx_dev_major, known.stx_dev_minor);
+    Some(AtHand { kind: FileType::from_raw_mode(known.stx_mode.into()), file: (device, known.stx_ino) })
+}

@@ -24,7 +24,9 @@ use crate::socket::slices::Source as _;
 use crate::socket::stream;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket, Turn};
 use copy::Copy;
+pub(crate) use copy::has_own_locks;
 pub use kept::KeptFile;
+pub(crate) use kind::at_hand;
 use kind::{is_file, is_pipe};
 use pipe::PipeTarget;
 use rustix::fd::BorrowedFd;
@@ -114,7 +116,7 @@ impl Socket {
                 // A small part of what is here already: nothing is waited for, and so nothing has to be kept.
                 let call = Inward::new(position, length, CHUNK, false);
                 let at_once = RecvFlags { dont_wait: true, ..flags };
-                match self.receive_by(call, file.fd(), false, at_once) {
+                match self.receive_by(call, file, false, at_once) {
                     // Another thread has had some of it, or a pipe has no room.
                     Err(stopped) if stopped.errno == Errno::EAGAIN => done = stopped.done,
                     Ok(some) if some < length => done = some,
@@ -124,11 +126,12 @@ impl Socket {
             // The connection has to be waited for, as a rule.
             file.keep(self);
         }
-        let (position, length, file) = (position.map(|at| at + done as u64), length - done, file.fd());
+        let (position, length) = (position.map(|at| at + done as u64), length - done);
         let call = Inward::new(position, length, CHUNK, waits);
         // A pipe is given what it has room for, so that nothing has to be put back.
-        let into_pipe = !waits && position.is_none() && is_pipe(file);
-        let is_straight = into_pipe || length > PATIENT && memory::is_in_memory(file);
+        let into_pipe = !waits && position.is_none() && is_pipe(file.fd());
+        let is_straight =
+            into_pipe || length > PATIENT && memory::is_in_memory(file.fd()) && !file.may_change();
         let call = if is_straight && self.kind() == Kind::Stream { call.straight() } else { call };
         match self.receive_by(call, file, into_pipe, flags) {
             Ok(rest) => Ok(done + rest),
@@ -145,11 +148,11 @@ impl Socket {
     fn receive_by(
         &'static self,
         mut call: Inward,
-        file: BorrowedFd<'_>,
+        kept: &KeptFile<'_>,
         into_pipe: bool,
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
-        let (mut buffer, mut past) = (Vec::new(), None);
+        let (file, mut buffer, mut past) = (kept.fd(), Vec::new(), None);
         let all = RecvFlags { wait_all: true, ..flags };
         loop {
             match call.step() {
@@ -170,11 +173,14 @@ impl Socket {
                 }
                 step::Inward::Write { at, held } => {
                     let to = past.as_ref().map_or(file, Copy::fd);
-                    call.written(write(to, at, &buffer[held], flags.dont_wait), || is_file(to));
+                    let outcome = match kept.is_same() {
+                        true => write(to, at, &buffer[held], flags.dont_wait),
+                        false => Err(Errno::EBADF),
+                    };
+                    call.written(outcome, || is_file(to));
                 }
                 step::Inward::PassBy { at } => {
-                    let opened = unbuffered::buffered(file).zip(self.home());
-                    past = opened.and_then(|(fd, home)| Copy::keep(home.stack, fd).ok());
+                    past = self.home().and_then(|home| unbuffered::buffered(home.stack, file));
                     // That one has a place of its own.
                     let from = past.as_ref().and_then(|_| at.or_else(|| rustix::fs::tell(file).ok()));
                     call.passed_by(from);

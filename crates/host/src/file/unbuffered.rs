@@ -1,8 +1,9 @@
 //! Files that were opened with O_DIRECT: their disks take and give whole blocks, from and to memory that begins at one. Octets of a connection
 //! begin and end anywhere. So what is read is read around what is wanted, and what is written goes by the page cache.
 
-use super::copy::has_locks;
-use super::kind::kind;
+use super::copy::{Copy, has_own_locks};
+use super::kind::at_hand;
+use crate::stack::Stack;
 use crate::sys::{self, Fd};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -32,17 +33,31 @@ pub fn read(file: BorrowedFd<'_>, position: u64, len: usize, buffer: &mut Vec<u8
 }
 
 /// The same file or block device by the page cache, to be written to; if it is such a one, and can be opened again.
-pub fn buffered(file: BorrowedFd<'_>) -> Option<Fd> {
+pub fn buffered(stack: &'static Stack, file: BorrowedFd<'_>) -> Option<Copy> {
     let flags = rustix::fs::fcntl_getfl(file).ok()?;
-    let takes_pages = matches!(kind(file), Some(FileType::RegularFile | FileType::BlockDevice));
+    let known = at_hand(file)?;
+    let takes_pages = matches!(known.kind, FileType::RegularFile | FileType::BlockDevice);
     if !has_mark(flags) || !takes_pages || flags & OFlags::RWMODE == OFlags::RDONLY {
         return None;
     }
-    let again = (flags - OFlags::DIRECT - OFlags::RWMODE) & OFlags::APPEND | OFlags::WRONLY | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), again, Mode::empty());
-    // To move it would close a descriptor of the file.
-    let place = |fd: Fd| if has_locks(file) { fd } else { sys::move_to_high(fd) };
-    opened.ok().map(Fd::from).map(place)
+    let again = flags & OFlags::APPEND | OFlags::WRONLY;
+    let open = |closed| {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::open(path, again | closed, Mode::empty()).ok().map(Fd::from)
+    };
+    if !has_own_locks(file) {
+        return Copy::keep(stack, sys::move_to_high(open(OFlags::CLOEXEC)?)).ok();
+    }
+    // It stays open as long as the locks, and as they do over exec: where the program's own descriptor ends them there, it is closed there, too.
+    // One such for all calls; and to move it would close a descriptor of the file.
+    let is_such = |fd| {
+        let is_open_so = |flags: OFlags| flags & (OFlags::APPEND | OFlags::RWMODE | OFlags::DIRECT) == again;
+        at_hand(sys::borrow(fd)).is_some_and(|other| other.file == known.file)
+            && rustix::fs::fcntl_getfl(sys::borrow(fd)).is_ok_and(is_open_so)
+    };
+    let goes_by_exec = rustix::io::fcntl_getfd(file).ok()?.contains(rustix::io::FdFlags::CLOEXEC);
+    let closed = if goes_by_exec { OFlags::CLOEXEC } else { OFlags::empty() };
+    Copy::again(stack, is_such).or_else(|| Copy::keep(stack, open(closed)?).ok())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::stream::Link;
 use super::{Kind, NO_FD, Socket, Watch};
-use crate::stack::OwnCopy;
+use crate::own_fds::OwnCopy;
 use crate::wait::Waiter;
 use crate::{fd_table, signal_io};
 use rustix::fd::RawFd;

@@ -5,11 +5,12 @@
 //! merely holds a listener (a master of worker processes) is handed nothing.
 
 use crate::anchor::Anchor;
+use crate::own_fds::OwnCopy;
 use crate::queue::QueueIo;
 use crate::slots::Place;
 use crate::socket::arrivals::{CREDIT_MAX, Closed, Listener};
 use crate::socket::{Kind, NO_FD, Socket, twin};
-use crate::stack::{EngineIdx, OwnCopy, Stack};
+use crate::stack::{EngineIdx, Stack};
 use crate::{fd_table, sys};
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use rustix::net::sockopt;

@@ -39,9 +39,10 @@ pub use turn::Turn;
 
 use crate::epoll::EpollSet;
 use crate::lock::Lock;
+use crate::own_fds::OwnCopy;
 use crate::queue::{QueueGuard, QueueIo, QueueSet};
 use crate::slots::Place;
-use crate::stack::{EngineIdx, OwnCopy};
+use crate::stack::EngineIdx;
 use crate::wait::Waiter;
 use crate::{fd_table, fork};
 use options::Settings;

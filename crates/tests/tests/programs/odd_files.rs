@@ -115,6 +115,22 @@ fn sendfile_and_splice_end_where_the_file_fails_as_on_the_kernel() {
     assert_eq!(toe, linux);
 }
 
+/// fork() waits for no disk, and no copy of a file's descriptor is left in the child.
+#[test]
+fn a_child_runs_although_a_disk_does_not_answer() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let bin = plain(&lab, "stuck_fork");
+    let disk = Disk::new(&lab, SIZE, Duration::ZERO);
+    let file = disk.folder().join("stuck");
+    let said = [lab.command(Side::Server, &bin), engine.run(&lab, &bin.display().to_string())];
+    let [linux, toe] = said.map(|mut command| {
+        child::run("stuck_fork", command.arg(PORT).arg(&file), LIMIT).expect_success("stuck_fork")
+    });
+    assert!(linux.ends_with("all\n"), "{linux}");
+    assert_eq!(toe, linux);
+}
+
 /// Who is measured: two programs on one stack, and many transfers on the same one beside them.
 struct Neighbours<'a> {
     name: &'static str,
