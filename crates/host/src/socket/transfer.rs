@@ -107,13 +107,7 @@ impl Socket {
         let waits = !flags.dont_wait && !nonblocking;
         let mut there = 0;
         let mut attempt = || loop {
-            if flags.peek {
-                // It is one look, which has to take all.
-                there = self.peek_stream(|stream| stream.countable()).unwrap_or(0);
-                into.prepare(there);
-            } else {
-                into.prepare(there.min(AT_HAND));
-            }
+            into.prepare(if flags.peek { self.readable_now() } else { there.min(AT_HAND) });
             let most = into.most_at_once();
             let step = self.recv_once(turn, into, flags, (waits, all, got.get()));
             let (step, at_least, left) = step.ok_or_else(|| gone(turn, Errno::ENOTCONN))?;
@@ -161,13 +155,22 @@ impl Socket {
             Err(_) if got.get() > 0 => Ok(got.get()),
             // A look that waited in vain for all of it, or for SO_RCVLOWAT, shows what is there.
             Err(errno @ (Errno::EINTR | ERESTART | Errno::EAGAIN)) if flags.peek => {
-                let look = self.with_stream(|io, stream, place| stream.recv(io, place, into, 1, true));
-                match look {
-                    Some(Ok(Attempt::Done(there @ 1..))) => Ok(there),
-                    _ => Err(errno),
-                }
+                self.look_once(into).ok_or(errno)
             }
             Err(errno) => Err(errno),
+        }
+    }
+
+    /// A peek is one look, which has to take all that is there.
+    fn readable_now(&'static self) -> usize {
+        self.peek_stream(|stream| stream.countable()).unwrap_or(0)
+    }
+
+    /// What is there, of a stream that has something, without taking it.
+    fn look_once(&'static self, into: &mut impl Target) -> Option<usize> {
+        match self.with_stream(|io, stream, place| stream.recv(io, place, into, 1, true)) {
+            Some(Ok(Attempt::Done(there @ 1..))) => Some(there),
+            _ => None,
         }
     }
 
