@@ -107,7 +107,7 @@ impl Socket {
         let waits = !flags.dont_wait && !nonblocking;
         let mut there = 0;
         let mut attempt = || loop {
-            into.prepare(if flags.peek { self.readable_now() } else { there.min(AT_HAND) });
+            self.prepare(into, flags, there);
             let most = into.most_at_once();
             let step = self.recv_once(turn, into, flags, (waits, all, got.get()));
             let (step, at_least, left) = step.ok_or_else(|| gone(turn, Errno::ENOTCONN))?;
@@ -161,9 +161,14 @@ impl Socket {
         }
     }
 
-    /// A peek is one look, which has to take all that is there.
-    fn readable_now(&'static self) -> usize {
-        self.peek_stream(|stream| stream.countable()).unwrap_or(0)
+    /// Where the next octets go is made to be at hand: so many are known to be `there`.
+    fn prepare(&'static self, into: &mut impl Target, flags: RecvFlags, there: usize) {
+        into.prepare(match flags {
+            // It is one look, which has to show all.
+            RecvFlags { peek: true, wait_all: true, .. } => into.left(),
+            RecvFlags { peek: true, .. } => self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0),
+            _ => there.min(AT_HAND),
+        });
     }
 
     /// What is there, of a stream that has something, without taking it.
