@@ -218,6 +218,37 @@ static void into_a_pipe_that_is_held(int other[2])
 	}
 }
 
+static int datagrams(struct sockaddr_in *own)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	socklen_t length = sizeof *own;
+	*own = (struct sockaddr_in){AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {0}};
+	MUST(bind(fd, (struct sockaddr *)own, length) == 0 && getsockname(fd, (struct sockaddr *)own, &length) == 0);
+	return fd;
+}
+
+static void datagram_out_of_late_memory(int other[2])
+{
+	struct sockaddr_in from, to;
+	int ends[2] = {datagrams(&from), datagrams(&to)};
+	MUST(connect(ends[0], (struct sockaddr *)&to, sizeof to) == 0);
+	char octets[LONG];
+	memset(octets, 'd', sizeof octets);
+	/* What goes between two sockets for long may go another way then. */
+	for (int n = 0; n < 300; n++)
+		MUST(send(ends[0], octets, 64, 0) == 64 && recv(ends[1], octets, LONG, 0) == 64);
+	struct late late = late_memory();
+	struct call call = {.kind = SEND, .fd = ends[0], .at = late.at};
+	begin(&call);
+	others_go_on(other);
+	let_in(&late, 0, PAGES, 'd');
+	MUST(end(&call) == LONG);
+	received(ends[1], LONG, 'd');
+	done_with(&late);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 int main(int count, char **arguments)
 {
 	MUST(count == 2);
@@ -238,6 +269,8 @@ int main(int count, char **arguments)
 			into_late_memory(kind, other);
 		printf("%s\n", now);
 	}
-	printf("all\n");
+	now = "datagram";
+	datagram_out_of_late_memory(other);
+	printf("%s\nall\n", now);
 	return 0;
 }

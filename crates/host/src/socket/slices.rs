@@ -243,6 +243,12 @@ impl<'a, 'b> Gather<'a, 'b> {
         self.left
     }
 
+    /// The pages of a program's buffers are made to be at hand, without a lock: for what is then copied in one go.
+    pub fn prepare_all(slices: &'a [IoSlice<'b>]) {
+        let gather = Gather::new(slices);
+        let _ = gather.check_next(gather.left.min(AT_HAND));
+    }
+
     /// EFAULT: the next `left` octets are not all there to be read. Linux takes a piece in whole or not at all, too.
     pub fn check_next(&self, mut left: usize) -> Result<(), Errno> {
         let mut offset = self.offset;
