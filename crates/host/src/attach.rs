@@ -220,8 +220,11 @@ impl Control {
     pub fn is_gone(&self) -> bool {
         let mut polled =
             [libc::pollfd { fd: self.fd.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 }];
-        let found = crate::sys::ppoll(&mut polled, Some(std::time::Duration::ZERO), None);
-        found.is_ok_and(|n| n > 0) && is_hangup(polled[0].revents)
+        match crate::sys::ppoll(&mut polled, Some(std::time::Duration::ZERO), None) {
+            // Nothing may be polled (RLIMIT_NOFILE is 0).
+            Err(Errno::EINVAL) => crate::sys::is_at_end(self.raw_fd()),
+            found => found.is_ok_and(|n| n > 0) && is_hangup(polled[0].revents),
+        }
     }
 }
 
