@@ -44,18 +44,25 @@ fn has_room_below(limit: u64) -> bool {
 /// The process is about to have no descriptor of number `limit` or above: claims the sockets that came from the parent, for which it
 /// would be sent some, and makes what waiting needs.
 pub fn before_few_descriptors(limit: u64) {
-    let sockets = sockets();
-    if !sockets.is_empty() && !is_filtered() && !has_room_below(limit) {
-        claim(sockets);
-        make_ready_to_wait();
+    if !is_filtered() && !has_room_below(limit) {
+        claim_all(|_| ());
     }
 }
 
-fn claim(sockets: Vec<&'static Socket>) {
-    for socket in sockets {
+/// What could not be done later: claims the sockets that came from the parent, and makes what waiting needs. `attach` is told first of
+/// each engine that has some. `false`: there are none.
+pub fn claim_all(attach: impl Fn(EngineIdx)) -> bool {
+    let sockets = sockets();
+    let has_some = |engine: &EngineIdx| sockets.iter().any(|socket| socket.engine() == *engine);
+    EngineIdx::all().filter(has_some).for_each(attach);
+    for socket in &sockets {
         let _ = socket.settle();
         socket.set_nonblocking(socket.nonblocking());
     }
+    if !sockets.is_empty() {
+        make_ready_to_wait();
+    }
+    !sockets.is_empty()
 }
 
 /// What a thread needs to wait, before there is no more leave for descriptors or for looking at the machine.
@@ -67,14 +74,10 @@ fn make_ready_to_wait() {
 
 /// System calls are about to be filtered: claims the sockets that came from the parent, and makes what waiting needs.
 pub fn before_filter() {
-    let sockets = sockets();
-    if sockets.is_empty() {
-        return;
+    if claim_all(|_| ()) {
+        wait::yield_no_more();
+        FILTERED.store(true, Ordering::Relaxed);
     }
-    claim(sockets);
-    make_ready_to_wait();
-    wait::yield_no_more();
-    FILTERED.store(true, Ordering::Relaxed);
 }
 
 /// There is no filter after all. What was made ready stays so.

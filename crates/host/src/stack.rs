@@ -151,6 +151,11 @@ impl Stack {
         Stack::attach_by(engine, |engine, control| Ok((Stack::open(engine, control)?, None)))
     }
 
+    /// The same, with a region of at most `room` octets. ENOMEM: the engine makes none so small.
+    pub fn attach_within(engine: EngineIdx, room: u64) -> Result<&'static Stack, Errno> {
+        Stack::attach_by(engine, |engine, control| Ok((Stack::open_within(engine, control, room)?, None)))
+    }
+
     /// `open` opens a session, with a queue set that the stack does not know of yet or without one.
     fn attach_by(
         engine: EngineIdx,

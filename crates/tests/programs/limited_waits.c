@@ -1,6 +1,7 @@
 /*
- * Waits where a limit is at hand: `limited_waits PORT`. poll takes as many entries as there may be descriptors, and a limit that
- * falls, by whomever, ends no wait. Prints what it has tried, and "all" at the end.
+ * Waits where a limit is at hand: `limited_waits PORT`. poll takes as many entries as there may be descriptors; a limit that falls,
+ * by whomever, ends no wait; and a child that has its parent's connection goes on with it in whatever space it leaves itself. Prints
+ * what it has tried, and "all" at the end.
  */
 #define _GNU_SOURCE
 #include "checks.h"
@@ -32,6 +33,7 @@ static void in_child(void (*body)(long), long argument)
 {
     pid_t child = fork();
     if (child == 0) {
+        alarm(50);
         body(argument);
         _exit(0);
     }
@@ -147,28 +149,29 @@ static void *ask(void *argument)
     return NULL;
 }
 
-static void begin(pthread_t *threads, void *(*body)(void *))
+static void begin(void *(*body)(void *), long first, pthread_t *threads)
 {
-    for (long pair = 0; pair < PAIRS; pair++)
+    for (long pair = first; pair < PAIRS; pair++)
         CHECK(pthread_create(&threads[pair], NULL, body, (void *)pair) == 0);
 }
 
-static void end(pthread_t *threads)
+static void ask_from(long first)
 {
-    for (int pair = 0; pair < PAIRS; pair++)
-        CHECK(pthread_join(threads[pair], NULL) == 0);
+    pthread_t asking[PAIRS];
+    begin(ask, first, asking);
+    for (long pair = first; pair < PAIRS; pair++)
+        CHECK(pthread_join(asking[pair], NULL) == 0);
 }
 
 /* Threads that wait, and others that begin to, while the limit falls to `most`. */
 static void go_on(long most, int by_another)
 {
-    pthread_t answering[PAIRS], asking[PAIRS];
+    pthread_t answering[PAIRS];
     polls = most > 0; /* Linux takes not even one entry then. */
     for (int pair = 0; pair < PAIRS; pair++)
         connect_pair(pair);
-    begin(answering, answer);
-    begin(asking, ask);
-    end(asking);
+    begin(answer, 0, answering);
+    ask_from(0);
     pid_t process = getpid(), other = by_another ? fork() : -1;
     if (other <= 0)
         limit_to(other ? 0 : process, RLIMIT_NOFILE, (rlim_t)most);
@@ -178,17 +181,48 @@ static void go_on(long most, int by_another)
         int status;
         CHECK(waitpid(other, &status, 0) == other && status == 0);
     }
-    begin(asking, ask);
-    end(asking);
+    ask_from(0);
 }
 
 static void go_on_below(long most) { go_on(most, 0); }
 
 static void go_on_below_by_another(long most) { go_on(most, 1); }
 
+/* The child is left `most` octets of address space, of which it may have more already. */
+static void serve_within(long most)
+{
+    connect_pair(0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct pollfd polled = {theirs[0], POLLIN, 0};
+        alarm(50);
+        limit_to(0, RLIMIT_AS, (rlim_t)most);
+        for (int round = 0; round < ROUNDS; round++) {
+            CHECK(poll(&polled, 1, -1) == 1);
+            get(theirs[0]);
+            put(theirs[0]);
+        }
+        _exit(0);
+    }
+    CHECK(close(theirs[0]) == 0);
+    ask((void *)0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void serve_within_beside_threads(long most)
+{
+    pthread_t answering[PAIRS];
+    for (int pair = 1; pair < PAIRS; pair++)
+        connect_pair(pair);
+    begin(answer, 1, answering);
+    ask_from(1);
+    serve_within(most);
+}
+
 int main(int count, char **arguments)
 {
-    static const long descriptors[] = {0, 1, 2, 3, 4, 8};
+    static const long descriptors[] = {0, 1, 2, 3, 4, 8}, space[] = {1 << 20, 20 << 20, 100 << 20, 400 << 20, 1 << 30};
     CHECK(count == 2);
     alarm(50);
     address.sin_port = htons((in_port_t)atoi(arguments[1]));
@@ -203,6 +237,11 @@ int main(int count, char **arguments)
         in_child(go_on_below, descriptors[at]);
         in_child(go_on_below_by_another, descriptors[at]);
         printf("threads below %ld descriptors\n", descriptors[at]);
+    }
+    for (size_t at = 0; at < sizeof space / sizeof *space; at++) {
+        in_child(serve_within, space[at]);
+        in_child(serve_within_beside_threads, space[at]);
+        printf("a child in %ld octets\n", space[at]);
     }
     printf("all\n");
     return 0;
