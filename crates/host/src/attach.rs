@@ -232,3 +232,24 @@ impl Control {
 pub fn is_hangup(revents: i16) -> bool {
     revents & (libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP | libc::POLLNVAL) != 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By poll, and where nothing may be polled.
+    #[test]
+    fn an_end_is_told_from_an_answer() {
+        let (ours, engine) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("a pair");
+        let control = Control::over(Fd::from(ours));
+        let says = || [control.is_gone(), crate::sys::is_at_end(control.raw_fd())];
+        assert_eq!(says(), [false; 2]);
+        rustix::io::write(&engine, b"x").expect("room");
+        assert_eq!(says(), [false; 2]);
+        rustix::io::read(control.fd(), &mut [0u8; 1]).expect("what was written");
+        drop(engine);
+        assert_eq!(says(), [true; 2]);
+    }
+}
