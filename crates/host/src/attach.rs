@@ -220,12 +220,36 @@ impl Control {
     pub fn is_gone(&self) -> bool {
         let mut polled =
             [libc::pollfd { fd: self.fd.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 }];
-        let found = crate::sys::ppoll(&mut polled, Some(std::time::Duration::ZERO), None);
-        found.is_ok_and(|n| n > 0) && is_hangup(polled[0].revents)
+        match crate::sys::ppoll(&mut polled, Some(std::time::Duration::ZERO), None) {
+            // Nothing may be polled (RLIMIT_NOFILE is 0).
+            Err(Errno::EINVAL) => crate::sys::is_at_end(self.raw_fd()),
+            found => found.is_ok_and(|n| n > 0) && is_hangup(polled[0].revents),
+        }
     }
 }
 
 /// Whether what poll says of a control socket means that the engine is gone.
 pub fn is_hangup(revents: i16) -> bool {
     revents & (libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP | libc::POLLNVAL) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By poll, and where nothing may be polled.
+    #[test]
+    fn an_end_is_told_from_an_answer() {
+        let (ours, engine) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("a pair");
+        let control = Control::over(Fd::from(ours));
+        let says = || [control.is_gone(), crate::sys::is_at_end(control.raw_fd())];
+        assert_eq!(says(), [false; 2]);
+        rustix::io::write(&engine, b"x").expect("room");
+        assert_eq!(says(), [false; 2]);
+        rustix::io::read(control.fd(), &mut [0u8; 1]).expect("what was written");
+        drop(engine);
+        assert_eq!(says(), [true; 2]);
+    }
 }

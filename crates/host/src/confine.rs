@@ -5,7 +5,7 @@ use crate::socket::Socket;
 use crate::stack::{EngineIdx, Stack};
 use crate::wait::Waiter;
 use crate::{fd_table, sys, wait};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 static FILTERED: AtomicBool = AtomicBool::new(false);
 
@@ -44,74 +44,41 @@ fn has_room_below(limit: u64) -> bool {
 /// The process is about to have no descriptor of number `limit` or above: claims the sockets that came from the parent, for which it
 /// would be sent some, and makes what waiting needs.
 pub fn before_few_descriptors(limit: u64) {
-    let sockets = sockets();
-    if !sockets.is_empty() && !is_filtered() && !has_room_below(limit) {
-        claim(sockets);
-        make_ready_to_wait();
+    if !is_filtered() && !has_room_below(limit) {
+        claim_all(|_| ());
     }
 }
 
-fn claim(sockets: Vec<&'static Socket>) {
-    for socket in sockets {
+/// What could not be done later: claims the sockets that came from the parent, and makes what waiting needs. `attach` is told first of
+/// each engine that has some. `false`: there are none.
+pub fn claim_all(attach: impl Fn(EngineIdx)) -> bool {
+    let sockets = sockets();
+    let has_some = |engine: &EngineIdx| sockets.iter().any(|socket| socket.engine() == *engine);
+    EngineIdx::all().filter(has_some).for_each(attach);
+    for socket in &sockets {
         let _ = socket.settle();
         socket.keep_carried();
         socket.set_nonblocking(socket.nonblocking());
     }
+    if !sockets.is_empty() {
+        make_ready_to_wait();
+    }
+    !sockets.is_empty()
 }
 
 /// What a thread needs to wait, before there is no more leave for descriptors or for looking at the machine.
 fn make_ready_to_wait() {
     let _ = (sys::now(), sys::coarse_ms());
     // This thread keeps it.
-    let waiter = Waiter::take();
-    if Stack::all_attached().next().is_none() || BELL.load(Ordering::Acquire) != NO_FD {
-        return;
-    }
-    let Ok(set) = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC) else { return };
-    let set = sys::move_to_high(sys::Fd::from(set));
-    let of = |stack: &'static Stack| stack.queue_sets().map(|queue| queue.irq_fd).chain([stack.control_fd()]);
-    for fd in Stack::all_attached().flat_map(of).chain([waiter.fd()]) {
-        let events = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
-        let _ =
-            sys::epoll_ctl(set.raw(), libc::EPOLL_CTL_ADD, fd, Some(libc::epoll_event { events, u64: 0 }));
-    }
-    fd_table::mark_internal(set.raw());
-    WAITS_BY_IT.store(std::ptr::from_ref(*waiter).cast_mut(), Ordering::Release);
-    BELL.store(set.into_raw(), Ordering::Release);
-}
-
-const NO_FD: i32 = -1;
-/// One descriptor that is readable when any of those is that a thread waits for: where RLIMIT_NOFILE allows no more, poll
-/// takes no more.
-static BELL: AtomicI32 = AtomicI32::new(NO_FD);
-/// Whose waiter is in it.
-static WAITS_BY_IT: AtomicPtr<Waiter> = AtomicPtr::new(std::ptr::null_mut());
-
-/// The one descriptor to wait by, for the thread that has been confined.
-pub fn bell(waiter: &'static Waiter) -> Option<i32> {
-    std::ptr::eq(WAITS_BY_IT.load(Ordering::Acquire), waiter).then(|| BELL.load(Ordering::Acquire))
-}
-
-/// In the child of a fork: all of it is the parent's.
-pub fn after_fork_in_child() {
-    let set = BELL.swap(NO_FD, Ordering::AcqRel);
-    WAITS_BY_IT.store(std::ptr::null_mut(), Ordering::Release);
-    if set != NO_FD {
-        fd_table::forget_internal(set);
-        let _ = sys::close(set);
-    }
+    drop(Waiter::take());
 }
 
 /// System calls are about to be filtered: claims the sockets that came from the parent, and makes what waiting needs.
 pub fn before_filter() {
-    let sockets = sockets();
-    if sockets.is_empty() {
-        return;
+    if claim_all(|_| ()) {
+        wait::yield_no_more();
+        FILTERED.store(true, Ordering::Relaxed);
     }
-    claim(sockets);
-    make_ready_to_wait();
-    wait::yield_no_more();
-    FILTERED.store(true, Ordering::Relaxed);
 }
 
 /// There is no filter after all. What was made ready stays so.

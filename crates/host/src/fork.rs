@@ -257,7 +257,6 @@ fn leave_to_parent() {
     unlock(|queue| queue.owed().forget());
     wait::after_fork_in_child();
     crate::cancel::after_fork_in_child();
-    crate::confine::after_fork_in_child();
     socket::after_fork_in_child();
     epoll::after_fork_in_child();
     datagram::after_fork_in_child();

@@ -35,6 +35,7 @@ pub mod poll;
 pub mod program_memory;
 pub mod queue;
 mod queue_io;
+mod select;
 pub mod send_memory;
 pub mod signal_io;
 pub mod signals;

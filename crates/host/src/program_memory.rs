@@ -110,14 +110,33 @@ mod routines {
         ".globl toe_touch_landing",
         ".hidden toe_touch_landing",
         "toe_touch_landing: ret",
+        // usize toe_touch_to_write(u8 *at [rdi], usize len [rsi]); the same, for octets that are to be written. They stay what they are, also
+        // where another thread writes them meanwhile.
+        ".p2align 5",
+        ".globl toe_touch_to_write",
+        ".hidden toe_touch_to_write",
+        "toe_touch_to_write: xor eax, eax",
+        "2: lock or byte ptr [rdi + rax], 0",
+        "lea rax, [rdi + rax]",
+        "or rax, 4095",
+        "inc rax",
+        "sub rax, rdi",
+        "cmp rax, rsi",
+        "jb 2b",
+        "mov rax, rsi",
+        ".globl toe_touch_to_write_landing",
+        ".hidden toe_touch_to_write_landing",
+        "toe_touch_to_write_landing: ret",
         ".popsection",
     );
 
     unsafe extern "C" {
         pub fn toe_copy(to: *mut u8, from: *const u8, len: usize) -> usize;
         pub fn toe_touch(at: *const u8, len: usize) -> usize;
+        pub fn toe_touch_to_write(at: *mut u8, len: usize) -> usize;
         fn toe_copy_landing();
         fn toe_touch_landing();
+        fn toe_touch_to_write_landing();
     }
 
     /// Where a thread goes on that has faulted at `instruction`; `None`: not in one of these.
@@ -125,6 +144,7 @@ mod routines {
         let routines = [
             (toe_copy as *const () as usize, toe_copy_landing as *const () as usize),
             (toe_touch as *const () as usize, toe_touch_landing as *const () as usize),
+            (toe_touch_to_write as *const () as usize, toe_touch_to_write_landing as *const () as usize),
         ];
         routines
             .into_iter()
@@ -142,6 +162,10 @@ mod routines {
     }
 
     pub unsafe fn toe_touch(_: *const u8, len: usize) -> usize {
+        len
+    }
+
+    pub unsafe fn toe_touch_to_write(_: *mut u8, len: usize) -> usize {
         len
     }
 
@@ -188,6 +212,17 @@ pub fn readable(at: *const u8, len: usize) -> usize {
     unsafe { routines::toe_touch(at, len) }
 }
 
+/// Has the octets' pages made present, and such as can be written: what a disk has to be asked for is waited for here, and not where they are
+/// written under a lock. What is not there at all is found out there.
+#[inline]
+pub fn make_writable(octets: &mut [u8]) {
+    if !octets.is_empty() && !is_nowhere(octets.as_ptr()) {
+        // SAFETY: needed because a page that is only read may have to be waited for again when it is written. The octets keep their values; a
+        // fault of the routine is its landing's.
+        unsafe { routines::toe_touch_to_write(octets.as_mut_ptr(), octets.len()) };
+    }
+}
+
 /// EFAULT: what a call is to read is not all there.
 #[inline]
 pub fn check<T>(at: *const T, count: usize) -> Result<(), Errno> {
@@ -230,6 +265,9 @@ mod tests {
             assert_eq!(to[5..5 + len], from[3..3 + len], "{len}");
             assert!(to[..5].iter().chain(&to[5 + len..]).all(|octet| *octet == 0xaa), "{len}");
             assert_eq!(readable(from.as_ptr(), len), len);
+            let before = to.clone();
+            make_writable(&mut to[3..3 + len]);
+            assert_eq!(to, before);
         }
         assert_eq!(readable(usize::MAX as *const u8, 5), 0);
         assert_eq!(

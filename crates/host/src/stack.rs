@@ -5,7 +5,7 @@
 //! and parked threads refer to it, and it is one a lifetime of the engine.
 
 use crate::anchor::AnchorPool;
-use crate::attach::{Answered, Control, engines};
+use crate::attach::{Answered, Control, engines, is_hangup};
 use crate::errno::{EKEYREJECTED, from_os};
 use crate::fd_table;
 use crate::lock::Lock;
@@ -152,6 +152,11 @@ impl Stack {
         Stack::attach_by(engine, |engine, control| Ok((Stack::open(engine, control)?, None)))
     }
 
+    /// The same, with a region of at most `room` octets. ENOMEM: the engine makes none so small.
+    pub fn attach_within(engine: EngineIdx, room: u64) -> Result<&'static Stack, Errno> {
+        Stack::attach_by(engine, |engine, control| Ok((Stack::open_within(engine, control, room)?, None)))
+    }
+
     /// `open` opens a session, with a queue set that the stack does not know of yet or without one.
     fn attach_by(
         engine: EngineIdx,
@@ -272,6 +277,15 @@ impl Stack {
         }
         self.looked_at.store(now, Ordering::Relaxed);
         if self.control.is_gone() {
+            self.on_death();
+        }
+    }
+
+    /// A thread that waited on the control socket was woken by this of it.
+    pub fn on_control(&'static self, revents: i16) {
+        // select(2) cannot tell the end from an answer for which another thread waits. Behind a filter there are no answers.
+        let is_readable = revents & libc::POLLIN != 0;
+        if is_hangup(revents) || is_readable && (crate::confine::is_filtered() || self.control.is_gone()) {
             self.on_death();
         }
     }

@@ -155,6 +155,28 @@ pub fn ppoll(
     waiting_syscall(libc::SYS_ppoll, [fds.as_mut_ptr() as usize, fds.len(), time, mask, SIGSET_LEN, 0])
 }
 
+/// `pselect(2)`, of sets of bits that are equally long.
+pub fn pselect(
+    sets: &mut [Vec<usize>; 3],
+    timeout: Option<Duration>,
+    sigmask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
+    let mut time = timeout.map(timespec);
+    let time = time.as_mut().map_or(0, |t| std::ptr::from_mut(t) as usize);
+    let mask = [sigmask.map_or(0, |m| std::ptr::from_ref(m) as usize), SIGSET_LEN];
+    let bits = sets.iter().map(Vec::len).min().unwrap_or(0) * usize::BITS as usize;
+    let [read, write, except] = sets.each_mut().map(|set| set.as_mut_ptr() as usize);
+    waiting_syscall(libc::SYS_pselect6, [bits, read, write, except, time, mask.as_ptr() as usize])
+}
+
+/// Whether there is nothing more to receive from a socket, and never will be.
+pub fn is_at_end(fd: RawFd) -> bool {
+    use rustix::io::Errno as Of;
+    use rustix::net::RecvFlags;
+    let looked = rustix::net::recv(borrow(fd), &mut [0u8], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    looked.map_or_else(|error| !matches!(error, Of::AGAIN | Of::INTR), |(octets, _)| octets == 0)
+}
+
 /// Sleeps as long as `word` is `value` (`futex(2)`). ETIMEDOUT: for this long.
 pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) -> Result<usize, Errno> {
     let time = timeout.map(timespec);

@@ -10,7 +10,6 @@
 //!
 //! Used by the socket operations through [`block_on`], by [`crate::epoll`] and [`crate::poll`] through [`park`].
 
-use crate::attach::is_hangup;
 use crate::errno::ERESTART;
 use crate::lock::Lock;
 use crate::pace::Pace;
@@ -20,7 +19,7 @@ use crate::spin::spin_for;
 pub use crate::spin::{spin, spin_beside_peer, yield_no_more};
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
-use crate::{cancel, signals};
+use crate::{cancel, select, signals};
 use rustix::event::EventfdFlags;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -30,7 +29,7 @@ use toe_abi::errno::Errno;
 use toe_ring::owed::{Link, Sleeper};
 
 /// Longest park while something must be retried that no interrupt announces.
-const STUCK: Duration = Duration::from_millis(1);
+pub const STUCK: Duration = Duration::from_millis(1);
 
 /// Octets that are worth their transfer between two processors: less than the switch to who brings them costs.
 const FEW: usize = 4096;
@@ -329,10 +328,6 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
             timeout = soon(timeout);
         }
     }
-    let armed = Armed { me, timeout, sigmask: on.sigmask, cancellable: on.cancellable };
-    if let Some(bell) = crate::confine::bell(me) {
-        return armed.park_by(bell, on.queues, &led, &stacks, on.fds, ready);
-    }
     polled.extend(led.iter().map(|queue| entry(queue.irq_fd, libc::POLLIN)));
     polled.extend(stacks.iter().map(|stack| entry(stack.control_fd(), libc::POLLRDHUP)));
     let fds_at = polled.len();
@@ -341,7 +336,11 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
     let (outcome, interrupted) = if ready() || me.state.load(Ordering::SeqCst) == KICKED {
         (Ok(0), false)
     } else {
-        let mut by = || sys::ppoll(&mut polled, timeout, on.sigmask);
+        let mut by = || match sys::ppoll(&mut polled, timeout, on.sigmask) {
+            // They are more than RLIMIT_NOFILE, which is for those of the call alone.
+            Err(Errno::EINVAL) => select::sleep(&mut polled, fds_at, timeout, on.sigmask),
+            outcome => outcome,
+        };
         if on.cancellable { sleep(on.sigmask, by) } else { (by(), false) }
     };
     me.state.store(RUNNING, Ordering::SeqCst);
@@ -356,9 +355,7 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
             me.quiet();
         }
         for (i, stack) in stacks.iter().enumerate() {
-            if is_hangup(polled[1 + led.len() + i].revents) {
-                stack.on_death();
-            }
+            stack.on_control(polled[1 + led.len() + i].revents);
         }
         on.fds.copy_from_slice(&polled[fds_at..]);
     }
@@ -377,63 +374,6 @@ pub fn sleep(
 /// What a sleep tells: a signal that came counts, also when the sleep then ended by something else, which the caller finds.
 fn ended(outcome: Result<usize, Errno>, interrupted: bool) -> Result<(), Errno> {
     if interrupted { Err(Errno::EINTR) } else { outcome.map(|_| ()) }
-}
-
-/// A thread about to sleep.
-struct Armed<'a> {
-    me: &'static Waiter,
-    timeout: Option<Duration>,
-    sigmask: Option<&'a libc::sigset_t>,
-    cancellable: bool,
-}
-
-impl Armed<'_> {
-    /// The rest of [`park`] for a thread that may poll few descriptors: one stands for all of the library's.
-    fn park_by(
-        &self,
-        bell: i32,
-        queues: &[&'static QueueSet],
-        led: &[&'static QueueSet],
-        stacks: &[&'static Stack],
-        fds: &mut [libc::pollfd],
-        ready: &mut dyn FnMut() -> bool,
-    ) -> Result<(), Errno> {
-        let mut polled = vec![libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 }];
-        polled.extend(fds.iter().filter(|polled| polled.fd >= 0));
-        let (outcome, interrupted) = if ready() || self.me.state.load(Ordering::SeqCst) == KICKED {
-            (Ok(0), false)
-        } else {
-            let mut by = || match sys::ppoll(&mut polled, self.timeout, self.sigmask) {
-                // Not even one descriptor may be polled (RLIMIT_NOFILE is 0); the program has none to wait for, then.
-                Err(Errno::EINVAL) => {
-                    let mut event = [libc::epoll_event { events: 0, u64: 0 }];
-                    let came = sys::epoll_pwait(bell, &mut event, self.timeout, self.sigmask);
-                    polled[0].revents = libc::POLLIN;
-                    came
-                }
-                outcome => outcome,
-            };
-            if self.cancellable { sleep(self.sigmask, by) } else { (by(), false) }
-        };
-        self.me.state.store(RUNNING, Ordering::SeqCst);
-        let came = polled[0].revents != 0;
-        for queue in queues {
-            queue.leave(self.me, came && led.iter().any(|led| std::ptr::eq(*led, *queue)));
-        }
-        if came {
-            self.me.quiet();
-            for stack in stacks {
-                let mut gone = [libc::pollfd { fd: stack.control_fd(), events: libc::POLLRDHUP, revents: 0 }];
-                if sys::ppoll(&mut gone, Some(Duration::ZERO), None).is_ok() && is_hangup(gone[0].revents) {
-                    stack.on_death();
-                }
-            }
-        }
-        for (polled, seen) in fds.iter_mut().filter(|polled| polled.fd >= 0).zip(&polled[1..]) {
-            polled.revents = seen.revents;
-        }
-        ended(outcome, interrupted)
-    }
 }
 
 /// What a socket operation waits for.

@@ -3,6 +3,7 @@
 mod fake;
 
 use fake::{Connection, Engine, until};
+use std::io::IoSliceMut;
 use toe::socket::{FastOpen, RecvFlags, SendFlags, Shutdown};
 use toe::{Stack, fd_table};
 use toe_abi::attach::Reply;
@@ -369,6 +370,26 @@ fn a_program_is_not_asked_for_more_than_it_wants_to_wait() {
     assert_eq!((c.send(&[1; 501]), c.send(b"x")), (Ok(501), Err(Errno::EAGAIN)));
     set(0);
     assert_eq!((c.ready(), c.send(b"x")), (OUT, Ok(1)));
+}
+
+/// A program's buffers are looked after a part at a time, and a call takes all that is there all the same.
+#[test]
+fn a_call_takes_what_is_there_however_much_it_is_and_however_its_buffers_lie() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let octets: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
+    for part in octets.chunks(60_000) {
+        engine.data(c.queue_set, c.flow, part);
+    }
+    let peek = RecvFlags { peek: true, ..RecvFlags::default() };
+    assert_eq!(c.recv_with(1 << 20, peek), Ok(octets.clone()));
+    let (mut memory, mut at) = (vec![0; 8 << 10], 0);
+    let mut parts: Vec<_> = memory.chunks_mut(60).map(IoSliceMut::new).collect();
+    assert_eq!(c.socket.recv(&mut parts, RecvFlags::default()), Ok(8 << 10));
+    at += memory.len();
+    assert_eq!(memory, octets[..at]);
+    assert_eq!(c.recv(1 << 20), Ok(octets[at..].to_vec()));
+    assert_eq!(c.recv(1), Err(Errno::EAGAIN));
 }
 
 /// A command may reach the engine after octets that were given to it later: an answer's head then went out alone, and the rest of it

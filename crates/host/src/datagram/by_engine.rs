@@ -248,6 +248,7 @@ impl Datagram {
         details: &Details,
         from: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
+        Gather::prepare_all(from);
         let mut attempt = || {
             let mut by_engine = self.by_engine.lock();
             let head = by_engine.head(to, details);

@@ -26,6 +26,7 @@ mod tests;
 pub mod ways;
 
 use crate::lock::Lock;
+use crate::socket::slices::{Scatter, Target as _};
 use crate::stack::Stack;
 use crate::{signals, sys, wait};
 use asking::Count;
@@ -310,6 +311,8 @@ impl Datagram {
         mut empty: Option<u32>,
     ) -> Step {
         let generation = self.generation.load(Ordering::Relaxed);
+        // Of how many octets the next one is, is not known: those of more than a page may be waited for under the lock.
+        Scatter::of_program(into).prepare(0);
         loop {
             let mut incoming = self.incoming.lock();
             if self.generation.load(Ordering::Relaxed) != generation {

@@ -2,6 +2,7 @@
 
 use super::outgoing::Sent;
 use super::{Datagram, Details};
+use crate::socket::slices::Gather;
 use crate::wait;
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
@@ -25,6 +26,7 @@ impl Datagram {
 
     /// Sends a datagram, `to` an address or to what the socket is connected to, if it has a lane there that is open.
     pub fn send(&self, to: Option<Endpoint>, from: &[IoSlice<'_>], details: &Details) -> Result<Sent, Errno> {
+        Gather::prepare_all(from);
         let mut outgoing = self.outgoing.lock();
         let mut sent = outgoing.send(to, from, details);
         if sent == Ok(Sent::Full) {

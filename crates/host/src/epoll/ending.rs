@@ -80,6 +80,7 @@ impl EpollSet {
         for (place, interest) in interests {
             interest.socket.remove_watcher(self, place);
         }
+        self.part_from_sets();
         {
             let mut inner = self.inner.lock();
             // The slots stay, and what they were used for is told apart from what they will be.
@@ -87,11 +88,9 @@ impl EpollSet {
             interests.clear();
             *inner = Inner { interests, ..Inner::default() };
         }
-        self.has_nested.store(false, Ordering::Release);
         self.has_datagrams.store(false, Ordering::SeqCst);
         self.is_seen_elsewhere.store(false, Ordering::SeqCst);
         self.fires_once.store(false, Ordering::Relaxed);
-        self.leave_outer_sets();
         self.sockets.store(0, Ordering::SeqCst);
         self.kernel_fds.store(false, Ordering::SeqCst);
         self.idle_listeners.store(false, Ordering::Relaxed);

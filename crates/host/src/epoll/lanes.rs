@@ -156,7 +156,7 @@ impl EpollSet {
 }
 
 /// Whether the kernel has something to tell of.
-fn is_readable(epfd: RawFd) -> bool {
+pub(super) fn is_readable(epfd: RawFd) -> bool {
     let mut polled = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];
     sys::ppoll(&mut polled, Some(Duration::ZERO), None).is_ok_and(|ready| ready > 0)
 }

@@ -86,6 +86,8 @@ struct Inner {
     waiters: waiters::Waiters,
     /// Epoll sets in this one.
     nested: Vec<nested::Nested>,
+    /// The sets that have this one, each with the number by which it does: those are told of what happens here.
+    outer: Vec<(RawFd, &'static EpollSet)>,
     /// Counts what was done to those.
     nestings: u64,
     /// UDP sockets that may have lanes.
@@ -94,6 +96,22 @@ struct Inner {
     kernel: HashMap<RawFd, Registered>,
     /// The program has closed it; the last thread that sleeps on it ends it. The copy of its descriptor that is kept until then.
     ending: Option<crate::sys::Fd>,
+}
+
+impl Inner {
+    /// Whether a socket is ready. As in Linux, a look takes those that are not off the list: their next event, or being armed anew, brings
+    /// them back.
+    fn has_due(&mut self) -> bool {
+        while let Some(place) = self.ready.front() {
+            match self.interests.get_mut(*place) {
+                Some(interest) if interest.due() != 0 => return true,
+                Some(interest) => interest.queued = false,
+                None => {}
+            }
+            self.ready.pop_front();
+        }
+        false
+    }
 }
 
 /// The sockets of one epoll descriptor. Never freed; reused after the descriptor was closed.
@@ -126,8 +144,6 @@ pub struct EpollSet {
     is_seen_elsewhere: AtomicBool,
     /// It has, or had, one-shot registrations of listeners, which the kernel may fire, too.
     fires_once: AtomicBool,
-    /// Counts what its sockets have told of.
-    events: AtomicU32,
 }
 
 /// All sets that were ever made, and those that can be used again.
@@ -216,7 +232,6 @@ fn unused() -> &'static EpollSet {
                 has_datagrams: AtomicBool::new(false),
                 is_seen_elsewhere: AtomicBool::new(false),
                 fires_once: AtomicBool::new(false),
-                events: AtomicU32::new(0),
             }));
             registry.all.push(set);
             set
@@ -341,15 +356,15 @@ impl EpollSet {
 
     /// Puts a registration on the ready list if it is ready now.
     fn check(&self, place: Place) {
-        let mut inner = self.inner.lock();
-        let inner = &mut *inner;
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
         if let Some(interest) = inner.interests.get_mut(place)
             && interest.due() != 0
             && !interest.queued
         {
             interest.queued = true;
             inner.ready.push_back(place);
-            self.count_event(inner, None);
+            self.tell(guard, None);
         }
     }
 
@@ -397,8 +412,8 @@ impl EpollSet {
 
     /// A socket tells of an event. `true`: a parked thread was woken for it.
     pub(crate) fn notify(&self, place: Place, key: u32, by: Option<&QueueSet>) -> bool {
-        let mut inner = self.inner.lock();
-        let inner = &mut *inner;
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
         let Some(interest) = inner.interests.get_mut(place) else { return false };
         if !interest.armed || key & (interest.events | ALWAYS) == 0 {
             return false;
@@ -408,7 +423,7 @@ impl EpollSet {
             interest.queued = true;
             inner.ready.push_back(place);
         }
-        self.count_event(inner, by)
+        self.tell(guard, by)
     }
 
     /// Takes what is ready into `out`; returns how many.
@@ -452,11 +467,7 @@ impl EpollSet {
     fn is_ready_at(&self, depth: u32) -> bool {
         self.wake_listeners();
         self.drain();
-        let due = |interest: &Interest| interest.due() != 0;
-        let own = {
-            let inner = self.inner.lock();
-            inner.ready.iter().any(|place| inner.interests.get(*place).is_some_and(due))
-        };
+        let own = self.inner.lock().has_due();
         own || self.nested_are_ready(depth)
     }
 

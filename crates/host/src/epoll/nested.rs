@@ -1,10 +1,14 @@
 //! Epoll sets in epoll sets. The kernel knows of the inner set's kernel descriptors by itself; of its sockets on the engine
-//! the outer set asks here.
+//! the outer set asks here. What happens in a set is counted in each that has it and would tell of it, and so on outwards
+//! ([`EpollSet::tell`]): where Linux puts the inner set on the outer one's ready list.
 //!
 //! Linux allows five levels and no circles, and has refused others before this is asked.
 
+use super::lanes::is_readable;
 use super::moves::{Registered, is_disarmed};
-use super::{EpollSet, Inner, REGISTRY};
+use super::{EDGE, EpollSet, Inner, ONE_SHOT};
+use crate::fd_table;
+use crate::lock::Guard;
 use crate::queue::QueueSet;
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -13,42 +17,64 @@ use toe_abi::errno::Errno;
 /// Linux: EP_MAX_NESTS, and one.
 const DEPTH: u32 = 5;
 
-/// An inner set as its outer one has it.
+/// An inner set as its outer one has it: as in Linux, the set and the number together, which may be another one's by now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nested {
     fd: RawFd,
     set: &'static EpollSet,
     events: u32,
     data: u64,
-    /// [`EpollSet::events_at`] of the inner set when it was last reported, for edge-triggered ones; `None`: not yet.
-    seen: Option<u32>,
+    /// Counts what has happened in the inner set while this one would have told of it.
+    come: u64,
+    /// That many of it are told, unless it is level-triggered.
+    told: u64,
     /// Not disarmed by one-shot.
     armed: bool,
+    /// Disarmed, and the kernel could not be told, as the number is no descriptor of the set any more: it reports it once more.
+    spent: bool,
     /// Which of the outer set's [`Inner::nestings`] made it so.
     nesting: u64,
 }
 
 impl Nested {
+    fn is(&self, fd: RawFd, set: &EpollSet) -> bool {
+        self.fd == fd && std::ptr::eq(self.set, set)
+    }
+
     /// Whether it would be told of something: all that an epoll set can be is readable.
     fn wants(&self) -> bool {
         self.armed && self.events & libc::EPOLLIN as u32 != 0
     }
 
-    /// Edge-triggered, and reported since its last event.
-    fn is_told(&self) -> bool {
-        self.is_told_of(self.set.events_at(1))
+    fn has_news(&self) -> bool {
+        self.come != self.told
     }
 
-    /// Edge-triggered, and reported with so many events.
-    fn is_told_of(&self, events: u32) -> bool {
-        self.events & super::EDGE != 0 && self.seen == Some(events)
+    /// To be told of once it is ready.
+    fn is_due(&self) -> bool {
+        self.wants() && (self.events & EDGE == 0 || self.has_news())
+    }
+
+    fn note_told(&mut self) {
+        if self.events & (EDGE | ONE_SHOT) != 0 {
+            self.told = self.come;
+        }
+    }
+
+    /// A one-shot registration has been used up by what the engine has; of an epoll set nothing is reported that was not asked for.
+    fn disarm(&mut self, epfd: RawFd) {
+        let event = libc::epoll_event { events: ONE_SHOT, u64: self.data };
+        let is_its_number = fd_table::epoll_set(self.fd).is_some_and(|set| std::ptr::eq(set, self.set));
+        let disarm = || crate::sys::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, self.fd, Some(event));
+        self.spent = !is_its_number || disarm().is_err();
+        self.armed = false;
     }
 }
 
-/// A one-shot registration has been used up by what the engine has; of an epoll set nothing is reported that was not asked for.
-fn disarm_in_kernel(epfd: RawFd, nested: &Nested) {
-    let event = libc::epoll_event { events: super::ONE_SHOT, u64: nested.data };
-    let _ = crate::sys::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, nested.fd, Some(event));
+impl Inner {
+    fn nested_mut(&mut self, fd: RawFd, set: &EpollSet) -> Option<&mut Nested> {
+        self.nested.iter_mut().find(|nested| nested.is(fd, set))
+    }
 }
 
 impl EpollSet {
@@ -59,8 +85,7 @@ impl EpollSet {
         self.inner.lock().nested.clone()
     }
 
-    /// `op` (EPOLL_CTL_*) of `nested`, which is `fd`, in both worlds at once: what a thread that waits takes note of comes before or
-    /// after.
+    /// `op` (EPOLL_CTL_*) of `nested`, which is `fd`.
     pub(super) fn control_nested(
         &'static self,
         epfd: RawFd,
@@ -69,33 +94,23 @@ impl EpollSet {
         event: Option<libc::epoll_event>,
     ) -> Result<(), Errno> {
         let event = event.filter(|_| op != libc::EPOLL_CTL_DEL);
-        let had = nested.events_at(1);
-        let mut inner = self.inner.lock();
-        crate::sys::epoll_ctl(epfd, op, fd, event)?;
-        let known = inner.nested.extract_if(.., |known| known.fd == fd).last();
-        // What has happened is as much as before, as seen from a set that has this one.
-        if known.is_some() {
-            self.events.fetch_add(had, Ordering::AcqRel);
+        if event.is_some() {
+            // Before there is anything to tell.
+            nested.inner.lock().outer.push((fd, self));
         }
-        inner.kernel.remove(&fd);
-        if let Some(event) = event {
-            let (events, data) = (event.events, event.u64);
-            inner.nestings += 1;
-            let nesting = inner.nestings;
-            inner.nested.push(Nested { fd, set: nested, events, data, seen: None, armed: true, nesting });
-            inner.kernel.insert(fd, Registered { events, data, armed: true, absent: false });
-            self.events.fetch_sub(had, Ordering::AcqRel);
-            self.kernel_fds.store(true, Ordering::SeqCst);
+        let known = self.control_in_both(epfd, op, (fd, nested), event);
+        // It stands there once for each that this set has.
+        if known.as_ref().map_or(event.is_some(), Option::is_some) {
+            nested.forget_outer(fd, self);
         }
-        self.has_nested.store(!inner.nested.is_empty(), Ordering::SeqCst);
-        drop(inner);
+        let known = known?;
         if event.is_none() {
             return Ok(());
         }
         nested.leave_lanes();
-        let was_due = |known: &Nested| known.wants() && !known.is_told_of(had);
-        if !known.as_ref().is_some_and(was_due) && nested.is_ready_at(1) {
-            self.events.fetch_add(1, Ordering::AcqRel);
+        let had_news = known.is_some_and(|known| known.wants() && known.has_news());
+        if !had_news && nested.is_ready_at(1) && self.count_in(fd, nested) {
+            self.tell_outer_sets(0);
         }
         // Who waits does not listen to it yet, or knows it as disarmed.
         self.inner.lock().waiters.kick_all();
@@ -103,12 +118,72 @@ impl EpollSet {
         Ok(())
     }
 
-    /// What has happened in it, however deep.
-    fn events_at(&self, depth: u32) -> u32 {
-        let own = self.events.load(Ordering::Acquire);
-        let nested = self.nested();
-        let those = nested.iter().filter(|_| depth < DEPTH).map(|nested| nested.set.events_at(depth + 1));
-        those.fold(own, u32::wrapping_add)
+    /// In both worlds at once: what a thread that waits takes note of comes before or after. Returns what was known of it.
+    fn control_in_both(
+        &self,
+        epfd: RawFd,
+        op: i32,
+        (fd, nested): (RawFd, &'static EpollSet),
+        event: Option<libc::epoll_event>,
+    ) -> Result<Option<Nested>, Errno> {
+        let mut inner = self.inner.lock();
+        crate::sys::epoll_ctl(epfd, op, fd, event)?;
+        let known = inner.nested.extract_if(.., |known| known.is(fd, nested)).last();
+        inner.kernel.remove(&fd);
+        if let Some(event) = event {
+            let (events, data) = (event.events, event.u64);
+            let (come, told) = known.map_or((0, 0), |known| (known.come, known.told));
+            inner.nestings += 1;
+            let (set, armed, spent, nesting) = (nested, true, false, inner.nestings);
+            inner.nested.push(Nested { fd, set, events, data, come, told, armed, spent, nesting });
+            inner.kernel.insert(fd, Registered { events, data, armed: true, absent: false });
+            self.kernel_fds.store(true, Ordering::SeqCst);
+        }
+        self.has_nested.store(!inner.nested.is_empty(), Ordering::SeqCst);
+        Ok(known)
+    }
+
+    /// `outer` has this set by `fd` once less.
+    fn forget_outer(&self, fd: RawFd, outer: &EpollSet) {
+        let known = &mut self.inner.lock().outer;
+        if let Some(at) = known.iter().position(|(by, set)| *by == fd && std::ptr::eq(*set, outer)) {
+            known.remove(at);
+        }
+    }
+
+    /// Something has happened to one of the sockets. `true`: a parked thread was woken for it.
+    pub(super) fn tell(&self, inner: Guard<'_, Inner>, by: Option<&QueueSet>) -> bool {
+        if inner.outer.is_empty() {
+            return inner.waiters.tell(by);
+        }
+        drop(inner);
+        // Who is woken finds it counted.
+        self.tell_outer_sets(0);
+        self.inner.lock().waiters.tell(by)
+    }
+
+    /// Something has happened here: it is counted in the sets that would tell of it, however far out. No lock of a set is held
+    /// while another one's is taken.
+    fn tell_outer_sets(&self, depth: u32) {
+        let mut left = if depth < DEPTH { self.inner.lock().outer.len() } else { 0 };
+        // Backwards: when one goes meanwhile, none of the others is passed over.
+        while left > 0 {
+            left -= 1;
+            let outer = self.inner.lock().outer.get(left).copied();
+            if let Some((fd, set)) = outer
+                && set.count_in(fd, self)
+            {
+                set.tell_outer_sets(depth + 1);
+            }
+        }
+    }
+
+    /// Something has happened in `nested`. Whether it would be told of.
+    fn count_in(&self, fd: RawFd, nested: &EpollSet) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(noted) = inner.nested_mut(fd, nested).filter(|noted| noted.wants()) else { return false };
+        noted.come += 1;
+        true
     }
 
     /// See [`Inner::nestings`]: before the kernel is asked.
@@ -121,9 +196,37 @@ impl EpollSet {
     }
 
     pub(super) fn nested_are_ready(&self, depth: u32) -> bool {
-        // The look counts what it finds, so it comes first.
-        let is_ready = |nested: &Nested| nested.wants() && nested.set.is_ready_at(depth + 1);
-        depth < DEPTH && self.nested().iter().any(|nested| is_ready(nested) && !nested.is_told())
+        depth < DEPTH && self.nested().iter().any(|nested| self.is_to_be_told(nested, depth))
+    }
+
+    /// Whether `nested` is ready and was not told of yet.
+    fn is_to_be_told(&self, nested: &Nested, depth: u32) -> bool {
+        if !nested.wants() {
+            return false;
+        }
+        if !nested.is_due() {
+            // What has come and was not looked at yet is counted by that.
+            nested.set.each_home_at(depth + 1, &mut QueueSet::drain);
+        }
+        // What was told is not looked at, as in Linux: a look changes what the next event is.
+        let noted = self.inner.lock().nested_mut(nested.fd, nested.set).copied();
+        let Some(noted) = noted.filter(Nested::is_due) else { return false };
+        if nested.set.is_ready_at(depth + 1) {
+            return true;
+        }
+        if noted.events & EDGE == 0 {
+            return false;
+        }
+        // What has happened is gone; Linux tells it all the same if there is anything else, and else forgets it.
+        let is_ready =
+            nested.set.kernel_fds.load(Ordering::SeqCst) && is_readable(nested.set.descriptor(nested.fd));
+        if !is_ready
+            && let Some(now) = self.inner.lock().nested_mut(nested.fd, nested.set)
+            && now.come == noted.come
+        {
+            now.told = now.come;
+        }
+        is_ready
     }
 
     pub(super) fn each_nested_home(&self, depth: u32, each: &mut dyn FnMut(&'static QueueSet)) {
@@ -160,13 +263,12 @@ impl EpollSet {
     ) -> usize {
         let mut taken = 0;
         for nested in self.nested() {
-            if !nested.wants() {
-                continue;
-            }
             if told.iter().any(|event| { event.u64 } == nested.data) {
-                self.note_told_of(epfd, &nested, nestings);
+                if nested.wants() {
+                    self.note_told_of(epfd, &nested, nestings);
+                }
             } else if taken < out.len()
-                && nested.set.is_ready_at(1)
+                && self.is_to_be_told(&nested, 0)
                 && let Some(data) = self.claim(epfd, &nested)
             {
                 out[taken] = libc::epoll_event { events: libc::EPOLLIN as u32, u64: data };
@@ -178,32 +280,45 @@ impl EpollSet {
 
     /// The inner set is ready: who reports it. `None`: another thread has, meanwhile.
     fn claim(&self, epfd: RawFd, nested: &Nested) -> Option<u64> {
-        // After the look, which counts what it finds.
-        let now = nested.set.events_at(1);
         let mut inner = self.inner.lock();
-        let noted = inner.nested.iter_mut().find(|noted| noted.fd == nested.fd)?;
-        if !noted.wants() || noted.is_told_of(now) {
-            return None;
-        }
-        noted.seen = Some(now);
-        if noted.events & super::ONE_SHOT != 0 {
-            noted.armed = false;
-            disarm_in_kernel(epfd, noted);
+        let noted = inner.nested_mut(nested.fd, nested.set).filter(|noted| noted.is_due())?;
+        noted.note_told();
+        if noted.events & ONE_SHOT != 0 {
+            noted.disarm(epfd);
         }
         Some(noted.data)
     }
 
     /// The kernel has reported an inner set; one-shot, it has disarmed it.
     fn note_told_of(&self, epfd: RawFd, nested: &Nested, nestings: u64) {
-        let now = nested.set.events_at(1);
         let mut inner = self.inner.lock();
-        let Some(noted) = inner.nested.iter_mut().find(|noted| noted.fd == nested.fd) else { return };
-        noted.seen = Some(now);
-        if noted.events & super::ONE_SHOT != 0 {
+        let Some(noted) = inner.nested_mut(nested.fd, nested.set) else { return };
+        noted.note_told();
+        if noted.events & ONE_SHOT != 0 {
             // One that was armed anew beside the kernel's report was so before or after it.
             let is_armed = noted.nesting > nestings && !is_disarmed(epfd, nested.fd).unwrap_or(true);
             noted.armed = is_armed;
         }
+    }
+
+    /// Takes out of `events[..found]` what the kernel still reports of registrations that are used up; returns how many are left.
+    pub(super) fn without_spent(&self, epfd: RawFd, events: &mut [libc::epoll_event], found: usize) -> usize {
+        if !self.has_nested.load(Ordering::Acquire) {
+            return found;
+        }
+        let mut kept = found;
+        for nested in self.inner.lock().nested.iter_mut().filter(|nested| nested.spent) {
+            let Some(at) = events[..kept].iter().position(|event| { event.u64 } == nested.data) else {
+                continue;
+            };
+            // By the data alone it could be another one; this one the kernel has disarmed by its report.
+            if is_disarmed(epfd, nested.fd).unwrap_or(true) {
+                nested.spent = false;
+                events[at..kept].rotate_left(1);
+                kept -= 1;
+            }
+        }
+        kept
     }
 
     /// The kernel has reported these in a wait that began without inner sets.
@@ -213,19 +328,18 @@ impl EpollSet {
         }
     }
 
-    /// The set is gone: no other has it any more.
-    pub(super) fn leave_outer_sets(&'static self) {
-        let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
-        for set in sets.into_iter().filter(|set| set.has_nested.load(Ordering::Acquire)) {
+    /// The set is gone: it has no others, and no other has it any more.
+    pub(super) fn part_from_sets(&self) {
+        let (nested, outer) = {
+            let mut inner = self.inner.lock();
+            self.has_nested.store(false, Ordering::SeqCst);
+            (std::mem::take(&mut inner.nested), std::mem::take(&mut inner.outer))
+        };
+        nested.iter().for_each(|nested| nested.set.forget_outer(nested.fd, self));
+        for (fd, set) in outer {
             let mut inner = set.inner.lock();
-            inner.nested.retain(|nested| !std::ptr::eq(nested.set, self));
+            inner.nested.retain(|nested| !nested.is(fd, self));
             set.has_nested.store(!inner.nested.is_empty(), Ordering::SeqCst);
         }
-    }
-
-    /// Something has happened to one of the sockets.
-    pub(super) fn count_event(&self, inner: &Inner, by: Option<&QueueSet>) -> bool {
-        self.events.fetch_add(1, Ordering::AcqRel);
-        inner.waiters.tell(by)
     }
 }

@@ -134,10 +134,16 @@ impl EpollSet {
     }
 
     fn ask_kernel(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
-        let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
-        let kept = self.without_wake(epfd, events, found);
-        self.note_fired(epfd, &events[..kept]);
-        Ok(kept)
+        loop {
+            let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
+            let kept = self.without_wake(epfd, events, found);
+            self.note_fired(epfd, &events[..kept]);
+            let told = self.without_spent(epfd, events, kept);
+            // What was left out may have taken the room of something else.
+            if told > 0 || kept == 0 {
+                return Ok(told);
+            }
+        }
     }
 
     /// The plain kernel call, for a set that is the kernel's alone. `None`: it is no more.

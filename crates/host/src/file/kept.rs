@@ -50,11 +50,6 @@ impl<'a> KeptFile<'a> {
         Ok(KeptFile { file, kept: OnceCell::from(Kept::of(stack, file)?) })
     }
 
-    /// Whether the number may become another file's while the call goes on, and has to be asked for each time ([`KeptFile::is_same`]).
-    pub fn may_change(&self) -> bool {
-        matches!(self.kept.get(), Some(Kept::Identity(_)))
-    }
-
     /// Whether what was just read, or is to be written, through [`KeptFile::fd`] is this file's. Where no copy could be kept the number may be another's by now.
     pub fn is_same(&self) -> bool {
         match self.kept.get() {

@@ -1,5 +1,5 @@
 //! Files that lie in memory (tmpfs, and with it memfd). Their reads and writes take no flag that nothing is to be waited for, and need
-//! none but for pages that were swapped out. Used by [`super::source`] and [`super::target`].
+//! none but for pages that were swapped out. Used by [`super::source`].
 
 use super::kind::is_file;
 use rustix::fd::{AsRawFd, BorrowedFd};

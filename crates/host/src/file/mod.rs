@@ -16,7 +16,6 @@ mod kind;
 mod memory;
 pub mod pipe;
 mod source;
-mod target;
 mod unbuffered;
 
 use crate::errno::from_os;
@@ -28,12 +27,10 @@ pub(crate) use copy::has_own_locks;
 pub use kept::KeptFile;
 pub(crate) use kind::at_hand;
 use kind::{is_file, is_pipe};
-use pipe::PipeTarget;
 use rustix::fd::BorrowedFd;
 use source::FileSource;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::AtomicBool;
-use target::FileTarget;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 pub use toe_transfer::Stopped;
@@ -41,9 +38,6 @@ use toe_transfer::{Inward, Outward, step};
 
 /// Octets from a connection to a file at a time.
 const CHUNK: usize = 256 << 10;
-
-/// So few octets are collected first: straight to the file they would go in as many small parts as they come in.
-const PATIENT: usize = 128 << 10;
 
 impl Socket {
     /// Sends up to `length` octets of `file` from `position` on: all of them, as far as the file has them, or as much as fits when the
@@ -114,9 +108,9 @@ impl Socket {
         if waits {
             if self.has_come(length) {
                 // A small part of what is here already: nothing is waited for, and so nothing has to be kept.
-                let call = Inward::new(position, length, CHUNK, false);
+                let call = Inward::new(position, length, CHUNK);
                 let at_once = RecvFlags { dont_wait: true, ..flags };
-                match self.receive_by(call, file, false, at_once) {
+                match self.receive_by(call, file, at_once) {
                     // Another thread has had some of it, or a pipe has no room.
                     Err(stopped) if stopped.errno == Errno::EAGAIN => done = stopped.done,
                     Ok(some) if some < length => done = some,
@@ -127,13 +121,10 @@ impl Socket {
             file.keep(self);
         }
         let (position, length) = (position.map(|at| at + done as u64), length - done);
-        let call = Inward::new(position, length, CHUNK, waits);
-        // A pipe is given what it has room for, so that nothing has to be put back.
+        // Where nothing is waited for a pipe is given what it has room for, so that little has to be put back.
         let into_pipe = !waits && position.is_none() && is_pipe(file.fd());
-        let is_straight =
-            into_pipe || length > PATIENT && memory::is_in_memory(file.fd()) && !file.may_change();
-        let call = if is_straight && self.kind() == Kind::Stream { call.straight() } else { call };
-        match self.receive_by(call, file, into_pipe, flags) {
+        let chunk = if into_pipe { pipe::room(file.fd()) } else { CHUNK };
+        match self.receive_by(Inward::new(position, length, chunk), file, flags) {
             Ok(rest) => Ok(done + rest),
             Err(stopped) => Err(Stopped { done: done + stopped.done, ..stopped }),
         }
@@ -149,23 +140,11 @@ impl Socket {
         &'static self,
         mut call: Inward,
         kept: &KeptFile<'_>,
-        into_pipe: bool,
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
         let (file, mut buffer, mut past) = (kept.fd(), Vec::new(), None);
-        let all = RecvFlags { wait_all: true, ..flags };
         loop {
             match call.step() {
-                step::Inward::Straight { most, .. } if into_pipe => {
-                    let mut target = PipeTarget::new(file, most);
-                    let said = self.recv_to(&mut target, all);
-                    call.went_straight(target.how_it_went(said));
-                }
-                step::Inward::Straight { at, most } => {
-                    let mut target = FileTarget::new(file, at, most);
-                    let said = self.recv_to(&mut target, all);
-                    call.went_straight(target.how_it_went(said));
-                }
                 step::Inward::Receive { most } => {
                     buffer.resize(most, 0);
                     let flags = RecvFlags { wait_all: call.collects(), ..flags };
@@ -232,7 +211,9 @@ fn write(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8], at_once: bo
         None if at_once && !is_file(file) => {
             let slices = [IoSlice::new(octets)];
             match rustix::io::pwritev2(file, &slices, u64::MAX, rustix::io::ReadWriteFlags::NOWAIT) {
-                Err(rustix::io::Errno::OPNOTSUPP) => rustix::io::write(file, octets),
+                Err(rustix::io::Errno::OPNOTSUPP) => {
+                    rustix::io::write(file, &octets[..octets.len().min(libc::PIPE_BUF)])
+                }
                 outcome => outcome,
             }
         }

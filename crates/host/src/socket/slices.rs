@@ -12,6 +12,9 @@ use toe_ring::region::Region;
 /// Octets that go out with one entry: one segment of the engine. Whoever takes them can begin with the first while the next are still being
 /// copied.
 pub const PIECE: u32 = 64 << 10;
+/// Octets of a program's buffers that are copied before it is looked again, without a lock, whether the next ones are there.
+pub const AT_HAND: usize = 256 << 10;
+const PAGE: usize = 4096;
 
 /// Where octets come from that a stream sends: a program's buffers, or a file.
 pub trait Source {
@@ -53,6 +56,11 @@ pub trait Source {
         false
     }
 
+    /// Whether more octets are certain to come.
+    fn follows(&self) -> bool {
+        self.left() > 0
+    }
+
     /// Of a connection that makes records: the type of those for these octets.
     fn record_type(&self) -> u8 {
         tls::DATA
@@ -86,13 +94,11 @@ pub trait Target {
         usize::MAX
     }
 
+    /// Called without any lock: where the next octets go, of which so many are there, is to be at hand.
+    fn prepare(&mut self, _there: usize) {}
+
     /// Takes up to `max` octets. Returns how many: fewer, where it has no room now. After an error it is as if none had been.
     fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno>;
-
-    /// It takes no more, and says itself why.
-    fn is_stopped(&self) -> bool {
-        false
-    }
 
     /// Of a connection with records: whether it takes octets of one of this type. After the answer is yes it is given some.
     fn takes(&mut self, kind: u8) -> Takes {
@@ -101,18 +107,27 @@ pub trait Target {
 }
 
 /// Buffers to be filled in order.
+///
+/// A program's may be a file's pages, which have to be read from a disk: that is waited for without a lock, before octets are copied there.
 #[derive(Debug)]
 pub struct Scatter<'a, 'b> {
     slices: &'a mut [IoSliceMut<'b>],
     index: usize,
     offset: usize,
     left: usize,
+    /// So many of the next octets' places are.
+    at_hand: usize,
 }
 
 impl<'a, 'b> Scatter<'a, 'b> {
     pub fn new(slices: &'a mut [IoSliceMut<'b>]) -> Scatter<'a, 'b> {
         let left = slices.iter().map(|slice| slice.len()).sum();
-        Scatter { slices, index: 0, offset: 0, left }
+        Scatter { slices, index: 0, offset: 0, left, at_hand: usize::MAX }
+    }
+
+    /// The same, of a program's.
+    pub fn of_program(slices: &'a mut [IoSliceMut<'b>]) -> Scatter<'a, 'b> {
+        Scatter { at_hand: 0, ..Scatter::new(slices) }
     }
 
     /// Octets that still fit.
@@ -147,6 +162,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
                 self.offset = 0;
             }
         }
+        self.at_hand = self.at_hand.saturating_sub(done);
         Ok(done)
     }
 }
@@ -154,6 +170,30 @@ impl<'a, 'b> Scatter<'a, 'b> {
 impl Target for Scatter<'_, '_> {
     fn left(&self) -> usize {
         self.left
+    }
+
+    fn most_at_once(&self) -> usize {
+        self.at_hand
+    }
+
+    /// Where no octets are known of, only the page on which each buffer begins: a program may have said more than it has.
+    fn prepare(&mut self, there: usize) {
+        let there = there.min(self.left);
+        if self.at_hand > 0 && self.at_hand >= there {
+            return;
+        }
+        self.at_hand = 0;
+        let mut offset = self.offset;
+        for slice in self.slices.iter_mut().skip(self.index) {
+            let rest = &mut slice[core::mem::take(&mut offset)..];
+            let page_rest = PAGE - rest.as_ptr().addr() % PAGE;
+            let len = rest.len().min(there.saturating_sub(self.at_hand).max(page_rest));
+            program_memory::make_writable(&mut rest[..len]);
+            self.at_hand += len;
+            if len < rest.len() || self.at_hand >= there.max(PAGE) {
+                break;
+            }
+        }
     }
 
     fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno> {
@@ -178,24 +218,35 @@ fn read_slice(octets: &[u8], from: usize, to: &mut [u8]) -> Result<(), Errno> {
     unsafe { program_memory::copy(to.as_mut_ptr(), octets.as_ptr(), octets.len()) }
 }
 
-/// Buffers to be emptied in order.
+/// Buffers to be emptied in order. A program's are looked after as a [`Scatter`]'s.
 #[derive(Debug)]
 pub struct Gather<'a, 'b> {
     slices: &'a [IoSlice<'b>],
     index: usize,
     offset: usize,
     left: usize,
+    at_hand: usize,
 }
 
 impl<'a, 'b> Gather<'a, 'b> {
     pub fn new(slices: &'a [IoSlice<'b>]) -> Gather<'a, 'b> {
         let left = slices.iter().map(|slice| slice.len()).sum();
-        Gather { slices, index: 0, offset: 0, left }
+        Gather { slices, index: 0, offset: 0, left, at_hand: usize::MAX }
+    }
+
+    pub fn of_program(slices: &'a [IoSlice<'b>]) -> Gather<'a, 'b> {
+        Gather { at_hand: 0, ..Gather::new(slices) }
     }
 
     /// Octets that are left.
     pub fn left(&self) -> usize {
         self.left
+    }
+
+    /// The pages of a program's buffers are made to be at hand, without a lock: for what is then copied in one go.
+    pub fn prepare_all(slices: &'a [IoSlice<'b>]) {
+        let gather = Gather::new(slices);
+        let _ = gather.check_next(gather.left.min(AT_HAND));
     }
 
     /// EFAULT: the next `left` octets are not all there to be read. Linux takes a piece in whole or not at all, too.
@@ -237,13 +288,34 @@ impl<'a, 'b> Gather<'a, 'b> {
                 self.offset = 0;
             }
         }
+        self.at_hand = self.at_hand.saturating_sub(done);
         Ok(done)
     }
 }
 
 impl Source for Gather<'_, '_> {
     fn left(&self) -> usize {
-        self.left
+        self.left.min(self.at_hand)
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    fn waits(&self) -> bool {
+        self.at_hand == 0 && self.left > 0
+    }
+
+    fn follows(&self) -> bool {
+        self.left > 0
+    }
+
+    /// What is not there is found out by [`Source::check_next`].
+    fn refill(&mut self) {
+        if self.waits() {
+            self.at_hand = self.left.min(AT_HAND);
+            let _ = Gather::check_next(self, self.at_hand);
+        }
     }
 
     fn check_next(&self, len: usize) -> Result<bool, Errno> {

@@ -2,8 +2,9 @@
 
 use crate::errno::ERESTART;
 use crate::pace::Pace;
+use crate::program_memory;
 use crate::socket::arrivals::Closed;
-use crate::socket::slices::{Gather, Scatter, Source, Target};
+use crate::socket::slices::{AT_HAND, Gather, Scatter, Source, Target};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket, Turn};
 use crate::sys;
@@ -83,7 +84,7 @@ impl Socket {
         if flags.discard {
             return self.discard(into.iter().map(|slice| slice.len()).sum(), flags);
         }
-        self.recv_to(&mut Scatter::new(into), flags)
+        self.recv_to(&mut Scatter::of_program(into), flags)
     }
 
     /// The same, into whatever takes octets.
@@ -104,22 +105,32 @@ impl Socket {
         let got = Cell::new(0);
         let nonblocking = self.nonblocking();
         let waits = !flags.dont_wait && !nonblocking;
+        let mut there = 0;
         let mut attempt = || loop {
+            self.prepare(into, flags, there);
+            let most = into.most_at_once();
             let step = self.recv_once(turn, into, flags, (waits, all, got.get()));
-            let (step, at_least) = step.ok_or_else(|| gone(turn, Errno::ENOTCONN))?;
+            let (step, at_least, left) = step.ok_or_else(|| gone(turn, Errno::ENOTCONN))?;
+            there = left;
             return match step {
                 Ok(Attempt::Done(n)) => {
                     got.set(got.get() + n);
-                    if n == 0 || flags.peek || got.get() >= at_least || into.is_stopped() {
-                        return Ok(Some(()));
+                    // There is more than it took in one go.
+                    let goes_on = n >= most && there > 0 && into.left() > 0;
+                    match n == 0 || flags.peek || got.get() >= at_least && !goes_on {
+                        true => Ok(Some(())),
+                        false if goes_on => continue,
+                        false => Ok(None),
                     }
-                    // There may be more than it took in one go.
-                    if n >= into.most_at_once() { continue } else { Ok(None) }
                 }
+                // What had not been at hand is another call's by now.
+                Ok(Attempt::Wait) if got.get() >= at_least => Ok(Some(())),
                 Ok(Attempt::Wait) => {
                     self.look_at_engine();
                     Ok(None)
                 }
+                // The rest of the buffers is not there.
+                Err(program_memory::EFAULT) if got.get() > 0 => Ok(Some(())),
                 // Linux: what was copied comes first, the error with the next call. It was taken, so it is put back.
                 Err(errno) if got.get() > 0 && turn.is_on() => {
                     self.peek_stream(|stream| stream.put_error(errno));
@@ -144,33 +155,48 @@ impl Socket {
             Err(_) if got.get() > 0 => Ok(got.get()),
             // A look that waited in vain for all of it, or for SO_RCVLOWAT, shows what is there.
             Err(errno @ (Errno::EINTR | ERESTART | Errno::EAGAIN)) if flags.peek => {
-                let look = self.with_stream(|io, stream, place| stream.recv(io, place, into, 1, true));
-                match look {
-                    Some(Ok(Attempt::Done(there @ 1..))) => Ok(there),
-                    _ => Err(errno),
-                }
+                self.look_once(into).ok_or(errno)
             }
             Err(errno) => Err(errno),
         }
     }
 
-    /// One look for octets, under the lock: what came of it, and how many octets end the call, which wants `all` and has `got`.
+    /// Where the next octets go is made to be at hand: so many are known to be `there`.
+    fn prepare(&'static self, into: &mut impl Target, flags: RecvFlags, there: usize) {
+        into.prepare(match flags {
+            // It is one look, which has to show all.
+            RecvFlags { peek: true, wait_all: true, .. } => into.left(),
+            RecvFlags { peek: true, .. } => self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0),
+            _ => there.min(AT_HAND),
+        });
+    }
+
+    /// What is there, of a stream that has something, without taking it.
+    fn look_once(&'static self, into: &mut impl Target) -> Option<usize> {
+        match self.with_stream(|io, stream, place| stream.recv(io, place, into, 1, true)) {
+            Some(Ok(Attempt::Done(there @ 1..))) => Some(there),
+            _ => None,
+        }
+    }
+
+    /// One look for octets, under the lock: what came of it, how many octets end the call, which wants `all` and has `got`, and how many are
+    /// there now.
     fn recv_once(
         &'static self,
         turn: &Turn,
         into: &mut impl Target,
         flags: RecvFlags,
         (waits, all, got): (bool, usize, usize),
-    ) -> Option<(Result<Attempt, Errno>, usize)> {
+    ) -> Option<(Result<Attempt, Errno>, usize, usize)> {
         let room = into.left();
         let has = |stream: &stream::Stream| stream.fills(room);
         self.with_ready_stream(has, |io, stream, place| {
             if !turn.is_on() {
-                return (Err(Errno::EBADF), all);
+                return (Err(Errno::EBADF), all, 0);
             }
             if got > 0 && stream.is_at_mark() {
                 // Linux: a call that has octets ends before the urgent one, which only the next one may leave out.
-                return (Ok(Attempt::Done(0)), all);
+                return (Ok(Attempt::Done(0)), all, 0);
             }
             let patient = flags.wait_all && waits;
             let at_least = match flags.wait_all {
@@ -181,18 +207,21 @@ impl Socket {
             };
             // What was copied makes room for more to come; so all but a peek take it bit by bit.
             let target = if flags.peek { at_least } else { 1 };
+            let most = into.most_at_once();
             let step = stream.recv(io, place, into, target, flags.peek);
+            let there = stream.countable();
             let goes_on = match step {
                 Ok(Attempt::Done(n)) => {
-                    n > 0 && !flags.peek && got + n < at_least && (waits || n >= into.most_at_once())
+                    let takes_more = n >= most && there > 0 && into.left() > 0;
+                    n > 0 && !flags.peek && (takes_more || waits && got + n < at_least)
                 }
-                Ok(Attempt::Wait) => waits,
+                Ok(Attempt::Wait) => waits && got < at_least,
                 Err(_) => false,
             };
             if goes_on {
                 turn.hold_locked();
             }
-            (step, at_least)
+            (step, at_least, there)
         })
     }
 
@@ -276,7 +305,7 @@ impl Socket {
     /// Also ends early when SO_SNDTIMEO is over or a signal comes; then what was sent so far counts. EPIPE: the
     /// connection is closed or shut for sending; raising SIGPIPE is the caller's task ([`sys::raise_sigpipe`]).
     pub fn send(&'static self, from: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
-        self.send_from(&mut Gather::new(from), flags)
+        self.send_from(&mut Gather::of_program(from), flags)
     }
 
     /// The same out of any source.

@@ -43,7 +43,7 @@ struct TypedSource<'a, 'b>(Gather<'a, 'b>, u8);
 
 impl Source for TypedSource<'_, '_> {
     fn left(&self) -> usize {
-        self.0.left()
+        Source::left(&self.0)
     }
 
     fn check_next(&self, len: usize) -> Result<bool, Errno> {
@@ -52,6 +52,22 @@ impl Source for TypedSource<'_, '_> {
 
     fn put(&mut self, room: Room<'_>, max: usize) -> Result<usize, Errno> {
         self.0.put(room, max)
+    }
+
+    fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    fn refill(&mut self) {
+        self.0.refill();
+    }
+
+    fn waits(&self) -> bool {
+        self.0.waits()
+    }
+
+    fn follows(&self) -> bool {
+        self.0.follows()
     }
 
     fn take_back(&mut self, len: usize) {
@@ -75,6 +91,14 @@ struct TypedTarget<'a, 'b> {
 impl Target for TypedTarget<'_, '_> {
     fn left(&self) -> usize {
         self.into.left()
+    }
+
+    fn most_at_once(&self) -> usize {
+        self.into.most_at_once()
+    }
+
+    fn prepare(&mut self, there: usize) {
+        self.into.prepare(there);
     }
 
     fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno> {
@@ -102,7 +126,7 @@ impl Socket {
         kind: u8,
         flags: SendFlags,
     ) -> Result<usize, Errno> {
-        self.send_from(&mut TypedSource(Gather::new(from), kind), flags)
+        self.send_from(&mut TypedSource(Gather::of_program(from), kind), flags)
     }
 
     /// [`Socket::recv`], with the type of the record that the octets are of, where the connection has them. EIO: `can_tell` is not set, and the
@@ -120,7 +144,7 @@ impl Socket {
             return Err(Errno::ENOTCONN);
         }
         self.settle()?;
-        let mut target = TypedTarget { into: Scatter::new(into), can_tell, kind: None };
+        let mut target = TypedTarget { into: Scatter::of_program(into), can_tell, kind: None };
         let got = self.recv_to(&mut target, flags)?;
         Ok((got, target.kind))
     }

@@ -107,6 +107,12 @@ fn what_a_transfer_keeps_goes_with_it() {
     print!("{said}");
 }
 
+/// A page on a slow disk, or a pipe that somebody holds up: what is waited for there is waited for without a lock.
+#[test]
+fn a_call_whose_memory_or_pipe_has_to_be_waited_for_holds_up_nobody() {
+    expect_same("slow_memory", &[&["7000"]]);
+}
+
 #[test]
 fn sendfile_says_what_the_kernels_says() {
     expect_same("sendfile_errors", &[&["7000"]]);

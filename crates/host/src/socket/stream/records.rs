@@ -124,7 +124,7 @@ impl Stream {
                 Err(_) if taken > 0 => break,
                 Err(errno) => return Err(errno),
             }
-            let is_last = from.left() == 0;
+            let is_last = !from.follows();
             let sealed = outgoing.waiting().len() as u32;
             let more = if is_last { flags.more } else { self.send.has_room_behind(sealed) };
             let end_of_record = flags.end_of_record && is_last;

@@ -62,14 +62,14 @@ impl Stream {
             let data = MemRange { offset: piece.offset, len };
             // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
             // octets take up.
-            let follows = match from.left() {
-                1.. if self.syn_room == 0 => {
+            let follows = match from.follows() {
+                true if self.syn_room == 0 => {
                     self.send.has_room_behind(len) && self.unsent.has_room_behind(len)
                 }
                 _ => flags.more || self.corked,
             };
             // A call that only a part is taken of has not come to its last octet.
-            let is_last = from.left() == 0;
+            let is_last = !from.follows();
             let (urgent, end_of_record) = (flags.urgent && is_last, flags.end_of_record && is_last);
             if !io.send(Send { flow: self.flow, data, more: follows, urgent, end_of_record }) {
                 self.starved = true;
@@ -144,7 +144,7 @@ impl Stream {
             }
             sent += piece.len as usize;
             direct.publish(channel, piece);
-            if urgent && from.left() == 0 {
+            if urgent && !from.follows() {
                 let (slot, generation) = (direct.slot, direct.generation);
                 channel.push(ChannelEntry::Urgent { slot, generation });
             }

@@ -1,0 +1,276 @@
+/*
+ * A call's buffer is a page that has to be waited for, as a mapped file's on a slow disk (here one that userfaultfd(2) keeps back), or somebody else holds
+ * up what the call writes to: `slow_memory PORT`. As with Linux, only that call waits: other connections go on, and fork returns. Prints
+ * what it has tried, and "all" at the end.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+enum { PAGE = 4096, PAGES = 5, LONG = PAGES * PAGE };
+
+/* Memory whose pages stay away until they are let in. */
+struct late {
+	int fd;
+	char *at;
+};
+
+static struct late late_memory(void)
+{
+	struct late late = {.fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC)};
+	MUST(late.fd >= 0);
+	struct uffdio_api api = {.api = UFFD_API};
+	MUST(ioctl(late.fd, UFFDIO_API, &api) == 0);
+	late.at = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MUST(late.at != MAP_FAILED);
+	struct uffdio_register all = {.range = {(uintptr_t)late.at, LONG}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+	MUST(ioctl(late.fd, UFFDIO_REGISTER, &all) == 0);
+	return late;
+}
+
+/* So many of them, all with this octet; whoever waits for them goes on. */
+static void let_in(struct late *late, int from, int to, char octet)
+{
+	static char page[PAGE];
+	memset(page, octet, sizeof page);
+	for (int n = from; n < to; n++) {
+		struct uffdio_copy one = {.dst = (uintptr_t)late->at + n * PAGE, .src = (uintptr_t)page, .len = PAGE};
+		MUST(ioctl(late->fd, UFFDIO_COPY, &one) == 0);
+	}
+}
+
+static void done_with(struct late *late)
+{
+	munmap(late->at, LONG);
+	close(late->fd);
+}
+
+enum kind { SEND, WRITEV, RECV, READV, SPLICE, READ_PIPE, KINDS };
+static const char *const names[] = {"send", "writev", "recv", "readv", "splice", "read"};
+
+struct call {
+	pthread_t thread;
+	_Atomic pid_t id;
+	enum kind kind;
+	int fd, to;
+	char *at;
+	ssize_t result;
+};
+
+static void *make(void *of)
+{
+	struct call *call = of;
+	struct iovec parts[] = {{call->at, PAGE}, {call->at + PAGE, LONG - PAGE}};
+	call->id = gettid();
+	switch (call->kind) {
+	case SEND:
+		call->result = send(call->fd, call->at, LONG, 0);
+		break;
+	case WRITEV:
+		call->result = writev(call->fd, parts, 2);
+		break;
+	case RECV:
+		call->result = recv(call->fd, call->at, LONG, MSG_WAITALL);
+		break;
+	case READV:
+		call->result = readv(call->fd, parts, 2);
+		break;
+	case SPLICE:
+		call->result = splice(call->fd, NULL, call->to, NULL, LONG, 0);
+		break;
+	case READ_PIPE:
+		call->result = read(call->fd, call->at, PAGE);
+		break;
+	default:
+		break;
+	}
+	return NULL;
+}
+
+static void begin(struct call *call)
+{
+	MUST(pthread_create(&call->thread, NULL, make, call) == 0);
+	while (!call->id)
+		sched_yield();
+	until_asleep(call->id);
+}
+
+static ssize_t end(struct call *call)
+{
+	MUST(pthread_join(call->thread, NULL) == 0);
+	return call->result;
+}
+
+/* Another connection goes on, a new one comes about, and fork returns in both. */
+static void others_go_on(int ends[2])
+{
+	char octet;
+	for (int n = 0; n < 100; n++) {
+		MUST(send(ends[0], "?", 1, 0) == 1 && recv(ends[1], &octet, 1, 0) == 1);
+		MUST(send(ends[1], "!", 1, 0) == 1 && recv(ends[0], &octet, 1, 0) == 1);
+	}
+	int more[2];
+	join(more);
+	MUST(send(more[0], "?", 1, 0) == 1 && recv(more[1], &octet, 1, 0) == 1);
+	close(more[0]);
+	close(more[1]);
+	pid_t child = fork();
+	MUST(child >= 0);
+	if (child == 0)
+		_exit(7);
+	int status;
+	MUST(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
+static void received(int fd, size_t length, char octet)
+{
+	char *got = malloc(length);
+	MUST(recv(fd, got, length, MSG_WAITALL) == (ssize_t)length);
+	for (size_t n = 0; n < length; n++)
+		MUST(got[n] == octet);
+	free(got);
+}
+
+static void out_of_late_memory(enum kind kind, int other[2])
+{
+	int ends[2];
+	join(ends);
+	struct late late = late_memory();
+	struct call call = {.kind = kind, .fd = ends[0], .at = late.at};
+	begin(&call);
+	others_go_on(other);
+	let_in(&late, 0, 1, 'a');
+	until_asleep(call.id);
+	others_go_on(other);
+	let_in(&late, 1, PAGES, 'a');
+	MUST(end(&call) == LONG);
+	received(ends[1], LONG, 'a');
+	done_with(&late);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+static void into_late_memory(enum kind kind, int other[2])
+{
+	int ends[2];
+	join(ends);
+	struct late late = late_memory();
+	char octets[LONG];
+	memset(octets, 'b', sizeof octets);
+	MUST(send(ends[1], octets, sizeof octets, 0) == sizeof octets);
+	struct call call = {.kind = kind, .fd = ends[0], .at = late.at};
+	begin(&call);
+	others_go_on(other);
+	let_in(&late, 0, 2, 'x');
+	until_asleep(call.id);
+	others_go_on(other);
+	let_in(&late, 2, PAGES, 'x');
+	MUST(end(&call) == LONG);
+	MUST(memcmp(late.at, octets, LONG) == 0);
+	done_with(&late);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* Somebody reads out of the pipe into memory that is not there, and has the pipe to himself meanwhile. */
+static void into_a_pipe_that_is_held(int other[2])
+{
+	int ends[2], ways[2];
+	join(ends);
+	MUST(pipe(ways) == 0);
+	struct late late = late_memory();
+	MUST(write(ways[1], "c", 1) == 1);
+	struct call reader = {.kind = READ_PIPE, .fd = ways[0], .at = late.at};
+	begin(&reader);
+	char octets[PAGE];
+	memset(octets, 'c', sizeof octets);
+	MUST(send(ends[1], octets, sizeof octets, 0) == sizeof octets);
+	struct call call = {.kind = SPLICE, .fd = ends[0], .to = ways[1]};
+	MUST(pthread_create(&call.thread, NULL, make, &call) == 0);
+	while (!call.id)
+		sched_yield();
+	others_go_on(other);
+	let_in(&late, 0, PAGES, 'x');
+	ssize_t first = end(&reader), moved = end(&call);
+	MUST(first >= 1 && late.at[0] == 'c' && moved > 0 && moved <= PAGE);
+	done_with(&late);
+	for (int n = 0; n < 2; n++) {
+		close(ends[n]);
+		close(ways[n]);
+	}
+}
+
+static int datagrams(struct sockaddr_in *own)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	socklen_t length = sizeof *own;
+	*own = (struct sockaddr_in){AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {0}};
+	MUST(bind(fd, (struct sockaddr *)own, length) == 0 && getsockname(fd, (struct sockaddr *)own, &length) == 0);
+	return fd;
+}
+
+static void datagram_out_of_late_memory(int other[2])
+{
+	struct sockaddr_in from, to;
+	int ends[2] = {datagrams(&from), datagrams(&to)};
+	MUST(connect(ends[0], (struct sockaddr *)&to, sizeof to) == 0);
+	char octets[LONG];
+	memset(octets, 'd', sizeof octets);
+	/* What goes between two sockets for long may go another way then. */
+	for (int n = 0; n < 300; n++)
+		MUST(send(ends[0], octets, 64, 0) == 64 && recv(ends[1], octets, LONG, 0) == 64);
+	struct late late = late_memory();
+	struct call call = {.kind = SEND, .fd = ends[0], .at = late.at};
+	begin(&call);
+	others_go_on(other);
+	let_in(&late, 0, PAGES, 'd');
+	MUST(end(&call) == LONG);
+	received(ends[1], LONG, 'd');
+	done_with(&late);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+int main(int count, char **arguments)
+{
+	MUST(count == 2);
+	/* Nothing here may hang. */
+	alarm(40);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	place = (struct sockaddr_in){AF_INET, htons(atoi(arguments[1])), {htonl(INADDR_LOOPBACK)}, {0}};
+	listen_there(16);
+	int other[2];
+	join(other);
+	for (int kind = SEND; kind < KINDS - 1; kind++) {
+		now = names[kind];
+		if (kind == SPLICE)
+			into_a_pipe_that_is_held(other);
+		else if (kind == SEND || kind == WRITEV)
+			out_of_late_memory(kind, other);
+		else
+			into_late_memory(kind, other);
+		printf("%s\n", now);
+	}
+	now = "datagram";
+	datagram_out_of_late_memory(other);
+	printf("%s\nall\n", now);
+	return 0;
+}
