@@ -17,6 +17,9 @@ use toe_wire::link::FrameSink;
 
 /// Units that one flow may send before it is the next one's turn.
 const TURN: usize = 4;
+/// Octets after which no more go in a round: a stream's program hears of what was acknowledged, and makes more, while the engine
+/// copies what comes next, instead of all waiting for a whole window.
+const OCTETS_PER_ROUND: u64 = 256 << 10;
 
 /// Why a flow's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +60,8 @@ impl Engine {
         let mut sent = self.transmit_control(port, sink);
         // Connections have their turn beside them.
         sent += self.transmit_datagrams(port, sink, budget / 2);
-        while sent < budget {
+        let mut gone = 0;
+        while sent < budget && gone < OCTETS_PER_ROUND {
             let Some((user, idx)) = self.ports[port.index()].ready.pop() else { break };
             if !self.flows.is_used(idx) {
                 continue;
@@ -77,6 +81,7 @@ impl Engine {
             let octets = self.flows.get(idx).traffic.sent.saturating_sub(before);
             self.ports[port.index()].ready.spend(user, units, octets);
             sent += units;
+            gone += octets;
             match end {
                 TurnEnd::Idle => {}
                 TurnEnd::More => self.ports[port.index()].ready.push(user, idx),

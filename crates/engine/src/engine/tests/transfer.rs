@@ -4,6 +4,7 @@ use super::world::{A, B, Faults, World, addr, pattern};
 use crate::Counter;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
+use toe_base::PortId;
 use toe_wire::EthRepr;
 use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::link::LinkCaps;
@@ -24,6 +25,31 @@ fn a_link_without_offloads_gets_whole_checksummed_segments() {
     assert!(world.transfer(A, conns, &pattern(100_000, 3), 5_000));
     assert!(world.log.iter().all(|(_, _, frame)| frame.len() <= 1514), "no frame beyond the MTU");
     assert_eq!(world.sides[B].engine.counter(Counter::DropBadChecksum), 0);
+}
+
+/// Else their programs hear of nothing, and make nothing, until whole windows have been copied.
+#[test]
+fn of_long_streams_only_a_part_goes_out_before_programs_are_told_again() {
+    let mut world = World::new();
+    let conns = [world.connected(), world.connected(), world.connected()];
+    // The windows open.
+    for (n, &both) in (0..).zip(&conns) {
+        for part in 0..4 {
+            assert!(world.transfer(A, both, &pattern(400_000, n + part), 5_000));
+        }
+    }
+    let (now, data) = (world.now, pattern(250_000, 9));
+    let side = &mut world.sides[A];
+    for (here, _) in conns {
+        side.send(now, here, &data);
+    }
+    side.engine.poll_transmit(now, PortId(0), &mut side.outbox, &mut side.memory, 256);
+    let gone: usize = side.outbox.sent.iter().map(|(frame, _)| frame.len()).sum();
+    assert!((256 << 10..600 << 10).contains(&gone), "{gone}");
+    assert!(side.engine.has_transmit(PortId(0)), "the rest is for the next round");
+    let all =
+        |world: &World| conns.iter().all(|&(_, there)| world.sides[B].conns[there].received.ends_with(&data));
+    assert!(world.run_until(5_000, all));
 }
 
 /// RFC 9293 section 3.9.1.2, and more: whoever joins segments again hands a unit on at its PSH.
