@@ -109,14 +109,15 @@ impl Socket {
         let mut attempt = || loop {
             self.prepare(into, flags, there);
             let most = into.most_at_once();
-            let step = self.recv_once(turn, into, flags, (waits, all, got.get()));
+            let step = self.recv_once(turn, into, flags, (waits, all, got.get(), there));
             let (step, at_least, left) = step.ok_or_else(|| gone(turn, Errno::ENOTCONN))?;
-            there = left;
+            // There is more than it took in one go.
+            let goes_on =
+                matches!(step, Ok(Attempt::Done(n @ 1..)) if n >= most) && left > 0 && into.left() > 0;
+            there = if goes_on { left } else { 0 };
             return match step {
                 Ok(Attempt::Done(n)) => {
                     got.set(got.get() + n);
-                    // There is more than it took in one go.
-                    let goes_on = n >= most && there > 0 && into.left() > 0;
                     match n == 0 || flags.peek || got.get() >= at_least && !goes_on {
                         true => Ok(Some(())),
                         false if goes_on => continue,
@@ -180,16 +181,16 @@ impl Socket {
     }
 
     /// One look for octets, under the lock: what came of it, how many octets end the call, which wants `all` and has `got`, and how many are
-    /// there now.
+    /// there now. Of so many as are `known` to be there nobody has to be asked.
     fn recv_once(
         &'static self,
         turn: &Turn,
         into: &mut impl Target,
         flags: RecvFlags,
-        (waits, all, got): (bool, usize, usize),
+        (waits, all, got, known): (bool, usize, usize, usize),
     ) -> Option<(Result<Attempt, Errno>, usize, usize)> {
         let room = into.left();
-        let has = |stream: &stream::Stream| stream.fills(room);
+        let has = |stream: &stream::Stream| stream.fills(room) || known > 0 && stream.countable() >= known;
         self.with_ready_stream(has, |io, stream, place| {
             if !turn.is_on() {
                 return (Err(Errno::EBADF), all, 0);
