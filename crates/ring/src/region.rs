@@ -325,6 +325,27 @@ impl Region {
         count(unsafe { libc::read(pipe.as_fd().as_raw_fd(), to.cast(), len) })
     }
 
+    /// Writes octets of the region to a file, at `position` or where it stands, and waits for it unless it is `now` or never (EAGAIN;
+    /// EOPNOTSUPP: the file cannot tell).
+    pub fn write_file(
+        &self,
+        offset: u64,
+        len: usize,
+        file: impl AsFd,
+        position: Option<u64>,
+        now: bool,
+    ) -> Result<usize> {
+        let from = self.lend(offset, len).map_err(|OutOfRange| Errno::FAULT)?;
+        // -1: where it stands.
+        let position = position.map_or(Ok(-1), libc::off_t::try_from).map_err(|_| Errno::INVAL)?;
+        let out_of = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: len };
+        let (file, flags) = (file.as_fd().as_raw_fd(), if now { libc::RWF_NOWAIT } else { 0 });
+        // SAFETY: needed because a slice of shared octets cannot be had (see `read`). They are good to be read for the call (`lend`), by
+        // the kernel, which takes what it finds.
+        let put = unsafe { libc::pwritev2(file, &out_of, 1, position, flags) };
+        count(put)
+    }
+
     /// Copies from the region into `to`. When the other side writes there meanwhile, each octet is an old or a new
     /// one.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> core::result::Result<(), OutOfRange> {

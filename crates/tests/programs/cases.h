@@ -44,7 +44,7 @@ static void join(int ends[2])
 }
 
 /* Until the thread of that number sleeps in the kernel, or has ended: nothing else tells that a call waits. */
-static void until_asleep(pid_t thread)
+__attribute__((unused)) static void until_asleep(pid_t thread)
 {
 	for (int quiet = 0; quiet < 20;) {
 		char path[64], text[512] = "";

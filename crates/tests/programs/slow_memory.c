@@ -1,7 +1,6 @@
 /*
- * A call's buffer is a page that has to be waited for, as a mapped file's on a slow disk (here one that userfaultfd(2) keeps back), or somebody else holds
- * up what the call writes to: `slow_memory PORT`. As with Linux, only that call waits: other connections go on, and fork returns. Prints
- * what it has tried, and "all" at the end.
+ * A call's buffer is a page that has to be waited for, as a mapped file's on a slow disk (here one that userfaultfd(2) keeps back):
+ * `slow_memory PORT`. As with Linux, only that call waits: other connections go on, and fork returns. Prints what it has tried, and "all" at the end.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -63,14 +62,14 @@ static void done_with(struct late *late)
 	close(late->fd);
 }
 
-enum kind { SEND, WRITEV, RECV, READV, SPLICE, READ_PIPE, KINDS };
-static const char *const names[] = {"send", "writev", "recv", "readv", "splice", "read"};
+enum kind { SEND, WRITEV, RECV, READV, KINDS };
+static const char *const names[] = {"send", "writev", "recv", "readv"};
 
 struct call {
 	pthread_t thread;
 	_Atomic pid_t id;
 	enum kind kind;
-	int fd, to;
+	int fd;
 	char *at;
 	ssize_t result;
 };
@@ -92,12 +91,6 @@ static void *make(void *of)
 		break;
 	case READV:
 		call->result = readv(call->fd, parts, 2);
-		break;
-	case SPLICE:
-		call->result = splice(call->fd, NULL, call->to, NULL, LONG, 0);
-		break;
-	case READ_PIPE:
-		call->result = read(call->fd, call->at, PAGE);
 		break;
 	default:
 		break;
@@ -190,34 +183,6 @@ static void into_late_memory(enum kind kind, int other[2])
 	close(ends[1]);
 }
 
-/* Somebody reads out of the pipe into memory that is not there, and has the pipe to himself meanwhile. */
-static void into_a_pipe_that_is_held(int other[2])
-{
-	int ends[2], ways[2];
-	join(ends);
-	MUST(pipe(ways) == 0);
-	struct late late = late_memory();
-	MUST(write(ways[1], "c", 1) == 1);
-	struct call reader = {.kind = READ_PIPE, .fd = ways[0], .at = late.at};
-	begin(&reader);
-	char octets[PAGE];
-	memset(octets, 'c', sizeof octets);
-	MUST(send(ends[1], octets, sizeof octets, 0) == sizeof octets);
-	struct call call = {.kind = SPLICE, .fd = ends[0], .to = ways[1]};
-	MUST(pthread_create(&call.thread, NULL, make, &call) == 0);
-	while (!call.id)
-		sched_yield();
-	others_go_on(other);
-	let_in(&late, 0, PAGES, 'x');
-	ssize_t first = end(&reader), moved = end(&call);
-	MUST(first >= 1 && late.at[0] == 'c' && moved > 0 && moved <= PAGE);
-	done_with(&late);
-	for (int n = 0; n < 2; n++) {
-		close(ends[n]);
-		close(ways[n]);
-	}
-}
-
 static int datagrams(struct sockaddr_in *own)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
@@ -259,11 +224,9 @@ int main(int count, char **arguments)
 	listen_there(16);
 	int other[2];
 	join(other);
-	for (int kind = SEND; kind < KINDS - 1; kind++) {
+	for (int kind = SEND; kind < KINDS; kind++) {
 		now = names[kind];
-		if (kind == SPLICE)
-			into_a_pipe_that_is_held(other);
-		else if (kind == SEND || kind == WRITEV)
+		if (kind == SEND || kind == WRITEV)
 			out_of_late_memory(kind, other);
 		else
 			into_late_memory(kind, other);

@@ -1,7 +1,8 @@
 //! From a connection to a file.
 //!
 //! Octets are received into a buffer and written from there, without a lock, as most files cannot be written without waiting; what the file does not
-//! take goes back in front of what waits to be received.
+//! take goes back in front of what waits to be received. A pipe takes what it has room for straight from where they lie, under the stream's
+//! lock, unless it cannot tell: that part goes by the buffer.
 
 use crate::{Stopped, is_said_again};
 use std::ops::Range;
@@ -10,6 +11,8 @@ use toe_abi::errno::Errno;
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// Receive up to so many octets straight into the file, at this place or where it stands ([`Inward::went_straight`]).
+    Straight { at: Option<u64>, most: usize },
     /// Receive up to so many octets into the buffer, from its beginning on ([`Inward::received`]).
     Receive { most: usize },
     /// Write these octets of the buffer, at this place or where the file stands ([`Inward::written`]).
@@ -26,8 +29,20 @@ pub enum Step {
     End(Result<usize, Stopped>),
 }
 
+/// How it went straight into the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Straight {
+    /// What the connection said: octets, or what is wrong with it.
+    pub said: Result<usize, Errno>,
+    /// Octets that are in the file.
+    pub taken: usize,
+    /// What the file said: it has failed; `Some(None)`: the next octets have to be waited for.
+    pub file: Option<Option<Errno>>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    Straight,
     Receiving,
     Writing,
     PassingBy,
@@ -43,30 +58,43 @@ pub struct Inward {
     past: Option<u64>,
     length: usize,
     chunk: usize,
+    /// The call may wait for the connection.
+    waits: bool,
     done: usize,
     /// What was asked for last, and what of it is in the buffer.
     asked: usize,
     held: Range<usize>,
+    /// Up to here by the buffer, then straight again.
+    straight_from: Option<usize>,
     state: State,
     tell_next: Option<Errno>,
     stopped: Option<Errno>,
 }
 
 impl Inward {
-    /// Up to `length` octets, from this place on or from where the file stands, by a buffer of so many.
-    pub fn new(at: Option<u64>, length: usize, chunk: usize) -> Inward {
+    /// Up to `length` octets, from this place on or from where the file stands, by a buffer of so many; `waits`: for the connection, if need be.
+    pub fn new(at: Option<u64>, length: usize, chunk: usize, waits: bool) -> Inward {
         Inward {
             at,
             past: None,
             length,
             chunk,
+            waits,
             done: 0,
             asked: 0,
             held: 0..0,
+            straight_from: None,
             state: if length == 0 { State::Over } else { State::Receiving },
             tell_next: None,
             stopped: None,
         }
+    }
+
+    /// It is a pipe, and nothing is to be waited for.
+    #[must_use]
+    pub fn straight(self) -> Inward {
+        let state = if self.length == 0 { State::Over } else { State::Straight };
+        Inward { state, ..self }
     }
 
     /// The buffer is filled before it is written: each write is a system call, and octets come in small parts. Who reads at the other end of a pipe
@@ -87,8 +115,13 @@ impl Inward {
     pub fn step(&mut self) -> Step {
         let left = self.length - self.done;
         match self.state {
+            State::Straight => {
+                self.asked = left;
+                Step::Straight { at: self.place(), most: left }
+            }
             State::Receiving => {
-                self.asked = left.min(self.chunk);
+                let most = self.straight_from.map_or(left, |from| from - self.done);
+                self.asked = most.min(self.chunk);
                 Step::Receive { most: self.asked }
             }
             State::Writing => Step::Write { at: self.place(), held: self.held.clone() },
@@ -111,6 +144,23 @@ impl Inward {
         }
         let done = self.done;
         Step::End(self.stopped.map_or(Ok(done), |errno| Err(Stopped { done, errno })))
+    }
+
+    /// Octets were received straight into the file.
+    pub fn went_straight(&mut self, how: Straight) {
+        self.count(how.taken);
+        match (how.said, how.file) {
+            (_, Some(Some(errno))) => self.stop(errno),
+            // Some of it would have to be waited for, which is not to be done there.
+            (_, Some(None)) if self.done < self.length => {
+                self.straight_from = Some(self.length.min(self.done + self.chunk));
+                self.state = State::Receiving;
+            }
+            // Of one that does not wait, as much as is there.
+            (Ok(got @ 1..), None) if (got == self.asked || !self.waits) && self.done < self.length => {}
+            (Ok(_), _) => self.state = State::Over,
+            (Err(errno), _) => self.refused(errno),
+        }
     }
 
     /// So many octets are in the buffer; 0: the stream has ended.
@@ -176,6 +226,9 @@ impl Inward {
         let was_short = self.held.end < self.asked;
         self.state = if self.done == self.length {
             State::Over
+        } else if self.straight_from.is_some_and(|from| was_short || from == self.done) {
+            self.straight_from = None;
+            State::Straight
         } else if self.collects() && was_short {
             // The stream or the wait has ended, or that is all that is here.
             State::Over
@@ -201,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_the_file_does_not_take_goes_back_and_the_call_says_why() {
-        let mut call = Inward::new(Some(100), 10, 8);
+        let mut call = Inward::new(Some(100), 10, 8, true);
         assert_eq!(call.step(), Step::Receive { most: 8 });
         call.received(Ok(8));
         assert_eq!(call.step(), Step::Write { at: Some(100), held: 0..8 });
@@ -215,7 +268,7 @@ mod tests {
     #[test]
     fn what_a_connection_says_once_is_for_the_next_call_if_octets_moved() {
         for (errno, is_told) in [(Errno::ECONNRESET, true), (Errno::EAGAIN, false), (Errno::EINTR, false)] {
-            let mut call = Inward::new(None, 10, 8);
+            let mut call = Inward::new(None, 10, 8, true);
             call.received(Ok(4));
             call.written(Ok(4), file);
             assert_eq!(call.step(), Step::Receive { most: 6 });
@@ -229,7 +282,7 @@ mod tests {
 
     #[test]
     fn by_another_way_it_goes_on_from_where_it_is() {
-        let mut call = Inward::new(None, 10, 8);
+        let mut call = Inward::new(None, 10, 8, true);
         call.received(Ok(8));
         call.written(Err(Errno::EINVAL), file);
         assert_eq!(call.step(), Step::PassBy { at: None });
@@ -239,5 +292,18 @@ mod tests {
         call.step();
         call.received(Ok(0));
         assert_eq!((call.step(), call.step()), (Step::Stand { at: 508 }, Step::End(Ok(8))));
+    }
+
+    #[test]
+    fn what_has_to_be_waited_for_goes_by_the_buffer_and_the_rest_straight() {
+        let mut call = Inward::new(Some(0), 20, 8, true).straight();
+        assert_eq!(call.step(), Step::Straight { at: Some(0), most: 20 });
+        call.went_straight(Straight { said: Ok(3), taken: 3, file: Some(None) });
+        assert_eq!(call.step(), Step::Receive { most: 8 });
+        call.received(Ok(8));
+        call.written(Ok(8), file);
+        assert_eq!(call.step(), Step::Straight { at: Some(11), most: 9 });
+        call.went_straight(Straight { said: Ok(9), taken: 9, file: None });
+        assert_eq!(call.step(), Step::End(Ok(20)));
     }
 }

@@ -12,7 +12,7 @@ mod inward;
 mod outward;
 
 pub use beside::{Beside, Next};
-pub use inward::Inward;
+pub use inward::{Inward, Straight};
 pub use outward::{Looked, ONE_PIECE, Outward, is_long};
 use toe_abi::errno::Errno;
 

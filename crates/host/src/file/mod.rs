@@ -27,6 +27,7 @@ pub(crate) use copy::has_own_locks;
 pub use kept::KeptFile;
 pub(crate) use kind::at_hand;
 use kind::{is_file, is_pipe};
+use pipe::PipeTarget;
 use rustix::fd::BorrowedFd;
 use source::FileSource;
 use std::io::{IoSlice, IoSliceMut};
@@ -108,7 +109,7 @@ impl Socket {
         if waits {
             if self.has_come(length) {
                 // A small part of what is here already: nothing is waited for, and so nothing has to be kept.
-                let call = Inward::new(position, length, CHUNK);
+                let call = Inward::new(position, length, CHUNK, false);
                 let at_once = RecvFlags { dont_wait: true, ..flags };
                 match self.receive_by(call, file, at_once) {
                     // Another thread has had some of it, or a pipe has no room.
@@ -121,10 +122,11 @@ impl Socket {
             file.keep(self);
         }
         let (position, length) = (position.map(|at| at + done as u64), length - done);
-        // Where nothing is waited for a pipe is given what it has room for, so that little has to be put back.
+        let call = Inward::new(position, length, CHUNK, waits);
+        // A pipe is given what it has room for, so that nothing has to be put back.
         let into_pipe = !waits && position.is_none() && is_pipe(file.fd());
-        let chunk = if into_pipe { pipe::room(file.fd()) } else { CHUNK };
-        match self.receive_by(Inward::new(position, length, chunk), file, flags) {
+        let call = if into_pipe && self.kind() == Kind::Stream { call.straight() } else { call };
+        match self.receive_by(call, file, flags) {
             Ok(rest) => Ok(done + rest),
             Err(stopped) => Err(Stopped { done: done + stopped.done, ..stopped }),
         }
@@ -145,6 +147,11 @@ impl Socket {
         let (file, mut buffer, mut past) = (kept.fd(), Vec::new(), None);
         loop {
             match call.step() {
+                step::Inward::Straight { most, .. } => {
+                    let mut target = PipeTarget::new(file, most);
+                    let said = self.recv_to(&mut target, RecvFlags { wait_all: true, ..flags });
+                    call.went_straight(target.how_it_went(said));
+                }
                 step::Inward::Receive { most } => {
                     buffer.resize(most, 0);
                     let flags = RecvFlags { wait_all: call.collects(), ..flags };

@@ -1,29 +1,79 @@
-//! Pipes: what splice(2) moves between one and a connection. Called by the switch layer.
+//! Pipes: what splice(2) moves between one and a connection, each octet copied once. Called by the switch layer.
 //!
-//! Out of a connection octets go to the pipe by a buffer, as far as it has room: whoever else has the pipe can hold up who writes to it, which
-//! is not to be done under a lock. Out of a pipe they
+//! Out of a connection octets go to the pipe from where the engine or the peer has put them, as far as it has room. Out of a pipe they
 //! cannot be taken before it is known how many go: they are doubled (tee) into a pipe of ours, by reference; from there they are read into the stream's
 //! memory; and as many as went are then taken from the program's.
 
-use super::{CHUNK, KeptFile, write};
+use super::KeptFile;
 use crate::errno::from_os;
-use crate::socket::slices::{Room, Source};
+use crate::socket::slices::{Octets, Room, Source, Target};
 use crate::socket::{RecvFlags, SendFlags, Socket, Turn};
 use crate::sys::Fd;
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::io::Errno as Os;
+use rustix::io::{Errno as Os, ReadWriteFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
-use std::io::IoSliceMut;
+use std::io::IoSlice;
 use toe_abi::errno::Errno;
+use toe_transfer::Straight;
 
 /// Most octets in one go: as many as a pipe holds unless it was made larger.
 const AT_ONCE: usize = 64 << 10;
 
-/// How many octets the pipe has room for, nearly: a page of it may be taken by fewer than fill it. At least one page's.
-pub(super) fn room(pipe: BorrowedFd<'_>) -> usize {
-    let size = rustix::pipe::fcntl_getpipe_size(pipe).unwrap_or(0);
-    let taken = rustix::io::ioctl_fionread(pipe).unwrap_or(0);
-    size.saturating_sub(usize::try_from(taken).unwrap_or(size)).clamp(libc::PIPE_BUF, CHUNK)
+/// A pipe that takes what it has room for.
+#[derive(Debug)]
+pub(super) struct PipeTarget<'a> {
+    pipe: BorrowedFd<'a>,
+    all: usize,
+    left: usize,
+    stopped: Option<Os>,
+}
+
+impl<'a> PipeTarget<'a> {
+    pub(super) fn new(pipe: BorrowedFd<'a>, length: usize) -> PipeTarget<'a> {
+        PipeTarget { pipe, all: length, left: length, stopped: None }
+    }
+
+    /// What came of it, and of what the connection said.
+    pub(super) fn how_it_went(&self, said: Result<usize, Errno>) -> Straight {
+        // Where it cannot say that it has no room, the next octets have to be waited for.
+        let why = |error| (!matches!(error, Os::OPNOTSUPP | Os::INTR)).then(|| from_os(error));
+        Straight { said, taken: self.all - self.left, file: self.stopped.map(why) }
+    }
+}
+
+impl Target for PipeTarget<'_> {
+    fn left(&self) -> usize {
+        self.left
+    }
+
+    fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno> {
+        let max = max.min(self.left);
+        if max == 0 || self.stopped.is_some() {
+            return Ok(0);
+        }
+        let outcome = match octets {
+            Octets::Shared(region, from) => region.write_file(from, max, self.pipe, None, true),
+            Octets::Own(octets) => {
+                let octets = IoSlice::new(&octets[..max.min(octets.len())]);
+                // The offset that means none.
+                rustix::io::pwritev2(self.pipe, &[octets], u64::MAX, ReadWriteFlags::NOWAIT)
+            }
+        };
+        match outcome {
+            Ok(put) => {
+                self.left -= put;
+                Ok(put)
+            }
+            Err(error) => {
+                self.stopped = Some(error);
+                Ok(0)
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
 }
 
 /// A pipe of ours as the source of octets.
@@ -69,24 +119,20 @@ impl Source for PipeSource<'_> {
 
 impl Socket {
     /// Receives up to `length` octets into a pipe: what is there, and as much as it has room for at once; waits for the connection, unless told
-    /// not to. 0: the stream has ended. What the connection says is `Err(Ok(..))`; `Err(Err(..))` is the pipe's: EAGAIN: it has no room; EPIPE.
+    /// not to. 0: the stream has ended. EAGAIN from the connection is `Err(Ok(..))`'s; `Err(Err(..))` is the pipe's: EAGAIN: it has no
+    /// room; EOPNOTSUPP: it cannot say; EPIPE.
     pub fn receive_pipe(
         &'static self,
         pipe: BorrowedFd<'_>,
         length: usize,
         flags: RecvFlags,
-    ) -> Result<usize, Result<Errno, Errno>> {
-        let mut buffer = vec![0; length.min(room(pipe))];
-        let got = self.recv(&mut [IoSliceMut::new(&mut buffer)], flags).map_err(Ok)?;
-        if got == 0 {
-            return Ok(0);
+    ) -> Result<usize, Result<Errno, Os>> {
+        let mut target = PipeTarget::new(pipe, length);
+        let outcome = self.recv_to(&mut target, flags);
+        match (outcome, target.stopped) {
+            (Ok(0), Some(error)) => Err(Err(error)),
+            (outcome, _) => outcome.map_err(Ok),
         }
-        let outcome = write(pipe, None, &buffer[..got], true);
-        let put = *outcome.as_ref().unwrap_or(&0);
-        if put < got {
-            self.unreceive(buffer[put..got].to_vec());
-        }
-        outcome.map_err(Err)
     }
 
     /// Sends what is in `pipe`, which `double` puts into the pipe that it is given, and takes out of it what went. 0: there was nothing.

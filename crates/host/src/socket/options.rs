@@ -140,7 +140,8 @@ impl Settings {
         at.is_some_and(|at| self.remembered[at] == Some(1))
     }
 
-    /// What a stream itself heeds when it sends.
+    /// What a stream itself heeds when it sends. TCP_CORK goes with the octets, too, as MSG_MORE does: the command that tells the engine may reach
+    /// it after octets that were given to it later. The engine keeps it for what others send who have the connection.
     pub(super) fn apply_to_sends(&self, stream: &mut Stream) {
         let value_of = |wanted| {
             let set = OFFLOADED.iter().zip(self.offloaded).find(|((_, _, option, _), _)| *option == wanted);
@@ -172,9 +173,7 @@ impl Settings {
     pub fn apply(&self, io: &mut QueueIo, stream: &mut Stream) {
         let flow = stream.flow;
         for ((level, _, option, default), value) in OFFLOADED.iter().zip(self.offloaded) {
-            let is_told =
-                |value: &u32| value != default && stream.heeds(*level) && !is_said_with_octets(*option);
-            if let Some(value) = value.filter(is_told) {
+            if let Some(value) = value.filter(|value| value != default && stream.heeds(*level)) {
                 io.command(Command::SetOption { flow, option: *option, value });
             }
         }
@@ -248,12 +247,6 @@ fn pacing_entry(rate: u64) -> u32 {
 }
 
 /// What the engine is told where the program says `value`.
-/// TCP_CORK goes with the octets that it is for, each as MSG_MORE has it: a command may reach the engine after octets that were given to it
-/// later. Only its end is one.
-fn is_said_with_octets(option: FlowOption) -> bool {
-    option == FlowOption::Cork
-}
-
 fn offloaded_value(level: i32, option: FlowOption, default: u32, value: i32) -> Result<u32, Errno> {
     let is_v6 = level == libc::IPPROTO_IPV6;
     match (option, u32::try_from(value)) {
@@ -371,9 +364,7 @@ impl Socket {
             let (_, _, option, default) = OFFLOADED[at];
             let value = offloaded_value(level, option, default, value)?;
             let before = self.settings.lock().offloaded[at].replace(value).unwrap_or(default);
-            if value == 0 || !is_said_with_octets(option) {
-                self.tell_engine(level, option, value);
-            }
+            self.tell_engine(level, option, value);
             if matches!(option, FlowOption::Cork | FlowOption::UnsentLowWater) {
                 self.with_stream(|_, stream, _| self.settings.lock().apply_to_sends(stream));
             }
@@ -440,7 +431,11 @@ impl Socket {
     pub(super) fn tell_engine(&self, level: i32, option: FlowOption, value: u32) {
         self.with_stream(|io, stream, _| {
             if !stream.let_go && stream.heeds(level) {
-                io.command(Command::SetOption { flow: stream.flow, option, value });
+                // What is only said beforehand of what is yet to be sent wakes nobody.
+                io.command_quietly(Command::SetOption { flow: stream.flow, option, value });
+                if !matches!((option, value), (FlowOption::Cork, 1)) {
+                    io.ring();
+                }
             }
         });
     }

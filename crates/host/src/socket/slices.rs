@@ -12,8 +12,8 @@ use toe_ring::region::Region;
 /// Octets that go out with one entry: one segment of the engine. Whoever takes them can begin with the first while the next are still being
 /// copied.
 pub const PIECE: u32 = 64 << 10;
-/// Octets of a program's buffers that are copied before it is looked again, without a lock, whether the next ones are there.
-pub const AT_HAND: usize = 256 << 10;
+/// Octets that are sent out of a program's buffers before it is looked again, without a lock, whether the next ones are there.
+const AT_HAND: usize = 256 << 10;
 const PAGE: usize = 4096;
 
 /// Where octets come from that a stream sends: a program's buffers, or a file.
@@ -92,6 +92,11 @@ pub trait Target {
     /// Most that are given to it in one go, under the lock.
     fn most_at_once(&self) -> usize {
         usize::MAX
+    }
+
+    /// It takes no more, and says itself why.
+    fn is_stopped(&self) -> bool {
+        false
     }
 
     /// Called without any lock: where the next octets go, of which so many are there, is to be at hand.

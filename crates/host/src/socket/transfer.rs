@@ -4,7 +4,7 @@ use crate::errno::ERESTART;
 use crate::pace::Pace;
 use crate::program_memory;
 use crate::socket::arrivals::Closed;
-use crate::socket::slices::{AT_HAND, Gather, Scatter, Source, Target};
+use crate::socket::slices::{Gather, Scatter, Source, Target};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket, Turn};
 use crate::sys;
@@ -19,6 +19,14 @@ use toe_abi::errno::Errno;
 /// each is one of the other's, too.
 const TAKEN_BACK_MAX: u32 = 256;
 const MOVED: Errno = Errno::EAGAIN;
+
+/// What a look for octets came to.
+enum Look {
+    /// So many are there, and not all of where they go is at hand. Nothing was taken.
+    Unprepared(usize),
+    /// With it, how many octets end the call.
+    Over(Result<Attempt, Errno>, usize),
+}
 
 /// MSG_ flags of a receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,27 +113,25 @@ impl Socket {
         let got = Cell::new(0);
         let nonblocking = self.nonblocking();
         let waits = !flags.dont_wait && !nonblocking;
-        let mut there = 0;
+        let mut known = 0;
         let mut attempt = || loop {
-            self.prepare(into, flags, there);
-            let most = into.most_at_once();
-            let step = self.recv_once(turn, into, flags, (waits, all, got.get(), there));
-            let (step, at_least, left) = step.ok_or_else(|| gone(turn, Errno::ENOTCONN))?;
-            // There is more than it took in one go.
-            let goes_on =
-                matches!(step, Ok(Attempt::Done(n @ 1..)) if n >= most) && left > 0 && into.left() > 0;
-            there = if goes_on { left } else { 0 };
+            into.prepare(known);
+            let look = self.recv_once(turn, into, flags, (waits, all, got.get(), std::mem::take(&mut known)));
+            let (step, at_least) = match look.ok_or_else(|| gone(turn, Errno::ENOTCONN))? {
+                Look::Unprepared(there) => {
+                    known = there;
+                    continue;
+                }
+                Look::Over(step, at_least) => (step, at_least),
+            };
             return match step {
                 Ok(Attempt::Done(n)) => {
                     got.set(got.get() + n);
-                    match n == 0 || flags.peek || got.get() >= at_least && !goes_on {
-                        true => Ok(Some(())),
-                        false if goes_on => continue,
-                        false => Ok(None),
+                    if n == 0 || flags.peek || got.get() >= at_least || into.is_stopped() {
+                        return Ok(Some(()));
                     }
+                    Ok(None)
                 }
-                // What had not been at hand is another call's by now.
-                Ok(Attempt::Wait) if got.get() >= at_least => Ok(Some(())),
                 Ok(Attempt::Wait) => {
                     self.look_at_engine();
                     Ok(None)
@@ -162,16 +168,6 @@ impl Socket {
         }
     }
 
-    /// Where the next octets go is made to be at hand: so many are known to be `there`.
-    fn prepare(&'static self, into: &mut impl Target, flags: RecvFlags, there: usize) {
-        into.prepare(match flags {
-            // It is one look, which has to show all.
-            RecvFlags { peek: true, wait_all: true, .. } => into.left(),
-            RecvFlags { peek: true, .. } => self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0),
-            _ => there.min(AT_HAND),
-        });
-    }
-
     /// What is there, of a stream that has something, without taking it.
     fn look_once(&'static self, into: &mut impl Target) -> Option<usize> {
         match self.with_stream(|io, stream, place| stream.recv(io, place, into, 1, true)) {
@@ -180,24 +176,29 @@ impl Socket {
         }
     }
 
-    /// One look for octets, under the lock: what came of it, how many octets end the call, which wants `all` and has `got`, and how many are
-    /// there now. Of so many as are `known` to be there nobody has to be asked.
+    /// One look for octets, under the lock, for a call that wants `all` and has `got`. All that is there is taken in one go, as nobody else may
+    /// have some of it: so if more is there than is at hand where it goes, that comes first, unless so many are `known` already.
     fn recv_once(
         &'static self,
         turn: &Turn,
         into: &mut impl Target,
         flags: RecvFlags,
         (waits, all, got, known): (bool, usize, usize, usize),
-    ) -> Option<(Result<Attempt, Errno>, usize, usize)> {
+    ) -> Option<Look> {
         let room = into.left();
-        let has = |stream: &stream::Stream| stream.fills(room) || known > 0 && stream.countable() >= known;
+        let has =
+            |stream: &stream::Stream| stream.fills(room) || known > 0 && stream.most_readable() >= known;
         self.with_ready_stream(has, |io, stream, place| {
             if !turn.is_on() {
-                return (Err(Errno::EBADF), all, 0);
+                return Look::Over(Err(Errno::EBADF), all);
             }
             if got > 0 && stream.is_at_mark() {
                 // Linux: a call that has octets ends before the urgent one, which only the next one may leave out.
-                return (Ok(Attempt::Done(0)), all, 0);
+                return Look::Over(Ok(Attempt::Done(0)), all);
+            }
+            let there = stream.most_readable().min(room);
+            if known == 0 && there > into.most_at_once() {
+                return Look::Unprepared(there);
             }
             let patient = flags.wait_all && waits;
             let at_least = match flags.wait_all {
@@ -208,21 +209,16 @@ impl Socket {
             };
             // What was copied makes room for more to come; so all but a peek take it bit by bit.
             let target = if flags.peek { at_least } else { 1 };
-            let most = into.most_at_once();
             let step = stream.recv(io, place, into, target, flags.peek);
-            let there = stream.countable();
             let goes_on = match step {
-                Ok(Attempt::Done(n)) => {
-                    let takes_more = n >= most && there > 0 && into.left() > 0;
-                    n > 0 && !flags.peek && (takes_more || waits && got + n < at_least)
-                }
-                Ok(Attempt::Wait) => waits && got < at_least,
+                Ok(Attempt::Done(n)) => n > 0 && !flags.peek && got + n < at_least && waits,
+                Ok(Attempt::Wait) => waits,
                 Err(_) => false,
             };
             if goes_on {
                 turn.hold_locked();
             }
-            (step, at_least, there)
+            Look::Over(step, at_least)
         })
     }
 

@@ -5,7 +5,7 @@ use super::sink::{Kind, Sink, UNTOUCHED};
 use super::world::Mistake;
 use crate::random::Random;
 use toe_abi::errno::Errno;
-use toe_transfer::{Inward, Stopped, step};
+use toe_transfer::{Inward, Stopped, Straight, step};
 
 /// Longer than any call may take.
 const STEPS_MAX: u32 = 50_000;
@@ -24,11 +24,12 @@ pub(super) struct Call<'a> {
 
 impl Call<'_> {
     /// Makes the call; what it returned, if all is as it must be.
-    pub(super) fn run(self) -> Result<Result<usize, Stopped>, String> {
+    pub(super) fn run(mut self) -> Result<Result<usize, Stopped>, String> {
         self.line.was_told = None;
         let chunk = 100 + self.random.any_size(256 << 10) as usize;
         let (began, old) = (self.at.map_or(self.sink.stands, |at| at as usize), self.sink.octets.clone());
-        let mut call = Inward::new(self.at, self.length, chunk);
+        let call = Inward::new(self.at, self.length, chunk, self.waits);
+        let mut call = if self.sink.kind == Kind::Memory { call.straight() } else { call };
         let (mut buffer, mut steps) = (Vec::new(), 0);
         let outcome = loop {
             steps += 1;
@@ -36,6 +37,10 @@ impl Call<'_> {
                 return Err(format!("no end: {call:?}"));
             }
             match call.step() {
+                step::Inward::Straight { at, most } => {
+                    let how = self.straight(at, most);
+                    call.went_straight(how);
+                }
                 step::Inward::Receive { most } if most > chunk => {
                     return Err(format!("{most} octets for a buffer of {chunk}"));
                 }
@@ -77,6 +82,41 @@ impl Call<'_> {
             Ok(octets @ 2..) if self.mistake == Some(Mistake::CountsLess) => Ok(octets - 1),
             written => written,
         }
+    }
+
+    /// As a stream's receive into a file's memory does.
+    fn straight(&mut self, at: Option<u64>, most: usize) -> Straight {
+        let (mut taken, mut file) = (0, None);
+        let said = loop {
+            if taken == most {
+                break Ok(taken);
+            }
+            let next = at.map(|at| at as usize + taken);
+            let part = (most - taken).min(1 + self.random.any_size(256 << 10) as usize);
+            let octets = match self.line.receive(part, false, self.waits, self.random) {
+                Ok(octets) if octets.is_empty() => break Ok(taken),
+                Ok(octets) => octets,
+                Err(errno) if taken == 0 => break Err(errno),
+                Err(errno) => {
+                    if self.line.was_told == Some(errno) {
+                        self.line.tell_next(errno);
+                    }
+                    break Ok(taken);
+                }
+            };
+            match self.sink.take(next, &octets) {
+                Ok(put) => {
+                    taken += put;
+                    self.line.put_back(&octets[put..]);
+                }
+                Err(why) => {
+                    self.line.put_back(&octets);
+                    file = Some(why);
+                    break Ok(taken);
+                }
+            }
+        };
+        Straight { said, taken, file }
     }
 
     fn check(&self, began: usize, old: &[u8], outcome: Result<usize, Stopped>) -> Result<(), String> {

@@ -1,8 +1,10 @@
 //! A file or a pipe that is written to: what it has, and why it takes no more.
 
 use crate::random::Random;
+use std::collections::BTreeSet;
 use toe_abi::errno::Errno;
 
+const PAGE: usize = 4096;
 /// What is where nobody has written.
 pub(super) const UNTOUCHED: u8 = 0xfe;
 
@@ -10,6 +12,8 @@ pub(super) const UNTOUCHED: u8 = 0xfe;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
+    /// It takes octets straight from where they were received, but for those that it would have to wait for.
+    Memory,
     /// It takes whole blocks only, which these are not; by another descriptor it takes anything.
     Blocks,
     /// The same, and there is no other.
@@ -25,16 +29,25 @@ pub(super) struct Sink {
     pub(super) stands: usize,
     capacity: usize,
     broken: Option<usize>,
+    swapped: BTreeSet<usize>,
     calm: bool,
 }
 
 impl Sink {
     pub(super) fn new(random: &mut Random) -> Sink {
-        let kind = random.pick(&[Kind::File, Kind::File, Kind::Blocks, Kind::OnlyBlocks, Kind::Pipe]);
+        let kind = random.pick(&[
+            Kind::File,
+            Kind::Memory,
+            Kind::Memory,
+            Kind::Blocks,
+            Kind::OnlyBlocks,
+            Kind::Pipe,
+        ]);
         let calm = random.one_in(3);
         let capacity = if calm { 1 << 20 } else { random.any_size(1 << 20) as usize };
         let broken = (!calm && random.one_in(4)).then(|| random.below(1 << 20) as usize);
-        Sink { kind, octets: Vec::new(), stands: 0, capacity, broken, calm }
+        let swapped = (0..random.below(40)).map(|_| random.below(256) as usize).collect();
+        Sink { kind, octets: Vec::new(), stands: 0, capacity, broken, swapped, calm }
     }
 
     pub(super) fn is_file(&self) -> bool {
@@ -85,5 +98,22 @@ impl Sink {
         }
         self.octets[from..from + written].copy_from_slice(&octets[..written]);
         Ok(written)
+    }
+
+    /// Takes octets without waiting; `Err(None)`: they would have to be waited for.
+    pub(super) fn take(&mut self, at: Option<usize>, octets: &[u8]) -> Result<usize, Option<Errno>> {
+        let from = at.unwrap_or(self.stands);
+        if let Some(page) =
+            (from / PAGE..=(from + octets.len() - 1) / PAGE).find(|page| self.swapped.contains(page))
+        {
+            // The next one who waits has it read.
+            self.swapped.remove(&page);
+            return Err(None);
+        }
+        let taken = self.put(from, octets).map_err(Some)?;
+        if at.is_none() {
+            self.stands += taken;
+        }
+        Ok(taken)
     }
 }

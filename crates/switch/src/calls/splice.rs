@@ -2,7 +2,7 @@
 //! `toe::file::pipe`'s; here is what Linux looks at first, and who waits for what.
 
 use super::cancel::point;
-use super::data::{explained, transmit_by};
+use super::data::{explained, receive, transmit_by};
 use super::file::to_listener;
 use super::{leave_lanes, listener, stream};
 use crate::ffi::{errno, length, restarted};
@@ -12,6 +12,7 @@ use libc::{off_t, size_t, ssize_t};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
+use std::io::IoSliceMut;
 use std::time::Duration;
 use toe::errno::ERESTART;
 use toe::file::KeptFile;
@@ -115,16 +116,38 @@ pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -
         match socket.receive_pipe(pipe, len, RecvFlags::default()) {
             Ok(got) => return Ok(got),
             Err(Ok(errno)) => return explained(socket, Err(errno)),
-            Err(Err(Errno::EAGAIN)) if !at_once => {
+            // Linux before pipes knew that flag.
+            Err(Err(rustix::io::Errno::OPNOTSUPP)) => return by_buffer(socket, pipe, len, at_once),
+            Err(Err(rustix::io::Errno::AGAIN)) if !at_once => {
                 kept.keep(socket);
                 has_room(kept.fd(), true)?;
                 if !kept.is_same() {
                     return Err(Errno::EBADF);
                 }
             }
-            Err(Err(errno)) => return Err(errno),
+            Err(Err(error)) => return Err(toe::errno::from_os(error)),
         }
     }
+}
+
+/// The octets are looked at, written to the pipe, and then received as far as they went.
+fn by_buffer(
+    socket: &'static Socket,
+    pipe: BorrowedFd<'_>,
+    len: usize,
+    at_once: bool,
+) -> Result<usize, Errno> {
+    let mut chunk = vec![0; len.min(libc::PIPE_BUF)];
+    let there = receive(socket, &mut [IoSliceMut::new(&mut chunk)], libc::MSG_PEEK)?;
+    if there == 0 {
+        return Ok(0);
+    }
+    if !has_room(pipe, !at_once)? {
+        return Err(Errno::EAGAIN);
+    }
+    // What has room takes this much without waiting.
+    let written = rustix::io::write(pipe, &chunk[..there]).map_err(toe::errno::from_os)?;
+    receive(socket, &mut [IoSliceMut::new(&mut chunk[..written])], libc::MSG_DONTWAIT)
 }
 
 /// Whether somebody can read what is written to the pipe.

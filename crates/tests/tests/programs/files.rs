@@ -107,10 +107,15 @@ fn what_a_transfer_keeps_goes_with_it() {
     print!("{said}");
 }
 
-/// A page on a slow disk, or a pipe that somebody holds up: what is waited for there is waited for without a lock.
+/// A page on a slow disk is waited for without a lock.
 #[test]
-fn a_call_whose_memory_or_pipe_has_to_be_waited_for_holds_up_nobody() {
+fn a_call_whose_memory_has_to_be_waited_for_holds_up_nobody() {
     expect_same("slow_memory", &[&["7000"]]);
+}
+
+#[test]
+fn what_one_call_receives_lies_together() {
+    expect_same("one_piece", &[&["7000"]]);
 }
 
 #[test]

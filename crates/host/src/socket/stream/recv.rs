@@ -121,6 +121,11 @@ impl Stream {
         self.urgent.countable(self.received.read(), self.received.len())
     }
 
+    /// No more octets than these would be read now. Of records they are more than can be known.
+    pub fn most_readable(&self) -> usize {
+        if self.opens_records() { usize::MAX } else { self.received.len() }
+    }
+
     pub fn is_at_mark(&self) -> bool {
         self.urgent.is_at_mark(self.received.read())
     }
