@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "checks.h"
+#include "descriptors.h"
 
 enum { LARGE = 300000, PIECE = 1000, ROUNDS = 100 };
 
@@ -197,19 +198,6 @@ static void locks_stay(const char *folder) {
     close(file);
     close_ends();
     puts("locks stay");
-}
-
-/* How many descriptors of this process are the file's. */
-static int descriptors_of(const char *path) {
-    int count = 0;
-    DIR *all = opendir("/proc/self/fd");
-    CHECK(all != NULL);
-    for (struct dirent *one; (one = readdir(all)) != NULL;) {
-        char to[4096] = "";
-        count += readlinkat(dirfd(all), one->d_name, to, sizeof to - 1) > 0 && strcmp(to, path) == 0;
-    }
-    closedir(all);
-    return count;
 }
 
 static int open_locked(const char *path) {

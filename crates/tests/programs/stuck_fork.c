@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "checks.h"
+#include "descriptors.h"
 
 enum { LENGTH = 512 << 10 };
 
@@ -48,19 +49,6 @@ static void until_it_waits(void) {
         char *state = n > 0 ? strrchr(text, ')') : NULL;
         quiet = state && (state[2] == 'S' || state[2] == 'D') ? quiet + 1 : 0;
     }
-}
-
-/* How many descriptors of this process are the file's. */
-static int descriptors_of(const char *path) {
-    int count = 0;
-    DIR *all = opendir("/proc/self/fd");
-    CHECK(all != NULL);
-    for (struct dirent *one; (one = readdir(all)) != NULL;) {
-        char to[4096] = "";
-        count += readlinkat(dirfd(all), one->d_name, to, sizeof to - 1) > 0 && strcmp(to, path) == 0;
-    }
-    closedir(all);
-    return count;
 }
 
 int main(int count, char **arguments) {

@@ -1,4 +1,4 @@
-//! What a descriptor of the program's is of, as far as a transfer asks. Each question is a system call (fstat(2)).
+//! What a descriptor of the program's is of, as far as a transfer asks. Each question is a system call (fstat(2), statx(2)).
 
 use rustix::fd::BorrowedFd;
 use rustix::fs::FileType;

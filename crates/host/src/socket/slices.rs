@@ -299,6 +299,7 @@ impl<'a, 'b> Gather<'a, 'b> {
 }
 
 impl Source for Gather<'_, '_> {
+    /// Not all that are left ([`Gather::left`]), but those at hand.
     fn left(&self) -> usize {
         self.left.min(self.at_hand)
     }

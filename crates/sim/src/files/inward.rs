@@ -29,7 +29,7 @@ impl Call<'_> {
         let chunk = 100 + self.random.any_size(256 << 10) as usize;
         let (began, old) = (self.at.map_or(self.sink.stands, |at| at as usize), self.sink.octets.clone());
         let call = Inward::new(self.at, self.length, chunk, self.waits);
-        let mut call = if self.sink.kind == Kind::Memory { call.straight() } else { call };
+        let mut call = if self.sink.kind == Kind::Straight { call.straight() } else { call };
         let (mut buffer, mut steps) = (Vec::new(), 0);
         let outcome = loop {
             steps += 1;
@@ -84,7 +84,7 @@ impl Call<'_> {
         }
     }
 
-    /// As a stream's receive into a file's memory does.
+    /// As a stream's receive into a pipe does.
     fn straight(&mut self, at: Option<u64>, most: usize) -> Straight {
         let (mut taken, mut file) = (0, None);
         let said = loop {

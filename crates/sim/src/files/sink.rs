@@ -13,7 +13,7 @@ pub(super) const UNTOUCHED: u8 = 0xfe;
 pub(super) enum Kind {
     File,
     /// It takes octets straight from where they were received, but for those that it would have to wait for.
-    Memory,
+    Straight,
     /// It takes whole blocks only, which these are not; by another descriptor it takes anything.
     Blocks,
     /// The same, and there is no other.
@@ -37,8 +37,8 @@ impl Sink {
     pub(super) fn new(random: &mut Random) -> Sink {
         let kind = random.pick(&[
             Kind::File,
-            Kind::Memory,
-            Kind::Memory,
+            Kind::Straight,
+            Kind::Straight,
             Kind::Blocks,
             Kind::OnlyBlocks,
             Kind::Pipe,
