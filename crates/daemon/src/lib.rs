@@ -26,6 +26,7 @@ pub mod irq_names;
 pub mod kernel;
 pub mod lanes;
 mod letting_go;
+pub mod limits;
 pub mod load;
 pub mod log;
 mod naps;
