@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use toe_abi::attach::ReportKind;
-use toe_abi::report::StatusReport;
+use toe_abi::report::{PortReport, StatusReport};
 
 /// Start an engine
 #[derive(Debug, clap::Args)]
@@ -175,7 +175,19 @@ pub fn start(args: &Args, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     for port in ports {
         text += &(port + "\n");
     }
+    text += &status.ports.iter().filter_map(checksums).collect::<String>();
     crate::print(&text)
+}
+
+/// What must be done at the other end of a veth, where nothing would tell why nothing comes.
+fn checksums(port: &PortReport) -> Option<String> {
+    let interface = port.name.strip_prefix("xdp:")?.split('?').next()?;
+    port.is_veth.then(|| {
+        format!(
+            "  {interface} is a veth: if its other end is the kernel's, run 'ethtool -K PEER tx off' there, or what it sends has no \
+             checksum and is dropped (drop_bad_tcp_checksum in 'toe status')\n"
+        )
+    })
 }
 
 /// The arguments for `toed`: ports, addresses and gateways in the order in which they were given, because that is

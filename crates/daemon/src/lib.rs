@@ -30,6 +30,7 @@ pub mod limits;
 pub mod load;
 pub mod log;
 mod naps;
+pub mod own_addresses;
 mod own_file;
 mod pace;
 pub mod policy;

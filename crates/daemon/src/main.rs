@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use toe_daemon::config::{Config, ConfigError};
+use toe_daemon::own_addresses::OwnAddresses;
 use toe_daemon::runtime::{self, EngineName};
 use toe_daemon::{Daemon, confine, limits, log, slice, sys};
 
@@ -63,6 +64,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     toe_ring::lost_memory::install().map_err(|error| format!("no memory for spare pages: {error}"))?;
     let mut daemon = Daemon::new(&config, secret()?)?;
     daemon.catch_signals()?;
+    let _own_addresses = OwnAddresses::take(&config.ports)?;
     for port in &config.ports {
         daemon.add_port(port, toe_port::open(&port.spec)?)?;
     }

@@ -192,6 +192,8 @@ fn port_report(slot: &crate::ports::PortSlot) -> PortReport {
         mac: slot.port.mac().to_string(),
         mtu: slot.port.mtu(),
         addrs: slot.addrs.clone(),
+        is_veth: slot.is_veth,
+        trouble: slot.trouble(),
         rx_frames: counters.get(PortCounter::RxFrames),
         tx_frames: counters.get(PortCounter::TxFrames),
         rx_bytes: counters.get(PortCounter::RxBytes),
