@@ -64,15 +64,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     toe_ring::lost_memory::install().map_err(|error| format!("no memory for spare pages: {error}"))?;
     let mut daemon = Daemon::new(&config, secret()?)?;
     daemon.catch_signals()?;
-    let _own_addresses = OwnAddresses::take(&config.ports)?;
-    for port in &config.ports {
-        daemon.add_port(port, toe_port::open(&port.spec)?)?;
-    }
-    if !config.ports.is_empty() {
-        daemon
-            .follow_kernel()
-            .map_err(|error| format!("cannot follow the kernel's links over netlink: {error}"))?;
-    }
+    let _own_addresses = open_links(&mut daemon, &config)?;
     // As whoever started the engine: it is what programs know it by.
     let listener = name.listen(daemon.policy())?;
     if config.private {
@@ -103,6 +95,20 @@ fn start() -> Result<(), Box<dyn Error>> {
         remove_private_log(config.log_file.as_deref());
     }
     Ok(())
+}
+
+/// Opens the links, and follows what the kernel does to them. What it returns holds their addresses.
+fn open_links(daemon: &mut Daemon, config: &Config) -> Result<OwnAddresses, Box<dyn Error>> {
+    let own_addresses = OwnAddresses::take(&config.ports)?;
+    for port in &config.ports {
+        daemon.add_port(port, toe_port::open(&port.spec)?)?;
+    }
+    if !config.ports.is_empty() {
+        daemon
+            .follow_kernel()
+            .map_err(|error| format!("cannot follow the kernel's links over netlink: {error}"))?;
+    }
+    Ok(own_addresses)
 }
 
 /// Whether that was all that was asked for.

@@ -85,7 +85,7 @@ fn a_link_that_is_gone_is_told() {
     let lab = Lab::new();
     let engine = Engine::on_link(&lab, Side::Server, "");
     assert_eq!(engine.status().ports[0].trouble, None);
-    lab.remove_engine_link();
+    lab.remove_engine_link().expect("its link is gone");
     wait::until_true("the engine says so", SOON, || {
         engine.status().ports[0]
             .trouble
