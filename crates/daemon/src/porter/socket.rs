@@ -68,6 +68,12 @@ pub(crate) fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>])
     Ok(())
 }
 
+/// The host sees the end, and so does the thread that closes the socket. What the host has sent stays where it is.
+pub(crate) fn hang_up(socket: impl AsFd) {
+    // An error means that the host has done so.
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+}
+
 /// Closes a connection of which nothing was wanted, if that surely does not wait: once nothing more can be sent into it
 /// and there is no descriptor in it. Otherwise it comes back.
 pub(super) fn close_unread(socket: OwnedFd) -> Result<(), OwnedFd> {
