@@ -56,7 +56,7 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   syn_cookies = \"on\"           # when a listener has no room for a SYN; or \"off\", \"always\"
   rfc1337 = \"off\"              # or \"on\": a reset does not end TIME_WAIT (RFC 1337)
   [quota]                        # beside the rule that one user may have 8 times what is free, for each kind of thing:
-  memory_mib = 2000            # memory for received data, of all users (a quarter of the machine's unless given)
+  memory_mib = 2000            # memory for received data, of all users (a quarter of the machine's or the cgroup's unless given)
   user_memory_mib = 500        # of any one user; as much as the rule says when left out, as the following
   user_sessions = 50           # attached processes
   user_flows = 20000           # connections

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use toe_abi::report::{
     AccountReport, PortReport, QuotaReport, SessionReport, SocketReport, StatusReport, UseReport, UserReport,
 };
@@ -167,6 +168,7 @@ impl Daemon {
             ("bad_messages", counts.bad_messages),
             ("unread_answers", counts.unread_answers),
             ("connections_refused", self.porter.refused()),
+            ("wakes_by_users", self.porter.handed().load(Ordering::Relaxed)),
             ("reports", counts.reports),
             ("parks", counts.parks),
             ("port_numbers_refused", counts.ports_refused),

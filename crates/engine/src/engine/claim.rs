@@ -112,6 +112,9 @@ impl Engine {
             return Err(Errno::EAGAIN);
         }
         self.may_own(idx, owner.session)?;
+        if !self.sessions.may_have_flow(owner.session) {
+            return Err(Errno::EDQUOT);
+        }
         let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
         if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {

@@ -217,9 +217,7 @@ impl Engine {
 
     /// Queues a completion that belongs to no live flow.
     pub(super) fn answer(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) {
-        let Some(record) = self.sessions.get_mut(session).filter(|s| s.open) else { return };
-        if let Some(answers) = record.answers.get_mut(queue_set.index()) {
-            answers.push_back(completion);
+        if self.sessions.add_answer(session, queue_set, completion) {
             self.outbox.note(Place::of(session, queue_set));
         }
     }

@@ -10,11 +10,12 @@ import hoard
 import names
 import stuck
 import views
+import wakes
 import wire
 
 ATTACKS = {
     attack.__name__.replace("_", "-"): attack
-    for module in (stuck, names, hoard, flood, views, wire, chaos)
+    for module in (stuck, names, hoard, flood, views, wakes, wire, chaos)
     for attack in module.ATTACKS
 }
 

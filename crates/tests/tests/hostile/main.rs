@@ -15,4 +15,5 @@ mod rights;
 mod scene;
 mod storm;
 mod views;
+mod wakes;
 mod wire;
