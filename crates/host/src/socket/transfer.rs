@@ -192,6 +192,11 @@ impl Socket {
             if !turn.is_on() {
                 return Look::Over(Err(Errno::EBADF), all);
             }
+            if stream.is_disconnected() && turn.is_held() {
+                // Another thread has disconnected it meanwhile: that is not what the error is for that waits.
+                let over = if got > 0 { Ok(Attempt::Done(0)) } else { Err(Errno::EPIPE) };
+                return Look::Over(over, all);
+            }
             if got > 0 && stream.is_at_mark() {
                 // Linux: a call that has octets ends before the urgent one, which only the next one may leave out.
                 return Look::Over(Ok(Attempt::Done(0)), all);
@@ -401,6 +406,22 @@ impl Socket {
         Err(Errno::ENOTCONN)
     }
 
+    /// connect to AF_UNSPEC: ends the connection for all who have it, and wakes them. The socket may be connected anew.
+    pub fn disconnect(&'static self) {
+        for _ in 0..TAKEN_BACK_MAX {
+            if self.settle().is_err() {
+                return;
+            }
+            // Its port is shown when it has none any more.
+            let _ = self.wait_for_turn();
+            let had_connection = self.state() != super::options::CLOSED;
+            self.with_stream(|io, stream, _| stream.disconnect(io, had_connection));
+            if !self.is_moved() {
+                return;
+            }
+        }
+    }
+
     /// `MOVED`: another process has just taken the connection; of what the engine is told now it would know nothing.
     fn shutdown_here(&'static self, how: Shutdown) -> Result<(), Errno> {
         self.settle()?;
@@ -423,9 +444,7 @@ impl Socket {
                 // Both SYNs have crossed: of Linux the FIN goes out when the connection stands.
                 Link::Connecting if state == super::options::SYN_RECV => {}
                 Link::Connecting => {
-                    stream.let_go = true;
-                    io.command(Command::Close { flow: stream.flow, abort: false });
-                    stream.disconnect(&mut io.blocks);
+                    stream.disconnect(io, true);
                     return Ok(false);
                 }
                 Link::Moved => return Err(MOVED),

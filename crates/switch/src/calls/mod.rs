@@ -26,7 +26,7 @@ mod messages;
 pub mod metadata;
 pub mod open;
 pub mod option;
-mod option_model;
+pub mod option_model;
 pub mod poll;
 pub mod process;
 mod records;

@@ -35,6 +35,18 @@ pub unsafe fn timeout_of(time: *const timespec) -> Result<Option<Duration>, Errn
     duration_of(&time).map(Some).ok_or(Errno::EINVAL)
 }
 
+/// A signal mask by pointer: null is none. The kernel's is shorter than the C library's type.
+///
+/// # Safety
+/// `mask` is null or points to a mask, if anything is there.
+pub unsafe fn mask_at<'a>(mask: *const sigset_t) -> Result<Option<&'a sigset_t>, Errno> {
+    if !mask.is_null() {
+        program_memory::check(mask.cast::<u64>(), 1)?;
+    }
+    // SAFETY: the caller's promise; it is there.
+    Ok(unsafe { mask.as_ref() })
+}
+
 /// The program's array, when one of its descriptors is an engine's.
 ///
 /// # Safety
@@ -117,9 +129,8 @@ pub unsafe extern "C-unwind" fn ppoll(
             None => unsafe { real::ppoll(fds, count, timeout, mask) },
             Some(fds) => point(-1, || {
                 // SAFETY: as above.
-                number(
-                    unsafe { timeout_of(timeout) }.and_then(|time| wait(fds, time, unsafe { mask.as_ref() })),
-                )
+                let limits = unsafe { timeout_of(timeout).and_then(|time| Ok((time, mask_at(mask)?))) };
+                number(limits.and_then(|(time, mask)| wait(fds, time, mask)))
             }),
         }
     };
@@ -318,6 +329,10 @@ pub unsafe extern "C-unwind" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     let sets = Sets::new(count, read, write, except);
+    // The C library would read it; by syscall(2) the kernel would.
+    if !timeout.is_null() && program_memory::check(timeout, 1).is_err() {
+        return fail(program_memory::EFAULT);
+    }
     // SAFETY: the program's arguments, handed on.
     if !unsafe { sets.has_toe() } {
         let call = |is_over| {
@@ -332,10 +347,6 @@ pub unsafe extern "C-unwind" fn select(
     // SAFETY: as above.
     unsafe { sets.leave_lanes() };
     point(-1, || {
-        // SAFETY: as above.
-        if !timeout.is_null() && program_memory::check(timeout, 1).is_err() {
-            return fail(program_memory::EFAULT);
-        }
         // SAFETY: as above.
         let time = match unsafe { timeout.as_ref() } {
             None => None,
@@ -385,7 +396,7 @@ pub unsafe extern "C-unwind" fn pselect(
             });
         }
         sets.leave_lanes();
-        point(-1, || number(timeout_of(timeout).and_then(|time| sets.wait(time, mask.as_ref()))))
+        point(-1, || number(timeout_of(timeout).and_then(|time| sets.wait(time, mask_at(mask)?))))
     }
 }
 
