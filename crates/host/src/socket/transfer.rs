@@ -113,10 +113,12 @@ impl Socket {
         let got = Cell::new(0);
         let nonblocking = self.nonblocking();
         let waits = !flags.dont_wait && !nonblocking;
-        let mut known = 0;
+        let (mut known, mut has_looked) = (0, false);
         let mut attempt = || loop {
             into.prepare(known);
-            let look = self.recv_once(turn, into, flags, (waits, all, got.get(), std::mem::take(&mut known)));
+            let so_far = (has_looked, got.get(), std::mem::take(&mut known));
+            has_looked = true;
+            let look = self.recv_once(turn, into, flags, (waits, all, so_far));
             let (step, at_least) = match look.ok_or_else(|| gone(turn, Errno::ENOTCONN))? {
                 Look::Unprepared(there) => {
                     known = there;
@@ -176,14 +178,14 @@ impl Socket {
         }
     }
 
-    /// One look for octets, under the lock, for a call that wants `all` and has `got`. All that is there is taken in one go, as nobody else may
+    /// One look for octets, under the lock, for a call that wants `all` and has `got`, if it has looked before. All that is there is taken in one go, as nobody else may
     /// have some of it: so if more is there than is at hand where it goes, that comes first, unless so many are `known` already.
     fn recv_once(
         &'static self,
         turn: &Turn,
         into: &mut impl Target,
         flags: RecvFlags,
-        (waits, all, got, known): (bool, usize, usize, usize),
+        (waits, all, (has_looked, got, known)): (bool, usize, (bool, usize, usize)),
     ) -> Option<Look> {
         let room = into.left();
         let has =
@@ -192,7 +194,7 @@ impl Socket {
             if !turn.is_on() {
                 return Look::Over(Err(Errno::EBADF), all);
             }
-            if stream.is_disconnected() && turn.is_held() {
+            if stream.is_disconnected() && has_looked {
                 // Another thread has disconnected it meanwhile: that is not what the error is for that waits.
                 let over = if got > 0 { Ok(Attempt::Done(0)) } else { Err(Errno::EPIPE) };
                 return Look::Over(over, all);

@@ -30,11 +30,6 @@ impl Turn {
         self.held.get_or_init(|| self.socket.hold_locked());
     }
 
-    /// The call has looked before.
-    pub(crate) fn is_held(&self) -> bool {
-        self.held.get().is_some()
-    }
-
     /// The same without the lock. EBADF: it has ended.
     pub(crate) fn hold(&self) -> Result<(), Errno> {
         self.held.get_or_init(|| self.socket.hold());

@@ -35,6 +35,11 @@ pub unsafe fn timeout_of(time: *const timespec) -> Result<Option<Duration>, Errn
     duration_of(&time).map(Some).ok_or(Errno::EINVAL)
 }
 
+/// Whether a time limit that is given is not there. The C library would read it; of a call that is made by its number the kernel would.
+fn is_nowhere<T>(timeout: *const T) -> bool {
+    !timeout.is_null() && program_memory::check(timeout, 1).is_err()
+}
+
 /// A signal mask by pointer: null is none. The kernel's is shorter than the C library's type.
 ///
 /// # Safety
@@ -121,6 +126,9 @@ pub unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    if is_nowhere(timeout) {
+        return fail(program_memory::EFAULT);
+    }
     let call = |is_over| {
         let timeout = if is_over { &raw const AT_ONCE } else { timeout };
         // SAFETY: the program's arguments, handed on.
@@ -329,8 +337,7 @@ pub unsafe extern "C-unwind" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     let sets = Sets::new(count, read, write, except);
-    // The C library would read it; by syscall(2) the kernel would.
-    if !timeout.is_null() && program_memory::check(timeout, 1).is_err() {
+    if is_nowhere(timeout) {
         return fail(program_memory::EFAULT);
     }
     // SAFETY: the program's arguments, handed on.
@@ -387,6 +394,9 @@ pub unsafe extern "C-unwind" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     let sets = Sets::new(count, read, write, except);
+    if is_nowhere(timeout) {
+        return fail(program_memory::EFAULT);
+    }
     // SAFETY: the program's arguments, handed on.
     unsafe {
         if !sets.has_toe() {

@@ -123,3 +123,14 @@ fn a_connection_is_disconnected_for_all_who_have_it() {
 fn a_connection_that_is_reset_before_it_is_accepted_is_accepted() {
     says_the_same("reset_early.py", include_str!("reset_early.py"), |_| {});
 }
+
+/// Found by other projects' suites: gVisor's among them.
+#[test]
+fn odd_values_and_arguments_are_told_as_linux_tells() {
+    says_the_same("arguments.py", include_str!("arguments.py"), |_| {});
+}
+
+#[test]
+fn an_option_that_only_the_kernel_does_is_done() {
+    says_the_same("kernel_options.py", include_str!("kernel_options.py"), |_| {});
+}
