@@ -121,6 +121,9 @@ pub enum Command {
     /// The session lets go of the flow, which ends with the last close of its anchor: the engine does the whole FIN
     /// handshake alone; the slot is the session's no more. `abort`: send RST instead (SO_LINGER with time 0).
     Close { flow: FlowId, abort: bool },
+    /// The connection ends here and now, by RST where the peer may still send or be sent something, whoever has copies of its
+    /// descriptor: to them it is one that was reset.
+    Disconnect { flow: FlowId },
     /// The program has closed its last descriptor of the flow, of which no other process has one, and the host keeps the anchor
     /// open for its next use: the flow ends as if the anchor had been closed. Answered by [`Completion::AnchorFree`], or
     /// [`Completion::AnchorShared`].
@@ -263,6 +266,7 @@ const CMD_INSPECT: u8 = 0x0d;
 const CMD_CLOSE_KEPT: u8 = 0x0e;
 const CMD_LEND: u8 = 0x0f;
 const CMD_DEFER_ACCEPT: u8 = 0x10;
+const CMD_DISCONNECT: u8 = 0x11;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -281,6 +285,7 @@ impl Command {
             Command::Close { flow, abort } => {
                 RawEntry::new(CMD_CLOSE, if abort { FLAG_ABORT } else { 0 }, 0, flow.raw(), 0)
             }
+            Command::Disconnect { flow } => RawEntry::new(CMD_DISCONNECT, 0, 0, flow.raw(), 0),
             Command::CloseKept { flow, anchor, abort } => RawEntry::new(
                 CMD_CLOSE_KEPT,
                 if abort { FLAG_ABORT } else { 0 },
@@ -322,6 +327,7 @@ impl Command {
             }
             CMD_SHUTDOWN_SEND => Command::ShutdownSend { flow },
             CMD_CLOSE => Command::Close { flow, abort: raw.flags() & FLAG_ABORT != 0 },
+            CMD_DISCONNECT => Command::Disconnect { flow },
             CMD_CLOSE_KEPT => Command::CloseKept {
                 flow,
                 anchor: AnchorHandle(raw.word1 as u32),

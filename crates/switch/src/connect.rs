@@ -288,7 +288,8 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
         return Verdict::Done(result);
     }
     if disconnects {
-        return Verdict::Done(crate::ffi::status(reopen(fd)));
+        socket.disconnect();
+        return Verdict::Done(0);
     }
     let earlier = match socket.is_disconnected() {
         true => Err(Errno::ECONNABORTED),
@@ -297,11 +298,20 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
     match earlier {
         // An earlier attempt has failed and the program knows: as with Linux, it may try anew.
         Err(Errno::ECONNABORTED) => match reopen(fd) {
+            // It may have copies, which the kernel has, too.
+            Ok(()) if !socket_state::get(fd).has(State::TWIN) => Verdict::Pass,
             // SAFETY: the caller's promise.
             Ok(()) => unsafe { undecided(fd, addr, len) },
             Err(error) => Verdict::Done(fail(error)),
         },
         result => Verdict::Done(crate::ffi::status(result)),
+    }
+}
+
+/// Before a call that Linux lets a disconnected socket make, which an engine's is not made for: the kernel has the socket again.
+pub fn renew(fd: c_int) {
+    if calls::stream(fd).is_some_and(Socket::is_disconnected) {
+        let _ = reopen(fd);
     }
 }
 

@@ -229,10 +229,8 @@ pub enum OptionKind {
     Indifferent,
 }
 
-/// SO_TXTIME and TCP_AO are younger than some libc crates; the numbers are asm-generic's.
-const SO_TXTIME: c_int = 61;
+/// Younger than some libc crates; the number is linux/tcp.h's.
 pub const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
-const TCP_AO_ADD_KEY: c_int = 38;
 
 pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
     let option = replayed(level, name);
@@ -244,32 +242,17 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) {
         return OptionKind::Replay(State::FAST_OPEN);
     }
-    let kernel_only = match level {
-        libc::SOL_SOCKET => matches!(
+    // What is said in a SYN, or who may send one, beside what engines do not do at any time: with a connection it is too late.
+    let kernel_only = level == libc::IPPROTO_TCP
+        && matches!(
             name,
-            libc::SO_BINDTODEVICE
-                | libc::SO_ATTACH_FILTER
-                | libc::SO_ATTACH_BPF
-                | libc::SO_ATTACH_REUSEPORT_CBPF
-                | libc::SO_ATTACH_REUSEPORT_EBPF
-                | SO_TXTIME
-        ),
-        libc::IPPROTO_TCP => matches!(
-            name,
-            TCP_FASTOPEN_NO_COOKIE
-                | libc::TCP_MAXSEG
-                | libc::TCP_WINDOW_CLAMP
-                | libc::TCP_MD5SIG
-                | TCP_AO_ADD_KEY
-                | libc::TCP_REPAIR
-                | libc::TCP_ULP
-        ),
-        // What is said in a SYN, or who may send one: by the time there is a connection it is too late.
-        libc::IPPROTO_IP => matches!(name, libc::IP_TRANSPARENT | libc::IP_OPTIONS | libc::IP_MINTTL),
-        libc::IPPROTO_IPV6 => name == libc::IPV6_MINHOPCOUNT,
-        _ => false,
-    };
-    if kernel_only { OptionKind::KernelOnly } else { OptionKind::Indifferent }
+            TCP_FASTOPEN_NO_COOKIE | libc::TCP_MAXSEG | libc::TCP_WINDOW_CLAMP | libc::TCP_MD5SIG
+        );
+    if kernel_only || crate::calls::option_model::has_effect(level, name) {
+        OptionKind::KernelOnly
+    } else {
+        OptionKind::Indifferent
+    }
 }
 
 fn word(fd: c_int) -> Option<&'static AtomicU64> {

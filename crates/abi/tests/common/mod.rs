@@ -52,6 +52,7 @@ pub fn commands() -> Vec<Command> {
         Command::ShutdownSend { flow: FLOW },
         Command::Close { flow: FLOW, abort: false },
         Command::Close { flow: FLOW, abort: true },
+        Command::Disconnect { flow: FLOW },
         Command::CloseKept { flow: FLOW, anchor: AnchorHandle(0x1020_3040), abort: false },
         Command::CloseKept { flow: FLOW, anchor: AnchorHandle(0x1020_3040), abort: true },
         Command::Lend { anchor: AnchorHandle(0x1020_3040) },

@@ -72,6 +72,12 @@ impl Engine {
                 }
                 Ok(())
             }
+            Command::Disconnect { flow } => {
+                if let Some(idx) = self.flow_of(session, flow) {
+                    self.disconnect(now, idx, host);
+                }
+                Ok(())
+            }
             Command::CloseKept { flow, anchor, abort } => {
                 self.close_kept(now, (session, queue_set), (flow, anchor), abort, host)
             }
@@ -394,7 +400,11 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
     let is_local = flow.is_local();
     let options = &mut flow.options;
     match option {
-        FlowOption::NoDelay => options.no_delay = value != 0,
+        FlowOption::NoDelay => {
+            options.no_delay = value != 0;
+            // Linux: what is held back goes out, by TCP_CORK, too.
+            flow.snd.uncork |= value != 0 && flow.queue_end().after(flow.snd.nxt);
+        }
         FlowOption::Cork => {
             options.cork = value != 0;
             // Linux: with its end what MSG_MORE holds goes out, too.

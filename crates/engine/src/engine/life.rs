@@ -93,8 +93,12 @@ impl Engine {
     }
 
     /// The connection is gone; the record stays until its owner has been told and has let go.
+    ///
+    /// One that its listener's program has not taken yet waits on, as in Linux: it is handed out with its octets and its error.
     pub(super) fn closed(&mut self, idx: FlowIdx, errno: Errno) {
-        self.forget_in_listener(idx);
+        if !self.flows.get(idx).snd.syn_acked || self.flows.get(idx).fast_open.early {
+            self.forget_in_listener(idx);
+        }
         self.fast_open_ended(idx, errno);
         let flow = self.flows.get_mut(idx);
         let was_connecting = !flow.snd.syn_acked && !flow.fast_open.was_passive;
@@ -127,7 +131,8 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         // What came behind a hole will never be in order.
         flow.held.clear(&mut self.held);
-        let nobody_reads = flow.conn.owner.is_nobody() && flow.conn.anchor.is_none();
+        let nobody_reads =
+            flow.conn.owner.is_nobody() && flow.conn.anchor.is_none() && flow.conn.listener.is_none();
         let all_read = flow.receive.unconsumed(flow.data_nxt()) == 0;
         // With an anchor, a process that shows it may still come and read.
         if flow.conn.app_closed || nobody_reads || all_read {
@@ -227,7 +232,9 @@ impl Engine {
 
     pub(super) fn free_if_done(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        let held = !flow.conn.owner.is_nobody() || (flow.conn.anchor.is_some() && !flow.conn.app_closed);
+        let held = !flow.conn.owner.is_nobody()
+            || flow.conn.listener.is_some()
+            || (flow.conn.anchor.is_some() && !flow.conn.app_closed);
         if flow.conn.state == TcpState::Closed && !held {
             self.remove_flow(idx);
         }

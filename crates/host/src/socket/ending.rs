@@ -160,7 +160,7 @@ impl Socket {
     }
 
     fn close_stream(&'static self, last: Option<RawFd>) {
-        let linger = self.settings.lock().linger;
+        let linger = self.settings.lock().linger.time();
         if linger.is_some_and(|time| !time.is_zero()) && !self.is_shared() {
             self.wait_drained(linger.unwrap_or_default());
         }

@@ -53,6 +53,11 @@ impl KeptOptions {
         Some(i32::from_ne_bytes(*value).max(WINDOW_CLAMP_MIN) as u32)
     }
 
+    pub(super) fn all(&self) -> Vec<(i32, i32, Vec<u8>)> {
+        let one = |kept: &Kept| (kept.level, kept.name, kept.value[..usize::from(kept.len)].to_vec());
+        self.0.iter().map(one).collect()
+    }
+
     fn get(&self, level: i32, name: i32) -> Option<&[u8]> {
         let kept = self.0.iter().find(|known| (known.level, known.name) == (level, name))?;
         Some(&kept.value[..usize::from(kept.len)])

@@ -3,7 +3,6 @@
 use super::{OFFLOADED, OOB_INLINE, Settings, pacing_entry};
 use crate::queue::QueueIo;
 use crate::socket::stream::Stream;
-use std::time::Duration;
 use toe_abi::entry::{Command, FlowOption};
 
 impl Settings {
@@ -29,7 +28,7 @@ impl Settings {
         if let Some(value) = self.offered_window() {
             io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value });
         }
-        if self.linger == Some(Duration::ZERO) {
+        if self.linger.aborts() {
             io.command(Command::SetOption { flow, option: FlowOption::AbortAtClose, value: 1 });
         }
         if let Some(value) = self.shares_name_now {

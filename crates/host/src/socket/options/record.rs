@@ -8,10 +8,10 @@
 use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings, low_water_of};
 use crate::queue::{Queue, QueueIo};
 use crate::slots::Place;
+use crate::socket::own_options::Linger;
 use crate::socket::stream::{Link, Stream};
 use crate::socket::{Kind, Socket};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use toe_abi::command::SocketOptions;
 use toe_base::FlowId;
 
@@ -70,7 +70,7 @@ impl Settings {
         to.put_some(SOCKET, libc::SO_RCVBUF, self.receive_window.map(u32::to_ne_bytes));
         to.put_some(SOCKET, libc::SO_SNDBUF, self.send_limit.map(u32::to_ne_bytes));
         to.put_some(SOCKET, libc::SO_RCVLOWAT, self.low_water.map(u32::to_ne_bytes));
-        to.put_some(SOCKET, libc::SO_LINGER, self.linger.map(|time| time.as_secs().to_ne_bytes()));
+        to.put_some(SOCKET, libc::SO_LINGER, (self.linger != Linger::default()).then(|| self.linger.value()));
         to.put_some(SOCKET, libc::SO_MAX_PACING_RATE, self.max_pacing.map(u64::to_ne_bytes));
         to.put_some(TCP, libc::TCP_CONGESTION, self.congestion.map(|number| [number]));
         self.kept.each(|level, name, value| to.put(level, name, value));
@@ -104,7 +104,7 @@ impl Settings {
                     let most = self.receive_window.unwrap_or(RECEIVE_WINDOW_NEAR);
                     self.low_water = word(value).map(|low_water| low_water_of(low_water, most));
                 }
-                (SOCKET, libc::SO_LINGER) => self.linger = long(value).map(Duration::from_secs),
+                (SOCKET, libc::SO_LINGER) => self.linger = Linger::of(value),
                 (SOCKET, libc::SO_MAX_PACING_RATE) => self.max_pacing = long(value),
                 (TCP, libc::TCP_CONGESTION) => self.congestion = value.first().copied(),
                 // The socket itself has them.
