@@ -76,6 +76,7 @@ impl Daemon {
             Matter::Open { newcomer, .. } => Some(account(&newcomer.who)),
             Matter::Request { place, .. }
             | Matter::AnchorsMade { place, .. }
+            | Matter::Settled { place, .. }
             | Matter::Bad { place, .. }
             | Matter::Close { place } => of(place),
             Matter::GivenBack(pages) => Some(self.sessions.get(pages.first()?.pages.session)?.account),
@@ -106,6 +107,11 @@ impl Daemon {
                     Ok(()) => ask::Answer::Done,
                     Err(errno) => self.reply(now, place, Err(errno)),
                 }
+            }
+            Matter::Request { place, request: Request::AddQueueSet, .. } => self.queue_set_asked(now, place),
+            Matter::Settled { place, is_settled } => {
+                let answer = self.settled(now, place, is_settled);
+                self.reply(now, place, answer)
             }
             Matter::Request { place, request, evidence } => {
                 let answer = self.execute(now, place, request, evidence);
@@ -148,17 +154,22 @@ impl Daemon {
     }
 
     /// Gives a connection its place, and answers what it has asked. One that ends with that is closed when the porter sees its end.
-    fn let_in(&mut self, now: Instant, newcomer: Newcomer, first: Vec<(Request, Evidence)>) -> ask::Answer {
+    fn let_in(
+        &mut self,
+        now: Instant,
+        newcomer: Newcomer,
+        first: Option<(Request, Evidence)>,
+    ) -> ask::Answer {
         match self.connections.add(newcomer) {
             Ok(place) => {
-                for (request, evidence) in first {
+                if let Some((request, evidence)) = first {
                     let answer = self.execute(now, place, request, evidence);
                     self.reply(now, place, answer);
                 }
                 ask::Answer::Opened { place }
             }
             Err(socket) => {
-                for home in first.into_iter().filter_map(|(_, evidence)| evidence.home().ok()) {
+                if let Some(home) = first.and_then(|(_, evidence)| evidence.home().ok()) {
                     self.anchors.refuse_home(&home);
                 }
                 // The porter's thread, which may have gone to sleep, hears of that and looks what the answer was.
@@ -245,8 +256,7 @@ impl Daemon {
                 }
                 done.map(|(reply, fds)| (reply, fds.into_iter().chain([home.dir]).collect()))
             }
-            Request::AddQueueSet => self.add_queue_set(place),
-            Request::TakeAnchors { .. } => Err(Errno::EINVAL),
+            Request::AddQueueSet | Request::TakeAnchors { .. } => Err(Errno::EINVAL),
             Request::ShowTwin => self.show_twin(place, evidence.twin()?),
             Request::Claim { queue_set, fd: number } => {
                 self.claim(now, place, QueueSetId(queue_set), number, evidence.object()?)
@@ -330,6 +340,7 @@ impl Daemon {
                 self.counts.attached += 1;
                 // Before anything is asked of this engine: whether another would do better.
                 self.meter.tell(&self.sessions, now, self.engine.flow_count() as u32);
+                self.sessions.get(id).into_iter().for_each(|session| session.region.withhold());
                 Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
             }
             Err(error) => {
@@ -351,13 +362,13 @@ impl Daemon {
         place: u32,
         home: &Home,
         layout: RegionLayout,
-    ) -> std::io::Result<[OwnedFd; 2]> {
+    ) -> std::io::Result<[OwnedFd; 3]> {
         let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
         let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
         let way = (place, connection.pages.clone());
         let account = self.engine.account_of(id);
-        let (session, [region, bell]) = Session::create(id, layout, (peer, account, process), way, now)?;
+        let (session, fds) = Session::create(id, layout, (peer, account, process), way, now)?;
         self.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
             self.poller.add(process, Token::Process(id))?;
@@ -376,7 +387,29 @@ impl Daemon {
         if let Some(connection) = self.connections.get_mut(place) {
             connection.session = Some(id);
         }
-        Ok([region, bell])
+        Ok(fds)
+    }
+
+    /// The first one says that the host has mapped the region, which is settled then: before, the engine does not touch it.
+    fn queue_set_asked(&mut self, now: Instant, place: u32) -> ask::Answer {
+        let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
+        match session.and_then(|session| Some((session.region.clone(), session.unsettled.take()?))) {
+            Some((region, file)) => ask::Answer::Settle { region, file },
+            None => {
+                let answer = self.add_queue_set(place);
+                self.reply(now, place, answer)
+            }
+        }
+    }
+
+    fn settled(&mut self, now: Instant, place: u32, is_settled: bool) -> Answer {
+        if !is_settled {
+            return Err(Errno::EPERM);
+        }
+        // It is announced again that the engine sleeps: the host has not been told if it was before.
+        let id = self.session_of(place)?;
+        self.sessions.stir(id, now);
+        self.add_queue_set(place)
     }
 
     fn add_queue_set(&mut self, place: u32) -> Answer {

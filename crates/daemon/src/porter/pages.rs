@@ -8,6 +8,7 @@
 //! What a session was made of goes the same way once nothing refers to it: to unmap a region and to remove the names of its interrupts
 //! makes nobody wait, but takes as long as some hundred segments, and a program that makes processes has many sessions.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use toe_base::SessionId;
@@ -45,6 +46,8 @@ pub struct Leftovers {
 enum Parcel {
     Pages(Pages),
     Leftovers(Leftovers),
+    /// Memory that two sessions have mapped, to be settled.
+    Settle(Region, OwnedFd),
 }
 
 /// The engine's end: to one user's thread.
@@ -63,6 +66,11 @@ impl PagesOut {
     /// `false`: there is no room, or the thread is gone, and they were dropped here.
     pub fn leave(&self, leftovers: Leftovers) -> bool {
         self.parcels.try_send(Parcel::Leftovers(leftovers)).is_ok()
+    }
+
+    /// `false`: there is no room, or the thread is gone, and it is never settled.
+    pub fn settle(&self, region: Region, file: OwnedFd) -> bool {
+        self.parcels.try_send(Parcel::Settle(region, file)).is_ok()
     }
 
     /// The user's bell.
@@ -101,6 +109,8 @@ impl PagesIn {
                     given.push(GivenBack { pages, is_gone });
                 }
                 Parcel::Leftovers(leftovers) => drop(leftovers),
+                // What cannot be stays withheld.
+                Parcel::Settle(region, file) => _ = region.settle(file),
             }
         }
         if taken == AT_ONCE {
