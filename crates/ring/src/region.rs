@@ -10,14 +10,15 @@
 use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, SealFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::lost_memory::Watched;
+use crate::memory_file::{READ_WRITE, checked, map_shared, map_shared_unlocked, memory_file, receive_size};
 use crate::sync::Words;
 use toe_abi::region::{PAGE, RegionLayout};
 
@@ -67,58 +68,6 @@ impl Drop for Mapping {
         // SAFETY: needed to give the address range back. `start` and `len` are exactly what `mmap` returned, and no
         // pointer into the range is left: every `Region` that could make one holds this `Mapping` alive.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len.get()) };
-    }
-}
-
-const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
-
-/// A file of `len` zeroed octets in memory that can neither shrink nor grow.
-fn memory_file(len: u64) -> Result<OwnedFd> {
-    let file = rustix::fs::memfd_create("toe-region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    rustix::fs::ftruncate(&file, len)?;
-    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
-    Ok(file)
-}
-
-/// Such a file, if it is one.
-fn checked(file: &impl AsFd, len: u64) -> Result<BorrowedFd<'_>> {
-    let is_sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK | SealFlags::GROW);
-    let is_so_long = u64::try_from(rustix::fs::fstat(file)?.st_size) == Ok(len);
-    if is_sealed && is_so_long { Ok(file.as_fd()) } else { Err(Errno::INVAL) }
-}
-
-/// Octets of a receive part, which is a file of its own and so whole pages.
-fn receive_size(layout: &RegionLayout) -> Result<NonZeroUsize> {
-    let size = NonZeroUsize::new(layout.receive_len as usize);
-    size.filter(|_| layout.receive_len.is_multiple_of(PAGE)).ok_or(Errno::INVAL)
-}
-
-/// Maps all of a file, for both sides to see.
-fn map_shared(file: impl AsFd, len: NonZeroUsize, access: ProtFlags) -> Result<*mut core::ffi::c_void> {
-    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-    // SAFETY: needed because a shared mapping is what the interface is made of. The kernel chooses the address
-    // (null hint, no MAP_FIXED), so no memory of this process is replaced; the file is as long as the mapping
-    // and sealed, so pages of it cannot vanish.
-    unsafe { rustix::mm::mmap(ptr::null_mut(), len.get(), access, flags, file, 0) }
-}
-
-/// The same in a program that may have asked for all of its future memory to be locked (mlockall(2)): hundreds of MiB would be
-/// made at once, of which a program with one connection uses a few pages. One page is mapped, as locked as it must be,
-/// unlocked, and grown: what is grown is as locked as what it was.
-fn map_shared_unlocked(
-    file: impl AsFd,
-    len: NonZeroUsize,
-    access: ProtFlags,
-) -> Result<*mut core::ffi::c_void> {
-    use rustix::mm::{MremapFlags, mremap, munlock, munmap};
-    let page = NonZeroUsize::new(PAGE as usize).filter(|page| *page < len).unwrap_or(len);
-    let start = map_shared(file, page, access)?;
-    // SAFETY: needed as in `map_shared`. The range is the mapping that was made just now, to which nothing refers; where it
-    // cannot grow, it goes.
-    unsafe {
-        let _ = munlock(start, page.get());
-        mremap(start, page.get(), len.get(), MremapFlags::MAYMOVE)
-            .inspect_err(|_| _ = munmap(start, page.get()))
     }
 }
 
@@ -469,15 +418,15 @@ impl Region {
         let len = len as usize;
         let source = from.at(from_offset, len)?;
         let target = to.at_mut(to_offset, len)?;
-        let overlap = source.addr().abs_diff(target.addr()) < len;
-        // Within one region by a step of all: what lies ahead must not be overwritten.
-        let step = if overlap { len } else { STEP };
+        // What is yet to be copied must not be overwritten: to a place behind, the last step comes first.
+        let is_backwards = (1..len).contains(&target.addr().wrapping_sub(source.addr()));
         let mut done = 0;
         while done < len && !to.is_lost() {
-            let count = step.min(len - done);
+            let count = STEP.min(len - done);
+            let at = if is_backwards { len - done - count } else { done };
             // SAFETY: needed to move data between sessions without a detour. Both pointers are good for `len` octets
             // (checked above), of which these are a part; `ptr::copy` allows overlap. On concurrent change see `read`.
-            unsafe { ptr::copy(source.add(done), target.add(done), count) };
+            unsafe { ptr::copy(source.add(at), target.add(at), count) };
             done += count;
         }
         Ok(())

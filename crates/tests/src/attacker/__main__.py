@@ -7,6 +7,7 @@ import sys
 import chaos
 import flood
 import hoard
+import holes
 import names
 import stuck
 import views
@@ -14,7 +15,7 @@ import wire
 
 ATTACKS = {
     attack.__name__.replace("_", "-"): attack
-    for module in (stuck, names, hoard, flood, views, wire, chaos)
+    for module in (stuck, names, hoard, holes, flood, views, wire, chaos)
     for attack in module.ATTACKS
 }
 
