@@ -22,7 +22,6 @@ use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_engine::control::names::Twin;
-use toe_ring::EngineQueueSet;
 
 /// Asks of the porter answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -306,7 +305,7 @@ impl Daemon {
     }
 
     /// The session that a connection has opened.
-    fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
+    pub(crate) fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
         let id = self.connections.get(place).and_then(|connection| connection.session);
         id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
     }
@@ -388,47 +387,6 @@ impl Daemon {
             connection.session = Some(id);
         }
         Ok(fds)
-    }
-
-    /// The first one says that the host has mapped the region, which is settled then: before, the engine does not touch it.
-    fn queue_set_asked(&mut self, now: Instant, place: u32) -> ask::Answer {
-        let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
-        match session.and_then(|session| Some((session.region.clone(), session.unsettled.take()?))) {
-            Some((region, file)) => ask::Answer::Settle { region, file },
-            None => {
-                let answer = self.add_queue_set(place);
-                self.reply(now, place, answer)
-            }
-        }
-    }
-
-    fn settled(&mut self, now: Instant, place: u32, is_settled: bool) -> Answer {
-        if !is_settled {
-            return Err(Errno::EPERM);
-        }
-        // It is announced again that the engine sleeps: the host has not been told if it was before.
-        let id = self.session_of(place)?;
-        self.sessions.stir(id, now);
-        self.add_queue_set(place)
-    }
-
-    fn add_queue_set(&mut self, place: u32) -> Answer {
-        let id = self.session_of(place)?;
-        let (line, receiver) = self.irq_names.interrupt().map_err(|_| Errno::EMFILE)?;
-        crate::sys::refuse_descriptors(&receiver);
-        let session = self.sessions.get_mut(id).ok_or(Errno::EINVAL)?;
-        let next = session.queue_sets.len();
-        let index = u8::try_from(next).map_err(|_| Errno::ENOBUFS)?;
-        if u32::from(index) >= session.layout.queue_sets {
-            return Err(Errno::ENOBUFS);
-        }
-        let queue_set =
-            EngineQueueSet::new(&session.region, &session.layout, index, line).map_err(|_| Errno::ENOBUFS)?;
-        match self.engine.add_queue_set(id) {
-            Some(QueueSetId(given)) if given == index => session.queue_sets.push(queue_set),
-            _ => return Err(Errno::ENOBUFS),
-        }
-        Ok((Reply::QueueSet { index }, vec![receiver]))
     }
 
     /// Handles that follow each other for up to `count` anchors, which the porter makes.

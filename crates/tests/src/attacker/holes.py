@@ -71,11 +71,11 @@ def holes(path):
     session = Session(path)
     for name, file in zip(("the region", "the receive part"), session.files):
         tell(name, of_file(file))
+        # A file in memory may be anybody's to open, by its name.
         try:
-            os.close(os.open(f"/proc/self/fd/{file}", os.O_RDWR))
-            say(name, "opened anew to be written")
+            tell(f"{name} opened anew", of_file(os.open(f"/proc/self/fd/{file}", os.O_RDWR)))
         except OSError as error:
-            say(name, errno.errorcode[error.errno], "to be opened anew")
+            say(f"holes in {name} opened anew: none,", errno.errorcode[error.errno])
     tell("mappings", of_mappings())
     say("done")
     hold()
