@@ -159,7 +159,9 @@ pub fn after_fork_in_child() {
     if let Some(mine) = mine {
         mine.number.store(sys::pid(), Ordering::Relaxed);
     }
-    ALL.renew_after_fork(mine.into_iter().collect());
+    // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
+    // locks.
+    unsafe { ALL.renew_after_fork(mine.into_iter().collect()) };
 }
 
 /// Whether any thread was ever asked to end. If not, calls need look no further: who asks says so before it looks for threads

@@ -63,6 +63,8 @@ enum Parcel {
     Leftovers(Leftovers),
     Close(Shared),
     Wake(Wake),
+    /// Memory that two sessions have mapped, to be settled.
+    Settle(Region, OwnedFd),
 }
 
 /// The engine's end: to one user's thread.
@@ -127,6 +129,11 @@ impl PagesOut {
         self.common.pace.handed()
     }
 
+    /// `false`: the thread is gone, and it is never settled.
+    pub fn settle(&self, region: Region, file: OwnedFd) -> bool {
+        self.parcels.send(Parcel::Settle(region, file)).is_ok()
+    }
+
     /// The user's bell.
     pub fn bell(&self) -> &Arc<EventFd> {
         &self.common.bell
@@ -185,6 +192,8 @@ impl PagesIn {
             }
             Parcel::Leftovers(leftovers) => drop(leftovers),
             Parcel::Close(shared) => drop(shared),
+            // What cannot be settled stays withheld.
+            Parcel::Settle(region, file) => _ = region.settle(file),
             Parcel::Wake(wake) => self.out.common.pace.make_handed(wake),
         }
         None

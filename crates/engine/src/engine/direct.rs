@@ -60,7 +60,7 @@ impl Engine {
         }
         let ends = Channels::in_order(own, other);
         let Some(channel) = self.channels.between(ends) else { return self.offer_channel(ends, host) };
-        if !self.channels.is_ready(channel) {
+        if !self.channels.is_ready(channel) || !host.channel_is_settled(channel) {
             return Attempt::NotReady;
         }
         let taken = self.channels.take_slot(channel, |slot, side| host.channel_is_done(channel, slot, side));
@@ -127,9 +127,17 @@ impl Engine {
     }
 
     /// `Command::ChannelReady`.
-    pub(super) fn channel_ready(&mut self, session: SessionId, channel: ChannelId) {
+    pub(super) fn channel_ready<H: HostSide>(
+        &mut self,
+        session: SessionId,
+        channel: ChannelId,
+        host: &mut H,
+    ) {
         if !self.channels.mark_ready(channel, session) {
             self.counters.add(Counter::StaleEntries);
+        } else if self.channels.is_ready(channel) {
+            // It begins now, to be over when a connection wants the channel.
+            host.channel_is_settled(channel);
         }
     }
 

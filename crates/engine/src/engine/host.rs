@@ -90,7 +90,7 @@ impl Engine {
                 self.with_flow(session, flow, |_, flow| set_option(flow, now, option, value))
             }
             Command::ChannelReady { channel } => {
-                self.channel_ready(session, channel);
+                self.channel_ready(session, channel, host);
                 Ok(())
             }
             Command::FastOpen { listener, .. } | Command::DeferAccept { listener, .. } => {

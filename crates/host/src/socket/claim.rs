@@ -48,7 +48,7 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
     if !socket.needs_claim.load(Ordering::Acquire) {
         return Ok(());
     }
-    let outcome = Stack::get_with_queue_or_why(socket.engine())
+    let outcome = Stack::get_or_why(socket.engine())
         .and_then(|stack| socket.anchor(stack).map(|anchor| (stack, anchor)).ok_or(Errno::EBADF))
         .and_then(|(stack, (anchor, _copy))| take_over(stack, socket, anchor));
     if outcome.is_err() {
