@@ -220,9 +220,10 @@ pub(crate) fn report_memory() -> std::io::Result<File> {
     Ok(rustix::fs::memfd_create("toe-report", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?.into())
 }
 
-/// It is made.
+/// It is made. Its pages are the engine's, as long as anybody has it: so its user's thread takes them back when he has had some others
+/// ([`crate::porter::pages`]).
 pub(crate) fn sealed(file: File) -> std::io::Result<OwnedFd> {
-    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    let seals = SealFlags::SEAL | SealFlags::GROW | SealFlags::WRITE;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     Ok(file.into())
 }

@@ -12,6 +12,8 @@
 
 use super::wake::{Pace, Wake};
 use crate::session::Interrupt;
+use rustix::fs::SealFlags;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -49,7 +51,6 @@ pub struct Leftovers {
 
 /// What a host has, too, and perhaps waits for. Who closes the last copy of such a descriptor waits for all who wait for it.
 #[derive(Debug)]
-#[allow(dead_code, reason = "all that is done with them is to drop them")]
 pub(crate) enum Shared {
     Doorbell(EngineDoorbell),
     Sent(Vec<OwnedFd>),
@@ -145,6 +146,47 @@ impl PagesOut {
 pub(crate) struct PagesIn {
     parcels: Receiver<Parcel>,
     out: PagesOut,
+    reports: Reports,
+}
+
+/// The last reports that the user's programs were sent, and how long each is. Whoever keeps more of them finds that the older ones are empty: their
+/// pages are charged to the engine's cgroup.
+#[derive(Debug, Default)]
+struct Reports(VecDeque<(OwnedFd, u64)>);
+
+const REPORTS_MAX: usize = 8;
+const REPORTS_LEN_MAX: u64 = 8 << 20;
+
+impl Reports {
+    /// Closes what a host was sent, but for reports: memory that nobody may write, and that can be made shorter.
+    fn keep(&mut self, sent: Vec<OwnedFd>) {
+        for fd in sent {
+            let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
+            let len = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_size as u64);
+            if seals.contains(SealFlags::WRITE) && !seals.contains(SealFlags::SHRINK) {
+                self.0.push_back((fd, len));
+            }
+        }
+        let len = |reports: &Reports| reports.0.iter().map(|(_, len)| len).sum::<u64>();
+        while self.0.len() > REPORTS_MAX || self.0.len() > 1 && len(self) > REPORTS_LEN_MAX {
+            self.empty_oldest();
+        }
+    }
+
+    fn empty_oldest(&mut self) {
+        if let Some((report, _)) = self.0.pop_front() {
+            // If it cannot be it stays as it is.
+            let _ = rustix::fs::ftruncate(report, 0);
+        }
+    }
+}
+
+impl Drop for Reports {
+    fn drop(&mut self) {
+        while !self.0.is_empty() {
+            self.empty_oldest();
+        }
+    }
 }
 
 impl PagesIn {
@@ -153,7 +195,7 @@ impl PagesIn {
         let (sender, parcels) = channel();
         let (pages_waiting, pace) = (AtomicUsize::new(0), Pace::new(handed));
         let common = Arc::new(Common { pages_waiting, pace, bell: Arc::clone(bell) });
-        PagesIn { parcels, out: PagesOut { parcels: sender, common } }
+        PagesIn { parcels, out: PagesOut { parcels: sender, common }, reports: Reports::default() }
     }
 
     /// For the engine.
@@ -162,9 +204,11 @@ impl PagesIn {
     }
 
     /// Does some of what waits: pages go back to the system, which takes as long as the host likes.
-    pub(crate) fn give_back(&self) -> Vec<GivenBack> {
+    pub(crate) fn give_back(&mut self) -> Vec<GivenBack> {
         let (mut given, mut taken) = (Vec::new(), 0);
-        for parcel in self.parcels.try_iter().take(AT_ONCE) {
+        while taken < AT_ONCE
+            && let Ok(parcel) = self.parcels.try_recv()
+        {
             taken += 1;
             given.extend(self.take(parcel));
         }
@@ -176,14 +220,14 @@ impl PagesIn {
     }
 
     /// For a thread that does nothing else, until the engine ends.
-    pub(crate) fn run(self) {
+    pub(crate) fn run(mut self) {
         crate::cores::leave_engine_core();
         while let Ok(parcel) = self.parcels.recv() {
             self.take(parcel);
         }
     }
 
-    fn take(&self, parcel: Parcel) -> Option<GivenBack> {
+    fn take(&mut self, parcel: Parcel) -> Option<GivenBack> {
         match parcel {
             Parcel::Pages(pages) => {
                 self.out.common.pages_waiting.fetch_sub(1, Ordering::Relaxed);
@@ -191,10 +235,11 @@ impl PagesIn {
                 return Some(GivenBack { pages, is_gone });
             }
             Parcel::Leftovers(leftovers) => drop(leftovers),
-            Parcel::Close(shared) => drop(shared),
             // What cannot be settled stays withheld.
             Parcel::Settle(region, file) => _ = region.settle(file),
-            Parcel::Wake(wake) => self.out.common.pace.make_handed(wake),
+            Parcel::Close(Shared::Doorbell(doorbell)) => drop(doorbell),
+            Parcel::Close(Shared::Sent(fds)) => self.reports.keep(fds),
+            Parcel::Wake(wake) => self.reports.keep(self.out.common.pace.make_handed(wake)),
         }
         None
     }

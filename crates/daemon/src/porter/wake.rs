@@ -43,19 +43,22 @@ pub(crate) enum Wake {
 }
 
 impl Wake {
-    fn make(self) {
+    /// Makes it; what was sent with it is still to be closed.
+    fn make(self) -> Vec<OwnedFd> {
         match self {
             Wake::Interrupt(line) => line.signal(),
             Wake::Answer { socket, message, fds } => {
-                let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-                if socket::send(&*socket, &message, &fds).is_err() {
+                let beside: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+                if socket::send(&*socket, &message, &beside).is_err() {
                     // A host that does not read loses its connection.
                     socket::hang_up(&*socket);
                 }
+                return fds;
             }
             Wake::HangUp(socket) => socket::hang_up(&*socket),
             Wake::Packet(packet) => packet.send(),
         }
+        Vec::new()
     }
 }
 
@@ -121,14 +124,15 @@ impl Pace {
         }
     }
 
-    /// Makes one that was handed over: on the user's thread.
-    pub(super) fn make_handed(&self, wake: Wake) {
-        let ((), ns) = closely(|| wake.make());
+    /// Makes one that was handed over: on the user's thread. What was sent with it is still to be closed.
+    pub(super) fn make_handed(&self, wake: Wake) -> Vec<OwnedFd> {
+        let (sent, ns) = closely(|| wake.make());
         let again = SHORT_AGAIN << self.times.load(Ordering::Relaxed).saturating_sub(1);
         let left = self.long.load(Ordering::Relaxed);
         let left = if ns > USUAL_NS { again } else { left.saturating_sub(1) };
         self.long.store(left, Ordering::Release);
         self.handed.fetch_sub(1, Ordering::Release);
+        sent
     }
 
     /// How many wait for the user's thread.

@@ -1,10 +1,11 @@
 //! What a host can wait for, and what the engine's thread does to that.
 
-use super::fake_host::FakeHost;
-use super::{daemon, settle};
+use super::fake_host::{Control, FakeHost};
+use super::{daemon, settle, until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use toe_abi::attach::{ReportKind, Request};
 
 /// The host's own copy of its bell.
 fn bell_of(host: &FakeHost) -> OwnedFd {
@@ -72,6 +73,26 @@ fn a_bell_that_was_muted_is_heard_again() {
     let later = daemon.sessions.next_unmute();
     daemon.tick(later).expect("a look, at the end of which it is heard again");
     assert!(daemon.tick(later).expect("a look"), "heard");
+}
+
+/// Pages of a report are the engine's cgroup's as long as somebody has it.
+#[test]
+fn who_keeps_reports_keeps_the_last_ones_only() {
+    let mut daemon = daemon();
+    let control = Control::new(&mut daemon);
+    let mut kept = Vec::new();
+    for _ in 0..20 {
+        daemon.next_report = daemon.clock.now();
+        let (_, fds) = control.ask(&mut daemon, Request::Report { what: ReportKind::Status });
+        kept.extend(fds);
+    }
+    settle(&mut daemon);
+    let is_there = |report: &&OwnedFd| rustix::fs::fstat(report).expect("its size").st_size > 0;
+    assert_eq!((kept.len(), kept.iter().filter(is_there).count()), (20, 8));
+    assert!(kept.last().iter().all(is_there), "the last one is whole");
+    drop(control);
+    settle(&mut daemon);
+    until(&mut daemon, "a user who has left has none", || !kept.iter().any(|report| is_there(&report)));
 }
 
 /// Calls that wake whoever waits for a descriptor, and where they are made. docs/security.md says of each that is about what a host has, too,

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -131,4 +132,31 @@ def rings(path, count):
             session.ring()
 
 
-ATTACKS = [wakes, last_close, rings]
+CHILD = """
+import array, socket, sys
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind(("0.0.0.0", int(sys.argv[2])))
+to = socket.socket(fileno=int(sys.argv[1]))
+to.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [udp.fileno()]))])
+sys.stdin.read()
+"""
+
+
+def udp(path, toe, port, count):
+    """A UDP socket of a program's on the engine that very many wait for, with a program that is on none."""
+    ours, theirs = socket.socketpair()
+    name = os.path.basename(path).removesuffix(".sock")
+    words = [toe, "run", "--name", name, "--", "/usr/bin/python3", "-c", CHILD, str(theirs.fileno()), port]
+    subprocess.Popen(words, pass_fds=[theirs.fileno()])
+    sock = socket.socket(fileno=socket.recv_fds(ours, 10, 1)[1][0])
+    kept = watch(sock.fileno(), int(count))
+    say("waited for by", count, "at", sock.getsockname())
+    came = 0
+    while kept:
+        sock.recv(100)
+        came += 1
+        if came & (came - 1) == 0:
+            say("woken", came)
+
+
+ATTACKS = (wakes, last_close, rings, udp)

@@ -3,6 +3,8 @@
 
 use crate::scene::Scene;
 use toe_tests::attacker::{As, MALLORY};
+use toe_tests::child::Program;
+use toe_tests::lab::{ENGINE_ADDR, Side};
 use toe_tests::wait::{SOON, until_true};
 
 /// Wake-ups that users' threads made.
@@ -76,5 +78,23 @@ fn bells_of_sessions_that_are_over() {
     let mut scene = Scene::new();
     let _attack = scene.attacks.begun(&scene.lab, As::User(MALLORY), &["rings", "100"], "over 100");
     scene.neighbour.goes_on("bells of nobody");
+    scene.engine_is_sound();
+}
+
+/// A stranger's datagrams go to a socket by the kernel, which goes through all who wait for that.
+#[test]
+fn watchers_of_a_udp_socket() {
+    let mut scene = Scene::new();
+    let toe = scene.lab.program("toe");
+    let attack = ["udp", &toe.to_string_lossy(), "7951", "200000"];
+    let attack = scene.attacks.begun(&scene.lab, As::User(MALLORY), &attack, "waited for by");
+    let script = format!(
+        "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         while True: s.sendto(b'x', ('{ENGINE_ADDR}', 7951)); time.sleep(0.002)"
+    );
+    let mut stranger = scene.lab.command(Side::Client, "/usr/bin/python3");
+    let _stranger = Program::spawn("stranger", stranger.args(["-c", &script]));
+    until_true("the user's own thread wakes them", SOON * 4, || by_users(&scene) > 16);
+    scene.neighbour.goes_on(attack.output().trim());
     scene.engine_is_sound();
 }
