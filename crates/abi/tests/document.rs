@@ -380,6 +380,12 @@ fn limits_and_version() {
     let got: BTreeMap<_, _> = table("Limits").iter().map(|row| (row[0].to_owned(), number(row[1]))).collect();
     assert_eq!(got, expected(values));
     assert!(DOCUMENT.starts_with(&format!("# The host interface, version {}\n", toe_abi::INTERFACE_VERSION)));
+    let fields: Vec<_> = DOCUMENT.lines().filter(|line| line.contains("| `version` |")).collect();
+    assert_eq!(fields.len(), 2, "of the region's header and of a message");
+    for field in fields {
+        let told = field.trim_end_matches([' ', '|']).rsplit(' ').next().map(number);
+        assert_eq!(told, Some(u64::from(toe_abi::INTERFACE_VERSION)), "{field}");
+    }
 }
 
 #[test]
