@@ -150,6 +150,9 @@ pub enum Command {
     /// Write down how the flow's TCP stands ([`crate::tcp_info::FlowDetail`]). Answered by [`Completion::CommandResult`], when
     /// that is done, or with ENOTCONN: there is no such flow any more.
     Inspect { flow: FlowId, token: u32 },
+    /// How many connections wait to be accepted at the listener? Answered by [`Completion::CommandResult`] with the number in the place of
+    /// an id.
+    CountWaiting { listener: ListenerId, token: u32 },
 }
 
 /// Options of a flow (`SetOption`).
@@ -267,6 +270,7 @@ const CMD_CLOSE_KEPT: u8 = 0x0e;
 const CMD_LEND: u8 = 0x0f;
 const CMD_DEFER_ACCEPT: u8 = 0x10;
 const CMD_DISCONNECT: u8 = 0x11;
+const CMD_COUNT_WAITING: u8 = 0x12;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -311,6 +315,9 @@ impl Command {
                 RawEntry::new(CMD_DEFER_ACCEPT, 0, 0, listener.0.raw(), secs as u64)
             }
             Command::Inspect { flow, token } => RawEntry::new(CMD_INSPECT, 0, 0, flow.raw(), token as u64),
+            Command::CountWaiting { listener, token } => {
+                RawEntry::new(CMD_COUNT_WAITING, 0, 0, listener.0.raw(), token as u64)
+            }
         }
     }
 
@@ -346,6 +353,9 @@ impl Command {
             CMD_FAST_OPEN => Command::FastOpen { listener: ListenerId(flow), limit: raw.word1 as u32 },
             CMD_DEFER_ACCEPT => Command::DeferAccept { listener: ListenerId(flow), secs: raw.word1 as u32 },
             CMD_INSPECT => Command::Inspect { flow, token: raw.word1 as u32 },
+            CMD_COUNT_WAITING => {
+                Command::CountWaiting { listener: ListenerId(flow), token: raw.word1 as u32 }
+            }
             other => return Err(BadEntry::UnknownType(other)),
         })
     }

@@ -232,6 +232,21 @@ pub enum OptionKind {
 /// Younger than some libc crates; the number is linux/tcp.h's.
 pub const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 
+/// Which way a connection goes, from which port, and how long it waits: engines have this from their routes and their configuration. The
+/// numbers are those of Linux's headers, which some libc crates are older than.
+fn chooses_path_or_time(level: c_int, name: c_int) -> bool {
+    const IP_LOCAL_PORT_RANGE: c_int = 51;
+    const IPV6_ADDR_PREFERENCES: c_int = 72;
+    // TCP_RTO_MAX_MS, TCP_RTO_MIN_US, TCP_DELACK_MAX_US.
+    const TIMES: core::ops::RangeInclusive<c_int> = 44..=46;
+    match level {
+        libc::IPPROTO_IP => matches!(name, libc::IP_UNICAST_IF | IP_LOCAL_PORT_RANGE),
+        libc::IPPROTO_IPV6 => matches!(name, libc::IPV6_UNICAST_IF | IPV6_ADDR_PREFERENCES),
+        libc::IPPROTO_TCP => TIMES.contains(&name),
+        _ => false,
+    }
+}
+
 pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
     let option = replayed(level, name);
     let group = GROUPS.iter().find(|(_, others)| others.contains(&option));
@@ -248,6 +263,7 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
             name,
             TCP_FASTOPEN_NO_COOKIE | libc::TCP_MAXSEG | libc::TCP_WINDOW_CLAMP | libc::TCP_MD5SIG
         );
+    let kernel_only = kernel_only || chooses_path_or_time(level, name);
     if kernel_only || crate::calls::option_model::has_effect(level, name) {
         OptionKind::KernelOnly
     } else {

@@ -63,6 +63,7 @@ pub fn commands() -> Vec<Command> {
         Command::FastOpen { listener: LISTENER, limit: 0x0102_0304 },
         Command::DeferAccept { listener: LISTENER, secs: 0x0102_0304 },
         Command::Inspect { flow: FLOW, token: 0x5566_7788 },
+        Command::CountWaiting { listener: LISTENER, token: 0x5566_7788 },
     ];
     all.extend(FLOW_OPTIONS.map(|option| Command::SetOption { flow: FLOW, option, value: 0x9080_7060 }));
     all

@@ -101,6 +101,10 @@ impl Engine {
                 let result = self.inspect(now, session, flow, host);
                 self.answer_command(session, queue_set, token, command, result)
             }
+            Command::CountWaiting { listener, token } => {
+                let result = self.count_waiting(session, listener);
+                self.answer_command(session, queue_set, token, command, result)
+            }
             Command::TakeConnection { listener } => {
                 self.take_connection(now, session, queue_set, listener, host)
             }

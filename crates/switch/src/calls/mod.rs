@@ -11,6 +11,7 @@ pub mod alias;
 pub mod cancel;
 pub mod confine;
 pub mod control;
+mod control_model;
 pub mod data;
 pub mod datagram;
 pub mod datagram_send;

@@ -194,10 +194,32 @@ pub unsafe extern "C-unwind" fn getsockopt(
             if answer < 0 && is_mtu(level, name) && guarded(false, || unsafe { tell_mtu(fd, value, len) }) {
                 return 0;
             }
+            // SAFETY: as above.
+            if answer == 0 && (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
+                guarded((), || unsafe { add_waiting(fd, value, len) });
+            }
             answer
         }
         // SAFETY: as above.
         Some(socket) => guarded(-1, || unsafe { get_from_stream(socket, level, name, value, len) }),
+    }
+}
+
+/// Of a listener `tcpi_unacked` counts what waits to be accepted: the kernel has told of its own.
+///
+/// # Safety
+/// The kernel has just written so many octets there.
+unsafe fn add_waiting(fd: c_int, value: *mut c_void, len: *mut socklen_t) {
+    const UNACKED: usize = 24;
+    let Some(listener) = super::listener(fd) else { return };
+    // SAFETY: integers have no bad values; the caller's promise.
+    unsafe {
+        if !program_memory::read(len).is_ok_and(|len| len as usize >= UNACKED + size_of::<u32>()) {
+            return;
+        }
+        let place = value.cast::<u8>().wrapping_add(UNACKED).cast::<u32>();
+        let _ = program_memory::read(place)
+            .and_then(|of_kernel| program_memory::write(place, of_kernel + listener.count_waiting()));
     }
 }
 

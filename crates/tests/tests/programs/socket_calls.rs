@@ -134,3 +134,8 @@ fn odd_values_and_arguments_are_told_as_linux_tells() {
 fn an_option_that_only_the_kernel_does_is_done() {
     says_the_same("kernel_options.py", include_str!("kernel_options.py"), |_| {});
 }
+
+#[test]
+fn a_listener_says_how_many_connections_wait() {
+    says_the_same("queue_length.py", include_str!("queue_length.py"), |_| {});
+}
