@@ -5,6 +5,7 @@ use super::ahead::Handed;
 use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
+use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::Owner;
@@ -378,7 +379,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         // An owner that has been told of it may still take it, and finds it reset.
         let Some(listener_idx) = flow.conn.listener.take() else { return };
-        if !flow.snd.syn_acked && !flow.fast_open.early {
+        if is_half_open(flow) {
             self.uncount_half_open(listener_idx, idx);
             return;
         }
@@ -405,7 +406,13 @@ impl Engine {
         while let Some(flow) = self.came_in.pop(idx.slot()) {
             self.forget_in_listener(flow);
             self.flows.get_mut(flow).conn.came_in = None;
-            self.app_close(now, flow, true, host);
+            if is_half_open(self.flows.get(flow)) {
+                // The peer learns of it when it asks, as with Linux.
+                self.closed(flow, Errno::OK);
+                self.after(flow);
+            } else {
+                self.app_close(now, flow, true, host);
+            }
         }
     }
 
@@ -540,4 +547,9 @@ impl Engine {
             Some(AnchorTarget::Nothing) | None => {}
         }
     }
+}
+
+/// It came in, and no program can have it yet.
+const fn is_half_open(flow: &Flow) -> bool {
+    !flow.snd.syn_acked && !flow.fast_open.early
 }
