@@ -199,6 +199,8 @@ pub enum FlowOption {
     SynRetries,
     /// Fewer octets than half of this that have not gone out yet are news ([`Completion::WentOut`]); 0: nothing is (TCP_NOTSENT_LOWAT).
     UnsentLowWater,
+    /// Non-zero: the last close of the anchor, however it comes, ends the connection with RST (SO_LINGER with time 0).
+    AbortAtClose,
 }
 
 impl FlowOption {
@@ -222,6 +224,7 @@ impl FlowOption {
             FlowOption::SharesName => 16,
             FlowOption::SynRetries => 17,
             FlowOption::UnsentLowWater => 18,
+            FlowOption::AbortAtClose => 19,
         }
     }
 
@@ -245,6 +248,7 @@ impl FlowOption {
             16 => FlowOption::SharesName,
             17 => FlowOption::SynRetries,
             18 => FlowOption::UnsentLowWater,
+            19 => FlowOption::AbortAtClose,
             _ => return None,
         })
     }

@@ -515,21 +515,13 @@ fn is_all_its_own(local: Option<Endpoint>, remote: Endpoint) -> bool {
 /// Sets on the engine's socket what the program had set on the twin.
 pub fn replay_options(fd: c_int, state: State, socket: &'static Socket) {
     for option in state.options() {
-        let mut value = [0u8; 16];
-        let mut len = value.len() as socklen_t;
-        // SAFETY: a local buffer of `len` octets.
-        let result = unsafe {
-            real::getsockopt(fd, option.level, option.name, value.as_mut_ptr().cast::<c_void>(), &mut len)
-        };
-        if result < 0 {
-            continue;
-        }
+        let Some((mut value, len)) = option.value_on(fd) else { continue };
         if option.level == libc::SOL_SOCKET && matches!(option.name, libc::SO_RCVBUF | libc::SO_SNDBUF) {
             // Linux reports twice what was set.
             let doubled = i32::from_ne_bytes([value[0], value[1], value[2], value[3]]);
             value[..4].copy_from_slice(&(doubled / 2).to_ne_bytes());
         }
-        let value = &value[..len as usize];
+        let value = &value[..len];
         if socket.set_option(option.level, option.name, value) == Err(Errno::ENOPROTOOPT) {
             socket.keep_option(option.level, option.name, value);
         }

@@ -4,9 +4,11 @@
 //!
 //! Written by `calls` (socket, setsockopt, bind, dup, close); read by `connect.rs` and `listen.rs`.
 
+use crate::real;
 use crate::why::Reason;
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use libc::socklen_t;
 
 /// Descriptors that have a word; one beyond is left to the kernel.
 const DESCRIPTORS: usize = 1 << 20;
@@ -100,6 +102,12 @@ impl State {
         State(self.0 | flags.0)
     }
 
+    /// Those options that `is_set` says so of.
+    pub fn of_options(is_set: impl Fn(Replayed) -> bool) -> State {
+        let bits = (0..REPLAYED.len()).map(|n| State(1 << (OPTION_SHIFT + n)));
+        bits.filter(|bit| bit.options().any(&is_set)).fold(State::default(), State::with)
+    }
+
     /// The options that the program has set, to be repeated on the engine's socket.
     pub fn options(self) -> impl Iterator<Item = Replayed> {
         REPLAYED.iter().enumerate().filter(move |(n, _)| self.0 & (1 << (OPTION_SHIFT + n)) != 0).flat_map(
@@ -123,6 +131,22 @@ pub struct Replayed {
     pub level: c_int,
     pub name: c_int,
 }
+
+impl Replayed {
+    /// What the kernel says of it; `None`: it knows of none there.
+    pub fn value_on(self, fd: c_int) -> Option<([u8; VALUE_MAX], usize)> {
+        let mut value = [0; VALUE_MAX];
+        let mut len = VALUE_MAX as socklen_t;
+        // SAFETY: a local buffer of `len` octets.
+        let result = unsafe {
+            real::getsockopt(fd, self.level, self.name, value.as_mut_ptr().cast::<c_void>(), &mut len)
+        };
+        (result == 0).then_some((value, len as usize))
+    }
+}
+
+/// None of them is longer.
+const VALUE_MAX: usize = 16;
 
 const fn replayed(level: c_int, name: c_int) -> Replayed {
     Replayed { level, name }

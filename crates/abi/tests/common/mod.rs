@@ -21,7 +21,7 @@ const CHANNEL: ChannelId = ChannelId(0x0203_0405);
 /// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
 const SLOT: u32 = 0x0abc;
 const GENERATION: u16 = 0xd1e2;
-const FLOW_OPTIONS: [FlowOption; 18] = [
+const FLOW_OPTIONS: [FlowOption; 19] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
     FlowOption::KeepAlive,
@@ -40,6 +40,7 @@ const FLOW_OPTIONS: [FlowOption; 18] = [
     FlowOption::SharesName,
     FlowOption::SynRetries,
     FlowOption::UnsentLowWater,
+    FlowOption::AbortAtClose,
 ];
 
 pub fn commands() -> Vec<Command> {

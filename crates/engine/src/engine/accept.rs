@@ -334,7 +334,7 @@ impl Engine {
     }
 
     fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
-        if self.may_own(idx, holder.session).is_err() {
+        if self.may_own(idx, holder.session).is_err() || !self.sessions.may_have_flow(holder.session) {
             return false;
         }
         let Some(flow_id) = self.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx)) else {

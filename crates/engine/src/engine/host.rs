@@ -90,7 +90,7 @@ impl Engine {
                 self.with_flow(session, flow, |_, flow| set_option(flow, now, option, value))
             }
             Command::ChannelReady { channel } => {
-                self.channel_ready(session, channel);
+                self.channel_ready(session, channel, host);
                 Ok(())
             }
             Command::FastOpen { listener, .. } | Command::DeferAccept { listener, .. } => {
@@ -227,9 +227,7 @@ impl Engine {
 
     /// Queues a completion that belongs to no live flow.
     pub(super) fn answer(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) {
-        let Some(record) = self.sessions.get_mut(session).filter(|s| s.open) else { return };
-        if let Some(answers) = record.answers.get_mut(queue_set.index()) {
-            answers.push_back(completion);
+        if self.sessions.add_answer(session, queue_set, completion) {
             self.outbox.note(Place::of(session, queue_set));
         }
     }
@@ -452,6 +450,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         }
         // The engine counts by it.
         FlowOption::SharesName => {}
+        FlowOption::AbortAtClose => flow.conn.abort_at_close = value != 0,
         FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {

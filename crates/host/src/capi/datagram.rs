@@ -468,7 +468,8 @@ pub extern "C" fn toe_recvfrom(
         return got;
     }
     // As Linux does it: what has come is gone, whether its sender can be told or not.
-    let room = match length_of(addr_len) {
+    // SAFETY: needed because the memory is C's: as documented, `addr_len` points to a length.
+    let room = match unsafe { length_of(addr_len) } {
         Ok(room) => room.min(message.msg_namelen as usize),
         Err(error) => return fail(error) as ssize_t,
     };

@@ -52,9 +52,12 @@ impl Control<'_> {
     }
 }
 
-/// Octets of a structure of the C library's that has no padding.
-fn octets<T>(of: &T) -> &[u8] {
-    // SAFETY: it is called for in_pktinfo and in6_pktinfo alone, whose octets are all written.
+/// Octets of a structure of the C library's.
+///
+/// # Safety
+/// It has no padding: all its octets are written.
+unsafe fn octets<T>(of: &T) -> &[u8] {
+    // SAFETY: needed because the C library's structures do not say so themselves. The caller does.
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(of).cast::<c_void>().cast(), size_of::<T>()) }
 }
 
@@ -77,14 +80,18 @@ pub unsafe fn fill_control(message: &mut msghdr, taken: &Taken, datagram: &Datag
             ipi6_addr: libc::in6_addr { s6_addr: taken.own.to_v6().octets() },
             ipi6_ifindex: LOOPBACK as u32,
         };
-        control.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, octets(&info))?;
+        // SAFETY: needed as said there. An address and a number of four octets have nothing in between.
+        let octets = unsafe { octets(&info) };
+        control.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, octets)?;
     }
     match taken.own.to_v4() {
         Some(own) => {
             if told.has(Told::V4_OWN) {
                 let addr = libc::in_addr { s_addr: u32::from(own).to_be() };
                 let info = libc::in_pktinfo { ipi_ifindex: LOOPBACK, ipi_spec_dst: addr, ipi_addr: addr };
-                control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, octets(&info))?;
+                // SAFETY: needed as said there. Three words of four octets have nothing in between.
+                let octets = unsafe { octets(&info) };
+                control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, octets)?;
             }
             if told.has(Told::V4_CLASS) {
                 control.put(libc::IPPROTO_IP, libc::IP_TOS, &[taken.traffic_class])?;

@@ -26,7 +26,7 @@ struct Kept {
 pub struct KeptOptions(Vec<Kept>);
 
 impl KeptOptions {
-    fn set(&mut self, level: i32, name: i32, octets: &[u8]) {
+    pub(super) fn set(&mut self, level: i32, name: i32, octets: &[u8]) {
         let octets = &octets[..octets.len().min(VALUE_MAX)];
         let mut value = [0; VALUE_MAX];
         value[..octets.len()].copy_from_slice(octets);
@@ -37,6 +37,10 @@ impl KeptOptions {
             None if is_full => {}
             None => self.0.push(kept),
         }
+    }
+
+    pub(super) fn each(&self, mut f: impl FnMut(i32, i32, &[u8])) {
+        self.0.iter().for_each(|kept| f(kept.level, kept.name, &kept.value[..usize::from(kept.len)]));
     }
 
     pub(super) fn forget(&mut self, level: i32, name: i32) {
@@ -122,6 +126,7 @@ impl Socket {
             (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => self.bound_window(level),
             _ => {}
         }
+        self.note_changed_option();
         if level == libc::SOL_SOCKET && matches!(name, libc::SO_REUSEADDR | libc::SO_REUSEPORT) {
             let value = self.shares_name();
             self.tell_engine(level, FlowOption::SharesName, value);

@@ -475,7 +475,9 @@ impl Socket {
     fn forget_watchers(&self) {
         self.watched.store(0, Ordering::SeqCst);
         self.holders.store(0, Ordering::SeqCst);
-        self.watch.renew_after_fork(Watch::default());
+        // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
+        // locks.
+        unsafe { self.watch.renew_after_fork(Watch::default()) };
         self.settings.free_after_fork();
     }
 

@@ -3,11 +3,12 @@
 //! Values come and go as the C calls have them: `int`s, `struct linger`, `struct timeval`, `struct tcp_info`. An option
 //! that is not known here is refused with ENOPROTOOPT, so that a program finds out.
 
+mod apply;
+mod record;
+
 use crate::errno::ENOENT;
-use crate::queue::QueueIo;
 use crate::socket::kept::KeptOptions;
 use crate::socket::own_options::Linger;
-use crate::socket::stream::Stream;
 use crate::socket::{FastOpen, Kind, Socket};
 use crate::tls;
 use std::net::SocketAddr;
@@ -96,6 +97,8 @@ pub struct Settings {
     pub active: bool,
     /// O_ASYNC.
     signals: bool,
+    /// Since they were last written down for who else may come to have the connection.
+    is_changed: bool,
     /// What connections let others have of their name, if their listener has been told after it began to listen.
     pub(super) shares_name_now: Option<u32>,
     offloaded: [Option<u32>; OFFLOADED.len()],
@@ -140,17 +143,6 @@ impl Settings {
         at.is_some_and(|at| self.remembered[at] == Some(1))
     }
 
-    /// What a stream itself heeds when it sends. TCP_CORK goes with the octets, too, as MSG_MORE does: the command that tells the engine may reach
-    /// it after octets that were given to it later. The engine keeps it for what others send who have the connection.
-    pub(super) fn apply_to_sends(&self, stream: &mut Stream) {
-        let value_of = |wanted| {
-            let set = OFFLOADED.iter().zip(self.offloaded).find(|((_, _, option, _), _)| *option == wanted);
-            set.and_then(|(_, value)| value).unwrap_or(0)
-        };
-        stream.corked = value_of(FlowOption::Cork) != 0;
-        stream.set_unsent_low_water(value_of(FlowOption::UnsentLowWater));
-    }
-
     /// What connect is to do.
     pub(super) fn fast_open(&self) -> FastOpen {
         match self.remembered[FAST_OPEN_CONNECT] {
@@ -185,43 +177,16 @@ impl Settings {
         let others = others.into_iter().filter(|(.., is_set)| *is_set).map(|(level, name, _)| (level, name));
         names.chain(others).collect()
     }
-
-    /// Tells a new stream, and the engine, of everything that was set before there was one.
-    pub fn apply(&self, io: &mut QueueIo, stream: &mut Stream) {
-        let flow = stream.flow;
-        for ((level, _, option, default), value) in OFFLOADED.iter().zip(self.offloaded) {
-            if let Some(value) = value.filter(|value| value != default && stream.heeds(*level)) {
-                io.command(Command::SetOption { flow, option: *option, value });
-            }
-        }
-        if let Some(offered) = self.offered_window() {
-            io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value: offered });
-            stream.set_window(offered);
-        }
-        if let Some(value) = self.shares_name_now {
-            io.command(Command::SetOption { flow, option: FlowOption::SharesName, value });
-        }
-        if let Some(number) = self.congestion {
-            io.command(Command::SetOption { flow, option: FlowOption::Congestion, value: number.into() });
-        }
-        if let Some(rate) = self.max_pacing {
-            let value = pacing_entry(rate);
-            io.command(Command::SetOption { flow, option: FlowOption::MaxPacingRate, value });
-        }
-        if let Some(limit) = self.send_limit {
-            stream.set_send_limit(limit);
-        }
-        self.apply_to_sends(stream);
-        if let Some(low_water) = self.low_water {
-            stream.low_water = low_water as usize;
-        }
-        stream.urgent.inline = self.remembered[OOB_INLINE].is_some_and(|on| on != 0);
-    }
 }
 
 /// Linux offers half of a receive buffer (tcp_adv_win_scale).
 fn window_of(buffer: u32) -> u32 {
     buffer / 2
+}
+
+/// What SO_RCVLOWAT of a socket with this buffer may be.
+fn low_water_of(octets: u32, buffer: u32) -> u32 {
+    octets.min(buffer / 2).max(1)
 }
 
 pub(super) fn int(value: &[u8]) -> Result<i32, Errno> {
@@ -300,7 +265,7 @@ impl Socket {
         match (level, name) {
             (libc::IPPROTO_TCP, libc::TCP_ULP) => return self.set_upper_protocol(value),
             (tls::SOL_TLS, _) => return self.set_tls_option(name, value),
-            (libc::SOL_SOCKET, libc::SO_LINGER) => self.settings.lock().linger.set(value)?,
+            (libc::SOL_SOCKET, libc::SO_LINGER) => self.set_linger(level, value)?,
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Self::set_time_limit(&self.receive_timeout, value)?,
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Self::set_time_limit(&self.send_timeout, value)?,
             (
@@ -309,8 +274,8 @@ impl Socket {
             ) => self.set_buffer(level, name, int(value)?),
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
                 // Linux: a negative one is as large as can be. More than a window holds would never come.
-                let most = self.settings.lock().receive_window.unwrap_or(RECEIVE_WINDOW_NEAR) / 2;
-                let low_water = u32::try_from(int(value)?).unwrap_or(u32::MAX).min(most).max(1);
+                let most = self.settings.lock().receive_window.unwrap_or(RECEIVE_WINDOW_NEAR);
+                let low_water = low_water_of(u32::try_from(int(value)?).unwrap_or(u32::MAX), most);
                 self.settings.lock().low_water = Some(low_water);
                 self.with_stream(|_, stream, _| {
                     stream.low_water = low_water as usize;
@@ -328,8 +293,9 @@ impl Socket {
                 self.tell_engine(level, FlowOption::MaxPacingRate, pacing_entry(rate));
             }
             _ if !knows(level, name) => return Err(Errno::ENOPROTOOPT),
-            _ => return self.set_int_option(level, name, int(value)?),
+            _ => self.set_int_option(level, name, int(value)?)?,
         }
+        self.note_changed_option();
         Ok(())
     }
 
@@ -427,6 +393,12 @@ impl Socket {
 
     /// `getsockopt`: writes the value as the C call has it and returns its length (cut to `out`).
     pub fn get_option(&'static self, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
+        let is_of_socket = level == libc::SOL_SOCKET
+            && matches!(name, libc::SO_TYPE | libc::SO_DOMAIN | libc::SO_PROTOCOL | libc::SO_ACCEPTCONN);
+        if self.kind() == Kind::Stream && !is_of_socket {
+            // Who has it now may have set some. One that cannot be had says what was known of it.
+            let _ = self.settle_here();
+        }
         let int = match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ERROR) => i32::from(self.socket_error().0),
             (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,

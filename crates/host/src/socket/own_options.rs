@@ -3,6 +3,7 @@
 use super::Socket;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use toe_abi::entry::FlowOption;
 use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_MAX;
 
@@ -12,7 +13,7 @@ const RECEIVE_BUFFER_MIN: u32 = 2304;
 const AT_ONCE: u64 = u64::MAX;
 
 /// SO_LINGER. Linux goes on showing the time of one that is off.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Linger {
     on: bool,
     secs: i32,
@@ -25,6 +26,17 @@ impl Linger {
         let secs = value.get(4..).map(super::options::int).ok_or(Errno::EINVAL)??;
         *self = Linger { on, secs: if on { secs } else { self.secs } };
         Ok(())
+    }
+
+    /// As [`Linger::value`] wrote it down.
+    pub(super) fn of(value: &[u8]) -> Linger {
+        let word = |at: usize| value.get(at..).and_then(|rest| super::options::int(rest).ok()).unwrap_or(0);
+        Linger { on: word(0) != 0, secs: word(4) }
+    }
+
+    /// Whether close ends the connection by a reset.
+    pub fn aborts(self) -> bool {
+        self.time() == Some(Duration::ZERO)
     }
 
     /// How long to wait, when on.
@@ -48,6 +60,20 @@ fn buffer(value: i32, is_forced: bool) -> u32 {
 }
 
 impl Socket {
+    pub(super) fn set_linger(&'static self, level: i32, value: &[u8]) -> Result<(), Errno> {
+        let (before, now) = {
+            let linger = &mut self.settings.lock().linger;
+            let before = *linger;
+            linger.set(value)?;
+            (before, *linger)
+        };
+        // However the last descriptor is closed: the engine sees that, and may be the only one that does.
+        if now.aborts() != before.aborts() {
+            self.tell_engine(level, FlowOption::AbortAtClose, now.aborts().into());
+        }
+        Ok(())
+    }
+
     /// SO_RCVBUF and SO_SNDBUF, and their forced kind.
     pub(super) fn set_buffer(&'static self, level: i32, name: i32, value: i32) {
         let is_forced = matches!(name, libc::SO_RCVBUFFORCE | libc::SO_SNDBUFFORCE);
