@@ -67,11 +67,8 @@ impl Engine {
                 self.with_flow(session, flow, |_, flow| tcp::shutdown_send(flow))
             }
             Command::Close { flow, .. } | Command::Disconnect { flow } => {
-                match (self.flow_of(session, flow), command) {
-                    (Some(idx), Command::Close { abort, .. }) => self.app_close(now, idx, abort, host),
-                    (Some(idx), _) => self.disconnect(now, idx, host),
-                    (None, _) => {}
-                }
+                let idx = self.flow_of(session, flow);
+                idx.into_iter().for_each(|idx| self.end_flow(now, idx, command, host));
                 Ok(())
             }
             Command::CloseKept { flow, anchor, abort } => {
