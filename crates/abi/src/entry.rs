@@ -150,8 +150,7 @@ pub enum Command {
     /// Write down how the flow's TCP stands ([`crate::tcp_info::FlowDetail`]). Answered by [`Completion::CommandResult`], when
     /// that is done, or with ENOTCONN: there is no such flow any more.
     Inspect { flow: FlowId, token: u32 },
-    /// How many connections wait to be accepted at the listener? Answered by [`Completion::CommandResult`] with the number in the place of
-    /// an id.
+    /// How many connections wait at the listener? Answered by [`Completion::CommandResult`], the number in the place of an id.
     CountWaiting { listener: ListenerId, token: u32 },
 }
 

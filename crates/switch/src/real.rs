@@ -231,6 +231,8 @@ next_definitions! {
     c"__read_chk" fn read_chk(fd: c_int, buf: *mut c_void, len: size_t, buf_len: size_t) -> ssize_t;
     c"__recv_chk" fn recv_chk(fd: c_int, buf: *mut c_void, len: size_t, buf_len: size_t, flags: c_int) -> ssize_t;
     c"__recvfrom_chk" fn recvfrom_chk(fd: c_int, buf: *mut c_void, len: size_t, buf_len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
+    c"__readlink_chk" fn readlink_chk(path: *const c_char, buf: *mut c_char, room: size_t, buf_len: size_t) -> ssize_t;
+    c"__readlinkat_chk" fn readlinkat_chk(dir: c_int, path: *const c_char, buf: *mut c_char, room: size_t, buf_len: size_t) -> ssize_t;
     c"__poll_chk" fn poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, fds_len: size_t) -> c_int;
     c"__ppoll_chk" fn ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, fds_len: size_t) -> c_int;
 }

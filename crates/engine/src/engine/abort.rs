@@ -6,6 +6,7 @@ use crate::control::icmp;
 use crate::flow::tcp::output;
 use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
+use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
 
@@ -32,8 +33,22 @@ impl Engine {
         }
     }
 
+    /// `Command::Close` and `Command::Disconnect`.
+    pub(super) fn end_flow<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: FlowIdx,
+        command: Command,
+        host: &mut H,
+    ) {
+        match command {
+            Command::Close { abort, .. } => self.app_close(now, idx, abort, host),
+            _ => self.disconnect(now, idx, host),
+        }
+    }
+
     /// `Command::Disconnect`: as Linux's, it resets the peer, unless both ends have said their last.
-    pub(super) fn disconnect<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+    fn disconnect<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
         self.let_go_of_channel(idx, host);
         let flow = self.flows.get(idx);
         let is_all_sent = !flow.queue_end().after(flow.snd.nxt);

@@ -9,6 +9,7 @@ use crate::flow::tcp::state::TcpState;
 use crate::flow::tcp::{output, timeout};
 use crate::hostif::HostSide;
 use crate::work::Path;
+use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
 use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
@@ -27,7 +28,7 @@ const ATO_US: u32 = 40_000;
 
 impl Engine {
     /// `Command::Inspect`.
-    pub(super) fn inspect<H: HostSide>(
+    fn inspect<H: HostSide>(
         &self,
         now: Instant,
         session: SessionId,
@@ -39,8 +40,23 @@ impl Engine {
         Ok(id.raw())
     }
 
+    /// `Command::Inspect` and `Command::CountWaiting`.
+    pub(super) fn look_at<H: HostSide>(
+        &self,
+        now: Instant,
+        session: SessionId,
+        command: Command,
+        host: &mut H,
+    ) -> Result<u32, Errno> {
+        match command {
+            Command::Inspect { flow, .. } => self.inspect(now, session, flow, host),
+            Command::CountWaiting { listener, .. } => self.count_waiting(session, listener),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
     /// Those of a listener that its program has not taken, handed out or not.
-    pub(super) fn count_waiting(&self, session: SessionId, id: ListenerId) -> Result<u32, Errno> {
+    fn count_waiting(&self, session: SessionId, id: ListenerId) -> Result<u32, Errno> {
         let idx = self.sessions.get(session).and_then(|session| session.listener(id)).ok_or(Errno::EINVAL)?;
         let listener = self.listeners.get(idx).ok_or(Errno::EINVAL)?;
         Ok(listener.waiting.len() as u32 + listener.handed)

@@ -66,16 +66,9 @@ impl Engine {
             Command::ShutdownSend { flow } => {
                 self.with_flow(session, flow, |_, flow| tcp::shutdown_send(flow))
             }
-            Command::Close { flow, abort } => {
-                if let Some(idx) = self.flow_of(session, flow) {
-                    self.app_close(now, idx, abort, host);
-                }
-                Ok(())
-            }
-            Command::Disconnect { flow } => {
-                if let Some(idx) = self.flow_of(session, flow) {
-                    self.disconnect(now, idx, host);
-                }
+            Command::Close { flow, .. } | Command::Disconnect { flow } => {
+                let idx = self.flow_of(session, flow);
+                idx.into_iter().for_each(|idx| self.end_flow(now, idx, command, host));
                 Ok(())
             }
             Command::CloseKept { flow, anchor, abort } => {
@@ -97,12 +90,8 @@ impl Engine {
                 self.set_listener(session, listener, command);
                 Ok(())
             }
-            Command::Inspect { flow, token } => {
-                let result = self.inspect(now, session, flow, host);
-                self.answer_command(session, queue_set, token, command, result)
-            }
-            Command::CountWaiting { listener, token } => {
-                let result = self.count_waiting(session, listener);
+            Command::Inspect { token, .. } | Command::CountWaiting { token, .. } => {
+                let result = self.look_at(now, session, command, host);
                 self.answer_command(session, queue_set, token, command, result)
             }
             Command::TakeConnection { listener } => {

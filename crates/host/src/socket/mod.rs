@@ -502,6 +502,11 @@ impl Socket {
         self.with_stream(|_, stream, _| stream.is_at_mark()).unwrap_or(false)
     }
 
+    /// Whether the urgent octet is next, and here.
+    pub fn stops_at_mark(&self) -> bool {
+        self.peek_stream(|stream| stream.is_at_mark() && stream.unread() > 0) == Some(true)
+    }
+
     /// Octets sent and not yet acknowledged (SIOCOUTQ).
     pub fn unsent(&'static self) -> usize {
         let _ = self.settle();

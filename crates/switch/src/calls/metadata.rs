@@ -2,7 +2,7 @@
 //!
 //! To the kernel an engine's connection is an anchor, which is a directory; programs are told of a socket.
 
-use super::stream;
+use super::{paths, stream};
 use crate::ffi::{fail, syscall};
 use crate::real;
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -63,7 +63,7 @@ macro_rules! of_path {
                 $(let _ = $version;)?
                 // SAFETY: the program's arguments, handed on.
                 let result = unsafe { syscall(libc::SYS_newfstatat, [fd as usize, path.expose_provenance(), found.expose_provenance(), flags as usize]) };
-                if is_empty_path(path, flags) { correct(fd, result, found) } else { result }
+                correct(of_path(fd, path, flags, result), result, found)
             }
         )+
     };
@@ -74,6 +74,15 @@ of_path! {
     fstatat64();
     __fxstatat(version);
     __fxstatat64(version);
+}
+
+/// What a path that the kernel has followed leads to, as a descriptor: -1 for all that is no connection of an engine's.
+fn of_path(fd: c_int, path: *const c_char, flags: c_int, result: c_int) -> c_int {
+    match (result, flags & libc::AT_SYMLINK_NOFOLLOW) {
+        (0, _) if is_empty_path(path, flags) => fd,
+        (0, 0) => paths::connection_at(path).unwrap_or(-1),
+        _ => -1,
+    }
 }
 
 /// # Safety
@@ -88,7 +97,7 @@ pub unsafe extern "C-unwind" fn statx(
 ) -> c_int {
     // SAFETY: the program's arguments, handed on.
     let result = unsafe { real::statx(fd, path, flags, mask, found) };
-    if result == 0 && is_empty_path(path, flags) && stream(fd).is_some() {
+    if stream(of_path(fd, path, flags, result)).is_some() {
         // SAFETY: needed because the memory is C's; the kernel has just filled it in.
         let found = unsafe { &mut *found };
         found.stx_mode = SOCKET_MODE as u16;

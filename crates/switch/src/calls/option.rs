@@ -196,6 +196,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
             }
             // SAFETY: as above.
             if answer == 0 && (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
+                // SAFETY: the kernel has just written so much there.
                 guarded((), || unsafe { add_waiting(fd, value, len) });
             }
             answer

@@ -113,6 +113,10 @@ pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -
     }
     loop {
         let pipe = kept.fd();
+        if socket.stops_at_mark() {
+            // Linux's splice does not go past an urgent octet, and leaves it there.
+            return if at_once || socket.nonblocking() { Err(Errno::EAGAIN) } else { Ok(0) };
+        }
         match socket.receive_pipe(pipe, len, RecvFlags::default()) {
             Ok(got) => return Ok(got),
             Err(Ok(errno)) => return explained(socket, Err(errno)),

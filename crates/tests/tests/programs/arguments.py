@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import os
 import select
 import socket
 import struct
@@ -165,3 +166,16 @@ got = b""
 while len(got) < 80:
     got += receiver.recv(100)
 print("  sent by TCP_NODELAY", time.monotonic() - before < 0.1)
+
+print("splice at an urgent octet")
+sender, receiver = pair()
+reads, writes = os.pipe()
+sender.send(bytes(100), socket.MSG_OOB)
+select.select([], [], [receiver], 60)
+print(" ", os.splice(receiver.fileno(), writes, 99), os.splice(receiver.fileno(), writes, 1))
+sender.send(b"behind")
+print(" ", os.splice(receiver.fileno(), writes, 10))
+receiver.setblocking(False)
+print(" ", name(os.splice, receiver.fileno(), writes, 1))
+receiver.setblocking(True)
+print(" ", receiver.recv(10))

@@ -139,3 +139,8 @@ fn an_option_that_only_the_kernel_does_is_done() {
 fn a_listener_says_how_many_connections_wait() {
     says_the_same("queue_length.py", include_str!("queue_length.py"), |_| {});
 }
+
+#[test]
+fn the_path_of_a_descriptor_leads_to_a_socket() {
+    says_the_same("descriptor_path.py", include_str!("descriptor_path.py"), |_| {});
+}
