@@ -200,6 +200,8 @@ pub enum FlowOption {
     UnsentLowWater,
     /// Non-zero: the last close of the anchor, however it comes, ends the connection with RST (SO_LINGER with time 0).
     AbortAtClose,
+    /// Non-zero: once the end of what is sent is acknowledged, [`Completion::Sent`] says so, if need be of no octets.
+    TellEnd,
 }
 
 impl FlowOption {
@@ -224,6 +226,7 @@ impl FlowOption {
             FlowOption::SynRetries => 17,
             FlowOption::UnsentLowWater => 18,
             FlowOption::AbortAtClose => 19,
+            FlowOption::TellEnd => 20,
         }
     }
 
@@ -248,6 +251,7 @@ impl FlowOption {
             17 => FlowOption::SynRetries,
             18 => FlowOption::UnsentLowWater,
             19 => FlowOption::AbortAtClose,
+            20 => FlowOption::TellEnd,
             _ => return None,
         })
     }

@@ -448,6 +448,13 @@ impl Daemon {
     /// A session's process is gone; what it published before counts.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, why: &str) {
         self.catch_up(now, id);
+        // And what those at the other ends of its connections did before it ended.
+        let mut peers = std::mem::take(&mut self.concerned);
+        self.engine.peers_of(id, &mut peers);
+        for peer in peers.drain(..).filter(|peer| *peer != id) {
+            self.catch_up(now, peer);
+        }
+        self.concerned = peers;
         self.close_session(now, id, why);
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A socket writes into a ring of memory out of the session's send part. The ring starts small, is replaced by a
 //! larger one while the old one drains, and goes back when nothing is outstanding. At any time the octets that the engine
-//! knows of a flow lie in at most two rings, so in at most four pieces: within [`toe_base::limits::SEND_EXTENTS_MAX`]. In a
-//! channel each piece is named by itself, and they stay until the peer's program has read them: there as many rings may
+//! knows of a flow lie in at most three rings, so in at most six pieces, and one more of those that another session had sent before:
+//! within [`toe_base::limits::SEND_EXTENTS_MAX`]. In a channel each piece is named by itself, and they stay until the peer's program has read them: there as many rings may
 //! drain as it takes to hold what two ends of Linux would.
 //!
 //! Owned by [`crate::queue`] (the blocks) and [`crate::socket::stream`] (one [`SendMemory`] a stream).
@@ -21,15 +21,18 @@ const RING_MIN: u32 = 4 << 10;
 pub const SEND_LIMIT_MAX: u32 = toe_base::limits::WINDOW_MAX;
 /// The most that one grows to by itself on a short path: more would only spoil caches.
 pub const SEND_LIMIT_NEAR: u32 = 4 << 20;
-/// Octets that a new socket may have outstanding; doubles when they were too few.
+/// Octets that a new socket may have outstanding; doubles when they are too few.
 pub const SEND_LIMIT_INITIAL: u32 = 256 << 10;
 /// Smallest limit that SO_SNDBUF can set (Linux: SOCK_MIN_SNDBUF).
 pub const SEND_LIMIT_MIN: u32 = 4608;
 
-const _: () = assert!(toe_base::limits::SEND_EXTENTS_MAX >= 4);
+/// Rings that may drain beside the current one.
+const DRAINING_MAX: usize = 2;
 
-/// Rings that may drain beside the current one, of octets in a channel: each is twice the last, so the limit comes first.
-const DRAINING_MAX: usize = 16;
+const _: () = assert!(toe_base::limits::SEND_EXTENTS_MAX > 2 * (DRAINING_MAX + 1));
+
+/// The same of octets in a channel: each is twice the last, so the limit comes first.
+const DRAINING_IN_CHANNEL_MAX: usize = 16;
 
 /// Who sends this much at once will send more.
 const BULK: u32 = 64 << 10;
@@ -149,7 +152,7 @@ impl Default for SendMemory {
     fn default() -> Self {
         SendMemory {
             old: VecDeque::new(),
-            old_max: 1,
+            old_max: DRAINING_MAX,
             current: None,
             outstanding: 0,
             has_share: false,
@@ -193,7 +196,7 @@ impl SendMemory {
             limit: self.limit.saturating_add(of_peer).min(SEND_LIMIT_MAX),
             grows_to: self.grows_to,
             fixed: self.fixed,
-            old_max: DRAINING_MAX,
+            old_max: DRAINING_IN_CHANNEL_MAX,
             ..SendMemory::default()
         }
     }
@@ -214,9 +217,14 @@ impl SendMemory {
         !draining || (self.old.len() < self.old_max && !self.has_share)
     }
 
-    /// Finds out whether another ring may be made, where the next octet needs one. After octets were taken: what is told of
-    /// room is then what the next call finds.
+    /// Finds out whether another ring may be made, where the next octet needs one, and whether there may be more outstanding. After
+    /// octets were taken: what is told of room is then what the next call finds.
     pub fn look_at_share(&mut self, blocks: &Blocks) {
+        // Also where the peer reads nothing: two programs that both write before they read would wait for each other.
+        let may_grow = !self.fixed && self.limit < self.grows_to;
+        if may_grow && self.outstanding > self.limit / 2 && blocks.is_plenty() {
+            self.grow();
+        }
         self.has_share = self.at_hand() == 0 && self.room() > 0 && self.has_its_share(blocks);
     }
 
@@ -271,11 +279,13 @@ impl SendMemory {
         if draining && (self.old.len() >= self.old_max || self.has_its_share(blocks)) {
             return false;
         }
-        let double = self.current.map_or(0, |ring| ring.block.len().saturating_mul(2));
+        // Who fills a ring before any of it is acknowledged is not to wait for that.
+        let (times, least) = if draining { (4, BULK.min(self.limit)) } else { (2, RING_MIN) };
+        let larger = self.current.map_or(0, |ring| ring.block.len().saturating_mul(times));
         // A bulk sender fills whatever it is given: one ring for all that it may have outstanding, so that it need not wait
         // for an old one to drain while there is room.
         let bulk = if want >= BULK { self.limit } else { want };
-        let size = bulk.max(double).clamp(RING_MIN, self.grows_to.max(self.limit));
+        let size = bulk.max(larger).clamp(least, self.grows_to.max(self.limit));
         let Some(block) = blocks.take(size) else { return false };
         if let Some(ring) = self.current.replace(Ring { block, head: 0, used: 0 }) {
             if draining {
@@ -467,8 +477,9 @@ mod tests {
     fn full_rings_are_not_writable_until_one_has_drained_or_has_a_third_free() {
         let mut blocks = blocks(64 << 20);
         let mut memory = SendMemory::default();
-        // Rings of 16 and 32 KiB.
-        (0..3).for_each(|_| _ = fill(&mut memory, &mut blocks, 16 << 10));
+        // Rings of 16, 64 and 256 KiB, in less than the limit.
+        memory.set_limit(4 << 20);
+        (0..21).for_each(|_| _ = fill(&mut memory, &mut blocks, 16 << 10));
         assert!(memory.room() > memory.outstanding() && fill(&mut memory, &mut blocks, 1).is_empty());
         assert!(!memory.is_writable());
         memory.release(&mut blocks, (16 << 10) - 1);
@@ -476,6 +487,42 @@ mod tests {
         memory.release(&mut blocks, 1);
         assert!(memory.is_writable() && memory.room_now() == memory.room());
         assert_eq!(fill(&mut memory, &mut blocks, 16 << 10).len(), 1);
+    }
+
+    /// A program that writes a little at a time, to a peer that has read nothing yet.
+    #[test]
+    fn small_writes_find_as_much_room_as_linux_has_at_once() {
+        for want in [1, 100, 1000, 1024, 3000] {
+            let mut blocks = blocks(64 << 20);
+            let mut memory = SendMemory::default();
+            while !fill(&mut memory, &mut blocks, want).is_empty() {
+                memory.look_at_share(&blocks);
+            }
+            assert!(memory.outstanding() > 64 << 10, "{want}: {memory:?}");
+        }
+    }
+
+    #[test]
+    fn what_waits_may_be_more_while_memory_is_plenty() {
+        for memory in [SendMemory::default(), SendMemory::default().in_channel()] {
+            let mut blocks = blocks(32 << 20);
+            let mut memories: Vec<SendMemory> = (0..32).map(|_| memory.clone_empty()).collect();
+            for memory in &mut memories {
+                while memory.is_writable() {
+                    fill(memory, &mut blocks, 100_000);
+                    memory.look_at_share(&blocks);
+                }
+            }
+            assert!(memories[0].outstanding() > 1 << 20, "{:?}", memories[0]);
+            let last = memories.last().expect("one of them");
+            assert!(last.outstanding() >= SEND_LIMIT_INITIAL / 2, "{last:?}");
+            let mut chosen = SendMemory::default();
+            chosen.set_limit(100_000);
+            while !fill(&mut chosen, &mut blocks, 1000).is_empty() {
+                chosen.look_at_share(&blocks);
+            }
+            assert!(chosen.outstanding() <= 100_000, "the program's own limit holds");
+        }
     }
 
     #[test]

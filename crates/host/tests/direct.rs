@@ -340,9 +340,13 @@ fn a_sender_that_waits_wakes_a_peer_that_sleeps() {
     let c = engine.connected();
     let mut peer = Peer::direct(&engine, &c);
     let block = vec![5; 64 << 10];
-    while c.send(&block).is_ok() {}
+    let mut sent = 0;
+    while let Ok(n) = c.send(&block) {
+        sent += n as u64;
+    }
     while peer.next().is_some() {}
     // Everything was read, and the peer sleeps, when the next call finds no room.
+    peer.end.memory().set_read(SLOT, Side::One, sent);
     peer.push(ChannelEntry::Space { slot: SLOT, generation: GENERATION });
     c.ready();
     peer.end.arm();

@@ -207,15 +207,17 @@ fn small_writes_fill_the_engines_ring_and_go_on_when_it_has_made_room() {
     }
 }
 
+/// As long as memory is plenty, whether its peer acknowledges anything or not.
 #[test]
-fn a_socket_that_was_full_may_send_more_next_time() {
+fn a_socket_takes_more_than_it_began_with() {
     let engine = Engine::attached();
     let c = engine.connected();
     let octets = vec![7; 4 << 20];
     let first = c.send(&octets).expect("room");
+    assert!(first > 1 << 20, "{first}");
     engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: first as u32 });
     let second = c.send(&octets).expect("room");
-    assert_eq!(second, 2 * first);
+    assert!(second >= first, "{second}");
     assert_eq!(engine.sent_octets().len(), first + second);
 }
 

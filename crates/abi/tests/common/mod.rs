@@ -21,7 +21,7 @@ const CHANNEL: ChannelId = ChannelId(0x0203_0405);
 /// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
 const SLOT: u32 = 0x0abc;
 const GENERATION: u16 = 0xd1e2;
-const FLOW_OPTIONS: [FlowOption; 19] = [
+const FLOW_OPTIONS: [FlowOption; 20] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
     FlowOption::KeepAlive,
@@ -41,6 +41,7 @@ const FLOW_OPTIONS: [FlowOption; 19] = [
     FlowOption::SynRetries,
     FlowOption::UnsentLowWater,
     FlowOption::AbortAtClose,
+    FlowOption::TellEnd,
 ];
 
 pub fn commands() -> Vec<Command> {

@@ -539,7 +539,11 @@ impl Engine {
         match self.anchors.get(anchor) {
             // A command under way may bind it.
             Some(AnchorTarget::Unused(session)) => add(session),
-            Some(AnchorTarget::Flow(idx)) => add(self.flows.get(idx).conn.owner.session),
+            Some(AnchorTarget::Flow(idx)) => {
+                add(self.flows.get(idx).conn.owner.session);
+                // What its other end did before comes before its close.
+                self.peer_here(idx).into_iter().for_each(|peer| add(self.flows.get(peer).conn.owner.session));
+            }
             Some(AnchorTarget::Listener(idx)) => {
                 let listener = self.listeners.get(idx);
                 listener.into_iter().flat_map(|l| &l.holders).for_each(|holder| add(holder.session));

@@ -29,7 +29,26 @@ pub(super) fn has_something(flow: &Flow) -> bool {
             || report.unsent.is_some_and(|unsent| went_out(flow, unsent) > 0)
             || report.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
+            || has_end_to_tell(flow)
             || flow.receive.published != flow.data_nxt())
+}
+
+/// Tells of memory that is the owner's own again, and that its end is acknowledged. `false`: the ring is full.
+fn tell_sent(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
+    let (len, ends) = (flow.report.sent, has_end_to_tell(flow));
+    if (len > 0 || ends) && !post(Completion::Sent { flow: id, len }) {
+        return false;
+    }
+    flow.report.sent = 0;
+    flow.report.tells_end &= !ends;
+    true
+}
+
+/// Whether the owner waits to hear that its end is acknowledged, and it is.
+fn has_end_to_tell(flow: &Flow) -> bool {
+    let is_acknowledged =
+        matches!(flow.conn.state, TcpState::FinWait2 | TcpState::TimeWait | TcpState::Closed);
+    flow.report.tells_end && is_acknowledged
 }
 
 /// Whether a third of the memory that the owner has in the queue is its own again, or all of it. Its program is woken at each
@@ -129,11 +148,8 @@ impl Engine {
         if !tell_data(flow, id, &mut post) {
             return false;
         }
-        if flow.report.sent > 0 {
-            if !post(Completion::Sent { flow: id, len: flow.report.sent }) {
-                return false;
-            }
-            flow.report.sent = 0;
+        if !tell_sent(flow, id, &mut post) {
+            return false;
         }
         if let Some(unsent) = flow.report.unsent {
             let len = went_out(flow, unsent);

@@ -36,12 +36,35 @@ impl Engine {
         }
     }
 
+    /// The same, for an end that is about to be closed: what its peer has done before, closed among it, is done at this end, too. Else
+    /// both would be the first to close, and a name that the peer's end is to leave last would be in use for a minute.
+    pub(super) fn deliver_to<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+        if let Some(peer) = self.peer_here(idx) {
+            let user = self.flows.get(peer).conn.user;
+            self.local_turn(now, user, peer, host);
+        }
+    }
+
+    /// The sessions at the other ends of a session's connections.
+    pub fn peers_of(&self, session: SessionId, peers: &mut Vec<SessionId>) {
+        let Some(record) = self.sessions.get(session) else { return };
+        let owners = record.flows.values().filter_map(|idx| self.peer_here(idx));
+        peers.extend(owners.map(|peer| self.flows.get(peer).conn.owner.session));
+        peers.sort_unstable();
+        peers.dedup();
+    }
+
+    /// The other end of a connection, if that is here.
+    pub(super) fn peer_here(&self, idx: FlowIdx) -> Option<FlowIdx> {
+        let flow = self.flows.get(idx);
+        if flow.is_local() { self.index.get(&flow.conn.key.reversed()) } else { None }
+    }
+
     fn known(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
         self.sessions.get(session)?.flows.get(flow)
     }
 
     fn local_peer(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
-        let flow = self.flows.get(self.known(session, flow)?);
-        if flow.is_local() { self.index.get(&flow.conn.key.reversed()) } else { None }
+        self.peer_here(self.known(session, flow)?)
     }
 }

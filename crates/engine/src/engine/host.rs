@@ -439,6 +439,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         }
         // The engine counts by it.
         FlowOption::SharesName => {}
+        FlowOption::TellEnd => flow.report.tells_end = value != 0,
         FlowOption::AbortAtClose => flow.conn.abort_at_close = value != 0,
         FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),
     }

@@ -144,10 +144,14 @@ impl Engine {
     /// The program let go of the flow: FIN behind what is queued, or RST when it left data unread or asks for it
     /// (RFC 9293 section 3.10.4; RFC 2525 section 2.17).
     pub(super) fn app_close<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, abort: bool, host: &mut H) {
-        let flow = self.flows.get_mut(idx);
-        if flow.conn.app_closed {
+        if self.flows.get(idx).conn.app_closed {
             return;
         }
+        self.deliver_to(now, idx, host);
+        if !self.flows.is_used(idx) {
+            return;
+        }
+        let flow = self.flows.get_mut(idx);
         flow.conn.app_closed = true;
         let abort = abort || flow.conn.abort_at_close;
         self.forget_options(idx);

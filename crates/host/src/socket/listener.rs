@@ -17,6 +17,7 @@ use rustix::net::sockopt;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use toe_abi::attach::Request;
 use toe_abi::command::{
     LISTEN_ASKS, LISTEN_KERNEL_TOO, LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE,
     SHARES_REUSE_ADDR, SHARES_REUSE_PORT,
@@ -104,9 +105,20 @@ impl Socket {
             ..ListenArgs::default()
         };
         let home = stack.my_queue()?;
-        let socket = Socket::allocate();
-        let outcome = socket.command(home, &mut |queue| queue.start_listen(home, socket, &args));
-        socket.abandon();
+        let ask = || {
+            let socket = Socket::allocate();
+            let outcome = socket.command(home, &mut |queue| queue.start_listen(home, socket, &args));
+            socket.abandon();
+            outcome
+        };
+        let mut outcome = ask();
+        if outcome.as_ref().is_err_and(|errno| *errno == Errno::EADDRINUSE) && !crate::confine::is_filtered()
+        {
+            // Whose connections are in the way may have ended just now. The engine hears of that before it answers what comes over the
+            // control socket, whatever that is.
+            let _ = stack.request(Request::Recognise, &[fd]);
+            outcome = ask();
+        }
         match outcome {
             Ok(_) => Ok(false),
             Err(Errno::EADDRINUSE) => Ok(true),

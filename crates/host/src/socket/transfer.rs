@@ -3,6 +3,7 @@
 use crate::errno::ERESTART;
 use crate::pace::Pace;
 use crate::program_memory;
+use crate::slots::Place;
 use crate::socket::arrivals::Closed;
 use crate::socket::slices::{Gather, Scatter, Source, Target};
 use crate::socket::stream::{self, Attempt, Link};
@@ -487,22 +488,24 @@ impl Socket {
     /// SO_LINGER: waits until all is acknowledged, the end of the stream among it, `time` at most. With octets left unread there
     /// is nothing to wait for: the connection is reset.
     pub(super) fn wait_drained(&'static self, time: Duration) {
-        let look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _| {
-            let is_open = stream.link == Link::Open;
-            if is_open && stream.unread() == 0 && !stream.write_shut {
+        let mut is_told = false;
+        let mut look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _: Place| {
+            if stream.link != Link::Open || stream.unread() > 0 {
+                return true;
+            }
+            if !std::mem::replace(&mut is_told, true) {
+                let option = FlowOption::TellEnd;
+                io.command(Command::SetOption { flow: stream.flow, option, value: 1 });
                 stream.end_records(io);
                 stream.write_shut = true;
                 io.command(Command::ShutdownSend { flow: stream.flow });
             }
-            let is_over = !is_open || stream.unread() > 0;
-            let is_acknowledged = stream.outstanding(io) == 0 && io.end_is_acknowledged(stream.flow);
-            if !is_over && !is_acknowledged {
-                // Nobody tells of octets that were read out of a channel, nor of the end.
-                stream.retry_soon();
+            if !stream.is_acknowledged(io) {
+                return false;
             }
-            is_over || is_acknowledged
+            io.end_is_acknowledged(stream.flow)
         };
-        let done = || self.with_stream(look).unwrap_or(true);
+        let mut done = || self.with_stream(&mut look).unwrap_or(true);
         // The descriptor is to be closed, whatever comes.
         let turn = Turn::begin(self);
         let on = BlockOn { on_signal: OnSignal::Defer, ..Socket::block(&turn, Some(time), None) };

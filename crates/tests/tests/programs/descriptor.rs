@@ -67,3 +67,22 @@ fn a_connection_that_lingers_for_no_time_is_reset_however_it_ends() {
     let [kernel, engine] = said_on_both("linger_exit.py", include_str!("linger_exit.py"), 16);
     assert_eq!(kernel, engine);
 }
+
+#[test]
+fn a_close_that_lingers_sleeps_until_it_is_told() {
+    let [kernel, engine] = said_on_both("linger_wait.py", include_str!("linger_wait.py"), 2);
+    assert_eq!([kernel.trim(), engine.trim()], ["same", "same"]);
+}
+
+/// Found with sockperf: its server was refused its port for a minute.
+#[test]
+fn a_port_is_free_when_its_server_was_not_the_first_to_close() {
+    let [kernel, engine] = said_on_both("rebind.py", include_str!("rebind.py"), 60);
+    assert_eq!([kernel.trim(), engine.trim()], ["same", "same"]);
+}
+
+#[test]
+fn a_peer_that_does_not_read_takes_as_much_as_of_linux() {
+    let [kernel, engine] = said_on_both("much_unread.py", include_str!("much_unread.py"), 53);
+    assert_eq!([kernel.trim(), engine.trim()], ["same", "same"]);
+}

@@ -386,6 +386,8 @@ pub struct Report {
     pub shown_error: Noted,
     pub peer_closed: bool,
     pub peer_closed_told: bool,
+    /// The owner waits for the acknowledgement of its end.
+    pub tells_end: bool,
     pub reset: Option<Errno>,
     pub reset_told: bool,
 }

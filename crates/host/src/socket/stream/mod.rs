@@ -328,6 +328,20 @@ impl Stream {
         self.send.outstanding() + direct
     }
 
+    /// Whether all that was sent has been acknowledged ([`Stream::outstanding`]). If not, the stream is told of what changes that.
+    pub fn is_acknowledged(&mut self, io: &mut QueueIo) -> bool {
+        let is_acknowledged = self.outstanding(io) == 0;
+        if !is_acknowledged
+            && self.send.outstanding() == 0
+            && let Some(direct) = &mut self.direct
+            && let Some(channel) = io.channel(direct.channel)
+            && !direct.want(channel, true)
+        {
+            self.retry_soon();
+        }
+        is_acknowledged
+    }
+
     /// Nothing announces what is waited for: look again soon.
     pub fn retry_soon(&mut self) {
         self.starved = true;
