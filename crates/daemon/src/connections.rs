@@ -5,6 +5,7 @@ use crate::policy::Credentials;
 use crate::porter::ask::Newcomer;
 use crate::porter::pages::PagesOut;
 use crate::porter::socket;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use toe_abi::attach::Message;
@@ -31,6 +32,12 @@ impl Connection {
     /// Sends an answer without waiting; an error means that the host does not read.
     pub fn send(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> std::io::Result<()> {
         socket::send(&self.socket, message, fds)
+    }
+
+    /// Whether the host is there still: what it has asked for and given up on is not done later.
+    pub fn is_waiting(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
     }
 
     /// The host sees the end. What it has sent stays where it is.

@@ -342,6 +342,11 @@ impl Queue {
         }
     }
 
+    /// Whether the engine has not answered yet what nobody waits for any more.
+    pub(crate) fn is_owed_an_answer(&self) -> bool {
+        self.pending.iter().any(|pending| pending.abandoned && pending.result.is_none())
+    }
+
     /// A send found no memory or no room: it is told when there may be some. `false`: it is to be told already.
     pub fn starve(&mut self, place: Place) -> bool {
         let is_new = !self.starved.contains(&place);
