@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use toe_daemon::config::{Config, ConfigError};
+use toe_daemon::own_addresses::OwnAddresses;
 use toe_daemon::runtime::{self, EngineName};
 use toe_daemon::watchdog::Watchdog;
 use toe_daemon::{Daemon, confine, limits, log, slice, sys};
@@ -64,14 +65,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     toe_ring::lost_memory::install().map_err(|error| format!("no memory for spare pages: {error}"))?;
     let mut daemon = Daemon::new(&config, secret()?)?;
     daemon.catch_signals()?;
-    for port in &config.ports {
-        daemon.add_port(port, toe_port::open(&port.spec)?)?;
-    }
-    if !config.ports.is_empty() {
-        daemon
-            .follow_kernel()
-            .map_err(|error| format!("cannot follow the kernel's links over netlink: {error}"))?;
-    }
+    let _own_addresses = open_links(&mut daemon, &config)?;
     // As whoever started the engine: it is what programs know it by.
     let listener = name.listen(daemon.policy())?;
     if config.private {
@@ -108,6 +102,20 @@ fn start() -> Result<(), Box<dyn Error>> {
         remove_private_log(config.log_file.as_deref());
     }
     Ok(())
+}
+
+/// Opens the links, and follows what the kernel does to them. What it returns holds their addresses.
+fn open_links(daemon: &mut Daemon, config: &Config) -> Result<OwnAddresses, Box<dyn Error>> {
+    let own_addresses = OwnAddresses::take(&config.ports)?;
+    for port in &config.ports {
+        daemon.add_port(port, toe_port::open(&port.spec)?)?;
+    }
+    if !config.ports.is_empty() {
+        daemon
+            .follow_kernel()
+            .map_err(|error| format!("cannot follow the kernel's links over netlink: {error}"))?;
+    }
+    Ok(own_addresses)
 }
 
 /// Whether that was all that was asked for.

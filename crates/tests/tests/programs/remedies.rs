@@ -1,8 +1,9 @@
 //! Where an engine or a program cannot start: another way is gone, or the cause and what to do are told.
 
 use toe_tests::child;
-use toe_tests::lab::{Lab, Side};
-use toe_tests::wait::SOON;
+use toe_tests::engine::Engine;
+use toe_tests::lab::{ENGINE_ADDR, ENGINE_LINK, KERNEL_ADDR, Lab, Side};
+use toe_tests::wait::{self, SOON};
 
 /// What `toe WORDS` says under `sh -c "SETUP; exec …"`, and its status.
 fn said(lab: &Lab, setup: &str, words: &str) -> (Option<i32>, String) {
@@ -57,4 +58,48 @@ fn a_wrong_command_line_has_its_status_and_a_failure_its_json() {
         (status, told["error"].as_str(), told["status"].as_u64()),
         (Some(3), Some("not-running"), Some(3))
     );
+}
+
+/// An address has one owner at a link: the kernel, or one engine.
+#[test]
+fn an_address_that_somebody_has_is_refused_at_the_start() {
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, "");
+    let start = |name: &str, addr: &str| {
+        said(
+            &lab,
+            ":",
+            &format!("start --name {}-{name} --port packet:{ENGINE_LINK} --addr {addr}/24", engine.name()),
+        )
+    };
+    let (status, text) = start("b", ENGINE_ADDR);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("another engine has this address"), "{text}");
+    let (status, text) = start("c", KERNEL_ADDR);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("the kernel has this address on kern0"), "{text}");
+}
+
+#[test]
+fn a_link_that_is_gone_is_told() {
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, "");
+    assert_eq!(engine.status().ports[0].trouble, None);
+    lab.remove_engine_link().expect("its link is gone");
+    wait::until_true("the engine says so", SOON, || {
+        engine.status().ports[0]
+            .trouble
+            .as_ref()
+            .is_some_and(|trouble| trouble.contains("the interface is gone"))
+    });
+}
+
+#[test]
+fn who_shares_a_veth_is_told_of_checksums() {
+    let lab = Lab::new();
+    let name = format!("toetest-{}-veth", std::process::id());
+    let (status, text) = said(&lab, ":", &format!("start --name {name} --port xdp:{ENGINE_LINK}"));
+    let (_, stopped) = said(&lab, ":", &format!("stop --name {name}"));
+    assert_eq!(status, Some(0), "{text} {stopped}");
+    assert!(text.contains("ethtool -K PEER tx off"), "{text}");
 }
