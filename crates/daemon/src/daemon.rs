@@ -176,9 +176,7 @@ impl Daemon {
             tcp: config.tcp,
             ..EngineConfig::with_secret(secret)
         });
-        if config.local {
-            engine.add_local();
-        }
+        let _ = config.local.then(|| engine.add_local());
         let layout = RegionLayout {
             queue_sets: QUEUE_SETS_MAX as u32,
             flows: SESSION_FLOWS_MAX as u32,

@@ -337,9 +337,7 @@ impl Queue {
 
     /// Nobody waits for `token` any more.
     pub fn abandon_result(&mut self, token: u32) {
-        if let Some(pending) = self.pending.iter_mut().find(|p| p.token == token) {
-            pending.abandoned = true;
-        }
+        self.pending.iter_mut().filter(|p| p.token == token).for_each(|p| p.abandoned = true);
     }
 
     /// Whether the engine has not answered yet what nobody waits for any more.
