@@ -46,6 +46,16 @@ pub fn trusts(engine: u32, own: [u32; 2], listed: Option<&str>) -> bool {
     engine == 0 || own.contains(&engine) || listed.split(':').any(|uid| uid.trim().parse() == Ok(engine))
 }
 
+/// Whose engines, besides root's, a process trusts: its own user's. `is_secure`: it has got rights by being executed (AT_SECURE), and then
+/// who executed it is nobody to trust; by group or capabilities alone it has only his user.
+pub fn own_users(real: u32, effective: u32, is_secure: bool) -> [u32; 2] {
+    match is_secure {
+        true if real == effective => [0; 2],
+        true => [effective; 2],
+        false => [real, effective],
+    }
+}
+
 /// Whether a directory of [`search_dirs`] can have engines of user `euid` in it: in /tmp anybody may have made it. `mode` is
 /// that of the directory itself, not of what a link leads to.
 pub fn is_good_dir(is_dir: bool, owner: u32, mode: u32, euid: u32) -> bool {
@@ -86,6 +96,14 @@ mod tests {
         );
         assert!(!trusts(1001, [1000, 1000], None) && !trusts(1001, [0, 0], None));
         assert!(trusts(1001, [1000, 1000], Some("7:1001")) && !trusts(1001, [1000, 1000], Some("7:10011")));
+    }
+
+    #[test]
+    fn who_executed_a_program_with_more_rights_is_not_trusted() {
+        assert_eq!(own_users(1000, 33, false), [1000, 33]);
+        assert_eq!(own_users(1000, 0, true), [0, 0]);
+        assert_eq!(own_users(1000, 33, true), [33, 33]);
+        assert!(!trusts(1000, own_users(1000, 1000, true), None), "set-group-id, or file capabilities");
     }
 
     #[test]

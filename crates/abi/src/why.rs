@@ -151,6 +151,8 @@ reasons! {
     Datagrams = 40, "datagrams to and from the engine's links go by the engine, all others by the kernel", "";
     Lane = 41, "datagrams from or to another program of this machine go by memory that both have, while it looks", "";
     Groups = 42, "multicast and broadcast are the kernel's on every link; other datagrams go by the engine where it has the link", "";
+    EngineSilent = 43, "the engine is there and did not answer within a second (stopped, or hung)",
+        "see what `toe status` says of it; let it go on (kill -CONT), or end it (kill -9) and start it again";
 }
 
 /// What is written of one descriptor.

@@ -20,8 +20,8 @@ use toe_abi::errno::Errno;
 use toe_abi::place;
 use zerocopy::IntoBytes;
 
-/// An engine answers within a round of its loop; this long only when it is stopped or the machine is overloaded.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// An engine answers within a round of its loop; this long only when it is stopped, hangs, or the machine is overloaded.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// How long to go on asking an engine that is busy with other reports.
 const REPORT_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between such questions.
@@ -51,6 +51,13 @@ pub enum ClientError {
     #[error("the engine does not answer ({0}); see its log, or stop it with kill")]
     NoAnswer(String),
     #[error(
+        "the engine (process {pid}) is there and has not answered within {} s: it is stopped or hangs, and what programs make \
+         anew is the kernel's meanwhile. If 'ps -o stat= {pid}' begins with T or t, 'kill -CONT {pid}' lets it go on; else see its log, and \
+         end it with 'kill -9 {pid}'",
+        ANSWER_WITHIN.as_secs()
+    )]
+    Silent { pid: i32 },
+    #[error(
         "the engine speaks version {theirs} of the host interface and this 'toe' version {ours}; use programs of one \
          release (stop the engine and start it again)"
     )]
@@ -70,6 +77,7 @@ impl ClientError {
             ClientError::Untrusted { .. } => "untrusted",
             ClientError::Connect { .. } => "no-connection",
             ClientError::NoAnswer(_) => "no-answer",
+            ClientError::Silent { .. } => "silent",
             ClientError::Version { .. } => "other-version",
             ClientError::Refused(_) => "refused",
             ClientError::Nonsense(_) => "no-sense",
@@ -103,6 +111,8 @@ impl Client {
                 ClientError::NotRunning { name: locate::name_of(path), looked: path.display().to_string() }
             }
             OsError::ACCESS | OsError::PERM => no_permission(path),
+            // So many wait already to be let in.
+            OsError::AGAIN => ClientError::Silent { pid: pid_of(&socket) },
             error => failed(error),
         })?;
         // Not rustix's: it takes it for an error that the engine has no process number in this process's space of them.
@@ -137,9 +147,7 @@ impl Client {
 
     /// The engine's process, if it is one that this process can see.
     pub fn engine_pid(&self) -> Option<rustix::process::Pid> {
-        let credentials =
-            nix::sys::socket::getsockopt(&self.socket, nix::sys::socket::sockopt::PeerCredentials);
-        rustix::process::Pid::from_raw(credentials.ok()?.pid())
+        rustix::process::Pid::from_raw(pid_of(&self.socket))
     }
 
     /// Sends a request and takes its answer.
@@ -153,7 +161,10 @@ impl Client {
         request: Request,
         shown: Option<BorrowedFd<'_>>,
     ) -> Result<(Reply, Option<OwnedFd>), ClientError> {
-        let broken = |error: OsError| ClientError::NoAnswer(error.to_string());
+        let broken = |error: OsError| match error {
+            OsError::AGAIN => ClientError::Silent { pid: pid_of(&self.socket) },
+            error => ClientError::NoAnswer(error.to_string()),
+        };
         let message = request.encode();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -232,6 +243,12 @@ impl Client {
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// The process at the other end; 0: it cannot be seen from here.
+fn pid_of(socket: &OwnedFd) -> i32 {
+    nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials)
+        .map_or(0, |peer| peer.pid())
 }
 
 fn no_permission(path: &Path) -> ClientError {

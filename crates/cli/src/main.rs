@@ -16,6 +16,7 @@ mod policy;
 mod profile;
 mod reach;
 mod run;
+mod shown;
 mod spawn;
 mod ss;
 mod start;

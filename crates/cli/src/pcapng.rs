@@ -1,6 +1,7 @@
 //! The engine's records as pcapng blocks (draft-ietf-opsawg-pcapng): one section, an interface for `local` and for each
 //! port, an enhanced packet block for each packet. Used by `toe capture`.
 
+use crate::shown::Shown;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -114,7 +115,7 @@ fn comment_of_processes(record: &Record, direction: Direction) -> Option<String>
         nobody if nobody.is_nobody() => "nobody".to_owned(),
         program => {
             let listens = if program.listens == 0 { "" } else { ", listening" };
-            format!("{} (pid {}, fd {}{listens})", printable(&program.name()), program.pid, program.fd)
+            format!("{} (pid {}, fd {}{listens})", Shown(&program.name()), program.pid, program.fd)
         }
     };
     let (sender, receiver) = (&record.sender, &record.receiver);
@@ -124,11 +125,6 @@ fn comment_of_processes(record: &Record, direction: Direction) -> Option<String>
         Direction::In => Some(format!("to {}", name(receiver))),
         Direction::Out => Some(format!("from {}", name(sender))),
     }
-}
-
-/// A program can call itself anything.
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn io_error(error: PcapError) -> std::io::Error {

@@ -18,21 +18,68 @@ const ELF_32_MAGIC: &[u8] = b"\x7fELF\x01";
 /// Where a file's capabilities are kept (capabilities(7)).
 const FILE_CAPABILITIES: &str = "security.capability";
 const PT_INTERP: u32 = 3;
+/// Of an entry in the table of segments, in a program of 64 bits.
+const SEGMENT_LEN: usize = 56;
 const PT_NOTE: u32 = 4;
 /// The name in Go's note, with its type: the build's id.
 const GO_NOTE: &[u8] = b"\x04\x00\x00\x00Go\x00\x00";
 
-/// Why the layer cannot be under this program, and what to do; `None`: it can, as far as the file tells.
-pub fn hindrance(command: &OsStr) -> Option<String> {
+/// What keeps the layer from being under a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hindrance {
+    /// Why, and what to do.
+    pub text: String,
+    /// The program would not start with it, and is to run without.
+    pub kills: bool,
+}
+
+/// Why the layer cannot be under this program; `None`: it can, as far as the file tells.
+pub fn hindrance(command: &OsStr) -> Option<Hindrance> {
     let mut path = find(command)?;
     for _ in 0..INTERPRETERS_MAX {
         let start = start_of(&path)?;
         match interpreter_of(&start) {
             Some(interpreter) => path = interpreter,
-            None => return of_program(&path, &start),
+            None => {
+                return other_library(&start).or_else(|| of_program(&path, &start).map(Hindrance::silent));
+            }
         }
     }
     None
+}
+
+impl Hindrance {
+    /// Of one that the loader leaves the layer out of by itself.
+    fn silent(text: String) -> Hindrance {
+        Hindrance { text, kills: false }
+    }
+}
+
+/// The loader of another C library than this program's own, which the layer was linked with, too: it would look for that library's names in
+/// vain, and end the program.
+fn other_library(start: &[u8]) -> Option<Hindrance> {
+    let own = loader_of(&start_of(Path::new("/proc/self/exe"))?)?;
+    let loader = loader_of(start)?;
+    let name = |path: &[u8]| path.rsplit(|octet| *octet == b'/').next().map(<[u8]>::to_vec);
+    (name(&own) != name(&loader)).then(|| Hindrance {
+        text: format!(
+            "the program is of another C library ({}) than OpenTOE's, under which it would not start: it runs without, and its sockets \
+             stay with the kernel. Use a build of it for this system's C library",
+            String::from_utf8_lossy(&loader)
+        ),
+        kills: true,
+    })
+}
+
+/// The path of the loader that a program of 64 bits names.
+fn loader_of(start: &[u8]) -> Option<Vec<u8>> {
+    let number =
+        |at: usize| Some(u64::from_le_bytes(start.get(at..at.checked_add(8)?)?.try_into().ok()?) as usize);
+    let place = segments(start)?.iter().position(|kind| *kind == PT_INTERP)?;
+    let header = number(32)?.checked_add(place.checked_mul(SEGMENT_LEN)?)?;
+    let (from, len) = (number(header.checked_add(8)?)?, number(header.checked_add(32)?)?);
+    let path = start.get(from..from.checked_add(len)?)?;
+    Some(path.strip_suffix(b"\0").unwrap_or(path).to_vec())
 }
 
 /// The file that is run, as execvp(3) finds it.
@@ -143,6 +190,24 @@ mod tests {
         assert_eq!(of(&program(&[1; 200], b"")[..300]), None, "a table beyond what was read");
         assert_eq!(of(b"no program"), None);
         assert!(of(b"\x7fELF\x01\x01").expect("of 32 bits").contains("32-bit"));
+    }
+
+    #[test]
+    fn a_program_of_another_library_is_run_without() {
+        let of_loader = |path: &[u8]| {
+            let mut file = program(&[PT_INTERP], b"");
+            let from = file.len() as u64;
+            file[64 + 8..64 + 16].copy_from_slice(&from.to_le_bytes());
+            file[64 + 32..64 + 40].copy_from_slice(&(path.len() as u64).to_le_bytes());
+            file.extend(path);
+            file
+        };
+        let own = loader_of(&start_of(Path::new("/proc/self/exe")).expect("readable")).expect("a loader");
+        assert_eq!(other_library(&of_loader(&own)), None);
+        let other = other_library(&of_loader(b"/lib/ld-musl-x86_64.so.1\0")).expect("another");
+        assert!(other.kills && other.text.contains("ld-musl-x86_64.so.1"), "{other:?}");
+        assert_eq!(other_library(&of_loader(b"/lib/ld-musl-x86_64.so.1\0")[..100]), None, "cut off");
+        assert_eq!(other_library(b"#!/bin/sh"), None);
     }
 
     #[test]

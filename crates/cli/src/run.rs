@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -92,9 +93,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
-    if let Some(hindrance) = args.command.first().and_then(|command| reach::hindrance(command)) {
-        eprintln!("toe run: {hindrance}");
+    let hindrance = args.command.first().and_then(|command| reach::hindrance(command));
+    if let Some(hindrance) = &hindrance {
+        eprintln!("toe run: {}", hindrance.text);
     }
+    let kills = hindrance.is_some_and(|hindrance| hindrance.kills);
     let preload = preload(std::env::var_os("LD_PRELOAD").as_deref(), &switch_library()?)?;
     let chosen = policy::chosen(args.config.as_deref(), args.profile.as_deref())
         .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
@@ -102,6 +105,9 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let inherited = inherited_engines();
     let program = |sockets: &OsStr| {
         let mut command = program(args, &preload, sockets);
+        if kills {
+            command.env_remove("LD_PRELOAD");
+        }
         match &chosen {
             Some(chosen) => _ = command.env(POLICY_VARIABLE, chosen.policy.to_string()),
             // It is about the engines of another list.
@@ -128,7 +134,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         explain(args, tally.as_ref())?;
         return done;
     }
-    let name = format!("run-{}", std::process::id());
+    let name = private_name();
     let allowed = args.allow_uid.iter().flat_map(|user| ["--allow-uid", user]);
     let engine_args = ["--name", &name, "--port", "local"].into_iter().chain(allowed);
     let engine_args: Vec<OsString> = engine_args.map(OsString::from).collect();
@@ -141,6 +147,12 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     end_engine(engine);
     explain(args, tally.as_ref())?;
     done
+}
+
+/// What a private engine is called: a process of another namespace may have this one's number, and the same directory of engines.
+fn private_name() -> String {
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+    format!("run-{}-{namespace}", std::process::id())
 }
 
 /// To the standard error output, as the standard output is the program's; and to the file that was asked for.
@@ -202,6 +214,8 @@ fn running_engine(name: Option<&str>) -> Result<Option<PathBuf>, Failure> {
             Client::connect(&path).and_then(|client| client.report::<StatusReport>(ReportKind::Status));
         match answer {
             Ok(_) => return Ok(Some(path)),
+            // That there is none at another place says nothing of one that is there.
+            Err(ClientError::NotRunning { .. }) if last.is_some() => {}
             Err(error) => last = Some(error),
         }
     }
@@ -214,9 +228,12 @@ fn running_engine(name: Option<&str>) -> Result<Option<PathBuf>, Failure> {
             Err(Failure::with_status(format!("engine '{name}': {error}{hint}"), EXIT_TROUBLE))
         }
         // Some engine is there, but it does not do: say so rather than quietly use another.
-        (None, Some(error @ (ClientError::NoAnswer(_) | ClientError::Version { .. }))) => {
-            Err(Failure::with_status(format!("{error}; or give --private"), EXIT_TROUBLE))
-        }
+        (
+            None,
+            Some(
+                error @ (ClientError::NoAnswer(_) | ClientError::Silent { .. } | ClientError::Version { .. }),
+            ),
+        ) => Err(Failure::with_status(format!("{error}; or give --private"), EXIT_TROUBLE)),
         (None, Some(error @ (ClientError::NoPermission { .. } | ClientError::Untrusted { .. }))) => {
             eprintln!(
                 "toe run: {error}. The program gets a private engine, and meets nobody who uses that one"

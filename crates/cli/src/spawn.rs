@@ -2,8 +2,10 @@
 
 use crate::{Failure, locate};
 use rustix::io::Errno;
+use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use toe_abi::place;
@@ -75,6 +77,10 @@ fn why_not(mut child: Child) -> Failure {
             Failure::with_status(said, status.code().map_or(1, |code| code as u8))
         }
         Err(_) if !said.is_empty() => Failure::new(said),
+        Ok(status) if status.signal() == Some(Signal::SYS.as_raw()) => Failure::new(
+            "'toed' was ended by a filter of system calls around it; in a unit of systemd's leave SystemCallFilter= out, or add \
+             '@mount bpf perf_event_open' to @system-service (the engine has a filter of its own), in a container use its default profile",
+        ),
         Ok(status) => {
             Failure::new(format!("'toed' ended before it was ready ({status}); run it by hand to see why"))
         }

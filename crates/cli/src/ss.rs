@@ -1,6 +1,7 @@
 //! `toe ss`: the engine's sockets, in the columns of `ss -tuanp` and the link; with `-i` what `ss -i` tells of TCP, and counters of UDP.
 
 use crate::client::Client;
+use crate::shown::Shown;
 use crate::{Failure, print, print_json};
 use toe_abi::attach::ReportKind;
 use toe_abi::report::{SocketReport, SocketsReport, TcpReport, UdpReport};
@@ -242,15 +243,10 @@ fn users(socket: &SocketReport) -> String {
         .map(|user| {
             // Accepted by nobody yet, or handed to a process that has not used it.
             let fd = if user.fd == u32::MAX { "-".to_owned() } else { user.fd.to_string() };
-            format!("(\"{}\",pid={},fd={fd})", printable(&user.program), user.pid)
+            format!("(\"{}\",pid={},fd={fd})", Shown(&user.program), user.pid)
         })
         .collect();
     format!("users:({})", users.join(","))
-}
-
-/// A program can call itself anything; nothing of that may reach the terminal as a control sequence.
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() || c == '"' { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -344,6 +340,6 @@ mod tests {
     fn a_program_cannot_write_to_the_terminal() {
         let user = UserReport { program: "\x1b[31m\"x".to_owned(), pid: 1, fd: 1 };
         let text = users(&SocketReport { users: vec![user], ..Default::default() });
-        assert_eq!(text, "users:((\"?[31m?x\",pid=1,fd=1))");
+        assert_eq!(text, "users:((\"\\u{1b}[31m\\\"x\",pid=1,fd=1))");
     }
 }

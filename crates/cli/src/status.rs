@@ -1,6 +1,7 @@
 //! `toe status`: what an engine has and what it has counted.
 
 use crate::client::{Client, ClientError};
+use crate::shown::Shown;
 use crate::{Failure, locate, print, print_json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -143,7 +144,12 @@ fn format(report: &StatusReport) -> String {
         let _ = writeln!(
             out,
             "{:>7} {:>8} {:>5} {:>8} {:>9} {memory:>10} {netns:>9} {}",
-            s.id, s.pid, s.uid, s.flows, s.listeners, s.program
+            s.id,
+            s.pid,
+            s.uid,
+            s.flows,
+            s.listeners,
+            Shown(&s.program)
         );
     }
     out += &format_users(r);

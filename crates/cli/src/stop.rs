@@ -11,7 +11,8 @@ const GONE_WITHIN_SECS: i64 = 10;
 
 /// Stop an engine
 ///
-/// Its programs get ECONNRESET for their sockets on it and go on; new sockets of theirs are the kernel's.
+/// Its programs get ECONNRESET for their sockets on it and go on; new sockets of theirs are the kernel's. An engine that does not answer is
+/// not stopped later, when it goes on, either.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Name of the engine ('default' unless given)

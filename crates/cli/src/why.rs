@@ -1,16 +1,25 @@
 //! `toe why PID [FD]`: which stack a descriptor is on, and the reason; without FD, of each socket. It reads the table that the switch layer keeps
 //! in each program, and `/proc` for all that the table does not say.
 
+use crate::shown::Shown;
 use crate::{Failure, print, print_json};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use toe_abi::why::{self, Decided, Reason, Stack};
 use toe_abi::{own_calls, place};
+
+/// So much of a file's text is looked through for calls past the C library, in pieces; a browser has less.
+const TEXT_LEN_MAX: u64 = 256 << 20;
+const PIECE_LEN: u64 = 16 << 20;
+/// So much is read of what `/proc` has of a process: its environment and its maps are as long as it likes.
+const PROC_LEN_MAX: u64 = 16 << 20;
 
 /// Say which stack a descriptor is on, or each socket of a process, and why
 #[derive(Debug, clap::Args)]
@@ -79,8 +88,9 @@ pub fn why(args: &Args) -> Result<u8, Failure> {
         return print_json(&explanation);
     }
     let e = explanation;
+    let program = Shown(&e.program);
     let mut text =
-        format!("descriptor {} of {} (process {}): stack {}: {}\n", e.fd, e.program, e.pid, e.on(), e.says());
+        format!("descriptor {} of {program} (process {}): stack {}: {}\n", e.fd, e.pid, e.on(), e.says());
     if !e.remedy.is_empty() {
         text += &format!("  to change that: {}\n", e.remedy);
     }
@@ -91,7 +101,7 @@ impl Explanation {
     /// The stack, and which engine.
     fn on(&self) -> String {
         match &self.engine {
-            Some(name) => format!("{} {name}", self.stack),
+            Some(name) => format!("{} {}", self.stack, Shown(name)),
             None => self.stack.to_owned(),
         }
     }
@@ -121,7 +131,8 @@ impl Process {
     fn open(pid: u32) -> Result<Process, Failure> {
         let dir = PathBuf::from(format!("/proc/{pid}"));
         let no_process = |_| Failure::new(format!("there is no process {pid}; see 'ps' for those that run"));
-        let program = std::fs::read_to_string(dir.join("comm")).map_err(no_process)?;
+        let program = std::fs::read(dir.join("comm")).map_err(no_process)?;
+        let program = String::from_utf8_lossy(&program);
         let (table, kinds) = (open_table(&dir), kinds_in(&dir));
         let engines = engines_of(&dir);
         Ok(Process { pid, program: program.trim_end().to_owned(), dir, table, engines, kinds })
@@ -156,7 +167,7 @@ impl Process {
                 let mut text = reason.text().to_owned();
                 if let Some(file) = (reason == Reason::OwnCalls).then(|| with_own_calls(&self.dir)).flatten()
                 {
-                    text += &format!(": {}", file.display());
+                    text += &format!(": {}", Shown(&file));
                 }
                 (stack, format!("{reason:?}"), text, reason.remedy().to_owned())
             }
@@ -193,11 +204,16 @@ impl Process {
 
     fn table_of(&self, sockets: &[Explanation]) -> String {
         if sockets.is_empty() {
-            return format!("{} (process {}) has no sockets\n", self.program, self.pid);
+            return format!("{} (process {}) has no sockets\n", Shown(&self.program), self.pid);
         }
         let width = sockets.iter().map(|socket| socket.on().len()).max().unwrap_or(0);
-        let mut text =
-            format!("{} (process {})\n{:>8}  {:<width$} reason\n", self.program, self.pid, "fd", "stack");
+        let mut text = format!(
+            "{} (process {})\n{:>8}  {:<width$} reason\n",
+            Shown(&self.program),
+            self.pid,
+            "fd",
+            "stack"
+        );
         for socket in sockets {
             text += &format!("{:>8}  {:<width$} {}\n", socket.fd, socket.on(), socket.says());
         }
@@ -249,9 +265,12 @@ fn unrecorded(kind: Kind, has_table: bool) -> (Stack, String, String, String) {
     }
 }
 
-/// The file among those that a process runs which makes calls past the C library: looked for as the switch layer has.
-fn with_own_calls(process: &Path) -> Option<PathBuf> {
-    let maps = std::fs::read_to_string(process.join("maps")).ok()?;
+/// The file among those that a process runs which makes calls past the C library: looked for as the switch layer has. It is read as the
+/// process has it, by `map_files`: what its path leads to from here is for others to say, and may wait for them, as may a file system
+/// of theirs, so only what is the kernel's own to give is read, and not without end.
+fn with_own_calls(process: &Path) -> Option<String> {
+    let maps = String::from_utf8(text_of(&process.join("maps"))?).ok()?;
+    let known = file_systems();
     maps.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
         let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
@@ -261,9 +280,16 @@ fn with_own_calls(process: &Path) -> Option<PathBuf> {
         }
         let hex = |text| u64::from_str_radix(text, 16).ok();
         let (start, end) = range.split_once('-')?;
-        let mut text = vec![0; usize::try_from(hex(end)?.checked_sub(hex(start)?)?).ok()?];
-        let got = File::open(path).ok()?.read_at(&mut text, hex(offset)?).ok()?;
-        own_calls::are_in(&text[..got]).then(|| PathBuf::from(path))
+        let len = hex(end)?.checked_sub(hex(start)?)?.min(TEXT_LEN_MAX);
+        let file =
+            open_without_waiting(&process.join("map_files").join(range), |device| known.contains(&device))?;
+        let mut piece = vec![0; len.min(PIECE_LEN) as usize];
+        let offset = hex(offset)?;
+        let has_calls = (0..len).step_by(PIECE_LEN as usize).any(|at| {
+            let got = file.read_at(&mut piece, offset + at).unwrap_or(0);
+            own_calls::are_in(&piece[..got])
+        });
+        has_calls.then(|| path.to_owned())
     })
 }
 
@@ -276,13 +302,62 @@ fn open_table(process: &Path) -> Option<File> {
         link.strip_prefix(&wanted).is_some_and(|rest| rest.is_empty() || rest == " (deleted)")
     };
     let fds = std::fs::read_dir(process.join("fd")).ok()?;
-    let path = fds.flatten().map(|entry| entry.path()).find(is_table)?;
-    File::open(path).ok()
+    // Anybody can give a file that name.
+    let tables = fds.flatten().map(|entry| entry.path()).filter(is_table);
+    let memory = memory_files()?;
+    tables.filter_map(|path| open_without_waiting(&path, |device| device == memory)).next()
+}
+
+/// Opens the regular file that a link in `/proc` leads to, if it is on a file system that `is_good` knows by its number, and that keeps nobody
+/// waiting: nothing is asked of a file system before that is known.
+fn open_without_waiting(path: &Path, is_good: impl Fn(Device) -> bool) -> Option<File> {
+    let by_name = OFlags::PATH | OFlags::CLOEXEC;
+    let found = rustix::fs::open(path, by_name, Mode::empty()).ok()?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let known = rustix::fs::statx(&found, c"", flags, StatxFlags::TYPE).ok()?;
+    let is_regular = FileType::from_raw_mode(known.stx_mode.into()) == FileType::RegularFile;
+    if !is_regular || !is_good((known.stx_dev_major, known.stx_dev_minor)) {
+        return None;
+    }
+    // The same file, however the process changes its own descriptors.
+    let own = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open(own, flags, Mode::empty()).ok().map(File::from)
+}
+
+/// A file system, as `/proc` numbers it.
+type Device = (u32, u32);
+
+/// The file system in which all memory files are, and nothing that anybody serves.
+fn memory_files() -> Option<Device> {
+    let one = rustix::fs::memfd_create("toe-own", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+    let known = rustix::fs::statx(&one, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE).ok()?;
+    Some((known.stx_dev_major, known.stx_dev_minor))
+}
+
+/// The file systems that this process has mounted, too, and that no program serves: what else another process has may wait for whoever
+/// made it.
+fn file_systems() -> Vec<Device> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let device = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let (major, minor) = before.split_whitespace().nth(2)?.split_once(':')?;
+        let is_served = after.starts_with("fuse");
+        (!is_served).then_some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    mounts.lines().filter_map(device).collect()
+}
+
+/// What a file of `/proc` about a process says, as far as it is not longer than anybody's who means well.
+fn text_of(path: &Path) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(PROC_LEN_MAX).read_to_end(&mut text).ok()?;
+    Some(text)
 }
 
 /// The names of the engines that a process was given when it started.
 fn engines_of(process: &Path) -> Vec<String> {
-    let environment = std::fs::read(process.join("environ")).unwrap_or_default();
+    let environment = text_of(&process.join("environ")).unwrap_or_default();
     let wanted = format!("{}=", place::ENGINE_VARIABLE);
     let value =
         environment.split(|octet| *octet == 0).find_map(|entry| entry.strip_prefix(wanted.as_bytes()));
@@ -339,7 +414,6 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::net::{TcpListener, UdpSocket};
-    use std::os::fd::AsRawFd;
 
     fn own() -> Process {
         Process::open(std::process::id()).expect("this process")

@@ -274,7 +274,7 @@ impl Daemon {
             Request::EndCapture => self.end_capture(place),
             Request::Stop => self.stop_at(place, Stop::Now),
             Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
-            Request::Admit { uid } => self.admit(place, uid),
+            Request::Admit { .. } => self.admit(place, evidence.user()?),
             Request::AskLane { way, peer } => {
                 let session = self.session_of(place)?;
                 self.ask_lane(session, way, peer, evidence.datagram_socket()?)
@@ -558,7 +558,8 @@ impl Daemon {
     }
 
     fn stop_at(&mut self, place: u32, stop: Stop) -> Answer {
-        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+        let connection = self.connections.get(place).filter(|connection| connection.is_waiting());
+        let who = &connection.ok_or(Errno::EBADF)?.who;
         if !self.policy.may_control(who) {
             return Err(Errno::EPERM);
         }

@@ -6,6 +6,7 @@ use crate::porter::ask::Newcomer;
 use crate::porter::pages::{PagesOut, Shared};
 use crate::porter::socket;
 use crate::porter::wake::Wake;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use toe_abi::attach::Message;
@@ -44,6 +45,12 @@ impl Connection {
             let _ = self.pages.bell().signal();
         }
         sent
+    }
+
+    /// Whether the host is there still: what it has asked for and given up on is not done later.
+    pub fn is_waiting(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
     }
 
     /// The host sees the end.

@@ -24,6 +24,7 @@ use crate::session::Sessions;
 use crate::sockets::Lists;
 use crate::stages::Stages;
 use crate::via::Connections as ViaConnections;
+use crate::watchdog::Watchdog;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::{HashMap, VecDeque};
@@ -100,6 +101,7 @@ pub struct Daemon {
     pub(crate) signals: Option<SignalFd>,
     /// The pipe of whoever started this private engine.
     pub(crate) owner: Option<OwnedFd>,
+    pub(crate) watchdog: Option<Watchdog>,
     pub(crate) log_limit: LogLimit,
     pub(crate) counts: Counts,
     pub(crate) stop: Stop,
@@ -174,9 +176,7 @@ impl Daemon {
             tcp: config.tcp,
             ..EngineConfig::with_secret(secret)
         });
-        if config.local {
-            engine.add_local();
-        }
+        let _ = config.local.then(|| engine.add_local());
         let layout = RegionLayout {
             queue_sets: QUEUE_SETS_MAX as u32,
             flows: SESSION_FLOWS_MAX as u32,
@@ -210,6 +210,7 @@ impl Daemon {
             poller,
             signals: None,
             owner: None,
+            watchdog: None,
             log_limit: LogLimit::default(),
             counts: Counts::default(),
             stop: Stop::No,
@@ -267,6 +268,11 @@ impl Daemon {
         self.poller.add(&signals, Token::Signal)?;
         self.signals = Some(signals);
         Ok(())
+    }
+
+    /// Tells a service manager of the rounds.
+    pub fn notify(&mut self, watchdog: Option<Watchdog>) {
+        self.watchdog = watchdog;
     }
 
     /// Ends the engine when `pipe` is closed at its other end and nobody uses the engine any more.

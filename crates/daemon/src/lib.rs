@@ -49,6 +49,7 @@ pub mod sockets;
 pub mod stages;
 pub mod sys;
 pub mod via;
+pub mod watchdog;
 
 pub use config::Config;
 pub use daemon::Daemon;

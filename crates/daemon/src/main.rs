@@ -14,6 +14,7 @@ use std::sync::Arc;
 use toe_daemon::config::{Config, ConfigError};
 use toe_daemon::own_addresses::OwnAddresses;
 use toe_daemon::runtime::{self, EngineName};
+use toe_daemon::watchdog::Watchdog;
 use toe_daemon::{Daemon, confine, limits, log, slice, sys};
 
 fn main() -> ExitCode {
@@ -72,6 +73,10 @@ fn start() -> Result<(), Box<dyn Error>> {
     }
     let socket = name.socket_path().display().to_string();
     tracing::info!(name = config.name, local = config.local, %socket, "engine ready");
+    // As its own user it may not reach that socket any more.
+    let watchdog = Watchdog::from(|name| std::env::var(name).ok(), std::process::id()).map_err(|error| {
+        format!("the socket that NOTIFY_SOCKET names cannot be reached ({error}); unset it")
+    })?;
     // Before there are other threads, which would keep what this one gives up.
     let private_log = log_file.as_deref().filter(|_| is_private_log).map(AsFd::as_fd);
     confine::confine(&config, &name, &daemon.own_dirs(), private_log)?;
@@ -81,6 +86,8 @@ fn start() -> Result<(), Box<dyn Error>> {
 
     log.write_beside()?;
     daemon.listen(listener)?;
+    watchdog.iter().for_each(Watchdog::ready);
+    daemon.notify(watchdog);
     confine::confine_engine_thread(config.seccomp)?;
     let ran = daemon.run();
     // In this order, whatever a thread of the porter is doing: who sees the end of his connection finds the links free

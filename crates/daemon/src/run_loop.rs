@@ -157,6 +157,7 @@ impl Daemon {
 
     /// Handles what has happened outside the rings.
     fn handle_events(&mut self, now: Instant, tokens: &[Token]) {
+        self.watchdog.iter_mut().for_each(|watchdog| watchdog.beat(now));
         for &token in tokens {
             match token {
                 Token::Porter => self.serve_porter(now),

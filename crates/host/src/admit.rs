@@ -6,12 +6,23 @@
 //! engine that does not answer is left alone after a moment.
 
 use crate::attach::{Control, engines};
+use crate::sys::Fd;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{MemfdFlags, Uid};
 use std::time::Duration;
 use toe_abi::attach::Request;
 use toe_abi::errno::Errno;
 
 /// An engine answers within a round of its loop; one that has been stopped never does.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+
+/// A thing of that user's: in a user namespace of this process's own the number means another user than to the engine, and the kernel
+/// says whose the thing is in the engine's. `None`: this process may give nothing away, and the number has to do.
+fn thing_of(uid: u32) -> Option<Fd> {
+    let thing = rustix::fs::memfd_create("toe-user", MemfdFlags::CLOEXEC).map(Fd::from).ok()?;
+    rustix::fs::fchown(&thing, Some(Uid::from_raw(uid)), None).ok()?;
+    Some(thing)
+}
 
 /// This process is about to become user `uid`.
 pub fn before_becoming(uid: u32) {
@@ -22,8 +33,11 @@ pub fn before_becoming(uid: u32) {
     }
     for paths in engines() {
         for path in paths {
-            let asked = Control::connect_within(path, Some(ANSWER_WITHIN))
-                .and_then(|control| control.request(Request::Admit { uid }, &[]));
+            let asked = Control::connect_within(path, ANSWER_WITHIN).and_then(|control| {
+                let shown = thing_of(uid);
+                let shown: Vec<BorrowedFd<'_>> = shown.iter().map(AsFd::as_fd).collect();
+                control.request(Request::Admit { uid }, &shown)
+            });
             // None there: it may be at the next of its places. Whatever else it answers, there is nothing more to do.
             if asked.err() != Some(Errno::ECONNREFUSED) {
                 break;

@@ -211,7 +211,7 @@ impl Anchor {
 
     /// The engine answered its use with this error.
     pub fn refused(self, errno: Errno) {
-        if errno == Errno::ENETDOWN {
+        if matches!(errno, Errno::ENETDOWN | Errno::ETIMEDOUT) {
             // No answer: it may use it yet.
             drop(self);
         } else {

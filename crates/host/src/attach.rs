@@ -2,6 +2,7 @@
 //!
 //! Owns the one socket over which [`toe_abi::attach`] messages go. Used by [`crate::stack`].
 
+use crate::environment;
 use crate::errno::{EKEYREJECTED, from_os};
 use crate::lock::Lock;
 use crate::stack::ENGINES_MAX;
@@ -25,6 +26,10 @@ use zerocopy::IntoBytes;
 
 const NO_ONE_THERE: Errno = Errno::ECONNREFUSED;
 
+/// An engine answers within a round of its loop. One that does not within this time is stopped or hangs (ETIMEDOUT): what is new is then
+/// the kernel's.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
 /// The engines of this process, and where each may listen: those that `TOE_ENGINE` lists, or else the engine named
 /// "default" of the user and then of root. The first [`ENGINES_MAX`] of them.
 ///
@@ -40,13 +45,13 @@ pub fn engines() -> &'static [Vec<PathBuf>] {
 }
 
 fn find_engines() -> Vec<Vec<PathBuf>> {
-    if let Some(list) = std::env::var_os(place::ENGINE_VARIABLE).filter(|list| !list.is_empty()) {
+    if let Some(list) = environment::var_os(place::ENGINE_VARIABLE).filter(|list| !list.is_empty()) {
         return std::env::split_paths(&list)
             .filter(|path| !path.as_os_str().is_empty())
             .map(|path| vec![path])
             .collect();
     }
-    let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
+    let xdg = environment::var("XDG_RUNTIME_DIR");
     let dirs = place::search_dirs(rustix::process::geteuid().as_raw(), xdg.as_deref());
     let sockets = dirs.iter().map(|dir| PathBuf::from(place::socket_path(dir, place::DEFAULT_ENGINE)));
     vec![sockets.collect()]
@@ -54,7 +59,7 @@ fn find_engines() -> Vec<Vec<PathBuf>> {
 
 /// Whether this process cannot even see the directory of an engine that `TOE_ENGINE` names: it has another root than who named it.
 pub fn is_out_of_sight(engine: usize) -> bool {
-    let is_named = std::env::var_os(place::ENGINE_VARIABLE).is_some();
+    let is_named = environment::var_os(place::ENGINE_VARIABLE).is_some();
     let dirs = engines().get(engine).into_iter().flatten().filter_map(|path| path.parent());
     is_named
         && dirs
@@ -65,14 +70,15 @@ pub fn is_out_of_sight(engine: usize) -> bool {
 /// The value of TOE_ENGINE_UID; looked up as [`engines`] are.
 fn trusted_uids() -> Option<&'static str> {
     static TRUSTED: OnceLock<Option<String>> = OnceLock::new();
-    TRUSTED.get_or_init(|| std::env::var(place::ENGINE_UID_VARIABLE).ok()).as_deref()
+    TRUSTED.get_or_init(|| environment::var(place::ENGINE_UID_VARIABLE)).as_deref()
 }
 
 /// Whether the engine at the other end is one to trust with everything that the program says: by the user as which it began
 /// to listen. EKEYREJECTED: it is not.
 fn check_engine(fd: &Fd) -> Result<(), Errno> {
     let engine = crate::sys::peer_uid(fd)?;
-    let own = [rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw()];
+    let (real, effective) = (rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw());
+    let own = place::own_users(real, effective, environment::is_secure());
     if place::trusts(engine, own, trusted_uids()) { Ok(()) } else { Err(EKEYREJECTED) }
 }
 
@@ -93,31 +99,31 @@ pub type Answered = (Reply, Vec<Fd>);
 #[derive(Debug)]
 pub struct Control {
     fd: Fd,
-    /// One request at a time: the engine answers in order.
-    turn: Lock<()>,
+    /// One request at a time: the engine answers in order. The one that was given up on, whose answer may come yet.
+    turn: Lock<Option<Request>>,
 }
 
 impl Control {
     /// Connects to the engine at `path`. ECONNREFUSED: none there. EACCES: no right to ask. EKEYREJECTED: it is a stranger's.
     pub fn connect(path: &Path) -> Result<Control, Errno> {
-        Control::connect_within(path, None)
+        Control::connect_within(path, ANSWER_WITHIN)
     }
 
-    /// The same; nothing that is done over the connection takes longer than `limit`.
-    pub fn connect_within(path: &Path, limit: Option<Duration>) -> Result<Control, Errno> {
+    /// The same; ETIMEDOUT: it took longer than `limit`, as may all that asks for something new.
+    pub fn connect_within(path: &Path, limit: Duration) -> Result<Control, Errno> {
         check_place(path)?;
         let address = SocketAddrUnix::new(path).map_err(from_os)?;
         let fd =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(from_os)?;
         let fd = move_to_high(Fd::from(fd));
-        if limit.is_some() {
-            for direction in [Timeout::Recv, Timeout::Send] {
-                sockopt::set_socket_timeout(&fd, direction, limit).map_err(from_os)?;
-            }
+        for direction in [Timeout::Recv, Timeout::Send] {
+            sockopt::set_socket_timeout(&fd, direction, Some(limit)).map_err(from_os)?;
         }
         rustix::net::connect(&fd, &address).map_err(|error| match from_os(error) {
             crate::errno::ENOENT => NO_ONE_THERE,
+            // So many wait already to be let in.
+            Errno::EAGAIN => Errno::ETIMEDOUT,
             other => other,
         })?;
         check_engine(&fd)?;
@@ -126,7 +132,7 @@ impl Control {
 
     /// Over a connected socket.
     pub fn over(fd: Fd) -> Control {
-        Control { fd, turn: Lock::new(()) }
+        Control { fd, turn: Lock::new(None) }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -137,15 +143,47 @@ impl Control {
         self.fd.raw()
     }
 
-    /// Asks and waits for the answer. A refusal becomes its errno; a lost connection ECONNRESET.
+    /// Asks and waits for the answer. A refusal becomes its errno; a lost connection ECONNRESET. ETIMEDOUT: no answer within the time that
+    /// there is for what is new, or still none to what was asked before.
     pub fn request(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<Answered, Errno> {
-        let _turn = self.turn.lock();
+        let mut owed = self.turn.lock();
+        let is_patient = !asks_for_something_new(&request);
+        if owed.is_some() && !(is_patient || self.has_answer()) {
+            return Err(Errno::ETIMEDOUT);
+        }
+        if let Some(earlier) = owed.take() {
+            let late = self.answer_to(earlier, true, &mut owed);
+            // What it brings is the engine's only answer to this.
+            if earlier == request && show.is_empty() {
+                return late;
+            }
+            late.map(drop).or_else(|error| if error == Errno::ECONNRESET { Err(error) } else { Ok(()) })?;
+        }
         match self.send(request, show) {
             // An engine that turns this user away has said why before it was asked.
             Ok(()) | Err(Errno::ECONNRESET) => {}
             Err(error) => return Err(error),
         }
-        self.answer()
+        self.answer_to(request, is_patient, &mut owed)
+    }
+
+    /// Waits for an answer, which is owed from then on if it does not come in time.
+    fn answer_to(
+        &self,
+        request: Request,
+        is_patient: bool,
+        owed: &mut Option<Request>,
+    ) -> Result<Answered, Errno> {
+        loop {
+            match self.answer() {
+                Err(Errno::ETIMEDOUT) if is_patient => {}
+                Err(Errno::ETIMEDOUT) => {
+                    *owed = Some(request);
+                    return Err(Errno::ETIMEDOUT);
+                }
+                answer => return answer,
+            }
+        }
     }
 
     fn answer(&self) -> Result<Answered, Errno> {
@@ -170,6 +208,7 @@ impl Control {
                 Ok(_) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::PIPE) => return Err(Errno::ECONNRESET),
+                Err(rustix::io::Errno::AGAIN) => return Err(Errno::ETIMEDOUT),
                 Err(error) => return Err(from_os(error)),
             }
         }
@@ -179,11 +218,15 @@ impl Control {
         let mut packet = [0u8; size_of::<Message>() + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
+        let end = crate::sys::now() + ANSWER_WITHIN;
         let len = loop {
             let mut slices = [IoSliceMut::new(&mut packet)];
             match rustix::net::recvmsg(&self.fd, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Ok(message) => break message.bytes,
-                Err(rustix::io::Errno::INTR) => {}
+                // A program's timer may come again and again.
+                Err(rustix::io::Errno::INTR) if crate::sys::now() < end => {}
+                Err(rustix::io::Errno::INTR) => return Err(Errno::ETIMEDOUT),
+                Err(rustix::io::Errno::AGAIN) => return Err(Errno::ETIMEDOUT),
                 Err(error) => return Err(from_os(error)),
             }
         };
@@ -199,6 +242,12 @@ impl Control {
         }
     }
 
+    /// Whether something lies there to be received, or nothing ever will.
+    fn has_answer(&self) -> bool {
+        let mut polled = [libc::pollfd { fd: self.fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+        crate::sys::ppoll(&mut polled, Some(Duration::ZERO), None).is_ok_and(|n| n > 0)
+    }
+
     /// Whether the engine has closed its end: it ended, or it fenced the session.
     pub fn is_gone(&self) -> bool {
         let mut polled =
@@ -211,6 +260,18 @@ impl Control {
     }
 }
 
+/// Whether a request is for what can be the kernel's instead. All others are about what the engine has already, and nobody else can answer.
+fn asks_for_something_new(request: &Request) -> bool {
+    !matches!(
+        request,
+        Request::Claim { .. }
+            | Request::OpenChannel { .. }
+            | Request::Relinquish { .. }
+            | Request::Share
+            | Request::Recognise
+    )
+}
+
 /// Whether what poll says of a control socket means that the engine is gone.
 pub fn is_hangup(revents: i16) -> bool {
     revents & (libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP | libc::POLLNVAL) != 0
@@ -219,6 +280,43 @@ pub fn is_hangup(revents: i16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An engine that is stopped, and goes on after it was given up on: nobody takes an answer for that to another question, and what it
+    /// gave is not lost.
+    #[test]
+    fn what_was_given_up_on_is_not_asked_again_and_its_answer_is_nobody_elses() {
+        let (ours, engine) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("a pair");
+        sockopt::set_socket_timeout(&ours, Timeout::Recv, Some(Duration::from_millis(1))).expect("a limit");
+        let control = Control::over(Fd::from(ours));
+        let (anchors, twin) = (Request::TakeAnchors { count: 8 }, Request::ShowTwin);
+        let answers = |reply: Reply| {
+            rustix::net::send(&engine, reply.encode().as_bytes(), SendFlags::DONTWAIT).expect("room");
+        };
+        let asked = || {
+            let mut packet = [0; size_of::<Message>()];
+            rustix::net::recv(&engine, &mut packet[..], rustix::net::RecvFlags::DONTWAIT)
+                .map(|got| got.0)
+                .ok()
+        };
+        assert_eq!(control.request(anchors, &[]).err(), Some(Errno::ETIMEDOUT));
+        assert_eq!(control.request(twin, &[]).err(), Some(Errno::ETIMEDOUT));
+        assert!(asked().is_some() && asked().is_none(), "only once was it asked");
+        answers(Reply::Anchors { first: 7, count: 8 });
+        let (reply, _) = control.request(anchors, &[]).expect("what was asked before");
+        assert_eq!((reply, asked()), (Reply::Anchors { first: 7, count: 8 }, None));
+        assert_eq!(control.request(twin, &[]).err(), Some(Errno::ETIMEDOUT));
+        answers(Reply::Handle { handle: 1 });
+        answers(Reply::Anchors { first: 15, count: 8 });
+        let (reply, _) = control.request(anchors, &[]).expect("its own answer");
+        assert_eq!(reply, Reply::Anchors { first: 15, count: 8 });
+        // What only the engine can say is waited for.
+        assert_eq!(control.request(twin, &[]).err(), Some(Errno::ETIMEDOUT));
+        answers(Reply::Handle { handle: 2 });
+        answers(Reply::Done);
+        assert_eq!(control.request(Request::Share, &[]).map(|(reply, _)| reply), Ok(Reply::Done));
+    }
 
     /// By poll, and where nothing may be polled.
     #[test]

@@ -18,6 +18,7 @@ pub mod channel;
 pub mod confine;
 mod connect_credit;
 pub mod datagram;
+pub mod environment;
 pub mod epoll;
 pub mod errno;
 pub mod fd_table;

@@ -337,9 +337,12 @@ impl Queue {
 
     /// Nobody waits for `token` any more.
     pub fn abandon_result(&mut self, token: u32) {
-        if let Some(pending) = self.pending.iter_mut().find(|p| p.token == token) {
-            pending.abandoned = true;
-        }
+        self.pending.iter_mut().filter(|p| p.token == token).for_each(|p| p.abandoned = true);
+    }
+
+    /// Whether the engine has not answered yet what nobody waits for any more.
+    pub(crate) fn is_owed_an_answer(&self) -> bool {
+        self.pending.iter().any(|pending| pending.abandoned && pending.result.is_none())
     }
 
     /// A send found no memory or no room: it is told when there may be some. `false`: it is to be told already.

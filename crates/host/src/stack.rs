@@ -26,6 +26,8 @@ use toe_ring::{HostDoorbell, HostQueueSet, Region};
 
 /// Least time between two attempts to find an engine, in ms.
 const RETRY_MS: u64 = 100;
+/// The same where it was found and did not answer: asking takes as long as is waited for it.
+const RETRY_SILENT_MS: u64 = 5_000;
 /// Least time between two looks at the control socket by threads that never park, in ms.
 const LOOK_MS: u64 = 10;
 
@@ -154,9 +156,15 @@ impl Stack {
         engine: EngineIdx,
         open: impl Fn(EngineIdx, Control) -> Result<Stack, Errno>,
     ) -> Result<&'static Stack, Errno> {
+        let failed_before = FAILED[engine.index()].load(Ordering::Relaxed);
         let mut attaching = ATTACHING.lock();
         if let Some(stack) = Stack::attached(engine) {
             return Ok(stack);
+        }
+        // What another thread has found out meanwhile.
+        let failed = FAILED[engine.index()].load(Ordering::Relaxed);
+        if failed != failed_before && failed != 0 {
+            return Err(Errno(failed as u16));
         }
         let mut outcome = Err(Errno::ECONNREFUSED);
         for path in engines().get(engine.index()).into_iter().flatten() {
@@ -475,7 +483,8 @@ impl Stack {
 /// The reason why there is no session, as of a moment ago.
 fn not_now(engine: EngineIdx) -> Result<(), Errno> {
     let failed = FAILED[engine.index()].load(Ordering::Relaxed);
-    let is_fresh = failed != 0 && sys::coarse_ms().saturating_sub(failed >> 16) < RETRY_MS;
+    let retry_ms = if failed as u16 == Errno::ETIMEDOUT.0 { RETRY_SILENT_MS } else { RETRY_MS };
+    let is_fresh = failed != 0 && sys::coarse_ms().saturating_sub(failed >> 16) < retry_ms;
     if is_fresh { Err(Errno(failed as u16)) } else { Ok(()) }
 }
 

@@ -351,6 +351,7 @@ pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
         Errno::EACCES | Errno::EPERM => Reason::NotAllowed,
         toe::errno::EKEYREJECTED => Reason::EngineUntrusted,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
+        Errno::ETIMEDOUT => Reason::EngineSilent,
         Errno::EDQUOT => Reason::OverQuota,
         _ if toe::attach::is_out_of_sight(engine.index()) => Reason::OutOfSight,
         _ => Reason::NoEngine,
@@ -370,6 +371,7 @@ pub fn reason_of(error: Errno, remote: Addr) -> Reason {
         Errno::ENOMEM | Errno::ENOBUFS | Errno::EMFILE => Reason::EngineFull,
         Errno::EDQUOT => Reason::OverQuota,
         Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
+        Errno::ETIMEDOUT => Reason::EngineSilent,
         _ => Reason::EngineRefused,
     }
 }
@@ -490,6 +492,9 @@ fn wait_placed(
             if error == Errno::ECONNREFUSED && remote.addr.is_loopback() && held.is_some() {
                 return Attempt::Refused(Reason::NobodyListensInEngine, error);
             }
+            if error == Errno::ENETDOWN && held.is_some() {
+                return Attempt::Refused(Reason::EngineSilent, error);
+            }
             Attempt::Answered(Err(error))
         }
     }
@@ -539,6 +544,7 @@ mod tests {
         assert_eq!(reason_of(Errno::ECONNREFUSED, Addr::LOCALHOST_V6), Reason::NobodyListensInEngine);
         assert_eq!(reason_of(Errno::ECONNREFUSED, far), Reason::EngineRefused);
         assert_eq!(reason_of(Errno::ENETDOWN, far), Reason::EngineGone);
+        assert_eq!(reason_of(Errno::ETIMEDOUT, far), Reason::EngineSilent);
         assert_eq!(reason_of(Errno::ENOBUFS, far), Reason::EngineFull);
         assert_eq!(reason_of(Errno::EDQUOT, far), Reason::OverQuota);
         assert_eq!(reason_of(Errno::EACCES, far), Reason::NotItsName);

@@ -22,15 +22,15 @@ pub fn disabled() -> bool {
 extern "C" fn on_load() {
     crate::real::resolve_all();
     crate::ffi::guarded((), || {
-        crate::debug::switch_on(std::env::var_os("TOE_DEBUG").is_some());
-        DISABLED.store(std::env::var_os("TOE_DISABLE").is_some(), Ordering::Relaxed);
+        crate::debug::switch_on(toe::environment::var_os("TOE_DEBUG").is_some());
+        DISABLED.store(toe::environment::var_os("TOE_DISABLE").is_some(), Ordering::Relaxed);
         crate::calls::exec::remember();
         crate::tally::open_if_wanted();
         toe::attach::engines();
         crate::policy::load();
-        crate::own_calls::heed(std::env::var_os(toe_abi::why::OWN_CALLS_VARIABLE).as_deref());
+        crate::own_calls::heed(toe::environment::var_os(toe_abi::why::OWN_CALLS_VARIABLE).as_deref());
         crate::fork::install();
-        HAS_ENGINE.store(std::env::var_os("TOE_ENGINE").is_some(), Ordering::Relaxed);
+        HAS_ENGINE.store(toe::environment::var_os("TOE_ENGINE").is_some(), Ordering::Relaxed);
         crate::calls::signal::install();
         if !disabled() && has_engine() {
             crate::adopt::inherited();

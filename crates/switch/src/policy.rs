@@ -29,7 +29,7 @@ static GIVEN: OnceLock<Given> = OnceLock::new();
 
 /// Called once, when the library is loaded: programs change their environment later.
 pub fn load() {
-    let text = std::env::var(POLICY_VARIABLE).unwrap_or_default();
+    let text = toe::environment::var(POLICY_VARIABLE).unwrap_or_default();
     // `toe run` has read it once, so it was altered since: what it forbade is not known.
     let policy = text.parse().unwrap_or_else(|error| {
         crate::debug::log(format_args!("{POLICY_VARIABLE}: {error}; everything is refused"));

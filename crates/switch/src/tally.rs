@@ -12,7 +12,7 @@ static COUNTS: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Called once, when the library is loaded.
 pub fn open_if_wanted() {
-    let Some(path) = std::env::var_os(TALLY_VARIABLE) else { return };
+    let Some(path) = toe::environment::var_os(TALLY_VARIABLE) else { return };
     // It may be gone, or another user's: then this program is not counted.
     let Ok(memory) = open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(sys::Fd::from) else {
         return;

@@ -200,7 +200,7 @@ impl Session {
 
 /// What this node is called: as [`NODE_VARIABLE`] says, or as the host is.
 pub fn own_name() -> Result<NodeName, Error> {
-    if let Some(name) = std::env::var_os(NODE_VARIABLE).filter(|name| !name.is_empty()) {
+    if let Some(name) = toe::environment::var_os(NODE_VARIABLE).filter(|name| !name.is_empty()) {
         return NodeName::new(name.as_encoded_bytes()).ok_or(Error::Invalid);
     }
     let host = rustix::system::uname();

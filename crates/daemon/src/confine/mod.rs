@@ -13,6 +13,7 @@
 //! What came before stays: the listening socket still tells programs that its starter listens ([`crate::policy`]), which is
 //! what they trust it by.
 
+mod arguments;
 pub mod calls;
 pub mod rights;
 pub mod seccomp;

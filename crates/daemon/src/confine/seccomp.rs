@@ -2,18 +2,27 @@
 //! top of it a narrower one for the engine's own thread.
 //!
 //! A call that is always allowed costs no run of the filter: since Linux 5.11 the kernel keeps those in a bitmap. So the
-//! filters look at no arguments.
+//! filters look at the arguments of few calls ([`super::arguments`]), none of which a round makes.
 
 use super::ConfineError;
+use super::arguments;
 use super::calls::{CALLS, Thread};
 use crate::config::SeccompMode;
 use nix::libc;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter, apply_filter_all_threads};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompFilter, SeccompRule, apply_filter, apply_filter_all_threads,
+};
 use std::collections::BTreeMap;
 
 /// For all threads of the process, now and later.
 pub(super) fn filter_process(mode: SeccompMode) -> Result<(), ConfineError> {
-    Ok(apply_filter_all_threads(&program(mode, &[Thread::Any, Thread::Helper])?)?)
+    apply_filter_all_threads(&program(mode, &[Thread::Any, Thread::Helper])?)?;
+    // What it names is not there, in every mode: the C library then makes threads by clone, whose flags can be looked at.
+    apply_filter_all_threads(&refusing(
+        [(libc::SYS_clone3, Vec::new())].into(),
+        refusal(SeccompMode::Errno),
+    )?)?;
+    Ok(apply_filter_all_threads(&refusing(arguments::refused()?, refusal(mode))?)?)
 }
 
 /// For the calling thread, and those that it makes.
@@ -27,6 +36,15 @@ fn program(mode: SeccompMode, threads: &[Thread]) -> Result<BpfProgram, ConfineE
     let arch = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(rules, refusal(mode), SeccompAction::Allow, arch)?;
     Ok(filter.try_into()?)
+}
+
+/// Lets everything through but what `rules` names.
+fn refusing(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    refusal: SeccompAction,
+) -> Result<BpfProgram, ConfineError> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, refusal, arch)?.try_into()?)
 }
 
 /// What a call gets that is not in the table. ENOSYS, as from a kernel that does not have it: libraries then do without.
@@ -58,6 +76,27 @@ mod tests {
             assert_eq!(error, rustix::io::Errno::NOSYS);
             assert_eq!(rustix::process::getpid().as_raw_nonzero().get(), std::process::id() as i32);
         });
+    }
+
+    #[test]
+    fn arguments_that_reach_further_are_refused() {
+        let run = || {
+            let filter = refusing(arguments::refused().expect("rules"), refusal(SeccompMode::Errno));
+            apply_filter(&filter.expect("a program")).expect("a filter");
+            use rustix::net::{AddressFamily, SocketType};
+            let socket = |family| rustix::net::socket(family, SocketType::DGRAM, None).err();
+            assert_eq!(socket(AddressFamily::INET), None);
+            assert_eq!(socket(AddressFamily::NETLINK), None);
+            assert_eq!(socket(AddressFamily::VSOCK), Some(rustix::io::Errno::NOSYS));
+            let made = std::fs::File::create("/tmp/toe-never-made").map_err(|error| error.raw_os_error());
+            assert_eq!(made.err(), Some(Some(libc::ENOSYS)));
+            assert!(std::fs::File::open("/proc/self/stat").is_ok());
+            let error = rustix::process::set_parent_process_death_signal(None).expect_err("not there");
+            assert_eq!(error, rustix::io::Errno::NOSYS);
+            assert!(rustix::thread::set_name(c"toe-test").is_ok());
+            assert!(std::thread::spawn(|| ()).join().is_ok(), "threads are made");
+        };
+        std::thread::spawn(run).join().expect("no panic");
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub enum Evidence {
     Unread(Unread),
     /// For `Capture`.
     Filter(Filter),
+    /// For `Admit`: who is to be let in.
+    User(u32),
 }
 
 /// What a request rests on, or the reason why it is refused.
@@ -101,6 +103,13 @@ impl Evidence {
     pub fn datagram_socket(self) -> Result<Shown, Errno> {
         match self {
             Evidence::Datagram(shown) => Ok(shown),
+            other => Err(other.refusal()),
+        }
+    }
+
+    pub fn user(self) -> Result<u32, Errno> {
+        match self {
+            Evidence::User(user) => Ok(user),
             other => Err(other.refusal()),
         }
     }

@@ -40,6 +40,13 @@ pub(super) fn of(
         Request::Claim { .. } | Request::Recognise => shown
             .ok_or(Errno::EBADF)
             .and_then(|shown| identity_of(&shown).map(Evidence::Object).map_err(|_| Errno::ENOENT)),
+        // Whose it is, in this process's user namespace, whatever the number is that its maker has for him.
+        Request::Admit { uid } => match shown {
+            Some(shown) => {
+                rustix::fs::fstat(shown).map(|stat| Evidence::User(stat.st_uid)).map_err(|_| Errno::EBADF)
+            }
+            None => Ok(Evidence::User(uid)),
+        },
         Request::Relinquish { unread: len @ 1.., .. } => unread_memory(shown, len),
         Request::Capture { filter_len: len @ 1.., .. } => filter(shown, len),
         _ => Ok(Evidence::None),

@@ -3,6 +3,7 @@
 use super::{DOUBTS_AGAIN_US, TICK_US};
 use crate::daemon::Daemon;
 use crate::stages::Stage;
+use crate::watchdog::Watchdog;
 use std::time::Duration;
 use toe_base::Instant;
 
@@ -64,6 +65,7 @@ impl Daemon {
             .min(self.engine.trim_due().map_or(Instant::FAR_FUTURE, |due| due.max(self.trim_at)))
             .min(if self.deferred.is_empty() { Instant::FAR_FUTURE } else { now })
             .min(self.follow_later_at())
+            .min(self.watchdog.as_ref().map_or(Instant::FAR_FUTURE, Watchdog::next))
             .min(self.sessions.datagrams.next_look(now))
     }
 }

@@ -1,6 +1,7 @@
 //! `connect`: asking the engine, and waiting for the peer.
 
 use crate::anchor::Anchor;
+use crate::attach::ANSWER_WITHIN;
 use crate::queue::{Queue, QueueSet};
 use crate::socket::stream::{self, ConnectTold, Link, Stream};
 use crate::socket::{Kind, NO_PLACE, Socket, Turn, twin};
@@ -14,8 +15,6 @@ use std::time::Duration;
 use toe_abi::command::{CONNECT_FAST_OPEN, CONNECT_KERNEL_TOO, ConnectArgs, NO_HANDLE, WireAddr};
 use toe_abi::errno::Errno;
 
-/// How long an engine may take to answer a command before it counts as down.
-const ANSWER: Duration = Duration::from_secs(5);
 /// How often it is looked for what comes without an interrupt.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -46,11 +45,11 @@ impl ConnectHow {
 }
 
 impl Socket {
-    /// Starts to connect to `remote`. Waits for the engine's answer only (5 s at most), not for the peer: see
+    /// Starts to connect to `remote`. Waits for the engine's answer only (1 s at most), not for the peer: see
     /// [`Socket::wait_connected`]. A `local` port is the one of the kernel socket `twin`, which the engine is shown.
     ///
     /// An error is the engine's reason not to try: ENETUNREACH (no route: try the kernel), EADDRINUSE,
-    /// EADDRNOTAVAIL; EHOSTDOWN (with `kernel_too`): the kernel's listener does better; ENETDOWN: it is gone or does not answer.
+    /// EADDRNOTAVAIL; EHOSTDOWN (with `kernel_too`): the kernel's listener does better; ENETDOWN: it is gone; ETIMEDOUT: it does not answer.
     pub fn connect(
         anchor: &Anchor,
         local: Option<(SocketAddr, BorrowedFd<'_>)>,
@@ -214,10 +213,10 @@ impl Socket {
         home: &'static QueueSet,
         start: &mut dyn FnMut(&mut Queue) -> Option<u32>,
     ) -> Result<u32, Errno> {
-        self.command_within(ANSWER, home, start)
+        self.command_within(ANSWER_WITHIN, home, start)
     }
 
-    /// The same for so long at most; ENETDOWN then.
+    /// The same for so long at most; ETIMEDOUT then, and at once while the engine owes another answer that was given up on.
     pub(super) fn command_within(
         &'static self,
         limit: Duration,
@@ -235,6 +234,9 @@ impl Socket {
             }
             queue.drain();
             if token.is_none() {
+                if queue.is_owed_an_answer() {
+                    return Err(Errno::ETIMEDOUT);
+                }
                 token = start(&mut queue);
             }
             match token.and_then(|token| queue.take_result(token)) {
@@ -251,7 +253,7 @@ impl Socket {
             let on = BlockOn {
                 turn: &turn,
                 deadline: Some(deadline),
-                too_late: Errno::ENETDOWN,
+                too_late: Errno::ETIMEDOUT,
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
                 moved: None,
@@ -275,7 +277,7 @@ impl Socket {
         if self.peek_stream(|stream| stream.is_unanswered()) != Some(true) {
             return false;
         }
-        let end = sys::now() + ANSWER;
+        let end = sys::now() + ANSWER_WITHIN;
         let mut attempt = || {
             let waits = self.with_stream(|_, stream, _| stream.is_unanswered());
             Ok((waits != Some(true)).then_some(()))
@@ -306,7 +308,7 @@ impl Socket {
 
     /// What `connect` returns. Blocking: waits until the peer has answered; EINPROGRESS after SO_SNDTIMEO. Non-blocking:
     /// EINPROGRESS the first time, then EALREADY, until there is a result: success or the error, once; then EISCONN
-    /// or ECONNABORTED.
+    /// or ECONNABORTED. ENETDOWN: the engine, which was not asked whether it could connect, says nothing.
     pub fn wait_connected(&'static self, nonblocking: bool) -> Result<(), Errno> {
         self.wait_connected_until(nonblocking, OnSignal::Restart)
     }
@@ -338,15 +340,32 @@ impl Socket {
             }
             return attempt()?.ok_or(Errno::EALREADY);
         }
-        let on = BlockOn {
-            turn: &Turn::begin(self),
-            deadline: self.send_timeout().map(|timeout| sys::now() + timeout),
-            too_late: Errno::EINPROGRESS,
-            twin_ready: None,
-            on_signal,
-            moved: None,
-            pace: None,
-        };
-        block_on(on, &mut attempt)
+        let turn = Turn::begin(self);
+        let limit = self.send_timeout().map(|timeout| sys::now() + timeout);
+        let is_unanswered = || self.peek_stream(|stream| stream.is_unanswered()) == Some(true);
+        let mut silent_at = is_unanswered().then(|| sys::now() + ANSWER_WITHIN);
+        loop {
+            let on = BlockOn {
+                turn: &turn,
+                deadline: limit.into_iter().chain(silent_at).min(),
+                too_late: Errno::EINPROGRESS,
+                twin_ready: None,
+                on_signal,
+                moved: None,
+                pace: None,
+            };
+            let outcome = block_on(on, &mut attempt);
+            let is_limit = limit.is_some_and(|limit| silent_at.is_none_or(|silent_at| limit <= silent_at));
+            if outcome != Err(Errno::EINPROGRESS) || is_limit {
+                return outcome;
+            }
+            // Where the peer alone is waited for the engine has given it a name.
+            let info = self.flow_info();
+            self.peek_stream(|stream| info.inspect(|info| stream.read_name(info)));
+            if is_unanswered() {
+                return Err(Errno::ENETDOWN);
+            }
+            silent_at = None;
+        }
     }
 }

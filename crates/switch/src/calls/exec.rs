@@ -30,7 +30,7 @@ const NAMES: [&str; 6] = [
 /// Called once, when the library is loaded.
 pub fn remember() {
     let variable = |name: &&str| {
-        let value = std::env::var_os(name)?;
+        let value = toe::environment::var_os(name)?;
         CString::new([name.as_bytes(), b"=", value.as_encoded_bytes()].concat()).ok()
     };
     let _ = OURS.set(NAMES.iter().filter_map(variable).collect());

@@ -179,7 +179,8 @@ pub enum Entrance {
 
 impl Entrance {
     pub fn of(session: &Session, from: Option<NodeName>, discriminator: u64) -> Result<Entrance, Error> {
-        let Some(address) = std::env::var_os(ADDRESS_VARIABLE).filter(|address| !address.is_empty()) else {
+        let Some(address) = toe::environment::var_os(ADDRESS_VARIABLE).filter(|address| !address.is_empty())
+        else {
             return Ok(Entrance::Nowhere);
         };
         let address = address.to_str().and_then(|text| text.parse().ok()).ok_or(Error::Invalid)?;
