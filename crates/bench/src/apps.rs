@@ -2,7 +2,7 @@
 //! behind nginx. Their configurations, and how they are started. Used by `servers`.
 
 use crate::error::{Error, Result};
-use crate::row::Link;
+use crate::options::Link;
 use crate::sample::Stack;
 use crate::stage::{self, Stage};
 use crate::tools::{self, Tool};
