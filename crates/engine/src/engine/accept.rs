@@ -6,7 +6,6 @@ use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
 use crate::flow::record::Flow;
-use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::Owner;
@@ -336,7 +335,7 @@ impl Engine {
     }
 
     fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
-        if self.may_own(idx, holder.session).is_err() {
+        if self.may_own(idx, holder.session).is_err() || !self.sessions.may_have_flow(holder.session) {
             return false;
         }
         let Some(flow_id) = self.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx)) else {
@@ -354,6 +353,7 @@ impl Engine {
         flow.conn.handed_to = holder.id;
         // Whoever has it next hears of the end again.
         flow.report.peer_closed_told = false;
+        flow.report.reset_told = false;
         self.tell_flow_info(idx, host);
         true
     }
@@ -366,17 +366,12 @@ impl Engine {
         flow.report.sent_behind = 0;
         flow.conn.goes_back_at = None;
         flow.conn.asked_for = false;
-        let closed = flow.conn.state == TcpState::Closed;
         let arrival = flow.conn.arrival;
         let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };
         listener.handed -= 1;
-        if closed {
-            flow.conn.listener = None;
-        } else {
-            let later = |waiting: &FlowIdx| self.flows.get(*waiting).conn.arrival > arrival;
-            let at = listener.waiting.iter().position(later).unwrap_or(listener.waiting.len());
-            listener.waiting.insert(at, idx);
-        }
+        let later = |waiting: &FlowIdx| self.flows.get(*waiting).conn.arrival > arrival;
+        let at = listener.waiting.iter().position(later).unwrap_or(listener.waiting.len());
+        listener.waiting.insert(at, idx);
     }
 
     /// A flow that its listener still counts is going away.
