@@ -157,6 +157,8 @@ mod tests {
             assert!(text.contains(&measured.row.name()), "{}", measured.row.name());
         }
         assert_eq!(text.matches("rate 2.00 x").count(), report.rows.len());
+        let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
+        assert!(widest.chars().count() <= 120, "it fits a terminal: {widest}");
         assert!(text.contains("NOTE: ") && text.contains("SHORT") && text.contains("pass"), "{text}");
     }
 }

@@ -129,13 +129,13 @@ pub(super) fn text(report: &Report) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(
         out,
-        "\nThe directwrite paper's grid: time, of read and write's; the middle of all cells (least..greatest)\n{:<36}{:>8}{:>24}{:>24}{:>30}{:>8}",
+        "\nThe directwrite paper's grid: time, of read and write's; the middle of all cells (least..greatest)\n{:<32}{:>8}{:>20}{:>20}{:>28}{:>7}",
         "", "paper", "of OpenTOE's", "of Linux's", "thread's CPU, of OpenTOE's", "cells"
     );
     for line in lines {
         let _ = writeln!(
             out,
-            "{:<36}{:>6.0} %{:>24}{:>24}{:>30}{:>8}",
+            "{:<32}{:>6.0} %{:>20}{:>20}{:>28}{:>7}",
             line.label(),
             line.paper * 100.0,
             line.own.shown(),

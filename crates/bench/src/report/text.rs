@@ -11,11 +11,33 @@ use std::time::Duration;
 pub(crate) fn row(measured: &Measured) -> String {
     let mut out = String::new();
     for stack in Stack::BOTH {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "  {:<8}{}", stack.title(), line(measured, stack));
+        put_lines(&mut out, stack.title(), &parts(measured, stack));
     }
-    let _ = writeln!(out, "  {:<8}{}", "ratio", ratios(measured));
+    put_lines(&mut out, "ratio", &ratios(measured));
     out
+}
+
+/// Columns of a line, if no single part takes more.
+const WIDTH: usize = 110;
+/// Columns before what a line says.
+const INDENT: usize = 10;
+
+/// `parts` behind `title`, in as many lines as they take.
+fn put_lines(out: &mut String, title: &str, parts: &[String]) {
+    // Writing to a String cannot fail.
+    let _ = write!(out, "  {title:<8}");
+    let mut column = INDENT;
+    for part in parts {
+        let len = part.chars().count();
+        if column > INDENT && column + 2 + len > WIDTH {
+            let _ = write!(out, "\n{:INDENT$}", "");
+            column = INDENT;
+        }
+        let gap = if column > INDENT { "  " } else { "" };
+        let _ = write!(out, "{gap}{part}");
+        column += gap.len() + len;
+    }
+    out.push('\n');
 }
 
 /// The whole report.
@@ -33,7 +55,7 @@ pub(crate) fn whole(report: &Report) -> String {
     let _ = writeln!(out, "{}, Linux {}, its sockets with {}", m.system, m.kernel, m.congestion());
     let _ = writeln!(
         out,
-        "{} rounds of each row (over a slow wire a round is one transfer), Linux and OpenTOE turn and turn about, {}; medians (min..max)",
+        "{} rounds of each row (over a slow wire a round is one transfer), Linux and OpenTOE turn and turn about,\n{}; medians (min..max)",
         report.rounds,
         minutes(report.took)
     );
@@ -45,7 +67,7 @@ pub(crate) fn whole(report: &Report) -> String {
     }
     let _ = writeln!(
         out,
-        "CPU time is that of one operation: server, client, engine, all three; busy: all that the processors did meanwhile"
+        "CPU time is that of one operation: server, client, engine, all three; busy: all that processors did meanwhile"
     );
     for measured in &report.rows {
         let _ = write!(
@@ -67,12 +89,15 @@ pub(crate) fn whole(report: &Report) -> String {
     for verdict in report.verdicts.iter().filter(|verdict| verdict.reached.is_some()) {
         let (target, title) = (&verdict.target, verdict.target.figure.title());
         let _ = write!(out, "{:<8}{:<36}{title:<46}", verdict.word(), target.row);
-        let _ = write!(out, "{:>14}{:>14}", target.bound(), verdict.shown());
-        match &verdict.row {
-            Some(worst) if *worst != target.row => writeln!(out, "  ({worst})"),
-            _ => writeln!(out),
+        let bound = target.bound();
+        // One that names another row has a line of its own.
+        let (beside, below) = if bound.len() < 14 { (bound.as_str(), "") } else { ("", bound.as_str()) };
+        let _ = writeln!(out, "{beside:>14}{:>14}", verdict.shown());
+        let worst = verdict.row.as_ref().filter(|worst| **worst != target.row);
+        let worst = worst.map(|worst| format!("({worst})"));
+        for under in [Some(below.to_owned()).filter(|below| !below.is_empty()), worst].into_iter().flatten() {
+            let _ = writeln!(out, "{:<8}{under}", "");
         }
-        .unwrap_or_default();
     }
     out
 }
@@ -85,7 +110,7 @@ pub(crate) fn minutes(time: Duration) -> String {
     }
 }
 
-fn line(measured: &Measured, stack: Stack) -> String {
+fn parts(measured: &Measured, stack: Stack) -> Vec<String> {
     let of = |figure| measured.summary(stack, figure);
     let mut parts = Vec::new();
     if let Some(rate) = of(Figure::Rate) {
@@ -116,10 +141,10 @@ fn line(measured: &Measured, stack: Stack) -> String {
         parts.extend(of(Figure::CpuPercent).map(|share| format!("{:.2} % CPU", share.median)));
     }
     parts.extend(of(Figure::Memory).map(|kib| format!("{:>6.1} MiB", kib.median / 1024.0)));
-    parts.join("  ")
+    parts
 }
 
-fn ratios(measured: &Measured) -> String {
+fn ratios(measured: &Measured) -> Vec<String> {
     let names = [
         ("rate", Figure::Rate),
         ("p50", Figure::P50),
@@ -133,12 +158,12 @@ fn ratios(measured: &Measured) -> String {
     let shown = names
         .iter()
         .filter_map(|(name, figure)| measured.ratio(*figure).map(|ratio| format!("{name} {ratio:.2} x")));
-    let mut text = shown.collect::<Vec<_>>().join("   ");
+    let mut parts = shown.collect::<Vec<_>>();
     let own = measured.summary(Stack::Toe, Figure::ServerCpu).map(|own| own.median * 1000.0);
     if let Some((null, own)) = measured.null_ns.zip(own) {
-        let _ = write!(text, "   server CPU over an empty handler {:.0} ns (it takes {null:.0})", own - null);
+        parts.push(format!("server CPU over an empty handler {:.0} ns (it takes {null:.0})", own - null));
     }
-    text
+    parts
 }
 
 /// A rate with its unit, short: `8.46 M/s`.
