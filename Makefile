@@ -49,7 +49,7 @@ demo: ## nginx under load on both stacks, one table; about a minute after the bu
 	cargo build --locked --release -p toe-cli -p toe-daemon -p toe-switch
 	@scripts/demo.sh
 
-bench: ## every workload on both stacks, as text, JSON and a page with plots (about half an hour; with root all links)
+bench: ## every workload on both stacks, as text, JSON and a page with plots (about an hour with root, which measures all links)
 	@scripts/setup.sh bench
 	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"

@@ -9,7 +9,7 @@ use toe_abi::attach::{ANCHORS_AT_ONCE, DESCRIPTORS_MAX, FenceReason, Message, Re
 use toe_abi::channel::{
     ALL_READ, CHANNEL_ENTRIES, ChannelLayout, DATA_LEN, FROZEN, SLOT_LEN, SLOTS_MAX, Side, SlotLine,
 };
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, SocketOptions, WireAddr};
 use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
 use toe_abi::lane::{
     DATAGRAM_MAX, LaneLayout, LaneWord, RECORD_MAX, RECORD_UNIT, RING_LEN_MAX, RING_LEN_MIN, RecordHead,
@@ -287,6 +287,7 @@ fn records() {
         flags,
         congestion
     );
+    record!("SocketOptions", SocketOptions, flow, len, octets);
     record!(
         "FlowDetail",
         FlowDetail,

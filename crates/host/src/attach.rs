@@ -79,7 +79,7 @@ fn check_engine(fd: &Fd) -> Result<(), Errno> {
 /// Whether somebody else may have put a socket at `path`, in a directory that anybody could have made.
 fn check_place(path: &Path) -> Result<(), Errno> {
     let euid = rustix::process::geteuid().as_raw();
-    let open_to_all = place::runtime_dir(euid, None);
+    let open_to_all = place::dir_in_tmp(euid);
     let Some(dir) = path.parent().filter(|dir| *dir == Path::new(&open_to_all)) else { return Ok(()) };
     let Ok(found) = rustix::fs::lstat(dir) else { return Ok(()) };
     let is_dir = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
@@ -146,23 +146,6 @@ impl Control {
             Err(error) => return Err(error),
         }
         self.answer()
-    }
-
-    /// Asks for several things at once, none of which shows a descriptor, and waits for all answers. After an error, that of the first that
-    /// is refused, the connection is of no use any more.
-    pub fn request_all<const N: usize>(&self, requests: [Request; N]) -> Result<[Answered; N], Errno> {
-        let _turn = self.turn.lock();
-        for request in requests {
-            match self.send(request, &[]) {
-                Ok(()) | Err(Errno::ECONNRESET) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let mut answers = [const { (Reply::Done, Vec::new()) }; N];
-        for answer in &mut answers {
-            *answer = self.answer()?;
-        }
-        Ok(answers)
     }
 
     fn answer(&self) -> Result<Answered, Errno> {

@@ -87,6 +87,8 @@ impl Channel {
         let memory = ChannelMemory::map(&memory).map_err(crate::errno::from_os)?;
         let wake_fd = wake.raw();
         let end = ChannelEnd::new(memory, side, stack.own_fd(wake)).map_err(|_| Errno::EPROTO)?;
+        // Until a connection uses it: the other session could punch holes into it meanwhile, and have this one wait.
+        end.memory().region().withhold();
         Ok(Channel::over(id, end, wake_fd, peer))
     }
 
@@ -298,6 +300,7 @@ impl Queue {
 
     fn go_direct(&mut self, flow: FlowId, id: ChannelId, slot: u32, generation: u16) {
         let Some(at) = self.channel_at(id) else { return };
+        self.io.channels[at].end.memory().region().open();
         let is_free =
             |stream: &Stream| stream.direct.is_none() && stream.link == Link::Open && !stream.let_go;
         let place = self.place_of(flow);

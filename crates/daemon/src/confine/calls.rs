@@ -46,11 +46,11 @@ macro_rules! calls {
 
 calls! {
     // The round: what moves octets, sleeps and wakes.
-    SYS_read, Any, "doorbells, TAP frames, inotify, signals, /proc, /sys", "non-blocking, or the kernel's own files";
+    SYS_read, Any, "TAP frames, inotify, signals, /proc, /sys", "non-blocking, or the kernel's own files";
     SYS_write, Any, "interrupts, TAP frames, the log", "non-blocking; the log is a file of the starter's choice";
     SYS_writev, Any, "TAP frames", "non-blocking";
     SYS_readv, Any, "TAP frames", "non-blocking";
-    SYS_preadv2, Any, "doorbells", "RWF_NOWAIT";
+    SYS_preadv2, Any, "bells of the engine's own threads", "RWF_NOWAIT";
     SYS_pread64, Any, "filters of captures, the kernel's type information", "sealed memory, or the kernel's own files";
     SYS_recvfrom, Any, "netlink, AF_PACKET", "MSG_DONTWAIT";
     SYS_recvmsg, Any, "requests (threads beside the engine's alone), AF_PACKET", "MSG_DONTWAIT";
@@ -86,6 +86,7 @@ calls! {
     SYS_eventfd2, Any, "doorbells", "nothing to wait for";
     SYS_socketpair, Any, "streams of captures", "nothing to wait for";
     SYS_fcntl, Any, "seals, copies", "of the engine's own descriptors, or of sealed memory";
+    SYS_fchmod, Any, "receive parts of regions, which their hosts only read", "of a file in memory that nobody else has yet";
     SYS_close, Any, "descriptors of the engine's own, and memory that it knows to be sealed", "nothing of those waits";
     SYS_dup, Any, "copies of the engine's own", "nothing to wait for";
     #[cfg(target_arch = "x86_64")]

@@ -15,7 +15,7 @@ use rustix::time::Timespec;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use toe_abi::attach::{BadMessage, Message, Request};
 use toe_base::Cred;
@@ -23,8 +23,6 @@ use toe_ring::EventFd;
 
 /// Connections looked at in one turn.
 const EVENTS_MAX: usize = 64;
-/// Requests that a newcomer begins with, which are answered as it is let in: what a session is made of.
-const FIRST_MAX: usize = 2;
 /// What the user's own bell is called in his epoll; connections have their places in his table.
 const BELL: u64 = u64::MAX;
 
@@ -49,6 +47,8 @@ pub(super) struct Desk {
     /// The porter's: a user has left, or has a kernel socket that is to be watched.
     pub(super) porter: Arc<EventFd>,
     pub(super) supplies: Supplies,
+    /// Counts wake-ups that users' threads make.
+    pub(super) handed: Arc<AtomicU64>,
 }
 
 impl Desk {
@@ -118,7 +118,7 @@ impl User {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
         Ok(User {
-            pages: PagesIn::new(&shared.bell),
+            pages: PagesIn::new(&shared.bell, &desk.handed),
             keeper: Keeper::new(desk.supplies.clone(), who, &shared.bell, &shared.homes),
             desk,
             shared,
@@ -227,7 +227,7 @@ impl User {
             self.left();
             return Ok(());
         };
-        let (first, next) = self.first_requests(&socket);
+        let (first, next) = self.first_request(&socket);
         self.hear()?;
         let at = self.visits.iter().position(Option::is_none).unwrap_or(self.visits.len());
         let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(at as u64), EventFlags::IN);
@@ -250,23 +250,19 @@ impl User {
         }
     }
 
-    /// What it has asked already, as far as a session is made of that, and a packet behind that if one was taken.
-    fn first_requests(&mut self, socket: &OwnedFd) -> (Vec<(Request, Evidence)>, Option<Packet>) {
-        let mut first = Vec::new();
-        while first.len() < FIRST_MAX {
-            match socket::receive(socket) {
-                Packet::None => break,
-                Packet::Message { octets, len, fd } => match request_in(&octets[..len]) {
-                    Ok(request @ (Request::Hello { .. } | Request::AddQueueSet)) => {
-                        let evidence = self.evidence(&request, fd);
-                        first.push((request, evidence));
-                    }
-                    _ => return (first, Some(Packet::Message { octets, len, fd })),
-                },
-                Packet::Closed => return (first, Some(Packet::Closed)),
-            }
+    /// What it has asked already: for a session, as is answered when it is let in, or the packet.
+    fn first_request(&mut self, socket: &OwnedFd) -> (Option<(Request, Evidence)>, Option<Packet>) {
+        match socket::receive(socket) {
+            Packet::None => (None, None),
+            Packet::Message { octets, len, fd } => match request_in(&octets[..len]) {
+                Ok(request @ Request::Hello { .. }) => {
+                    let evidence = self.evidence(&request, fd);
+                    (Some((request, evidence)), None)
+                }
+                _ => (None, Some(Packet::Message { octets, len, fd })),
+            },
+            Packet::Closed => (None, Some(Packet::Closed)),
         }
-        (first, None)
     }
 
     fn newcomer(&self, socket: &OwnedFd) -> Option<Newcomer> {
@@ -303,10 +299,12 @@ impl User {
                 Err(bad) => Matter::Bad { place, bad },
             },
         };
-        let makes_anchors = matches!(matter, Matter::Request { request: Request::TakeAnchors { .. }, .. });
+        let is_carried_out_here = matches!(
+            matter,
+            Matter::Request { request: Request::TakeAnchors { .. } | Request::AddQueueSet, .. }
+        );
         self.ask(matter, at)?;
-        // Those are to be made here.
-        if makes_anchors { self.hear() } else { Ok(()) }
+        if is_carried_out_here { self.hear() } else { Ok(()) }
     }
 
     fn evidence(&mut self, request: &Request, fd: Option<OwnedFd>) -> Evidence {
@@ -335,6 +333,11 @@ impl User {
                     let made = self.keeper.make_anchors(home, first, count);
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
                     self.ask(Matter::AnchorsMade { place: visit.place, wanted: count, made }, at)?;
+                }
+                Answer::Settle { region, file } => {
+                    let is_settled = region.settle(file).is_ok();
+                    let Some(Some(visit)) = self.visits.get(at) else { continue };
+                    self.ask(Matter::Settled { place: visit.place, is_settled }, at)?;
                 }
                 Answer::End => self.close(at)?,
                 Answer::Opened { place } => {
@@ -386,7 +389,7 @@ fn request_in(packet: &[u8]) -> Result<Request, BadMessage> {
     Message::parse(packet).and_then(|message| Request::decode(&message))
 }
 
-/// The end of a connection: of the engine's copy of the descriptor, and then of this one, with all that is in it.
+/// The end of a connection: of the engine's copies of the descriptor, and then of this one, with all that is in it.
 fn end(socket: OwnedFd, answer: Answer) {
     if let Answer::Closed(engines) = answer {
         drop(engines);

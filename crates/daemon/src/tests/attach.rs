@@ -175,7 +175,7 @@ fn reports_come_in_sealed_memory_and_not_too_often() {
     let (reply, fds) = control.ask(&mut daemon, request);
     let Reply::Report { len } = reply else { panic!("{reply:?}") };
     let seals = rustix::fs::fcntl_get_seals(&fds[0]).expect("seals");
-    assert!(seals.contains(SealFlags::WRITE | SealFlags::SHRINK));
+    assert!(seals.contains(SealFlags::WRITE | SealFlags::GROW) && !seals.contains(SealFlags::SHRINK));
     let mut text = vec![0; len as usize];
     File::from(fds.into_iter().next().expect("memory")).read_exact_at(&mut text, 0).expect("read");
     let status: StatusReport = serde_json::from_slice(&text).expect("JSON");
@@ -277,16 +277,15 @@ fn newcomer_who_asked(daemon: &mut Daemon, requests: &[Request]) -> Control {
 }
 
 #[test]
-fn what_a_session_is_made_of_is_asked_for_and_answered_at_once() {
+fn a_session_is_asked_for_and_answered_as_its_connection_comes() {
     let mut daemon = daemon();
     let before = daemon.porter.dealings();
-    let control = newcomer_who_asked(&mut daemon, &[Request::Hello { room: 0 }, Request::AddQueueSet]);
+    let control = newcomer_who_asked(&mut daemon, &[Request::Hello { room: 0 }]);
     assert!(matches!(control.answer_meanwhile(&mut daemon).0, Reply::Welcome { .. }));
-    assert_eq!(control.answer_meanwhile(&mut daemon).0, Reply::QueueSet { index: 0 });
     assert_eq!(
         daemon.porter.dealings() - before,
         1,
-        "one change of threads for the connection and both requests"
+        "one change of threads for the connection and its request"
     );
     assert_eq!(control.refusal(&mut daemon, Request::Hello { room: 0 }), Errno::EALREADY);
 }

@@ -208,7 +208,7 @@ impl Engine {
     /// Makes a channel and offers it to queue set 0 of session 0; returns the other end of it.
     pub fn offer_channel(&self, id: ChannelId) -> ChannelEnd {
         let (memory, file) = ChannelMemory::create().expect("memory");
-        let wake = self.with(0, |session| session.queue_sets[0].waker().expect("a pipe's end"));
+        let wake = self.with(0, |session| session.queue_sets[0].line().another().expect("a pipe's end"));
         lock(&self.shared).channels.insert(id.0, (file, memory.clone()));
         self.post(0, Completion::OfferChannel { channel: id });
         ChannelEnd::new(memory, Side::One, wake).expect("a channel's memory")
@@ -525,11 +525,13 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
             Request::Hello { .. } => {
                 shared.company = shared.company.map(|_| is_readable(connection));
                 let session = shared.sessions.len();
-                let (region, memory) = Region::create_for(&LAYOUT, session as u16).expect("memory");
+                let (region, [memory, to_read]) =
+                    Region::create_for(&LAYOUT, session as u16).expect("memory");
                 let bell = EventFd::new().expect("an eventfd");
                 fds.insert(0, memory);
-                fds.insert(1, rustix::io::dup(&bell).expect("a descriptor"));
-                fds.insert(2, std::fs::File::open(&shared.anchors).expect("a directory").into());
+                fds.insert(1, to_read);
+                fds.insert(2, rustix::io::dup(&bell).expect("a descriptor"));
+                fds.insert(3, std::fs::File::open(&shared.anchors).expect("a directory").into());
                 shared.sessions.push(Session { bell, region, queue_sets: Vec::new(), receive_at: 0 });
                 mine = Some(session);
                 Reply::Welcome { session: session as u16, layout: LAYOUT }

@@ -151,6 +151,19 @@ fn waits_past_the_c_library(flags: &[&str]) {
     assert_eq!(engine.status().counters.get("passive_opens"), None, "none was the engine's");
 }
 
+/// Of such a thread any instruction of the library's may be the last that it comes to, or so it seems to the C library.
+#[test]
+fn a_thread_that_may_end_anywhere_ends_outside_of_the_library() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let program = compiled(&lab, "cancel_anywhere", include_str!("cancel_anywhere.c"), &["-pthread"]);
+    let mut command = On::Engine(&engine).command(&lab, &shown(&program));
+    let said = Program::spawn("cancel_anywhere", &mut command).wait(LONG).expect_success("cancel_anywhere");
+    assert_eq!(said.trim(), "done");
+    let counters = engine.status().counters;
+    assert!(counters["passive_opens"] > 300, "the connections were the engine's: {counters:?}");
+}
+
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }
