@@ -16,7 +16,7 @@ use toe::{Errno, sys};
 /// So many of the kernel's choices may be engines' before one of those is taken.
 const CHOICES_MAX: usize = 64;
 /// linux/in.h; not in the libc crate yet.
-const IP_LOCAL_PORT_RANGE: c_int = 51;
+pub const IP_LOCAL_PORT_RANGE: c_int = 51;
 
 /// bind(2) of a twin to port 0 of `addr`.
 ///

@@ -211,6 +211,8 @@ const RARE: &[Replayed] = &[
     replayed(libc::SOL_SOCKET, libc::SO_ZEROCOPY),
     replayed(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
     replayed(libc::IPPROTO_IP, libc::IP_FREEBIND),
+    replayed(libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
+    replayed(libc::IPPROTO_IP, crate::free_port::IP_LOCAL_PORT_RANGE),
 ];
 const FIRST_OF_RARE: Replayed = replayed(libc::SOL_SOCKET, libc::SO_BROADCAST);
 const FIRST_OF_IP: Replayed = replayed(libc::IPPROTO_IP, libc::IP_TOS);

@@ -236,7 +236,8 @@ impl Direct {
             return 0;
         }
         let held: u64 = self.held.iter().map(|data| u64::from(data.len)).sum();
-        held + self.after.saturating_sub(engine_arrived)
+        // What a peer says comes before may be any number.
+        held.saturating_add(self.after.saturating_sub(engine_arrived))
     }
 
     /// Octets that came and that the program has not read.

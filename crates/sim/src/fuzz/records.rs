@@ -70,7 +70,8 @@ fn step(
     expected: &mut VecDeque<u8>,
     octets: &mut Octets<'_>,
 ) -> Result<(), Errno> {
-    let (what, kind, len) = (octets.u8(), octets.u8(), usize::from(octets.u16()));
+    // Type 0 does not come back: in TLS 1.3 it is padding.
+    let (what, kind, len) = (octets.u8(), octets.u8().max(1), usize::from(octets.u16()));
     if what & 7 == 7 {
         // Not of whoever has the key.
         let raw = octets.take(len.min(600)).to_vec();

@@ -69,6 +69,11 @@ fn connections_have_the_options_of_their_listener_that_linux_lets_them_have() {
 }
 
 #[test]
+fn options_of_a_name_are_read_as_they_were_set() {
+    says_the_same("name_options.py", include_str!("name_options.py"), |_| {});
+}
+
+#[test]
 fn a_type_of_service_sets_the_priority() {
     says_the_same("priority.py", include_str!("priority.py"), |_| {});
 }

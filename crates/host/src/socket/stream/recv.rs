@@ -110,7 +110,7 @@ impl Stream {
     /// The peer has put the last octet of its last piece into the channel as an urgent one.
     pub fn on_direct_urgent(&mut self) {
         let held = self.direct.as_ref().map_or(0, |direct| direct.octets_ahead(self.engine_arrived));
-        if let Some(at) = (self.received.total() + held).checked_sub(1) {
+        if let Some(at) = self.received.total().saturating_add(held).checked_sub(1) {
             self.urgent.announce(at, self.received.read());
             self.publish(PRI | IN);
         }
