@@ -98,7 +98,7 @@ mutants: ## takes each MUST of docs/conformance.md away, by a planted defect, an
 
 TARGET ?=
 SECONDS ?= 60
-fuzz: ## TARGET=frames|entries|operations|descriptors|scripts, SECONDS=60: explores, and adds to crates/sim/corpus; docs/simulator.md
+fuzz: ## TARGET=frames|entries|operations|descriptors|scripts|control|lanes|channels|filters|records|wire, SECONDS=60: explores, and adds to crates/sim/corpus; docs/simulator.md
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh "$(TARGET)" "$(SECONDS)"
 

@@ -22,7 +22,6 @@ use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::Claimed;
 use toe_engine::control::names::Twin;
-use toe_ring::EngineQueueSet;
 
 /// Asks of the porter answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -76,6 +75,7 @@ impl Daemon {
             Matter::Open { newcomer, .. } => Some(account(&newcomer.who)),
             Matter::Request { place, .. }
             | Matter::AnchorsMade { place, .. }
+            | Matter::Settled { place, .. }
             | Matter::Bad { place, .. }
             | Matter::Close { place } => of(place),
             Matter::GivenBack(pages) => Some(self.sessions.get(pages.first()?.pages.session)?.account),
@@ -106,6 +106,11 @@ impl Daemon {
                     Ok(()) => ask::Answer::Done,
                     Err(errno) => self.reply(now, place, Err(errno)),
                 }
+            }
+            Matter::Request { place, request: Request::AddQueueSet, .. } => self.queue_set_asked(now, place),
+            Matter::Settled { place, is_settled } => {
+                let answer = self.settled(now, place, is_settled);
+                self.reply(now, place, answer)
             }
             Matter::Request { place, request, evidence } => {
                 let answer = self.execute(now, place, request, evidence);
@@ -148,17 +153,22 @@ impl Daemon {
     }
 
     /// Gives a connection its place, and answers what it has asked. One that ends with that is closed when the porter sees its end.
-    fn let_in(&mut self, now: Instant, newcomer: Newcomer, first: Vec<(Request, Evidence)>) -> ask::Answer {
+    fn let_in(
+        &mut self,
+        now: Instant,
+        newcomer: Newcomer,
+        first: Option<(Request, Evidence)>,
+    ) -> ask::Answer {
         match self.connections.add(newcomer) {
             Ok(place) => {
-                for (request, evidence) in first {
+                if let Some((request, evidence)) = first {
                     let answer = self.execute(now, place, request, evidence);
                     self.reply(now, place, answer);
                 }
                 ask::Answer::Opened { place }
             }
             Err(socket) => {
-                for home in first.into_iter().filter_map(|(_, evidence)| evidence.home().ok()) {
+                if let Some(home) = first.and_then(|(_, evidence)| evidence.home().ok()) {
                     self.anchors.refuse_home(&home);
                 }
                 ask::Answer::Closed(Some(socket))
@@ -242,8 +252,7 @@ impl Daemon {
                 }
                 done.map(|(reply, fds)| (reply, fds.into_iter().chain([home.dir]).collect()))
             }
-            Request::AddQueueSet => self.add_queue_set(place),
-            Request::TakeAnchors { .. } => Err(Errno::EINVAL),
+            Request::AddQueueSet | Request::TakeAnchors { .. } => Err(Errno::EINVAL),
             Request::ShowTwin => self.show_twin(place, evidence.twin()?),
             Request::Claim { queue_set, fd: number } => {
                 self.claim(now, place, QueueSetId(queue_set), number, evidence.object()?)
@@ -293,7 +302,7 @@ impl Daemon {
     }
 
     /// The session that a connection has opened.
-    fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
+    pub(crate) fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
         let id = self.connections.get(place).and_then(|connection| connection.session);
         id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
     }
@@ -327,6 +336,7 @@ impl Daemon {
                 self.counts.attached += 1;
                 // Before anything is asked of this engine: whether another would do better.
                 self.meter.tell(&self.sessions, now, self.engine.flow_count() as u32);
+                self.sessions.get(id).into_iter().for_each(|session| session.region.withhold());
                 Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
             }
             Err(error) => {
@@ -348,13 +358,13 @@ impl Daemon {
         place: u32,
         home: &Home,
         layout: RegionLayout,
-    ) -> std::io::Result<[OwnedFd; 2]> {
+    ) -> std::io::Result<[OwnedFd; 3]> {
         let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
         let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
         let way = (place, connection.pages.clone());
         let account = self.engine.account_of(id);
-        let (session, [region, bell]) = Session::create(id, layout, (peer, account, process), way, now)?;
+        let (session, fds) = Session::create(id, layout, (peer, account, process), way, now)?;
         self.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
             self.poller.add(process, Token::Process(id))?;
@@ -373,27 +383,7 @@ impl Daemon {
         if let Some(connection) = self.connections.get_mut(place) {
             connection.session = Some(id);
         }
-        Ok([region, bell])
-    }
-
-    fn add_queue_set(&mut self, place: u32) -> Answer {
-        let id = self.session_of(place)?;
-        let (line, receiver) = self.irq_names.interrupt().map_err(|_| Errno::EMFILE)?;
-        crate::sys::refuse_descriptors(&receiver);
-        let session = self.sessions.get_mut(id).ok_or(Errno::EINVAL)?;
-        let next = session.queue_sets.len();
-        let index = u8::try_from(next).map_err(|_| Errno::ENOBUFS)?;
-        if u32::from(index) >= session.layout.queue_sets {
-            return Err(Errno::ENOBUFS);
-        }
-        let line = session.interrupt(line);
-        let queue_set =
-            EngineQueueSet::new(&session.region, &session.layout, index, line).map_err(|_| Errno::ENOBUFS)?;
-        match self.engine.add_queue_set(id) {
-            Some(QueueSetId(given)) if given == index => session.queue_sets.push(queue_set),
-            _ => return Err(Errno::ENOBUFS),
-        }
-        Ok((Reply::QueueSet { index }, vec![receiver]))
+        Ok(fds)
     }
 
     /// Handles that follow each other for up to `count` anchors, which the porter makes.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use toe_abi::channel::Side;
 use toe_base::{ChannelId, QueueSetId, SessionId};
-use toe_ring::ChannelMemory;
+use toe_ring::{ChannelMemory, Region};
 
 /// Octets that a flow's last owner may leave for the next one: several windows.
 pub const UNREAD_MAX: u32 = 16 << 20;
@@ -13,7 +13,7 @@ pub const UNREAD_MAX: u32 = 16 << 20;
 #[derive(Debug)]
 struct Channel {
     memory: ChannelMemory,
-    /// Until both hosts have it.
+    /// Until both hosts have it, and it is to be settled.
     file: Option<OwnedFd>,
     /// `None`: that session has ended, and its number may mean another one.
     ends: [Option<(SessionId, QueueSetId)>; 2],
@@ -40,6 +40,7 @@ impl Channels {
     pub fn open(&mut self, id: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
         match ChannelMemory::create() {
             Ok((memory, file)) => {
+                memory.region().withhold();
                 let channel = Channel { memory, file: Some(file), ends: ends.map(Some), fetched: [false; 2] };
                 self.table.insert(id, channel);
                 true
@@ -63,20 +64,28 @@ impl Channels {
     /// other session has ended.
     pub fn fetch(&self, id: ChannelId, session: SessionId) -> Option<Fetched> {
         let channel = self.table.get(&id)?;
-        let side = channel.side_of(session)?;
+        let side = channel.side_of(session).filter(|side| !channel.fetched[side.index()])?;
         let other = channel.ends[side.other().index()]?;
         let memory = channel.file.as_ref()?.try_clone().ok()?;
         Some(Fetched { side, memory, other })
     }
 
-    /// The host has it. Once both have, nobody else can get it.
+    /// The host has it, and does not get it again.
     pub fn mark_fetched(&mut self, id: ChannelId, side: Side) {
         if let Some(channel) = self.table.get_mut(&id) {
             channel.fetched[side.index()] = true;
-            if channel.fetched == [true; 2] {
-                channel.file = None;
-            }
         }
+    }
+
+    pub fn is_settled(&self, id: ChannelId) -> bool {
+        self.memory(id).is_some_and(|memory| !memory.region().is_empty())
+    }
+
+    /// What is to be settled, once, and whose it is.
+    pub fn take_unsettled(&mut self, id: ChannelId) -> Option<(Region, OwnedFd, [SessionId; 2])> {
+        let channel = self.table.get_mut(&id)?;
+        let [Some((one, _)), Some((other, _))] = channel.ends else { return None };
+        Some((channel.memory.region().clone(), channel.file.take()?, [one, other]))
     }
 
     /// The session has ended.

@@ -185,6 +185,13 @@ impl HostSide for Sessions {
         is_safe && self.channels.open(channel, ends)
     }
 
+    fn channel_is_settled(&mut self, channel: ChannelId) -> bool {
+        if let Some((region, file, ends)) = self.channels.take_unsettled(channel) {
+            self.settle(region, file, ends);
+        }
+        self.channels.is_settled(channel)
+    }
+
     fn close_channel(&mut self, channel: ChannelId) {
         self.channels.close(channel);
     }

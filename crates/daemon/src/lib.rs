@@ -38,6 +38,7 @@ pub mod poller;
 pub mod porter;
 pub mod ports;
 pub mod profile;
+mod queue_sets;
 pub mod report;
 pub mod rest;
 pub mod run_loop;

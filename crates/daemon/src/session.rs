@@ -82,6 +82,8 @@ pub struct Session {
     /// By which pages of its region go back to the system.
     pages: PagesOut,
     pub region: Region,
+    /// The region's file, until its host has mapped it and it is settled.
+    pub(crate) unsettled: Option<OwnedFd>,
     pub doorbell: EngineDoorbell,
     pub queue_sets: Vec<EngineQueueSet<Interrupt>>,
     /// Readable once the process has ended; `None` when the kernel would not give one.
@@ -102,15 +104,16 @@ pub struct Session {
 }
 
 impl Session {
-    /// Makes the region of a session; returns what its host needs: the region's memory and the doorbell.
+    /// Makes the region of a session; returns what its host needs: the region's two files and the doorbell.
     pub fn create(
         id: SessionId,
         layout: RegionLayout,
         (peer, account, process): (Peer, Cred, Option<OwnedFd>),
         (connection, pages): (u32, PagesOut),
         now: Instant,
-    ) -> std::io::Result<(Session, [OwnedFd; 2])> {
-        let (region, memory) = Region::create_for(&layout, id.0)?;
+    ) -> std::io::Result<(Session, [OwnedFd; 3])> {
+        let (region, [memory, to_read]) = Region::create_for(&layout, id.0)?;
+        let unsettled = Some(memory.try_clone()?);
         let bell = EventFd::new()?;
         let host_bell = bell.as_fd().try_clone_to_owned()?;
         let session = Session {
@@ -121,6 +124,7 @@ impl Session {
             pages,
             doorbell: EngineDoorbell::new(region.clone(), bell),
             region,
+            unsettled,
             queue_sets: Vec::new(),
             datagrams: Vec::new(),
             touched: 0,
@@ -130,7 +134,7 @@ impl Session {
             was_served: false,
             doze: None,
         };
-        Ok((session, [memory, host_bell]))
+        Ok((session, [memory, to_read, host_bell]))
     }
 
     pub fn process(&self) -> Option<BorrowedFd<'_>> {
@@ -347,6 +351,19 @@ impl Sessions {
             self.will_ring(&out);
         }
         sent
+    }
+
+    /// Has memory settled that two sessions have mapped. Either could hold up the thread that does it, so it is that of the one that is not
+    /// root's, if one is.
+    pub(crate) fn settle(&mut self, region: Region, file: OwnedFd, ends: [SessionId; 2]) {
+        let sessions = ends.into_iter().filter_map(|id| self.get(id));
+        let Some(out) = sessions.max_by_key(|session| session.peer.uid).map(|session| session.pages.clone())
+        else {
+            return;
+        };
+        if out.settle(region, file) {
+            self.will_ring(&out);
+        }
     }
 
     /// The thread to which something was handed is to be woken.

@@ -148,23 +148,6 @@ impl Control {
         self.answer()
     }
 
-    /// Asks for several things at once, none of which shows a descriptor, and waits for all answers. After an error, that of the first that
-    /// is refused, the connection is of no use any more.
-    pub fn request_all<const N: usize>(&self, requests: [Request; N]) -> Result<[Answered; N], Errno> {
-        let _turn = self.turn.lock();
-        for request in requests {
-            match self.send(request, &[]) {
-                Ok(()) | Err(Errno::ECONNRESET) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let mut answers = [const { (Reply::Done, Vec::new()) }; N];
-        for answer in &mut answers {
-            *answer = self.answer()?;
-        }
-        Ok(answers)
-    }
-
     fn answer(&self) -> Result<Answered, Errno> {
         let (message, fds) = self.receive()?;
         match Reply::decode(&message) {

@@ -87,8 +87,15 @@ impl Channel {
         let memory = ChannelMemory::map(&memory).map_err(crate::errno::from_os)?;
         let wake_fd = wake.raw();
         let end = ChannelEnd::new(memory, side, stack.own_fd(wake)).map_err(|_| Errno::EPROTO)?;
-        let arena = Arena::new(ChannelLayout::data(side), DATA_LEN);
-        Ok(Channel {
+        // Until a connection uses it: the other session could punch holes into it meanwhile, and have this one wait.
+        end.memory().region().withhold();
+        Ok(Channel::over(id, end, wake_fd, peer))
+    }
+
+    /// One whose memory is there, and of which nothing is used yet.
+    pub fn over(id: ChannelId, end: ChannelEnd, wake_fd: RawFd, peer: Cred) -> Channel {
+        let arena = Arena::new(ChannelLayout::data(end.side()), DATA_LEN);
+        Channel {
             id,
             end,
             blocks: Blocks::new(Arc::new(Lock::new(arena))),
@@ -102,7 +109,7 @@ impl Channel {
             is_broken: false,
             leaving: Leaving::default(),
             peer,
-        })
+        }
     }
 
     /// The next entry that the other session has put in.
@@ -293,6 +300,7 @@ impl Queue {
 
     fn go_direct(&mut self, flow: FlowId, id: ChannelId, slot: u32, generation: u16) {
         let Some(at) = self.channel_at(id) else { return };
+        self.io.channels[at].end.memory().region().open();
         let is_free =
             |stream: &Stream| stream.direct.is_none() && stream.link == Link::Open && !stream.let_go;
         let place = self.place_of(flow);

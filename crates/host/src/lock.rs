@@ -86,9 +86,11 @@ impl<T> Lock<T> {
 
     /// In the child of a fork, for a lock that was not taken before it: gives the lock a new value without looking at
     /// the old one, which a thread that did not come along may have left half changed. The old value is leaked.
-    pub fn renew_after_fork(&self, value: T) {
-        // SAFETY: needed because the old value must neither be read nor dropped. The child of a fork has one thread,
-        // this one, and it holds no guard of this lock: it was in `fork`, not in a call that locks.
+    ///
+    /// # Safety
+    /// No other thread can reach the lock, and the calling one has no guard of it.
+    pub unsafe fn renew_after_fork(&self, value: T) {
+        // SAFETY: needed because the old value must neither be read nor dropped. Nobody else looks at it, as the caller promises.
         unsafe { self.value.get().write(value) };
         self.free_after_fork();
     }

@@ -5,7 +5,7 @@
 //! and parked threads refer to it, and it is one a lifetime of the engine.
 
 use crate::anchor::AnchorPool;
-use crate::attach::{Answered, Control, engines, is_hangup};
+use crate::attach::{Control, engines, is_hangup};
 use crate::errno::{EKEYREJECTED, from_os};
 use crate::fd_table;
 use crate::lock::Lock;
@@ -121,14 +121,6 @@ impl Stack {
         not_now(engine).and_then(|()| Stack::attach(engine))
     }
 
-    /// The same for whoever asks for a queue set next: one that attaches here asks for both at once.
-    pub fn get_with_queue_or_why(engine: EngineIdx) -> Result<&'static Stack, Errno> {
-        if let Some(stack) = Stack::attached(engine) {
-            return Ok(stack);
-        }
-        not_now(engine).and_then(|()| Stack::attach_by(engine, Stack::open_with_queue))
-    }
-
     /// The session, if there is a live one.
     pub fn attached(engine: EngineIdx) -> Option<&'static Stack> {
         let stack = CURRENT[engine.index()].load(Ordering::Acquire);
@@ -149,18 +141,18 @@ impl Stack {
     /// user attach. EKEYREJECTED: it is a stranger's.
     /// EPROTO: it speaks another version of the interface.
     pub fn attach(engine: EngineIdx) -> Result<&'static Stack, Errno> {
-        Stack::attach_by(engine, |engine, control| Ok((Stack::open(engine, control)?, None)))
+        Stack::attach_by(engine, Stack::open)
     }
 
     /// The same, with a region of at most `room` octets. ENOMEM: the engine makes none so small.
     pub fn attach_within(engine: EngineIdx, room: u64) -> Result<&'static Stack, Errno> {
-        Stack::attach_by(engine, |engine, control| Ok((Stack::open_within(engine, control, room)?, None)))
+        Stack::attach_by(engine, |engine, control| Stack::open_within(engine, control, room))
     }
 
-    /// `open` opens a session, with a queue set that the stack does not know of yet or without one.
+    /// `open` opens a session.
     fn attach_by(
         engine: EngineIdx,
-        open: impl Fn(EngineIdx, Control) -> Result<(Stack, Option<Answered>), Errno>,
+        open: impl Fn(EngineIdx, Control) -> Result<Stack, Errno>,
     ) -> Result<&'static Stack, Errno> {
         let mut attaching = ATTACHING.lock();
         if let Some(stack) = Stack::attached(engine) {
@@ -180,13 +172,11 @@ impl Stack {
             }
         }
         match outcome {
-            Ok((stack, queue_set)) => {
+            Ok(stack) => {
                 FAILED[engine.index()].store(0, Ordering::Relaxed);
                 crate::fork::install_handlers();
                 let stack = Stack::adopt(stack);
                 own_fds::close_left(stack, std::mem::take(&mut attaching));
-                // One that cannot be used is asked for again when it is needed.
-                queue_set.into_iter().for_each(|answered| _ = stack.begin_with(answered));
                 Ok(stack)
             }
             Err(errno) => {
@@ -204,22 +194,11 @@ impl Stack {
 
     /// The same, with a region of at most `room` octets; 0: no limit.
     pub fn open_within(engine: EngineIdx, control: Control, room: u64) -> Result<Stack, Errno> {
-        let welcome = control.request(Request::Hello { room }, &[])?;
-        Stack::welcomed(engine, control, welcome)
-    }
-
-    /// The same, and asks for a queue set without waiting in between.
-    fn open_with_queue(engine: EngineIdx, control: Control) -> Result<(Stack, Option<Answered>), Errno> {
-        let requests = [Request::Hello { room: sys::address_room() }, Request::AddQueueSet];
-        let [welcome, queue_set] = control.request_all(requests)?;
-        Ok((Stack::welcomed(engine, control, welcome)?, Some(queue_set)))
-    }
-
-    fn welcomed(engine: EngineIdx, control: Control, (reply, fds): Answered) -> Result<Stack, Errno> {
+        let (reply, fds) = control.request(Request::Hello { room }, &[])?;
         let Reply::Welcome { session, layout } = reply else { return Err(Errno::EPROTO) };
-        let [memory, bell, anchor_dir] = <[Fd; 3]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
-        let region = Region::map(&memory, layout.len()).map_err(from_os)?;
-        drop(memory);
+        let [memory, to_read, bell, anchor_dir] = <[Fd; 4]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
+        // Before the first queue set is asked for: with that the engine seals it against what would be mapped later.
+        let region = Region::map_for(&layout, [memory, to_read]).map_err(from_os)?;
         let own_fds = OwnFds::new(vec![control.raw_fd(), bell.raw(), anchor_dir.raw()]);
         own_fds.all().for_each(fd_table::mark_internal);
         Ok(Stack {
@@ -437,19 +416,7 @@ impl Stack {
     }
 
     fn open_queue_set(&'static self) -> Result<&'static QueueSet, Errno> {
-        let answered = self.control.request(Request::AddQueueSet, &[])?;
-        self.install_queue_set(answered)
-    }
-
-    /// The first queue set, which was asked for with the session.
-    fn begin_with(&'static self, answered: Answered) -> Result<(), Errno> {
-        let mut opened = self.opening.lock();
-        self.install_queue_set(answered)?;
-        *opened += 1;
-        Ok(())
-    }
-
-    fn install_queue_set(&'static self, (reply, fds): Answered) -> Result<&'static QueueSet, Errno> {
+        let (reply, fds) = self.control.request(Request::AddQueueSet, &[])?;
         let Reply::QueueSet { index } = reply else { return Err(Errno::EPROTO) };
         let slot = self.queue_sets.get(usize::from(index)).ok_or(Errno::EPROTO)?;
         let [irq] = <[Fd; 1]>::try_from(fds).map_err(|_| Errno::EPROTO)?;

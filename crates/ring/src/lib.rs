@@ -30,6 +30,7 @@ pub mod irq;
 pub mod lane;
 pub mod load;
 pub mod lost_memory;
+mod memory_file;
 pub mod moderation;
 mod names;
 pub mod owed;

@@ -49,6 +49,8 @@ static NEXT_SPARE: AtomicU32 = AtomicU32::new(0);
 /// The file of the spare pages, for as long as the process lives.
 static SPARE_FILE: AtomicI32 = AtomicI32::new(-1);
 static NEWS: AtomicBool = AtomicBool::new(false);
+/// Handlers that have taken a spare page and perhaps not yet put it elsewhere.
+static REPLACING: AtomicU32 = AtomicU32::new(0);
 
 /// Makes SIGBUS in a region something to be looked up. Once, before there are regions or threads.
 pub fn install() -> Result<()> {
@@ -92,15 +94,19 @@ impl Watched {
 }
 
 impl Drop for Watched {
-    /// Before its addresses are given back.
+    /// Before its addresses are given back: something else may come to be there, to which nobody may put a page.
     fn drop(&mut self) {
         let place = self.0;
         let (start, len) = (place.start.load(Ordering::Acquire), place.len.swap(0, Ordering::AcqRel));
         for spare in &SPARES {
-            let at = spare.load(Ordering::Acquire);
+            let at = spare.load(Ordering::SeqCst);
             if at.wrapping_sub(start) < len {
-                let _ = spare.compare_exchange(at, 0, Ordering::AcqRel, Ordering::Relaxed);
+                let _ = spare.compare_exchange(at, 0, Ordering::SeqCst, Ordering::Relaxed);
             }
+        }
+        // One in another thread has perhaps taken a page of here before that. It makes a few system calls.
+        while REPLACING.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
         }
         place.lost.store(false, Ordering::Release);
         place.first_lost.store(false, Ordering::Release);
@@ -134,7 +140,10 @@ extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
         place.first_lost.store(true, Ordering::Release);
     }
     NEWS.store(true, Ordering::Release);
-    if replace_page(at & !(PAGE_LEN - 1)).is_err() {
+    REPLACING.fetch_add(1, Ordering::SeqCst);
+    let replaced = replace_page(at & !(PAGE_LEN - 1));
+    REPLACING.fetch_sub(1, Ordering::SeqCst);
+    if replaced.is_err() {
         end_as_without();
     }
 }
@@ -150,13 +159,14 @@ fn end_as_without() {
 fn replace_page(at: usize) -> Result<()> {
     let file: RawFd = SPARE_FILE.load(Ordering::Acquire);
     let spare = NEXT_SPARE.fetch_add(1, Ordering::AcqRel) as usize % SPARE_PAGES;
-    let before = SPARES[spare].swap(at, Ordering::AcqRel);
+    let before = SPARES[spare].swap(at, Ordering::SeqCst);
     let fixed = MapFlags::FIXED | MapFlags::NORESERVE;
     if before != 0 {
         // It stands elsewhere, in a region that was lost and is not written to any more: that may read zeros for ever,
         // which takes no memory, and must not read what is written here.
         // SAFETY: needed to take the page from there. `before` is a page of a region that is still mapped (`Watched::drop`
-        // forgets those of one that ends), to which no reference exists, and which stays readable.
+        // forgets those of one that ends, and waits for who has found one before that), to which no reference exists, and which
+        // stays readable.
         unsafe {
             rustix::mm::mmap_anonymous(
                 before as *mut c_void,

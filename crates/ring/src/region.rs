@@ -9,15 +9,16 @@
 
 use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{Mode, OFlags, SealFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::lost_memory::Watched;
+use crate::memory_file::{READ_WRITE, checked, map_shared, map_shared_unlocked, memory_file, receive_size};
 use crate::sync::Words;
 use toe_abi::region::{PAGE, RegionLayout};
 
@@ -44,8 +45,10 @@ impl core::error::Error for OutOfRange {}
 struct Mapping {
     start: NonNull<u8>,
     len: NonZeroUsize,
-    /// Octets of it that may be used: all, or none once it is gone.
+    /// Octets of it that may be used: all, or none while it is withheld and once it is gone.
     usable: AtomicU64,
+    /// The address range was given back.
+    is_gone: AtomicBool,
     /// The engine's side: that it outlives what the system has no page for.
     watched: Option<Watched>,
 }
@@ -58,38 +61,13 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if self.usable.load(Ordering::Relaxed) == 0 {
+        if self.is_gone.load(Ordering::Relaxed) {
             return;
         }
         self.watched = None;
         // SAFETY: needed to give the address range back. `start` and `len` are exactly what `mmap` returned, and no
         // pointer into the range is left: every `Region` that could make one holds this `Mapping` alive.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len.get()) };
-    }
-}
-
-/// Maps all of a file, for both sides to write.
-fn map_shared(file: impl AsFd, len: NonZeroUsize) -> Result<*mut core::ffi::c_void> {
-    let (read_write, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
-    // SAFETY: needed because a shared mapping is what the interface is made of. The kernel chooses the address
-    // (null hint, no MAP_FIXED), so no memory of this process is replaced; the file is as long as the mapping
-    // and sealed, so pages of it cannot vanish.
-    unsafe { rustix::mm::mmap(ptr::null_mut(), len.get(), read_write, flags, file, 0) }
-}
-
-/// The same in a program that may have asked for all of its future memory to be locked (mlockall(2)): hundreds of MiB would be
-/// made at once, of which a program with one connection uses a few pages. One page is mapped, as locked as it must be,
-/// unlocked, and grown: what is grown is as locked as what it was.
-fn map_shared_unlocked(file: impl AsFd, len: NonZeroUsize) -> Result<*mut core::ffi::c_void> {
-    use rustix::mm::{MremapFlags, mremap, munlock, munmap};
-    let page = NonZeroUsize::new(PAGE as usize).filter(|page| *page < len).unwrap_or(len);
-    let start = map_shared(file, page)?;
-    // SAFETY: needed as in `map_shared`. The range is the mapping that was made just now, to which nothing refers; where it
-    // cannot grow, it goes.
-    unsafe {
-        let _ = munlock(start, page.get());
-        mremap(start, page.get(), len.get(), MremapFlags::MAYMOVE)
-            .inspect_err(|_| _ = munmap(start, page.get()))
     }
 }
 
@@ -110,11 +88,10 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// The engine's side: makes a zeroed region of `len` octets that can neither shrink nor grow, whoever holds its
-    /// descriptor. Memory is taken page by page, at the first write. The descriptor is for the host.
+    /// descriptor. Memory is taken page by page, at the first write. The descriptor is for the host, who can still punch
+    /// holes into it: what is handed out is [`Region::withhold`] until it is [`Region::settle`]d.
     pub fn create(len: u64) -> Result<(Region, OwnedFd)> {
-        let file = rustix::fs::memfd_create("toe-region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, len)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let file = memory_file(len)?;
         Ok((Region::map_watched(&file, len)?, file))
     }
 
@@ -123,56 +100,106 @@ impl Region {
         let size = NonZeroUsize::new(len as usize).ok_or(Errno::INVAL)?;
         // SAFETY: needed because it is to be given back page by page, as the memory of sessions is. The kernel chooses the
         // address (null hint, no MAP_FIXED), so no memory of this process is replaced.
-        let start = unsafe {
-            let (read_write, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-            rustix::mm::mmap_anonymous(ptr::null_mut(), size.get(), read_write, shared)?
-        };
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), size.get(), READ_WRITE, MapFlags::SHARED)? };
         Region::of_mapping(start, size, true)
     }
 
     /// Maps a file whose pages may turn out not to be there.
     pub(crate) fn map_watched(file: impl AsFd, len: u64) -> Result<Region> {
         let size = NonZeroUsize::new(len as usize).ok_or(Errno::INVAL)?;
-        Region::of_mapping(map_shared(file, size)?, size, true)
+        Region::of_mapping(map_shared(file, size, READ_WRITE)?, size, true)
     }
 
     /// Maps a file whose pages, if they are not there, are the process's end: the host's side.
     pub(crate) fn map_unwatched(file: impl AsFd, len: u64) -> Result<Region> {
         let size = NonZeroUsize::new(len as usize).ok_or(Errno::INVAL)?;
-        Region::of_mapping(map_shared_unlocked(file, size)?, size, false)
+        Region::of_mapping(map_shared_unlocked(file, size, READ_WRITE)?, size, false)
     }
 
     fn of_mapping(start: *mut core::ffi::c_void, len: NonZeroUsize, is_watched: bool) -> Result<Region> {
         let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
         let usable = AtomicU64::new(len.get() as u64);
         // From here on it is unmapped when it goes, whatever happens.
-        let mut mapping = Mapping { start, len, usable, watched: None };
+        let mut mapping = Mapping { start, len, usable, is_gone: AtomicBool::new(false), watched: None };
         if is_watched {
             mapping.watched = Some(Watched::new(start.as_ptr() as usize, len.get())?);
         }
         Ok(Region { start, mapping: Arc::new(mapping) })
     }
 
-    /// Makes the region of a new session and writes its header page.
-    pub fn create_for(layout: &RegionLayout, session: u16) -> Result<(Region, OwnedFd)> {
+    /// Makes the region of a new session and writes its header page. The descriptors are for the host: of the region's file, and of that of
+    /// its receive part. That one the host only reads: it can neither write to it nor punch holes nor map it for writing, so that the engine
+    /// can still give pages of it back.
+    pub fn create_for(layout: &RegionLayout, session: u16) -> Result<(Region, [OwnedFd; 2])> {
         let (region, file) = Region::create(layout.len())?;
+        let received = memory_file(layout.receive_len)?;
+        region.put(layout, map_shared(&received, receive_size(layout)?, READ_WRITE)?)?;
+        // Nobody but its owner opens it anew.
+        rustix::fs::fchmod(&received, Mode::RUSR | Mode::WUSR)?;
+        let name = format!("/proc/self/fd/{}", received.as_raw_fd());
+        let to_read = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         region.write_record(0, &layout.header(session)).map_err(|OutOfRange| Errno::INVAL)?;
-        Ok((region, file))
+        Ok((region, [file, to_read]))
+    }
+
+    /// The host's side of that.
+    pub fn map_for(layout: &RegionLayout, [file, to_read]: [impl AsFd; 2]) -> Result<Region> {
+        let region = Region::map(file, layout.len())?;
+        let to_read = checked(&to_read, layout.receive_len)?;
+        region.put(layout, map_shared_unlocked(to_read, receive_size(layout)?, ProtFlags::READ)?)?;
+        Ok(region)
+    }
+
+    /// Puts what is mapped elsewhere into the place of the receive part.
+    fn put(&self, layout: &RegionLayout, received: *mut core::ffi::c_void) -> Result<()> {
+        let size = receive_size(layout)?.get();
+        let at = self.at(layout.receive_offset(), size).map_err(|OutOfRange| Errno::INVAL)?;
+        let (flags, to) = (rustix::mm::MremapFlags::MAYMOVE, at.cast());
+        // SAFETY: needed because the region is one range of addresses. `received` is a mapping of `size` octets that was made just now and to
+        // which nothing refers; the place is within the region's mapping (checked above), on page borders (`receive_size`), and nobody
+        // has looked there yet.
+        unsafe {
+            rustix::mm::mremap_fixed(received, size, size, flags, to)
+                .inspect_err(|_| _ = rustix::mm::munmap(received, size))
+                .map(|_| ())
+        }
     }
 
     /// The host's side: maps a region that an engine made. `EINVAL` unless it is exactly `len` octets long and sealed
     /// against shrinking, without which a later access could end in SIGBUS. Where the system has no memory for a page at its
     /// first touch it still does, as in any memory of a program's own.
     pub fn map(file: impl AsFd, len: u64) -> Result<Region> {
+        Region::map_unwatched(checked(&file, len)?, len)
+    }
+
+    /// Before others get the file: every access is out of range until it is [`Region::settle`]d or [`Region::open`]ed. Who has the file
+    /// can punch holes into it, and a page fault in a hole waits until the punch is over, which takes as long as he likes: he
+    /// makes thousands of mappings, from which each page has to be taken.
+    pub fn withhold(&self) {
+        self.mapping.usable.store(0, Ordering::Release);
+    }
+
+    /// The end of [`Region::withhold`], once all who are to write have mapped it: from now on nobody punches (or asks the system to, by
+    /// MADV_REMOVE), writes by a system call or maps it for writing, and what is mapped goes on. EPERM: somebody has kept it
+    /// from that.
+    ///
+    /// It waits for the lock of the file's inode, which whoever has the file holds for as long as he likes: a `write` to it
+    /// of memory that comes late. So not to be called by a thread for which others wait. Once it is settled nothing here waits for that lock.
+    pub fn settle(&self, file: impl AsFd) -> Result<()> {
         let file = file.as_fd();
-        let seals = rustix::fs::fcntl_get_seals(file)?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(Errno::INVAL);
+        if !rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::FUTURE_WRITE) {
+            rustix::fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
         }
-        if u64::try_from(rustix::fs::fstat(file)?.st_size) != Ok(len) {
-            return Err(Errno::INVAL);
+        self.open();
+        Ok(())
+    }
+
+    /// The end of [`Region::withhold`] on the side of a host, who has heard that it is settled.
+    pub fn open(&self) {
+        if !self.mapping.is_gone.load(Ordering::Relaxed) {
+            self.mapping.usable.store(self.mapping.len.get() as u64, Ordering::Release);
         }
-        Region::map_unwatched(file, len)
     }
 
     /// Whether the system had no memory for an octet of it. Nothing is written to it any more.
@@ -185,7 +212,7 @@ impl Region {
         self.mapping.usable.load(Ordering::Relaxed)
     }
 
-    /// Whether it has been given up.
+    /// Whether it has been given up, or is withheld.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -196,7 +223,8 @@ impl Region {
     /// # Safety
     /// No other thread is in a method of the region or a clone, and nobody holds what [`Region::lend`] gave.
     pub unsafe fn abandon(&self) {
-        if self.mapping.usable.swap(0, Ordering::Relaxed) == 0 {
+        self.mapping.usable.store(0, Ordering::Relaxed);
+        if self.mapping.is_gone.swap(true, Ordering::Relaxed) {
             return;
         }
         // SAFETY: needed to give the address range back. It is exactly what `mmap` returned; no pointer into it is in use,
@@ -390,15 +418,15 @@ impl Region {
         let len = len as usize;
         let source = from.at(from_offset, len)?;
         let target = to.at_mut(to_offset, len)?;
-        let overlap = source.addr().abs_diff(target.addr()) < len;
-        // Within one region by a step of all: what lies ahead must not be overwritten.
-        let step = if overlap { len } else { STEP };
+        // What is yet to be copied must not be overwritten: to a place behind, the last step comes first.
+        let is_backwards = (1..len).contains(&target.addr().wrapping_sub(source.addr()));
         let mut done = 0;
         while done < len && !to.is_lost() {
-            let count = step.min(len - done);
+            let count = STEP.min(len - done);
+            let at = if is_backwards { len - done - count } else { done };
             // SAFETY: needed to move data between sessions without a detour. Both pointers are good for `len` octets
             // (checked above), of which these are a part; `ptr::copy` allows overlap. On concurrent change see `read`.
-            unsafe { ptr::copy(source.add(done), target.add(done), count) };
+            unsafe { ptr::copy(source.add(at), target.add(at), count) };
             done += count;
         }
         Ok(())

@@ -198,7 +198,9 @@ fn wait(fd: c_int) {
 
 /// The threads that were at it did not come along.
 pub fn after_fork_in_child() {
-    LIST.renew_after_fork(List::new());
+    // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
+    // locks.
+    unsafe { LIST.renew_after_fork(List::new()) };
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ const FILES: &[(&str, &str)] = &[
     ("descriptors.py", include_str!("attacker/descriptors.py")),
     ("flood.py", include_str!("attacker/flood.py")),
     ("hoard.py", include_str!("attacker/hoard.py")),
+    ("holes.py", include_str!("attacker/holes.py")),
     ("interface.py", include_str!("attacker/interface.py")),
     ("names.py", include_str!("attacker/names.py")),
     ("stuck.py", include_str!("attacker/stuck.py")),

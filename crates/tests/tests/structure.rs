@@ -320,6 +320,29 @@ fn link_targets(text: &str) -> Vec<String> {
     targets
 }
 
+/// How a page fault of the engine's could be held up is argued memory by memory.
+#[test]
+fn shared_memory_is_what_the_document_lists() {
+    let sources = source::all(workspace());
+    let in_engine = |source: &&Source| ["ring", "daemon"].contains(&source.krate.as_str());
+    let makes = |source: &&Source| {
+        let code = source.code_without_tests();
+        ["memfd_create(", "Region::create(", "Region::create_for(", "memory_file("]
+            .iter()
+            .any(|call| code.contains(call))
+    };
+    let made: BTreeSet<String> =
+        sources.iter().filter(in_engine).filter(makes).map(|source| source.path.clone()).collect();
+    let document = fs::read_to_string(workspace().join("docs/security.md")).expect("a document");
+    let table = document.split("| memory | made in |").nth(1).and_then(|rest| rest.split("\n\n").next());
+    let rows = table.expect("a table").lines().filter_map(|row| row.split('|').nth(2));
+    let listed: BTreeSet<String> = rows.flat_map(paths_in_code).map(str::to_owned).collect();
+    assert_eq!(made, listed, "memory that is made, and that docs/security.md speaks of");
+    let files = |source: &&Source| source.code_without_tests().contains("memfd_create(");
+    let constructors = sources.iter().filter(in_engine).filter(files).count();
+    assert_eq!(constructors, 3, "what hosts map, reports, spare pages");
+}
+
 #[test]
 fn every_target_that_is_named_is_run_before_a_change_is_taken() {
     let read = |path: &str| fs::read_to_string(workspace().join(path)).expect("a file of the tree");

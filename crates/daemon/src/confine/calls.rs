@@ -86,6 +86,7 @@ calls! {
     SYS_eventfd2, Any, "doorbells", "nothing to wait for";
     SYS_socketpair, Any, "streams of captures", "nothing to wait for";
     SYS_fcntl, Any, "seals, copies", "of the engine's own descriptors, or of sealed memory";
+    SYS_fchmod, Any, "receive parts of regions, which their hosts only read", "of a file in memory that nobody else has yet";
     SYS_close, Any, "descriptors of the engine's own, and memory that it knows to be sealed", "nothing of those waits";
     SYS_dup, Any, "copies of the engine's own", "nothing to wait for";
     #[cfg(target_arch = "x86_64")]

@@ -16,6 +16,7 @@ use toe_abi::errno::Errno;
 use toe_base::AnchorHandle;
 use toe_engine::control::names::Twin;
 use toe_engine::udp::Shown;
+use toe_ring::Region;
 
 /// What one of the porter's threads wants of the engine's, and where the answer goes.
 #[derive(Debug)]
@@ -26,13 +27,15 @@ pub struct Ask {
 
 #[derive(Debug)]
 pub enum Matter {
-    /// A connection of somebody who may attach, and what it has asked already. Answer: [`Answer::Opened`], or [`Answer::Closed`]: there
-    /// are too many.
-    Open { newcomer: Newcomer, first: Vec<(Request, Evidence)> },
-    /// A host's request. Answer: [`Answer::Done`], [`Answer::Make`] or [`Answer::End`].
+    /// A connection of somebody who may attach, and the session that it has asked for already. Answer: [`Answer::Opened`], or
+    /// [`Answer::Closed`]: there are too many.
+    Open { newcomer: Newcomer, first: Option<(Request, Evidence)> },
+    /// A host's request. Answer: [`Answer::Done`], [`Answer::Make`], [`Answer::Settle`] or [`Answer::End`].
     Request { place: u32, request: Request, evidence: Evidence },
     /// What came of [`Answer::Make`]: the anchors that were made, from the first on. Answer: as for a request.
     AnchorsMade { place: u32, wanted: u32, made: Made },
+    /// What came of [`Answer::Settle`]. Answer: as for the first `AddQueueSet`, which is carried out now.
+    Settled { place: u32, is_settled: bool },
     /// A packet that is no request. Answer: as for a request.
     Bad { place: u32, bad: BadMessage },
     /// The connection is at its end. Answer: [`Answer::Closed`].
@@ -139,6 +142,8 @@ pub enum Answer {
     Done,
     /// Directories are to be made for these anchors; [`Matter::AnchorsMade`] says what came of it.
     Make { home: HomeId, first: AnchorHandle, count: u32 },
+    /// A session's region, which its host has mapped by now, is to be settled; [`Matter::Settled`] says what came of it.
+    Settle { region: Region, file: OwnedFd },
     /// The connection is to be closed.
     End,
     /// The engine has let go of it; here is the engine's copy of its descriptor.

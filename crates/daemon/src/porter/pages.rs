@@ -64,6 +64,8 @@ enum Parcel {
     Leftovers(Leftovers),
     Close(Shared),
     Wake(Wake),
+    /// Memory that two sessions have mapped, to be settled.
+    Settle(Region, OwnedFd),
 }
 
 /// The engine's end: to one user's thread.
@@ -126,6 +128,11 @@ impl PagesOut {
     /// Wake-ups that the thread has not made yet.
     pub(crate) fn handed(&self) -> u32 {
         self.common.pace.handed()
+    }
+
+    /// `false`: the thread is gone, and it is never settled.
+    pub fn settle(&self, region: Region, file: OwnedFd) -> bool {
+        self.parcels.send(Parcel::Settle(region, file)).is_ok()
     }
 
     /// The user's bell.
@@ -228,6 +235,8 @@ impl PagesIn {
                 return Some(GivenBack { pages, is_gone });
             }
             Parcel::Leftovers(leftovers) => drop(leftovers),
+            // What cannot be settled stays withheld.
+            Parcel::Settle(region, file) => _ = region.settle(file),
             Parcel::Close(Shared::Doorbell(doorbell)) => drop(doorbell),
             Parcel::Close(Shared::Sent(fds)) => self.reports.keep(fds),
             Parcel::Wake(wake) => self.reports.keep(self.out.common.pace.make_handed(wake)),

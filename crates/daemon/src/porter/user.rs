@@ -23,8 +23,6 @@ use toe_ring::EventFd;
 
 /// Connections looked at in one turn.
 const EVENTS_MAX: usize = 64;
-/// Requests that a newcomer begins with, which are answered as it is let in: what a session is made of.
-const FIRST_MAX: usize = 2;
 /// What the user's own bell is called in his epoll; connections have their places in his table.
 const BELL: u64 = u64::MAX;
 
@@ -229,7 +227,7 @@ impl User {
             self.left();
             return Ok(());
         };
-        let (first, next) = self.first_requests(&socket);
+        let (first, next) = self.first_request(&socket);
         self.hear()?;
         let at = self.visits.iter().position(Option::is_none).unwrap_or(self.visits.len());
         let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(at as u64), EventFlags::IN);
@@ -252,23 +250,19 @@ impl User {
         }
     }
 
-    /// What it has asked already, as far as a session is made of that, and a packet behind that if one was taken.
-    fn first_requests(&mut self, socket: &OwnedFd) -> (Vec<(Request, Evidence)>, Option<Packet>) {
-        let mut first = Vec::new();
-        while first.len() < FIRST_MAX {
-            match socket::receive(socket) {
-                Packet::None => break,
-                Packet::Message { octets, len, fd } => match request_in(&octets[..len]) {
-                    Ok(request @ (Request::Hello { .. } | Request::AddQueueSet)) => {
-                        let evidence = self.evidence(&request, fd);
-                        first.push((request, evidence));
-                    }
-                    _ => return (first, Some(Packet::Message { octets, len, fd })),
-                },
-                Packet::Closed => return (first, Some(Packet::Closed)),
-            }
+    /// What it has asked already: for a session, as is answered when it is let in, or the packet.
+    fn first_request(&mut self, socket: &OwnedFd) -> (Option<(Request, Evidence)>, Option<Packet>) {
+        match socket::receive(socket) {
+            Packet::None => (None, None),
+            Packet::Message { octets, len, fd } => match request_in(&octets[..len]) {
+                Ok(request @ Request::Hello { .. }) => {
+                    let evidence = self.evidence(&request, fd);
+                    (Some((request, evidence)), None)
+                }
+                _ => (None, Some(Packet::Message { octets, len, fd })),
+            },
+            Packet::Closed => (None, Some(Packet::Closed)),
         }
-        (first, None)
     }
 
     fn newcomer(&self, socket: &OwnedFd) -> Option<Newcomer> {
@@ -305,10 +299,12 @@ impl User {
                 Err(bad) => Matter::Bad { place, bad },
             },
         };
-        let makes_anchors = matches!(matter, Matter::Request { request: Request::TakeAnchors { .. }, .. });
+        let is_carried_out_here = matches!(
+            matter,
+            Matter::Request { request: Request::TakeAnchors { .. } | Request::AddQueueSet, .. }
+        );
         self.ask(matter, at)?;
-        // Those are to be made here.
-        if makes_anchors { self.hear() } else { Ok(()) }
+        if is_carried_out_here { self.hear() } else { Ok(()) }
     }
 
     fn evidence(&mut self, request: &Request, fd: Option<OwnedFd>) -> Evidence {
@@ -337,6 +333,11 @@ impl User {
                     let made = self.keeper.make_anchors(home, first, count);
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
                     self.ask(Matter::AnchorsMade { place: visit.place, wanted: count, made }, at)?;
+                }
+                Answer::Settle { region, file } => {
+                    let is_settled = region.settle(file).is_ok();
+                    let Some(Some(visit)) = self.visits.get(at) else { continue };
+                    self.ask(Matter::Settled { place: visit.place, is_settled }, at)?;
                 }
                 Answer::End => self.close(at)?,
                 Answer::Opened { place } => {

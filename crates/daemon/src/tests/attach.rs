@@ -277,16 +277,15 @@ fn newcomer_who_asked(daemon: &mut Daemon, requests: &[Request]) -> Control {
 }
 
 #[test]
-fn what_a_session_is_made_of_is_asked_for_and_answered_at_once() {
+fn a_session_is_asked_for_and_answered_as_its_connection_comes() {
     let mut daemon = daemon();
     let before = daemon.porter.dealings();
-    let control = newcomer_who_asked(&mut daemon, &[Request::Hello { room: 0 }, Request::AddQueueSet]);
+    let control = newcomer_who_asked(&mut daemon, &[Request::Hello { room: 0 }]);
     assert!(matches!(control.answer_meanwhile(&mut daemon).0, Reply::Welcome { .. }));
-    assert_eq!(control.answer_meanwhile(&mut daemon).0, Reply::QueueSet { index: 0 });
     assert_eq!(
         daemon.porter.dealings() - before,
         1,
-        "one change of threads for the connection and both requests"
+        "one change of threads for the connection and its request"
     );
     assert_eq!(control.refusal(&mut daemon, Request::Hello { room: 0 }), Errno::EALREADY);
 }

@@ -147,8 +147,9 @@ impl Control {
 pub(crate) struct FakeHost {
     pub(crate) control: Control,
     pub(crate) region: Region,
-    /// The region's file.
+    /// The region's file, and that of its receive part.
     pub(crate) memory: OwnedFd,
+    pub(crate) to_read: OwnedFd,
     pub(crate) layout: RegionLayout,
     pub(crate) doorbell: HostDoorbell,
     pub(crate) queue: HostQueueSet,
@@ -171,8 +172,8 @@ impl FakeHost {
     pub(crate) fn attach_by(daemon: &mut Daemon, control: Control) -> FakeHost {
         let (reply, fds) = control.ask_meanwhile(daemon, Request::Hello { room: 0 });
         let Reply::Welcome { layout, .. } = reply else { panic!("{reply:?}") };
-        let [memory, bell, home] = <[OwnedFd; 3]>::try_from(fds).expect("three descriptors");
-        let region = Region::map(&memory, layout.len()).expect("mapped");
+        let [memory, to_read, bell, home] = <[OwnedFd; 4]>::try_from(fds).expect("four descriptors");
+        let region = Region::map_for(&layout, [&memory, &to_read]).expect("mapped");
         let (reply, mut fds) = control.ask_meanwhile(daemon, Request::AddQueueSet);
         assert_eq!(reply, Reply::QueueSet { index: 0 });
         let irq = fds.pop().expect("an interrupt");
@@ -183,6 +184,7 @@ impl FakeHost {
             control,
             region,
             memory,
+            to_read,
             layout,
             completions: VecDeque::new(),
             home,

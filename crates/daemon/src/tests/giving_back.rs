@@ -1,28 +1,29 @@
-//! A host that holds the lock of its region's file while pages of the region are to go back to the system.
+//! Hosts that try to hold up the engine by the files of their regions, while pages of those go back to the system.
 
 use super::fake_host::{Control, FakeHost};
 use super::porter::hold_up;
 use super::stuck_page::{Holding, PATIENCE, StuckPage};
-use super::{daemon_with, settle, until};
+use super::{daemon, daemon_with, settle, until};
 use crate::daemon::Daemon;
 use crate::porter::ask::Matter;
 use crate::porter::pages::{GivenBack, Pages};
 use crate::session::Slot;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use toe_abi::attach::{FenceReason, Reply, Request};
 use toe_base::{FlowId, SessionId};
 use toe_ring::Region;
+use zerocopy::IntoBytes;
 
 const USER: u32 = 4242;
 
-/// A host in the middle of a `write` to its region.
-fn hold(host: &FakeHost) -> Option<Holding> {
-    let memory = host.memory.try_clone().expect("a copy");
+/// A host in the middle of a `write` to its region, of which only the file is there yet.
+fn hold(memory: &OwnedFd) -> Option<Holding> {
+    let memory = memory.try_clone().expect("a copy");
     Holding::new(move |page| {
-        // Into the send part, where nobody looks.
-        let at = rustix::fs::fstat(&memory).expect("a size").st_size as u64 - 1;
-        rustix::io::pwrite(&memory, page.octet(), at).expect("written");
+        rustix::io::pwrite(&memory, page.octet(), 0).expect("written");
     })
 }
 
@@ -91,6 +92,16 @@ fn is_able() -> bool {
     is_able
 }
 
+/// What a host must not be able to do to memory that the engine has mapped, too.
+fn is_settled(file: &OwnedFd) -> bool {
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let punched = rustix::fs::fallocate(file, punch, 0, 4096);
+    let written = rustix::io::pwrite(file, &[1], 0);
+    let refused = [Errno::PERM, Errno::BADF];
+    punched.is_err_and(|errno| refused.contains(&errno))
+        && written.is_err_and(|errno| refused.contains(&errno))
+}
+
 #[test]
 fn a_host_that_holds_its_regions_lock_holds_up_its_user_alone() {
     if !is_able() {
@@ -99,12 +110,12 @@ fn a_host_that_holds_its_regions_lock_holds_up_its_user_alone() {
     let mut daemon = daemon_with("toed --allow-all --receive-memory-mib 16 --send-memory-mib 16");
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
-    let mut hostile = attach_user(&mut daemon, USER);
-    let id = session_of(&daemon, USER);
     let (flows, _ends) = connect(&mut daemon, &mut server, &mut client, 8081);
-    let _hostile_ends = receive_something(&mut daemon, &mut server, &mut hostile);
-    let holding = hold(&hostile).expect("tried before");
-    assert!(memory_of(&daemon, id) > 0, "not given back yet");
+    let hostile = Control::of_user(&mut daemon, USER);
+    let (reply, fds) = hostile.ask_meanwhile(&mut daemon, Request::Hello { room: 0 });
+    assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");
+    let holding = hold(&fds[0]).expect("tried before");
+    hostile.send(Request::AddQueueSet.encode().as_bytes(), &[]).expect("sent");
     until(&mut daemon, "his thread waits for the lock", stands_still);
     // Others go on: their octets move, and somebody comes, for whom memory is mapped.
     for _ in 0..10 {
@@ -118,11 +129,41 @@ fn a_host_that_holds_its_regions_lock_holds_up_its_user_alone() {
     let newcomer = Control::of_user(&mut daemon, USER + 1);
     let (reply, _) = newcomer.ask_meanwhile(&mut daemon, Request::Hello { room: 0 });
     assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");
-    assert!(memory_of(&daemon, id) > 0, "what may go at any moment is not handed out, and is his");
     holding.let_go();
+    assert!(matches!(hostile.answer_meanwhile(&mut daemon).0, Reply::QueueSet { index: 0 }));
+    assert!(fds[..2].iter().all(is_settled));
+}
+
+/// Holes that a host punched had the engine wait for him in a page fault.
+#[test]
+fn a_host_punches_no_holes_and_the_engine_gives_pages_back() {
+    let mut daemon = daemon_with("toed --receive-memory-mib 16 --send-memory-mib 16");
+    let mut server = FakeHost::attach(&mut daemon);
+    let mut host = FakeHost::attach(&mut daemon);
+    let [id] = daemon.sessions.live()[1..] else { panic!("two sessions") };
+    assert!([&host.memory, &host.to_read].into_iter().all(is_settled));
+    assert!(Region::map_for(&host.layout, [&host.memory, &host.to_read]).is_err(), "nor maps it once more");
+    let _ends = receive_something(&mut daemon, &mut server, &mut host);
+    let blocks = |host: &FakeHost| rustix::fs::fstat(&host.to_read).expect("a file").st_blocks;
+    assert!(memory_of(&daemon, id) > 0 && blocks(&host) > 0, "not given back yet");
     until_with(&mut daemon, "the memory is free", |daemon| memory_of(daemon, id) == 0);
-    settle(&mut daemon);
+    assert_eq!(blocks(&host), 0, "and with the system");
     daemon.engine.audit_memory().expect("sound");
+}
+
+/// A region whose host has not mapped it yet can have holes punched into it: the engine does not look there.
+#[test]
+fn a_region_is_not_touched_before_its_host_has_mapped_it() {
+    let mut daemon = daemon();
+    let control = Control::new(&mut daemon);
+    let (reply, fds) = control.ask_meanwhile(&mut daemon, Request::Hello { room: 0 });
+    let Reply::Welcome { session, .. } = reply else { panic!("{reply:?}") };
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&fds[0], punch, 0, 4096).expect("a hole");
+    settle(&mut daemon);
+    daemon.fence(daemon.clock.now(), SessionId(session), FenceReason::BadArgument);
+    settle(&mut daemon);
+    assert_eq!(rustix::fs::fstat(&fds[0]).expect("a file").st_blocks, 0, "not a word was written");
 }
 
 #[test]
@@ -135,11 +176,11 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     let mut host = attach_user(&mut daemon, USER);
     let id = session_of(&daemon, USER);
     let ends = receive_something(&mut daemon, &mut server, &mut host);
-    let holding = hold(&host).expect("tried before");
-    until(&mut daemon, "his thread waits for the lock", stands_still);
+    let mut lingering = hold_up(&mut daemon, &host.control);
     // As if the number had been another's, with the same range.
     let (others, _memory) = Region::create(host.layout.len()).expect("a region");
     let len = memory_of(&daemon, id);
+    assert!(len > 0, "what may go at any moment is not handed out, and is his");
     let pages = Pages { session: id, region: others, offset: host.layout.receive_offset(), len: len as u32 };
     let report = Matter::GivenBack(vec![GivenBack { pages, is_gone: true }]);
     let now = daemon.clock.now();
@@ -153,14 +194,14 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     });
     let _next = attach_user(&mut daemon, USER + 1);
     assert_eq!(session_of(&daemon, USER + 1), id, "used again");
-    holding.let_go();
+    lingering.release();
     settle(&mut daemon);
     assert_eq!(memory_of(&daemon, id), 0);
     daemon.engine.audit_memory().expect("sound");
     daemon.engine.audit_users().expect("sound");
 }
 
-/// How often the memory is mapped in this process.
+/// In how many pieces the memory is mapped in this process: each mapping has two, before and behind the receive part.
 fn mappings_of(memory: &OwnedFd) -> usize {
     let inode = rustix::fs::fstat(memory).expect("a file").st_ino.to_string();
     let maps = std::fs::read_to_string("/proc/self/maps").expect("a list");
@@ -174,14 +215,14 @@ fn a_session_that_is_gone_is_unmapped_by_its_users_thread() {
     let host = FakeHost::attach(&mut daemon);
     let id = daemon.sessions.live()[0];
     let mut lingering = hold_up(&mut daemon, &host.control);
-    assert_eq!(mappings_of(&host.memory), 2, "the daemon's and the host's");
+    assert_eq!(mappings_of(&host.memory), 4, "the daemon's and the host's");
     let now = daemon.clock.now();
     daemon.fence(now, id, FenceReason::BadArgument);
     until_with(&mut daemon, "its number is free", |daemon| {
         matches!(daemon.sessions.slot(id), Some(Slot::Free))
     });
-    assert_eq!(mappings_of(&host.memory), 2, "not by the engine's thread");
+    assert_eq!(mappings_of(&host.memory), 4, "not by the engine's thread");
     lingering.release();
-    until_with(&mut daemon, "it is unmapped", |_| mappings_of(&host.memory) == 1);
+    until_with(&mut daemon, "it is unmapped", |_| mappings_of(&host.memory) == 2);
     settle(&mut daemon);
 }

@@ -5,7 +5,6 @@ use super::ahead::Handed;
 use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
-use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::Owner;
@@ -353,6 +352,7 @@ impl Engine {
         flow.conn.handed_to = holder.id;
         // Whoever has it next hears of the end again.
         flow.report.peer_closed_told = false;
+        flow.report.reset_told = false;
         self.tell_flow_info(idx, host);
         true
     }
@@ -365,17 +365,12 @@ impl Engine {
         flow.report.sent_behind = 0;
         flow.conn.goes_back_at = None;
         flow.conn.asked_for = false;
-        let closed = flow.conn.state == TcpState::Closed;
         let arrival = flow.conn.arrival;
         let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };
         listener.handed -= 1;
-        if closed {
-            flow.conn.listener = None;
-        } else {
-            let later = |waiting: &FlowIdx| self.flows.get(*waiting).conn.arrival > arrival;
-            let at = listener.waiting.iter().position(later).unwrap_or(listener.waiting.len());
-            listener.waiting.insert(at, idx);
-        }
+        let later = |waiting: &FlowIdx| self.flows.get(*waiting).conn.arrival > arrival;
+        let at = listener.waiting.iter().position(later).unwrap_or(listener.waiting.len());
+        listener.waiting.insert(at, idx);
     }
 
     /// A flow that its listener still counts is going away.

@@ -11,7 +11,7 @@ use crate::hostif::HostSide;
 use crate::work::Path;
 use toe_abi::errno::Errno;
 use toe_abi::tcp_info::{CA_CWR, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
-use toe_base::{FlowId, FlowIdx, Instant, SessionId};
+use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
 
 /// Linux's numbers.
 const CLOSED: u8 = 7;
@@ -37,6 +37,13 @@ impl Engine {
         let flow = self.sessions.get(session).and_then(|s| s.flows.get(id)).ok_or(Errno::ENOTCONN)?;
         host.write_flow_detail(session, id.slot(), &self.flow_detail(now, flow));
         Ok(id.raw())
+    }
+
+    /// Those of a listener that its program has not taken, handed out or not.
+    pub(super) fn count_waiting(&self, session: SessionId, id: ListenerId) -> Result<u32, Errno> {
+        let idx = self.sessions.get(session).and_then(|session| session.listener(id)).ok_or(Errno::EINVAL)?;
+        let listener = self.listeners.get(idx).ok_or(Errno::EINVAL)?;
+        Ok(listener.waiting.len() as u32 + listener.handed)
     }
 
     pub(super) fn flow_detail(&self, now: Instant, idx: FlowIdx) -> FlowDetail {

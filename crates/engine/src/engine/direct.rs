@@ -10,7 +10,7 @@ use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX};
 use crate::hostif::users::{Resource, UserIdx};
-use crate::work::Path;
+use crate::work::{Owner, Path};
 use toe_abi::channel::Side;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
@@ -60,7 +60,7 @@ impl Engine {
         }
         let ends = Channels::in_order(own, other);
         let Some(channel) = self.channels.between(ends) else { return self.offer_channel(ends, host) };
-        if !self.channels.is_ready(channel) {
+        if !self.channels.is_ready(channel) || !host.channel_is_settled(channel) {
             return Attempt::NotReady;
         }
         let taken = self.channels.take_slot(channel, |slot, side| host.channel_is_done(channel, slot, side));
@@ -127,9 +127,17 @@ impl Engine {
     }
 
     /// `Command::ChannelReady`.
-    pub(super) fn channel_ready(&mut self, session: SessionId, channel: ChannelId) {
+    pub(super) fn channel_ready<H: HostSide>(
+        &mut self,
+        session: SessionId,
+        channel: ChannelId,
+        host: &mut H,
+    ) {
         if !self.channels.mark_ready(channel, session) {
             self.counters.add(Counter::StaleEntries);
+        } else if self.channels.is_ready(channel) {
+            // It begins now, to be over when a connection wants the channel.
+            host.channel_is_settled(channel);
         }
     }
 
@@ -194,7 +202,10 @@ impl Engine {
         if !knows || self.sessions.answers_are_full(session, owner.queue_set) {
             return Err(Errno::EAGAIN);
         }
-        if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, SessionId(0), host) {
+        let goes = self.stage_send_data(idx, host)
+            && self.move_receive_memory(idx, SessionId(0), host)
+            && self.move_options(idx, Owner::default(), host);
+        if !goes {
             self.after(idx);
             return Err(Errno::ENOMEM);
         }

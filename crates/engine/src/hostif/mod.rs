@@ -109,6 +109,10 @@ pub trait HostSide {
     fn open_channel(&mut self, _channel: ChannelId, _ends: [(SessionId, QueueSetId); 2]) -> bool {
         false
     }
+    /// Whether nobody can punch holes into a channel's memory any more, which both ends have mapped: asked again later if not yet.
+    fn channel_is_settled(&mut self, _channel: ChannelId) -> bool {
+        true
+    }
     /// The engine needs a channel's memory no more.
     fn close_channel(&mut self, _channel: ChannelId) {}
     /// Makes a slot ready for a connection.

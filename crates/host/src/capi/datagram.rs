@@ -320,7 +320,8 @@ fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> Result<ssize
         false => Some(destination(header.msg_name.cast(), name_len)?),
     };
     // SAFETY: needed because the control data is C's: as documented, as long as the message says.
-    let details = unsafe { details_of(message) }?;
+    let (details, is_all) = unsafe { details_of(message) }?;
+    let details = is_all.then_some(details);
     with_slices(header.msg_iov, header.msg_iovlen, |from| {
         let args = [fd as usize, message.addr(), flags as usize, 0, 0, 0];
         // SAFETY: needed to hand the program's message on.
@@ -467,7 +468,8 @@ pub extern "C" fn toe_recvfrom(
         return got;
     }
     // As Linux does it: what has come is gone, whether its sender can be told or not.
-    let room = match length_of(addr_len) {
+    // SAFETY: needed because the memory is C's: as documented, `addr_len` points to a length.
+    let room = match unsafe { length_of(addr_len) } {
         Ok(room) => room.min(message.msg_namelen as usize),
         Err(error) => return fail(error) as ssize_t,
     };

@@ -62,7 +62,8 @@ pub(super) fn write_addr(from: SocketAddr, addr: *mut sockaddr, len: *mut sockle
 
 /// The same where an address is asked for.
 fn write_name(from: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
-    let room = length_of(len)?;
+    // SAFETY: needed because the memory is C's: as documented, `len` points to a length.
+    let room = unsafe { length_of(len) }?;
     if addr.is_null() && room > 0 {
         return Err(EFAULT);
     }
@@ -89,12 +90,13 @@ fn write_name(from: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Res
     Ok(())
 }
 
-/// How much room C says that there is. EINVAL: it cannot be so much, as Linux takes the number for one with a sign.
-pub(super) fn length_of(len: *const socklen_t) -> Result<usize, Errno> {
+/// How much room C says that there is. EINVAL: it cannot be so much, as Linux takes the number for one with a sign. `len` is null or
+/// points to a length.
+pub(super) unsafe fn length_of(len: *const socklen_t) -> Result<usize, Errno> {
     if len.is_null() {
         return Err(EFAULT);
     }
-    // SAFETY: needed because the memory is C's: as documented, `len` points to a length.
+    // SAFETY: needed because the memory is C's. It is a length, as the caller says.
     let len = unsafe { *len };
     c_int::try_from(len).map(|len| len as usize).map_err(|_| Errno::EINVAL)
 }
@@ -513,7 +515,8 @@ pub extern "C" fn toe_getsockopt(
         return datagram::get_option(fd, level, name, value, len);
     }
     let got = find(fd).and_then(|socket| {
-        let room = length_of(len)?;
+        // SAFETY: needed because the memory is C's: as documented, `len` points to a length.
+        let room = unsafe { length_of(len) }?;
         if value.is_null() {
             // Whether there is such an option comes first.
             let mut nowhere = [0; size_of::<c_int>()];

@@ -48,7 +48,7 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
     if !socket.needs_claim.load(Ordering::Acquire) {
         return Ok(());
     }
-    let outcome = Stack::get_with_queue_or_why(socket.engine())
+    let outcome = Stack::get_or_why(socket.engine())
         .and_then(|stack| socket.anchor(stack).map(|anchor| (stack, anchor)).ok_or(Errno::EBADF))
         .and_then(|(stack, (anchor, _copy))| take_over(stack, socket, anchor));
     if outcome.is_err() {
@@ -141,7 +141,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
                 stream.set_manner(manner);
                 stream.tls = tls;
             }
-            socket.settings.lock().apply_to_sends(&mut stream);
+            socket.take_options(&queue.io, &mut stream);
             let place = queue.add_stream(stream);
             socket.needs_claim.store(false, Ordering::Release);
             socket.move_in(home, place, Kind::Stream);

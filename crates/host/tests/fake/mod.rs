@@ -525,11 +525,13 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
             Request::Hello { .. } => {
                 shared.company = shared.company.map(|_| is_readable(connection));
                 let session = shared.sessions.len();
-                let (region, memory) = Region::create_for(&LAYOUT, session as u16).expect("memory");
+                let (region, [memory, to_read]) =
+                    Region::create_for(&LAYOUT, session as u16).expect("memory");
                 let bell = EventFd::new().expect("an eventfd");
                 fds.insert(0, memory);
-                fds.insert(1, rustix::io::dup(&bell).expect("a descriptor"));
-                fds.insert(2, std::fs::File::open(&shared.anchors).expect("a directory").into());
+                fds.insert(1, to_read);
+                fds.insert(2, rustix::io::dup(&bell).expect("a descriptor"));
+                fds.insert(3, std::fs::File::open(&shared.anchors).expect("a directory").into());
                 shared.sessions.push(Session { bell, region, queue_sets: Vec::new(), receive_at: 0 });
                 mine = Some(session);
                 Reply::Welcome { session: session as u16, layout: LAYOUT }

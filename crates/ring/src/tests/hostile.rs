@@ -19,7 +19,7 @@ const BASE: u64 = LAYOUT.queue_set(0);
 const CPL_HEAD: u64 = BASE + QueueSetLayout::HOST_REGISTERS + HostRegisters::CPL_HEAD;
 
 fn engine_side() -> (Region, EngineQueueSet) {
-    let (region, _file) = Region::create_for(&LAYOUT, 1).unwrap();
+    let (region, _files) = Region::create_for(&LAYOUT, 1).unwrap();
     let (sender, _receiver) = super::interrupt();
     let queue_set = EngineQueueSet::new(&region, &LAYOUT, 0, sender).unwrap();
     (region, queue_set)

@@ -16,8 +16,8 @@ const LAYOUT: RegionLayout =
 const FLOW: FlowId = FlowId::new(3, 1);
 
 fn pair(index: u8) -> (HostQueueSet, EngineQueueSet) {
-    let (region, file) = Region::create_for(&LAYOUT, 1).unwrap();
-    let host_region = Region::map(&file, LAYOUT.len()).unwrap();
+    let (region, files) = Region::create_for(&LAYOUT, 1).unwrap();
+    let host_region = Region::map_for(&LAYOUT, files).unwrap();
     let (sender, receiver) = super::interrupt();
     let engine = EngineQueueSet::new(&region, &LAYOUT, index, sender).unwrap();
     let host = HostQueueSet::new(&host_region, &LAYOUT, index, receiver).unwrap();
@@ -149,7 +149,7 @@ fn a_moderated_host_is_interrupted_by_count_or_by_time() {
 
 #[test]
 fn a_queue_set_that_the_region_lacks_is_refused() {
-    let (region, _file) = Region::create_for(&LAYOUT, 1).unwrap();
+    let (region, _files) = Region::create_for(&LAYOUT, 1).unwrap();
     let make = |layout: &RegionLayout, index| {
         HostQueueSet::new(&region, layout, index, super::interrupt().1).map(|_| ())
     };

@@ -3,7 +3,7 @@
 use super::Random;
 use crate::region::{OutOfRange, Region};
 use crate::sync::{Ordering, Words};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 use toe_abi::command::FlowInfo;
 use toe_abi::region::{PAGE, REGION_MAGIC, RegionHeader, RegionLayout};
@@ -84,10 +84,66 @@ fn a_region_cannot_be_resized_or_mapped_with_a_wrong_size() {
     let (_engine, file) = Region::create(LEN).unwrap();
     assert_eq!(rustix::fs::ftruncate(&file, PAGE), Err(Errno::PERM));
     assert_eq!(rustix::fs::ftruncate(&file, LEN * 2), Err(Errno::PERM));
-    assert!(rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::WRITE).is_err(), "no more seals");
     assert_eq!(Region::map(&file, LEN + PAGE).err(), Some(Errno::INVAL));
     assert_eq!(Region::map(&file, LEN - PAGE).err(), Some(Errno::INVAL));
     assert_eq!(Region::create(0).err(), Some(Errno::INVAL));
+}
+
+/// Whoever has the file could punch holes into it, and have a page fault of the engine's wait until that is over.
+#[test]
+fn what_is_withheld_is_not_touched_until_it_is_settled() {
+    let (region, file) = Region::create(LEN).unwrap();
+    let other = Region::map(&file, LEN).unwrap();
+    let punch = || {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, flags, 0, PAGE)
+    };
+    region.write(0, b"before").unwrap();
+    region.withhold();
+    assert_eq!((region.write(0, b"lost"), region.read_u32(0)), (Err(OutOfRange), Err(OutOfRange)));
+    region.store_u32(0, 1, Ordering::Release);
+    assert_eq!((region.load_u32(0, Ordering::Acquire), punch()), (0, Ok(())));
+    region.settle(&file).unwrap();
+    assert_eq!(region.read_u32(0), Ok(0));
+    other.write(0, b"on").unwrap();
+    let mut octets = [0; 2];
+    region.read(0, &mut octets).unwrap();
+    assert_eq!(&octets, b"on", "what is mapped goes on");
+    // Nor by MADV_REMOVE, by writing or by another mapping.
+    assert_eq!((punch(), other.fill_hole(0, PAGE)), (Err(Errno::PERM), Err(Errno::PERM)));
+    assert_eq!(rustix::io::pwrite(&file, b"x", 0), Err(Errno::PERM));
+    assert_eq!(Region::map(&file, LEN).err(), Some(Errno::PERM));
+    region.settle(&file).unwrap();
+    // SAFETY: needed to see that what is gone stays so. Nobody else is in a method.
+    unsafe { region.abandon() };
+    region.open();
+    assert!(region.is_empty());
+}
+
+/// The engine gives pages of it back, and nobody else.
+#[test]
+fn the_receive_part_is_only_read_by_its_host() {
+    let layout = RegionLayout { queue_sets: 1, flows: 16, receive_len: LEN, send_len: LEN };
+    let (region, [file, to_read]) = Region::create_for(&layout, 1).unwrap();
+    let host = Region::map_for(&layout, [&file, &to_read]).unwrap();
+    let at = layout.receive_offset();
+    region.write(at, &[7; LEN as usize]).unwrap();
+    host.write(layout.send_offset(), &[9]).unwrap();
+    let (mut seen, mut sent) = ([0; LEN as usize], [0]);
+    host.read(at, &mut seen).unwrap();
+    region.read(layout.send_offset(), &mut sent).unwrap();
+    assert!(seen == [7; LEN as usize] && sent == [9]);
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert_eq!(rustix::fs::fallocate(&to_read, flags, 0, PAGE), Err(Errno::BADF));
+    assert_eq!(host.fill_hole(at, PAGE), Err(Errno::ACCESS));
+    let blocks = || rustix::fs::fstat(&to_read).unwrap().st_blocks;
+    assert_eq!(blocks(), LEN as i64 / 512);
+    region.fill_hole(at, LEN).unwrap();
+    assert_eq!(blocks(), 0);
+    host.read(at, &mut seen).unwrap();
+    assert!(seen == [0; LEN as usize]);
+    let uneven = RegionLayout { receive_len: LEN + 1, ..layout };
+    assert_eq!(Region::create_for(&uneven, 1).err(), Some(Errno::INVAL));
 }
 
 #[test]
@@ -119,7 +175,7 @@ fn a_hole_gives_memory_back_and_reads_as_zero() {
 #[test]
 fn a_large_region_takes_no_memory_until_it_is_used() {
     let layout = RegionLayout { queue_sets: 16, flows: 1 << 15, receive_len: 64 << 30, send_len: 64 << 30 };
-    let (region, file) = Region::create_for(&layout, 3).unwrap();
+    let (region, [file, _]) = Region::create_for(&layout, 3).unwrap();
     assert_eq!(region.len(), layout.len());
     assert!(rustix::fs::fstat(&file).unwrap().st_blocks <= 16);
     let header: RegionHeader = region.read_record(0).unwrap();

@@ -58,7 +58,9 @@ pub fn was_ever_used() -> bool {
 
 /// Requests are their process's alone: in the child of a fork there are none, nor threads.
 pub fn after_fork_in_child() {
-    QUEUE.renew_after_fork(Queue::new());
+    // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
+    // locks.
+    unsafe { QUEUE.renew_after_fork(Queue::new()) };
 }
 
 /// Puts a request where it is run. EINVAL: its priority; EAGAIN: there can be no thread; EFAULT: the block cannot be written.

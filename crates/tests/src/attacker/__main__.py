@@ -7,6 +7,7 @@ import sys
 import chaos
 import flood
 import hoard
+import holes
 import names
 import stuck
 import views
@@ -15,7 +16,7 @@ import wire
 
 ATTACKS = {
     attack.__name__.replace("_", "-"): attack
-    for module in (stuck, names, hoard, flood, views, wakes, wire, chaos)
+    for module in (stuck, names, hoard, holes, flood, views, wakes, wire, chaos)
     for attack in module.ATTACKS
 }
 

@@ -204,9 +204,11 @@ class Session:
         self.control = Control(path)
         _, words, fds = self.control.ask(HELLO, [room])
         self.number, self.flows, self.receive_len, self.send_len = words[0], words[2], words[3], words[4]
-        region, self.bell, self.anchors_dir = fds
+        # From 24 on the receive part is a file of its own.
+        region, *received, self.bell, self.anchors_dir = fds
         self.memory = mmap.mmap(region, os.fstat(region).st_size)
-        os.close(region)
+        self.files = [region, *received]
+        self.received = [mmap.mmap(file, self.receive_len, prot=mmap.PROT_READ) for file in received]
         # Words are stored whole, as processors do and `struct` does not.
         self.words, self.registers = (memoryview(self.memory).cast(width) for width in "QI")
         self.send_at = self.words[5]
@@ -313,7 +315,9 @@ class Session:
     def read(self, entry):
         """The octets of a `Data` completion, with credit for them."""
         start, length = entry[4] & (1 << 40) - 1, entry[4] >> 40
-        octets = bytes(self.memory[start : start + length])
+        if self.received:
+            start -= self.send_at - self.receive_len
+        octets = bytes((self.received or [self.memory])[0][start : start + length])
         queue = self.queues[0]
         if until(lambda: queue.rcv.room() > 0):
             queue.rcv.push(CREDIT, entry[3], length)

@@ -8,6 +8,7 @@ mod descriptors;
 mod figures;
 mod floods;
 mod greeting;
+mod holes;
 mod namespaces;
 mod ports;
 mod quotas;

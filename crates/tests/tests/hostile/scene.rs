@@ -15,7 +15,7 @@ pub const BESIDE: On<'static> = On::Kernel(Side::Server);
 const EXCHANGES: u32 = 200;
 /// A limit for a test that fails: undisturbed it takes some tens of milliseconds.
 const LIMIT: Duration = Duration::from_secs(40);
-const PORT: &str = "7000";
+pub const PORT: &str = "7000";
 
 /// An engine on a link and inside, for all users.
 pub fn engine(lab: &Lab) -> Engine {
