@@ -23,8 +23,8 @@ use toe_ring::irq::Signal;
 const USUAL_NS: u64 = 60_000;
 /// So much above it in all, and they are long.
 const EXCESS_MAX_NS: u64 = 4 * USUAL_NS;
-/// How many are measured closely after one that seemed long.
-const DOUBTS: u32 = 16;
+/// How many are measured closely after one that seemed long: few, as on a busy machine many seem so.
+const DOUBTS: u32 = 4;
 /// How many short ones in a row end that. Twice as many each time: who makes them long again and again gains nothing by it.
 const SHORT_AGAIN: u32 = 64;
 const TIMES_MAX: u32 = 14;
