@@ -49,7 +49,7 @@ demo: ## nginx under load on both stacks, one table; about a minute after the bu
 	cargo build --locked --release -p toe-cli -p toe-daemon -p toe-switch
 	@scripts/demo.sh
 
-bench: ## every workload on both stacks, as text, JSON and a page with plots (about half an hour; with root all links)
+bench: ## every workload on both stacks, as text, JSON and a page with plots (about an hour with root, which measures all links)
 	@scripts/setup.sh bench
 	@$(MAKE) --no-print-directory programs
 	@scripts/built.sh "$(TOE_BIN_DIR)"
@@ -98,7 +98,7 @@ mutants: ## takes each MUST of docs/conformance.md away, by a planted defect, an
 
 TARGET ?=
 SECONDS ?= 60
-fuzz: ## TARGET=frames|entries|operations|descriptors|scripts, SECONDS=60: explores, and adds to crates/sim/corpus; docs/simulator.md
+fuzz: ## TARGET=frames|entries|operations|descriptors|scripts|control|lanes|channels|filters|records|wire, SECONDS=60: explores, and adds to crates/sim/corpus; docs/simulator.md
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh "$(TARGET)" "$(SECONDS)"
 

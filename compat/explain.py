@@ -16,8 +16,8 @@ def read(path):
     found = {"engine": {}, "kernel": {}, "none": {}}
     for stack in json.loads(path.read_text())["stacks"]:
         for entry in stack["reasons"]:
-            if not entry["reason"].startswith(NO_CONNECTION):
-                found[stack["stack"]][entry["reason"]] = entry["sockets"]
+            if not entry["text"].startswith(NO_CONNECTION):
+                found[stack["stack"]][entry["text"]] = entry["sockets"]
     return found
 
 

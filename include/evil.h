@@ -77,7 +77,7 @@ int via_wait(ViaChann vc);
 
 // Connects to the channel's peer at its port. The peer may come to wait there later.
 //
-// Blocks as long as via_timeout says. Returns 0 or a negative number.
+// Blocks as long as via_timeout says, and half a minute if that was not called. Returns 0 or a negative number.
 int via_connect(ViaChann vc);
 
 // Sends a message of `size` octets. Messages are received in their order, whole, and none is lost: while the other side has no room for
@@ -111,7 +111,7 @@ int via_close(ViaChann vc);
 // The length of the next message. Blocks until one comes, as long as via_timeout says. Returns it, or a negative number.
 int via_size(ViaChann vc);
 
-// How long each call on the channel may take from now on, in milliseconds; negative: as long as it takes, as at first. Returns 0 or a
+// How long each call on the channel may take from now on, in milliseconds; negative: as long as it takes, as at first all but via_connect. Returns 0 or a
 // negative number.
 int via_timeout(ViaChann vc,
                 int limit_ms);

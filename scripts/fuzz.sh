@@ -6,7 +6,7 @@ set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/.."
 
-targets="frames entries operations descriptors scripts"
+targets="frames entries operations descriptors scripts control lanes channels filters records wire"
 target=${1:-} seconds=${2:-}
 case " $targets " in *" $target "*) ;; *) target= ;; esac
 if [ -z "$target" ] || ! [ "$seconds" -gt 0 ] 2>/dev/null; then

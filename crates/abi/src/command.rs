@@ -188,6 +188,29 @@ pub const FLOW_SYN_DATA: u8 = 1 << 5;
 /// Nothing goes out before there are octets to go with it ([`CONNECT_FAST_OPEN`]).
 pub const FLOW_WAITS_FOR_DATA: u8 = 1 << 6;
 
+/// Octets of the options themselves in [`SocketOptions`].
+pub const SOCKET_OPTIONS_ROOM: usize = 504;
+
+/// The options of a connection that only hosts know, for whoever has the connection next: the host writes them at the flow's slot
+/// before another process can have the descriptor, and whenever they change after that; the engine, which does not look at
+/// them, puts them at the slot of whoever claims the flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SocketOptions {
+    /// Whose they are; another number than the flow's: there are none.
+    pub flow: u32,
+    /// How many octets there are.
+    pub len: u32,
+    pub octets: [u8; SOCKET_OPTIONS_ROOM],
+}
+
+impl Default for SocketOptions {
+    fn default() -> SocketOptions {
+        SocketOptions { flow: NO_HANDLE, len: 0, octets: [0; SOCKET_OPTIONS_ROOM] }
+    }
+}
+
+const _: () = assert!(size_of::<SocketOptions>() == crate::region::SOCKET_OPTIONS_LEN as usize);
 const _: () = assert!(size_of::<ListenArgs>() == crate::region::ARG_LEN as usize);
 const _: () = assert!(size_of::<ConnectArgs>() == crate::region::ARG_LEN as usize);
 const _: () = assert!(size_of::<FlowInfo>() == crate::region::FLOW_INFO_LEN as usize);

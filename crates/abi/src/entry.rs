@@ -121,6 +121,9 @@ pub enum Command {
     /// The session lets go of the flow, which ends with the last close of its anchor: the engine does the whole FIN
     /// handshake alone; the slot is the session's no more. `abort`: send RST instead (SO_LINGER with time 0).
     Close { flow: FlowId, abort: bool },
+    /// The connection ends here and now, by RST where the peer may still send or be sent something, whoever has copies of its
+    /// descriptor: to them it is one that was reset.
+    Disconnect { flow: FlowId },
     /// The program has closed its last descriptor of the flow, of which no other process has one, and the host keeps the anchor
     /// open for its next use: the flow ends as if the anchor had been closed. Answered by [`Completion::AnchorFree`], or
     /// [`Completion::AnchorShared`].
@@ -147,6 +150,9 @@ pub enum Command {
     /// Write down how the flow's TCP stands ([`crate::tcp_info::FlowDetail`]). Answered by [`Completion::CommandResult`], when
     /// that is done, or with ENOTCONN: there is no such flow any more.
     Inspect { flow: FlowId, token: u32 },
+    /// How many connections wait to be accepted at the listener? Answered by [`Completion::CommandResult`] with the number in the place of
+    /// an id.
+    CountWaiting { listener: ListenerId, token: u32 },
 }
 
 /// Options of a flow (`SetOption`).
@@ -193,6 +199,8 @@ pub enum FlowOption {
     SynRetries,
     /// Fewer octets than half of this that have not gone out yet are news ([`Completion::WentOut`]); 0: nothing is (TCP_NOTSENT_LOWAT).
     UnsentLowWater,
+    /// Non-zero: the last close of the anchor, however it comes, ends the connection with RST (SO_LINGER with time 0).
+    AbortAtClose,
 }
 
 impl FlowOption {
@@ -216,6 +224,7 @@ impl FlowOption {
             FlowOption::SharesName => 16,
             FlowOption::SynRetries => 17,
             FlowOption::UnsentLowWater => 18,
+            FlowOption::AbortAtClose => 19,
         }
     }
 
@@ -239,6 +248,7 @@ impl FlowOption {
             16 => FlowOption::SharesName,
             17 => FlowOption::SynRetries,
             18 => FlowOption::UnsentLowWater,
+            19 => FlowOption::AbortAtClose,
             _ => return None,
         })
     }
@@ -259,6 +269,8 @@ const CMD_INSPECT: u8 = 0x0d;
 const CMD_CLOSE_KEPT: u8 = 0x0e;
 const CMD_LEND: u8 = 0x0f;
 const CMD_DEFER_ACCEPT: u8 = 0x10;
+const CMD_DISCONNECT: u8 = 0x11;
+const CMD_COUNT_WAITING: u8 = 0x12;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -277,6 +289,7 @@ impl Command {
             Command::Close { flow, abort } => {
                 RawEntry::new(CMD_CLOSE, if abort { FLAG_ABORT } else { 0 }, 0, flow.raw(), 0)
             }
+            Command::Disconnect { flow } => RawEntry::new(CMD_DISCONNECT, 0, 0, flow.raw(), 0),
             Command::CloseKept { flow, anchor, abort } => RawEntry::new(
                 CMD_CLOSE_KEPT,
                 if abort { FLAG_ABORT } else { 0 },
@@ -302,6 +315,9 @@ impl Command {
                 RawEntry::new(CMD_DEFER_ACCEPT, 0, 0, listener.0.raw(), secs as u64)
             }
             Command::Inspect { flow, token } => RawEntry::new(CMD_INSPECT, 0, 0, flow.raw(), token as u64),
+            Command::CountWaiting { listener, token } => {
+                RawEntry::new(CMD_COUNT_WAITING, 0, 0, listener.0.raw(), token as u64)
+            }
         }
     }
 
@@ -318,6 +334,7 @@ impl Command {
             }
             CMD_SHUTDOWN_SEND => Command::ShutdownSend { flow },
             CMD_CLOSE => Command::Close { flow, abort: raw.flags() & FLAG_ABORT != 0 },
+            CMD_DISCONNECT => Command::Disconnect { flow },
             CMD_CLOSE_KEPT => Command::CloseKept {
                 flow,
                 anchor: AnchorHandle(raw.word1 as u32),
@@ -336,6 +353,9 @@ impl Command {
             CMD_FAST_OPEN => Command::FastOpen { listener: ListenerId(flow), limit: raw.word1 as u32 },
             CMD_DEFER_ACCEPT => Command::DeferAccept { listener: ListenerId(flow), secs: raw.word1 as u32 },
             CMD_INSPECT => Command::Inspect { flow, token: raw.word1 as u32 },
+            CMD_COUNT_WAITING => {
+                Command::CountWaiting { listener: ListenerId(flow), token: raw.word1 as u32 }
+            }
             other => return Err(BadEntry::UnknownType(other)),
         })
     }

@@ -14,19 +14,29 @@ pub const SYSTEM_DIR: &str = "/run/opentoe";
 /// Longest name of an engine.
 pub const NAME_LEN_MAX: usize = 48;
 
-/// Directory of the engines that user `euid` starts. `xdg` is the value of `XDG_RUNTIME_DIR`.
-pub fn runtime_dir(euid: u32, xdg: Option<&str>) -> String {
-    match xdg {
-        _ if euid == 0 => SYSTEM_DIR.to_owned(),
-        Some(dir) if dir.starts_with('/') => format!("{dir}/opentoe"),
-        _ => format!("/tmp/opentoe-{euid}"),
+/// Directories in which the engines that user `euid` starts have their sockets: the first that can be had. `xdg` is the value of
+/// `XDG_RUNTIME_DIR`, which counts for root only after /run: sudo may hand on another user's.
+pub fn runtime_dirs(euid: u32, xdg: Option<&str>) -> Vec<String> {
+    let own = xdg.filter(|dir| dir.starts_with('/')).map(|dir| format!("{dir}/opentoe"));
+    if euid == 0 {
+        // /run may be read-only, or another user's, as for root of a user namespace.
+        return [SYSTEM_DIR.to_owned()].into_iter().chain(own).chain([dir_in_tmp(euid)]).collect();
     }
+    vec![own.unwrap_or_else(|| dir_in_tmp(euid))]
+}
+
+/// The one of [`runtime_dirs`] that anybody could have made: see [`is_good_dir`].
+pub fn dir_in_tmp(euid: u32) -> String {
+    format!("/tmp/opentoe-{euid}")
 }
 
 /// Directories in which a program of user `euid` looks for an engine, in this order.
 pub fn search_dirs(euid: u32, xdg: Option<&str>) -> Vec<String> {
-    let own = runtime_dir(euid, xdg);
-    if own == SYSTEM_DIR { vec![own] } else { vec![own, SYSTEM_DIR.to_owned()] }
+    let mut dirs = runtime_dirs(euid, xdg);
+    if euid != 0 {
+        dirs.push(SYSTEM_DIR.to_owned());
+    }
+    dirs
 }
 
 /// Whether a program trusts an engine that `engine` started: it reads and writes all that goes through it. `own`: the
@@ -60,10 +70,13 @@ mod tests {
 
     #[test]
     fn each_user_has_a_directory_and_may_use_roots() {
-        assert_eq!(search_dirs(0, Some("/run/user/0")), ["/run/opentoe"]);
+        assert_eq!(
+            search_dirs(0, Some("/run/user/0")),
+            ["/run/opentoe", "/run/user/0/opentoe", "/tmp/opentoe-0"]
+        );
         assert_eq!(search_dirs(1000, Some("/run/user/1000")), ["/run/user/1000/opentoe", "/run/opentoe"]);
         assert_eq!(search_dirs(1000, None), ["/tmp/opentoe-1000", "/run/opentoe"]);
-        assert_eq!(runtime_dir(1000, Some("relative")), "/tmp/opentoe-1000");
+        assert_eq!(runtime_dirs(1000, Some("relative")), ["/tmp/opentoe-1000"]);
     }
 
     #[test]

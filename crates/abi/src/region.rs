@@ -8,6 +8,7 @@
 //! | queue sets | `queue_sets` × [`QUEUE_SET_STRIDE`] | see [`QueueSetLayout`] |
 //! | flow information | `flows` × 64 | engine |
 //! | flow details | `flows` × 320 | engine |
+//! | socket options | `flows` × 512 | host, for whoever has the connection after it |
 //! | receive part | `receive_len` | engine (data that arrived) |
 //! | send part | `send_len` | host (data to send) |
 
@@ -30,6 +31,8 @@ pub const ARG_LEN: u64 = 64;
 pub const FLOW_INFO_LEN: u64 = 64;
 /// Octets of one [`crate::tcp_info::FlowDetail`].
 pub const FLOW_DETAIL_LEN: u64 = 320;
+/// Octets of one [`crate::command::SocketOptions`].
+pub const SOCKET_OPTIONS_LEN: u64 = 512;
 
 /// Offsets within one queue set.
 #[derive(Clone, Copy, Debug)]
@@ -149,8 +152,17 @@ impl RegionLayout {
         self.flow_detail_offset() + slot as u64 * FLOW_DETAIL_LEN
     }
 
+    /// Behind all details, for the same reason.
+    pub const fn socket_options_offset(&self) -> u64 {
+        self.flow_detail(self.flows as usize)
+    }
+
+    pub const fn socket_options(&self, slot: usize) -> u64 {
+        self.socket_options_offset() + slot as u64 * SOCKET_OPTIONS_LEN
+    }
+
     pub const fn receive_offset(&self) -> u64 {
-        self.flow_detail(self.flows as usize).next_multiple_of(PAGE)
+        self.socket_options(self.flows as usize).next_multiple_of(PAGE)
     }
 
     pub const fn send_offset(&self) -> u64 {

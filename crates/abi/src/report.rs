@@ -102,6 +102,12 @@ pub struct PortReport {
     pub mac: String,
     pub mtu: u32,
     pub addrs: Vec<String>,
+    /// The interface is one end of a veth(4).
+    #[serde(default)]
+    pub is_veth: bool,
+    /// Why nothing goes in or out there at present; none: it works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     pub rx_frames: u64,
     pub tx_frames: u64,
     pub rx_bytes: u64,

@@ -117,6 +117,7 @@ pub struct FlowDetail {
 }
 
 pub const CA_OPEN: u8 = 0;
+pub const CA_DISORDER: u8 = 1;
 pub const CA_CWR: u8 = 2;
 pub const CA_RECOVERY: u8 = 3;
 pub const CA_LOSS: u8 = 4;

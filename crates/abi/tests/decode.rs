@@ -115,7 +115,7 @@ fn every_type_and_flag_with_any_argument_decodes_to_something() {
 fn only_the_options_that_exist_are_accepted() {
     let option = |small: u64| Command::decode(RawEntry { word0: 9 | (small << 16), word1: 7 });
     let known = (0..=u64::from(u16::MAX)).filter(|&small| option(small).is_ok()).count();
-    assert_eq!(known, 18);
+    assert_eq!(known, 19);
     assert_eq!(option(0), Err(BadEntry::UnknownArgument));
     let flow = FlowId::from_raw(0);
     assert_eq!(option(1), Ok(Command::SetOption { flow, option: FlowOption::NoDelay, value: 7 }));
@@ -224,7 +224,8 @@ fn the_parts_of_a_region_follow_each_other_without_overlap() {
             let layout = RegionLayout { queue_sets, flows, ..common::LAYOUT };
             assert!(layout.queue_set(queue_sets) <= layout.flow_info(0));
             assert!(layout.flow_info(flows as usize) <= layout.flow_detail_offset());
-            assert!(layout.flow_detail(flows as usize) <= layout.receive_offset());
+            assert!(layout.flow_detail(flows as usize) <= layout.socket_options_offset());
+            assert!(layout.socket_options(flows as usize) <= layout.receive_offset());
             assert_eq!(layout.receive_offset() % 4096, 0);
             assert_eq!(layout.receive_offset() + layout.receive_len, layout.send_offset());
             assert_eq!(layout.send_offset() + layout.send_len, layout.len());

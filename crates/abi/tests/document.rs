@@ -9,7 +9,7 @@ use toe_abi::attach::{ANCHORS_AT_ONCE, DESCRIPTORS_MAX, FenceReason, Message, Re
 use toe_abi::channel::{
     ALL_READ, CHANNEL_ENTRIES, ChannelLayout, DATA_LEN, FROZEN, SLOT_LEN, SLOTS_MAX, Side, SlotLine,
 };
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, WireAddr};
+use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, SocketOptions, WireAddr};
 use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
 use toe_abi::lane::{
     DATAGRAM_MAX, LaneLayout, LaneWord, RECORD_MAX, RECORD_UNIT, RING_LEN_MAX, RING_LEN_MIN, RecordHead,
@@ -287,6 +287,7 @@ fn records() {
         flags,
         congestion
     );
+    record!("SocketOptions", SocketOptions, flow, len, octets);
     record!(
         "FlowDetail",
         FlowDetail,
@@ -379,6 +380,12 @@ fn limits_and_version() {
     let got: BTreeMap<_, _> = table("Limits").iter().map(|row| (row[0].to_owned(), number(row[1]))).collect();
     assert_eq!(got, expected(values));
     assert!(DOCUMENT.starts_with(&format!("# The host interface, version {}\n", toe_abi::INTERFACE_VERSION)));
+    let fields: Vec<_> = DOCUMENT.lines().filter(|line| line.contains("| `version` |")).collect();
+    assert_eq!(fields.len(), 2, "of the region's header and of a message");
+    for field in fields {
+        let told = field.trim_end_matches([' ', '|']).rsplit(' ').next().map(number);
+        assert_eq!(told, Some(u64::from(toe_abi::INTERFACE_VERSION)), "{field}");
+    }
 }
 
 #[test]

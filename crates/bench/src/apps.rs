@@ -2,6 +2,7 @@
 //! behind nginx. Their configurations, and how they are started. Used by `servers`.
 
 use crate::error::{Error, Result};
+use crate::options::Link;
 use crate::sample::Stack;
 use crate::stage::{self, Stage};
 use crate::tools::{self, Tool};
@@ -96,10 +97,15 @@ impl Place<'_, '_> {
         Ok(self.stage.server(self.stack, &tool.path()?))
     }
 
-    /// Runs `command` until it listens at `port`.
-    fn program(&self, name: &str, mut command: Command, port: u16) -> Result<Program> {
+    /// The stack that an address of loopback is on: an engine with a link alone leaves it to the kernel.
+    fn loopback(&self) -> Stack {
+        if self.stage.link == Link::Local { self.stack } else { Stack::Linux }
+    }
+
+    /// Runs `command` until it listens on `stack` at `port`.
+    fn program(&self, name: &str, mut command: Command, (stack, port): (Stack, u16)) -> Result<Program> {
         let mut program = Program::spawn(name, &mut command)?;
-        self.stage.wait_for_listener_at(self.stack, &mut program, port)?;
+        self.stage.wait_for_listener_at(stack, &mut program, port)?;
         Ok(program)
     }
 }
@@ -131,7 +137,7 @@ Require all granted
     )?;
     let mut command = place.command(tools::APACHE)?;
     command.arg("-f").arg(config).args(["-D", "FOREGROUND"]);
-    place.program("apache2", command, place.port)
+    place.program("apache2", command, (place.stack, place.port))
 }
 
 fn puma(place: &Place<'_, '_>) -> Result<Program> {
@@ -140,7 +146,7 @@ fn puma(place: &Place<'_, '_>) -> Result<Program> {
     let mut command = place.command(tools::PUMA)?;
     command.args(["--quiet", "--threads", "4:4", "--bind", &format!("tcp://0.0.0.0:{}", place.port)]);
     command.arg(config);
-    place.program("puma", command, place.port)
+    place.program("puma", command, (place.stack, place.port))
 }
 
 fn php_fpm(place: &Place<'_, '_>, port: u16) -> Result<Program> {
@@ -163,7 +169,7 @@ pm.max_children = 4
     )?;
     let mut command = place.command(tools::PHP_FPM)?;
     command.arg("--fpm-config").arg(config).arg("--nodaemonize");
-    place.program("php-fpm", command, port)
+    place.program("php-fpm", command, (place.loopback(), port))
 }
 
 /// The nginx before php-fpm.
@@ -201,5 +207,5 @@ http {{
     let mut command = place.command(tools::NGINX)?;
     command.arg("-p").arg(&place.dir).arg("-c").arg(config);
     command.arg("-e").arg(Path::join(&place.dir, "error.log"));
-    place.program("nginx", command, place.port)
+    place.program("nginx", command, (place.stack, place.port))
 }

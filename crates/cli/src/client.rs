@@ -61,6 +61,22 @@ pub enum ClientError {
     Nonsense(String),
 }
 
+impl ClientError {
+    /// The word for it in JSON.
+    pub fn code(&self) -> &'static str {
+        match self {
+            ClientError::NotRunning { .. } => "not-running",
+            ClientError::NoPermission { .. } => "no-permission",
+            ClientError::Untrusted { .. } => "untrusted",
+            ClientError::Connect { .. } => "no-connection",
+            ClientError::NoAnswer(_) => "no-answer",
+            ClientError::Version { .. } => "other-version",
+            ClientError::Refused(_) => "refused",
+            ClientError::Nonsense(_) => "no-sense",
+        }
+    }
+}
+
 /// A connection to an engine.
 #[derive(Debug)]
 pub struct Client {
@@ -225,7 +241,7 @@ fn no_permission(path: &Path) -> ClientError {
 /// `false`: somebody else may have put a socket there, in a directory that anybody could have made.
 fn is_good_place(path: &Path) -> bool {
     let euid = rustix::process::geteuid().as_raw();
-    let open_to_all = place::runtime_dir(euid, None);
+    let open_to_all = place::dir_in_tmp(euid);
     let Some(dir) = path.parent().filter(|dir| *dir == Path::new(&open_to_all)) else { return true };
     let Ok(found) = std::fs::symlink_metadata(dir) else { return true };
     place::is_good_dir(found.is_dir(), found.uid(), found.mode(), euid)

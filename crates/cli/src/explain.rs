@@ -1,6 +1,6 @@
 //! What `toe run --explain` tells when the program has ended: how many of its sockets went where, and why.
 
-use crate::Failure;
+use crate::{Failure, why};
 use rustix::fs::MemfdFlags;
 use serde::Serialize;
 use std::fs::File;
@@ -62,7 +62,9 @@ pub struct StackShare {
 /// The sockets that are there for one reason.
 #[derive(Debug, Serialize)]
 pub struct ReasonShare {
-    pub reason: &'static str,
+    /// The word for it, as `toe why --json` has it.
+    pub reason: String,
+    pub text: &'static str,
     pub sockets: u64,
     /// What to do to get another decision; empty when there is nothing to do.
     pub remedy: &'static str,
@@ -72,7 +74,8 @@ impl Explanation {
     fn of(count: impl Fn(Stack, Reason) -> u64) -> Explanation {
         let share = |stack: Stack| {
             let of = |&reason: &Reason| ReasonShare {
-                reason: reason.text(),
+                reason: why::code_of(reason),
+                text: reason.text(),
                 sockets: count(stack, reason),
                 remedy: reason.remedy(),
             };
@@ -96,7 +99,7 @@ impl Explanation {
                 _ => "not for an engine",
             };
             text += &format!("{:>9} {what}\n", share.sockets);
-            for ReasonShare { reason, sockets, remedy } in &share.reasons {
+            for ReasonShare { text: reason, sockets, remedy, .. } in &share.reasons {
                 text += &format!("{sockets:>19} {reason}\n");
                 if !remedy.is_empty() {
                     text += &format!("{:>19} to change that: {remedy}\n", "");
@@ -125,6 +128,7 @@ mod tests {
         let json = serde_json::to_value(&told).expect("plain data");
         assert_eq!(json["stacks"][1]["reasons"][0]["sockets"], 3);
         assert_eq!(json["stacks"][1]["stack"], "kernel");
+        assert_eq!(json["stacks"][1]["reasons"][0]["reason"], "v6-only");
         let text = told.table();
         assert!(text.starts_with("       12 on the engine\n"), "{text}");
         assert!(text.contains("        3 on the kernel's stack\n"), "{text}");

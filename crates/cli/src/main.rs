@@ -27,6 +27,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use client::ClientError;
 use std::process::ExitCode;
 
+/// The command line, or a file that it names, is wrong.
+const EXIT_WRONG_LINE: u8 = 2;
 /// An engine of that name does not run.
 const EXIT_NOT_RUNNING: u8 = 3;
 
@@ -46,11 +48,12 @@ EXAMPLES:
   toe capture port 80 | wireshark -k -i -  what the engine sends, receives and drops, live
 
 EXIT STATUS:
-  0  done      1  failed      2  wrong command line      3  no engine of that name runs
+  0  done      1  failed      2  wrong command line or configuration      3  no engine of that name runs
   'toe run' has the status of the program; see 'toe run --help'.
 
 An engine has a name ('default' unless given) and a socket: /run/opentoe/NAME.sock when root started it,
-$XDG_RUNTIME_DIR/opentoe/NAME.sock (or /tmp/opentoe-UID/NAME.sock) otherwise."
+$XDG_RUNTIME_DIR/opentoe/NAME.sock otherwise; /tmp/opentoe-UID/NAME.sock where there is neither. What fails under --json
+is told as JSON, too, on the standard error output: {error, text, status}."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -89,6 +92,15 @@ impl Failure {
         Failure::Other { text: text.into(), status }
     }
 
+    /// The word for it in JSON.
+    fn code(&self) -> &'static str {
+        match self {
+            Failure::Client(error) => error.code(),
+            Failure::Other { status: EXIT_WRONG_LINE, .. } => "wrong-command-line",
+            Failure::Other { .. } => "failed",
+        }
+    }
+
     fn status(&self) -> u8 {
         match self {
             Failure::Client(ClientError::NotRunning { .. }) => EXIT_NOT_RUNNING,
@@ -116,9 +128,25 @@ fn main() -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("toe: {failure}");
+            complain(&failure, wants_json(&matches));
             ExitCode::from(failure.status())
         }
+    }
+}
+
+/// Whether the subcommand was told `--json`, and not into a file.
+fn wants_json(matches: &clap::ArgMatches) -> bool {
+    let told = matches.subcommand().map(|(_, of)| of.try_get_one::<bool>("json"));
+    matches!(told, Some(Ok(Some(true))))
+}
+
+/// To the standard error output: who reads JSON from the other finds nothing there that is none of what was asked for.
+fn complain(failure: &Failure, as_json: bool) {
+    if as_json {
+        let (code, text, status) = (failure.code(), failure.to_string(), failure.status());
+        eprintln!("{}", serde_json::json!({ "error": code, "text": text, "status": status }));
+    } else {
+        eprintln!("toe: {failure}");
     }
 }
 
@@ -146,6 +174,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_failure_has_a_word_for_scripts() {
+        let json = |line: &str| wants_json(&Cli::command().get_matches_from(line.split_whitespace()));
+        assert!(json("toe status --json") && json("toe why 1 --json"));
+        assert!(!json("toe status") && !json("toe run -- x --json") && !json("toe bench --json FILE"));
+        let gone = ClientError::NotRunning { name: "x".to_owned(), looked: String::new() };
+        assert_eq!((Failure::from(gone).code(), Failure::new("x").code()), ("not-running", "failed"));
+        assert_eq!(Failure::with_status("x", EXIT_WRONG_LINE).code(), "wrong-command-line");
     }
 
     #[test]

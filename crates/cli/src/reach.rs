@@ -14,6 +14,9 @@ const START_LEN: u64 = 8192;
 const INTERPRETERS_MAX: u32 = 4;
 
 const ELF_MAGIC: &[u8] = b"\x7fELF\x02\x01";
+const ELF_32_MAGIC: &[u8] = b"\x7fELF\x01";
+/// Where a file's capabilities are kept (capabilities(7)).
+const FILE_CAPABILITIES: &str = "security.capability";
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 /// The name in Go's note, with its type: the build's id.
@@ -63,7 +66,11 @@ fn interpreter_of(start: &[u8]) -> Option<PathBuf> {
 fn of_program(path: &Path, start: &[u8]) -> Option<String> {
     let shown = path.display();
     if !start.starts_with(ELF_MAGIC) {
-        return None;
+        return start.starts_with(ELF_32_MAGIC).then(|| {
+            format!(
+                "{shown} is a 32-bit program, and the library is not: its sockets stay with the kernel. Use its 64-bit build"
+            )
+        });
     }
     let is_go = start.windows(GO_NOTE.len()).any(|window| window == GO_NOTE);
     let segments = segments(start)?;
@@ -82,9 +89,16 @@ fn of_program(path: &Path, start: &[u8]) -> Option<String> {
     let (mode, ours) = (found.permissions().mode(), rustix::process::geteuid());
     let becomes_other =
         (mode & 0o4000 != 0 && found.uid() != ours.as_raw()) || mode & 0o2000 != 0 && !ours.is_root();
-    becomes_other.then(|| {
-        format!(
+    if becomes_other {
+        return Some(format!(
             "{shown} changes its user or group when it starts, and the loader then puts no library under it: its sockets stay with the kernel. Start it as that user"
+        ));
+    }
+    // Root gains nothing by them, and its programs are not taken for such.
+    let gains = !ours.is_root() && rustix::fs::getxattr(path, FILE_CAPABILITIES, &mut [0; 64]).is_ok();
+    gains.then(|| {
+        format!(
+            "{shown} has file capabilities, and the loader then puts no library under it: its sockets stay with the kernel. Start it as root, or give a copy without them the capabilities it needs as ambient ones (setpriv --ambient-caps)"
         )
     })
 }
@@ -128,6 +142,7 @@ mod tests {
         assert!(of(&program(&[PT_INTERP, PT_NOTE], GO_NOTE)).expect("Go with C").contains("Go program"));
         assert_eq!(of(&program(&[1; 200], b"")[..300]), None, "a table beyond what was read");
         assert_eq!(of(b"no program"), None);
+        assert!(of(b"\x7fELF\x01\x01").expect("of 32 bits").contains("32-bit"));
     }
 
     #[test]

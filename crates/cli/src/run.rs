@@ -269,7 +269,7 @@ fn not_started(args: &Args, error: &std::io::Error) -> Failure {
         let text = format!("{name}: not found; check its spelling, or give its path");
         return Failure::with_status(text, EXIT_NOT_FOUND);
     }
-    Failure::with_status(format!("{name}: cannot be run ({error})"), EXIT_CANNOT_RUN)
+    Failure::with_status(spawn::cannot_start(&name, error), EXIT_CANNOT_RUN)
 }
 
 /// From here on the signals that are meant for the program come out of a descriptor. Called only once the program

@@ -1,6 +1,7 @@
 //! Starts `toed` in the background and waits until it is ready. Used by `toe start` and `toe run`.
 
 use crate::{Failure, locate};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ pub fn start(args: &[OsString], private: bool) -> Result<Started, Failure> {
     if private {
         command.arg("--private").stdin(Stdio::piped());
     }
-    let mut child = command.spawn().map_err(|error| Failure::new(format!("cannot start 'toed': {error}")))?;
+    let mut child = command.spawn().map_err(|error| Failure::new(cannot_start("'toed'", &error)))?;
     let mut line = String::new();
     if let Some(out) = child.stdout.take() {
         // An error reads as an end: the engine's own words follow.
@@ -45,6 +46,19 @@ pub fn start(args: &[OsString], private: bool) -> Result<Started, Failure> {
         Some((name, socket)) => Ok(Started { name: name.to_owned(), socket: PathBuf::from(socket), child }),
         None => Err(why_not(child)),
     }
+}
+
+/// That a program cannot be started, and what to do about a limit that it met.
+pub fn cannot_start(what: &str, error: &std::io::Error) -> String {
+    let remedy = match Errno::from_io_error(error) {
+        Some(Errno::AGAIN) => {
+            "; this user may have no more processes and threads: raise the limit (ulimit -u, TasksMax) or end some"
+        }
+        Some(Errno::MFILE) => "; raise the limit of open files (ulimit -n)",
+        Some(Errno::NOMEM) => "; raise the limit of memory (ulimit -v, MemoryMax)",
+        _ => "",
+    };
+    format!("{what} cannot be started ({error}){remedy}")
 }
 
 /// What an engine that did not become ready had to say.
@@ -57,7 +71,10 @@ fn why_not(mut child: Child) -> Failure {
     let said = said.trim();
     let said = said.strip_prefix("toed: ").unwrap_or(said);
     match status {
-        _ if !said.is_empty() => Failure::new(said),
+        Ok(status) if !said.is_empty() => {
+            Failure::with_status(said, status.code().map_or(1, |code| code as u8))
+        }
+        Err(_) if !said.is_empty() => Failure::new(said),
         Ok(status) => {
             Failure::new(format!("'toed' ended before it was ready ({status}); run it by hand to see why"))
         }

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use toe_abi::attach::ReportKind;
-use toe_abi::report::StatusReport;
+use toe_abi::report::{PortReport, StatusReport};
 
 /// Start an engine
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   syn_cookies = \"on\"           # when a listener has no room for a SYN; or \"off\", \"always\"
   rfc1337 = \"off\"              # or \"on\": a reset does not end TIME_WAIT (RFC 1337)
   [quota]                        # beside the rule that one user may have 8 times what is free, for each kind of thing:
-  memory_mib = 2000            # memory for received data, of all users (a quarter of the machine's unless given)
+  memory_mib = 2000            # memory for received data, of all users (a quarter of the machine's or the cgroup's unless given)
   user_memory_mib = 500        # of any one user; as much as the rule says when left out, as the following
   user_sessions = 50           # attached processes
   user_flows = 20000           # connections
@@ -175,7 +175,19 @@ pub fn start(args: &Args, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     for port in ports {
         text += &(port + "\n");
     }
+    text += &status.ports.iter().filter_map(checksums).collect::<String>();
     crate::print(&text)
+}
+
+/// What must be done at the other end of a veth, where nothing would tell why nothing comes.
+fn checksums(port: &PortReport) -> Option<String> {
+    let interface = port.name.strip_prefix("xdp:")?.split('?').next()?;
+    port.is_veth.then(|| {
+        format!(
+            "  {interface} is a veth: if its other end is the kernel's, run 'ethtool -K PEER tx off' there, or what it sends has no \
+             checksum and is dropped (drop_bad_tcp_checksum in 'toe status')\n"
+        )
+    })
 }
 
 /// The arguments for `toed`: ports, addresses and gateways in the order in which they were given, because that is

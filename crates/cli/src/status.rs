@@ -128,6 +128,9 @@ fn format(report: &StatusReport) -> String {
     for port in &r.ports {
         let _ = writeln!(out, "\nport {} {}", port.id, port.name);
         let _ = writeln!(out, "  {} mtu {} at {}", port.mac, port.mtu, port.addrs.join(", "));
+        if let Some(trouble) = &port.trouble {
+            let _ = writeln!(out, "  {trouble}");
+        }
         let _ = writeln!(out, "  in  {:>12} frames {:>10}", port.rx_frames, octets(port.rx_bytes));
         let _ = writeln!(out, "  out {:>12} frames {:>10}", port.tx_frames, octets(port.tx_bytes));
     }
@@ -149,9 +152,28 @@ fn format(report: &StatusReport) -> String {
     }
     let width = r.counters.keys().map(String::len).max().unwrap_or(0);
     for (name, value) in &r.counters {
-        let _ = writeln!(out, "  {name:<width$} {value:>14}");
+        let remedy = remedy(name).map_or(String::new(), |remedy| format!("  {remedy}"));
+        let _ = writeln!(out, "  {name:<width$} {value:>14}{remedy}");
     }
     out
+}
+
+/// What can be done about what a counter counts.
+fn remedy(counter: &str) -> Option<&'static str> {
+    Some(match counter {
+        "drop_bad_tcp_checksum" | "drop_bad_udp_checksum" => {
+            "a veth leaves checksums out: 'ethtool -K PEER tx off' at its other end"
+        }
+        "drop_no_receive_memory" => "more by --quota memory_mib=N",
+        "drop_flow_table_full" => "fewer connections, or another engine",
+        "drop_over_quota" | "over_quota" => "see 'refused' above; more by --quota",
+        "drop_backlog_full" | "drop_accept_queue_full" => {
+            "a longer backlog (listen), or a server that accepts sooner"
+        }
+        "neighbour_failures" => "nobody answers at that address: check --addr, --gateway and the link",
+        "drop_other_vlan" => "frames of a VLAN: packet: on the kernel's interface for it, or tap:NAME?vlan=N",
+        _ => return None,
+    })
 }
 
 /// A line for what there is, and one for each user with what he has of it; what nobody has is left out.
@@ -327,6 +349,7 @@ mod tests {
                 mac: "02:00:00:00:00:01".to_owned(),
                 mtu: 1500,
                 addrs: vec!["10.0.0.2/24".to_owned()],
+                trouble: Some("the interface is gone".to_owned()),
                 rx_bytes: 3 << 20,
                 ..PortReport::default()
             }],
@@ -338,7 +361,7 @@ mod tests {
                 ..Default::default()
             }],
             receive_memory_used: 65_536,
-            counters: [("drop_no_flow".to_owned(), 3)].into(),
+            counters: [("drop_no_flow".to_owned(), 3), ("drop_bad_tcp_checksum".to_owned(), 2)].into(),
             ..StatusReport::default()
         };
         let text = format(&report);
@@ -350,6 +373,8 @@ mod tests {
             "3.0 MiB",
             "4711 nginx",
             "drop_no_flow",
+            "drop_bad_tcp_checksum              2  a veth leaves",
+            "the interface is gone",
         ] {
             assert!(text.contains(wanted), "{wanted} in\n{text}");
         }

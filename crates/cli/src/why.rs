@@ -24,7 +24,7 @@ EXAMPLES:
 rule (of the policy of 'toe run', by its number), reason, text and remedy; without FD, an array of these. You need the right to look at the process: be its user, or root.")]
 pub struct Args {
     /// Process id
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = process_id)]
     pid: u32,
     /// Number of a descriptor in that process; all of its sockets if it is left out
     #[arg(value_name = "FD")]
@@ -32,6 +32,11 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+fn process_id(word: &str) -> Result<u32, String> {
+    word.parse()
+        .map_err(|_| format!("give the number of a process; 'pgrep -x {word}' tells those of a program"))
 }
 
 /// What became of a descriptor.
@@ -310,6 +315,11 @@ fn kinds_in(process: &Path) -> HashMap<String, Kind> {
         kinds.extend(inodes.map(|inode| (inode.to_owned(), kind)));
     }
     kinds
+}
+
+/// The word that stands for a reason in JSON.
+pub fn code_of(reason: Reason) -> String {
+    kebab(&format!("{reason:?}"))
 }
 
 /// `NoRoute` as `no-route`.

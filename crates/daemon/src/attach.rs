@@ -13,7 +13,7 @@ use crate::porter::ask::{self, Ask, Evidence, Matter, Newcomer};
 use crate::porter::pages::GivenBack;
 use crate::report::View;
 use crate::session::{Peer, Session};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::TrySendError;
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, refusal_of_version};
@@ -171,8 +171,6 @@ impl Daemon {
                 if let Some(home) = first.and_then(|(_, evidence)| evidence.home().ok()) {
                     self.anchors.refuse_home(&home);
                 }
-                // The porter's thread, which may have gone to sleep, hears of that and looks what the answer was.
-                let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
                 ask::Answer::Closed(Some(socket))
             }
         }
@@ -197,8 +195,7 @@ impl Daemon {
             Err(errno) => (Reply::Refused { errno: errno.0, version: INTERFACE_VERSION }, Vec::new()),
         };
         let Some(connection) = self.connections.get(place) else { return ask::Answer::End };
-        let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        if connection.send(&reply.encode(), &fds).is_ok() {
+        if connection.send(&reply.encode(), fds).is_ok() {
             return ask::Answer::Done;
         }
         self.counts.unread_answers += 1;
@@ -214,7 +211,7 @@ impl Daemon {
         let log = self.log_limit.allows(now);
         match bad {
             BadMessage::Version(theirs) => {
-                let _ = connection.send(&refusal_of_version(), &[]);
+                let _ = connection.send(&refusal_of_version(), Vec::new());
                 if log {
                     let ours = INTERFACE_VERSION;
                     tracing::warn!(
@@ -232,7 +229,7 @@ impl Daemon {
                 if log {
                     tracing::warn!(pid, uid, ?bad, "request refused");
                 }
-                connection.send(&refusal.encode(), &[]).is_ok()
+                connection.send(&refusal.encode(), Vec::new()).is_ok()
             }
             BadMessage::NotAMessage => {
                 if log {
@@ -499,7 +496,7 @@ impl Daemon {
         let (other, queue_set) = fetched.other;
         let other = self.sessions.get(other).ok_or(Errno::ENOENT)?;
         let queue_set = other.queue_sets.get(queue_set.index());
-        let waker = queue_set.ok_or(Errno::ENOENT)?.waker().map_err(|_| Errno::EMFILE)?;
+        let waker = queue_set.ok_or(Errno::ENOENT)?.line().another().map_err(|_| Errno::EMFILE)?;
         let peer = other.peer.cred();
         self.sessions.channels.mark_fetched(channel, fetched.side);
         Ok((Reply::Channel { side: fetched.side, peer }, vec![fetched.memory, waker]))

@@ -22,7 +22,7 @@ use toe_abi::capture::{
 };
 use toe_abi::errno::Errno;
 use toe_base::{Cred, PortId};
-use toe_engine::Sighting;
+use toe_engine::{Resource, Sighting};
 use zerocopy::IntoBytes;
 
 /// Captures at one time; each packet is shown to every one of them. Of these so many of users who may capture what is
@@ -30,8 +30,9 @@ use zerocopy::IntoBytes;
 const CAPTURES_MAX: usize = 8;
 const LIMITED_MAX: usize = 4;
 const LIMITED_OF_USER_MAX: usize = 1;
-/// Octets on their way to one client.
-const PENDING_MAX: usize = 32 << 20;
+/// Octets on their way to one client: so many, or a part of what sessions may have where that is little.
+const PENDING_MAX: u64 = 32 << 20;
+const PENDING_ONE_IN: u64 = 16;
 /// What a batch costs beside its octets.
 const BATCH_COST: usize = 64;
 /// A batch is handed on when it has this many octets, or the round ends.
@@ -94,6 +95,7 @@ struct Capture {
 struct Writer {
     batches: Option<Sender<Vec<u8>>>,
     shared: Arc<Shared>,
+    pending_max: usize,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -233,18 +235,18 @@ impl Capture {
 }
 
 impl Writer {
-    fn start(stream: OwnedFd) -> std::io::Result<Writer> {
+    fn start(stream: OwnedFd, pending_max: usize) -> std::io::Result<Writer> {
         let (batches, receiver) = channel();
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("toe-capture".to_owned())
             .spawn(move || write_batches(&stream, &receiver, &theirs))?;
-        Ok(Writer { batches: Some(batches), shared, thread: Some(thread) })
+        Ok(Writer { batches: Some(batches), shared, pending_max, thread: Some(thread) })
     }
 
     fn has_room(&self, waiting: usize) -> bool {
-        self.shared.pending.load(Ordering::Relaxed) + waiting < PENDING_MAX
+        self.shared.pending.load(Ordering::Relaxed) + waiting < self.pending_max
     }
 
     fn send(&self, batch: Vec<u8>) {
@@ -315,7 +317,9 @@ impl Daemon {
         }
         let filter = if filter_len == 0 { Filter::All } else { evidence.filter()? };
         let (ours, theirs) = stream().map_err(|_| Errno::EMFILE)?;
-        let writer = Writer::start(ours).map_err(|_| Errno::ENOMEM)?;
+        let memory = self.engine.users().quotas().of(Resource::SessionMemory).total;
+        let pending_max = (memory / PENDING_ONE_IN).min(PENDING_MAX) as usize;
+        let writer = Writer::start(ours, pending_max).map_err(|_| Errno::ENOMEM)?;
         let capture = Capture { place, only, filter, snaplen, interface, batch: Vec::new(), lost: 0, writer };
         captures.running.push(capture);
         tracing::info!(pid = who.pid, uid = who.uid, all = only.is_none(), "capture begun");

@@ -3,10 +3,11 @@
 
 use crate::policy::Credentials;
 use crate::porter::ask::Newcomer;
-use crate::porter::pages::PagesOut;
+use crate::porter::pages::{PagesOut, Shared};
 use crate::porter::socket;
-use rustix::net::Shutdown;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use crate::porter::wake::Wake;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use toe_abi::attach::Message;
 use toe_base::SessionId;
 
@@ -16,7 +17,7 @@ pub(crate) const CONNECTIONS_MAX: usize = 2048;
 /// One control connection.
 #[derive(Debug)]
 pub struct Connection {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     pub who: Credentials,
     pub program: String,
     /// Until a session has it.
@@ -29,15 +30,31 @@ pub struct Connection {
 
 impl Connection {
     /// Sends an answer without waiting; an error means that the host does not read.
-    pub fn send(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> std::io::Result<()> {
-        socket::send(&self.socket, message, fds)
+    pub fn send(&self, message: &Message, fds: Vec<OwnedFd>) -> std::io::Result<()> {
+        let now = |fds: &Vec<OwnedFd>| {
+            let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            socket::send(&*self.socket, message, &fds)
+        };
+        let socket = || Arc::clone(&self.socket);
+        let later = |fds| Wake::Answer { socket: socket(), message: Box::new(*message), fds };
+        let Some((sent, fds)) = self.pages.wake(fds, now, later) else { return Ok(()) };
+        if !fds.is_empty() {
+            // The host may wait for them by now, and have closed what it was sent.
+            self.pages.close(Shared::Sent(fds));
+            let _ = self.pages.bell().signal();
+        }
+        sent
     }
 
-    /// The host sees the end. What it has sent stays where it is.
+    /// The host sees the end.
     fn hang_up(&self) {
-        // An error means that the host has done so.
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        hang_up(&self.socket, &self.pages);
     }
+}
+
+/// The host at the other end of this sees the end, and so does the porter.
+pub fn hang_up(socket: &Arc<OwnedFd>, user: &PagesOut) {
+    user.wake((), |()| socket::hang_up(&**socket), |()| Wake::HangUp(Arc::clone(socket)));
 }
 
 /// All control connections, by place.
@@ -47,13 +64,15 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Serves a connection; returns its place. There is no room: it goes back.
-    pub fn add(&mut self, newcomer: Newcomer) -> Result<u32, OwnedFd> {
+    /// Serves a connection; returns its place. There is no room: it ends, which the porter's thread hears, and goes back.
+    pub fn add(&mut self, newcomer: Newcomer) -> Result<u32, Arc<OwnedFd>> {
+        let Newcomer { socket, who, process, program, pages } = newcomer;
+        let socket = Arc::new(socket);
         let place = self.table.iter().position(Option::is_none).unwrap_or(self.table.len());
         if place >= CONNECTIONS_MAX {
-            return Err(newcomer.socket);
+            hang_up(&socket, &pages);
+            return Err(socket);
         }
-        let Newcomer { socket, who, process, program, pages } = newcomer;
         let connection = Connection { socket, who, program, process, pages, session: None, ended: false };
         match self.table.get_mut(place) {
             Some(slot) => *slot = Some(connection),
@@ -79,7 +98,7 @@ impl Connections {
     }
 
     /// The descriptor of a connection that has ended, for the porter to close.
-    pub fn take(&mut self, place: u32) -> Option<OwnedFd> {
+    pub fn take(&mut self, place: u32) -> Option<Arc<OwnedFd>> {
         let slot = self.table.get_mut(place as usize)?;
         slot.take_if(|connection| connection.ended).map(|connection| connection.socket)
     }
@@ -88,7 +107,7 @@ impl Connections {
     /// nobody.
     pub fn leave(self) {
         for connection in self.table.into_iter().flatten() {
-            connection.hang_up();
+            socket::hang_up(&*connection.socket);
             std::mem::forget(connection.socket);
         }
     }

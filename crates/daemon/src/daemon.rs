@@ -233,7 +233,7 @@ impl Daemon {
     /// Adds a link.
     pub fn add_port(&mut self, config: &PortConfig, port: Box<dyn Port>) -> std::io::Result<()> {
         if !config.spec.driver.shares_address() {
-            self.sessions.datagrams.open();
+            self.sessions.datagrams.open(self.porter.handed());
         }
         self.ports.add(&mut self.engine, &self.poller, config, port)
     }
@@ -289,7 +289,7 @@ impl Daemon {
         self.leave_datagrams(id);
         self.leave_via(id);
         self.engine.close_session(now, id, &mut self.sessions);
-        self.sessions.close(id);
+        self.sessions.close(id, &self.poller);
         self.anchors.leave_home(id);
     }
 

@@ -1,6 +1,6 @@
 //! The engine's process: reads the configuration, takes the name, opens the links, and runs.
 //!
-//! Exit status: 0 stopped as asked; 1 could not start, or failed; 2 unknown flags.
+//! Exit status: 0 stopped as asked; 1 could not start, or failed; 2 the command line or the configuration file is wrong.
 
 #![forbid(unsafe_code)]
 
@@ -11,9 +11,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use toe_daemon::config::Config;
+use toe_daemon::config::{Config, ConfigError};
+use toe_daemon::own_addresses::OwnAddresses;
 use toe_daemon::runtime::{self, EngineName};
-use toe_daemon::{Daemon, confine, log, slice, sys};
+use toe_daemon::{Daemon, confine, limits, log, slice, sys};
 
 fn main() -> ExitCode {
     match start() {
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
             // Whoever started the engine reads the standard error output until it is ready.
             eprintln!("toed: {error}");
             tracing::error!(%error, "toed failed");
-            ExitCode::FAILURE
+            ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
         }
     }
 }
@@ -40,8 +41,9 @@ fn start() -> Result<(), Box<dyn Error>> {
     if config.detach {
         sys::close_inherited_descriptors();
     }
-    let dir = config.dir.clone().unwrap_or_else(runtime::default_dir);
-    let mut name = EngineName::take(&dir, &config.name, !config.allowed.is_nobody())?;
+    let is_open = !config.allowed.is_nobody();
+    let dir = config.dir.clone().unwrap_or_else(|| runtime::default_dir(is_open));
+    let mut name = EngineName::take(&dir, &config.name, is_open)?;
     let is_own_log = config.detach && config.log_file.is_none();
     if is_own_log {
         config.log_file = Some(dir.join(format!("{}.log", config.name)));
@@ -57,18 +59,12 @@ fn start() -> Result<(), Box<dyn Error>> {
     if let Some(cores) = &config.cores {
         cores.apply()?;
     }
+    limits::check()?;
     slice::ask_for_short_ones();
     toe_ring::lost_memory::install().map_err(|error| format!("no memory for spare pages: {error}"))?;
     let mut daemon = Daemon::new(&config, secret()?)?;
     daemon.catch_signals()?;
-    for port in &config.ports {
-        daemon.add_port(port, toe_port::open(&port.spec)?)?;
-    }
-    if !config.ports.is_empty() {
-        daemon
-            .follow_kernel()
-            .map_err(|error| format!("cannot follow the kernel's links over netlink: {error}"))?;
-    }
+    let _own_addresses = open_links(&mut daemon, &config)?;
     // As whoever started the engine: it is what programs know it by.
     let listener = name.listen(daemon.policy())?;
     if config.private {
@@ -99,6 +95,20 @@ fn start() -> Result<(), Box<dyn Error>> {
         remove_private_log(config.log_file.as_deref());
     }
     Ok(())
+}
+
+/// Opens the links, and follows what the kernel does to them. What it returns holds their addresses.
+fn open_links(daemon: &mut Daemon, config: &Config) -> Result<OwnAddresses, Box<dyn Error>> {
+    let own_addresses = OwnAddresses::take(&config.ports)?;
+    for port in &config.ports {
+        daemon.add_port(port, toe_port::open(&port.spec)?)?;
+    }
+    if !config.ports.is_empty() {
+        daemon
+            .follow_kernel()
+            .map_err(|error| format!("cannot follow the kernel's links over netlink: {error}"))?;
+    }
+    Ok(own_addresses)
 }
 
 /// Whether that was all that was asked for.

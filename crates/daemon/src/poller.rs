@@ -56,6 +56,12 @@ impl Token {
         kind << 32 | u64::from(number)
     }
 
+    /// What is to be reported. A doorbell is its host's as well and is never read ([`toe_ring::EngineDoorbell`]).
+    fn flags(self, is_quiet: bool) -> EventFlags {
+        let edge = if matches!(self, Token::Doorbell(_)) { EventFlags::ET } else { EventFlags::empty() };
+        if is_quiet { edge } else { edge | EventFlags::IN }
+    }
+
     fn decode(raw: u64) -> Option<Token> {
         let number = raw as u32;
         Some(match raw >> 32 {
@@ -83,9 +89,10 @@ impl Poller {
         Ok(Poller { epoll: epoll::create(CreateFlags::CLOEXEC)? })
     }
 
-    /// Reports `fd` under `token` while it is readable or hung up. Closing it is enough to forget it.
+    /// Reports `fd` under `token` while it is readable or hung up, or each time that it is rung. Closing the last copy of it is enough to
+    /// forget it.
     pub fn add(&self, fd: impl AsFd, token: Token) -> std::io::Result<()> {
-        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token.encode()), EventFlags::IN)?)
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token.encode()), token.flags(false))?)
     }
 
     /// Reports `fd` under `token` when its other end is gone, and not before: what is written to it does not matter.
@@ -94,14 +101,17 @@ impl Poller {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token.encode()), EventFlags::empty())?)
     }
 
-    /// While it is quiet `fd`, which is reported, is so only when it fails.
+    /// While it is quiet `fd`, which is reported, is so only when it fails. One that is to be reported again is so at once if it was ever
+    /// rung.
+    ///
+    /// Nothing takes a doorbell out of this epoll but its end: for that the kernel takes a lock which its host's rings hold while they
+    /// go through all who wait for it. This takes none of them.
     pub fn set_quiet(&self, fd: impl AsFd, token: Token, is_quiet: bool) {
-        let flags = if is_quiet { EventFlags::empty() } else { EventFlags::IN };
-        // As above.
-        let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(token.encode()), flags);
+        // It may not be there; then there is nothing to change.
+        let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(token.encode()), token.flags(is_quiet));
     }
 
-    /// Forgets `fd` while it stays open.
+    /// Forgets `fd`, which the engine alone has, while it stays open.
     pub fn remove(&self, fd: impl AsFd) {
         // It may not be there; then there is nothing to forget.
         let _ = epoll::delete(&self.epoll, fd);

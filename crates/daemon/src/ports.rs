@@ -41,6 +41,8 @@ pub struct PortSlot {
     vlan: Option<VlanId>,
     /// The interface's number, as long as the kernel has it.
     index: Option<u32>,
+    /// The kernel says that it is one end of a veth.
+    pub is_veth: bool,
     /// The interface went away, or is not as it was: it must be opened anew.
     must_reopen: bool,
     /// Set while the port is left alone after a failure.
@@ -100,6 +102,7 @@ impl Ports {
             interface: config.spec.interface.clone(),
             vlan: config.spec.vlan,
             index: None,
+            is_veth: false,
             must_reopen: false,
             retry_at: None,
             vain: 0,
@@ -223,6 +226,7 @@ impl Ports {
         (index, link): (u32, &LinkNews),
     ) {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { return };
+        slot.is_veth = link.is_veth;
         let is_other = slot.index.replace(index).is_some_and(|before| before != index);
         // A TAP is the engine's while it is open, and is gone when it is closed.
         let is_changed = slot.driver != Driver::Tap
@@ -317,6 +321,20 @@ impl PortSlot {
             }
         }
         Ok(frames)
+    }
+
+    /// Why nothing goes in or out at present, for reports.
+    pub fn trouble(&self) -> Option<String> {
+        let interface = &self.interface;
+        match (self.retry_at, self.must_reopen) {
+            (None, _) => None,
+            (Some(_), true) => Some(format!(
+                "the interface is gone, or is not as it was: waiting for one called '{interface}' (ip link)"
+            )),
+            (Some(_), false) => Some(format!(
+                "it failed and is tried again each second: is '{interface}' up (ip link)? The engine's log has the error"
+            )),
+        }
     }
 
     /// Frames wait there.
@@ -452,6 +470,7 @@ mod tests {
             interface: "a".to_owned(),
             vlan: None,
             index: None,
+            is_veth: false,
             must_reopen: false,
             retry_at: None,
             vain: 0,

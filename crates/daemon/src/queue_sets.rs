@@ -41,6 +41,7 @@ impl Daemon {
         if u32::from(index) >= session.layout.queue_sets {
             return Err(Errno::ENOBUFS);
         }
+        let line = session.interrupt(line);
         let queue_set =
             EngineQueueSet::new(&session.region, &session.layout, index, line).map_err(|_| Errno::ENOBUFS)?;
         match self.engine.add_queue_set(id) {

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use toe_abi::report::{
     AccountReport, PortReport, QuotaReport, SessionReport, SocketReport, StatusReport, UseReport, UserReport,
 };
@@ -167,6 +168,7 @@ impl Daemon {
             ("bad_messages", counts.bad_messages),
             ("unread_answers", counts.unread_answers),
             ("connections_refused", self.porter.refused()),
+            ("wakes_by_users", self.porter.handed().load(Ordering::Relaxed)),
             ("reports", counts.reports),
             ("parks", counts.parks),
             ("port_numbers_refused", counts.ports_refused),
@@ -192,6 +194,8 @@ fn port_report(slot: &crate::ports::PortSlot) -> PortReport {
         mac: slot.port.mac().to_string(),
         mtu: slot.port.mtu(),
         addrs: slot.addrs.clone(),
+        is_veth: slot.is_veth,
+        trouble: slot.trouble(),
         rx_frames: counters.get(PortCounter::RxFrames),
         tx_frames: counters.get(PortCounter::TxFrames),
         rx_bytes: counters.get(PortCounter::RxBytes),
@@ -216,9 +220,10 @@ pub(crate) fn report_memory() -> std::io::Result<File> {
     Ok(rustix::fs::memfd_create("toe-report", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?.into())
 }
 
-/// It is made.
+/// It is made. Its pages are the engine's, as long as anybody has it: so its user's thread takes them back when he has had some others
+/// ([`crate::porter::pages`]).
 pub(crate) fn sealed(file: File) -> std::io::Result<OwnedFd> {
-    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    let seals = SealFlags::SEAL | SealFlags::GROW | SealFlags::WRITE;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     Ok(file.into())
 }

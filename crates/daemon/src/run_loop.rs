@@ -12,6 +12,7 @@ use crate::daemon::{Daemon, Stop};
 use crate::naps::NAP;
 use crate::poller::Token;
 use crate::rest::Advice;
+use crate::session::Interrupt;
 use crate::stages::Stage;
 use std::time::Duration;
 use toe_abi::attach::FenceReason;
@@ -348,7 +349,7 @@ impl Daemon {
         entries
     }
 
-    fn queue_set(&mut self, id: SessionId, index: usize) -> Option<&mut EngineQueueSet> {
+    fn queue_set(&mut self, id: SessionId, index: usize) -> Option<&mut EngineQueueSet<Interrupt>> {
         self.sessions.get_mut(id)?.queue_sets.get_mut(index)
     }
 
@@ -454,9 +455,6 @@ impl Daemon {
     /// engine asleep, which they wake, or awake, as each costs it a system call.
     pub(crate) fn wake(&mut self, now: Instant, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else { return };
-        // An eventfd that cannot be read is the host's doing and the host's loss: it stays readable only while
-        // that process lives, and costs wake-ups, nothing more.
-        let _ = session.doorbell.drain();
         // What it was rung for may have been found before.
         let was_served = std::mem::take(&mut session.was_served);
         if was_served || session.has_work() || session.has_new_room() {
@@ -464,7 +462,7 @@ impl Daemon {
             return;
         }
         if self.budget.rings_too_often(session.account, now) {
-            self.poller.remove(&session.doorbell);
+            self.poller.set_quiet(&session.doorbell, Token::Doorbell(id), true);
             self.sessions.mute(id, now);
         }
         self.sessions.doze_on(id, now);

@@ -31,7 +31,7 @@ pub enum RuntimeError {
         "an engine named '{name}' runs already{pid}; stop it with 'toe stop --name {name}', or choose another --name"
     )]
     Running { name: String, pid: String },
-    #[error("{path}: {what} ({error}); check its owner and permissions")]
+    #[error("{path}: {what} ({error}); check its owner and permissions, or set XDG_RUNTIME_DIR")]
     Io { path: PathBuf, what: &'static str, error: std::io::Error },
     #[error("{0}: it belongs to somebody else or others may write there; remove it, or set XDG_RUNTIME_DIR")]
     NotOurs(PathBuf),
@@ -56,10 +56,19 @@ pub struct EngineName {
     lock: File,
 }
 
-/// The directory of engines that this process starts.
-pub fn default_dir() -> PathBuf {
+/// The directory of engines that this process starts: the first of those where they are looked for that is there or can be
+/// made, else the first.
+pub fn default_dir(is_open: bool) -> PathBuf {
     let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
-    PathBuf::from(place::runtime_dir(rustix::process::geteuid().as_raw(), xdg.as_deref()))
+    let dirs = place::runtime_dirs(rustix::process::geteuid().as_raw(), xdg.as_deref());
+    let mut dirs = dirs.iter().map(PathBuf::from);
+    let first = dirs.next().unwrap_or_default();
+    let can_be_had = |dir: &PathBuf| make_dir(dir, is_open).is_ok_and(|_| can_write(dir));
+    if can_be_had(&first) { first } else { dirs.find(can_be_had).unwrap_or(first) }
+}
+
+fn can_write(dir: &Path) -> bool {
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 /// Makes the directory if it is missing, and checks that nobody else can put things into it. `is_open`: other users than

@@ -10,7 +10,8 @@ use crate::channels::Channels;
 use crate::datagrams::{Datagrams, FromSocket};
 use crate::policy::Credentials;
 use crate::poller::{Poller, Token};
-use crate::porter::pages::{Leftovers, Pages, PagesOut};
+use crate::porter::pages::{Leftovers, Pages, PagesOut, Shared};
+use crate::porter::wake::Wake;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use toe_abi::attach::FenceReason;
 use toe_abi::region::{FENCED, RegionLayout};
 use toe_base::limits::SESSIONS_MAX;
 use toe_base::{Cred, Instant, NetNs, QueueSetId, SessionId};
-use toe_ring::{EngineDoorbell, EngineQueueSet, EngineSleep, EventFd, Region};
+use toe_ring::irq::Signal;
+use toe_ring::{EngineDoorbell, EngineQueueSet, EngineSleep, EventFd, IrqLine, Region};
 
 /// With more live sessions than this, the quiet ones are put to sleep one by one, so that looking at every ring stays
 /// cheap. A sleeping session's host rings the doorbell, as it does when the whole engine sleeps.
@@ -50,6 +52,26 @@ impl Peer {
     }
 }
 
+/// The interrupt of one of its queue sets.
+#[derive(Debug)]
+pub struct Interrupt {
+    line: Arc<IrqLine>,
+    user: PagesOut,
+}
+
+impl Interrupt {
+    /// A sending end for another session, which wakes this host itself (see [`toe_ring::channel`]).
+    pub fn another(&self) -> rustix::io::Result<OwnedFd> {
+        self.line.another()
+    }
+}
+
+impl Signal for Interrupt {
+    fn signal(&self) {
+        self.user.wake((), |()| self.line.signal(), |()| Wake::Interrupt(Arc::clone(&self.line)));
+    }
+}
+
 /// One attached process.
 #[derive(Debug)]
 pub struct Session {
@@ -63,7 +85,7 @@ pub struct Session {
     /// The region's file, until its host has mapped it and it is settled.
     pub(crate) unsettled: Option<OwnedFd>,
     pub doorbell: EngineDoorbell,
-    pub queue_sets: Vec<EngineQueueSet>,
+    pub queue_sets: Vec<EngineQueueSet<Interrupt>>,
     /// Readable once the process has ended; `None` when the kernel would not give one.
     process: Option<OwnedFd>,
     /// What its UDP sockets send by the engine's links.
@@ -117,6 +139,16 @@ impl Session {
 
     pub fn process(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(AsFd::as_fd)
+    }
+
+    /// What a new queue set is to interrupt the host by.
+    pub fn interrupt(&self, line: IrqLine) -> Interrupt {
+        Interrupt { line: Arc::new(line), user: self.pages.clone() }
+    }
+
+    /// By whom the host is woken where that may take long.
+    pub(crate) fn user(&self) -> &PagesOut {
+        &self.pages
     }
 
     /// Writes the reason of a fence where the host finds it.
@@ -173,7 +205,7 @@ impl Session {
 #[derive(Debug)]
 pub struct Remains {
     pub region: Region,
-    queue_sets: Vec<EngineQueueSet>,
+    queue_sets: Vec<EngineQueueSet<Interrupt>>,
     pages: PagesOut,
     pub layout: RegionLayout,
 }
@@ -279,20 +311,19 @@ impl Sessions {
     }
 
     /// The session's process is gone: all but its memory goes.
-    pub fn close(&mut self, id: SessionId) {
-        let Some(slot) = self.slots.get_mut(id.index()) else { return };
-        if let Slot::Live(session) = slot {
-            *slot = Slot::Closing(Remains {
-                region: session.region.clone(),
-                queue_sets: std::mem::take(&mut session.queue_sets),
-                pages: session.pages.clone(),
-                layout: session.layout,
-            });
-            self.live.retain(|&live| live != id);
-            self.woken.retain(|&woken| woken != id);
-            self.closing.push(id);
-            self.channels.forget_session(id);
-        }
+    pub fn close(&mut self, id: SessionId, poller: &Poller) {
+        let Some(slot @ Slot::Live(_)) = self.slots.get_mut(id.index()) else { return };
+        let Slot::Live(session) = std::mem::take(slot) else { return };
+        let Session { region, queue_sets, pages, layout, doorbell, .. } = *session;
+        // Its host may have it yet, and ring it for whoever has the number next.
+        poller.set_quiet(&doorbell, Token::Doorbell(id), true);
+        pages.close(Shared::Doorbell(doorbell));
+        *slot = Slot::Closing(Remains { region, queue_sets, pages: pages.clone(), layout });
+        self.live.retain(|&live| live != id);
+        self.woken.retain(|&woken| woken != id);
+        self.closing.push(id);
+        self.channels.forget_session(id);
+        self.will_ring(&pages);
     }
 
     /// Nothing refers to the memory of a closed session any more: its user's thread unmaps it, and its number is free.
@@ -435,7 +466,7 @@ impl Sessions {
         self.moderated.iter().map(deadline).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// The session's doorbell, which was taken from the poller, is not heard for a while.
+    /// The session's doorbell, which is quiet, is not heard for a while.
     pub fn mute(&mut self, id: SessionId, now: Instant) {
         self.muted.push_back((id, now.after_us(MUTED_US)));
     }
@@ -450,8 +481,7 @@ impl Sessions {
         while let Some((id, _)) = self.muted.front().copied().filter(|(_, until)| *until <= now) {
             self.muted.pop_front();
             let Some(session) = self.get(id) else { continue };
-            // One that cannot be watched is as good as one whose process rings it for nothing.
-            let _ = poller.add(&session.doorbell, Token::Doorbell(id));
+            poller.set_quiet(&session.doorbell, Token::Doorbell(id), false);
         }
     }
 

@@ -68,6 +68,11 @@ pub(crate) fn peer_process(socket: impl AsFd) -> Option<OwnedFd> {
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Whether the kernel says that no descriptors can be sent into a Unix socket, nor could be since it was made.
+pub(crate) fn keeps_descriptors_out(socket: impl AsFd) -> bool {
+    option::<i32>(socket, libc::SOL_SOCKET, SO_PASSRIGHTS) == Some(0)
+}
+
 /// Says whether descriptors may be sent into a Unix socket, or into those that a listening one accepts (SO_PASSRIGHTS,
 /// Linux 6.16). Older kernels always let them in.
 pub(crate) fn let_descriptors_in(socket: impl AsFd, on: bool) {

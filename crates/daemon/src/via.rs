@@ -3,6 +3,7 @@
 
 use crate::attach::Answer;
 use crate::daemon::Daemon;
+use crate::session::Interrupt;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::os::fd::OwnedFd;
@@ -11,6 +12,7 @@ use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, HANDLES_MAX, ViaState};
 use toe_base::{SessionId, ViaId};
 use toe_engine::ViaEnd;
+use toe_ring::irq::Signal;
 use toe_ring::{EngineQueueSet, ViaMemory};
 
 /// Sessions that are interrupted in one go: each takes a system call.
@@ -177,17 +179,17 @@ impl Daemon {
 
     /// A sending end of the interrupt by which a session is woken.
     fn waker_of(&self, session: SessionId) -> Result<OwnedFd, Errno> {
-        self.first_queue_set(session).ok_or(Errno::EINVAL)?.waker().map_err(|_| Errno::EMFILE)
+        self.first_queue_set(session).ok_or(Errno::EINVAL)?.line().another().map_err(|_| Errno::EMFILE)
     }
 
     fn interrupt(&self, session: SessionId) {
         if let Some(queue_set) = self.first_queue_set(session) {
-            queue_set.interrupt();
+            queue_set.line().signal();
         }
     }
 
     /// By whose interrupt a session hears of virtual interfaces.
-    fn first_queue_set(&self, session: SessionId) -> Option<&EngineQueueSet> {
+    fn first_queue_set(&self, session: SessionId) -> Option<&EngineQueueSet<Interrupt>> {
         self.sessions.get(session)?.queue_sets.first()
     }
 

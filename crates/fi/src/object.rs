@@ -77,7 +77,7 @@ pub fn errno(error: Error) -> c_int {
         Error::NoRoom => libc::ENOBUFS,
         Error::Unreachable => libc::ENETUNREACH,
         Error::Rejected => libc::ECONNREFUSED,
-        Error::TimedOut => libc::ETIMEDOUT,
+        Error::TimedOut | Error::Nobody => libc::ETIMEDOUT,
         Error::NotConnected | Error::NoChannel => libc::ENOTCONN,
         Error::Connected => libc::EISCONN,
         Error::Closed | Error::Broken => libc::ECONNABORTED,

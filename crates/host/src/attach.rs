@@ -79,7 +79,7 @@ fn check_engine(fd: &Fd) -> Result<(), Errno> {
 /// Whether somebody else may have put a socket at `path`, in a directory that anybody could have made.
 fn check_place(path: &Path) -> Result<(), Errno> {
     let euid = rustix::process::geteuid().as_raw();
-    let open_to_all = place::runtime_dir(euid, None);
+    let open_to_all = place::dir_in_tmp(euid);
     let Some(dir) = path.parent().filter(|dir| *dir == Path::new(&open_to_all)) else { return Ok(()) };
     let Ok(found) = rustix::fs::lstat(dir) else { return Ok(()) };
     let is_dir = FileType::from_raw_mode(found.st_mode) == FileType::Directory;

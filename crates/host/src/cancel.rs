@@ -4,6 +4,9 @@
 //! registered would stay. So a sleep of ours ends first, the call gives [`Errno::ECANCELED`] up to where nothing is held, and
 //! whoever stands there (the switch layer, [`take`]) lets the C library do its part.
 //!
+//! A thread of PTHREAD_CANCEL_ASYNCHRONOUS may be unwound wherever it is. So inside the library it is as any other
+//! ([`defer`]), and what it was before when it leaves ([`let_unwind`]): there the C library ends it, if it was asked meanwhile.
+//!
 //! The C library wakes no thread for a request that waits for a point of cancellation; whoever asks wakes it ([`ask`]):
 //! by the signal that the C library has for this and whose handler does nothing in such a thread. It may come between the
 //! last look and the system call, so it is sent until the thread has seen what it is for.
@@ -61,6 +64,30 @@ thread_local! {
     static TAKEN: Cell<bool> = const { Cell::new(false) };
 }
 
+/// The C library's pthread_setcanceltype.
+pub type SetType = unsafe fn(i32, *mut i32) -> i32;
+
+/// The calling thread's type of cancellation is `kind` from now on, and that is changed by `set`.
+pub fn note_type(kind: i32, set: SetType) {
+    thread::with(|thread| thread.asynchronous.set((kind == ASYNCHRONOUS).then_some(set)));
+}
+
+/// A thread that may be unwound at any moment comes into the library. `None`: it is there already.
+#[cold]
+pub(crate) fn defer(set: SetType) -> Option<SetType> {
+    let mut before = DEFERRED;
+    // SAFETY: needed because only the C library can change it. A local.
+    unsafe { set(DEFERRED, &mut before) };
+    (before == ASYNCHRONOUS).then_some(set)
+}
+
+/// It leaves: it may be unwound from here.
+#[cold]
+pub(crate) fn let_unwind(set: SetType) {
+    // SAFETY: as above. What is on the stack up to the program holds nothing.
+    unsafe { set(ASYNCHRONOUS, std::ptr::null_mut()) };
+}
+
 unsafe extern "C" {
     fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
 }
@@ -68,6 +95,9 @@ unsafe extern "C" {
 /// Linux: PTHREAD_CANCEL_ENABLE and PTHREAD_CANCEL_DISABLE.
 const ENABLE: i32 = 0;
 const DISABLE: i32 = 1;
+/// And PTHREAD_CANCEL_DEFERRED and PTHREAD_CANCEL_ASYNCHRONOUS.
+const DEFERRED: i32 = 0;
+const ASYNCHRONOUS: i32 = 1;
 
 /// Whether the thread lets itself be cancelled.
 fn is_enabled() -> bool {

@@ -89,8 +89,13 @@ impl Channel {
         let end = ChannelEnd::new(memory, side, stack.own_fd(wake)).map_err(|_| Errno::EPROTO)?;
         // Until a connection uses it: the other session could punch holes into it meanwhile, and have this one wait.
         end.memory().region().withhold();
-        let arena = Arena::new(ChannelLayout::data(side), DATA_LEN);
-        Ok(Channel {
+        Ok(Channel::over(id, end, wake_fd, peer))
+    }
+
+    /// One whose memory is there, and of which nothing is used yet.
+    pub fn over(id: ChannelId, end: ChannelEnd, wake_fd: RawFd, peer: Cred) -> Channel {
+        let arena = Arena::new(ChannelLayout::data(end.side()), DATA_LEN);
+        Channel {
             id,
             end,
             blocks: Blocks::new(Arc::new(Lock::new(arena))),
@@ -104,7 +109,7 @@ impl Channel {
             is_broken: false,
             leaving: Leaving::default(),
             peer,
-        })
+        }
     }
 
     /// The next entry that the other session has put in.

@@ -103,6 +103,7 @@ fn give_back(stack: &'static Stack) {
         }
     }
     for queue in &mut queues {
+        queue.write_options(None);
         queue.give_back_connections();
         queue.leave_all();
     }

@@ -16,7 +16,7 @@
 //!
 //! Called by the switch layer around every call ([`Inside`]) and by [`crate::wait`] around every sleep ([`asleep`]).
 
-use crate::cancel::Registered;
+use crate::cancel::{self, Registered};
 use crate::thread::{self, Thread};
 use crate::{sleep, sys};
 use std::cell::Cell;
@@ -122,12 +122,19 @@ fn make_room(kept: &Kept) {
 
 /// The thread is inside the library as long as this lives. Stays in the thread that made it.
 #[derive(Debug)]
-pub struct Inside(*const Thread);
+pub struct Inside {
+    thread: *const Thread,
+    /// The thread may be unwound anywhere but inside, and that is changed by this.
+    unwinds_by: Option<cancel::SetType>,
+}
 
 impl Inside {
     #[inline]
     pub fn enter() -> Inside {
-        let inside = Inside(thread::with(std::ptr::from_ref));
+        let mut inside = Inside { thread: thread::with(std::ptr::from_ref), unwinds_by: None };
+        if let Some(set) = inside.thread().asynchronous.get() {
+            inside.unwinds_by = cancel::defer(set);
+        }
         let kept = &inside.thread().signals;
         if kept.infos.get().is_null() {
             make_room(kept);
@@ -142,7 +149,7 @@ impl Inside {
     fn thread(&self) -> &Thread {
         // SAFETY: needed because a thread-local lends itself only to closures, and each loan is a call of the dynamic
         // linker's. It has no destructor, so it is good as long as its thread runs; a raw pointer keeps this value in it.
-        unsafe { &*self.0 }
+        unsafe { &*self.thread }
     }
 
     /// Whether the thread came in by this.
@@ -167,6 +174,9 @@ impl Drop for Inside {
         compiler_fence(Ordering::SeqCst);
         if kept.depth.get() == 0 && kept.pending.load(Ordering::Relaxed) != 0 {
             send_again(kept);
+        }
+        if let Some(set) = self.unwinds_by {
+            cancel::let_unwind(set);
         }
     }
 }
@@ -410,7 +420,7 @@ pub fn after_fork(child: bool) {
             }
         });
     }
-    drop(Inside(thread::with(std::ptr::from_ref)));
+    drop(Inside { thread: thread::with(std::ptr::from_ref), unwinds_by: None });
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub(crate) struct Thread {
     pub signals: signals::Kept,
     pub cancel: Cell<cancel::Registered>,
     pub looking: Cell<Looking>,
+    /// It is of PTHREAD_CANCEL_ASYNCHRONOUS: by what that is changed.
+    pub asynchronous: Cell<Option<cancel::SetType>>,
 }
 
 thread_local! {
@@ -21,6 +23,7 @@ thread_local! {
             signals: signals::Kept::new(),
             cancel: Cell::new(cancel::Registered::Not),
             looking: Cell::new(Looking::new()),
+            asynchronous: Cell::new(None),
         }
     };
     static OWNER: Owner = const { Owner };

@@ -532,8 +532,10 @@ fn linger_with_no_time_aborts() {
     linger[0] = 1;
     assert_eq!(c.socket.set_option(libc::SOL_SOCKET, libc::SO_LINGER, &linger), Ok(()));
     let flow = c.flow;
+    let option = FlowOption::AbortAtClose;
+    assert_eq!(engine.command().1, Command::SetOption { flow, option, value: 1 });
     c.close();
-    assert_eq!(engine.command().1, Command::Close { flow, abort: true });
+    engine.expect_closed();
 }
 
 #[test]

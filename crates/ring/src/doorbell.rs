@@ -124,6 +124,9 @@ impl<M> AsFd for HostDoorbell<M> {
 }
 
 /// The engine's side; one for each session.
+///
+/// The bell is never made quiet: to read it would wake all who wait until it can be written to, and its host may have any number of those.
+/// Whoever sleeps on it is woken by each ring (edge-triggered), not while it has been rung.
 #[derive(Debug)]
 pub struct EngineDoorbell<M = Region> {
     memory: M,
@@ -134,11 +137,6 @@ pub struct EngineDoorbell<M = Region> {
 impl<M: Words> EngineDoorbell<M> {
     pub fn new(memory: M, bell: EventFd) -> EngineDoorbell<M> {
         EngineDoorbell { memory, bell, sleeps: Cell::new(0) }
-    }
-
-    /// After waking by it: makes the bell quiet again. A host that rings for ever costs wake-ups, nothing more.
-    pub fn drain(&self) -> Result<bool> {
-        self.bell.drain()
     }
 }
 

@@ -200,16 +200,14 @@ pub struct EngineIrq<M = Region, S = IrqLine> {
     moderation: Moderation,
 }
 
-impl<M> EngineIrq<M> {
-    /// Where it is sent from.
-    pub fn line(&self) -> &IrqLine {
-        &self.sender
-    }
-}
-
 impl<M: Words, S: Signal> EngineIrq<M, S> {
     pub fn new(memory: M, registers: u64, sender: S) -> EngineIrq<M, S> {
         EngineIrq { memory, registers, sender, moderation: Moderation::default() }
+    }
+
+    /// Where it is sent from.
+    pub fn line(&self) -> &S {
+        &self.sender
     }
 
     /// Steps 2 and 3, after `count` completions were posted (once a batch); `full`: no more fit into `cpl`. `true`

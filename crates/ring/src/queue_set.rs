@@ -165,23 +165,25 @@ impl HostQueueSet {
 /// executed; (4) [`EngineQueueSet::publish_heads`]. As `snd` and `rcv` hold no more than that, everything that was
 /// published before a command is then executed before it, and a host that writes without end cannot hold the
 /// engine.
+///
+/// `S`: how the host is interrupted.
 #[derive(Debug)]
-pub struct EngineQueueSet {
+pub struct EngineQueueSet<S = IrqLine> {
     region: Region,
     args: u64,
     cmd: EngineConsumer,
     snd: EngineConsumer,
     rcv: EngineConsumer,
     cpl: EngineProducer,
-    irq: EngineIrq,
+    irq: EngineIrq<Region, S>,
     /// Where [`HostRegisters::BUSY`] is.
     busy: u64,
     /// Completions posted since the last [`EngineQueueSet::notify`].
     posted: u32,
 }
 
-impl EngineQueueSet {
-    pub fn new(region: &Region, layout: &RegionLayout, index: u8, irq: IrqLine) -> Result<Self, OutOfRange> {
+impl<S: Signal> EngineQueueSet<S> {
+    pub fn new(region: &Region, layout: &RegionLayout, index: u8, irq: S) -> Result<Self, OutOfRange> {
         let place = Place::new(layout, index)?;
         let consumer = |ring, entries, register| {
             EngineConsumer::new(region.clone(), place.base + ring, entries, place.engine_registers + register)
@@ -290,15 +292,9 @@ impl EngineQueueSet {
         self.irq.posted(now, posted, full)
     }
 
-    /// A sending end of the interrupt for another session, which wakes this host itself (see
-    /// [`crate::channel`]).
-    pub fn waker(&self) -> rustix::io::Result<OwnedFd> {
-        self.irq.line().another()
-    }
-
-    /// Interrupts the host now, whether it has armed the interrupt or not.
-    pub fn interrupt(&self) {
-        self.irq.line().signal();
+    /// By what the host is interrupted, whether it has armed that or not.
+    pub fn line(&self) -> &S {
+        self.irq.line()
     }
 
     /// Interrupts that a moderated host is owed by `now`.

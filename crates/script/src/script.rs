@@ -100,6 +100,8 @@ pub enum SettingName {
     ChallengeLimit,
     /// Seconds in FIN_WAIT_2 without a program.
     FinTimeout,
+    /// Segments that Linux gives to its link at once, for it to cut; 1 without it. An engine's link says for itself what it cuts.
+    Gso,
 }
 
 /// A connection of the script: `a` to `h`, each with a port of its own at the far end.
@@ -410,6 +412,8 @@ pub enum InfoName {
     Mss,
     /// Segments sent again, ever.
     Retransmits,
+    /// TCP_CA_Open (0) to TCP_CA_Loss (4).
+    CaState,
 }
 
 /// States of RFC 9293 section 3.3.2.

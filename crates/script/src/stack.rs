@@ -66,6 +66,10 @@ pub fn number_of(report: &TcpReport, name: InfoName) -> i64 {
         InfoName::Rto => i64::from(report.rto_us),
         InfoName::Mss => i64::from(report.mss),
         InfoName::Retransmits => i64::from(report.retransmits),
+        InfoName::CaState => {
+            let names = ["open", "disorder", "cwr", "recovery", "loss"];
+            names.iter().position(|name| *name == report.ca_state).map_or(-1, |at| at as i64)
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! program before had listeners of the engine's, hidden anchors come along, and it is at once: connections wait in the engine.
 //! Called by `init.rs` and `calls`.
 
+use crate::calls::option_model;
 use crate::ffi::guarded;
 use crate::listen;
 use crate::socket_state::{self, State};
@@ -88,12 +89,15 @@ pub fn received(fd: c_int) {
     }
 }
 
-/// What is known of a kernel socket whose program before this one may have set anything on it: these options can be asked
-/// for.
+/// What is known of a kernel socket whose program before this one may have set anything on it: the options that are not what they are
+/// of a new one.
 fn inherited_state(fd: c_int) -> State {
-    let known = State::new_twin().with(State::BOUND).with(State::NO_DELAY).with(State::KEEP_ALIVE);
+    let known = State::new_twin().with(State::BOUND).with(State::TOUCHED);
     let is_inet6 = sockopt::socket_domain(sys::borrow(fd)) == Ok(AddressFamily::INET6);
-    known.with(State::TOUCHED).with(if is_inet6 { State::INET6 } else { State::default() })
+    let set = option_model::model(is_inet6).map_or(State::default(), |model| {
+        State::of_options(|option| option.value_on(fd) != option.value_on(model.raw()))
+    });
+    known.with(set).with(if is_inet6 { State::INET6 } else { State::default() })
 }
 
 /// It stays as it is until it is used.

@@ -288,7 +288,8 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
         return Verdict::Done(result);
     }
     if disconnects {
-        return Verdict::Done(crate::ffi::status(reopen(fd)));
+        socket.disconnect();
+        return Verdict::Done(0);
     }
     let earlier = match socket.is_disconnected() {
         true => Err(Errno::ECONNABORTED),
@@ -297,11 +298,20 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
     match earlier {
         // An earlier attempt has failed and the program knows: as with Linux, it may try anew.
         Err(Errno::ECONNABORTED) => match reopen(fd) {
+            // It may have copies, which the kernel has, too.
+            Ok(()) if !socket_state::get(fd).has(State::TWIN) => Verdict::Pass,
             // SAFETY: the caller's promise.
             Ok(()) => unsafe { undecided(fd, addr, len) },
             Err(error) => Verdict::Done(fail(error)),
         },
         result => Verdict::Done(crate::ffi::status(result)),
+    }
+}
+
+/// Before a call that Linux lets a disconnected socket make, which an engine's is not made for: the kernel has the socket again.
+pub fn renew(fd: c_int) {
+    if calls::stream(fd).is_some_and(Socket::is_disconnected) {
+        let _ = reopen(fd);
     }
 }
 
@@ -505,21 +515,13 @@ fn is_all_its_own(local: Option<Endpoint>, remote: Endpoint) -> bool {
 /// Sets on the engine's socket what the program had set on the twin.
 pub fn replay_options(fd: c_int, state: State, socket: &'static Socket) {
     for option in state.options() {
-        let mut value = [0u8; 16];
-        let mut len = value.len() as socklen_t;
-        // SAFETY: a local buffer of `len` octets.
-        let result = unsafe {
-            real::getsockopt(fd, option.level, option.name, value.as_mut_ptr().cast::<c_void>(), &mut len)
-        };
-        if result < 0 {
-            continue;
-        }
+        let Some((mut value, len)) = option.value_on(fd) else { continue };
         if option.level == libc::SOL_SOCKET && matches!(option.name, libc::SO_RCVBUF | libc::SO_SNDBUF) {
             // Linux reports twice what was set.
             let doubled = i32::from_ne_bytes([value[0], value[1], value[2], value[3]]);
             value[..4].copy_from_slice(&(doubled / 2).to_ne_bytes());
         }
-        let value = &value[..len as usize];
+        let value = &value[..len];
         if socket.set_option(option.level, option.name, value) == Err(Errno::ENOPROTOOPT) {
             socket.keep_option(option.level, option.name, value);
         }

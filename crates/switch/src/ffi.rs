@@ -259,6 +259,18 @@ fn never_null(at: *mut u8) -> *mut u8 {
 pub struct Vectors(Cow<'static, [iovec]>);
 
 impl Vectors {
+    /// Those of a message, of which there may not be more either, but by another errno.
+    ///
+    /// # Safety
+    /// As [`Vectors::new`].
+    pub unsafe fn of_message(iov: *const iovec, count: usize) -> Result<Vectors, Errno> {
+        if count > IOV_MAX {
+            return Err(errno(libc::EMSGSIZE));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { Vectors::new(iov, count) }
+    }
+
     /// # Safety
     /// `iov` points to `count` vectors that describe memory which is valid for as long as the result is used.
     pub unsafe fn new(iov: *const iovec, count: usize) -> Result<Vectors, Errno> {

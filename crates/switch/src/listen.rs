@@ -148,6 +148,9 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
     let Some(local) = twin_address(fd) else {
         return kernel_listens(fd, false, decision, (Reason::EngineRefused, Errno::EADDRNOTAVAIL));
     };
+    if shares_port(fd) && is_of_such_group(fd, local) {
+        return kernel_listens(fd, false, decision, (Reason::Option, Errno::EADDRNOTAVAIL));
+    }
     let engine_address = state.has(State::ENGINE_ADDRESS);
     let binding = proto_stacks::binding(Some(local.addr), engine_address, &KNOWN, sys::coarse_ms());
     let mut refused = match (decision.action, binding) {
@@ -384,6 +387,49 @@ pub fn end(listener: &'static Socket) {
             keep_on_kernel(fd, Reason::SharedTwin);
         }
     }
+}
+
+/// The program asks of a listener what only the kernel does: connections come there alone from here on. `of_group`: of all listeners with its
+/// address.
+pub fn leave_to_kernel(fd: c_int, listener: &'static Socket, of_group: bool) {
+    end(listener);
+    keep_on_kernel(fd, Reason::Option);
+    if of_group {
+        leave_group(fd);
+    }
+}
+
+/// The kernel chooses among all listeners that have the address of `fd` by a program of this program's: none of them is an engine's.
+pub fn leave_group(fd: c_int) {
+    let Some(local) = twin_address(fd) else { return };
+    let mut others = Vec::new();
+    let mut add = |other: c_int| {
+        if other != fd && shares_port(other) && twin_address(other) == Some(local) {
+            others.push(other);
+        }
+    };
+    fd_table::for_each(0, c_int::MAX, &mut add);
+    socket_state::for_each(0, c_int::MAX, &mut add);
+    for other in others {
+        if let Some(listener) = calls::listener(other) {
+            end(listener);
+        }
+        keep_on_kernel(other, Reason::Option);
+    }
+}
+
+fn shares_port(fd: c_int) -> bool {
+    rustix::net::sockopt::socket_reuseport(sys::borrow(fd)) == Ok(true)
+}
+
+/// Whether a program chooses among the listeners that `fd` is about to be one of.
+fn is_of_such_group(fd: c_int, local: Endpoint) -> bool {
+    let mut found = false;
+    socket_state::for_each(0, c_int::MAX, |other| {
+        let by_option = other != fd && why::is(other, Reason::Option) && shares_port(other);
+        found |= by_option && twin_address(other) == Some(local);
+    });
+    found
 }
 
 /// accept on a listener that both stacks serve.

@@ -120,6 +120,7 @@ pub(crate) fn address_of_dlopen() -> *const c_void {
 
 next_definitions! {
     c"pthread_cancel" fn pthread_cancel(thread: pthread_t) -> c_int;
+    c"pthread_setcanceltype" fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
     c"socket" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     c"bind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
     c"listen" fn listen(fd: c_int, backlog: c_int) -> c_int;

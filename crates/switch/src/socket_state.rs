@@ -4,9 +4,11 @@
 //!
 //! Written by `calls` (socket, setsockopt, bind, dup, close); read by `connect.rs` and `listen.rs`.
 
+use crate::real;
 use crate::why::Reason;
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use libc::socklen_t;
 
 /// Descriptors that have a word; one beyond is left to the kernel.
 const DESCRIPTORS: usize = 1 << 20;
@@ -100,6 +102,12 @@ impl State {
         State(self.0 | flags.0)
     }
 
+    /// Those options that `is_set` says so of.
+    pub fn of_options(is_set: impl Fn(Replayed) -> bool) -> State {
+        let bits = (0..REPLAYED.len()).map(|n| State(1 << (OPTION_SHIFT + n)));
+        bits.filter(|bit| bit.options().any(&is_set)).fold(State::default(), State::with)
+    }
+
     /// The options that the program has set, to be repeated on the engine's socket.
     pub fn options(self) -> impl Iterator<Item = Replayed> {
         REPLAYED.iter().enumerate().filter(move |(n, _)| self.0 & (1 << (OPTION_SHIFT + n)) != 0).flat_map(
@@ -123,6 +131,22 @@ pub struct Replayed {
     pub level: c_int,
     pub name: c_int,
 }
+
+impl Replayed {
+    /// What the kernel says of it; `None`: it knows of none there.
+    pub fn value_on(self, fd: c_int) -> Option<([u8; VALUE_MAX], usize)> {
+        let mut value = [0; VALUE_MAX];
+        let mut len = VALUE_MAX as socklen_t;
+        // SAFETY: a local buffer of `len` octets.
+        let result = unsafe {
+            real::getsockopt(fd, self.level, self.name, value.as_mut_ptr().cast::<c_void>(), &mut len)
+        };
+        (result == 0).then_some((value, len as usize))
+    }
+}
+
+/// None of them is longer.
+const VALUE_MAX: usize = 16;
 
 const fn replayed(level: c_int, name: c_int) -> Replayed {
     Replayed { level, name }
@@ -205,10 +229,23 @@ pub enum OptionKind {
     Indifferent,
 }
 
-/// SO_TXTIME and TCP_AO are younger than some libc crates; the numbers are asm-generic's.
-const SO_TXTIME: c_int = 61;
+/// Younger than some libc crates; the number is linux/tcp.h's.
 pub const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
-const TCP_AO_ADD_KEY: c_int = 38;
+
+/// Which way a connection goes, from which port, and how long it waits: engines have this from their routes and their configuration. The
+/// numbers are those of Linux's headers, which some libc crates are older than.
+fn chooses_path_or_time(level: c_int, name: c_int) -> bool {
+    const IP_LOCAL_PORT_RANGE: c_int = 51;
+    const IPV6_ADDR_PREFERENCES: c_int = 72;
+    // TCP_RTO_MAX_MS, TCP_RTO_MIN_US, TCP_DELACK_MAX_US.
+    const TIMES: core::ops::RangeInclusive<c_int> = 44..=46;
+    match level {
+        libc::IPPROTO_IP => matches!(name, libc::IP_UNICAST_IF | IP_LOCAL_PORT_RANGE),
+        libc::IPPROTO_IPV6 => matches!(name, libc::IPV6_UNICAST_IF | IPV6_ADDR_PREFERENCES),
+        libc::IPPROTO_TCP => TIMES.contains(&name),
+        _ => false,
+    }
+}
 
 pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
     let option = replayed(level, name);
@@ -220,32 +257,18 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) {
         return OptionKind::Replay(State::FAST_OPEN);
     }
-    let kernel_only = match level {
-        libc::SOL_SOCKET => matches!(
+    // What is said in a SYN, or who may send one, beside what engines do not do at any time: with a connection it is too late.
+    let kernel_only = level == libc::IPPROTO_TCP
+        && matches!(
             name,
-            libc::SO_BINDTODEVICE
-                | libc::SO_ATTACH_FILTER
-                | libc::SO_ATTACH_BPF
-                | libc::SO_ATTACH_REUSEPORT_CBPF
-                | libc::SO_ATTACH_REUSEPORT_EBPF
-                | SO_TXTIME
-        ),
-        libc::IPPROTO_TCP => matches!(
-            name,
-            TCP_FASTOPEN_NO_COOKIE
-                | libc::TCP_MAXSEG
-                | libc::TCP_WINDOW_CLAMP
-                | libc::TCP_MD5SIG
-                | TCP_AO_ADD_KEY
-                | libc::TCP_REPAIR
-                | libc::TCP_ULP
-        ),
-        // What is said in a SYN, or who may send one: by the time there is a connection it is too late.
-        libc::IPPROTO_IP => matches!(name, libc::IP_TRANSPARENT | libc::IP_OPTIONS | libc::IP_MINTTL),
-        libc::IPPROTO_IPV6 => name == libc::IPV6_MINHOPCOUNT,
-        _ => false,
-    };
-    if kernel_only { OptionKind::KernelOnly } else { OptionKind::Indifferent }
+            TCP_FASTOPEN_NO_COOKIE | libc::TCP_MAXSEG | libc::TCP_WINDOW_CLAMP | libc::TCP_MD5SIG
+        );
+    let kernel_only = kernel_only || chooses_path_or_time(level, name);
+    if kernel_only || crate::calls::option_model::has_effect(level, name) {
+        OptionKind::KernelOnly
+    } else {
+        OptionKind::Indifferent
+    }
 }
 
 fn word(fd: c_int) -> Option<&'static AtomicU64> {

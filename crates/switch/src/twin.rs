@@ -4,8 +4,9 @@
 use crate::replacing::{InKernel, Refusal, Replacing};
 use crate::socket_state::{self, State};
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::{hidden_twin, real, twin_pool};
+use crate::{calls, hidden_twin, real, twin_pool};
 use core::ffi::c_int;
+use libc::socklen_t;
 use toe::own_fds::OwnCopy;
 use toe::socket::Socket;
 use toe::stack::Stack;
@@ -158,9 +159,9 @@ impl Twin {
         let copies = if socket.has_copies() { others_of(fd, socket) } else { Vec::new() };
         // A shared kernel socket is simply kept, as by dup.
         let state = if copies.is_empty() { self.state } else { State::default() };
-        let replacing = put_at(fd, &copy, socket, state)?;
+        let replacing = put_at(fd, copy.raw(), socket, state)?;
         for other in copies {
-            let _ = put_at(other, &copy, socket, State::default());
+            let _ = put_at(other, copy.raw(), socket, State::default());
         }
         replacing.ask_again();
         Some(Held { replacing, copy, is_high: self.is_high })
@@ -178,13 +179,18 @@ fn others_of(fd: c_int, socket: &'static Socket) -> Vec<c_int> {
     others
 }
 
-/// Puts the kernel's socket where the engine's is.
-fn put_at(fd: c_int, twin: &OwnCopy, socket: &Socket, state: State) -> Option<Replacing> {
+/// Puts the kernel's socket `twin` where the engine's is.
+fn put_at(fd: c_int, twin: c_int, socket: &'static Socket, state: State) -> Option<Replacing> {
     let flags = rustix::io::fcntl_getfd(sys::borrow(fd));
+    let is_watched = epoll::move_back(fd, socket);
     let replacing = take_out(fd, socket)?;
     let cloexec = flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
-    let _ = sys::dup_onto(sys::borrow(twin.raw()), fd, cloexec);
-    socket_state::set(fd, state.with(State::REPLACING));
+    let _ = sys::dup_onto(sys::borrow(twin), fd, cloexec);
+    let watched = if is_watched { State::IN_EPOLL } else { State::default() };
+    socket_state::set(fd, state.with(State::REPLACING).with(watched));
+    if is_watched {
+        epoll::register_in_kernel(fd);
+    }
     why::set_reason(
         fd,
         On::Kernel,
@@ -199,29 +205,41 @@ fn take_out(fd: c_int, socket: &Socket) -> Option<Replacing> {
     (replacing.place() && fd_table::remove_only(fd, socket)).then_some(replacing)
 }
 
-/// Gives the program a new kernel socket in the place of an engine's that has failed or was disconnected.
+/// Gives the program a kernel socket in the place of an engine's that has failed or was disconnected: the one that has kept the port that the
+/// program bound, or a new one. It has the options that were set.
 pub fn reopen(fd: c_int) -> Result<(), Errno> {
-    let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).map_err(toe::errno::from_os)?;
-    let cloexec = flags.contains(rustix::io::FdFlags::CLOEXEC);
     let socket = fd_table::get(fd).ok_or(Errno::EBADF)?;
-    let (nonblocking, is_inet6) = (socket.nonblocking(), socket.is_inet6());
-    let domain = if is_inet6 { libc::AF_INET6 } else { libc::AF_INET };
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
-    // SAFETY: the call takes numbers only.
-    let twin = unsafe { real::socket(domain, kind, 0) };
-    if twin < 0 {
-        return Err(crate::ffi::last_errno());
+    let copies = if socket.has_copies() { others_of(fd, socket) } else { Vec::new() };
+    let kept = [fd].iter().chain(&copies).find_map(|fd| hidden_twin::take_back(*fd));
+    let bound = if kept.is_some() { State::BOUND } else { State::default() };
+    let inet6 = if socket.is_inet6() { State::INET6 } else { State::default() };
+    let twin = kept.map_or_else(|| new_socket(socket), Ok)?;
+    set_nonblocking(&twin, socket.nonblocking())?;
+    let options = socket.options_set();
+    let state = if copies.is_empty() { twin_pool::state_of_new() } else { State::default() };
+    let state = if copies.is_empty() { state.with(bound).with(inet6) } else { state };
+    drop(put_at(fd, twin.raw(), socket, state).ok_or(Errno::EBADF)?);
+    for other in copies {
+        let _ = put_at(other, twin.raw(), socket, State::default());
     }
-    let twin = sys::Fd::from_raw(twin);
-    let _replacing = take_out(fd, socket).ok_or(Errno::EBADF)?;
-    // SAFETY: as above.
-    if unsafe { real::dup3(twin.raw(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) } < 0 {
-        return Err(crate::ffi::last_errno());
+    for (level, name, value) in options {
+        // SAFETY: a slice of that many octets, which is only read.
+        unsafe {
+            calls::option::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as socklen_t);
+        }
     }
-    twin_pool::note_new(fd);
-    if is_inet6 {
-        socket_state::add(fd, State::INET6);
-    }
-    why::set_reason(fd, On::Kernel, Reason::Undecided);
     Ok(())
+}
+
+fn new_socket(socket: &Socket) -> Result<sys::Fd, Errno> {
+    let domain = if socket.is_inet6() { libc::AF_INET6 } else { libc::AF_INET };
+    // SAFETY: the call takes numbers only.
+    let twin = unsafe { real::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if twin < 0 { Err(crate::ffi::last_errno()) } else { Ok(sys::Fd::from_raw(twin)) }
+}
+
+fn set_nonblocking(twin: &sys::Fd, on: bool) -> Result<(), Errno> {
+    let flags = sys::fcntl(twin.raw(), libc::F_GETFL, 0)? & !libc::O_NONBLOCK;
+    let wanted = flags | if on { libc::O_NONBLOCK } else { 0 };
+    sys::fcntl(twin.raw(), libc::F_SETFL, wanted.into()).map(|_| ())
 }

@@ -110,8 +110,13 @@ pub fn close() {
 
 /// What `socket_state` is to hold of a socket that [`take`] gave, or the kernel made.
 pub fn note_new(fd: c_int) {
+    socket_state::set(fd, state_of_new());
+}
+
+/// The same, to be put there.
+pub fn state_of_new() -> State {
     let subject = if crate::policy::restricts() { State::SUBJECT } else { State::default() };
-    socket_state::set(fd, State::new_twin().with(subject));
+    State::new_twin().with(subject)
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ const FILES: &[(&str, &str)] = &[
     ("stuck.py", include_str!("attacker/stuck.py")),
     ("talk.py", include_str!("attacker/talk.py")),
     ("views.py", include_str!("attacker/views.py")),
+    ("wakes.py", include_str!("attacker/wakes.py")),
     ("wire.py", include_str!("attacker/wire.py")),
 ];
 

@@ -22,13 +22,18 @@ use toe_ring::via::Arrived;
 /// A port of EVIL's: 1 to 255.
 pub type Port = std::num::NonZeroU8;
 
+/// A channel's time limit of which nobody has said anything.
+const NEVER_SET: i32 = i32::MIN;
+/// How long a connect then takes.
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+
 /// See the module.
 #[derive(Debug)]
 pub struct Channel {
     session: Arc<Session>,
     peer: Option<NodeName>,
     port: Port,
-    /// Milliseconds; negative: no limit.
+    /// Milliseconds; negative: no limit, or [`NEVER_SET`].
     timeout_ms: AtomicI32,
     link: OnceLock<Link>,
     closed: AtomicBool,
@@ -73,7 +78,7 @@ impl Channel {
             session,
             peer,
             port,
-            timeout_ms: AtomicI32::new(-1),
+            timeout_ms: AtomicI32::new(NEVER_SET),
             link: OnceLock::new(),
             closed: AtomicBool::new(false),
         })
@@ -81,7 +86,7 @@ impl Channel {
 
     /// How long each of the following calls may take; negative: as long as it takes.
     pub fn set_timeout_ms(&self, limit_ms: i32) {
-        self.timeout_ms.store(limit_ms, Ordering::Relaxed);
+        self.timeout_ms.store(limit_ms.max(-1), Ordering::Relaxed);
     }
 
     /// This node's name.
@@ -97,6 +102,11 @@ impl Channel {
     fn deadline(&self) -> Deadline {
         let limit = u64::try_from(self.timeout_ms.load(Ordering::Relaxed)).ok();
         Deadline::after(limit.map(Duration::from_millis))
+    }
+
+    /// How long a connect may take of which nobody has said it: what is wrong, a node's name often, would never be told else.
+    fn connect_limit(&self) -> Option<Duration> {
+        (self.timeout_ms.load(Ordering::Relaxed) == NEVER_SET).then_some(CONNECT_LIMIT)
     }
 
     /// Waits until the peer connects, and accepts.
@@ -121,11 +131,16 @@ impl Channel {
         }
     }
 
-    /// Connects to the peer, which may come to wait later.
+    /// Connects to the peer, which may come to wait later: within half a minute, if [`Channel::set_timeout_ms`] has not said otherwise.
     pub fn connect(&self) -> Result<(), Error> {
         self.check_unlinked()?;
         let place = (self.peer.unwrap_or(self.session.node), self.port.get().into());
-        self.set(meet::connect(&self.session, place, Attributes::EVIL, self.deadline())?)
+        let limit = self.connect_limit();
+        let deadline = if limit.is_some() { Deadline::after(limit) } else { self.deadline() };
+        let link = meet::connect(&self.session, place, Attributes::EVIL, deadline);
+        self.set(link.map_err(|error| {
+            if error == Error::TimedOut && limit.is_some() { Error::Nobody } else { error }
+        })?)
     }
 
     fn check_unlinked(&self) -> Result<(), Error> {

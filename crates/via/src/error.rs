@@ -20,10 +20,11 @@ pub enum Error {
     Refused = 11,
     NoRoom = 12,
     Unreachable = 13,
+    Nobody = 14,
 }
 
 impl Error {
-    pub const ALL: [Error; 13] = [
+    pub const ALL: [Error; 14] = [
         Error::Invalid,
         Error::NoChannel,
         Error::NotConnected,
@@ -37,6 +38,7 @@ impl Error {
         Error::Refused,
         Error::NoRoom,
         Error::Unreachable,
+        Error::Nobody,
     ];
 
     /// What a C function returns.
@@ -79,6 +81,9 @@ impl Error {
             Error::NoRoom => "the user's share of channels, memory or descriptors is used up: close some\0",
             Error::Unreachable => {
                 "no way leads to that address: the engine has to have a link in its network, or a gateway (toe status shows both)\0"
+            }
+            Error::Nobody => {
+                "nobody has waited there for half a minute: start the other program, or give the name that its node has (TOE_VIA_NODE, else its host's) and its port; via_timeout allows more time\0"
             }
         }
     }

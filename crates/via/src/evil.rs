@@ -128,7 +128,7 @@ pub extern "C" fn via_wait(vc: ViaChann) -> c_int {
 
 /// Connects to the channel's peer at its port. The peer may come to wait there later.
 ///
-/// Blocks as long as via_timeout says. Returns 0 or a negative number.
+/// Blocks as long as via_timeout says, and half a minute if that was not called. Returns 0 or a negative number.
 #[unsafe(no_mangle)]
 pub extern "C" fn via_connect(vc: ViaChann) -> c_int {
     status(channel(vc.viHand).and_then(|channel| channel.connect()))
@@ -197,7 +197,7 @@ pub extern "C" fn via_size(vc: ViaChann) -> c_int {
     }
 }
 
-/// How long each call on the channel may take from now on, in milliseconds; negative: as long as it takes, as at first. Returns 0 or a
+/// How long each call on the channel may take from now on, in milliseconds; negative: as long as it takes, as at first all but via_connect. Returns 0 or a
 /// negative number.
 #[unsafe(no_mangle)]
 pub extern "C" fn via_timeout(vc: ViaChann, limit_ms: c_int) -> c_int {

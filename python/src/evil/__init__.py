@@ -40,7 +40,13 @@ class _Poll(ctypes.Structure):
 
 def _load():
     directory = os.environ.get("TOE_LIB_DIR")
-    library = ctypes.CDLL(os.path.join(directory, "libtoe_via.so") if directory else "libtoe_via.so")
+    try:
+        library = ctypes.CDLL(os.path.join(directory, "libtoe_via.so") if directory else "libtoe_via.so")
+    except OSError as error:
+        raise ImportError(
+            f"libtoe_via.so cannot be loaded ({error}): set TOE_LIB_DIR to the directory that has it, such as target/release of "
+            "OpenTOE after 'make build', or install it where the system looks"
+        ) from error
     library.via_open.argtypes = [ctypes.POINTER(_Record), ctypes.c_char_p, ctypes.c_int]
     for name in ("via_wait", "via_connect", "via_close", "via_size", "via_fd"):
         getattr(library, name).argtypes = [_Record]
@@ -81,6 +87,7 @@ class Channel:
         _check(_library.via_wait(self._record))
 
     def connect(self):
+        """The peer may come later: within half a minute, unless settimeout() has said otherwise."""
         _check(_library.via_connect(self._record))
 
     def send(self, octets):

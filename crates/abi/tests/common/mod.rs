@@ -21,7 +21,7 @@ const CHANNEL: ChannelId = ChannelId(0x0203_0405);
 /// Below the channel's limit, as in a `Direct` completion and in every entry of a channel.
 const SLOT: u32 = 0x0abc;
 const GENERATION: u16 = 0xd1e2;
-const FLOW_OPTIONS: [FlowOption; 18] = [
+const FLOW_OPTIONS: [FlowOption; 19] = [
     FlowOption::NoDelay,
     FlowOption::Cork,
     FlowOption::KeepAlive,
@@ -40,6 +40,7 @@ const FLOW_OPTIONS: [FlowOption; 18] = [
     FlowOption::SharesName,
     FlowOption::SynRetries,
     FlowOption::UnsentLowWater,
+    FlowOption::AbortAtClose,
 ];
 
 pub fn commands() -> Vec<Command> {
@@ -51,6 +52,7 @@ pub fn commands() -> Vec<Command> {
         Command::ShutdownSend { flow: FLOW },
         Command::Close { flow: FLOW, abort: false },
         Command::Close { flow: FLOW, abort: true },
+        Command::Disconnect { flow: FLOW },
         Command::CloseKept { flow: FLOW, anchor: AnchorHandle(0x1020_3040), abort: false },
         Command::CloseKept { flow: FLOW, anchor: AnchorHandle(0x1020_3040), abort: true },
         Command::Lend { anchor: AnchorHandle(0x1020_3040) },
@@ -61,6 +63,7 @@ pub fn commands() -> Vec<Command> {
         Command::FastOpen { listener: LISTENER, limit: 0x0102_0304 },
         Command::DeferAccept { listener: LISTENER, secs: 0x0102_0304 },
         Command::Inspect { flow: FLOW, token: 0x5566_7788 },
+        Command::CountWaiting { listener: LISTENER, token: 0x5566_7788 },
     ];
     all.extend(FLOW_OPTIONS.map(|option| Command::SetOption { flow: FLOW, option, value: 0x9080_7060 }));
     all

@@ -3,6 +3,7 @@
 //! The command line wins over the file; `--port` on the command line replaces the file's whole list of ports. Every
 //! error names the place, what is wrong there and what to do.
 
+mod memory;
 mod ports;
 mod quota;
 mod tcp;
@@ -290,7 +291,7 @@ impl Config {
             seccomp: users.seccomp,
             receive_len: check_range(&receive, SESSION_MEMORY_MIB, "MiB")? * MIB,
             send_len: check_range(&send, SESSION_MEMORY_MIB, "MiB")? * MIB,
-            quotas: quota::check(&quotas, quota::machine_memory())?,
+            quotas: quota::check(&quotas, memory::available())?,
             log: flags.log.or(file.log),
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
             log_file: flags.log_file.or(file.log_file),

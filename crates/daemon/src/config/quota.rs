@@ -7,10 +7,18 @@ use toe_engine::{Limit, Quotas, Resource};
 use toml::Spanned;
 
 const MIB: u64 = 1 << 20;
-/// Of the machine's memory, what all users together may have as receive memory.
+/// Of the memory that the engine may have, what all users together may have of each kind. The engine's own is in the rest.
 const MEMORY_ONE_IN: u64 = 4;
-/// When the machine does not say how much it has.
-const MEMORY_DEFAULT: u64 = 1 << 30;
+const SESSION_MEMORY_ONE_IN: u64 = 8;
+const STAGING_ONE_IN: u64 = 8;
+const FLOWS_ONE_IN: u64 = 8;
+const ANCHORS_ONE_IN: u64 = 8;
+/// When nobody says how much that is: what makes a quarter of it 1 GiB.
+const MEMORY_DEFAULT: u64 = 4 << 30;
+/// The engine's record of a connection with what hangs on it, and a directory with its watch: octets.
+const FLOW_COST: u64 = 2 << 10;
+const ANCHOR_COST: u64 = 3 << 10;
+const MEMORY_MIN: u64 = 64 * MIB;
 /// Less is not even one window.
 const MEMORY_MIB: std::ops::RangeInclusive<u64> = 16..=1 << 30;
 
@@ -75,11 +83,20 @@ pub(super) fn from_flag(text: &str) -> Result<(Key, Given<u64>), ConfigError> {
     Ok((*key, Given::flag(value, &format!("--quota {name}"))))
 }
 
-/// The limits; `memory`: octets that the machine has.
+/// The limits; `memory`: octets that the engine may have.
 pub(super) fn check(given: &[(Key, Given<u64>)], memory: Option<u64>) -> Result<Quotas, ConfigError> {
-    let mut quotas = Quotas::default();
-    let total = memory.map_or(MEMORY_DEFAULT, |memory| memory / MEMORY_ONE_IN).max(16 * MIB);
-    quotas = quotas.with(Resource::ReceiveMemory, Limit::shared(total));
+    let memory = memory.unwrap_or(MEMORY_DEFAULT).max(MEMORY_MIN);
+    let parts = [
+        (Resource::ReceiveMemory, memory / MEMORY_ONE_IN),
+        (Resource::SessionMemory, memory / SESSION_MEMORY_ONE_IN),
+        (Resource::StagingMemory, memory / STAGING_ONE_IN),
+        (Resource::Flows, memory / FLOWS_ONE_IN / FLOW_COST),
+        (Resource::Anchors, memory / ANCHORS_ONE_IN / ANCHOR_COST),
+    ];
+    let at_most = |quotas: Quotas, (resource, most): (Resource, u64)| {
+        quotas.with(resource, Limit::shared(quotas.of(resource).total.min(most)))
+    };
+    let mut quotas = parts.into_iter().fold(Quotas::default(), at_most);
     for (key, given) in given {
         let of = |resource| quotas.of(resource);
         let capped = |resource, max: usize, unit| {
@@ -102,13 +119,6 @@ pub(super) fn check(given: &[(Key, Given<u64>)], memory: Option<u64>) -> Result<
     Ok(quotas)
 }
 
-/// Octets of memory that the machine has (MemTotal).
-pub(super) fn machine_memory() -> Option<u64> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,7 +137,23 @@ mod tests {
             memory(&["memory_mib=64", "user_memory_mib=32"]),
             Limit { total: 64 << 20, user: 32 << 20 }
         );
-        assert!(machine_memory().is_some_and(|octets| octets > 64 << 20));
+    }
+
+    /// All that programs can have the engine use is below what its cgroup has.
+    #[test]
+    fn little_memory_is_little_of_everything() {
+        let quotas = check(&[], Some(200 << 20)).expect("good");
+        let of = |resource| quotas.of(resource).total;
+        let in_all = of(Resource::ReceiveMemory)
+            + of(Resource::SessionMemory)
+            + of(Resource::StagingMemory)
+            + of(Resource::Flows) * FLOW_COST
+            + of(Resource::Anchors) * ANCHOR_COST;
+        assert!(in_all < 160 << 20, "{in_all}");
+        assert_eq!(of(Resource::ReceiveMemory), 50 << 20);
+        let large = check(&[], Some(64 << 30)).expect("good");
+        let as_ever = [Resource::Flows, Resource::StagingMemory, Resource::Anchors];
+        assert!(as_ever.iter().all(|resource| large.of(*resource) == Quotas::default().of(*resource)));
     }
 
     #[test]

@@ -9,9 +9,14 @@ mod unsent;
 use crate::attach::Answer;
 use crate::daemon::Daemon;
 use crate::pace::Pace;
+use crate::porter;
+use crate::porter::pages::{PagesIn, PagesOut};
 use crowd::Crowd;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+pub(crate) use to_kernel::Packet;
 use to_kernel::ToKernel;
 use to_socket::{ByKernel, Late, ToSocket};
 use toe_abi::attach::{Reply, Use};
@@ -20,7 +25,7 @@ use toe_abi::lane::{LaneLayout, RecordHead};
 use toe_base::{Cred, DatagramId, Endpoint, Instant, SessionId};
 use toe_engine::udp::Shown;
 use toe_engine::{Delivered, NewEnd, OpenedDatagrams, RxDatagram, RxDatagramError};
-use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
+use toe_ring::{EventFd, LaneMemory, LaneReceiver, LaneSender};
 use unsent::Unsent;
 use zerocopy::FromBytes;
 
@@ -81,12 +86,17 @@ pub(crate) struct Datagrams {
     /// When they are to gather.
     pub(crate) pace: Pace,
     kernel: Option<ToKernel>,
+    /// By whom go packets of which it is not known whose programs they wake, if those take long; made with the first one.
+    others: Option<PagesOut>,
+    /// Counts what such threads do.
+    handed: Arc<AtomicU64>,
     unsent: Unsent,
 }
 
 impl Datagrams {
-    /// Opens the kernel's way. Without it no socket can be shown.
-    pub fn open(&mut self) {
+    /// Opens the kernel's way. Without it no socket can be shown. `handed` counts what other threads send.
+    pub fn open(&mut self, handed: &Arc<AtomicU64>) {
+        self.handed = Arc::clone(handed);
         match ToKernel::open() {
             Ok(kernel) => self.kernel = Some(kernel),
             Err(error) => {
@@ -101,9 +111,12 @@ impl Datagrams {
     }
 
     pub fn deliver(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
-        let Some(kernel) = &self.kernel else { return Delivered::Nowhere };
         let mut delivered = Delivered::Nowhere;
-        if let Some((id, socket)) = to.and_then(|id| Some((id, self.sockets.get_mut(&id)?))) {
+        let Some(kernel) = &self.kernel else { return delivered };
+        let socket = to.and_then(|id| Some((id, self.sockets.get_mut(&id)?)));
+        // The kernel takes them one by one.
+        let goes_on = |delivered| delivered == Delivered::Nowhere && datagram.segment.is_none();
+        if let Some((id, socket)) = socket {
             delivered = socket.put(datagram, kernel);
             if socket.take_crowded() {
                 self.crowd.note(socket.account());
@@ -112,10 +125,13 @@ impl Datagrams {
                 self.waiting.push(id);
             }
             self.heard += 1;
-        }
-        // The kernel takes them one by one.
-        if delivered == Delivered::Nowhere && datagram.segment.is_none() {
-            delivered = kernel.deliver(datagram);
+            if goes_on(delivered) {
+                delivered = kernel.deliver(socket.user(), datagram);
+            }
+        } else if goes_on(delivered)
+            && let Some(others) = others(&mut self.others, &self.handed)
+        {
+            delivered = kernel.deliver(others, datagram);
         }
         delivered
     }
@@ -194,9 +210,21 @@ impl Datagrams {
         self.sockets.remove(&id);
     }
 
-    pub fn deliver_error(&self, error: &RxDatagramError<'_>) -> bool {
-        self.kernel.as_ref().is_some_and(|kernel| kernel.deliver_error(error))
+    pub fn deliver_error(&mut self, error: &RxDatagramError<'_>) -> bool {
+        let Some(kernel) = &self.kernel else { return false };
+        others(&mut self.others, &self.handed).is_some_and(|others| kernel.deliver_error(others, error))
     }
+}
+
+/// The way to the thread that is nobody's. `None`: there is none.
+fn others<'a>(known: &'a mut Option<PagesOut>, handed: &Arc<AtomicU64>) -> Option<&'a PagesOut> {
+    if known.is_none() {
+        let end = PagesIn::new(&Arc::new(EventFd::new().ok()?), handed);
+        let out = end.out();
+        porter::spawn("toe-datagrams", move || end.run()).ok()?;
+        *known = Some(out);
+    }
+    known.as_ref()
 }
 
 impl Daemon {
@@ -242,7 +270,8 @@ impl Daemon {
         end.open();
         if let Some(session) = self.sessions.get_mut(session) {
             session.datagrams.push(FromSocket { id, end });
-            let to_socket = ToSocket::new(LaneSender::new(to_socket), session.account);
+            let to_socket =
+                ToSocket::new(LaneSender::new(to_socket), session.account, session.user().clone());
             self.sessions.datagrams.sockets.insert(id, to_socket);
         }
         Ok([to_socket_file, from_socket_file])

@@ -4,6 +4,7 @@
 //! woken by *one*, the [`Bell`], which is sent at the end of the round: what comes after it is in the lane by then. Whoever has not come to look [`PATIENCE_US`] later
 //! gets one more by the kernel, and so on: that datagram may have been lost on its way. Called by the parent, which has all sockets.
 
+use crate::porter::pages::PagesOut;
 use std::collections::VecDeque;
 use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
 use toe_base::{Cred, Endpoint, Instant};
@@ -31,7 +32,8 @@ const KEPT: usize = 2048;
 
 /// The kernel's way.
 pub(super) trait ByKernel {
-    fn deliver(&self, datagram: &RxDatagram<'_>) -> Delivered;
+    /// `user`: whose programs that wakes.
+    fn deliver(&self, user: &PagesOut, datagram: &RxDatagram<'_>) -> Delivered;
 }
 
 /// Datagrams whose octets are still with the link, there from that octet of the frame on.
@@ -78,6 +80,7 @@ pub(super) struct ToSocket {
     lane: Lane,
     /// Whose its program is.
     account: Cred,
+    user: PagesOut,
     bell: Bell,
     /// Of the first ones since it was woken those that have not gone by the kernel; how many those were, and the octets of all.
     unclaimed: VecDeque<Unclaimed>,
@@ -97,9 +100,10 @@ impl Drop for ToSocket {
 }
 
 impl ToSocket {
-    pub fn new(end: LaneSender, account: Cred) -> ToSocket {
+    pub fn new(end: LaneSender, account: Cred, user: PagesOut) -> ToSocket {
         ToSocket {
             account,
+            user,
             lane: Lane { end, full_at: None, is_crowded: false, last_place: None },
             bell: Bell::default(),
             unclaimed: VecDeque::new(),
@@ -113,6 +117,10 @@ impl ToSocket {
 
     pub fn account(&self) -> Cred {
         self.account
+    }
+
+    pub fn user(&self) -> &PagesOut {
+        &self.user
     }
 
     /// So much that the lane may be full soon, of a program that was just woken. One that has not come for long is stopped, or does not
@@ -171,7 +179,7 @@ impl ToSocket {
         let rest = RxDatagram { text: rest, ..*datagram };
         self.put_into_lane(&rest).unwrap_or_else(|| {
             self.ring(kernel);
-            one_by_one(&rest, kernel)
+            one_by_one(&rest, kernel, &self.user)
         })
     }
 
@@ -214,7 +222,8 @@ impl ToSocket {
     pub fn ring(&mut self, kernel: &dyn ByKernel) -> bool {
         let Some((arrival, ports)) = self.bell.of.take() else { return false };
         // What finds no room in the kernel's queue is lost, as anywhere; then there is what wakes the program.
-        kernel.deliver(&RxDatagram { arrival, ports, headers: &[], text: &self.bell.text, segment: None });
+        let text = &self.bell.text;
+        kernel.deliver(&self.user, &RxDatagram { arrival, ports, headers: &[], text, segment: None });
         self.lane.end.end_ring();
         self.bell.text.clear();
         self.bell.text.shrink_to(KEPT);
@@ -264,7 +273,8 @@ impl ToSocket {
         text.resize(len.saturating_sub(RecordHead::LEN) as usize, 0);
         self.lane.end.lane().read(place, RecordHead::LEN, &mut text);
         self.lane.end.void(place, len);
-        one_by_one(&RxDatagram { arrival, ports, headers: &[], text: &text, segment }, kernel);
+        let datagram = RxDatagram { arrival, ports, headers: &[], text: &text, segment };
+        one_by_one(&datagram, kernel, &self.user);
         self.lane.end.end_ring();
         text.clear();
         text.shrink_to(KEPT);
@@ -274,14 +284,14 @@ impl ToSocket {
 }
 
 /// To the kernel, which knows no datagrams that lie behind each other.
-fn one_by_one(datagram: &RxDatagram<'_>, kernel: &dyn ByKernel) -> Delivered {
+fn one_by_one(datagram: &RxDatagram<'_>, kernel: &dyn ByKernel, user: &PagesOut) -> Delivered {
     let each = datagram.segment.map_or(datagram.text.len(), usize::from).max(1);
     if datagram.text.is_empty() {
-        return kernel.deliver(&RxDatagram { segment: None, ..*datagram });
+        return kernel.deliver(user, &RxDatagram { segment: None, ..*datagram });
     }
     let mut delivered = Delivered::Nowhere;
     for text in datagram.text.chunks(each).take(TOGETHER_MAX) {
-        delivered = kernel.deliver(&RxDatagram { text, segment: None, ..*datagram });
+        delivered = kernel.deliver(user, &RxDatagram { text, segment: None, ..*datagram });
     }
     delivered
 }

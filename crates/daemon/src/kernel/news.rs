@@ -3,7 +3,7 @@
 
 use netlink_packet_core::{NLM_F_MULTIPART, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -60,6 +60,7 @@ pub struct LinkNews {
     pub is_up: bool,
     pub mtu: u32,
     pub mac: Option<MacAddr>,
+    pub is_veth: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,17 +131,18 @@ fn link_news(message: &LinkMessage) -> Option<News> {
     if message.header.interface_family != AddressFamily::Unspec {
         return None;
     }
-    let (mut name, mut mtu, mut mac) = (None, 0, None);
+    let (mut name, mut mtu, mut mac, mut is_veth) = (None, 0, None, false);
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(is) => name = Some(is.clone()),
             LinkAttribute::Mtu(is) => mtu = *is,
             LinkAttribute::Address(octets) => mac = mac_of(octets),
+            LinkAttribute::LinkInfo(infos) => is_veth = infos.contains(&LinkInfo::Kind(InfoKind::Veth)),
             _ => {}
         }
     }
     let is_up = message.header.flags.contains(LinkFlags::Up);
-    Some(News::Link { index: message.header.index, link: LinkNews { name: name?, is_up, mtu, mac } })
+    Some(News::Link { index: message.header.index, link: LinkNews { name: name?, is_up, mtu, mac, is_veth } })
 }
 
 fn address_of(message: &AddressMessage) -> Option<(u32, Addr)> {
@@ -328,7 +330,7 @@ mod tests {
             LinkAttribute::Address(vec![2, 0, 0, 0, 0, 7]),
         ];
         let mac = Some(MacAddr([2, 0, 0, 0, 0, 7]));
-        let is = LinkNews { name: "eth1".to_owned(), is_up: true, mtu: 1500, mac };
+        let is = LinkNews { name: "eth1".to_owned(), is_up: true, mtu: 1500, mac, is_veth: false };
         let found = parse(&octets(RouteNetlinkMessage::NewLink(link.clone()), 0));
         assert_eq!(found, Some(News::Link { index: 7, link: is }));
         let found = parse(&octets(RouteNetlinkMessage::DelLink(link.clone()), 0));

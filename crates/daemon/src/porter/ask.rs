@@ -8,6 +8,7 @@ use crate::anchors::{Home, HomeId, Identity, Made};
 use crate::channels::Unread;
 use crate::policy::Credentials;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use toe_abi::attach::{BadMessage, Request};
 use toe_abi::capture::Filter;
@@ -146,5 +147,5 @@ pub enum Answer {
     /// The connection is to be closed.
     End,
     /// The engine has let go of it; here is the engine's copy of its descriptor.
-    Closed(Option<OwnedFd>),
+    Closed(Option<Arc<OwnedFd>>),
 }

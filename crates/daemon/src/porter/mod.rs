@@ -20,6 +20,7 @@ mod listening;
 pub(crate) mod pages;
 pub(crate) mod socket;
 mod user;
+pub(crate) mod wake;
 mod watch;
 
 use crate::anchor_root::AnchorRoot;
@@ -60,6 +61,8 @@ pub struct Porter {
     /// Until its thread runs.
     door: Option<Door>,
     refused: Arc<AtomicU64>,
+    /// Wake-ups that users' threads were to make.
+    handed: Arc<AtomicU64>,
     /// Where directories are to be removed: disconnected when they are, or the door's thread never ran.
     removed: Option<Receiver<()>>,
     /// Asks taken and errands given.
@@ -80,13 +83,19 @@ impl Porter {
         let (to_engine, asks) = sync_channel(ASKS_MAX);
         let (errands, from_engine) = sync_channel(ASKS_MAX);
         let refused = Arc::new(AtomicU64::new(0));
-        let desk =
-            Desk { asks: to_engine, bell: Arc::clone(&bell), porter: Arc::clone(&door_bell), supplies };
+        let handed = Arc::new(AtomicU64::new(0));
+        let desk = Desk {
+            asks: to_engine,
+            bell: Arc::clone(&bell),
+            porter: Arc::clone(&door_bell),
+            supplies,
+            handed: Arc::clone(&handed),
+        };
         let (done, removed) = sync_channel(1);
         let roots: Vec<_> = roots.into_iter().filter(|root| root.is_somewhere()).collect();
         let removed = Some(removed).filter(|_| !roots.is_empty());
         let door = Door::new(desk, policy, from_engine, Arc::clone(&refused), (roots, done));
-        Ok(Porter { asks, bell, errands, door_bell, door: Some(door), refused, removed, dealings: 0 })
+        Ok(Porter { asks, bell, errands, door_bell, door: Some(door), refused, handed, removed, dealings: 0 })
     }
 
     /// Lets hosts come in through `socket`, which listens already.
@@ -137,6 +146,11 @@ impl Porter {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// Wake-ups of hosts that took so long that their users' threads made them.
+    pub(crate) fn handed(&self) -> &Arc<AtomicU64> {
+        &self.handed
+    }
+
     #[cfg(test)]
     pub(crate) fn dealings(&self) -> u64 {
         self.dealings
@@ -171,6 +185,6 @@ pub(crate) fn threads_max(allowed: &Allowed) -> usize {
     if allowed.is_nobody() { FEW_USERS_MAX } else { USERS_MAX + 1 }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_LEN).spawn(run).map(drop)
 }

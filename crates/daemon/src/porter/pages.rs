@@ -7,14 +7,21 @@
 //!
 //! What a session was made of goes the same way once nothing refers to it: to unmap a region and to remove the names of its interrupts
 //! makes nobody wait, but takes as long as some hundred segments, and a program that makes processes has many sessions.
+//!
+//! And so do descriptors that a host has, too, and wake-ups of hosts that take long ([`super::wake`]).
 
+use super::wake::{Pace, Wake};
+use crate::session::Interrupt;
+use rustix::fs::SealFlags;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use toe_base::SessionId;
-use toe_ring::{EngineQueueSet, EventFd, Region};
+use toe_ring::{EngineDoorbell, EngineQueueSet, EventFd, Region};
 
-/// Ranges and leftovers that wait for one user's thread. What is beyond that stays where it is.
+/// Ranges that wait for one user's thread. What is beyond that stays where it is.
 const WAITING_MAX: usize = 512;
 /// Those that are dealt with at once.
 const AT_ONCE: usize = 64;
@@ -39,13 +46,24 @@ pub struct GivenBack {
 #[derive(Debug)]
 pub struct Leftovers {
     pub region: Region,
-    pub queue_sets: Vec<EngineQueueSet>,
+    pub queue_sets: Vec<EngineQueueSet<Interrupt>>,
 }
 
+/// What a host has, too, and perhaps waits for. Who closes the last copy of such a descriptor waits for all who wait for it.
+#[derive(Debug)]
+pub(crate) enum Shared {
+    Doorbell(EngineDoorbell),
+    Sent(Vec<OwnedFd>),
+}
+
+/// How many there are is bounded by something else: ranges by a number, a session has one of the leftovers and one doorbell, and of
+/// wake-ups see [`Wake`].
 #[derive(Debug)]
 enum Parcel {
     Pages(Pages),
     Leftovers(Leftovers),
+    Close(Shared),
+    Wake(Wake),
     /// Memory that two sessions have mapped, to be settled.
     Settle(Region, OwnedFd),
 }
@@ -53,70 +71,176 @@ enum Parcel {
 /// The engine's end: to one user's thread.
 #[derive(Clone, Debug)]
 pub struct PagesOut {
-    parcels: SyncSender<Parcel>,
+    parcels: Sender<Parcel>,
+    common: Arc<Common>,
+}
+
+/// What both ends see.
+#[derive(Debug)]
+struct Common {
+    pages_waiting: AtomicUsize,
+    pace: Pace,
     bell: Arc<EventFd>,
 }
 
 impl PagesOut {
     /// `false`: there is no room, or the thread is gone. It hears of it with the next ring of its bell.
     pub fn send(&self, pages: Pages) -> bool {
-        self.parcels.try_send(Parcel::Pages(pages)).is_ok()
+        if self.common.pages_waiting.load(Ordering::Relaxed) >= WAITING_MAX {
+            return false;
+        }
+        self.common.pages_waiting.fetch_add(1, Ordering::Relaxed);
+        self.parcels.send(Parcel::Pages(pages)).is_ok()
     }
 
-    /// `false`: there is no room, or the thread is gone, and they were dropped here.
+    /// `false`: the thread is gone, and they were dropped here.
     pub fn leave(&self, leftovers: Leftovers) -> bool {
-        self.parcels.try_send(Parcel::Leftovers(leftovers)).is_ok()
+        self.parcels.send(Parcel::Leftovers(leftovers)).is_ok()
     }
 
-    /// `false`: there is no room, or the thread is gone, and it is never settled.
+    /// The thread closes them. It is there as long as the connection of those hosts is.
+    pub(crate) fn close(&self, shared: Shared) {
+        if let Err(SendError(parcel)) = self.parcels.send(Parcel::Close(shared)) {
+            // A descriptor less is better than to stand still.
+            std::mem::forget(parcel);
+        }
+    }
+
+    /// Makes a wake-up of one of the user's hosts `now`, with `what` it takes, or has his thread make it (`None`).
+    pub(crate) fn wake<T, R>(
+        &self,
+        what: T,
+        now: impl FnOnce(&T) -> R,
+        later: impl FnOnce(T) -> Wake,
+    ) -> Option<(R, T)> {
+        if let Some(made) = self.common.pace.make(|| now(&what)) {
+            return Some((made, what));
+        }
+        if let Err(SendError(parcel)) = self.parcels.send(Parcel::Wake(later(what))) {
+            self.common.pace.forget_handed();
+            std::mem::forget(parcel);
+        }
+        // Own eventfds do not fail.
+        let _ = self.bell().signal();
+        None
+    }
+
+    /// Wake-ups that the thread has not made yet.
+    pub(crate) fn handed(&self) -> u32 {
+        self.common.pace.handed()
+    }
+
+    /// `false`: the thread is gone, and it is never settled.
     pub fn settle(&self, region: Region, file: OwnedFd) -> bool {
-        self.parcels.try_send(Parcel::Settle(region, file)).is_ok()
+        self.parcels.send(Parcel::Settle(region, file)).is_ok()
     }
 
     /// The user's bell.
     pub fn bell(&self) -> &Arc<EventFd> {
-        &self.bell
+        &self.common.bell
     }
 }
 
 /// The end of the user's thread.
 #[derive(Debug)]
-pub(super) struct PagesIn {
+pub(crate) struct PagesIn {
     parcels: Receiver<Parcel>,
     out: PagesOut,
+    reports: Reports,
+}
+
+/// The last reports that the user's programs were sent, and how long each is. Whoever keeps more of them finds that the older ones are empty: their
+/// pages are charged to the engine's cgroup.
+#[derive(Debug, Default)]
+struct Reports(VecDeque<(OwnedFd, u64)>);
+
+const REPORTS_MAX: usize = 8;
+const REPORTS_LEN_MAX: u64 = 8 << 20;
+
+impl Reports {
+    /// Closes what a host was sent, but for reports: memory that nobody may write, and that can be made shorter.
+    fn keep(&mut self, sent: Vec<OwnedFd>) {
+        for fd in sent {
+            let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
+            let len = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_size as u64);
+            if seals.contains(SealFlags::WRITE) && !seals.contains(SealFlags::SHRINK) {
+                self.0.push_back((fd, len));
+            }
+        }
+        let len = |reports: &Reports| reports.0.iter().map(|(_, len)| len).sum::<u64>();
+        while self.0.len() > REPORTS_MAX || self.0.len() > 1 && len(self) > REPORTS_LEN_MAX {
+            self.empty_oldest();
+        }
+    }
+
+    fn empty_oldest(&mut self) {
+        if let Some((report, _)) = self.0.pop_front() {
+            // If it cannot be it stays as it is.
+            let _ = rustix::fs::ftruncate(report, 0);
+        }
+    }
+}
+
+impl Drop for Reports {
+    fn drop(&mut self) {
+        while !self.0.is_empty() {
+            self.empty_oldest();
+        }
+    }
 }
 
 impl PagesIn {
-    /// `bell` wakes the thread.
-    pub(super) fn new(bell: &Arc<EventFd>) -> PagesIn {
-        let (sender, parcels) = sync_channel(WAITING_MAX);
-        PagesIn { parcels, out: PagesOut { parcels: sender, bell: Arc::clone(bell) } }
+    /// `bell` wakes the thread; `handed` counts the wake-ups that it is to make.
+    pub(crate) fn new(bell: &Arc<EventFd>, handed: &Arc<AtomicU64>) -> PagesIn {
+        let (sender, parcels) = channel();
+        let (pages_waiting, pace) = (AtomicUsize::new(0), Pace::new(handed));
+        let common = Arc::new(Common { pages_waiting, pace, bell: Arc::clone(bell) });
+        PagesIn { parcels, out: PagesOut { parcels: sender, common }, reports: Reports::default() }
     }
 
     /// For the engine.
-    pub(super) fn out(&self) -> PagesOut {
+    pub(crate) fn out(&self) -> PagesOut {
         self.out.clone()
     }
 
-    /// Gives some of what waits back to the system, which takes as long as the host likes.
-    pub(super) fn give_back(&self) -> Vec<GivenBack> {
+    /// Does some of what waits: pages go back to the system, which takes as long as the host likes.
+    pub(crate) fn give_back(&mut self) -> Vec<GivenBack> {
         let (mut given, mut taken) = (Vec::new(), 0);
-        for parcel in self.parcels.try_iter().take(AT_ONCE) {
+        while taken < AT_ONCE
+            && let Ok(parcel) = self.parcels.try_recv()
+        {
             taken += 1;
-            match parcel {
-                Parcel::Pages(pages) => {
-                    let is_gone = pages.region.fill_hole(pages.offset, u64::from(pages.len)).is_ok();
-                    given.push(GivenBack { pages, is_gone });
-                }
-                Parcel::Leftovers(leftovers) => drop(leftovers),
-                // What cannot be stays withheld.
-                Parcel::Settle(region, file) => _ = region.settle(file),
-            }
+            given.extend(self.take(parcel));
         }
         if taken == AT_ONCE {
             // The rest after what the user's programs have asked.
-            let _ = self.out.bell.signal();
+            let _ = self.out.bell().signal();
         }
         given
+    }
+
+    /// For a thread that does nothing else, until the engine ends.
+    pub(crate) fn run(mut self) {
+        crate::cores::leave_engine_core();
+        while let Ok(parcel) = self.parcels.recv() {
+            self.take(parcel);
+        }
+    }
+
+    fn take(&mut self, parcel: Parcel) -> Option<GivenBack> {
+        match parcel {
+            Parcel::Pages(pages) => {
+                self.out.common.pages_waiting.fetch_sub(1, Ordering::Relaxed);
+                let is_gone = pages.region.fill_hole(pages.offset, u64::from(pages.len)).is_ok();
+                return Some(GivenBack { pages, is_gone });
+            }
+            Parcel::Leftovers(leftovers) => drop(leftovers),
+            // What cannot be settled stays withheld.
+            Parcel::Settle(region, file) => _ = region.settle(file),
+            Parcel::Close(Shared::Doorbell(doorbell)) => drop(doorbell),
+            Parcel::Close(Shared::Sent(fds)) => self.reports.keep(fds),
+            Parcel::Wake(wake) => self.reports.keep(self.out.common.pace.make_handed(wake)),
+        }
+        None
     }
 }

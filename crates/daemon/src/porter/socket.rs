@@ -18,8 +18,8 @@ use zerocopy::IntoBytes;
 const RECEIVED_FDS_MAX: usize = 4;
 /// One octet longer than a message, so that a longer packet is noticed.
 const PACKET_LEN: usize = size_of::<Message>() + 1;
-/// Packets that are read from a connection that is turned away, at most.
-const DRAINED_MAX: usize = 64;
+/// Packets that are read from a connection that is turned away, at most, where there may be descriptors in it.
+const DRAINED_MAX: usize = 8;
 
 /// A packet from a host.
 #[derive(Debug)]
@@ -68,9 +68,19 @@ pub(crate) fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>])
     Ok(())
 }
 
-/// Closes a connection of which nothing was wanted, if that surely does not wait: once nothing more can be sent into it
-/// and there is no descriptor in it. Otherwise it comes back.
+/// The host sees the end, and so does the thread that closes the socket. What the host has sent stays where it is.
+pub(crate) fn hang_up(socket: impl AsFd) {
+    // An error means that the host has done so.
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+}
+
+/// Closes a connection of which nothing was wanted, if that surely does not wait: descriptors were kept out of it, or nothing more can be sent
+/// into it and there is none in it. Otherwise it comes back.
 pub(super) fn close_unread(socket: OwnedFd) -> Result<(), OwnedFd> {
+    if crate::sys::keeps_descriptors_out(&socket) {
+        // Whatever else is in it: who sends much would have it read one by one.
+        return Ok(());
+    }
     if rustix::net::shutdown(&socket, Shutdown::Both).is_err() {
         return Err(socket);
     }
@@ -111,4 +121,55 @@ fn look(socket: &OwnedFd) -> rustix::io::Result<Look> {
     let is_packet = peek();
     sockopt::set_socket_passcred(socket, false)?;
     Ok(if is_packet?.1 { Look::Octets } else { Look::End })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+    fn pair(lets_in: bool) -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");
+        crate::sys::let_descriptors_in(&ours, lets_in);
+        (ours, theirs)
+    }
+
+    fn send(from: &OwnedFd, packets: usize) {
+        for _ in 0..packets {
+            rustix::net::send(from, b"x", SendFlags::DONTWAIT).expect("room");
+        }
+    }
+
+    /// Nobody makes the door read what he has sent.
+    #[test]
+    fn what_can_hold_no_descriptors_is_closed_unread() {
+        let (ours, theirs) = pair(false);
+        send(&theirs, 70);
+        let is_kept_out = crate::sys::keeps_descriptors_out(&ours);
+        assert_eq!(is_kept_out, crate::sys::can_refuse_descriptors());
+        assert_eq!(close_unread(ours).is_ok(), is_kept_out, "an older kernel does not say");
+    }
+
+    #[test]
+    fn of_what_can_only_little_is_read() {
+        for (packets, is_closed) in [(0, true), (DRAINED_MAX - 1, true), (DRAINED_MAX, false)] {
+            let (ours, theirs) = pair(true);
+            send(&theirs, packets);
+            assert_eq!(close_unread(ours).is_ok(), is_closed, "{packets}");
+        }
+    }
+
+    #[test]
+    fn one_with_a_descriptor_comes_back() {
+        let (ours, theirs) = pair(true);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [theirs.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        rustix::net::sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::DONTWAIT)
+            .expect("sent");
+        assert!(close_unread(ours).is_err());
+    }
 }

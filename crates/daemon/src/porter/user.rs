@@ -15,7 +15,7 @@ use rustix::time::Timespec;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use toe_abi::attach::{BadMessage, Message, Request};
 use toe_base::Cred;
@@ -47,6 +47,8 @@ pub(super) struct Desk {
     /// The porter's: a user has left, or has a kernel socket that is to be watched.
     pub(super) porter: Arc<EventFd>,
     pub(super) supplies: Supplies,
+    /// Counts wake-ups that users' threads make.
+    pub(super) handed: Arc<AtomicU64>,
 }
 
 impl Desk {
@@ -116,7 +118,7 @@ impl User {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
         Ok(User {
-            pages: PagesIn::new(&shared.bell),
+            pages: PagesIn::new(&shared.bell, &desk.handed),
             keeper: Keeper::new(desk.supplies.clone(), who, &shared.bell, &shared.homes),
             desk,
             shared,
@@ -387,7 +389,7 @@ fn request_in(packet: &[u8]) -> Result<Request, BadMessage> {
     Message::parse(packet).and_then(|message| Request::decode(&message))
 }
 
-/// The end of a connection: of the engine's copy of the descriptor, and then of this one, with all that is in it.
+/// The end of a connection: of the engine's copies of the descriptor, and then of this one, with all that is in it.
 fn end(socket: OwnedFd, answer: Answer) {
     if let Answer::Closed(engines) = answer {
         drop(engines);

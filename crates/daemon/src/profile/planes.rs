@@ -52,7 +52,7 @@ fn receive(size: usize, bed: &mut Bed) -> Receive {
     let ip_ns = median_ns(Batch::MOST, || parse(Checksums::ByLink));
     let with_checksum = median_ns(Batch::MOST, || parse(Checksums::ByEngine));
     let mut sockets = Sockets::default();
-    sockets.open(SessionId(1), &shown(), ());
+    sockets.open(SessionId(1), &shown(), 0, ());
     let (to, from) = (Endpoint::new(OWN, PORT), Endpoint::new(PEER, 9));
     let demultiplex_ns = median_ns(1, || {
         black_box(sockets.receiver(black_box(to), from));

@@ -24,7 +24,7 @@ const OWN: [u8; 4] = [10, 0, 0, 2];
 /// A daemon with a link of the engine's own. `None`: this process may not have a raw socket, as an unprivileged one may not.
 fn with_link() -> Option<Daemon> {
     let mut daemon = daemon_with("toed --allow-all --receive-memory-mib 16 --send-memory-mib 16");
-    daemon.sessions.datagrams.open();
+    daemon.sessions.datagrams.open(daemon.porter.handed());
     let port = daemon.engine.add_port(Link { mtu: 1500, ..Link::default() });
     daemon.engine.add_addr(port, OWN.into(), 24);
     assert_eq!(port, PortId(0));

@@ -146,7 +146,7 @@ impl Kernel {
     }
 
     fn has_link(&mut self, index: u32, mtu: u32) {
-        let link = LinkNews { name: "fake0".to_owned(), is_up: true, mtu, mac: Some(MAC) };
+        let link = LinkNews { name: "fake0".to_owned(), is_up: true, mtu, mac: Some(MAC), is_veth: false };
         self.tells(News::Link { index, link });
     }
 

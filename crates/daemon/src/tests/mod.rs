@@ -16,6 +16,7 @@ mod stuck_page;
 mod transfer;
 mod turns;
 mod via;
+mod wakes;
 
 use crate::config::Config;
 use crate::daemon::Daemon;

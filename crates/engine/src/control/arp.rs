@@ -214,13 +214,17 @@ impl Neighbours {
         }
     }
 
-    /// `addr` is at `mac`, as it said itself. Returns its number when somebody waited for that.
+    /// `addr` is at `mac`, as it said itself. Returns its number when somebody waited for that. If it was elsewhere, that is made sure of when
+    /// it is used: anybody can say so.
     pub fn learn(&mut self, addr: Addr, mac: MacAddr) -> Option<u16> {
-        let at = usize::from(self.number(addr)?);
-        let waited = !matches!(self.table[at].state, NeighbourState::Known(_));
-        self.table[at].state = NeighbourState::Known(mac);
-        self.drop_stale();
-        waited.then_some(at as u16)
+        self.number(addr)?;
+        self.hear(addr, mac)
+    }
+
+    /// The same of one that is known here, if it is.
+    pub fn hear(&mut self, addr: Addr, mac: MacAddr) -> Option<u16> {
+        let was_elsewhere = self.mac_of(addr).is_some_and(|known| known != mac);
+        self.set(addr, mac, was_elsewhere)
     }
 
     /// Asks again, or gives up: calls `ask` with each address to ask for, `lost` with each number given up. Those that are left are due

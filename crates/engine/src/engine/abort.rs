@@ -5,6 +5,7 @@ use super::Engine;
 use crate::control::icmp;
 use crate::flow::tcp::output;
 use crate::flow::tcp::state::TcpState;
+use crate::hostif::HostSide;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
 
@@ -29,6 +30,21 @@ impl Engine {
         } else {
             self.abort_unread(now, idx);
         }
+    }
+
+    /// `Command::Disconnect`: as Linux's, it resets the peer, unless both ends have said their last.
+    pub(super) fn disconnect<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+        self.let_go_of_channel(idx, host);
+        let flow = self.flows.get(idx);
+        let is_all_sent = !flow.queue_end().after(flow.snd.nxt);
+        match flow.conn.state {
+            TcpState::Closed | TcpState::TimeWait => {}
+            TcpState::SynSent => self.closed(idx, Errno::ECONNRESET),
+            TcpState::Closing | TcpState::LastAck if is_all_sent => self.closed(idx, Errno::OK),
+            // What Linux would have sent by then goes out first.
+            _ => self.abort_behind_data(now, idx),
+        }
+        self.after(idx);
     }
 
     /// A program that has the connection still, which it has shut in both directions, is told.

@@ -5,7 +5,7 @@ use super::ahead::Handed;
 use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
-use crate::flow::tcp::state::TcpState;
+use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::Owner;
@@ -335,7 +335,7 @@ impl Engine {
     }
 
     fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
-        if self.may_own(idx, holder.session).is_err() {
+        if self.may_own(idx, holder.session).is_err() || !self.sessions.may_have_flow(holder.session) {
             return false;
         }
         let Some(flow_id) = self.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx)) else {
@@ -353,6 +353,7 @@ impl Engine {
         flow.conn.handed_to = holder.id;
         // Whoever has it next hears of the end again.
         flow.report.peer_closed_told = false;
+        flow.report.reset_told = false;
         self.tell_flow_info(idx, host);
         true
     }
@@ -365,17 +366,12 @@ impl Engine {
         flow.report.sent_behind = 0;
         flow.conn.goes_back_at = None;
         flow.conn.asked_for = false;
-        let closed = flow.conn.state == TcpState::Closed;
         let arrival = flow.conn.arrival;
         let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };
         listener.handed -= 1;
-        if closed {
-            flow.conn.listener = None;
-        } else {
-            let later = |waiting: &FlowIdx| self.flows.get(*waiting).conn.arrival > arrival;
-            let at = listener.waiting.iter().position(later).unwrap_or(listener.waiting.len());
-            listener.waiting.insert(at, idx);
-        }
+        let later = |waiting: &FlowIdx| self.flows.get(*waiting).conn.arrival > arrival;
+        let at = listener.waiting.iter().position(later).unwrap_or(listener.waiting.len());
+        listener.waiting.insert(at, idx);
     }
 
     /// A flow that its listener still counts is going away.
@@ -383,7 +379,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         // An owner that has been told of it may still take it, and finds it reset.
         let Some(listener_idx) = flow.conn.listener.take() else { return };
-        if !flow.snd.syn_acked && !flow.fast_open.early {
+        if is_half_open(flow) {
             self.uncount_half_open(listener_idx, idx);
             return;
         }
@@ -410,7 +406,13 @@ impl Engine {
         while let Some(flow) = self.came_in.pop(idx.slot()) {
             self.forget_in_listener(flow);
             self.flows.get_mut(flow).conn.came_in = None;
-            self.app_close(now, flow, true, host);
+            if is_half_open(self.flows.get(flow)) {
+                // The peer learns of it when it asks, as with Linux.
+                self.closed(flow, Errno::OK);
+                self.after(flow);
+            } else {
+                self.app_close(now, flow, true, host);
+            }
         }
     }
 
@@ -545,4 +547,9 @@ impl Engine {
             Some(AnchorTarget::Nothing) | None => {}
         }
     }
+}
+
+/// It came in, and no program can have it yet.
+const fn is_half_open(flow: &Flow) -> bool {
+    !flow.snd.syn_acked && !flow.fast_open.early
 }

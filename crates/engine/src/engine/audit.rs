@@ -145,7 +145,7 @@ impl Engine {
         let mut blocks = Vec::new();
         for flow in self.flows.indices().map(|f| self.flows.get(f)) {
             blocks.extend(flow.receive.blocks().map(|b| (flow.receive.session, b)));
-            blocks.extend(flow.conn.staged.map(|b| (SessionId(0), b)));
+            blocks.extend(flow.conn.staged.into_iter().chain(flow.conn.options).map(|b| (SessionId(0), b)));
         }
         blocks.sort_by_key(|(session, block)| (session.0, block.offset));
         for pair in blocks.windows(2) {

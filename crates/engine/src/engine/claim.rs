@@ -11,9 +11,11 @@ use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::session::{Beginning, FirstClaim};
 use crate::work::{Claimed, Owner};
+use toe_abi::command::{NO_HANDLE, SocketOptions};
 use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use zerocopy::IntoBytes;
 
 impl Engine {
     /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data
@@ -112,6 +114,9 @@ impl Engine {
             return Err(Errno::EAGAIN);
         }
         self.may_own(idx, owner.session)?;
+        if !self.sessions.may_have_flow(owner.session) {
+            return Err(Errno::EDQUOT);
+        }
         let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
         if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {
@@ -124,6 +129,7 @@ impl Engine {
             self.after(idx);
             return Err(if is_trimmed { Errno::EAGAIN } else { Errno::ENOMEM });
         }
+        self.move_options(idx, owner, host);
         if !old.is_nobody() {
             self.return_send_memory(idx);
             if !told {
@@ -147,6 +153,50 @@ impl Engine {
         self.tell_flow_info(idx, host);
         self.after(idx);
         Ok(owner.flow_id)
+    }
+
+    /// The options that only hosts know go from who has, or had, the flow to `to`: to nobody, they wait in the engine's own memory.
+    /// `false`: there is not enough of that.
+    pub(super) fn move_options<H: HostSide>(&mut self, idx: FlowIdx, to: Owner, host: &mut H) -> bool {
+        let conn = &self.flows.get(idx).conn;
+        let (from, user) = (conn.owner, conn.user);
+        let mut record = SocketOptions::default();
+        if let Some(block) = conn.options {
+            host.read(SessionId(0), block.offset, record.as_mut_bytes());
+        } else if let Some(at) = self.place_of_options(from) {
+            host.read(from.session, at, record.as_mut_bytes());
+            if record.flow != from.flow_id.raw() || !conn.accepted || conn.app_closed {
+                return true;
+            }
+            // The id may come again.
+            host.write(from.session, at, NO_HANDLE.as_bytes());
+        } else {
+            return true;
+        }
+        if let Some(at) = self.place_of_options(to) {
+            record.flow = to.flow_id.raw();
+            host.write(to.session, at, record.as_bytes());
+            self.forget_options(idx);
+        } else if self.flows.get(idx).conn.options.is_none() {
+            let block = self.sessions.arena(SessionId(0), user).alloc(size_of::<SocketOptions>() as u32);
+            let Some(block) = block else { return false };
+            host.write(SessionId(0), block.offset, record.as_bytes());
+            self.flows.get_mut(idx).conn.options = Some(block);
+        }
+        true
+    }
+
+    /// Where the owner of a flow writes its options down. `None`: it is nobody.
+    fn place_of_options(&self, owner: Owner) -> Option<u64> {
+        let session = self.sessions.get(owner.session).filter(|_| !owner.is_nobody())?;
+        Some(session.layout.socket_options(owner.flow_id.slot()))
+    }
+
+    pub(super) fn forget_options(&mut self, idx: FlowIdx) {
+        let conn = &mut self.flows.get_mut(idx).conn;
+        if let Some(block) = conn.options.take() {
+            self.sessions.arena(SessionId(0), conn.user).free(block);
+        }
     }
 
     /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again.

@@ -93,7 +93,9 @@ impl Engine {
             now,
         };
         let idx = self.insert_flow(self.sessions.user_of(owner.session), open::active(&params))?;
-        let named = self.sessions.get_mut(owner.session).and_then(|session| match promised(args) {
+        let may = promised(args).is_some() || self.sessions.may_have_flow(owner.session);
+        let session = self.sessions.get_mut(owner.session).filter(|_| may);
+        let named = session.and_then(|session| match promised(args) {
             Some(id) => session.flows.fulfil(id, idx).then_some(id),
             None => session.flows.insert(idx),
         });

@@ -82,7 +82,8 @@ impl Engine {
         }
         let user = self.sessions.user_of(session);
         let headroom = (self.config.flows_max / HEADROOM_ONE_IN) as u64;
-        let may_have_more = self.sessions.users().may_take(user, Resource::Flows, headroom).is_ok();
+        let may_have_more = self.sessions.users().may_take(user, Resource::Flows, headroom).is_ok()
+            && self.sessions.may_have_flow(session);
         let Some(record) = self.sessions.get_mut(session).filter(|record| record.open) else { return };
         let Some(credit) = record.connect_credit.get_mut(queue_set.index()) else { return };
         let most =

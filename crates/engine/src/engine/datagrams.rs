@@ -92,14 +92,22 @@ impl Engine {
         // To the engine, too: what the smallest ring holds of super-segments is done before a program that waits for room looks again.
         let ring_len = LaneLayout::from_engine(ring_len);
         let is_new = !self.udp.sockets.knows(shown.identity);
+        // Of the other lane the memory is its program's, which fills it.
+        let octets = u64::from(ring_len);
+        let wanted = [
+            (Resource::Channels, 1),
+            (Resource::SessionMemory, octets),
+            (Resource::Flows, u64::from(is_new)),
+        ];
         let users = self.sessions.users_mut();
-        users.take(user, Resource::Channels, 1)?;
-        if is_new && let Err(refused) = users.take(user, Resource::Flows, 1) {
-            users.give(user, Resource::Channels, 1);
-            self.counters.add(Counter::OverQuota);
-            return Err(refused.into());
+        for (at, (resource, n)) in wanted.into_iter().enumerate() {
+            if let Err(refused) = users.take(user, resource, n) {
+                wanted[..at].iter().for_each(|(taken, n)| users.give(user, *taken, *n));
+                self.counters.add(Counter::OverQuota);
+                return Err(refused.into());
+            }
         }
-        let id = self.udp.sockets.open(session, shown, user);
+        let id = self.udp.sockets.open(session, shown, octets, user);
         if is_new || purpose != Use::Sends {
             self.udp.sockets.update(shown, connected);
         }
@@ -153,26 +161,34 @@ impl Engine {
     /// A host has closed its lane to the engine.
     pub fn close_datagrams(&mut self, session: SessionId, id: DatagramId) {
         let user = self.sessions.user_of(session);
-        self.sessions.users_mut().give(user, Resource::Channels, 1);
-        if let Some(payer) = self.udp.sockets.close(id) {
+        let Some((octets, payer)) = self.udp.sockets.close(id) else { return };
+        self.give_lanes(user, 1, octets);
+        if let Some(payer) = payer {
             self.sessions.users_mut().give(payer, Resource::Flows, 1);
         }
+    }
+
+    fn give_lanes(&mut self, user: UserIdx, count: usize, octets: u64) {
+        let users = self.sessions.users_mut();
+        users.give(user, Resource::SessionMemory, octets);
+        users.give(user, Resource::Channels, count as u64);
     }
 
     /// A session is about to end. What it had of sockets, which other processes may have still.
     pub fn leave_datagrams(&mut self, session: SessionId) -> Vec<DatagramId> {
         let left = self.udp.sockets.leave(session);
         let user = self.sessions.user_of(session);
-        self.sessions.users_mut().give(user, Resource::Channels, left.len() as u64);
-        left
+        self.give_lanes(user, left.ids.len(), left.octets);
+        left.ids
     }
 
     /// The kernel has the socket no more. What sessions had of it still.
     pub fn datagram_socket_gone(&mut self, identity: u64) -> Vec<DatagramId> {
         let Some((payer, ends)) = self.udp.sockets.gone(identity) else { return Vec::new() };
+        self.give_lanes(payer, ends.ids.len(), ends.octets);
+        // Last: it may be the last thing that he had.
         self.sessions.users_mut().give(payer, Resource::Flows, 1);
-        self.sessions.users_mut().give(payer, Resource::Channels, ends.len() as u64);
-        ends
+        ends.ids
     }
 
     /// What sessions have of a socket.

@@ -10,8 +10,8 @@ use crate::flow::tcp::{output, timeout};
 use crate::hostif::HostSide;
 use crate::work::Path;
 use toe_abi::errno::Errno;
-use toe_abi::tcp_info::{CA_CWR, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
-use toe_base::{FlowId, FlowIdx, Instant, SessionId};
+use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
+use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
 
 /// Linux's numbers.
 const CLOSED: u8 = 7;
@@ -37,6 +37,13 @@ impl Engine {
         let flow = self.sessions.get(session).and_then(|s| s.flows.get(id)).ok_or(Errno::ENOTCONN)?;
         host.write_flow_detail(session, id.slot(), &self.flow_detail(now, flow));
         Ok(id.raw())
+    }
+
+    /// Those of a listener that its program has not taken, handed out or not.
+    pub(super) fn count_waiting(&self, session: SessionId, id: ListenerId) -> Result<u32, Errno> {
+        let idx = self.sessions.get(session).and_then(|session| session.listener(id)).ok_or(Errno::EINVAL)?;
+        let listener = self.listeners.get(idx).ok_or(Errno::EINVAL)?;
+        Ok(listener.waiting.len() as u32 + listener.handed)
     }
 
     pub(super) fn flow_detail(&self, now: Instant, idx: FlowIdx) -> FlowDetail {
@@ -82,7 +89,7 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
             TcpState::TimeWait => CLOSED,
             state => state.linux_number(),
         },
-        ca_state: ca_state(cc.phase),
+        ca_state: ca_state(flow),
         retransmits: rtt.timeouts,
         probes: timers.probes_sent,
         backoff: rtt.backoff,
@@ -162,9 +169,10 @@ fn options(flow: &Flow) -> u8 {
     options.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, option)| all | option)
 }
 
-/// TCP_CA_Open and its like.
-const fn ca_state(phase: Phase) -> u8 {
-    match phase {
+/// TCP_CA_Open and its like. Disorder: something came out of order, and nothing is found lost yet.
+const fn ca_state(flow: &Flow) -> u8 {
+    match flow.cc.phase {
+        Phase::Open if flow.board.sacked() > 0 || flow.cc.dup_acks > 0 => CA_DISORDER,
         Phase::Open => CA_OPEN,
         Phase::Reduced => CA_CWR,
         Phase::Recovery => CA_RECOVERY,

@@ -10,7 +10,7 @@ use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX};
 use crate::hostif::users::{Resource, UserIdx};
-use crate::work::Path;
+use crate::work::{Owner, Path};
 use toe_abi::channel::Side;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
@@ -202,7 +202,10 @@ impl Engine {
         if !knows || self.sessions.answers_are_full(session, owner.queue_set) {
             return Err(Errno::EAGAIN);
         }
-        if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, SessionId(0), host) {
+        let goes = self.stage_send_data(idx, host)
+            && self.move_receive_memory(idx, SessionId(0), host)
+            && self.move_options(idx, Owner::default(), host);
+        if !goes {
             self.after(idx);
             return Err(Errno::ENOMEM);
         }

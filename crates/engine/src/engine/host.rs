@@ -72,6 +72,12 @@ impl Engine {
                 }
                 Ok(())
             }
+            Command::Disconnect { flow } => {
+                if let Some(idx) = self.flow_of(session, flow) {
+                    self.disconnect(now, idx, host);
+                }
+                Ok(())
+            }
             Command::CloseKept { flow, anchor, abort } => {
                 self.close_kept(now, (session, queue_set), (flow, anchor), abort, host)
             }
@@ -93,6 +99,10 @@ impl Engine {
             }
             Command::Inspect { flow, token } => {
                 let result = self.inspect(now, session, flow, host);
+                self.answer_command(session, queue_set, token, command, result)
+            }
+            Command::CountWaiting { listener, token } => {
+                let result = self.count_waiting(session, listener);
                 self.answer_command(session, queue_set, token, command, result)
             }
             Command::TakeConnection { listener } => {
@@ -217,9 +227,7 @@ impl Engine {
 
     /// Queues a completion that belongs to no live flow.
     pub(super) fn answer(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) {
-        let Some(record) = self.sessions.get_mut(session).filter(|s| s.open) else { return };
-        if let Some(answers) = record.answers.get_mut(queue_set.index()) {
-            answers.push_back(completion);
+        if self.sessions.add_answer(session, queue_set, completion) {
             self.outbox.note(Place::of(session, queue_set));
         }
     }
@@ -396,7 +404,11 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
     let is_local = flow.is_local();
     let options = &mut flow.options;
     match option {
-        FlowOption::NoDelay => options.no_delay = value != 0,
+        FlowOption::NoDelay => {
+            options.no_delay = value != 0;
+            // Linux: what is held back goes out, by TCP_CORK, too.
+            flow.snd.uncork |= value != 0 && flow.queue_end().after(flow.snd.nxt);
+        }
         FlowOption::Cork => {
             options.cork = value != 0;
             // Linux: with its end what MSG_MORE holds goes out, too.
@@ -438,6 +450,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         }
         // The engine counts by it.
         FlowOption::SharesName => {}
+        FlowOption::AbortAtClose => flow.conn.abort_at_close = value != 0,
         FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {

@@ -93,8 +93,12 @@ impl Engine {
     }
 
     /// The connection is gone; the record stays until its owner has been told and has let go.
+    ///
+    /// One that its listener's program has not taken yet waits on, as in Linux: it is handed out with its octets and its error.
     pub(super) fn closed(&mut self, idx: FlowIdx, errno: Errno) {
-        self.forget_in_listener(idx);
+        if !self.flows.get(idx).snd.syn_acked || self.flows.get(idx).fast_open.early {
+            self.forget_in_listener(idx);
+        }
         self.fast_open_ended(idx, errno);
         let flow = self.flows.get_mut(idx);
         let was_connecting = !flow.snd.syn_acked && !flow.fast_open.was_passive;
@@ -127,7 +131,8 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         // What came behind a hole will never be in order.
         flow.held.clear(&mut self.held);
-        let nobody_reads = flow.conn.owner.is_nobody() && flow.conn.anchor.is_none();
+        let nobody_reads =
+            flow.conn.owner.is_nobody() && flow.conn.anchor.is_none() && flow.conn.listener.is_none();
         let all_read = flow.receive.unconsumed(flow.data_nxt()) == 0;
         // With an anchor, a process that shows it may still come and read.
         if flow.conn.app_closed || nobody_reads || all_read {
@@ -144,6 +149,8 @@ impl Engine {
             return;
         }
         flow.conn.app_closed = true;
+        let abort = abort || flow.conn.abort_at_close;
+        self.forget_options(idx);
         // A host may close what it was handed and has not taken.
         self.forget_in_listener(idx);
         let flow = self.flows.get_mut(idx);
@@ -225,7 +232,9 @@ impl Engine {
 
     pub(super) fn free_if_done(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        let held = !flow.conn.owner.is_nobody() || (flow.conn.anchor.is_some() && !flow.conn.app_closed);
+        let held = !flow.conn.owner.is_nobody()
+            || flow.conn.listener.is_some()
+            || (flow.conn.anchor.is_some() && !flow.conn.app_closed);
         if flow.conn.state == TcpState::Closed && !held {
             self.remove_flow(idx);
         }
@@ -250,6 +259,7 @@ impl Engine {
         let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
         flow.receive.release(arena);
         self.let_go_of_memory(idx);
+        self.forget_options(idx);
         if indexed {
             self.leave_index(idx);
         }
@@ -286,7 +296,7 @@ impl Engine {
     ) {
         if let Some(idx) = self.sessions.get(session).and_then(|s| s.flows.get(flow)) {
             let flow = self.flows.get_mut(idx);
-            flow.conn.abort_at_close = abort;
+            flow.conn.abort_at_close |= abort;
             let was_direct = flow.conn.direct.is_some();
             if self.let_go_of_channel(idx, host) || was_direct && abort {
                 self.abort_with_hole(now, idx);
@@ -334,8 +344,7 @@ impl Engine {
     pub fn anchor_closed<H: HostSide>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
         match self.anchors.get(anchor) {
             Some(AnchorTarget::Flow(idx)) => {
-                let abort = self.flows.get(idx).conn.abort_at_close;
-                self.app_close(now, idx, abort, host);
+                self.app_close(now, idx, false, host);
             }
             Some(AnchorTarget::Listener(idx)) => {
                 if !self.send_listener_on_its_way(now, idx, anchor, host) {
@@ -457,11 +466,10 @@ impl Engine {
         let anchor = self.flows.get(idx).conn.anchor;
         if anchor.is_some_and(|anchor| self.anchors.is_private(anchor)) {
             // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
-            let abort = self.flows.get(idx).conn.abort_at_close;
-            self.app_close(now, idx, abort, host);
+            self.app_close(now, idx, false, host);
         }
         let lost = self.let_go_of_channel(idx, host);
-        let pinned = self.pin(idx, session, host);
+        let pinned = self.pin(idx, session, host) && self.move_options(idx, Owner::default(), host);
         self.disown(idx);
         if pinned && self.flows.get(idx).conn.app_closed {
             self.after(idx);

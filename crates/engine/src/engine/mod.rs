@@ -337,7 +337,7 @@ impl Engine {
     }
 
     pub fn add_queue_set(&mut self, session: SessionId) -> Option<QueueSetId> {
-        self.sessions.get_mut(session)?.add_queue_set()
+        self.sessions.add_queue_set(session)
     }
 
     /// A new anchor for the session, if it may have one ([`Engine::may_take_anchor`]); the daemon makes the object.

@@ -95,7 +95,13 @@ impl Engine {
         if !for_us || !self.routes.is_valid_peer(message.sender_ip.into()) {
             return;
         }
-        let waited = self.ports[port.index()].neighbours.learn(message.sender_ip.into(), message.sender_mac);
+        let (neighbours, mac) = (&mut self.ports[port.index()].neighbours, message.sender_mac);
+        let waited = match message.operation {
+            // It will be sent to.
+            ArpOperation::Request => neighbours.learn(message.sender_ip.into(), mac),
+            // As with Linux: nothing is kept of who is not asked for, or anybody could fill the table with what is not so.
+            ArpOperation::Reply => neighbours.hear(message.sender_ip.into(), mac),
+        };
         if let Some(neighbour) = waited {
             self.neighbour_found(Path::Port { port, neighbour });
         }

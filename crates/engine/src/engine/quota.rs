@@ -141,7 +141,8 @@ impl Engine {
             return;
         }
         let received = if flow.receive.session.0 == 0 { flow.receive.memory() } else { 0 };
-        let staged = received + flow.conn.staged.map_or(0, |block| u64::from(block.len()));
+        let blocks = flow.conn.staged.into_iter().chain(flow.conn.options);
+        let staged = received + blocks.map(|block| u64::from(block.len())).sum::<u64>();
         let users = self.sessions.users_mut();
         users.add(user, Resource::Flows, 1);
         users.add(user, Resource::StagingMemory, staged);

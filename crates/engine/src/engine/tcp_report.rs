@@ -1,20 +1,21 @@
 //! How a connection's TCP stands, for `toe ss -i`.
 
 use super::Engine;
-use crate::flow::record::{Flow, Phase};
+use crate::flow::record::Flow;
 use crate::flow::tcp::timeout;
 use toe_abi::report::{TcpCounts, TcpReport};
-use toe_abi::tcp_info::FlowDetail;
+use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, FlowDetail};
 use toe_base::{FlowIdx, Instant};
 
 impl Engine {
     pub(super) fn tcp_report(&self, now: Instant, idx: FlowIdx) -> TcpReport {
         let flow = self.flows.get(idx);
+        let detail = self.flow_detail(now, idx);
         let Flow { snd, rcv, cc, rtt, rate, traffic, board, .. } = flow;
         let scaled = snd.scale.shift() != 0 || rcv.scale.shift() != 0;
         TcpReport {
             congestion: cc.algorithm.name().as_str().to_owned(),
-            ca_state: ca_state(cc.phase).to_owned(),
+            ca_state: ca_state(detail.ca_state).to_owned(),
             timestamps: snd.syn_acked && rcv.ts_recent.is_some(),
             sack: snd.syn_acked && snd.sack_permitted,
             ecn: flow.ecn.on,
@@ -48,7 +49,7 @@ impl Engine {
             snd_wnd: snd.wnd.octets(),
             rcv_wnd: if snd.syn_acked { flow.receive.window(rcv.nxt) } else { 0 },
             rcv_space: flow.receive.window_max,
-            counts: counts(&self.flow_detail(now, idx)),
+            counts: counts(&detail),
         }
     }
 }
@@ -74,11 +75,12 @@ fn counts(detail: &FlowDetail) -> TcpCounts {
 }
 
 /// Linux's names: TCP_CA_Open and its like.
-const fn ca_state(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Open => "open",
-        Phase::Reduced => "cwr",
-        Phase::Recovery => "recovery",
-        Phase::Loss => "loss",
+const fn ca_state(number: u8) -> &'static str {
+    match number {
+        CA_DISORDER => "disorder",
+        CA_CWR => "cwr",
+        CA_RECOVERY => "recovery",
+        CA_LOSS => "loss",
+        _ => "open",
     }
 }

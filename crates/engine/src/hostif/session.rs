@@ -6,7 +6,7 @@ use crate::flow::key::Scope;
 use crate::hostif::users::{Quotas, Refused, Resource, UserIdx, Users};
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
-use toe_abi::region::RegionLayout;
+use toe_abi::region::{ENTRY_LEN, FLOW_DETAIL_LEN, FLOW_INFO_LEN, PAGE, QUEUE_SET_STRIDE, RegionLayout};
 use toe_base::arena::{Arena, Room};
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_LISTENERS_MAX, SESSIONS_MAX};
 use toe_base::{Cred, Endpoint, FlowId, FlowIdx, Instant, ListenerId, NetNs, QueueSetId, SessionId};
@@ -109,6 +109,11 @@ impl<T: Copy> Slots<T> {
         slots.find_map(|(at, (_, slot))| Some((at + 1, slot.value()?)))
     }
 
+    /// Whether there can be no other one, as it is.
+    fn is_full(&self) -> bool {
+        self.free.is_empty() && self.slots.len() as u32 >= self.max
+    }
+
     pub fn len(&self) -> u32 {
         self.used
     }
@@ -153,6 +158,7 @@ pub struct Session {
     /// Closed, and what it had is being given up.
     pub leaving: bool,
     pub queue_sets: u8,
+    /// As many as its user has paid for, of those that the region has room for.
     pub flows: Slots<FlowIdx>,
     pub listeners: Slots<ListenerIdx>,
     /// Kernel sockets shown as evidence of a bound address that no command has named yet.
@@ -169,6 +175,8 @@ pub struct Session {
     pub anchors: u32,
     /// What it has begun with.
     pub beginning: Beginning,
+    /// Octets of memory beside the receive part that its user is charged for.
+    memory: u64,
     /// What its arena may hand out was true at this version of what users have.
     room_version: Option<u64>,
     /// Its receive part may have pages that nobody needs: it is in the list of those, or some are on their way.
@@ -230,6 +238,17 @@ const TRIM_SLACK: u64 = TRIM_MIN / 2;
 /// Kernel sockets that one session may have shown for commands that are still to come: many more than it has threads.
 const TWINS_MAX: u32 = 1024;
 
+/// What a session takes without anything in it: its header, objects of the kernel's, what the driver knows of it.
+const SESSION_COST: u64 = 32 << 10;
+/// The same of a queue set, beside its rings.
+const QUEUE_SET_COST: u64 = QUEUE_SET_STRIDE + (8 << 10);
+/// So many places of flows are paid for at once: a page of their information, and what their details take.
+const FLOW_PLACES: u32 = (PAGE / FLOW_INFO_LEN) as u32;
+const FLOW_PLACES_COST: u64 = FLOW_PLACES as u64 * (FLOW_INFO_LEN + FLOW_DETAIL_LEN);
+/// Answers that are paid for with their queue set, and what each beyond takes.
+const ANSWERS_PAID: usize = 256;
+const ANSWER_COST: u64 = 2 * ENTRY_LEN;
+
 const fn trim_step(id: SessionId) -> u64 {
     if id.0 == 0 { TRIM_STEP_STAGING } else { TRIM_STEP }
 }
@@ -258,7 +277,70 @@ impl Sessions {
         };
         let user = self.users_mut().enter(cred, Resource::Sessions)?;
         self.table[at] = Some(Session::new(cred, scope, user, layout));
-        Ok(SessionId(at as u16))
+        let id = SessionId(at as u16);
+        if let Err(refused) = self.take_memory(id, SESSION_COST) {
+            self.forget(id);
+            return Err(refused);
+        }
+        Ok(id)
+    }
+
+    /// The session's memory beside the receive part becomes larger.
+    fn take_memory(&mut self, id: SessionId, octets: u64) -> Result<(), Refused> {
+        let user = self.user_of(id);
+        self.users_mut().take(user, Resource::SessionMemory, octets)?;
+        self.charge_memory(id, octets);
+        Ok(())
+    }
+
+    fn charge_memory(&mut self, id: SessionId, octets: u64) {
+        if let Some(session) = self.get_mut(id) {
+            session.memory += octets;
+        }
+    }
+
+    /// A new queue set, if there may be one.
+    pub fn add_queue_set(&mut self, id: SessionId) -> Option<QueueSetId> {
+        let session = self.get(id)?;
+        let most = QUEUE_SETS_MAX.min(session.layout.queue_sets as usize);
+        if usize::from(session.queue_sets) >= most {
+            return None;
+        }
+        self.take_memory(id, QUEUE_SET_COST).ok()?;
+        let session = self.get_mut(id)?;
+        session.queue_sets += 1;
+        session.answers.push(VecDeque::new());
+        session.connect_credit.push(ConnectCredit::default());
+        Some(QueueSetId(session.queue_sets - 1))
+    }
+
+    /// Makes room for one more flow of a session, as far as its region has it. `false`: its user may not have the memory.
+    pub fn may_have_flow(&mut self, id: SessionId) -> bool {
+        let grows = |session: &&Session| session.flows.is_full() && session.flows.max < session.layout.flows;
+        if self.get(id).filter(grows).is_none() {
+            return true;
+        }
+        let may = self.take_memory(id, FLOW_PLACES_COST).is_ok();
+        if let Some(session) = self.get_mut(id).filter(|_| may) {
+            session.flows.max = (session.flows.max + FLOW_PLACES).min(session.layout.flows);
+        }
+        may
+    }
+
+    /// A completion waits for room in `cpl`. `false`: there is no such queue set.
+    pub fn add_answer(&mut self, id: SessionId, queue_set: QueueSetId, answer: Completion) -> bool {
+        let Some(record) = self.get_mut(id).filter(|record| record.open) else { return false };
+        let Some(answers) = record.answers.get_mut(queue_set.index()) else { return false };
+        let before = answers.capacity();
+        answers.push_back(answer);
+        let beyond = answers.capacity().saturating_sub(before.max(ANSWERS_PAID)) as u64 * ANSWER_COST;
+        if beyond > 0 {
+            // They have to be told; whether there may be more is asked elsewhere.
+            let user = record.user;
+            self.users_mut().add(user, Resource::SessionMemory, beyond);
+            self.charge_memory(id, beyond);
+        }
+        true
     }
 
     /// What each user has. What the arena that was lent last has cost is not in it yet.
@@ -410,8 +492,10 @@ impl Sessions {
 
     /// Whether a queue set leaves so many answers untaken that no more may be added to them.
     pub fn answers_are_full(&self, id: SessionId, queue_set: QueueSetId) -> bool {
-        let answers = self.get(id).and_then(|s| s.answers.get(queue_set.index()));
-        answers.is_some_and(|a| a.len() > ANSWERS_MAX)
+        let Some(session) = self.get(id) else { return false };
+        let waiting = session.answers.get(queue_set.index()).map_or(0, VecDeque::len);
+        let is_over_quota = || self.users.room(session.user, Resource::SessionMemory) == 0;
+        waiting > ANSWERS_MAX || waiting > ANSWERS_PAID && is_over_quota()
     }
 
     pub fn forget(&mut self, id: SessionId) -> Option<Session> {
@@ -419,6 +503,7 @@ impl Sessions {
         let session = self.table.get_mut(id.index()).filter(|_| id.0 != 0)?.take()?;
         self.trims.retain(|(other, _)| *other != id);
         self.users.give(session.user, Resource::ReceiveMemory, session.arena.touched());
+        self.users.give(session.user, Resource::SessionMemory, session.memory);
         self.users.give(session.user, Resource::Sessions, 1);
         Some(session)
     }
@@ -438,7 +523,7 @@ impl Session {
             open: true,
             leaving: false,
             queue_sets: 0,
-            flows: Slots::new(layout.flows),
+            flows: Slots::new(0),
             listeners: Slots::new(SESSION_LISTENERS_MAX as u32),
             twins: Slots::new(TWINS_MAX),
             arena: Arena::new(layout.receive_offset(), layout.receive_len),
@@ -447,19 +532,10 @@ impl Session {
             pins: 0,
             anchors: 0,
             beginning: Beginning::Nothing,
+            memory: 0,
             room_version: None,
             trimming: false,
         }
-    }
-
-    pub fn add_queue_set(&mut self) -> Option<QueueSetId> {
-        if usize::from(self.queue_sets) >= QUEUE_SETS_MAX.min(self.layout.queue_sets as usize) {
-            return None;
-        }
-        self.queue_sets += 1;
-        self.answers.push(VecDeque::new());
-        self.connect_credit.push(ConnectCredit::default());
-        Some(QueueSetId(self.queue_sets - 1))
     }
 
     /// The listener's record behind the session's name for it.

@@ -43,6 +43,8 @@ pub enum Resource {
     Channels,
     /// Octets of the receive parts of sessions' memory that the engine has written to and not given back.
     ReceiveMemory,
+    /// Octets of sessions' memory beside that: rings, records of flows, answers that wait, lanes to sockets.
+    SessionMemory,
     /// Octets of the engine's own memory, for data of connections that no session has.
     StagingMemory,
     /// What programs had not read of connections that they gave up, kept for the next holder: a descriptor each.
@@ -50,7 +52,7 @@ pub enum Resource {
 }
 
 /// How many kinds of things there are.
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 
 impl Resource {
     pub const ALL: [Resource; KINDS] = [
@@ -60,6 +62,7 @@ impl Resource {
         Resource::Anchors,
         Resource::Channels,
         Resource::ReceiveMemory,
+        Resource::SessionMemory,
         Resource::StagingMemory,
         Resource::Unread,
     ];
@@ -73,6 +76,7 @@ impl Resource {
             Resource::Anchors => "anchors",
             Resource::Channels => "channels",
             Resource::ReceiveMemory => "receive_memory",
+            Resource::SessionMemory => "session_memory",
             Resource::StagingMemory => "staging_memory",
             Resource::Unread => "unread",
         }
@@ -128,6 +132,7 @@ impl Quotas {
             Limit::shared(LISTENERS_MAX as u64),
             Limit::shared(ANCHORS_MAX as u64),
             Limit::shared(CHANNELS_MAX),
+            Limit::shared(NO_END),
             Limit::shared(NO_END),
             Limit::shared(crate::STAGING_LEN),
             Limit::shared(NO_END),

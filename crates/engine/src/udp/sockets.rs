@@ -14,6 +14,22 @@ use toe_base::{Addr, DatagramId, Endpoint, SessionId};
 struct End {
     id: DatagramId,
     session: SessionId,
+    /// What is charged for its lane.
+    octets: u64,
+}
+
+/// Ends that are gone: how many, and what was charged for their lanes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gone {
+    pub ids: Vec<DatagramId>,
+    pub octets: u64,
+}
+
+impl Gone {
+    fn add(&mut self, end: End) {
+        self.ids.push(end.id);
+        self.octets += end.octets;
+    }
 }
 
 #[derive(Debug)]
@@ -153,7 +169,8 @@ impl<P: Copy> Sockets<P> {
     }
 
     /// A session shows a socket that is not charged for yet, or one that is; the payer is of the first time.
-    pub fn open(&mut self, session: SessionId, shown: &Shown, payer: P) -> DatagramId {
+    /// `octets` are charged for its lane.
+    pub fn open(&mut self, session: SessionId, shown: &Shown, octets: u64, payer: P) -> DatagramId {
         let id = DatagramId(self.next);
         self.next = self.next.wrapping_add(1);
         let socket = self.table.entry(shown.identity).or_insert_with(|| Socket {
@@ -165,7 +182,7 @@ impl<P: Copy> Sockets<P> {
             payer,
             traffic: UdpReport::default(),
         });
-        socket.ends.push(End { id, session });
+        socket.ends.push(End { id, session, octets });
         self.ends.insert(id, shown.identity);
         self.of_session.entry(session).or_default().insert(id);
         let name = socket.name();
@@ -285,18 +302,18 @@ impl<P: Copy> Sockets<P> {
         self.left.remove(&id);
     }
 
-    /// The host lets go of what it has. Who is charged for the socket, if it was the last of it.
-    pub fn close(&mut self, id: DatagramId) -> Option<P> {
+    /// The host lets go of what it has. What is charged for its lane, and who is for the socket, if it was the last of it.
+    pub fn close(&mut self, id: DatagramId) -> Option<(u64, Option<P>)> {
         let identity = *self.ends.get(&id)?;
         let socket = self.table.get_mut(&identity)?;
         let at = socket.ends.iter().position(|end| end.id == id)?;
         let end = socket.ends.swap_remove(at);
         let is_last = socket.ends.is_empty() && !socket.is_shared;
         self.drop_end(end);
-        if is_last { self.forget(identity) } else { None }
+        Some((end.octets, if is_last { self.forget(identity) } else { None }))
     }
 
-    fn drop_end(&mut self, End { id, session }: End) {
+    fn drop_end(&mut self, End { id, session, .. }: End) {
         self.ends.remove(&id);
         if let Some(of_session) = self.of_session.get_mut(&session) {
             of_session.remove(&id);
@@ -307,24 +324,28 @@ impl<P: Copy> Sockets<P> {
     }
 
     /// A session is gone; other processes may have its sockets still. What it had of them.
-    pub fn leave(&mut self, session: SessionId) -> Vec<DatagramId> {
-        let left = self.of_session.remove(&session).unwrap_or_default();
-        for id in &left {
-            let identity = self.ends.remove(id);
+    pub fn leave(&mut self, session: SessionId) -> Gone {
+        let mut gone = Gone::default();
+        for id in self.of_session.remove(&session).unwrap_or_default() {
+            let identity = self.ends.remove(&id);
             if let Some(socket) = identity.and_then(|identity| self.table.get_mut(&identity)) {
-                socket.ends.retain(|end| end.id != *id);
+                let of_session = |end: &mut End| end.id == id;
+                socket.ends.extract_if(.., of_session).for_each(|end| gone.add(end));
                 socket.is_shared = true;
             }
         }
-        left.into_iter().collect()
+        gone
     }
 
     /// The kernel has it no more. Who is charged for it, and what sessions have of it still.
-    pub fn gone(&mut self, identity: u64) -> Option<(P, Vec<DatagramId>)> {
+    pub fn gone(&mut self, identity: u64) -> Option<(P, Gone)> {
         let ends = std::mem::take(&mut self.table.get_mut(&identity)?.ends);
-        ends.iter().for_each(|end| self.drop_end(*end));
-        let ids = ends.into_iter().map(|end| end.id).collect();
-        self.forget(identity).map(|payer| (payer, ids))
+        let mut gone = Gone::default();
+        for end in ends {
+            self.drop_end(end);
+            gone.add(end);
+        }
+        self.forget(identity).map(|payer| (payer, gone))
     }
 
     fn forget(&mut self, identity: u64) -> Option<P> {

@@ -320,7 +320,8 @@ fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> Result<ssize
         false => Some(destination(header.msg_name.cast(), name_len)?),
     };
     // SAFETY: needed because the control data is C's: as documented, as long as the message says.
-    let details = unsafe { details_of(message) }?;
+    let (details, is_all) = unsafe { details_of(message) }?;
+    let details = is_all.then_some(details);
     with_slices(header.msg_iov, header.msg_iovlen, |from| {
         let args = [fd as usize, message.addr(), flags as usize, 0, 0, 0];
         // SAFETY: needed to hand the program's message on.

@@ -106,19 +106,20 @@ pub unsafe fn fill_control(message: &mut msghdr, taken: &Taken, datagram: &Datag
     Ok(())
 }
 
-/// What the control data of a message says. `None`: something of it is not for an engine. EFAULT: it is not there; EINVAL: it says to be longer
-/// than it is.
+/// What the control data of a message says, and whether that is all of it: the rest is the kernel's to judge. EFAULT: it is not there; EINVAL:
+/// it says to be longer than it is.
 ///
 /// # Safety
 /// As sendmsg(2), but for the control data, which may not be there.
-pub unsafe fn details_of(message: *const libc::msghdr) -> Result<Option<Details>, Errno> {
+pub unsafe fn details_of(message: *const libc::msghdr) -> Result<(Details, bool), Errno> {
     let mut details = Details::default();
+    let mut is_all = true;
     // SAFETY: the CMSG functions walk within the control data, which is looked for first; a header that says to be longer than what is
     // left of it is refused.
     unsafe {
         let room = (*message).msg_controllen;
         if room == 0 {
-            return Ok(Some(details));
+            return Ok((details, is_all));
         }
         let begin = (*message).msg_control.cast::<u8>().cast_const();
         check(begin, room)?;
@@ -130,35 +131,34 @@ pub unsafe fn details_of(message: *const libc::msghdr) -> Result<Option<Details>
             if whole > room - (header.addr() - begin.addr()) {
                 return Err(Errno::EINVAL);
             }
-            let number = || (len >= 4).then(|| data.cast::<c_int>().read_unaligned()).ok_or(Errno::EINVAL);
+            let number = if len == 4 { Some(data.cast::<c_int>().read_unaligned()) } else { None };
+            let octet = number.and_then(|number| u8::try_from(number).ok());
             match ((*header).cmsg_level, (*header).cmsg_type) {
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) if len >= size_of::<libc::in_pktinfo>() => {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) if len == size_of::<libc::in_pktinfo>() => {
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
                     details.from = Some(Addr::v4(u32::from_be(info.ipi_spec_dst.s_addr).into()));
                 }
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if len >= size_of::<libc::in6_pktinfo>() => {
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if len == size_of::<libc::in6_pktinfo>() => {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
                     let addr = core::net::Ipv6Addr::from(info.ipi6_addr.s6_addr);
                     let zone = if addr.is_unicast_link_local() { info.ipi6_ifindex } else { 0 };
                     details.from = Some(Addr::v6(addr, zone));
                 }
-                (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-                    details.hop_limit = u8::try_from(number()?).ok();
+                (libc::IPPROTO_IP, libc::IP_TTL) if octet.is_some_and(|ttl| ttl > 0) => {
+                    details.hop_limit = octet;
                 }
-                (libc::IPPROTO_IP, libc::IP_TOS) if len >= 1 => {
-                    // Linux takes an octet as well.
-                    details.traffic_class = Some(if len >= 4 { number()? as u8 } else { data.read() });
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    details.traffic_class = u8::try_from(number()?).ok();
-                }
-                (libc::SOL_UDP, libc::UDP_SEGMENT) if len >= 2 => {
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) if octet.is_some() => details.hop_limit = octet,
+                (libc::IPPROTO_IP, libc::IP_TOS) if octet.is_some() => details.traffic_class = octet,
+                // Linux takes an octet as well.
+                (libc::IPPROTO_IP, libc::IP_TOS) if len == 1 => details.traffic_class = Some(data.read()),
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if octet.is_some() => details.traffic_class = octet,
+                (libc::SOL_UDP, libc::UDP_SEGMENT) if len == 2 => {
                     details.segment = Some(data.cast::<u16>().read_unaligned());
                 }
-                _ => return Ok(None),
+                _ => is_all = false,
             }
             header = libc::CMSG_NXTHDR(message, header);
         }
     }
-    Ok(Some(details))
+    Ok((details, is_all))
 }

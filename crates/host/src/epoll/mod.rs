@@ -19,7 +19,7 @@ mod waiters;
 
 pub use control::{check, ctl_add, ctl_del, ctl_mod, ctl_set};
 use moves::Registered;
-pub use moves::{move_back, note_disarmed};
+pub use moves::{move_back, note_disarmed, register_in_kernel};
 pub use once::{KernelOp, kernel_op};
 pub use wait::wait;
 pub(crate) use waiters::Watched;

@@ -1,6 +1,6 @@
 //! Registrations that change sides. When a kernel descriptor becomes a socket of the engine, its registration comes to the
 //! library, which has not seen whether the kernel has disarmed a one-shot one; /proc shows it. The other way goes a
-//! listener that has ended, whose twin is in the kernel's epoll all the time.
+//! listener that has ended, whose twin is in the kernel's epoll all the time, and a connection whose descriptor the kernel gets again.
 
 use super::once::remove_twin;
 use super::{EpollSet, ONE_SHOT, REGISTRY, key};
@@ -67,6 +67,18 @@ pub fn move_back(fd: RawFd, listener: &'static Socket) -> bool {
         set.drop_interest(place, listener);
     }
     is_watched
+}
+
+/// The kernel has a new socket at `fd`, which is in sets ([`move_back`]): it is to be in the kernel's, too.
+pub fn register_in_kernel(fd: RawFd) {
+    for set in &REGISTRY.lock().all {
+        let registered = set.inner.lock().kernel.get(&fd).copied();
+        if let Some(Registered { events, data, absent: false, .. }) = registered {
+            let epfd = set.epfd.load(std::sync::atomic::Ordering::Relaxed);
+            let event = libc::epoll_event { events, u64: data };
+            let _ = crate::sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, Some(event));
+        }
+    }
 }
 
 /// A descriptor of the set, other than `not`.

@@ -141,7 +141,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
                 stream.set_manner(manner);
                 stream.tls = tls;
             }
-            socket.settings.lock().apply_to_sends(&mut stream);
+            socket.take_options(&queue.io, &mut stream);
             let place = queue.add_stream(stream);
             socket.needs_claim.store(false, Ordering::Release);
             socket.move_in(home, place, Kind::Stream);

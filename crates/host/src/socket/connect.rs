@@ -171,7 +171,11 @@ impl Socket {
         if how.fast == FastOpen::Option {
             self.settings.lock().set_fast_open();
         }
-        let settings = self.settings.lock().clone();
+        let settings = {
+            let mut settings = self.settings.lock();
+            settings.local = local.map(|(local, _)| local);
+            settings.clone()
+        };
         let info = if how.fast == FastOpen::No { None } else { self.flow_info() };
         self.with_stream(|io, stream, _| {
             stream.anchor = Some(anchor.handle);

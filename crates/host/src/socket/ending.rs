@@ -160,11 +160,10 @@ impl Socket {
     }
 
     fn close_stream(&'static self, last: Option<RawFd>) {
-        let linger = self.settings.lock().linger;
+        let linger = self.settings.lock().linger.time();
         if linger.is_some_and(|time| !time.is_zero()) && !self.is_shared() {
             self.wait_drained(linger.unwrap_or_default());
         }
-        let abort = linger.is_some_and(|time| time.is_zero());
         let may_keep = last.filter(|_| !signal_io::is_used());
         let Some((mut queue, place)) = self.lock_home() else { return };
         // With the lock no child is made.
@@ -182,7 +181,7 @@ impl Socket {
             stream.let_go = true;
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
             // As for octets that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
-            let abort = abort || unread || stream.received.private() > 0;
+            let abort = unread || stream.received.private() > 0;
             let (stack, flow) = (io.stack, stream.flow);
             let keep = |anchor| may_keep.is_some_and(|fd| stack.anchors().keep(stack, anchor, fd));
             if let Some(fd) = may_keep.filter(|_| stream.tls.is_some()) {

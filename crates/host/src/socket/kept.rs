@@ -26,7 +26,7 @@ struct Kept {
 pub struct KeptOptions(Vec<Kept>);
 
 impl KeptOptions {
-    fn set(&mut self, level: i32, name: i32, octets: &[u8]) {
+    pub(super) fn set(&mut self, level: i32, name: i32, octets: &[u8]) {
         let octets = &octets[..octets.len().min(VALUE_MAX)];
         let mut value = [0; VALUE_MAX];
         value[..octets.len()].copy_from_slice(octets);
@@ -39,6 +39,10 @@ impl KeptOptions {
         }
     }
 
+    pub(super) fn each(&self, mut f: impl FnMut(i32, i32, &[u8])) {
+        self.0.iter().for_each(|kept| f(kept.level, kept.name, &kept.value[..usize::from(kept.len)]));
+    }
+
     pub(super) fn forget(&mut self, level: i32, name: i32) {
         self.0.retain(|known| (known.level, known.name) != (level, name));
     }
@@ -47,6 +51,11 @@ impl KeptOptions {
     pub(super) fn window_clamp(&self) -> Option<u32> {
         let value = self.get(libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?.first_chunk()?;
         Some(i32::from_ne_bytes(*value).max(WINDOW_CLAMP_MIN) as u32)
+    }
+
+    pub(super) fn all(&self) -> Vec<(i32, i32, Vec<u8>)> {
+        let one = |kept: &Kept| (kept.level, kept.name, kept.value[..usize::from(kept.len)].to_vec());
+        self.0.iter().map(one).collect()
     }
 
     fn get(&self, level: i32, name: i32) -> Option<&[u8]> {
@@ -117,6 +126,7 @@ impl Socket {
             (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => self.bound_window(level),
             _ => {}
         }
+        self.note_changed_option();
         if level == libc::SOL_SOCKET && matches!(name, libc::SO_REUSEADDR | libc::SO_REUSEPORT) {
             let value = self.shares_name();
             self.tell_engine(level, FlowOption::SharesName, value);

@@ -258,8 +258,9 @@ impl Socket {
     /// lapsed: a client that goes on without asking would be refused though that one listens. Whatever is asked is answered behind it.
     fn wait_until_lapsed(&'static self, ends: Option<ListenerId>) {
         if let (Some(id), Some(home), true) = (ends, self.home(), self.has_twin()) {
-            let _ =
-                self.command_within(ENDS_WITHIN, home, &mut |queue| queue.start_inspect(home, self, id.0));
+            let _ = self.command_within(ENDS_WITHIN, home, &mut |queue| {
+                queue.start_asking(home, self, |token| Command::CountWaiting { listener: id, token })
+            });
         }
     }
 

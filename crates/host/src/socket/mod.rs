@@ -17,6 +17,7 @@ mod family;
 mod kept;
 pub mod listener;
 pub mod options;
+mod own_options;
 pub mod received;
 mod shared;
 mod siblings;
@@ -512,7 +513,10 @@ impl Socket {
         let _ = self.wait_for_turn();
         let of_stream = self.peek_stream(|stream| stream.addrs).flatten();
         let bound = self.settings.lock().local;
-        Ok(of_stream.map(|(local, _)| local).or(bound).unwrap_or(UNBOUND))
+        let named = of_stream.map(|(local, _)| local).or(bound);
+        // Linux goes on showing the port that it had.
+        let left = || self.peek_stream(|stream| stream.port_left()).flatten();
+        Ok(named.or_else(left).unwrap_or(UNBOUND))
     }
 
     /// ENOTCONN unless established.
@@ -542,21 +546,14 @@ impl Socket {
         self.peek_stream(|stream| stream.put_error(errno));
     }
 
-    fn timeout(cell: &AtomicU64) -> Option<Duration> {
-        match cell.load(Ordering::Relaxed) {
-            0 => None,
-            us => Some(Duration::from_micros(us)),
-        }
-    }
-
     /// SO_RCVTIMEO.
     pub fn receive_timeout(&self) -> Option<Duration> {
-        Self::timeout(&self.receive_timeout)
+        Self::time_limit(&self.receive_timeout)
     }
 
     /// SO_SNDTIMEO.
     pub fn send_timeout(&self) -> Option<Duration> {
-        Self::timeout(&self.send_timeout)
+        Self::time_limit(&self.send_timeout)
     }
 }
 

@@ -3,20 +3,21 @@
 //! Values come and go as the C calls have them: `int`s, `struct linger`, `struct timeval`, `struct tcp_info`. An option
 //! that is not known here is refused with ENOPROTOOPT, so that a program finds out.
 
-use crate::errno::{EDOM, ENOENT};
-use crate::queue::QueueIo;
+mod apply;
+mod record;
+
+use crate::errno::ENOENT;
 use crate::socket::kept::KeptOptions;
-use crate::socket::stream::Stream;
+use crate::socket::own_options::Linger;
 use crate::socket::{FastOpen, Kind, Socket};
 use crate::tls;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 use toe_abi::command::FlowInfo;
 use toe_abi::congestion;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
-use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
+use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_NEAR};
 
 /// Place of SO_OOBINLINE in [`REMEMBERED`].
 const OOB_INLINE: usize = 0;
@@ -88,8 +89,7 @@ pub(super) const CLOSED: u8 = 7;
 pub struct Settings {
     /// Address that it is bound to.
     pub local: Option<SocketAddr>,
-    /// SO_LINGER, when on.
-    pub linger: Option<Duration>,
+    pub linger: Linger,
     pub backlog: u32,
     /// The program's descriptor is a kernel listener on the same port.
     pub has_twin: bool,
@@ -97,12 +97,14 @@ pub struct Settings {
     pub active: bool,
     /// O_ASYNC.
     signals: bool,
+    /// Since they were last written down for who else may come to have the connection.
+    is_changed: bool,
     /// What connections let others have of their name, if their listener has been told after it began to listen.
     pub(super) shares_name_now: Option<u32>,
     offloaded: [Option<u32>; OFFLOADED.len()],
     remembered: [Option<i32>; REMEMBERED.len()],
-    receive_window: Option<u32>,
-    send_limit: Option<u32>,
+    pub(super) receive_window: Option<u32>,
+    pub(super) send_limit: Option<u32>,
     low_water: Option<u32>,
     /// Number of the algorithm of congestion control that the program chose.
     congestion: Option<u8>,
@@ -115,7 +117,8 @@ impl Settings {
     /// What an accepted connection takes over from its listener.
     pub fn for_accepted(&self) -> Settings {
         let mut settings = Settings {
-            local: None,
+            // It keeps the address that its listener was bound to, when it has no connection any more.
+            local: self.local.filter(|local| !local.ip().is_unspecified()),
             backlog: 0,
             has_twin: false,
             active: false,
@@ -140,17 +143,6 @@ impl Settings {
         at.is_some_and(|at| self.remembered[at] == Some(1))
     }
 
-    /// What a stream itself heeds when it sends. TCP_CORK goes with the octets, too, as MSG_MORE does: the command that tells the engine may reach
-    /// it after octets that were given to it later. The engine keeps it for what others send who have the connection.
-    pub(super) fn apply_to_sends(&self, stream: &mut Stream) {
-        let value_of = |wanted| {
-            let set = OFFLOADED.iter().zip(self.offloaded).find(|((_, _, option, _), _)| *option == wanted);
-            set.and_then(|(_, value)| value).unwrap_or(0)
-        };
-        stream.corked = value_of(FlowOption::Cork) != 0;
-        stream.set_unsent_low_water(value_of(FlowOption::UnsentLowWater));
-    }
-
     /// What connect is to do.
     pub(super) fn fast_open(&self) -> FastOpen {
         match self.remembered[FAST_OPEN_CONNECT] {
@@ -169,36 +161,21 @@ impl Settings {
         by_buffer.into_iter().chain(self.kept.window_clamp()).min()
     }
 
-    /// Tells a new stream, and the engine, of everything that was set before there was one.
-    pub fn apply(&self, io: &mut QueueIo, stream: &mut Stream) {
-        let flow = stream.flow;
-        for ((level, _, option, default), value) in OFFLOADED.iter().zip(self.offloaded) {
-            if let Some(value) = value.filter(|value| value != default && stream.heeds(*level)) {
-                io.command(Command::SetOption { flow, option: *option, value });
-            }
-        }
-        if let Some(offered) = self.offered_window() {
-            io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value: offered });
-            stream.set_window(offered);
-        }
-        if let Some(value) = self.shares_name_now {
-            io.command(Command::SetOption { flow, option: FlowOption::SharesName, value });
-        }
-        if let Some(number) = self.congestion {
-            io.command(Command::SetOption { flow, option: FlowOption::Congestion, value: number.into() });
-        }
-        if let Some(rate) = self.max_pacing {
-            let value = pacing_entry(rate);
-            io.command(Command::SetOption { flow, option: FlowOption::MaxPacingRate, value });
-        }
-        if let Some(limit) = self.send_limit {
-            stream.set_send_limit(limit);
-        }
-        self.apply_to_sends(stream);
-        if let Some(low_water) = self.low_water {
-            stream.low_water = low_water as usize;
-        }
-        stream.urgent.inline = self.remembered[OOB_INLINE].is_some_and(|on| on != 0);
+    /// The options that were set, but for the kept ones.
+    pub(super) fn names_set(&self) -> Vec<(i32, i32)> {
+        let offloaded = OFFLOADED.iter().zip(self.offloaded).filter(|(_, value)| value.is_some());
+        let remembered = REMEMBERED.iter().zip(self.remembered).filter(|(_, value)| value.is_some());
+        let names = offloaded.map(|(known, _)| (known.0, known.1)).chain(remembered.map(|(known, _)| *known));
+        let others = [
+            (libc::SOL_SOCKET, libc::SO_LINGER, self.linger.time().is_some()),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF, self.receive_window.is_some()),
+            (libc::SOL_SOCKET, libc::SO_SNDBUF, self.send_limit.is_some()),
+            (libc::SOL_SOCKET, libc::SO_RCVLOWAT, self.low_water.is_some()),
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION, self.congestion.is_some()),
+            (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, self.max_pacing.is_some()),
+        ];
+        let others = others.into_iter().filter(|(.., is_set)| *is_set).map(|(level, name, _)| (level, name));
+        names.chain(others).collect()
     }
 }
 
@@ -207,19 +184,13 @@ fn window_of(buffer: u32) -> u32 {
     buffer / 2
 }
 
-fn int(value: &[u8]) -> Result<i32, Errno> {
-    value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)).ok_or(Errno::EINVAL)
+/// What SO_RCVLOWAT of a socket with this buffer may be.
+fn low_water_of(octets: u32, buffer: u32) -> u32 {
+    octets.min(buffer / 2).max(1)
 }
 
-/// A `struct timeval` as µs.
-fn timeval(value: &[u8]) -> Result<u64, Errno> {
-    let (secs, rest) = value.split_first_chunk().ok_or(Errno::EINVAL)?;
-    let (secs, us) = (i64::from_ne_bytes(*secs), rest.first_chunk().ok_or(Errno::EINVAL)?);
-    let us = i64::from_ne_bytes(*us);
-    if !(0..1_000_000).contains(&us) {
-        return Err(EDOM);
-    }
-    Ok(u64::try_from(secs).unwrap_or(0).saturating_mul(1_000_000).saturating_add(us as u64))
+pub(super) fn int(value: &[u8]) -> Result<i32, Errno> {
+    value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)).ok_or(Errno::EINVAL)
 }
 
 /// The number of an algorithm by its name, which ends at a zero octet or at the end; Linux cuts a longer one.
@@ -294,38 +265,17 @@ impl Socket {
         match (level, name) {
             (libc::IPPROTO_TCP, libc::TCP_ULP) => return self.set_upper_protocol(value),
             (tls::SOL_TLS, _) => return self.set_tls_option(name, value),
-            (libc::SOL_SOCKET, libc::SO_LINGER) => {
-                let on = int(value)? != 0;
-                let secs = value.get(4..).map(int).ok_or(Errno::EINVAL)??;
-                // Linux reads it as unsigned, and then it is longer than it ever waits.
-                let time = Duration::from_secs(u64::from(secs as u32));
-                self.settings.lock().linger = on.then_some(time);
-            }
-            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
-                self.receive_timeout.store(timeval(value)?, Ordering::Relaxed);
-            }
-            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
-                self.send_timeout.store(timeval(value)?, Ordering::Relaxed)
-            }
-            // Linux doubles the value, for its own bookkeeping, and reports it doubled.
-            (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) => {
-                let window = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
-                let window = window.clamp(2304, RECEIVE_WINDOW_MAX);
-                self.settings.lock().receive_window = Some(window);
-                self.bound_window(level);
-            }
-            (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
-                let limit = u32::try_from(int(value)?.max(1)).unwrap_or(1).saturating_mul(2);
-                self.settings.lock().send_limit = Some(limit);
-                self.with_stream(|_, stream, _| {
-                    stream.set_send_limit(limit);
-                    stream.publish(0);
-                });
-            }
+            (libc::SOL_SOCKET, libc::SO_LINGER) => self.set_linger(level, value)?,
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Self::set_time_limit(&self.receive_timeout, value)?,
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Self::set_time_limit(&self.send_timeout, value)?,
+            (
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF | libc::SO_RCVBUFFORCE | libc::SO_SNDBUF | libc::SO_SNDBUFFORCE,
+            ) => self.set_buffer(level, name, int(value)?),
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
                 // Linux: a negative one is as large as can be. More than a window holds would never come.
-                let most = self.settings.lock().receive_window.unwrap_or(RECEIVE_WINDOW_NEAR) / 2;
-                let low_water = u32::try_from(int(value)?).unwrap_or(u32::MAX).min(most).max(1);
+                let most = self.settings.lock().receive_window.unwrap_or(RECEIVE_WINDOW_NEAR);
+                let low_water = low_water_of(u32::try_from(int(value)?).unwrap_or(u32::MAX), most);
                 self.settings.lock().low_water = Some(low_water);
                 self.with_stream(|_, stream, _| {
                     stream.low_water = low_water as usize;
@@ -343,8 +293,9 @@ impl Socket {
                 self.tell_engine(level, FlowOption::MaxPacingRate, pacing_entry(rate));
             }
             _ if !knows(level, name) => return Err(Errno::ENOPROTOOPT),
-            _ => return self.set_int_option(level, name, int(value)?),
+            _ => self.set_int_option(level, name, int(value)?)?,
         }
+        self.note_changed_option();
         Ok(())
     }
 
@@ -442,6 +393,12 @@ impl Socket {
 
     /// `getsockopt`: writes the value as the C call has it and returns its length (cut to `out`).
     pub fn get_option(&'static self, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
+        let is_of_socket = level == libc::SOL_SOCKET
+            && matches!(name, libc::SO_TYPE | libc::SO_DOMAIN | libc::SO_PROTOCOL | libc::SO_ACCEPTCONN);
+        if self.kind() == Kind::Stream && !is_of_socket {
+            // Who has it now may have set some. One that cannot be had says what was known of it.
+            let _ = self.settle_here();
+        }
         let int = match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ERROR) => i32::from(self.socket_error().0),
             (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
@@ -462,9 +419,13 @@ impl Socket {
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => self.flow_info().map_or(536, |info| info.mss.into()),
             (libc::IPPROTO_TCP, libc::TCP_ULP) => return Ok(self.upper_protocol(out)),
             (tls::SOL_TLS, _) => return self.get_tls_option(name, out),
-            (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(self.get_linger(out)),
-            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return Ok(get_timeval(&self.receive_timeout, out)),
-            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return Ok(get_timeval(&self.send_timeout, out)),
+            (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(put(out, &self.settings.lock().linger.value())),
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+                return Ok(put(out, &Self::time_limit_value(&self.receive_timeout)));
+            }
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
+                return Ok(put(out, &Self::time_limit_value(&self.send_timeout)));
+            }
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Ok(put(out, &self.congestion_name())),
             (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => return Ok(self.get_pacing_rate(out)),
             (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(put(out, &self.tcp_info())),
@@ -498,15 +459,6 @@ impl Socket {
         let at = REMEMBERED.iter().position(|known| *known == (level, name)).ok_or(Errno::ENOPROTOOPT)?;
         let default = REMEMBERED_DEFAULTS.iter().find(|(option, _)| *option == (level, name));
         Ok(self.settings.lock().remembered[at].unwrap_or(default.map_or(0, |(_, value)| *value)))
-    }
-
-    fn get_linger(&self, out: &mut [u8]) -> usize {
-        let linger = self.settings.lock().linger;
-        let secs = linger.map_or(0, |time| time.as_secs() as i32);
-        let mut value = [0; 8];
-        value[..4].copy_from_slice(&i32::from(linger.is_some()).to_ne_bytes());
-        value[4..].copy_from_slice(&secs.to_ne_bytes());
-        put(out, &value)
     }
 
     /// What the program chose, or else what the engine says that it uses.
@@ -551,13 +503,16 @@ impl Socket {
         self.kind() != Kind::Stream || self.state() == CLOSED
     }
 
-    /// Whether it was shut down while it connected: it may connect anew.
+    /// Whether its program has taken its connection back: it may connect anew.
     pub fn is_disconnected(&'static self) -> bool {
         self.peek_stream(|stream| stream.is_disconnected()) == Some(true)
     }
 
     /// The connection's state by Linux's numbers, as the engine tells it; 0: it has none.
     pub(super) fn state(&self) -> u8 {
+        if self.peek_stream(|stream| stream.is_disconnected()) == Some(true) {
+            return CLOSED;
+        }
         match self.flow_info().map_or(0, |info| info.state) {
             // Its last wait is not the program's any more: what that has is closed.
             TIME_WAIT => CLOSED,
@@ -570,14 +525,6 @@ impl Socket {
         let flow = queue.stream(place, self).map(|(_, stream)| stream.flow)?;
         Some(queue.flow_info(flow))
     }
-}
-
-fn get_timeval(cell: &AtomicU64, out: &mut [u8]) -> usize {
-    let us = cell.load(Ordering::Relaxed);
-    let mut value = [0; 16];
-    value[..8].copy_from_slice(&(us / 1_000_000).to_ne_bytes());
-    value[8..].copy_from_slice(&(us % 1_000_000).to_ne_bytes());
-    put(out, &value)
 }
 
 #[cfg(test)]
@@ -603,7 +550,7 @@ mod tests {
         let mut time = [0; 16];
         time[0] = 2;
         assert_eq!(socket.set_option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time), Ok(()));
-        assert_eq!(socket.receive_timeout(), Some(Duration::from_secs(2)));
+        assert_eq!(socket.receive_timeout(), Some(std::time::Duration::from_secs(2)));
         socket.abandon();
     }
 

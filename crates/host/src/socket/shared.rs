@@ -53,6 +53,7 @@ impl Socket {
     pub fn let_others_finish(&'static self) {
         self.with_stream(|_, _, _| ());
         let Some((mut queue, place)) = self.lock_home() else { return };
+        queue.write_options(Some(place));
         let Some((io, stream)) = queue.stream(place, self) else { return };
         if let Some(anchor) = stream.anchor {
             // The receiver is believed only then, if the anchor had been another connection's.

@@ -37,19 +37,19 @@ impl LastSeen {
 }
 
 impl Queue {
-    /// Publishes `Inspect` of a flow of `socket`; the token of its result, or `None` when there is no room now.
-    pub(super) fn start_inspect(
+    /// Publishes a question about something of `socket`, `Inspect` or `CountWaiting`; the token of its result, or `None` when there is no room now.
+    pub(super) fn start_asking(
         &mut self,
         home: &'static QueueSet,
         socket: &'static Socket,
-        flow: FlowId,
+        question: impl FnOnce(u32) -> Command,
     ) -> Option<u32> {
         if !self.io.deferred.is_empty() {
             // What it is to tell of comes first.
             return None;
         }
         let token = self.io.stack.next_token();
-        self.io.ring.push_command(Command::Inspect { flow, token }).ok()?;
+        self.io.ring.push_command(question(token)).ok()?;
         Some(self.await_result(token, home, socket))
     }
 
@@ -97,6 +97,18 @@ impl Socket {
         detail.unwrap_or(FlowDetail { state: super::options::CLOSED, ..FlowDetail::default() })
     }
 
+    /// Connections that wait at this listener at engines. Linux tells of its own as `tcpi_unacked`.
+    pub fn count_waiting(&'static self) -> u32 {
+        let _ = self.settle();
+        let of = |member: &'static Socket| {
+            let listener = member.with_listener(|_, listener| listener.id)?;
+            let home = member.home()?;
+            let question = |token| Command::CountWaiting { listener, token };
+            member.command(home, &mut |queue| queue.start_asking(home, member, question)).ok()
+        };
+        self.members(0).filter_map(of).sum()
+    }
+
     /// `None`: the engine is gone, or has nothing to say of it.
     fn ask_detail(&'static self) -> Option<FlowDetail> {
         let _ = self.settle();
@@ -107,7 +119,9 @@ impl Socket {
         if self.is_disconnected() {
             return None;
         }
-        self.command(home, &mut |queue| queue.start_inspect(home, self, flow)).ok()?;
+        let mut ask =
+            |queue: &mut Queue| queue.start_asking(home, self, |token| Command::Inspect { flow, token });
+        self.command(home, &mut ask).ok()?;
         let detail = home.lock().flow_detail(flow);
         let with_carried = self.peek_stream(|stream| match &mut stream.direct {
             Some(direct) => direct.add_to(detail, sys::now()),

@@ -113,10 +113,12 @@ impl Socket {
         let got = Cell::new(0);
         let nonblocking = self.nonblocking();
         let waits = !flags.dont_wait && !nonblocking;
-        let mut known = 0;
+        let (mut known, mut has_looked) = (0, false);
         let mut attempt = || loop {
             into.prepare(known);
-            let look = self.recv_once(turn, into, flags, (waits, all, got.get(), std::mem::take(&mut known)));
+            let so_far = (has_looked, got.get(), std::mem::take(&mut known));
+            has_looked = true;
+            let look = self.recv_once(turn, into, flags, (waits, all, so_far));
             let (step, at_least) = match look.ok_or_else(|| gone(turn, Errno::ENOTCONN))? {
                 Look::Unprepared(there) => {
                     known = there;
@@ -176,14 +178,14 @@ impl Socket {
         }
     }
 
-    /// One look for octets, under the lock, for a call that wants `all` and has `got`. All that is there is taken in one go, as nobody else may
+    /// One look for octets, under the lock, for a call that wants `all` and has `got`, if it has looked before. All that is there is taken in one go, as nobody else may
     /// have some of it: so if more is there than is at hand where it goes, that comes first, unless so many are `known` already.
     fn recv_once(
         &'static self,
         turn: &Turn,
         into: &mut impl Target,
         flags: RecvFlags,
-        (waits, all, got, known): (bool, usize, usize, usize),
+        (waits, all, (has_looked, got, known)): (bool, usize, (bool, usize, usize)),
     ) -> Option<Look> {
         let room = into.left();
         let has =
@@ -191,6 +193,11 @@ impl Socket {
         self.with_ready_stream(has, |io, stream, place| {
             if !turn.is_on() {
                 return Look::Over(Err(Errno::EBADF), all);
+            }
+            if stream.is_disconnected() && has_looked {
+                // Another thread has disconnected it meanwhile: that is not what the error is for that waits.
+                let over = if got > 0 { Ok(Attempt::Done(0)) } else { Err(Errno::EPIPE) };
+                return Look::Over(over, all);
             }
             if got > 0 && stream.is_at_mark() {
                 // Linux: a call that has octets ends before the urgent one, which only the next one may leave out.
@@ -401,6 +408,22 @@ impl Socket {
         Err(Errno::ENOTCONN)
     }
 
+    /// connect to AF_UNSPEC: ends the connection for all who have it, and wakes them. The socket may be connected anew.
+    pub fn disconnect(&'static self) {
+        for _ in 0..TAKEN_BACK_MAX {
+            if self.settle().is_err() {
+                return;
+            }
+            // Its port is shown when it has none any more.
+            let _ = self.wait_for_turn();
+            let had_connection = self.state() != super::options::CLOSED;
+            self.with_stream(|io, stream, _| stream.disconnect(io, had_connection));
+            if !self.is_moved() {
+                return;
+            }
+        }
+    }
+
     /// `MOVED`: another process has just taken the connection; of what the engine is told now it would know nothing.
     fn shutdown_here(&'static self, how: Shutdown) -> Result<(), Errno> {
         self.settle()?;
@@ -423,9 +446,7 @@ impl Socket {
                 // Both SYNs have crossed: of Linux the FIN goes out when the connection stands.
                 Link::Connecting if state == super::options::SYN_RECV => {}
                 Link::Connecting => {
-                    stream.let_go = true;
-                    io.command(Command::Close { flow: stream.flow, abort: false });
-                    stream.disconnect(&mut io.blocks);
+                    stream.disconnect(io, true);
                     return Ok(false);
                 }
                 Link::Moved => return Err(MOVED),

@@ -196,7 +196,7 @@ impl Engine {
     /// Makes a channel and offers it to queue set 0 of session 0; returns the other end of it.
     pub fn offer_channel(&self, id: ChannelId) -> ChannelEnd {
         let (memory, file) = ChannelMemory::create().expect("memory");
-        let wake = self.with(0, |session| session.queue_sets[0].waker().expect("a pipe's end"));
+        let wake = self.with(0, |session| session.queue_sets[0].line().another().expect("a pipe's end"));
         lock(&self.shared).channels.insert(id.0, (file, memory.clone()));
         self.post(0, Completion::OfferChannel { channel: id });
         ChannelEnd::new(memory, Side::One, wake).expect("a channel's memory")

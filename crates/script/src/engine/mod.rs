@@ -159,6 +159,8 @@ fn set_up(config: &mut EngineConfig, setting: &Setting) -> Result<(), StackError
         (SettingName::SynCookies, name) => {
             config.tcp.syn_cookies = SynCookies::from_name(name).ok_or_else(unknown)?;
         }
+        // Each script runs over a link that cuts and one that does not.
+        (SettingName::Gso, _) => {}
         (SettingName::Rfc1337, "on") => config.tcp.rfc1337 = true,
         (SettingName::Rfc1337, "off") => config.tcp.rfc1337 = false,
         (SettingName::Congestion, name) => {

@@ -33,9 +33,11 @@ pub(super) fn enter(header: &Header) -> Result<Box<dyn Port>, StackError> {
     }
     let spec = PortSpec { driver: Driver::Tap, interface: LINK.to_owned(), vlan: None, faults: None };
     let port = toe_port::open(&spec).map_err(|error| StackError::new("opening the link", error))?;
-    // Segments one by one: what the kernel would let a card cut, it cuts itself.
+    // Segments one by one, if the script says nothing else: what the kernel would let a card cut, it cuts itself.
+    let gso = header.setup.iter().find(|setting| setting.name == SettingName::Gso);
+    let gso = gso.map_or("1", |setting| setting.value.as_str());
     ip(&format!(
-        "link set {LINK} address {STACK_MAC} mtu {} gso_max_segs 1\n\
+        "link set {LINK} address {STACK_MAC} mtu {} gso_max_segs {gso}\n\
          addr add {STACK_ADDR}/24 dev {LINK}\n\
          neigh replace {FAR_ADDR} lladdr {} dev {LINK} nud permanent\n",
         header.mtu,
@@ -55,6 +57,8 @@ fn set_up(setting: &Setting) -> Result<(), StackError> {
         SettingName::Ecn => sysctl("ipv4/tcp_ecn", choose(&[("on", "1"), ("off", "0"), ("passive", "2")])?),
         // Of a namespace only the root of the machine may choose it, so each socket is told (`Program`).
         SettingName::Congestion => Ok(()),
+        // The link's.
+        SettingName::Gso => Ok(()),
         // 0x400: each listener; 0x4: data in the first SYN without a cookie, never.
         SettingName::FastOpen => sysctl(
             "ipv4/tcp_fastopen",

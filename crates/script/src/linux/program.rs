@@ -303,6 +303,8 @@ fn info(conn: ConnName, name: InfoName) -> Result<i64> {
     let in_us = |ms: String| ms.parse::<f64>().ok().map(|ms| (ms * 1000.0) as i64);
     let number = |value: String| value.parse().ok();
     let value = match name {
+        // `ss` does not show it.
+        InfoName::CaState => None,
         InfoName::Cwnd => field("cwnd:").and_then(number),
         InfoName::Ssthresh => field("ssthresh:").map_or(Some(i64::MAX), number),
         InfoName::Mss => field("mss:").and_then(number),

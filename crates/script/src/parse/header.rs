@@ -100,7 +100,7 @@ fn on_linux(words: &mut Words<'_>, value: &str) -> Result<OnLinux, Wrong> {
 }
 
 const SETTINGS_EXPECTED: &str = "ecn, congestion, fastopen, syncookies, sack, timestamps, wscale, syn-retries, \
-                                 synack-retries, data-retries, slow-start-after-idle, challenge-limit or fin-timeout";
+                                 synack-retries, data-retries, slow-start-after-idle, challenge-limit, fin-timeout or gso";
 
 fn setting(word: &str) -> Option<SettingName> {
     Some(match word {
@@ -118,6 +118,7 @@ fn setting(word: &str) -> Option<SettingName> {
         "slow-start-after-idle" => SettingName::SlowStartAfterIdle,
         "challenge-limit" => SettingName::ChallengeLimit,
         "fin-timeout" => SettingName::FinTimeout,
+        "gso" => SettingName::Gso,
         _ => return None,
     })
 }

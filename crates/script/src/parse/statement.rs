@@ -296,6 +296,7 @@ fn info(word: &str) -> Option<InfoName> {
         "rto" => InfoName::Rto,
         "mss" => InfoName::Mss,
         "retransmits" => InfoName::Retransmits,
+        "ca-state" => InfoName::CaState,
         _ => return None,
     })
 }

@@ -12,7 +12,7 @@ use crate::linux::call_until;
 use crate::namespace::enter_alone;
 use crate::packet::Segment;
 use crate::run::{Failure, run};
-use crate::script::{Call, ConnName, Script, Setting};
+use crate::script::{Call, ConnName, Script, Setting, SettingName};
 use crate::stack::{Outcome, Stack, StackError, Tolerance};
 use engine::EngineProcess;
 use link::FarEnd;
@@ -35,7 +35,7 @@ struct WholeStack {
 
 /// Whether an engine's process can be started as the script wants it.
 pub fn can_set_up(setup: &[Setting]) -> bool {
-    setup.iter().all(|setting| engine::flag_of(setting).is_some())
+    setup.iter().all(|setting| setting.name == SettingName::Gso || engine::flag_of(setting).is_some())
 }
 
 /// Goes through a script with the programs of this folder, in a thread and a namespace of its own.

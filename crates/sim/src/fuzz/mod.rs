@@ -2,11 +2,17 @@
 //! the checkers on. `make fuzz` explores (crates/sim/fuzz/main.rs), and the tests replay what is committed in
 //! crates/sim/corpus.
 
+pub mod channels;
+pub mod control;
 pub mod descriptors;
 pub mod entries;
+pub mod filters;
 pub mod frames;
+pub mod lanes;
 pub mod operations;
+pub mod records;
 pub mod scripts;
+pub mod wire;
 
 use crate::checkers::Failure;
 use crate::memory::Memory;
@@ -32,11 +38,34 @@ pub enum Target {
     Descriptors,
     /// Packet scripts: parsed, and run against the engine.
     Scripts,
+    /// Messages of the control socket.
+    Control,
+    /// Words and records of a lane's other side, and heads of records that the engine sends.
+    Lanes,
+    /// Words and entries of a channel's other side.
+    Channels,
+    /// Filters of captures.
+    Filters,
+    /// TLS records of a peer that means harm.
+    Records,
+    /// What another host sends of virtual interfaces.
+    Wire,
 }
 
 impl Target {
-    pub const ALL: &'static [Target] =
-        &[Target::Frames, Target::Entries, Target::Operations, Target::Descriptors, Target::Scripts];
+    pub const ALL: &'static [Target] = &[
+        Target::Frames,
+        Target::Entries,
+        Target::Operations,
+        Target::Descriptors,
+        Target::Scripts,
+        Target::Control,
+        Target::Lanes,
+        Target::Channels,
+        Target::Filters,
+        Target::Records,
+        Target::Wire,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,6 +74,12 @@ impl Target {
             Target::Operations => "operations",
             Target::Descriptors => "descriptors",
             Target::Scripts => "scripts",
+            Target::Control => "control",
+            Target::Lanes => "lanes",
+            Target::Channels => "channels",
+            Target::Filters => "filters",
+            Target::Records => "records",
+            Target::Wire => "wire",
         }
     }
 
@@ -58,15 +93,19 @@ impl Target {
     /// When something is wrong.
     pub fn run(self, data: &[u8]) -> Tallies {
         match self {
-            Target::Frames => frames::run(data),
-            Target::Entries => entries::run(data),
-            Target::Operations => operations::run(data),
-            Target::Descriptors => descriptors::run(data),
-            Target::Scripts => {
-                scripts::run(data);
-                Tallies::default()
-            }
+            Target::Frames => return frames::run(data),
+            Target::Entries => return entries::run(data),
+            Target::Operations => return operations::run(data),
+            Target::Descriptors => return descriptors::run(data),
+            Target::Lanes => return lanes::run(data),
+            Target::Scripts => scripts::run(data),
+            Target::Control => control::run(data),
+            Target::Channels => channels::run(data),
+            Target::Filters => filters::run(data),
+            Target::Records => records::run(data),
+            Target::Wire => wire::run(data),
         }
+        Tallies::default()
     }
 }
 

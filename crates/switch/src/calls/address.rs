@@ -22,6 +22,7 @@ use toe_base::Endpoint;
 /// As bind(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    guarded((), || connect::renew(fd));
     if let Some(socket) = stream(fd) {
         // SAFETY: as bind(2) asks of its arguments.
         return match unsafe { family(addr, len) } {
@@ -221,6 +222,7 @@ unsafe fn connect_by_kernel(fd: c_int, addr: *const sockaddr, len: socklen_t) ->
 /// None beyond listen(2)'s.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    guarded((), || connect::renew(fd));
     if stream(fd).is_some() {
         return fail(Errno::EINVAL);
     }

@@ -20,6 +20,19 @@ pub unsafe extern "C-unwind" fn pthread_cancel(thread: pthread_t) -> c_int {
     cancel::ask(thread, || unsafe { real::pthread_cancel(thread) })
 }
 
+/// # Safety
+/// As pthread_setcanceltype(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int {
+    // SAFETY: the program's arguments, handed on. A thread that is asked to end already may be unwound from here, where there is
+    // nothing of ours to drop.
+    let result = unsafe { real::pthread_setcanceltype(kind, before) };
+    if result == 0 {
+        cancel::note_type(kind, real::pthread_setcanceltype);
+    }
+    result
+}
+
 /// As [`guarded`], for a call that POSIX names a point of cancellation. The C library unwinds this frame and those of its
 /// callers, which have nothing to drop.
 #[inline]

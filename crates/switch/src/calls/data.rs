@@ -130,6 +130,17 @@ unsafe fn transmit_one(socket: &'static Socket, buf: *const c_void, len: size_t,
     })
 }
 
+/// What is more is negative to Linux, where it has room for a name.
+const NAME_LEN_MAX: socklen_t = c_int::MAX as socklen_t;
+
+/// The name that comes with what is sent, which TCP does not look at, but Linux does.
+fn check_name(addr: *const sockaddr, len: socklen_t) -> Result<(), Errno> {
+    if len as usize > size_of::<libc::sockaddr_storage>() {
+        return Err(Errno::EINVAL);
+    }
+    check(addr.cast::<u8>(), len as usize)
+}
+
 /// Of a call that tells no address.
 const NO_NAME: (*mut sockaddr, *mut socklen_t) = (core::ptr::null_mut(), core::ptr::null_mut());
 
@@ -249,9 +260,15 @@ pub unsafe extern "C-unwind" fn recvfrom(
         };
         // SAFETY: as above.
         let result = unsafe { receive_one(socket, buf, len, flags) };
-        if result >= 0 && !addr.is_null() && !addr_len.is_null() {
+        if result >= 0 && !addr.is_null() {
             // SAFETY: as recvfrom(2) asks.
-            if let Err(error) = unsafe { program_memory::write(addr_len, 0) } {
+            let named = unsafe {
+                program_memory::read(addr_len).and_then(|room| match room {
+                    0..=NAME_LEN_MAX => program_memory::write(addr_len, 0),
+                    _ => Err(Errno::EINVAL),
+                })
+            };
+            if let Err(error) = named {
                 return fail(error) as ssize_t;
             }
         }
@@ -293,6 +310,9 @@ pub unsafe extern "C-unwind" fn sendto(
                     None => real::sendto(fd, buf, len, flags, addr, addr_len),
                 }
             },
+            Some(_) if !addr.is_null() && check_name(addr, addr_len).is_err() => {
+                fail(check_name(addr, addr_len).err().unwrap_or(Errno::EINVAL)) as ssize_t
+            }
             // SAFETY: as above.
             Some(socket) => unsafe { transmit_one(socket, buf, len, flags) },
         }
@@ -373,7 +393,7 @@ unsafe fn receive_vectors(
     flags: c_int,
 ) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { receive(socket, Vectors::new(iov, count)?.buffers_mut(), flags) }
+    unsafe { receive(socket, Vectors::of_message(iov, count)?.buffers_mut(), flags) }
 }
 
 /// # Safety
@@ -385,7 +405,7 @@ unsafe fn transmit_vectors(
     flags: c_int,
 ) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { transmit(socket, Vectors::new(iov, count)?.buffers(), flags) }
+    unsafe { transmit(socket, Vectors::of_message(iov, count)?.buffers(), flags) }
 }
 
 /// # Safety
@@ -421,6 +441,9 @@ pub(super) unsafe fn receive_message(
     check(message, 1)?;
     // SAFETY: the caller's promise; it is there.
     let message = unsafe { &mut *message };
+    if !message.msg_name.is_null() && message.msg_namelen > NAME_LEN_MAX {
+        return Err(Errno::EINVAL);
+    }
     if flags & libc::MSG_ERRQUEUE != 0 {
         let calls = socket.take_zerocopy().ok_or(Errno::EAGAIN)?;
         message.msg_namelen = 0;
@@ -490,6 +513,15 @@ pub(super) unsafe fn transmit_message(
     flags: c_int,
 ) -> Result<usize, Errno> {
     let (iov, count) = (message.msg_iov, message.msg_iovlen);
+    if !message.msg_name.is_null() {
+        // A long one is cut.
+        let most = size_of::<libc::sockaddr_storage>() as socklen_t;
+        let len = message.msg_namelen;
+        check_name(
+            message.msg_name.cast_const().cast(),
+            if len > NAME_LEN_MAX { len } else { len.min(most) },
+        )?;
+    }
     // SAFETY: the caller's promise.
     unsafe {
         match asked_type(message)? {

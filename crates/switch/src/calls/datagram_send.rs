@@ -1,6 +1,7 @@
 //! send and its relatives on a UDP socket: by a lane to another socket, by one to an engine, or by the kernel.
 
 use super::cancel::point;
+use super::control_model;
 use super::datagram::ask;
 use crate::datagram_stack;
 use crate::ffi::fail;
@@ -86,8 +87,14 @@ unsafe fn send_message_by_engine(
         if to.map_or(!datagram.has_engine(), |to| to.addr.is_loopback()) {
             return None;
         }
-        let details = match details_of(message) {
-            Ok(details) => details?,
+        let judged = details_of(message).and_then(|(details, is_all)| {
+            if !is_all {
+                control_model::judge(message, datagram.is_inet6())?;
+            }
+            Ok(details)
+        });
+        let details = match judged {
+            Ok(details) => details,
             Err(error) => return Some(fail(error) as ssize_t),
         };
         let vectors = Vectors::new((*message).msg_iov, (*message).msg_iovlen).ok()?;
@@ -181,7 +188,8 @@ unsafe fn send_by_lane(datagram: &'static Datagram, message: *const msghdr, flag
     // SAFETY: the caller's promise.
     unsafe {
         let to = destination(datagram, message)?;
-        let details = plain(flags).and_then(|_| details_of(message).ok().flatten());
+        let details = plain(flags).and_then(|_| details_of(message).ok());
+        let details = details.filter(|(_, is_all)| *is_all).map(|(details, _)| details);
         send_scattered(datagram, to, (*message).msg_iov, (*message).msg_iovlen, details.as_ref())
     }
 }

@@ -5,7 +5,7 @@
 
 use super::cancel::point;
 use super::open::is_new;
-use super::poll::{timeout_ms, timeout_of};
+use super::poll::{mask_at, timeout_ms, timeout_of};
 use crate::ffi::{fail, guarded, number, status};
 use crate::replacing::Replacing;
 use crate::socket_state::{self, State};
@@ -157,6 +157,11 @@ unsafe fn wait(
     timeout: Result<Option<Duration>, Errno>,
     mask: *const sigset_t,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    let mask = match unsafe { mask_at(mask) } {
+        Ok(mask) => mask,
+        Err(error) => return fail(error),
+    };
     let Some(room) = usize::try_from(count).ok().filter(|&room| room > 0) else {
         return fail(Errno::EINVAL);
     };
@@ -167,8 +172,6 @@ unsafe fn wait(
     }
     // SAFETY: the caller's promise. Events are plain data that the program has to give memory for, not values.
     let events = unsafe { core::slice::from_raw_parts_mut(events, room) };
-    // SAFETY: the caller's promise.
-    let mask = unsafe { mask.as_ref() };
     point(-1, || {
         number(timeout.and_then(|time| epoll::wait(epoll, events, time, mask)).map(|ready| ready as c_int))
     })

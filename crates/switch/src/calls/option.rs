@@ -7,7 +7,7 @@ use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
 use crate::socket_state::{self, OptionKind, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
 use crate::why::Reason;
-use crate::{datagram_stack, real, replacing};
+use crate::{datagram_stack, listen as listening, real, replacing};
 use core::ffi::{c_int, c_void};
 use libc::socklen_t;
 use toe::program_memory::{self, check};
@@ -38,8 +38,11 @@ pub unsafe extern "C-unwind" fn setsockopt(
     }
     datagram_option_set(fd, level, name);
     if let Some(listener) = fd_table::get(fd) {
-        // Connections inherit it; one that the engine does not know stays without effect on them.
+        // Connections inherit it.
         guarded((), || {
+            if option_model::has_effect(level, name) || (level, name) == MAXSEG {
+                return listening::leave_to_kernel(fd, listener, is_of_group(level, name));
+            }
             // SAFETY: the kernel has read the value without a fault.
             let value = unsafe { crate::ffi::slice(value, len as usize) };
             if listener.set_option(level, name, value) == Err(Errno::ENOPROTOOPT) {
@@ -53,11 +56,25 @@ pub unsafe extern "C-unwind" fn setsockopt(
                 guarded((), || keep_on_kernel(fd, Reason::Option));
             }
             OptionKind::Replay(bit) => socket_state::add(fd, bit),
-            OptionKind::KernelOnly => guarded((), || keep_on_kernel(fd, only_kernel_reason(level, name))),
+            OptionKind::KernelOnly => guarded((), || {
+                keep_on_kernel(fd, only_kernel_reason(level, name));
+                if is_of_group(level, name) {
+                    listening::leave_group(fd);
+                }
+            }),
             OptionKind::Indifferent => socket_state::add(fd, State::TOUCHED),
         }
     }
     result
+}
+
+/// What a listener's SYNs say: engines say what their link carries.
+const MAXSEG: (c_int, c_int) = (libc::IPPROTO_TCP, libc::TCP_MAXSEG);
+
+/// A program that chooses among all listeners of one address (SO_REUSEPORT).
+fn is_of_group(level: c_int, name: c_int) -> bool {
+    let names = [libc::SO_ATTACH_REUSEPORT_CBPF, libc::SO_ATTACH_REUSEPORT_EBPF];
+    level == libc::SOL_SOCKET && names.contains(&name)
 }
 
 /// What a UDP socket is asked for that lanes do not do is the kernel's to do from here on.
@@ -133,6 +150,9 @@ unsafe fn set_on_stream(
         return set_ttl(socket, value.is_empty(), widened.as_ref().map_or(value, |widened| widened));
     }
     let value = widened.as_ref().map_or(value, |widened| widened);
+    if level == libc::SOL_SOCKET && matches!(name, libc::SO_RCVBUFFORCE | libc::SO_SNDBUFFORCE) {
+        option_model::may_force(socket, level, name, value)?;
+    }
     match socket.set_option(level, name, value) {
         Err(Errno::ENOPROTOOPT) if level != SOL_TLS => option_model::set(fd, socket, level, name, as_given),
         result => result,
@@ -174,10 +194,32 @@ pub unsafe extern "C-unwind" fn getsockopt(
             if answer < 0 && is_mtu(level, name) && guarded(false, || unsafe { tell_mtu(fd, value, len) }) {
                 return 0;
             }
+            // SAFETY: as above.
+            if answer == 0 && (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
+                guarded((), || unsafe { add_waiting(fd, value, len) });
+            }
             answer
         }
         // SAFETY: as above.
         Some(socket) => guarded(-1, || unsafe { get_from_stream(socket, level, name, value, len) }),
+    }
+}
+
+/// Of a listener `tcpi_unacked` counts what waits to be accepted: the kernel has told of its own.
+///
+/// # Safety
+/// The kernel has just written so many octets there.
+unsafe fn add_waiting(fd: c_int, value: *mut c_void, len: *mut socklen_t) {
+    const UNACKED: usize = 24;
+    let Some(listener) = super::listener(fd) else { return };
+    // SAFETY: integers have no bad values; the caller's promise.
+    unsafe {
+        if !program_memory::read(len).is_ok_and(|len| len as usize >= UNACKED + size_of::<u32>()) {
+            return;
+        }
+        let place = value.cast::<u8>().wrapping_add(UNACKED).cast::<u32>();
+        let _ = program_memory::read(place)
+            .and_then(|of_kernel| program_memory::write(place, of_kernel + listener.count_waiting()));
     }
 }
 

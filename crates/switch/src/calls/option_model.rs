@@ -26,9 +26,9 @@ const INET: [u8; 4] = libc::AF_INET.to_ne_bytes();
 const EPERM: Errno = errno(libc::EPERM);
 const TCP_AO: core::ops::RangeInclusive<c_int> = 38..=42;
 
-/// Setting it changes what a connection does, and engines do not do that: the program is told that there is no such option,
-/// and does without.
-fn has_effect(level: c_int, name: c_int) -> bool {
+/// Setting it changes what a connection does, and engines do not do that: a socket whose stack is not decided stays with the kernel by it, a
+/// listener goes back there, and of a connection the program is told that there is no such option, and does without.
+pub fn has_effect(level: c_int, name: c_int) -> bool {
     match level {
         libc::SOL_SOCKET => matches!(
             name,
@@ -66,7 +66,7 @@ fn has_effect(level: c_int, name: c_int) -> bool {
 }
 
 /// A kernel socket as new, out of the way of the program's numbers.
-fn model(inet6: bool) -> Option<sys::Fd> {
+pub fn model(inet6: bool) -> Option<sys::Fd> {
     if toe::confine::is_filtered() {
         // A system call may be the process's end.
         return None;
@@ -171,6 +171,12 @@ pub fn get(socket: &'static Socket, level: c_int, name: c_int, answer: &mut [u8]
     let len = octets.len().min(answer.len());
     answer[..len].copy_from_slice(&octets[..len]);
     Ok(len)
+}
+
+/// Whether the kernel lets this program have buffers beyond the bounds that are for all.
+pub fn may_force(socket: &'static Socket, level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
+    // Where it cannot be asked nobody is refused.
+    model(socket.is_inet6()).map_or(Ok(()), |model| set_on(&model, level, name, value))
 }
 
 /// `ioctl` of what has nothing to do with the connection.

@@ -35,6 +35,23 @@ pub unsafe fn timeout_of(time: *const timespec) -> Result<Option<Duration>, Errn
     duration_of(&time).map(Some).ok_or(Errno::EINVAL)
 }
 
+/// Whether a time limit that is given is not there. The C library would read it; of a call that is made by its number the kernel would.
+fn is_nowhere<T>(timeout: *const T) -> bool {
+    !timeout.is_null() && program_memory::check(timeout, 1).is_err()
+}
+
+/// A signal mask by pointer: null is none. The kernel's is shorter than the C library's type.
+///
+/// # Safety
+/// `mask` is null or points to a mask, if anything is there.
+pub unsafe fn mask_at<'a>(mask: *const sigset_t) -> Result<Option<&'a sigset_t>, Errno> {
+    if !mask.is_null() {
+        program_memory::check(mask.cast::<u64>(), 1)?;
+    }
+    // SAFETY: the caller's promise; it is there.
+    Ok(unsafe { mask.as_ref() })
+}
+
 /// The program's array, when one of its descriptors is an engine's.
 ///
 /// # Safety
@@ -109,6 +126,9 @@ pub unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    if is_nowhere(timeout) {
+        return fail(program_memory::EFAULT);
+    }
     let call = |is_over| {
         let timeout = if is_over { &raw const AT_ONCE } else { timeout };
         // SAFETY: the program's arguments, handed on.
@@ -117,9 +137,8 @@ pub unsafe extern "C-unwind" fn ppoll(
             None => unsafe { real::ppoll(fds, count, timeout, mask) },
             Some(fds) => point(-1, || {
                 // SAFETY: as above.
-                number(
-                    unsafe { timeout_of(timeout) }.and_then(|time| wait(fds, time, unsafe { mask.as_ref() })),
-                )
+                let limits = unsafe { timeout_of(timeout).and_then(|time| Ok((time, mask_at(mask)?))) };
+                number(limits.and_then(|(time, mask)| wait(fds, time, mask)))
             }),
         }
     };
@@ -318,6 +337,9 @@ pub unsafe extern "C-unwind" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     let sets = Sets::new(count, read, write, except);
+    if is_nowhere(timeout) {
+        return fail(program_memory::EFAULT);
+    }
     // SAFETY: the program's arguments, handed on.
     if !unsafe { sets.has_toe() } {
         let call = |is_over| {
@@ -332,10 +354,6 @@ pub unsafe extern "C-unwind" fn select(
     // SAFETY: as above.
     unsafe { sets.leave_lanes() };
     point(-1, || {
-        // SAFETY: as above.
-        if !timeout.is_null() && program_memory::check(timeout, 1).is_err() {
-            return fail(program_memory::EFAULT);
-        }
         // SAFETY: as above.
         let time = match unsafe { timeout.as_ref() } {
             None => None,
@@ -376,6 +394,9 @@ pub unsafe extern "C-unwind" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     let sets = Sets::new(count, read, write, except);
+    if is_nowhere(timeout) {
+        return fail(program_memory::EFAULT);
+    }
     // SAFETY: the program's arguments, handed on.
     unsafe {
         if !sets.has_toe() {
@@ -385,7 +406,7 @@ pub unsafe extern "C-unwind" fn pselect(
             });
         }
         sets.leave_lanes();
-        point(-1, || number(timeout_of(timeout).and_then(|time| sets.wait(time, mask.as_ref()))))
+        point(-1, || number(timeout_of(timeout).and_then(|time| sets.wait(time, mask_at(mask)?))))
     }
 }
 

@@ -57,7 +57,7 @@ pub unsafe fn transmit_record(
     how: SendFlags,
 ) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    let vectors = unsafe { Vectors::new(iov, count)? };
+    let vectors = unsafe { Vectors::of_message(iov, count)? };
     // SAFETY: as above.
     transmit_by(socket, is_quiet, || socket.send_record(unsafe { vectors.buffers() }, kind, how))
 }
@@ -77,7 +77,7 @@ pub unsafe fn receive_record(
         && !message.msg_control.is_null()
         && check(message.msg_control.cast::<u8>(), needed).is_ok();
     // SAFETY: the caller's promise.
-    let mut vectors = unsafe { Vectors::new(message.msg_iov, message.msg_iovlen)? };
+    let mut vectors = unsafe { Vectors::of_message(message.msg_iov, message.msg_iovlen)? };
     // SAFETY: as above.
     let got = socket.recv_record(unsafe { vectors.buffers_mut() }, can_tell, how);
     if let Err(errno) = got {

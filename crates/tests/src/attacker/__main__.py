@@ -11,11 +11,12 @@ import holes
 import names
 import stuck
 import views
+import wakes
 import wire
 
 ATTACKS = {
     attack.__name__.replace("_", "-"): attack
-    for module in (stuck, names, hoard, holes, flood, views, wire, chaos)
+    for module in (stuck, names, hoard, holes, flood, views, wakes, wire, chaos)
     for attack in module.ATTACKS
 }
 

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 
-from interface import (ACCEPT, ACCEPT_CREDIT, ACCEPTED, ADD_QUEUE_SET, CONNECT, CONNECTED, CONNECTIONS_WAIT, HELLO, LISTEN,
+from interface import (ACCEPT, ACCEPT_CREDIT, ACCEPTED, ADD_QUEUE_SET, ARGS, CMD, CONNECT, CONNECTED, CONNECTIONS_WAIT, CPL, ENTRIES, HELLO, LISTEN,
                        RESULT, SENT, TAKE_CONNECTION, Control, Refused, Session, connect_args, listen_args, name_of, readable, until)
 from talk import descriptors, hold, say
 
@@ -34,6 +34,40 @@ def sessions(path, count):
         except (Refused, OSError):
             pass
     say("hoarded", len(held), "sessions with", queue_sets, "queue sets;", last)
+    hold()
+
+
+def completions(path, count):
+    """So many sessions with all their queue sets, and completions in all places of those, which nobody takes."""
+    descriptors()
+    held, filled = [], 0
+    for _ in range(int(count)):
+        try:
+            held.append(Session(path, queue_sets=0))
+            while True:
+                held[-1].queues.append(held[-1].add_queue_set())
+        except (Refused, OSError):
+            pass
+    for session in held:
+        try:
+            anchor = session.anchor()
+        except Refused:
+            continue
+        args = connect_args(("", 0), ("", 0), anchor)
+        for queue in session.queues:
+            for place in range(ENTRIES[CMD]):
+                at = queue.base + ARGS + 64 * place
+                session.memory[at : at + 64] = args.ljust(64, b"\0")
+            left = ENTRIES[CPL]
+            while left > 0 and not session.fenced():
+                count = min(queue.cmd.room(), left)
+                for _ in range(count):
+                    queue.cmd.push(CONNECT, 1)
+                session.ring()
+                left -= count
+                until(lambda: queue.cmd.room() == ENTRIES[CMD])
+            filled += 1
+    say("hoarded", len(held), "sessions with", filled, "full rings")
     hold()
 
 
@@ -204,4 +238,4 @@ def memory(path, count, per_session="250", mode="unread"):
     hold()
 
 
-ATTACKS = (sessions, controls, anchors, flows, memory)
+ATTACKS = (sessions, completions, controls, anchors, flows, memory)

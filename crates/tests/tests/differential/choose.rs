@@ -44,6 +44,7 @@ fn choices<'a>() -> Vec<(usize, Choice<'a>)> {
         (12, Chooser::connect),
         (12, Chooser::accept),
         (4, Chooser::shutdown),
+        (1, Chooser::disconnect),
         (5, Chooser::close),
         (5, Chooser::copy),
         (5, Chooser::fcntl),
@@ -227,6 +228,11 @@ impl Chooser<'_> {
         }
         let how = self.rng.pick(&[0, 1, 1, 1, 2, 2, 3, -1]);
         by(self.who, "shutdown", &[fd, how])
+    }
+
+    fn disconnect(&mut self) -> Option<Call> {
+        let fd = self.one(Known::is_connected)?.fd;
+        by(self.who, "connect", &[fd, 5, 0])
     }
 
     fn close(&mut self) -> Option<Call> {

@@ -3,9 +3,9 @@
 use crate::call::Call;
 use crate::choose::Chooser;
 use crate::linux::{
-    CLOSE, ECONNRESET, EINVAL, EISCONN, EPIPE, EPOLLET, ESTABLISHED, F_SETFL, IPPROTO_TCP, O_APPEND, O_ASYNC,
-    POLLERR, POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION, TCP_MAXSEG,
-    TCP_QUICKACK,
+    CLOSE, ECONNRESET, EINVAL, EISCONN, EPIPE, EPOLLET, ESTABLISHED, F_SETFL, FIONREAD, IPPROTO_TCP,
+    O_APPEND, O_ASYNC, POLLERR, POLLRDHUP, SIOCOUTQ, SO_LINGER, SO_RCVLOWAT, SOL_SOCKET, TCP_CONGESTION,
+    TCP_MAXSEG, TCP_QUICKACK,
 };
 use crate::pair::PORTS;
 use crate::stack::{Answer, Seen, View};
@@ -200,7 +200,15 @@ pub const KNOWN: &[Known] = &[
     Known { title: "Connections that wait at a listener that is passed on", explains: |_| false },
     Known { title: "A listener that several processes have, and one ends", explains: |_| false },
     Known { title: "What is told with SIGIO", explains: |_| false },
-    Known { title: "Octets unread after a reset", explains: |_| false },
+    Known {
+        title: "Octets unread after a reset",
+        explains: |case| {
+            case.call.is(&["ioctl"])
+                && case.call.number(1) == FIONREAD
+                && case.both_succeed()
+                && case.before.is_some_and(|seen| seen.state == CLOSE)
+        },
+    },
     Known {
         title: "SIOCOUTQ after the connection's end",
         explains: |case| {
@@ -238,8 +246,8 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
     };
     match call.name.as_str() {
         "connect" => {
-            let ends = one.is_connected() || one.listens() && elsewhere(one);
-            ends && call.number(1) == UNSPECIFIED
+            // The other hears of it when it asks the next time.
+            elsewhere(one) && call.number(1) == UNSPECIFIED
         }
         "bind" => {
             let names_port = call.number(2) != 0;
@@ -256,6 +264,7 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
             sets && elsewhere(one) && (has_signals || call.number(2) & O_ASYNC != 0)
         }
         "shutdown" => one.listens() && elsewhere(one),
+        "listen" if one.seen.ready & POLLERR != 0 => true,
         "sendfile" | "listen" => one.seen.flags & O_APPEND != 0,
         "sendmmsg" => one.seen.ready & POLLRDHUP != 0,
         _ => false,

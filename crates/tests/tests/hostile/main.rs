@@ -16,4 +16,5 @@ mod rights;
 mod scene;
 mod storm;
 mod views;
+mod wakes;
 mod wire;

@@ -92,6 +92,19 @@ fn receive_memory() {
     assert!(used < MEMORY_MAX, "{} MiB: {}", used >> 20, attack.output());
 }
 
+/// Rings that are full, and whose completions nobody takes, are memory of their user's: what the engine has of it is what it charges, and
+/// another finds room.
+#[test]
+fn memory_of_rings() {
+    let (scene, attack) = leaves_room(&["completions", "40"]);
+    let used = resident(scene.engine.pid(), "RssShmem");
+    let charged = ["session_memory", "receive_memory", "staging_memory"]
+        .map(|kind| scene.engine.status().quotas.get(kind).map_or(0, |quota| quota.used));
+    println!("{}: {} MiB; charged {charged:?}", attack.output().trim(), used >> 20);
+    assert!(used > 20 << 20, "{used}: the rings are there");
+    assert!(used <= charged.iter().sum(), "{used}: {charged:?}");
+}
+
 /// The memory of connections that nobody has taken is the engine's own, and everybody's: one user does not get it all.
 #[test]
 fn memory_of_connections_that_wait() {

@@ -57,3 +57,27 @@ fn options_and_requests_are_answered_as_on_linux() {
     }
     table::check(&inet.0, &inet6.0);
 }
+
+/// What a script says that reads the options where somebody else has got the connection: where they are not as they were set.
+fn lost(lab: &Lab, mut python: Command, asked: &Path) -> Vec<String> {
+    let script = lab.dir().join("handed_on.py");
+    std::fs::write(&script, include_str!("handed_on.py")).expect("a file in the lab");
+    let output =
+        child::run("handed_on.py", python.arg(&script).arg(asked), SOON).expect_success("handed_on.py");
+    let mut lines: Vec<_> = output.lines().map(str::to_owned).collect();
+    assert_eq!(lines.pop().as_deref(), Some("end"), "{output}");
+    lines
+}
+
+#[test]
+fn options_stay_with_a_connection_whoever_has_it_next() {
+    const PYTHON: &str = "/usr/bin/python3";
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let asked = lab.dir().join("asked");
+    std::fs::write(&asked, answers::questions()).expect("a file in the lab");
+    assert_eq!(lost(&lab, lab.command(Side::Server, PYTHON), &asked), [""; 0], "on the kernel's stack");
+    assert_eq!(lost(&lab, engine.run(&lab, PYTHON), &asked), [""; 0], "on the engine");
+    let counters = engine.status().counters;
+    assert_eq!(counters["active_opens"], 1, "the connection was the engine's: {counters:?}");
+}

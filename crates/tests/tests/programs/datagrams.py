@@ -326,6 +326,36 @@ def scene_wrong(own, peer):
             print(size, errno.errorcode[error.errno])
 
 
+def scene_control(own, peer):
+    """What the program says beside a datagram, well and badly: each that is sent comes back."""
+    connected, other = make(own), make(own)
+    connected.connect(peer)
+    other.bind((own, 0))
+    print(ask(connected, b"before"), ask(other, b"before", peer))
+    one = lambda number: struct.pack("i", number)
+    own_octets = socket.inet_pton(family(own), own)
+    if ":" in own:
+        address = (41, 50, own_octets + bytes(4))
+        good = [(41, 52, one(7)), (41, 67, one(2)), address]
+        bad = [(41, 52, one(300)), (41, 67, b"x"), (41, 50, b"short"), (41, 99, b"1234")]
+    else:
+        address = (0, 8, bytes(4) + own_octets + bytes(4))
+        good = [(0, 2, one(7)), (0, 1, one(2)), (0, 1, b"\1"), address]
+        bad = [(0, 2, one(0)), (0, 2, one(300)), (0, 2, b"x"), (0, 1, b"xy"), (0, 8, b"short"), (0, 99, b"1234")]
+    stamp = (1, 37, one(2))
+    good += [stamp, (1, 37, one(0)), (1, 36, one(5)), (1, 2, bytes(12)), (99, 1, b"1234"), (6, 1, b"")]
+    bad += [(1, 37, one(16)), (1, 37, b"x"), (1, 36, b"x"), (1, 61, bytes(8)), (1, 9999, one(1)), (17, 103, b"x"), (17, 99, b"xy")]
+    cases = [[part] for part in good + bad] + [[stamp, address], [good[0], stamp, good[1]], [good[0], (1, 9999, one(1))]]
+    for parts in cases:
+        for s, to in ((connected, ()), (other, (peer,))):
+            try:
+                s.sendmsg([b"with %d" % len(parts)], parts, 0, *to)
+                print([part[:2] + (len(part[2]),) for part in parts], s.recv(100))
+            except OSError as error:
+                print([part[:2] + (len(part[2]),) for part in parts], errno.errorcode[error.errno])
+    print(ask(connected, b"after"), ask(other, b"after", peer))
+
+
 def scene_refused(own, peer):
     # Nobody is at the peer's next port but one.
     nobody = (peer[0], peer[1] + 2)

@@ -208,6 +208,12 @@ fn what_cannot_be_sent_is_refused_with_the_kernels_errors() {
     says_the_same(&["wrong"]);
 }
 
+/// Among it what engines do not know, SO_MARK and the request of time stamps: it goes all the same, as it has a way.
+#[test]
+fn what_is_said_beside_a_datagram_is_judged_as_by_the_kernel() {
+    says_the_same(&["control"]);
+}
+
 #[test]
 fn an_unknown_port_of_the_peers_is_told() {
     says_the_same(&["refused"]);

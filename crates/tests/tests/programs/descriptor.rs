@@ -4,7 +4,7 @@
 use std::time::Duration;
 use toe_tests::child::Program;
 use toe_tests::engine::Engine;
-use toe_tests::lab::Lab;
+use toe_tests::lab::{Lab, Side};
 use toe_tests::tools::On;
 use toe_tests::wait::SOON;
 
@@ -47,4 +47,23 @@ fn what_several_processes_have_is_neither_lost_nor_doubled() {
 #[test]
 fn sockets_of_inet6_are_the_engines_whatever_their_addresses() {
     run("inet6.py", include_str!("inet6.py"), 9);
+}
+
+/// What a script says on either stack; on the engine its connections are that one's, so many.
+fn said_on_both(name: &str, script: &str, connections: u64) -> [String; 2] {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = lab.dir().join(name);
+    std::fs::write(&file, script).expect("a file in the lab");
+    let said = [On::Kernel(Side::Server), On::Engine(&engine)]
+        .map(|on| Program::spawn(name, on.command(&lab, PYTHON).arg(&file)).wait(LONG).expect_success(name));
+    let counters = engine.status().counters;
+    assert_eq!(counters["passive_opens"], connections, "the connections were the engine's: {counters:?}");
+    said
+}
+
+#[test]
+fn a_connection_that_lingers_for_no_time_is_reset_however_it_ends() {
+    let [kernel, engine] = said_on_both("linger_exit.py", include_str!("linger_exit.py"), 16);
+    assert_eq!(kernel, engine);
 }

@@ -122,9 +122,21 @@ fn a_program_that_cannot_see_the_engine_is_told_so() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_program_that_waits_past_the_c_library_stays_with_the_kernel() {
+    waits_past_the_c_library(&[]);
+}
+
+/// The same by one function for all calls, not optimised: no number stands before its instruction.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_program_whose_calls_have_their_number_from_the_stack_stays_with_the_kernel() {
+    waits_past_the_c_library(&["-O0", "-DFROM_STACK"]);
+}
+
+#[cfg(target_arch = "x86_64")]
+fn waits_past_the_c_library(flags: &[&str]) {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
-    let program = compiled(&lab, "own_calls", include_str!("own_calls.c"), &[]);
+    let program = compiled(&lab, "own_calls", include_str!("own_calls.c"), flags);
     let mut server =
         Program::spawn("own_calls", On::Engine(&engine).command(&lab, &shown(&program)).arg("2"));
     let line = server.wait_for_line("listening", SOON);
@@ -137,6 +149,19 @@ fn a_program_that_waits_past_the_c_library_stays_with_the_kernel() {
     }
     server.wait(SOON).expect_success("own_calls");
     assert_eq!(engine.status().counters.get("passive_opens"), None, "none was the engine's");
+}
+
+/// Of such a thread any instruction of the library's may be the last that it comes to, or so it seems to the C library.
+#[test]
+fn a_thread_that_may_end_anywhere_ends_outside_of_the_library() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let program = compiled(&lab, "cancel_anywhere", include_str!("cancel_anywhere.c"), &["-pthread"]);
+    let mut command = On::Engine(&engine).command(&lab, &shown(&program));
+    let said = Program::spawn("cancel_anywhere", &mut command).wait(LONG).expect_success("cancel_anywhere");
+    assert_eq!(said.trim(), "done");
+    let counters = engine.status().counters;
+    assert!(counters["passive_opens"] > 300, "the connections were the engine's: {counters:?}");
 }
 
 fn shown(path: &Path) -> String {

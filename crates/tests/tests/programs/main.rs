@@ -26,6 +26,7 @@ mod odd_files;
 mod plain_kernel;
 mod quiet;
 mod records;
+mod remedies;
 mod rights;
 mod shared;
 mod socket_calls;

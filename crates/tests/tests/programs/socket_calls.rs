@@ -112,3 +112,30 @@ fn names_are_as_on_linux_at_each_step() {
 fn a_look_at_more_than_there_is_shows_what_there_is() {
     says_the_same("peek_all.py", include_str!("peek_all.py"), |_| {});
 }
+
+/// As .NET ends a call of another thread: the peer is reset, whoever waits is woken, and the socket can be used again.
+#[test]
+fn a_connection_is_disconnected_for_all_who_have_it() {
+    says_the_same("disconnect.py", include_str!("disconnect.py"), |_| {});
+}
+
+#[test]
+fn a_connection_that_is_reset_before_it_is_accepted_is_accepted() {
+    says_the_same("reset_early.py", include_str!("reset_early.py"), |_| {});
+}
+
+/// Found by other projects' suites: gVisor's among them.
+#[test]
+fn odd_values_and_arguments_are_told_as_linux_tells() {
+    says_the_same("arguments.py", include_str!("arguments.py"), |_| {});
+}
+
+#[test]
+fn an_option_that_only_the_kernel_does_is_done() {
+    says_the_same("kernel_options.py", include_str!("kernel_options.py"), |_| {});
+}
+
+#[test]
+fn a_listener_says_how_many_connections_wait() {
+    says_the_same("queue_length.py", include_str!("queue_length.py"), |_| {});
+}

@@ -280,7 +280,7 @@ impl From<Error> for VipReturn {
     fn from(error: Error) -> VipReturn {
         match error {
             Error::Invalid => VipReturn::InvalidParameter,
-            Error::TimedOut => VipReturn::Timeout,
+            Error::TimedOut | Error::Nobody => VipReturn::Timeout,
             Error::Rejected => VipReturn::Reject,
             Error::Unreachable => VipReturn::NotReachable,
             Error::Closed | Error::Broken => VipReturn::NoMatch,

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use toe_abi::lane::RING_LEN_MIN;
 use toe_ring::{LaneMemory, LaneReceiver};
@@ -12,11 +13,17 @@ use toe_wire::link::MacAddr;
 struct Queue(RefCell<Vec<Vec<u8>>>);
 
 impl ByKernel for Queue {
-    fn deliver(&self, datagram: &RxDatagram<'_>) -> Delivered {
+    fn deliver(&self, _: &PagesOut, datagram: &RxDatagram<'_>) -> Delivered {
         assert_eq!(datagram.segment, None, "the kernel knows no datagrams that lie behind each other");
         self.0.borrow_mut().push(datagram.text.to_vec());
         Delivered::ByKernel
     }
+}
+
+/// Whom nobody's thread serves.
+fn user() -> PagesOut {
+    let bell = toe_ring::EventFd::new().expect("an eventfd");
+    crate::porter::pages::PagesIn::new(&bell.into(), &Arc::default()).out()
 }
 
 struct Bed {
@@ -31,7 +38,7 @@ impl Bed {
         let (_, file) = LaneMemory::create(RING_LEN_MIN).expect("memory");
         let map = || LaneMemory::map(&file, RING_LEN_MIN).expect("memory");
         Bed {
-            socket: ToSocket::new(LaneSender::new(map()), Cred::default()),
+            socket: ToSocket::new(LaneSender::new(map()), Cred::default(), user()),
             program: LaneReceiver::new(map()),
             kernel: Queue::default(),
             now: Instant::ZERO,
@@ -61,7 +68,8 @@ impl Bed {
         // As the parent does with what is not taken here.
         match self.socket.put(&RxDatagram { arrival, ports, headers: &[], text, segment }, &self.kernel) {
             Delivered::Nowhere => {
-                self.kernel.deliver(&RxDatagram { arrival, ports, headers: &[], text, segment })
+                let datagram = RxDatagram { arrival, ports, headers: &[], text, segment };
+                self.kernel.deliver(self.socket.user(), &datagram)
             }
             delivered => delivered,
         }

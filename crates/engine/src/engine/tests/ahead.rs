@@ -5,6 +5,7 @@ use super::world::{A, B, World, addr};
 use crate::control::listen::{Listener, ListenerIdx};
 use crate::work::Claimed;
 use toe_abi::entry::{Command, Completion};
+use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, ListenerId, QueueSetId, SessionId};
 
 const QUEUE_SET: QueueSetId = QueueSetId(0);
@@ -211,8 +212,9 @@ fn one_that_is_taken_before_its_session_was_told_stays() {
     assert_eq!(claimed, Ok(Claimed::Flow(flow)), "it has kept its name");
 }
 
+/// Linux keeps it for accept: its octets, then its error.
 #[test]
-fn one_that_ends_before_it_is_back_is_nobodys() {
+fn one_that_is_reset_before_it_is_back_waits_again() {
     let mut family = Family::new();
     family.connects();
     family.told();
@@ -224,8 +226,11 @@ fn one_that_ends_before_it_is_back_is_nobodys() {
     side.plain(now, Command::Close { flow, abort: true });
     family.world.run_ms(1);
     assert_eq!(family.go_back(false), 1);
-    assert_eq!((family.listener().waiting.len(), family.listener().handed), (0, 0));
-    assert_eq!(family.world.sides[B].engine.flow_count(), 0);
+    assert_eq!((family.listener().waiting.len(), family.listener().handed), (1, 0));
+    family.ask(PARENT);
+    let told = &family.told()[PARENT];
+    assert!(told.iter().any(|c| matches!(c, Completion::Reset { errno: Errno::ECONNRESET, .. })), "{told:?}");
+    assert_eq!((family.listener().waiting.len(), family.listener().handed), (0, 1));
 }
 
 #[test]

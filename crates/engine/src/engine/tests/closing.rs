@@ -16,7 +16,8 @@ fn who_closes_first_waits_in_time_wait_and_the_other_does_not() {
     let (a, b) = world.connected();
     world.close(A, a);
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
-    world.run_ms(10);
+    // Its FIN may be acknowledged a little later.
+    world.run_ms(50);
     assert_eq!(states(&world, B), ["CLOSE-WAIT"]);
     assert_eq!(states(&world, A), ["FIN-WAIT-2"]);
     world.close(B, b);
@@ -155,6 +156,39 @@ fn an_abort_tells_the_peer() {
     world.sides[A].plain(now, Command::Close { flow, abort: true });
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].errno == Some(Errno::ECONNRESET)));
     assert_eq!(states(&world, A), [""; 0]);
+}
+
+/// connect to AF_UNSPEC: other holders of the descriptor keep it, but not the connection.
+#[test]
+fn a_disconnect_tells_both_ends_at_once_and_the_anchor_stays() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
+    let now = world.now;
+    world.sides[A].send(now, a, b"last words");
+    world.sides[A].plain(now, Command::Disconnect { flow });
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].errno == Some(Errno::ECONNRESET)));
+    assert_eq!(world.sides[B].conns[b].received, b"last words");
+    assert_eq!(world.sides[A].conns[a].errno, Some(Errno::ECONNRESET));
+    assert_eq!(states(&world, A), ["CLOSED"]);
+    // Again, and in TIME_WAIT, there is nothing to tell.
+    let now = world.now;
+    world.sides[A].plain(now, Command::Disconnect { flow });
+    let side = &mut world.sides[A];
+    side.engine.anchor_closed(now, anchor, &mut side.memory);
+    assert_eq!(states(&world, A), [""; 0]);
+}
+
+#[test]
+fn a_disconnect_of_one_that_connects_ends_that() {
+    let mut world = World::new();
+    world.unplugged = true;
+    let now = world.now;
+    let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
+    let flow = world.sides[A].conns[a].id;
+    world.sides[A].plain(now, Command::Disconnect { flow });
+    world.run_ms(10);
+    assert_eq!(states(&world, A), ["CLOSED"]);
 }
 
 /// Found by scripts against the whole: it stayed in the queue of control frames until something else was sent.

@@ -530,8 +530,11 @@ fn a_user_has_his_share_and_gets_it_back() {
     let limit = Limit { total: 100, user: 2 };
     let quotas = Quotas::default().with(Resource::Channels, limit);
     world.sides[A] = Side::with_quotas(1, LinkCaps::default(), quotas);
+    let used = |world: &World| world.sides[A].engine.users().used(Resource::SessionMemory);
+    let before = used(&world);
     let first = hears(&mut world, A, any(1), 1);
     hears(&mut world, A, any(2), 2);
+    assert_eq!(used(&world) - before, 2 << 20, "a lane for each");
     let side = &mut world.sides[A];
     let third = shown(any(3), 3);
     assert_eq!(open(side, Use::Hears, any(0), &third), Err(Errno::EDQUOT));
@@ -543,6 +546,7 @@ fn a_user_has_his_share_and_gets_it_back() {
     for identity in [2, 3] {
         side.engine.datagram_socket_gone(identity);
     }
-    let users = side.engine.users();
-    assert!(users.iter().all(|user| user.used(Resource::Channels) == 0 && user.used(Resource::Flows) == 0));
+    assert_eq!(side.engine.users().used(Resource::SessionMemory), before);
+    let nothing = [Resource::Channels, Resource::Flows];
+    assert!(side.engine.users().iter().all(|user| nothing.iter().all(|what| user.used(*what) == 0)));
 }

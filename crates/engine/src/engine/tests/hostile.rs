@@ -1,9 +1,11 @@
 //! Frames and entries from those who mean harm: the engine goes on, and counts them.
 
-use super::world::{A, B, World, pattern};
+use super::world::{A, B, World, addr, pattern};
 use toe_abi::entry::{Command, RawEntry, ReceiveCredit, Send};
 use toe_base::{PortId, QueueSetId};
-use toe_wire::link::RxOffload;
+use toe_wire::arp::{ArpOperation, ArpRepr};
+use toe_wire::link::{MacAddr, RxOffload};
+use toe_wire::{EthRepr, EtherType, eth};
 
 /// How many frames and entries; the acceptance run sets it to ten million.
 fn rounds() -> u64 {
@@ -141,4 +143,64 @@ fn random_entries_fence_only_who_wrote_them() {
     }
     assert!(fences > 0 && accepted > 0);
     assert!(world.transfer(A, conns, &pattern(100_000, 3), 5_000), "the neighbour goes on");
+}
+
+/// An ARP message to B, which asks for nobody.
+fn arp(operation: ArpOperation, sender: [u8; 4], mac: u8) -> Vec<u8> {
+    let (ours, theirs) = (MacAddr([2, 0, 0, 0, 0, 2]), MacAddr([6, 6, 6, 6, 6, mac]));
+    let message = ArpRepr {
+        operation,
+        sender_mac: theirs,
+        sender_ip: sender.into(),
+        target_mac: ours,
+        target_ip: [10, 0, 0, 2].into(),
+    };
+    let mut frame = vec![0; eth::HEADER_LEN + message.header_len()];
+    EthRepr { dst: ours, src: theirs, ethertype: EtherType::Arp }.emit(&mut frame);
+    message.emit(&mut frame[eth::HEADER_LEN..]);
+    frame
+}
+
+fn questions(world: &World) -> usize {
+    world.log.iter().filter(|(_, from, frame)| *from == B && frame[12..14] == [0x08, 0x06]).count()
+}
+
+/// Linux keeps nothing of who is not asked for.
+#[test]
+fn answers_to_what_nobody_asked_are_not_believed() {
+    let mut world = World::new();
+    let now = world.now;
+    for n in 0..1_000u16 {
+        // A's address is one of them.
+        let sender = if n == 500 { [10, 0, 0, 1] } else { [10, 0, 0, 3 + (n % 200) as u8] };
+        let frame = arp(ArpOperation::Reply, sender, n as u8);
+        let side = &mut world.sides[B];
+        side.engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), &mut side.memory);
+    }
+    world.sides[A].listen(now, addr(A, 80)).expect("listens");
+    let before = questions(&world);
+    let conn = world.sides[B].connect(now, addr(A, 80)).expect("starts");
+    world.run_ms(50);
+    assert!(world.sides[B].conns[conn].established, "its segments went to where A is");
+    assert_eq!(questions(&world) - before, 1, "it asked");
+}
+
+/// Who is known may have moved, and who asks will be sent to; but anybody can say so, and who is there answers.
+#[test]
+fn who_has_moved_is_believed_and_asked_for() {
+    for operation in [ArpOperation::Request, ArpOperation::Reply] {
+        let mut world = World::new();
+        let (_, b) = world.connected();
+        let before = questions(&world);
+        let (now, side) = (world.now, &mut world.sides[B]);
+        let frame = arp(operation, [10, 0, 0, 1], 9);
+        side.engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), &mut side.memory);
+        let known = side.engine.ports[0].neighbours.mac_of([10, 0, 0, 1].into());
+        assert_eq!(known, Some(MacAddr([6, 6, 6, 6, 6, 9])), "{operation:?}");
+        side.send(now, b, b"hello");
+        world.run_ms(10);
+        assert!(questions(&world) > before, "{operation:?}: it is asked for when it is used");
+        let known = world.sides[B].engine.ports[0].neighbours.mac_of([10, 0, 0, 1].into());
+        assert_eq!(known, Some(MacAddr([2, 0, 0, 0, 0, 1])), "{operation:?}: and is where it was");
+    }
 }

@@ -328,3 +328,59 @@ fn listeners_for_virtual_interfaces_are_charged_to_their_user() {
     let listeners = machine.engine.users().used(Resource::Listeners);
     assert_eq!(listeners, 0);
 }
+
+/// The rings of a session are memory, too: nobody's, until all were killed for it.
+#[test]
+fn memory_of_sessions_is_charged_to_their_user() {
+    let limit = Limit { total: 100 << 20, user: 1 << 20 };
+    let quotas = crate::Quotas::default().with(Resource::SessionMemory, limit);
+    let mut machine = Machine::new(EngineConfig { quotas, ..EngineConfig::with_secret([1; 16]) });
+    let used = |machine: &Machine, uid| {
+        let user = machine.engine.users().by_cred(Cred::of_user(uid)).expect("he has a session");
+        user.used(Resource::SessionMemory)
+    };
+    let layout = toe_abi::region::RegionLayout { queue_sets: 16, ..LAYOUT };
+    let session = machine.engine.open_session(Cred::of_user(7), layout).expect("room");
+    let before = used(&machine, 7);
+    let added = (0..16).take_while(|_| machine.engine.add_queue_set(session).is_some()).count() as u64;
+    let rings = toe_abi::region::QUEUE_SET_STRIDE;
+    assert!((5..9).contains(&added), "{added}");
+    assert!(used(&machine, 7) - before >= added * rings && used(&machine, 7) <= limit.user);
+    let other = machine.attach(8);
+    for session in [session, other] {
+        machine.engine.close_session(NOW, session, &mut machine.hosts);
+        machine.engine.forget_session(session);
+    }
+    assert_eq!(machine.engine.users().used(Resource::SessionMemory), 0);
+}
+
+/// Answers that a host does not take lie in the engine's own memory.
+#[test]
+fn answers_that_nobody_takes_are_charged_and_bounded() {
+    let limit = Limit { total: 100 << 20, user: 300 << 10 };
+    let quotas = crate::Quotas::default().with(Resource::SessionMemory, limit);
+    let mut machine = Machine::new(EngineConfig { quotas, ..EngineConfig::with_secret([1; 16]) });
+    let session = machine.attach(7);
+    machine.hosts.full.push(session);
+    let args = ConnectArgs::default();
+    let mut block = [0; 64];
+    block.copy_from_slice(args.as_bytes());
+    let refused = (0..100_000).find(|token| {
+        let command = Command::Connect { token: *token };
+        machine.engine.handle_command(NOW, session, QS, command, &block, &mut machine.hosts).is_err()
+    });
+    assert!(refused.is_some_and(|count| count < 8_000), "{refused:?}");
+    assert!(machine.engine.users().used(Resource::SessionMemory) < 2 * limit.user);
+}
+
+/// The records of flows in a session's region are written by the engine, a page for some of them.
+#[test]
+fn flows_beyond_what_their_user_may_have_in_memory_are_refused() {
+    let limit = Limit { total: 100 << 20, user: 256 << 10 };
+    let quotas = crate::Quotas::default().with(Resource::SessionMemory, limit);
+    let mut machine = Machine::new(EngineConfig { quotas, ..EngineConfig::with_secret([1; 16]) });
+    let session = machine.attach(7);
+    let count = machine.connect_all(session);
+    assert!((1..1_000).contains(&count), "{count}");
+    assert!(machine.engine.users().used(Resource::SessionMemory) <= limit.user);
+}

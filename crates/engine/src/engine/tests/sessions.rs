@@ -5,6 +5,7 @@ use crate::control::names::Twin;
 use crate::{Claimed, Counter, HostSide};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
+use toe_abi::errno::Errno;
 use toe_base::{FlowId, QueueSetId, SessionId};
 
 /// A second session on B's engine.
@@ -317,8 +318,45 @@ fn a_connection_that_ended_before_it_was_accepted_goes_with_its_listener() {
     let told = taken(&mut world);
     assert!(matches!(told[..], [Completion::Accepted { .. }, Completion::Reset { .. }]), "{told:?}");
     assert_eq!(world.sides[B].engine.flow_count(), 1);
-    world.sides[B].plain(now, Command::CloseListener { listener, last: false });
+    world.sides[B].plain(now, Command::CloseListener { listener, last: true });
     assert_eq!(world.sides[B].engine.flow_count(), 0);
+}
+
+#[test]
+fn connections_that_are_reset_before_they_are_accepted_are_handed_out_with_their_octets() {
+    let mut world = World::new();
+    let now = world.now;
+    let listener = world.sides[B].listen_without_credit(now, addr(B, 80)).expect("listens");
+    let session = world.sides[B].session;
+    world.sides[B].deaf = true;
+    // Two are handed out, and then none.
+    let conns = [0; 3].map(|_| {
+        let now = world.now;
+        let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
+        assert!(world.run_until(1000, |w| w.sides[A].conns[a].established));
+        let now = world.now;
+        world.sides[A].send(now, a, &pattern(100, 1));
+        world.run_ms(10);
+        a
+    });
+    for a in conns {
+        let (now, flow) = (world.now, world.sides[A].conns[a].id);
+        world.sides[A].plain(now, Command::Close { flow, abort: true });
+    }
+    world.run_ms(10);
+    world.sides[B].engine.audit_listeners().unwrap();
+    let now = world.now;
+    let credit = Command::AcceptCredit { listener, count: 3 };
+    world.sides[B].plain(now, credit);
+    let side = &mut world.sides[B];
+    side.engine.poll_completions(&mut side.memory);
+    let told: Vec<_> = side.memory.completions[session.index()].drain(..).collect();
+    let count = |is: fn(&Completion) -> bool| told.iter().filter(|c| is(c)).count();
+    assert_eq!(count(|c| matches!(c, Completion::Accepted { .. })), 3, "{told:?}");
+    assert_eq!(count(|c| matches!(c, Completion::Data { data, .. } if data.len == 100)), 3, "{told:?}");
+    assert_eq!(count(|c| matches!(c, Completion::Reset { errno: Errno::ECONNRESET, .. })), 3, "{told:?}");
+    side.engine.audit_listeners().unwrap();
+    side.engine.audit_memory().unwrap();
 }
 
 #[test]

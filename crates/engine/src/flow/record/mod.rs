@@ -102,6 +102,8 @@ pub struct Conn {
     pub steered: bool,
     /// Staging memory that holds moved send data.
     pub staged: Option<Block>,
+    /// Nobody has it: where the options wait in staging memory that its last owner wrote down ([`toe_abi::command::SocketOptions`]).
+    pub options: Option<Block>,
     /// A closed session whose region still holds send data.
     pub pinned: Option<SessionId>,
     /// Octets go through this slot of a channel, not through the engine.
@@ -501,6 +503,7 @@ impl Flow {
                 indexed: false,
                 steered: false,
                 staged: None,
+                options: None,
                 pinned: None,
                 direct: None,
                 no_direct: false,

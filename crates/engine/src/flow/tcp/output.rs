@@ -183,7 +183,17 @@ fn prepare_new(flow: &Flow, cx: &TxContext<'_>, limits: SendLimits, shape: &Shap
     if len == 0 && !fin_due || len > 0 && tso::defers(flow, cx.sent, shape) {
         return None;
     }
-    Some(data_segment(flow, shape, flow.snd.nxt, len, false))
+    let mut tx = data_segment(flow, shape, flow.snd.nxt, len, false);
+    tx.segment.psh |= len == shape.mss && ends_burst(flow, cx, shape);
+    Some(tx)
+}
+
+/// Whether a whole segment is the last of several that go at once, and the windows let no more go: to a link that cuts it would have been
+/// the end of one large unit.
+fn ends_burst(flow: &Flow, cx: &TxContext<'_>, shape: &Shape<'_>) -> bool {
+    let window_left = flow.snd.wnd.octets().saturating_sub(flow.outstanding());
+    let left = window_left.min(path_left(flow, shape.now));
+    left < 2 * shape.mss && flow.board.last(cx.sent).is_some_and(|last| last.sent_at == shape.now)
 }
 
 /// An ACK of what came before marks began or ended (RFC 8257 section 3.2).
@@ -392,7 +402,8 @@ pub fn timestamps(flow: &Flow, now: Instant) -> Option<(u32, u32)> {
 fn offered_edge(flow: &Flow) -> SeqNum {
     let data_nxt = flow.data_nxt();
     let reach = data_nxt.plus(flow.receive.window(data_nxt));
-    let step = u32::from(flow.snd.mss).min(flow.receive.window_max / 2);
+    // The peer's largest segment may be one without options.
+    let step = (u32::from(flow.snd.mss) + u32::from(options_len(flow))).min(flow.receive.window_max / 2);
     if flow.receive.is_starved() {
         return if reach.distance_from(data_nxt) >= step { reach } else { flow.rcv.nxt };
     }

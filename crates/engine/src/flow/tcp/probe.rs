@@ -9,19 +9,14 @@ use crate::work::TxSegment;
 use toe_base::SeqNum;
 use toe_wire::tcp::SackBlocks;
 
-/// So many probes of a closed window are empty, as all of Linux's are; later ones bring an octet (RFC 9293 section 3.8.6.1): what
-/// has happened to the windows meanwhile, the ACK of an octet is news (`snd.wl1` may be ahead by a forged segment).
-const EMPTY_PROBES: u8 = 4;
-
 /// The peer's window is closed, or nothing was heard for long: the next question, if one is due.
 pub(super) fn of_silence(flow: &Flow, shape: &Shape<'_>) -> Option<TxSegment> {
     if flow.snd.probe {
         let again = flow.snd.nxt != flow.snd.una;
         // What is out already was offered room for once, and goes again. Else, into a window that silly window avoidance did not
-        // use goes what fits, and into a closed one, at first, nothing. The peer says how it stands in any case.
+        // use goes what fits, and into a closed one, as in Linux, nothing. The peer says how it stands in any case.
         let room = match flow.snd.wnd.octets() {
             0 if again => shape.mss.min(flow.snd.nxt.distance_from(flow.snd.una)),
-            0 if flow.rtt.backoff > EMPTY_PROBES => 1,
             room => room.min(shape.mss),
         };
         let len = flow.send_queue.len().min(room).min(shape.record_from(flow.snd.una));

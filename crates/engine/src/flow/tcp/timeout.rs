@@ -33,6 +33,8 @@ const DATA_RETRIES: u8 = 15;
 const ORPHAN_RETRIES: u8 = 8;
 /// Window probes of a connection that no program holds, even when the peer answers them all: some ten minutes.
 const ORPHAN_PROBES: u8 = 12;
+/// After so many probes of a closed window nothing older than their answers is under way any more.
+const PROBES_OF_DOUBT: u8 = 4;
 /// TIME_WAIT of a connection between two local ends: nothing wanders about there, and the last ACK cannot get lost.
 pub const TIME_WAIT_LOCAL_US: u64 = 10_000;
 /// Between local ends only want of memory or of a place in a backlog drops a segment, and it may end at any moment:
@@ -192,6 +194,10 @@ fn probe_window(flow: &mut Flow, now: Instant, counters: &mut Counters) -> FlowE
     flow.timers.probes_sent = flow.timers.probes_sent.saturating_add(1);
     flow.rtt.backoff = flow.rtt.backoff.saturating_add(1);
     flow.snd.probe = true;
+    if flow.rtt.backoff > PROBES_OF_DOUBT {
+        // What the peer answers now is news, even if a segment (a forged one) had told of a window with a number ahead of it.
+        flow.snd.wl1 = flow.snd.wl1.earlier(flow.rcv.nxt);
+    }
     if flow.timers.stalled_since.is_far_future() {
         flow.timers.stalled_since = now;
     }

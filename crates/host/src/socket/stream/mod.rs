@@ -13,6 +13,7 @@
 //! | reset, data left | data | errno once, then EPIPE | IN OUT ERR HUP RDHUP |
 //! | reset, no data left | errno once, then 0 | errno once, then EPIPE | the same; no ERR once the errno was told |
 
+mod disconnect;
 mod fast_open;
 mod records;
 mod recv;
@@ -148,9 +149,9 @@ pub struct Stream {
     pub peer_closed: bool,
     /// It was over, as far as this process was told, when another one took it: that much is known.
     was_over: bool,
-    /// It was shut down while it connected: Linux disconnects such a socket, which is then as one that never connected, but for
-    /// the error.
+    /// Its program has taken it back ([`disconnect`]).
     disconnected: bool,
+    port_left: Option<u16>,
     pub addrs: Option<(SocketAddr, SocketAddr)>,
 }
 
@@ -190,6 +191,7 @@ impl Stream {
             peer_closed: false,
             was_over: false,
             disconnected: false,
+            port_left: None,
             addrs: None,
         }
     }
@@ -305,6 +307,13 @@ impl Stream {
         if let Some(direct) = &mut self.direct {
             direct.send.set_limit_in_channel(octets);
         }
+    }
+
+    /// The same of one that has sent: who waits for room may have it.
+    pub fn raise_send_limit(&mut self, octets: u32) {
+        let had_room = self.has_room();
+        self.set_send_limit(octets);
+        self.publish(if !had_room && self.has_room() { OUT } else { 0 });
     }
 
     /// Octets sent and not yet acknowledged. Those in a channel are in the peer's reach as if they had been; beyond what a
@@ -526,28 +535,24 @@ impl Stream {
     }
 
     pub fn on_peer_closed(&mut self) {
+        if self.disconnected {
+            return;
+        }
         self.peer_closed = true;
         self.publish(IN | RDHUP | if self.write_shut { HUP | OUT } else { 0 });
     }
 
     /// The connection is gone. What was received before can still be read.
     pub fn on_reset(&mut self, blocks: &mut Blocks, errno: Errno) {
-        self.link = Link::Closed;
         self.send.release_all(blocks);
+        if self.disconnected {
+            return;
+        }
+        self.link = Link::Closed;
         // Linux: a reset in CLOSE_WAIT can only concern what we sent.
         let close_wait = self.peer_closed && !self.write_shut;
         self.error = if errno == Errno::ECONNRESET && close_wait { Errno::EPIPE } else { errno };
         self.publish(ALL | DRAINED);
-    }
-
-    /// Shut down while it connects.
-    pub fn disconnect(&mut self, blocks: &mut Blocks) {
-        self.disconnected = true;
-        self.on_reset(blocks, Errno::ECONNRESET);
-    }
-
-    pub fn is_disconnected(&self) -> bool {
-        self.disconnected
     }
 
     pub fn on_moved(&mut self) {

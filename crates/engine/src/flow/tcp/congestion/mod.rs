@@ -181,8 +181,10 @@ impl Congestion {
     /// Something was lost, or the network marked it (`by_mark`): the window to go down to. `flight` is what was in the
     /// network then.
     pub fn reduced(&mut self, flight: u32, mss: u32, by_mark: bool) -> u32 {
-        // RFC 7661 section 4.4.1: a window that was not used says nothing about the path.
-        let used = if self.usage.unvalidated_since.is_some() { flight } else { self.cwnd.max(flight) };
+        // RFC 7661 section 4.4.1: a window that was not used says nothing about the path. A first one needs no proof.
+        let first = initial_window(u16::try_from(mss).unwrap_or(u16::MAX));
+        let is_proven = self.usage.unvalidated_since.is_none();
+        let used = flight.max(if is_proven { self.cwnd } else { self.cwnd.min(first) });
         let to = match &mut self.algorithm {
             Algorithm::Reno(hystart) => {
                 hystart.done();
@@ -366,7 +368,8 @@ fn let_go_of_half(flow: &mut Flow) {
 pub fn is_limiting(flow: &Flow) -> bool {
     let used = flow.cc.usage.pipe_ack();
     if flow.cc.in_slow_start() {
-        used >= flow.cc.cwnd / 2
+        // Half of it is not more than a window of half the size would have let go (Linux: tcp_is_cwnd_limited).
+        used > flow.cc.cwnd / 2
     } else {
         // Partial segments are held back, so a window can be full without being reached.
         used + 2 * u32::from(flow.snd.mss) > flow.cc.cwnd

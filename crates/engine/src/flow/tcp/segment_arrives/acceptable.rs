@@ -23,6 +23,11 @@ pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Seg
         cx.counters.add(Counter::DropNoTimestamp);
         return Step::Done(FlowEvent::None);
     }
+    let opens_or_resets = segment.rst || segment.syn;
+    if segment.ack.is_none() && !opens_or_resets && is_answered_by_ack_only(flow.conn.state) {
+        cx.counters.add(Counter::DropUnacceptable);
+        return Step::Done(FlowEvent::None);
+    }
     if is_acceptable(flow, segment) {
         return Step::Continue;
     }
@@ -30,7 +35,7 @@ pub(super) fn check<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Seg
         return repeated_syn(flow, cx, segment);
     }
     cx.counters.add(Counter::DropUnacceptable);
-    text::note_duplicate(flow, cx.held, segment.seq, segment.seq.plus(segment.len));
+    text::note_duplicate(flow, cx.held, segment);
     // A reset is never answered, or two ends would answer each other for ever.
     if segment.rst {
         return Step::Done(FlowEvent::None);
@@ -58,6 +63,12 @@ fn repeated_syn<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &Segment
         Step::Continue => Step::Done(FlowEvent::None),
         done => done,
     }
+}
+
+/// Once both SYNs are acknowledged no end sends a segment without ACK: one that comes is nobody's, and is dropped without an answer
+/// wherever it lies, as Linux does. In TIME_WAIT Linux looks at the numbers alone.
+const fn is_answered_by_ack_only(state: TcpState) -> bool {
+    state.is_synchronized() && !matches!(state, TcpState::TimeWait)
 }
 
 /// RFC 7323 section 5.3, R1. Resets are exempt.

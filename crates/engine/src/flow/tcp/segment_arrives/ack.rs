@@ -18,6 +18,10 @@ pub(super) fn process<H>(flow: &mut Flow, cx: &mut RxContext<'_, H>, segment: &S
     };
     flow.timers.heard = cx.now;
     flow.timers.probes_sent = 0;
+    if flow.conn.state == TcpState::TimeWait {
+        // All that was sent is acknowledged: whatever this says is of no concern (Linux: tcp_timewait_state_process).
+        return Step::Continue;
+    }
     let in_syn_received = flow.conn.state == TcpState::SynReceived;
     if ack.after(flow.snd.nxt) || is_too_old(flow, ack) {
         return if in_syn_received {

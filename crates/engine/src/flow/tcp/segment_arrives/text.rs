@@ -8,8 +8,9 @@ use crate::flow::receive_buffer::{NoMemory, Text};
 use crate::flow::record::Flow;
 use crate::flow::tcp::RxContext;
 use crate::flow::tcp::open::QUICK_ACKS;
+use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
-use crate::work::{FlowEvent, Payload, RxWork};
+use crate::work::{FlowEvent, Payload, RxWork, Segment};
 use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::SackBlocks;
@@ -26,8 +27,10 @@ const TUNE_INTERVAL_MIN_US: u64 = 1_000;
 pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, work: &RxWork<'_>) -> Step {
     let segment = work.segment;
     if !flow.conn.state.accepts_text() {
-        // After the peer's FIN nothing can follow; a repeated FIN or text is acknowledged as a duplicate.
-        if segment.seq_len() > 0 {
+        // After the peer's FIN nothing can follow, and what does is ignored; what begins before it is a duplicate, and acknowledged.
+        // In TIME_WAIT all is, as it may be of a peer that goes on with its old connection (RFC 9293, Linux).
+        let is_old = segment.seq.before(flow.rcv.nxt);
+        if segment.seq_len() > 0 && (is_old || flow.conn.state == TcpState::TimeWait) {
             flow.rcv.ack_now = true;
         }
         return Step::Continue;
@@ -47,7 +50,7 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
         // or its segment for lost, so its window is small now: it needs each ACK.
         flow.rcv.ack_now = true;
         flow.rcv.quick_acks = QUICK_ACKS;
-        note_duplicate(flow, cx.held, start, end);
+        note_duplicate(flow, cx.held, &segment);
         return Step::Continue;
     }
     if segment.len == 0 {
@@ -64,7 +67,7 @@ pub(super) fn process<H: HostSide>(flow: &mut Flow, cx: &mut RxContext<'_, H>, w
         cx.counters.add(Counter::DropAfterClose);
         return Step::Done(FlowEvent::AbortBehindData);
     }
-    note_duplicate(flow, cx.held, start, end);
+    note_duplicate(flow, cx.held, &segment);
     let skip = first.distance_from(start);
     let len = last.distance_from(first);
     match take(flow, cx, work, first, skip, len) {
@@ -147,14 +150,20 @@ fn note_memory(flow: &mut Flow, was_found: bool) {
 }
 
 /// Remembers what came twice, for the next ACK (RFC 2883 section 4).
-pub(super) fn note_duplicate(flow: &mut Flow, held: &HeldPool, start: SeqNum, end: SeqNum) {
+///
+/// FIN has a number, and is told of with what it ends.
+pub(super) fn note_duplicate(flow: &mut Flow, held: &HeldPool, segment: &Segment) {
     let nxt = flow.rcv.nxt;
-    if !flow.rcv.sack_permitted || start == end {
+    let start = segment.seq.plus(u32::from(segment.syn));
+    let end = start.plus(segment.len);
+    let is_empty = segment.len == 0 && !segment.fin;
+    if !flow.rcv.sack_permitted || is_empty || segment.rst {
         return;
     }
     if start.before(nxt) {
-        flow.rcv.duplicates.push(SeqRange { start, end: end.earlier(nxt) });
-    } else if flow.held.holds(held, start, end) {
+        let end = end.plus(u32::from(segment.fin)).earlier(nxt);
+        flow.rcv.duplicates.push(SeqRange { start, end });
+    } else if segment.len > 0 && flow.held.holds(held, start, end) {
         flow.rcv.duplicates.push(SeqRange { start, end });
         report_first(flow, held, start);
     }
@@ -206,6 +215,15 @@ fn schedule_ack(flow: &mut Flow, now: Instant, filled_a_hole: bool) {
     if at_once {
         flow.rcv.quick_acks = flow.rcv.quick_acks.saturating_sub(1);
         flow.rcv.ack_now = true;
+    } else {
+        delay_ack(flow, now);
+    }
+}
+
+/// An ACK is owed, and rides on what is sent within a moment. Between local ends nothing is gained by waiting.
+pub(super) fn delay_ack(flow: &mut Flow, now: Instant) {
+    if flow.is_local() {
+        flow.rcv.ack_now = true;
     } else if flow.timers.delayed_ack.is_far_future() {
         flow.timers.delayed_ack = now.after_us(DELAYED_ACK_US);
     }
@@ -255,7 +273,6 @@ fn tune_window(flow: &mut Flow, now: Instant, len: u32, pressure: Pressure) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::tcp::state::TcpState;
     use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 
     /// RFC 9293 section 3.8.6.2.2: of a window that was closed the peer is told when two segments have been read, and not before.

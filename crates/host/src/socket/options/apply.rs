@@ -1,0 +1,61 @@
+//! What was set comes to hold for a connection: of a new one the engine is told, and its stream minds the rest.
+
+use super::{OFFLOADED, OOB_INLINE, Settings, pacing_entry};
+use crate::queue::QueueIo;
+use crate::socket::stream::Stream;
+use toe_abi::entry::{Command, FlowOption};
+
+impl Settings {
+    /// What a stream itself heeds when it sends. TCP_CORK goes with the octets, too, as MSG_MORE does: the command that tells the engine may reach
+    /// it after octets that were given to it later. The engine keeps it for what others send who have the connection.
+    pub(super) fn apply_to_sends(&self, stream: &mut Stream) {
+        let value_of = |wanted| {
+            let set = OFFLOADED.iter().zip(self.offloaded).find(|((_, _, option, _), _)| *option == wanted);
+            set.and_then(|(_, value)| value).unwrap_or(0)
+        };
+        stream.corked = value_of(FlowOption::Cork) != 0;
+        stream.set_unsent_low_water(value_of(FlowOption::UnsentLowWater));
+    }
+
+    /// Tells a new stream, and the engine, of everything that was set before there was one.
+    pub fn apply(&self, io: &mut QueueIo, stream: &mut Stream) {
+        let flow = stream.flow;
+        for ((level, _, option, default), value) in OFFLOADED.iter().zip(self.offloaded) {
+            if let Some(value) = value.filter(|value| value != default && stream.heeds(*level)) {
+                io.command(Command::SetOption { flow, option: *option, value });
+            }
+        }
+        if let Some(value) = self.offered_window() {
+            io.command(Command::SetOption { flow, option: FlowOption::ReceiveWindowMax, value });
+        }
+        if self.linger.aborts() {
+            io.command(Command::SetOption { flow, option: FlowOption::AbortAtClose, value: 1 });
+        }
+        if let Some(value) = self.shares_name_now {
+            io.command(Command::SetOption { flow, option: FlowOption::SharesName, value });
+        }
+        if let Some(number) = self.congestion {
+            io.command(Command::SetOption { flow, option: FlowOption::Congestion, value: number.into() });
+        }
+        if let Some(rate) = self.max_pacing {
+            let value = pacing_entry(rate);
+            io.command(Command::SetOption { flow, option: FlowOption::MaxPacingRate, value });
+        }
+        self.apply_here(stream);
+    }
+
+    /// The part of it that is the stream's own.
+    pub(super) fn apply_here(&self, stream: &mut Stream) {
+        if let Some(offered) = self.offered_window() {
+            stream.set_window(offered);
+        }
+        if let Some(limit) = self.send_limit {
+            stream.set_send_limit(limit);
+        }
+        self.apply_to_sends(stream);
+        if let Some(low_water) = self.low_water {
+            stream.low_water = low_water as usize;
+        }
+        stream.urgent.inline = self.remembered[OOB_INLINE].is_some_and(|on| on != 0);
+    }
+}

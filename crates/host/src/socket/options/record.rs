@@ -1,0 +1,246 @@
+//! Options as they go with a connection to whoever has it next: over exec, in a message, to a child and back. They are written down
+//! in the session's region before anybody else can have the descriptor, and at once when they change after that, and the engine puts
+//! them before who claims the flow ([`toe_abi::command::SocketOptions`]).
+//!
+//! Each is its level, its number, how many octets follow, and these; what is not there is as if it had never been set. Who reads
+//! them believes them as little as the engine does: they come from a process that may be another user's.
+
+use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings, low_water_of};
+use crate::queue::{Queue, QueueIo};
+use crate::slots::Place;
+use crate::socket::own_options::Linger;
+use crate::socket::stream::{Link, Stream};
+use crate::socket::{Kind, Socket};
+use std::sync::atomic::Ordering;
+use toe_abi::command::SocketOptions;
+use toe_base::FlowId;
+
+const SOCKET: i32 = libc::SOL_SOCKET;
+const TCP: i32 = libc::IPPROTO_TCP;
+
+/// The options that are written down, in the order of their setting.
+struct Writer<'a>(&'a mut SocketOptions);
+
+impl Writer<'_> {
+    /// There is room for as many as there are; what has none is lost, as what [`KeptOptions`] has no room for is.
+    fn put(&mut self, level: i32, name: i32, value: &[u8]) {
+        let numbers = (u8::try_from(level), u8::try_from(name), u8::try_from(value.len()));
+        let (Ok(level), Ok(name), Ok(len)) = numbers else { return };
+        let at = self.0.len as usize;
+        let Some(room) = self.0.octets.get_mut(at..at + 3 + value.len()) else { return };
+        room[..3].copy_from_slice(&[level, name, len]);
+        room[3..].copy_from_slice(value);
+        self.0.len += room.len() as u32;
+    }
+
+    fn put_some<const N: usize>(&mut self, level: i32, name: i32, value: Option<[u8; N]>) {
+        if let Some(value) = value {
+            self.put(level, name, &value);
+        }
+    }
+}
+
+/// Each option that is in the record.
+fn each(record: &SocketOptions, mut f: impl FnMut(i32, i32, &[u8])) {
+    let mut rest = &record.octets[..(record.len as usize).min(record.octets.len())];
+    while let [level, name, len, behind @ ..] = rest
+        && let Some((value, next)) = behind.split_at_checked(usize::from(*len))
+    {
+        f((*level).into(), (*name).into(), value);
+        rest = next;
+    }
+}
+
+fn word(value: &[u8]) -> Option<u32> {
+    value.first_chunk().map(|octets| u32::from_ne_bytes(*octets))
+}
+
+fn long(value: &[u8]) -> Option<u64> {
+    value.first_chunk().map(|octets| u64::from_ne_bytes(*octets))
+}
+
+impl Settings {
+    fn write_down(&self, to: &mut Writer<'_>) {
+        for ((level, name, ..), value) in OFFLOADED.iter().zip(self.offloaded) {
+            to.put_some(*level, *name, value.map(u32::to_ne_bytes));
+        }
+        for ((level, name), value) in REMEMBERED.iter().zip(self.remembered) {
+            to.put_some(*level, *name, value.map(i32::to_ne_bytes));
+        }
+        to.put_some(SOCKET, libc::SO_RCVBUF, self.receive_window.map(u32::to_ne_bytes));
+        to.put_some(SOCKET, libc::SO_SNDBUF, self.send_limit.map(u32::to_ne_bytes));
+        to.put_some(SOCKET, libc::SO_RCVLOWAT, self.low_water.map(u32::to_ne_bytes));
+        to.put_some(SOCKET, libc::SO_LINGER, (self.linger != Linger::default()).then(|| self.linger.value()));
+        to.put_some(SOCKET, libc::SO_MAX_PACING_RATE, self.max_pacing.map(u64::to_ne_bytes));
+        to.put_some(TCP, libc::TCP_CONGESTION, self.congestion.map(|number| [number]));
+        self.kept.each(|level, name, value| to.put(level, name, value));
+    }
+
+    /// What was written down replaces what was known here; what is not an option stays.
+    fn take(&mut self, record: &SocketOptions) {
+        *self = Settings {
+            local: self.local,
+            backlog: self.backlog,
+            has_twin: self.has_twin,
+            active: self.active,
+            signals: self.signals,
+            shares_name_now: self.shares_name_now,
+            ..Settings::default()
+        };
+        each(record, |level, name, value| self.take_one(level, name, value));
+    }
+
+    fn take_one(&mut self, level: i32, name: i32, value: &[u8]) {
+        let is_it = |known: (i32, i32)| known == (level, name);
+        if let Some(at) = OFFLOADED.iter().position(|(level, name, ..)| is_it((*level, *name))) {
+            self.offloaded[at] = word(value);
+        } else if let Some(at) = REMEMBERED.iter().position(|known| is_it(*known)) {
+            self.remembered[at] = word(value).map(|value| value as i32);
+        } else {
+            match (level, name) {
+                (SOCKET, libc::SO_RCVBUF) => self.receive_window = word(value),
+                (SOCKET, libc::SO_SNDBUF) => self.send_limit = word(value),
+                (SOCKET, libc::SO_RCVLOWAT) => {
+                    let most = self.receive_window.unwrap_or(RECEIVE_WINDOW_NEAR);
+                    self.low_water = word(value).map(|low_water| low_water_of(low_water, most));
+                }
+                (SOCKET, libc::SO_LINGER) => self.linger = Linger::of(value),
+                (SOCKET, libc::SO_MAX_PACING_RATE) => self.max_pacing = long(value),
+                (TCP, libc::TCP_CONGESTION) => self.congestion = value.first().copied(),
+                // The socket itself has them.
+                (SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => {}
+                _ => self.kept.set(level, name, value),
+            }
+        }
+    }
+}
+
+impl Socket {
+    /// An option has been set: others that have the connection are to know.
+    pub(in crate::socket) fn note_changed_option(&'static self) {
+        self.settings.lock().is_changed = true;
+        if self.is_shared()
+            && self.kind() == Kind::Stream
+            && let Some((mut queue, place)) = self.lock_home()
+        {
+            queue.write_options_of(place);
+        }
+    }
+
+    /// What is to be written down, if that has changed.
+    fn changed_options(&self, flow: FlowId) -> Option<SocketOptions> {
+        let mut settings = self.settings.lock();
+        if !std::mem::take(&mut settings.is_changed) {
+            return None;
+        }
+        let mut record = SocketOptions { flow: flow.raw(), ..SocketOptions::default() };
+        let mut writer = Writer(&mut record);
+        settings.write_down(&mut writer);
+        for (name, cell) in
+            [(libc::SO_RCVTIMEO, &self.receive_timeout), (libc::SO_SNDTIMEO, &self.send_timeout)]
+        {
+            writer.put(SOCKET, name, &cell.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        Some(record)
+    }
+
+    /// The stream has just been claimed: with the options that whoever had it has written down, or else those known here.
+    pub(in crate::socket) fn take_options(&self, io: &QueueIo, stream: &mut Stream) {
+        let at = io.stack.layout().socket_options(stream.flow.slot());
+        let record = io.region.read_record::<SocketOptions>(at).unwrap_or_default();
+        let mut settings = self.settings.lock();
+        if record.flow == stream.flow.raw() {
+            settings.take(&record);
+            self.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
+            each(&record, |level, name, value| match (level, name) {
+                (SOCKET, libc::SO_RCVTIMEO) => {
+                    self.receive_timeout.store(long(value).unwrap_or(0), Ordering::Relaxed)
+                }
+                (SOCKET, libc::SO_SNDTIMEO) => {
+                    self.send_timeout.store(long(value).unwrap_or(0), Ordering::Relaxed)
+                }
+                _ => {}
+            });
+        }
+        settings.apply_here(stream);
+    }
+}
+
+impl Queue {
+    fn write_options_of(&mut self, place: Place) {
+        let at = |io: &QueueIo, flow: FlowId| io.stack.layout().socket_options(flow.slot());
+        let Some(stream) = self.streams.get_mut(place) else { return };
+        if stream.let_go || stream.link == Link::Moved || self.io.stack.is_foreign() {
+            return;
+        }
+        if let Some(record) = stream.socket.and_then(|socket| socket.changed_options(stream.flow)) {
+            let _ = self.io.region.write_record(at(&self.io, stream.flow), &record);
+        }
+    }
+
+    /// Another process is about to have a descriptor of them, or of one of them.
+    pub(crate) fn write_options(&mut self, only: Option<Place>) {
+        match only {
+            Some(place) => self.write_options_of(place),
+            None => {
+                let places: Vec<Place> = self.streams.iter().map(|(place, _)| place).collect();
+                places.into_iter().for_each(|place| self.write_options_of(place));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_is_read_again() {
+        let (from, to) = (Socket::allocate(), Socket::allocate());
+        let flow = FlowId::new(3, 7);
+        assert_eq!(from.changed_options(flow), None, "nothing was set");
+        let int = |value: i32| value.to_ne_bytes();
+        for (level, name, ..) in OFFLOADED {
+            assert_eq!(from.set_option(level, name, &int(1)), Ok(()), "{level} {name}");
+        }
+        from.set_option(SOCKET, libc::SO_LINGER, &[1, 0, 0, 0, 9, 0, 0, 0]).unwrap();
+        from.set_option(SOCKET, libc::SO_RCVBUF, &int(70_000)).unwrap();
+        from.set_option(SOCKET, libc::SO_RCVLOWAT, &int(500)).unwrap();
+        from.keep_option(SOCKET, libc::SO_MARK, &int(11));
+        let record = from.changed_options(flow).expect("they have changed");
+        assert_eq!(from.changed_options(flow), None, "it is written down");
+        to.settings.lock().take(&record);
+        let get = |socket: &'static Socket, level, name| {
+            let mut value = [0; 16];
+            socket.get_option(level, name, &mut value).map(|_| value)
+        };
+        for (level, name, ..) in OFFLOADED {
+            assert_eq!(get(to, level, name), get(from, level, name), "{level} {name}");
+        }
+        for name in [libc::SO_LINGER, libc::SO_RCVBUF, libc::SO_RCVLOWAT] {
+            assert_eq!(get(to, SOCKET, name), get(from, SOCKET, name), "{name}");
+        }
+        let mut mark = Vec::new();
+        to.with_kept_option(SOCKET, libc::SO_MARK, |value| mark.extend_from_slice(value));
+        assert_eq!(mark, int(11));
+        from.abandon();
+        to.abandon();
+    }
+
+    #[test]
+    fn what_a_stranger_writes_down_is_cut_to_what_is_there() {
+        let mut settings = Settings::default();
+        let mut record = SocketOptions { len: u32::MAX, ..SocketOptions::default() };
+        record.octets.fill(0xff);
+        settings.take(&record);
+        let low_water = libc::SO_RCVLOWAT as u8;
+        record.octets[..7].copy_from_slice(&[libc::SOL_SOCKET as u8, low_water, 4, 0xff, 0xff, 0xff, 0xff]);
+        record.len = 7;
+        settings.take(&record);
+        assert_eq!(settings.low_water, Some(RECEIVE_WINDOW_NEAR / 2));
+        record.octets[2] = 2;
+        record.len = 4;
+        settings.take(&record);
+        assert_eq!(settings.low_water, None);
+    }
+}

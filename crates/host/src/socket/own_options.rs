@@ -1,0 +1,214 @@
+//! Options that the library acts on itself: SO_LINGER, the two time limits, the sizes of buffers; and how many a program has set at all.
+
+use super::Socket;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use toe_abi::entry::FlowOption;
+use toe_abi::errno::Errno;
+use toe_base::limits::RECEIVE_WINDOW_MAX;
+
+/// Linux's smallest receive buffer.
+const RECEIVE_BUFFER_MIN: u32 = 2304;
+/// A time limit of no time: whoever would wait does not. 0 is none.
+const AT_ONCE: u64 = u64::MAX;
+
+/// SO_LINGER. Linux goes on showing the time of one that is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Linger {
+    on: bool,
+    secs: i32,
+}
+
+impl Linger {
+    /// As `struct linger` says it.
+    pub(super) fn set(&mut self, value: &[u8]) -> Result<(), Errno> {
+        let on = super::options::int(value)? != 0;
+        let secs = value.get(4..).map(super::options::int).ok_or(Errno::EINVAL)??;
+        *self = Linger { on, secs: if on { secs } else { self.secs } };
+        Ok(())
+    }
+
+    /// As [`Linger::value`] wrote it down.
+    pub(super) fn of(value: &[u8]) -> Linger {
+        let word = |at: usize| value.get(at..).and_then(|rest| super::options::int(rest).ok()).unwrap_or(0);
+        Linger { on: word(0) != 0, secs: word(4) }
+    }
+
+    /// Whether close ends the connection by a reset.
+    pub fn aborts(self) -> bool {
+        self.time() == Some(Duration::ZERO)
+    }
+
+    /// How long to wait, when on.
+    pub fn time(self) -> Option<Duration> {
+        // Linux reads it as unsigned, and then it is longer than it ever waits.
+        self.on.then(|| Duration::from_secs(u64::from(self.secs as u32)))
+    }
+
+    pub(super) fn value(self) -> [u8; 8] {
+        let mut value = [0; 8];
+        value[..4].copy_from_slice(&i32::from(self.on).to_ne_bytes());
+        value[4..].copy_from_slice(&self.secs.to_ne_bytes());
+        value
+    }
+}
+
+/// What Linux makes of the size of a buffer: twice the value, which of a negative one is as large as can be, unless it is forced.
+fn buffer(value: i32, is_forced: bool) -> u32 {
+    let value = if is_forced { value.max(0) } else { value };
+    (value as u32).min(i32::MAX as u32 / 2).max(1) * 2
+}
+
+impl Socket {
+    pub(super) fn set_linger(&'static self, level: i32, value: &[u8]) -> Result<(), Errno> {
+        let (before, now) = {
+            let linger = &mut self.settings.lock().linger;
+            let before = *linger;
+            linger.set(value)?;
+            (before, *linger)
+        };
+        // However the last descriptor is closed: the engine sees that, and may be the only one that does.
+        if now.aborts() != before.aborts() {
+            self.tell_engine(level, FlowOption::AbortAtClose, now.aborts().into());
+        }
+        Ok(())
+    }
+
+    /// SO_RCVBUF and SO_SNDBUF, and their forced kind.
+    pub(super) fn set_buffer(&'static self, level: i32, name: i32, value: i32) {
+        let is_forced = matches!(name, libc::SO_RCVBUFFORCE | libc::SO_SNDBUFFORCE);
+        let size = buffer(value, is_forced);
+        if matches!(name, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) {
+            let size = size.clamp(RECEIVE_BUFFER_MIN, RECEIVE_WINDOW_MAX);
+            self.settings.lock().receive_window = Some(size);
+            self.bound_window(level);
+            return;
+        }
+        self.settings.lock().send_limit = Some(size);
+        // Who waits for room may have it now.
+        self.with_stream(|_, stream, _| stream.raise_send_limit(size));
+    }
+
+    /// SO_RCVTIMEO or SO_SNDTIMEO from a `struct timeval`.
+    pub(super) fn set_time_limit(cell: &AtomicU64, value: &[u8]) -> Result<(), Errno> {
+        let (secs, rest) = value.split_first_chunk().ok_or(Errno::EINVAL)?;
+        let (secs, us) = (i64::from_ne_bytes(*secs), rest.first_chunk().ok_or(Errno::EINVAL)?);
+        let us = i64::from_ne_bytes(*us);
+        if !(0..1_000_000).contains(&us) {
+            return Err(crate::errno::EDOM);
+        }
+        let limit = match u64::try_from(secs) {
+            Ok(secs) => secs.saturating_mul(1_000_000).saturating_add(us as u64).min(AT_ONCE - 1),
+            Err(_) => AT_ONCE,
+        };
+        cell.store(limit, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn time_limit(cell: &AtomicU64) -> Option<Duration> {
+        match cell.load(Ordering::Relaxed) {
+            0 => None,
+            AT_ONCE => Some(Duration::ZERO),
+            us => Some(Duration::from_micros(us)),
+        }
+    }
+
+    /// As a `struct timeval`.
+    pub(super) fn time_limit_value(cell: &AtomicU64) -> [u8; 16] {
+        let us = Self::time_limit(cell).unwrap_or_default().as_micros() as u64;
+        let mut value = [0; 16];
+        value[..8].copy_from_slice(&(us / 1_000_000).to_ne_bytes());
+        value[8..].copy_from_slice(&(us % 1_000_000).to_ne_bytes());
+        value
+    }
+
+    /// Every option that the program has set, with its value as setsockopt has it: for a socket that is to be as this one.
+    pub fn options_set(&'static self) -> Vec<(i32, i32, Vec<u8>)> {
+        let (names, mut set) = {
+            let settings = self.settings.lock();
+            (settings.names_set(), settings.kept.all())
+        };
+        let limits = [(libc::SO_RCVTIMEO, &self.receive_timeout), (libc::SO_SNDTIMEO, &self.send_timeout)];
+        let limits = limits.into_iter().filter(|(_, cell)| cell.load(Ordering::Relaxed) != 0);
+        let names = names.into_iter().chain(limits.map(|(name, _)| (libc::SOL_SOCKET, name)));
+        for (level, name) in names {
+            let mut value = [0; 16];
+            let Ok(len) = self.get_option(level, name, &mut value) else { continue };
+            if level == libc::SOL_SOCKET && matches!(name, libc::SO_RCVBUF | libc::SO_SNDBUF) {
+                // Told is twice what was set.
+                let doubled = super::options::int(&value).unwrap_or(0);
+                value[..4].copy_from_slice(&(doubled / 2).to_ne_bytes());
+            }
+            set.push((level, name, value[..len].to_vec()));
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn linger(on: i32, secs: i32) -> Vec<u8> {
+        [on.to_ne_bytes(), secs.to_ne_bytes()].concat()
+    }
+
+    fn limit(secs: i64, us: i64) -> Vec<u8> {
+        [secs.to_ne_bytes(), us.to_ne_bytes()].concat()
+    }
+
+    #[test]
+    fn a_linger_that_is_off_shows_the_time_that_it_had() {
+        let mut kept = Linger::default();
+        assert_eq!(kept.set(&linger(0, 5)), Ok(()));
+        assert_eq!((kept.time(), kept.value().to_vec()), (None, linger(0, 0)));
+        assert_eq!(kept.set(&linger(7, 5)), Ok(()));
+        assert_eq!((kept.time(), kept.value().to_vec()), (Some(Duration::from_secs(5)), linger(1, 5)));
+        assert_eq!(kept.set(&linger(0, 9)), Ok(()));
+        assert_eq!((kept.time(), kept.value().to_vec()), (None, linger(0, 5)));
+        assert_eq!(kept.set(&linger(1, 2)[..4]), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_negative_time_limit_is_no_time() {
+        let cell = AtomicU64::new(0);
+        assert_eq!(Socket::time_limit(&cell), None);
+        assert_eq!(Socket::set_time_limit(&cell, &limit(-1, 0)), Ok(()));
+        assert_eq!(Socket::time_limit(&cell), Some(Duration::ZERO));
+        assert_eq!(Socket::time_limit_value(&cell).to_vec(), limit(0, 0));
+        assert_eq!(Socket::set_time_limit(&cell, &limit(i64::MAX, 7)), Ok(()));
+        assert!(Socket::time_limit(&cell).is_some_and(|limit| limit > Duration::from_secs(1 << 40)));
+        assert_eq!(Socket::set_time_limit(&cell, &limit(0, 1_000_000)), Err(crate::errno::EDOM));
+        assert_eq!(Socket::set_time_limit(&cell, &limit(0, 0)), Ok(()));
+        assert_eq!(Socket::time_limit(&cell), None);
+    }
+
+    #[test]
+    fn a_negative_size_is_the_largest_unless_it_is_forced() {
+        assert_eq!(buffer(-1, false), i32::MAX as u32 / 2 * 2);
+        assert_eq!((buffer(-1, true), buffer(0, false), buffer(5000, false)), (2, 2, 10_000));
+    }
+
+    #[test]
+    fn what_was_set_can_be_set_again() {
+        let socket = Socket::allocate();
+        assert_eq!(socket.options_set(), []);
+        let set = [
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1i32.to_ne_bytes().to_vec()),
+            (libc::SOL_SOCKET, libc::SO_SNDBUF, 70_000i32.to_ne_bytes().to_vec()),
+            (libc::SOL_SOCKET, libc::SO_LINGER, linger(1, 3)),
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO, limit(2, 5)),
+        ];
+        for (level, name, value) in &set {
+            assert_eq!(socket.set_option(*level, *name, value), Ok(()));
+        }
+        socket.keep_option(libc::SOL_SOCKET, libc::SO_MARK, &7i32.to_ne_bytes());
+        let mut found = socket.options_set();
+        assert_eq!(found.remove(0), (libc::SOL_SOCKET, libc::SO_MARK, 7i32.to_ne_bytes().to_vec()));
+        found.sort();
+        let mut set = set.to_vec();
+        set.sort();
+        assert_eq!(found, set);
+        socket.abandon();
+    }
+}

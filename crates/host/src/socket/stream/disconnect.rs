@@ -1,0 +1,44 @@
+//! A connection that its program takes back: connect to AF_UNSPEC, or shutdown while it connects. Linux's `tcp_disconnect`: what was received
+//! and not read is dropped, and the socket is as one that never connected, but for an error.
+
+use super::{ALL, DRAINED, Link, Stream};
+use crate::queue::QueueIo;
+use crate::socket::received::Received;
+use crate::socket::urgent::Urgent;
+use std::net::{Ipv4Addr, SocketAddr};
+use toe_abi::entry::Command;
+use toe_abi::errno::Errno;
+
+impl Stream {
+    /// Ends it; `had_connection`: the peer is to hear of it, and who looks here of an error.
+    pub fn disconnect(&mut self, io: &mut QueueIo, had_connection: bool) {
+        if self.disconnected || self.link == Link::Moved {
+            return;
+        }
+        self.disconnected = true;
+        if let Some(direct) = &mut self.direct {
+            direct.let_go();
+        }
+        if !self.let_go {
+            self.let_go = true;
+            io.command(Command::Disconnect { flow: self.flow });
+        }
+        self.link = Link::Closed;
+        if had_connection {
+            self.error = Errno::ECONNRESET;
+        }
+        (self.received, self.urgent, self.tls) = (Received::default(), Urgent::default(), None);
+        (self.read_shut, self.write_shut, self.peer_closed) = (false, false, false);
+        self.port_left = self.addrs.take().map(|(local, _)| local.port());
+        self.publish(ALL | DRAINED);
+    }
+
+    /// The name of one that was not bound.
+    pub fn port_left(&self) -> Option<SocketAddr> {
+        self.port_left.map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
+    }
+
+    pub fn is_disconnected(&self) -> bool {
+        self.disconnected
+    }
+}
