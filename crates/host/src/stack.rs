@@ -237,6 +237,9 @@ impl Stack {
     pub fn adopt(stack: Stack) -> &'static Stack {
         let stack: &'static Stack = Box::leak(Box::new(stack));
         CURRENT[stack.engine.index()].store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+        // The engine looks at no region before its first queue set, not even for who has datagrams alone. What cannot be had now is asked
+        // for again when it is needed.
+        let _ = stack.choose_queue();
         stack
     }
 

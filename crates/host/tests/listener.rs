@@ -198,7 +198,6 @@ fn a_child_claims_what_it_uses_and_only_closes_what_it_does_not() {
     let unused = engine.connected();
     let claimed = engine.new_flow();
     engine.answer_claims_with(vec![Reply::ClaimedFlow { flow: claimed.raw(), anchor: 0, unread: 0 }]);
-    engine.watch_for_company();
     let good = std::thread::scope(|scope| {
         // Plays the engine for the child: unread data comes again, to the new session.
         scope.spawn(|| {
@@ -214,7 +213,6 @@ fn a_child_claims_what_it_uses_and_only_closes_what_it_does_not() {
         })
     });
     assert!(good, "the child's part");
-    assert!(engine.had_company(), "session and queue set are one wait of the child's");
     assert_eq!(engine.with(1, |session| session.queue_sets.len()), 1, "which is the one that it uses");
     assert_eq!(engine.try_command(0), None, "nothing was said in the parent's name");
     engine.post(used.queue_set, Completion::Moved { flow: used.flow });

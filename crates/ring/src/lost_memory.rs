@@ -50,7 +50,7 @@ static NEXT_SPARE: AtomicU32 = AtomicU32::new(0);
 static SPARE_FILE: AtomicI32 = AtomicI32::new(-1);
 static NEWS: AtomicBool = AtomicBool::new(false);
 /// Handlers that have taken a spare page and perhaps not yet put it elsewhere.
-static REPLACING: AtomicU32 = AtomicU32::new(0);
+pub(crate) static REPLACING: AtomicU32 = AtomicU32::new(0);
 
 /// Makes SIGBUS in a region something to be looked up. Once, before there are regions or threads.
 pub fn install() -> Result<()> {

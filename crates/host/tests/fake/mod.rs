@@ -50,8 +50,6 @@ pub struct Session {
 
 #[derive(Default)]
 struct Shared {
-    /// As [`Engine::had_company`], once that is to be noted.
-    company: Option<bool>,
     sessions: Vec<Session>,
     /// The directory of all anchors.
     anchors: PathBuf,
@@ -175,16 +173,6 @@ impl Engine {
 
     pub fn sessions(&self) -> usize {
         lock(&self.shared).sessions.len()
-    }
-
-    /// From now on it is noted whether a session's first queue set is asked for before the session is there.
-    pub fn watch_for_company(&self) {
-        lock(&self.shared).company = Some(false);
-    }
-
-    /// Whether it was.
-    pub fn had_company(&self) -> bool {
-        lock(&self.shared).company == Some(true)
     }
 
     pub fn answer_claims_with(&self, replies: Vec<Reply>) {
@@ -508,13 +496,6 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Whether more comes within any time that a host could need to send it.
-fn is_readable(connection: &OwnedFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
-    poll(&mut [PollFd::new(connection, PollFlags::IN)], Some(&patience)).is_ok_and(|ready| ready == 1)
-}
-
 /// Answers the requests of one connection.
 fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
     let mut mine = None;
@@ -523,7 +504,6 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
         let mut shared = lock(shared);
         let reply = match request {
             Request::Hello { .. } => {
-                shared.company = shared.company.map(|_| is_readable(connection));
                 let session = shared.sessions.len();
                 let (region, [memory, to_read]) =
                     Region::create_for(&LAYOUT, session as u16).expect("memory");

@@ -1,8 +1,9 @@
 //! Pages that cannot be had. A file that is cut short under its mapping raises SIGBUS just as one does for whose pages the
 //! system has no memory; each test faults in a process of its own.
 
-use crate::lost_memory::{any_news, install};
+use crate::lost_memory::{REPLACING, any_news, install};
 use crate::region::{OutOfRange, Region};
+use core::sync::atomic::Ordering;
 use rustix::fd::OwnedFd;
 use rustix::fs::MemfdFlags;
 use std::os::unix::process::ExitStatusExt;
@@ -136,4 +137,54 @@ fn a_reserved_region_is_memory_like_any() {
     assert_eq!(seen, [0; 5]);
     // Twice what an address space holds: refused as a value.
     assert!(Region::reserve(1 << 50).is_err());
+}
+
+/// Octets of spare pages that stand somewhere.
+fn spare_octets() -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("a list");
+    let spares = maps.lines().filter(|line| line.contains("memfd:toe-spare"));
+    let len = |line: &str| {
+        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+        Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
+    };
+    spares.filter_map(len).sum()
+}
+
+#[test]
+fn a_copy_within_lost_memory_reaches_fewer_pages_than_there_are_spare_ones() {
+    if !is_child() {
+        assert!(
+            in_child("a_copy_within_lost_memory_reaches_fewer_pages_than_there_are_spare_ones").success()
+        );
+        return;
+    }
+    install().expect("a handler");
+    for (from, to) in [(LEFT + 3, LEFT + 2), (LEFT + 2, LEFT + 3)] {
+        let file = file();
+        let region = Region::map_watched(&file, PAGES * PAGE).expect("a mapping");
+        cut_short(&file);
+        let len = 150 * PAGE as u32;
+        Region::copy_between(&region, from * PAGE + 5, &region, to * PAGE, len).expect("inside");
+        assert!(region.is_lost());
+        let pages = spare_octets() / PAGE;
+        assert!((1..40).contains(&pages), "{pages} pages of one step, read and written");
+    }
+}
+
+/// Else the handler puts a page where something else is by then.
+#[test]
+fn a_region_is_not_unmapped_while_a_handler_may_take_a_page_from_it() {
+    if !is_child() {
+        assert!(in_child("a_region_is_not_unmapped_while_a_handler_may_take_a_page_from_it").success());
+        return;
+    }
+    let region = Region::map_watched(file(), PAGES * PAGE).expect("a mapping");
+    REPLACING.fetch_add(1, Ordering::SeqCst);
+    let unmapping = std::thread::spawn(move || drop(region));
+    for _ in 0..10_000 {
+        std::thread::yield_now();
+        assert!(!unmapping.is_finished());
+    }
+    REPLACING.fetch_sub(1, Ordering::SeqCst);
+    unmapping.join().expect("unmapped");
 }
