@@ -6,7 +6,8 @@
 //! Read in this order: [`region`] (what lies where in the shared memory), [`register`], [`entry`] (the four
 //! queues), [`command`] (argument blocks and flow information), [`tcp_info`] (how a flow's TCP stands), [`congestion`]
 //! (names of algorithms), [`attach`] (how a host gets all
-//! this), [`channel`] (memory that two sessions share), [`lane`] (the same for datagrams), [`via`] (the same for messages of virtual interfaces), [`capture`] (packets as an engine saw them).
+//! this), [`channel`] (memory that two sessions share), [`lane`] (the same for datagrams), [`via`] (the same for messages of virtual interfaces), [`capture`] (packets as an engine saw them), [`looks`] (how far the
+//! engine is).
 #![forbid(unsafe_code)]
 
 pub mod attach;
@@ -17,6 +18,7 @@ pub mod congestion;
 pub mod entry;
 pub mod errno;
 pub mod lane;
+pub mod looks;
 pub mod own_calls;
 pub mod place;
 pub mod policy;
@@ -28,4 +30,4 @@ pub mod via;
 pub mod why;
 
 /// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.
-pub const INTERFACE_VERSION: u16 = 23;
+pub const INTERFACE_VERSION: u16 = 24;

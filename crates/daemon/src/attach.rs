@@ -351,12 +351,13 @@ impl Daemon {
         place: u32,
         home: &Home,
         layout: RegionLayout,
-    ) -> std::io::Result<[OwnedFd; 2]> {
+    ) -> std::io::Result<[OwnedFd; 3]> {
         let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
         let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
         let way = (place, connection.pages.clone());
         let account = self.engine.account_of(id);
+        let looks = self.looks.as_fd().try_clone_to_owned()?;
         let (session, [region, bell]) = Session::create(id, layout, (peer, account, process), way, now)?;
         self.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
@@ -376,7 +377,7 @@ impl Daemon {
         if let Some(connection) = self.connections.get_mut(place) {
             connection.session = Some(id);
         }
-        Ok([region, bell])
+        Ok([region, bell, looks])
     }
 
     fn add_queue_set(&mut self, place: u32) -> Answer {

@@ -11,6 +11,7 @@ use crate::fd_table;
 use crate::lock::Lock;
 use crate::own_fds::{self, LeftFile, OwnCopy, OwnFds};
 use crate::queue::QueueSet;
+use crate::settling::Settling;
 use crate::sys::{self, Fd};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::cell::Cell;
@@ -22,7 +23,7 @@ use toe_abi::region::RegionLayout;
 use toe_base::SessionId;
 use toe_base::arena::Arena;
 use toe_base::limits::QUEUE_SETS_MAX;
-use toe_ring::{HostDoorbell, HostQueueSet, Region};
+use toe_ring::{HostDoorbell, HostLooks, HostQueueSet, Region};
 
 /// Least time between two attempts to find an engine, in ms.
 const RETRY_MS: u64 = 100;
@@ -71,6 +72,7 @@ pub struct Stack {
     layout: RegionLayout,
     region: Region,
     doorbell: HostDoorbell,
+    settling: Settling,
     send_arena: Arc<Lock<Arena>>,
     queue_sets: [AtomicPtr<QueueSet>; QUEUE_SETS_MAX],
     /// Held while a queue set is opened.
@@ -217,8 +219,9 @@ impl Stack {
 
     fn welcomed(engine: EngineIdx, control: Control, (reply, fds): Answered) -> Result<Stack, Errno> {
         let Reply::Welcome { session, layout } = reply else { return Err(Errno::EPROTO) };
-        let [memory, bell, anchor_dir] = <[Fd; 3]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
+        let [memory, bell, looks, anchor_dir] = <[Fd; 4]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
         let region = Region::map(&memory, layout.len()).map_err(from_os)?;
+        let looks = HostLooks::map(&looks).map_err(from_os)?;
         drop(memory);
         let own_fds = OwnFds::new(vec![control.raw_fd(), bell.raw(), anchor_dir.raw()]);
         own_fds.all().for_each(fd_table::mark_internal);
@@ -226,6 +229,7 @@ impl Stack {
             engine,
             session: SessionId(session),
             doorbell: HostDoorbell::new(region.clone(), into_std(bell)),
+            settling: Settling::new(looks),
             send_arena: Arc::new(Lock::new(Arena::new(layout.send_offset(), layout.send_len))),
             layout,
             region,
@@ -314,6 +318,15 @@ impl Stack {
 
     pub fn doorbell(&self) -> &HostDoorbell {
         &self.doorbell
+    }
+
+    pub(crate) fn settling(&self) -> &Settling {
+        &self.settling
+    }
+
+    /// Before a look says "nothing": waits until the engine has finished what it was handed. Whether to look again.
+    pub(crate) fn settle(&self) -> bool {
+        self.alive() && !self.is_foreign() && self.settling.settle()
     }
 
     pub fn send_arena(&self) -> Arc<Lock<Arena>> {

@@ -38,7 +38,8 @@ const _: () = assert!(size_of::<Message>() == 64);
 pub enum Request {
     /// First message of a connection that wants a session. Credentials are the kernel's (SO_PEERCRED).
     /// `room`: octets that the host can map, 0: no limit; the region is made smaller for it.
-    /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd, the session's directory of anchors].
+    /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd, the engine's page ([`crate::looks`]),
+    /// the session's directory of anchors].
     Hello { room: u64 },
     /// Open the next queue set. Answer: [`Reply::QueueSet`] with descriptor [the interrupt's
     /// receiving socket].
