@@ -133,6 +133,9 @@ pub enum ChannelEntry {
     Space { slot: u32, generation: u16 },
     /// The last octet of the `Data` entry before is urgent.
     Urgent { slot: u32, generation: u16 },
+    /// Before octets: what the sender's process has handed to the engine comes first. Its upper 48 bits are the [`crate::looks::LOOKS`] that
+    /// the engine must have come to, unless it sleeps; with the lowest bit set, in another sleep than the one whose number lies between.
+    After { slot: u32, generation: u16, debt: u64 },
 }
 
 const CHN_BEGIN: u8 = 0x61;
@@ -140,6 +143,7 @@ const CHN_DATA: u8 = 0x62;
 const CHN_WANT: u8 = 0x63;
 const CHN_SPACE: u8 = 0x64;
 const CHN_URGENT: u8 = 0x65;
+const CHN_AFTER: u8 = 0x66;
 
 impl ChannelEntry {
     pub const fn encode(self) -> RawEntry {
@@ -153,6 +157,9 @@ impl ChannelEntry {
             ChannelEntry::Want { slot, generation } => RawEntry::new(CHN_WANT, 0, generation, slot, 0),
             ChannelEntry::Space { slot, generation } => RawEntry::new(CHN_SPACE, 0, generation, slot, 0),
             ChannelEntry::Urgent { slot, generation } => RawEntry::new(CHN_URGENT, 0, generation, slot, 0),
+            ChannelEntry::After { slot, generation, debt } => {
+                RawEntry::new(CHN_AFTER, 0, generation, slot, debt)
+            }
         }
     }
 
@@ -167,6 +174,7 @@ impl ChannelEntry {
             CHN_WANT => ChannelEntry::Want { slot, generation },
             CHN_SPACE => ChannelEntry::Space { slot, generation },
             CHN_URGENT => ChannelEntry::Urgent { slot, generation },
+            CHN_AFTER => ChannelEntry::After { slot, generation, debt: raw.word1 },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }
@@ -175,6 +183,7 @@ impl ChannelEntry {
     pub const fn slot(self) -> (u32, u16) {
         match self {
             ChannelEntry::Begin { slot, generation, .. }
+            | ChannelEntry::After { slot, generation, .. }
             | ChannelEntry::Data { slot, generation, .. }
             | ChannelEntry::Want { slot, generation }
             | ChannelEntry::Space { slot, generation }

@@ -6,7 +6,8 @@
 //! Read in this order: [`region`] (what lies where in the shared memory), [`register`], [`entry`] (the four
 //! queues), [`command`] (argument blocks and flow information), [`tcp_info`] (how a flow's TCP stands), [`congestion`]
 //! (names of algorithms), [`attach`] (how a host gets all
-//! this), [`channel`] (memory that two sessions share), [`lane`] (the same for datagrams), [`via`] (the same for messages of virtual interfaces), [`capture`] (packets as an engine saw them).
+//! this), [`channel`] (memory that two sessions share), [`lane`] (the same for datagrams), [`via`] (the same for messages of virtual interfaces), [`capture`] (packets as an engine saw them), [`looks`] (how far the
+//! engine is).
 #![forbid(unsafe_code)]
 
 pub mod attach;
@@ -17,6 +18,7 @@ pub mod congestion;
 pub mod entry;
 pub mod errno;
 pub mod lane;
+pub mod looks;
 pub mod own_calls;
 pub mod place;
 pub mod policy;

@@ -13,7 +13,7 @@ use crate::porter::ask::{self, Ask, Evidence, Matter, Newcomer};
 use crate::porter::pages::GivenBack;
 use crate::report::View;
 use crate::session::{Peer, Session};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::TrySendError;
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, refusal_of_version};
@@ -358,13 +358,15 @@ impl Daemon {
         place: u32,
         home: &Home,
         layout: RegionLayout,
-    ) -> std::io::Result<[OwnedFd; 3]> {
+    ) -> std::io::Result<[OwnedFd; 4]> {
         let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
         let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
         let way = (place, connection.pages.clone());
         let account = self.engine.account_of(id);
-        let (session, fds) = Session::create(id, layout, (peer, account, process), way, now)?;
+        let looks = self.looks.as_fd().try_clone_to_owned()?;
+        let (session, [region, receive, bell]) =
+            Session::create(id, layout, (peer, account, process), way, now)?;
         self.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
             self.poller.add(process, Token::Process(id))?;
@@ -383,7 +385,7 @@ impl Daemon {
         if let Some(connection) = self.connections.get_mut(place) {
             connection.session = Some(id);
         }
-        Ok(fds)
+        Ok([region, receive, bell, looks])
     }
 
     /// Handles that follow each other for up to `count` anchors, which the porter makes.

@@ -36,6 +36,7 @@ use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX, SESSIONS_MAX};
 use toe_base::{AnchorHandle, Cred, Forward, Instant, SessionId};
 use toe_engine::{Engine, EngineConfig, Limit, Resource, STAGING_LEN, SocketView, UserIdx};
 use toe_port::Port;
+use toe_ring::EngineLooks;
 use toe_ring::queue_set::ArgBlock;
 
 /// Descriptors kept free of unread octets: for control connections, users, sessions, queue sets and ports.
@@ -80,6 +81,10 @@ pub struct Daemon {
     pub(crate) policy: Arc<Policy>,
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
+    /// What every host sees of how far it is.
+    pub(crate) looks: EngineLooks,
+    /// Whether this round has taken all that hosts had published before it.
+    pub(crate) took_all: bool,
     pub(crate) lanes: Lanes,
     pub(crate) via: ViaConnections,
     pub(crate) ports: Ports,
@@ -195,6 +200,8 @@ impl Daemon {
             policy,
             engine,
             sessions: Sessions::new(STAGING_LEN)?,
+            looks: EngineLooks::new()?,
+            took_all: false,
             lanes: Lanes::default(),
             via: ViaConnections::default(),
             ports: Ports::default(),

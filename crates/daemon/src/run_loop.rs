@@ -85,7 +85,11 @@ impl Daemon {
     pub(crate) fn round(&mut self, now: Instant) -> usize {
         self.stages.begin();
         self.rest.begin_round();
-        self.inhale(now) + self.process(now) + self.exhale(now)
+        let moved = self.inhale(now) + self.process(now) + self.exhale(now);
+        if self.took_all && !self.engine.has_local() {
+            self.looks.done();
+        }
+        moved
     }
 
     fn inhale(&mut self, now: Instant) -> usize {
@@ -215,6 +219,7 @@ impl Daemon {
     /// Takes what hosts have published, except from sessions that sleep; returns how many entries.
     fn take_entries(&mut self, now: Instant) -> usize {
         self.sessions.tell_woken(&mut self.budget);
+        self.took_all = true;
         if self.budget.is_shared() {
             return self.take_entries_in_turns(now);
         }
@@ -238,6 +243,7 @@ impl Daemon {
         let (mut entries, mut spent_ns) = (0, 0);
         for &place in &turns {
             if spent_ns >= ROUND_NS {
+                self.took_all = false;
                 break;
             }
             let (taken, ns) = self.take_turn_of(now, place);
@@ -252,10 +258,12 @@ impl Daemon {
     fn take_turn_of(&mut self, now: Instant, place: Place) -> (usize, u64) {
         let began = self.clock.nanos();
         let (mut entries, mut served, mut in_vain, mut ns) = (0, 0, 0, 0);
+        let mut is_done = false;
         while ns < TURN_NS && in_vain < LOOKS_A_ROUND {
             // Past the last one comes the first again; all of them were in vain: there is nothing more.
             let Some(id) = self.budget.session(place, served) else {
-                if served == 0 || in_vain >= served {
+                is_done = served == 0 || in_vain >= served;
+                if is_done {
                     break;
                 }
                 self.budget.pass(place, served);
@@ -272,6 +280,7 @@ impl Daemon {
             in_vain = 0;
             ns = self.clock.nanos() - began;
         }
+        self.took_all &= is_done;
         self.budget.pass(place, served);
         self.budget.charge(self.budget.cred(place), ns);
         (entries, ns)

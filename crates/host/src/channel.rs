@@ -9,6 +9,7 @@ use crate::leaving::Leaving;
 use crate::lock::Lock;
 use crate::queue::Queue;
 use crate::send_memory::{Blocks, SEND_LIMIT_NEAR, SendMemory};
+use crate::settling::Debt;
 use crate::slots::Place;
 use crate::socket::direct::{Direct, PIECES_MAX};
 use crate::socket::stream::{Link, Stream};
@@ -38,6 +39,9 @@ const SPARE_MIN: u32 = CHANNEL_ENTRIES / 8;
 const SPARE_MAX: u32 = CHANNEL_ENTRIES / 2;
 /// It is again when so many more are: for each one that the peer takes it would be woken in vain.
 const SPARE_AGAIN: u32 = CHANNEL_ENTRIES / 4;
+
+/// After so many waits in vain for the engine nobody waits at the other session's word any more.
+const VAIN_WAITS_MAX: u32 = 8;
 
 /// Octets of one connection that may wait unread here, at most.
 const UNREAD_MAX: u64 = SEND_LIMIT_NEAR as u64 * 4;
@@ -72,6 +76,8 @@ pub struct Channel {
     closed: bool,
     /// The other session broke the contract, and is not listened to any more: it could go on putting entries in for ever.
     pub(crate) is_broken: bool,
+    /// Waits in a row for what the other session said that the engine would do, and that it did not.
+    vain_waits: u32,
     /// Streams that leave and of which not all is here.
     pub(crate) leaving: Leaving,
     /// Whose the other session is.
@@ -107,6 +113,7 @@ impl Channel {
             users: 0,
             closed: false,
             is_broken: false,
+            vain_waits: 0,
             leaving: Leaving::default(),
             peer,
         }
@@ -382,7 +389,9 @@ impl Queue {
 
     /// Takes what came through all channels.
     pub(crate) fn drain_channels(&mut self) -> usize {
+        self.is_at_channels = true;
         let taken = (0..self.io.channels.len()).map(|at| self.drain_channel(at)).sum();
+        self.is_at_channels = false;
         // Backwards: as in `sweep_lent`.
         for at in (0..self.io.channels.len()).rev() {
             self.settle_leaving(at);
@@ -403,6 +412,7 @@ impl Queue {
         while taken < DRAIN_MAX {
             let Some(channel) = self.io.channels.get_mut(at) else { return taken };
             match channel.next_entry() {
+                Some(Ok(ChannelEntry::After { debt, .. })) => self.let_engine_be_first(at, debt),
                 Some(Ok(entry)) => {
                     channel.leaving.note_life();
                     self.apply_entry(at, entry);
@@ -420,6 +430,20 @@ impl Queue {
         taken
     }
 
+    /// What comes next was sent after something that the other session handed to the engine: that is taken in first.
+    fn let_engine_be_first(&mut self, at: usize, debt: Debt) {
+        let channel = &mut self.io.channels[at];
+        if channel.vain_waits >= VAIN_WAITS_MAX {
+            return;
+        }
+        channel.vain_waits = if self.io.stack.settling().wait_for(debt) { 0 } else { channel.vain_waits + 1 };
+        // Within a drain of completions the rest follows, and must not come before the one that is looked at.
+        if std::mem::take(&mut self.is_at_channels) {
+            self.drain_completions();
+            self.is_at_channels = true;
+        }
+    }
+
     fn apply_entry(&mut self, at: usize, entry: ChannelEntry) {
         let channel = &mut self.io.channels[at];
         if channel.is_broken {
@@ -431,7 +455,12 @@ impl Queue {
             std::cmp::Ordering::Greater => {
                 if !channel.keep_early(entry) {
                     self.break_channel(at);
+                    return;
                 }
+                // The other session knows it of the engine, which tells both in the same round: nothing that came later is to be
+                // seen before it.
+                let told = self.io.stack.settling().now();
+                self.let_engine_be_first(at, told);
                 return;
             }
             std::cmp::Ordering::Equal => {}
@@ -529,6 +558,8 @@ impl Stream {
         let pieces = self.received.pieces();
         let Some(direct) = &mut self.direct else { return true };
         match entry {
+            // For all connections: see `let_engine_be_first`.
+            ChannelEntry::After { .. } => true,
             ChannelEntry::Begin { after, .. } => {
                 direct.on_begin(after);
                 true

@@ -38,6 +38,7 @@ pub mod queue;
 mod queue_io;
 mod select;
 pub mod send_memory;
+mod settling;
 pub mod signal_io;
 pub mod signals;
 mod sleep;

@@ -49,7 +49,15 @@ fn poll_both(
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
         sockets.iter().for_each(|socket| _ = socket.wait_for_turn());
     }
-    if mark_settled(fds, sockets) > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
+    let is_brief = timeout.is_some_and(|timeout| timeout.is_zero());
+    let mut ready = mark_settled(fds, sockets);
+    if ready == 0
+        && is_brief
+        && homes(fds).into_iter().fold(false, |waited, home| waited | home.stack.settle())
+    {
+        ready = mark_settled(fds, sockets);
+    }
+    if ready > 0 || is_brief {
         return with_kernel(fds);
     }
     let has_sockets = !sockets.is_empty() || fds_epoll(fds).any(EpollSet::has_sockets);

@@ -156,6 +156,8 @@ pub struct Queue {
     /// Operations since the last drain that did without one.
     undrained: u32,
     drains: u32,
+    /// Channels are drained one after the other, and nothing else is being done.
+    pub(crate) is_at_channels: bool,
 }
 
 impl Queue {
@@ -181,6 +183,7 @@ impl Queue {
             distrusted: Distrusted::default(),
             undrained: 0,
             drains: 0,
+            is_at_channels: false,
         }
     }
 

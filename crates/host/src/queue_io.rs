@@ -39,7 +39,9 @@ pub struct QueueIo {
 impl QueueIo {
     /// Rings the doorbell if the engine sleeps. Once after each batch of entries.
     pub fn ring(&self) {
-        let _ = self.stack.doorbell().ring_if_wanted();
+        let settling = self.stack.settling();
+        let was_rung = self.stack.doorbell().ring_noting(|| settling.note_sleep()).unwrap_or(false);
+        settling.handed_over(was_rung);
     }
 
     /// Publishes a command, after all that still wait.

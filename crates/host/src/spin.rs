@@ -15,6 +15,14 @@ pub fn yield_no_more() {
     YIELDS.store(false, Ordering::Relaxed);
 }
 
+/// Gives the processor away, if that may be.
+pub(crate) fn let_others_run() {
+    if YIELDS.load(Ordering::Relaxed) {
+        rustix::thread::sched_yield();
+    }
+    std::hint::spin_loop();
+}
+
 /// From now on the calling thread sleeps without a look before: it is beside the program, whose threads are to have the processor.
 pub fn sleep_at_once() {
     thread::with(|thread| thread.looking.set(Looking::never()));
@@ -58,10 +66,7 @@ fn look_until<T>(
 ) -> Result<Option<T>, Errno> {
     let mut before = began;
     loop {
-        if YIELDS.load(Ordering::Relaxed) {
-            rustix::thread::sched_yield();
-        }
-        std::hint::spin_loop();
+        let_others_run();
         let outcome = attempt()?;
         let after = sys::now();
         if outcome.is_some() {

@@ -11,6 +11,7 @@ use crate::fd_table;
 use crate::lock::Lock;
 use crate::own_fds::{self, LeftFile, OwnCopy, OwnFds};
 use crate::queue::QueueSet;
+use crate::settling::Settling;
 use crate::sys::{self, Fd};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::cell::Cell;
@@ -22,7 +23,7 @@ use toe_abi::region::RegionLayout;
 use toe_base::SessionId;
 use toe_base::arena::Arena;
 use toe_base::limits::QUEUE_SETS_MAX;
-use toe_ring::{HostDoorbell, HostQueueSet, Region};
+use toe_ring::{HostDoorbell, HostLooks, HostQueueSet, Region};
 
 /// Least time between two attempts to find an engine, in ms.
 const RETRY_MS: u64 = 100;
@@ -73,6 +74,7 @@ pub struct Stack {
     layout: RegionLayout,
     region: Region,
     doorbell: HostDoorbell,
+    settling: Settling,
     send_arena: Arc<Lock<Arena>>,
     queue_sets: [AtomicPtr<QueueSet>; QUEUE_SETS_MAX],
     /// Held while a queue set is opened.
@@ -204,15 +206,18 @@ impl Stack {
     pub fn open_within(engine: EngineIdx, control: Control, room: u64) -> Result<Stack, Errno> {
         let (reply, fds) = control.request(Request::Hello { room }, &[])?;
         let Reply::Welcome { session, layout } = reply else { return Err(Errno::EPROTO) };
-        let [memory, to_read, bell, anchor_dir] = <[Fd; 4]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
+        let [memory, to_read, bell, looks, anchor_dir] =
+            <[Fd; 5]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
         // Before the first queue set is asked for: with that the engine seals it against what would be mapped later.
         let region = Region::map_for(&layout, [memory, to_read]).map_err(from_os)?;
+        let looks = HostLooks::map(&looks).map_err(from_os)?;
         let own_fds = OwnFds::new(vec![control.raw_fd(), bell.raw(), anchor_dir.raw()]);
         own_fds.all().for_each(fd_table::mark_internal);
         Ok(Stack {
             engine,
             session: SessionId(session),
             doorbell: HostDoorbell::new(region.clone(), into_std(bell)),
+            settling: Settling::new(looks),
             send_arena: Arc::new(Lock::new(Arena::new(layout.send_offset(), layout.send_len))),
             layout,
             region,
@@ -304,6 +309,15 @@ impl Stack {
 
     pub fn doorbell(&self) -> &HostDoorbell {
         &self.doorbell
+    }
+
+    pub(crate) fn settling(&self) -> &Settling {
+        &self.settling
+    }
+
+    /// Before a look says "nothing": waits until the engine has finished what it was handed. Whether to look again.
+    pub(crate) fn settle(&self) -> bool {
+        self.alive() && !self.is_foreign() && self.settling.settle()
     }
 
     pub fn send_arena(&self) -> Arc<Lock<Arena>> {

@@ -104,16 +104,20 @@ impl<M: Words> HostDoorbell<M> {
 
     /// After publishing entries, once a batch: wakes the engine if it sleeps. `true` when it was rung.
     pub fn ring_if_wanted(&self) -> Result<bool> {
-        self.ring_for(DOORBELL_FOR_ENTRIES)
+        self.ring_noting(|| ())
+    }
+
+    /// The same; `note` is called before the engine is woken.
+    pub fn ring_noting(&self, note: impl FnOnce()) -> Result<bool> {
+        ring(&self.memory, DOORBELL_FOR_ENTRIES, || {
+            note();
+            self.bell.signal()
+        })
     }
 
     /// After publishing the head of `cpl`, once a batch: wakes the engine if it sleeps *and* waits for room there.
     pub fn ring_for_head(&self) -> Result<bool> {
-        self.ring_for(DOORBELL_FOR_HEAD)
-    }
-
-    fn ring_for(&self, what: u32) -> Result<bool> {
-        ring(&self.memory, what, || self.bell.signal())
+        ring(&self.memory, DOORBELL_FOR_HEAD, || self.bell.signal())
     }
 }
 

@@ -202,6 +202,20 @@ impl Region {
         }
     }
 
+    /// The host's side of what the engine alone writes, of which the same holds.
+    pub fn map_to_read(file: impl AsFd, len: u64) -> Result<Region> {
+        let size = NonZeroUsize::new(len as usize).ok_or(Errno::INVAL)?;
+        let is_sealed = rustix::fs::fcntl_get_seals(file.as_fd())?.contains(SealFlags::SHRINK);
+        if !is_sealed || u64::try_from(rustix::fs::fstat(file.as_fd())?.st_size) != Ok(len) {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: needed as in `map_shared`.
+        let start = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), size.get(), ProtFlags::READ, MapFlags::SHARED, file, 0)?
+        };
+        Region::of_mapping(start, size, false)
+    }
+
     /// Whether the system had no memory for an octet of it. Nothing is written to it any more.
     pub fn is_lost(&self) -> bool {
         self.mapping.watched.as_ref().is_some_and(Watched::is_lost)

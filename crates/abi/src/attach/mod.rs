@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// "TOEA", little-endian.
 pub const MESSAGE_MAGIC: u32 = u32::from_le_bytes(*b"TOEA");
 /// Most descriptors that go with one message.
-pub const DESCRIPTORS_MAX: usize = 4;
+pub const DESCRIPTORS_MAX: usize = 5;
 /// Most anchors that one [`Request::TakeAnchors`] may ask for.
 pub const ANCHORS_AT_ONCE: u32 = 32;
 
@@ -38,7 +38,8 @@ const _: () = assert!(size_of::<Message>() == 64);
 pub enum Request {
     /// First message of a connection that wants a session. Credentials are the kernel's (SO_PEERCRED).
     /// `room`: octets that the host can map, 0: no limit; the region is made smaller for it.
-    /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd, the session's directory of anchors].
+    /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd, the engine's page ([`crate::looks`]),
+    /// the session's directory of anchors].
     Hello { room: u64 },
     /// Open the next queue set. Answer: [`Reply::QueueSet`] with descriptor [the interrupt's
     /// receiving socket].

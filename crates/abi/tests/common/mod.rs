@@ -123,6 +123,7 @@ pub fn channel_entries() -> Vec<ChannelEntry> {
         ChannelEntry::Want { slot, generation },
         ChannelEntry::Space { slot, generation },
         ChannelEntry::Urgent { slot, generation },
+        ChannelEntry::After { slot, generation, debt: 0x0102_0304_0506_0708 },
     ]
 }
 

@@ -31,6 +31,7 @@ impl Daemon {
 
     pub(crate) fn sleep(&mut self, now: Instant, deadline: Instant) -> std::io::Result<()> {
         self.sessions.tell_woken(&mut self.budget);
+        self.looks.begin_sleep();
         let sleep = self.sessions.announce_sleep(&self.budget);
         // A host that published before it could see the announcement does not ring: look once more.
         let timeout = if self.sessions.need_engine(&self.budget) {
@@ -40,8 +41,15 @@ impl Daemon {
         } else {
             Some(now.until(deadline))
         };
+        let sleeps = timeout != Some(Duration::ZERO) && !self.engine.has_local();
+        if sleeps {
+            self.looks.sleep();
+        }
         let mut tokens = std::mem::take(&mut self.tokens);
         let looked = self.poller.wait(timeout, &mut tokens);
+        if sleeps {
+            self.looks.wake();
+        }
         self.sessions.end_sleep(sleep, &self.budget);
         let now = self.clock.now();
         self.next_tick = now.after_us(TICK_US);

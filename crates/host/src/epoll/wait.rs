@@ -94,7 +94,11 @@ fn wait_in(
             set.take_back_moved();
             found = set.harvest(events);
         }
-        if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
+        let is_brief = timeout.is_some_and(|timeout| timeout.is_zero());
+        if found == 0 && is_brief && set.homes().fold(false, |waited, home| waited | home.stack.settle()) {
+            found = set.collect(epfd, events)?;
+        }
+        if found > 0 || is_brief {
             return Ok(found);
         }
         sleeper.get_or_insert_with(|| set.sleep_on());

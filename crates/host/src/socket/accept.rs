@@ -101,7 +101,11 @@ impl Socket {
         }
         if how.dont_wait || self.nonblocking() {
             settled?;
-            return match self.look_for_one(turn, how.with_twin)? {
+            let mut found = self.look_for_one(turn, how.with_twin)?;
+            if matches!(found, Found::Nothing) && self.let_engine_finish() {
+                found = self.look_for_one(turn, how.with_twin)?;
+            }
+            return match found {
                 Found::Stream((at, place)) => Ok(at.take_in(self, place, how)?),
                 Found::Asked => Ok(self.wait_for_answer(turn, how)?),
                 Found::Nothing => Err(Errno::EAGAIN.into()),

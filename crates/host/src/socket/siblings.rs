@@ -89,6 +89,17 @@ impl Socket {
         self.home().into_iter().chain(self.siblings.iter().filter_map(Socket::home))
     }
 
+    /// A look has found nothing: what anybody handed to its engines before comes first. Whether to drain and look again.
+    pub(crate) fn let_engine_finish(&self) -> bool {
+        self.homes().fold(false, |waited, home| {
+            let more = home.stack.settle();
+            if more {
+                home.drain();
+            }
+            waited | more
+        })
+    }
+
     /// The socket that the program has, and that is watched.
     pub(super) fn watched_as(&self) -> &Socket {
         as_socket(self.siblings.head.load(Ordering::Acquire)).unwrap_or(self)

@@ -287,14 +287,16 @@ impl Socket {
     /// As `attempt` says, EAGAIN instead of waiting. That another process has just taken the connection is no reason for
     /// EAGAIN: it is taken back first. Two processes that do only this could go on forever, so it is done a few times.
     fn at_once(&'static self, attempt: &mut impl FnMut() -> Result<Option<()>, Errno>) -> Result<(), Errno> {
+        let mut is_settled = false;
         for _ in 0..TAKEN_BACK_MAX {
             if let Some(done) = attempt()? {
                 return Ok(done);
             }
-            if !self.is_moved() {
+            if self.is_moved() {
+                self.settle()?;
+            } else if !std::mem::replace(&mut is_settled, true) && !self.let_engine_finish() {
                 break;
             }
-            self.settle()?;
         }
         Err(Errno::EAGAIN)
     }

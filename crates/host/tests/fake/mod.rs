@@ -511,7 +511,9 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 fds.insert(0, memory);
                 fds.insert(1, to_read);
                 fds.insert(2, rustix::io::dup(&bell).expect("a descriptor"));
-                fds.insert(3, std::fs::File::open(&shared.anchors).expect("a directory").into());
+                let looks = toe_ring::EngineLooks::new().expect("memory");
+                fds.insert(3, rustix::io::dup(&looks).expect("a descriptor"));
+                fds.insert(4, std::fs::File::open(&shared.anchors).expect("a directory").into());
                 shared.sessions.push(Session { bell, region, queue_sets: Vec::new(), receive_at: 0 });
                 mine = Some(session);
                 Reply::Welcome { session: session as u16, layout: LAYOUT }

@@ -118,7 +118,7 @@ impl Host {
                 }
                 ChannelEntry::Want { .. } => self.direct.on_want(&mut self.channel),
                 ChannelEntry::Space { .. } => self.direct.on_space(&mut self.channel),
-                ChannelEntry::Urgent { .. } => {}
+                ChannelEntry::Urgent { .. } | ChannelEntry::After { .. } => {}
             }
         }
         self.channel.end.publish_head();

@@ -102,11 +102,12 @@ impl Stream {
         urgent: bool,
     ) -> Result<usize, Errno> {
         let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending()) else { return Ok(0) };
+        let mut debt = io.stack.settling().debt();
         let Some(channel) = io.channel(direct.channel) else { return Ok(0) };
         let (mut sent, was_starved) = (0, self.starved);
         while from.left() > 0 {
-            // One for the octets, perhaps one for `Begin`, one for `Urgent`, one for `Want`.
-            if channel.end.room(4) < 4 {
+            // One for the octets, perhaps one for `Begin`, one for `After`, one for `Urgent`, one for `Want`.
+            if channel.end.room(5) < 5 {
                 // A peer that is gone makes no room: then the rest goes by the engine.
                 self.starved = direct.is_still_sending();
                 break;
@@ -143,6 +144,10 @@ impl Stream {
                 from.put(room, piece.len as usize)?;
             }
             sent += piece.len as usize;
+            if let Some(debt) = debt.take() {
+                let (slot, generation) = (direct.slot, direct.generation);
+                channel.push(ChannelEntry::After { slot, generation, debt });
+            }
             direct.publish(channel, piece);
             if urgent && !from.follows() {
                 let (slot, generation) = (direct.slot, direct.generation);

@@ -1,0 +1,227 @@
+//! What a call has returned for, everybody can see: how a look knows that the engine has finished what was handed to it.
+//!
+//! A program's commands are seen by others once the engine has taken them. What goes past the engine (the octets of a channel), and a look
+//! that finds nothing, can be faster. So:
+//!
+//! - *Who puts octets into a channel* while something of his process may still be before the engine puts in how far the engine must
+//!   be ([`Settling::debt`]); who takes them out waits until it is ([`Settling::wait_for`]).
+//! - *Who is about to say "nothing"* waits until the engine is through with what this process handed to it, and, while it is awake,
+//!   with what anybody did; then he looks again ([`Settling::settle`]).
+//!
+//! No wait causes anything at the engine: it is awake, or has been rung. While it sleeps and nothing was handed to it nobody waits.
+//! A wait has an end ([`PATIENCE`]), and the next one then only comes when the engine has moved: one that is stopped holds nobody.
+
+use crate::spin;
+use crate::sys;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+use toe_ring::HostLooks;
+
+/// How long an engine may take for two looks: longer than another thread has its core.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// So often a wait looks before it gives the processor away.
+const LOOKS_AT_ONCE: u32 = 64;
+
+/// Nothing of this process is before the engine.
+const NONE: u64 = 0;
+/// Something was handed over, and how far the engine was then has not been looked at since. With [`RUNG`] in it that, too.
+const UNKNOWN: u64 = u64::MAX << COUNT_SHIFT;
+/// The engine slept and was rung: that it is in that sleep says nothing.
+const RUNG: u64 = 1;
+/// Above [`RUNG`] lies the number of that sleep, above that the count.
+const COUNT_SHIFT: u32 = 16;
+const SLEEP_MASK: u64 = (1 << COUNT_SHIFT) - 1 - RUNG;
+
+/// How far the engine must be, as [`toe_abi::channel::ChannelEntry::After`] says it.
+pub(crate) type Debt = u64;
+
+const fn debt_after(looks: u64, rung_in: Option<u32>) -> Debt {
+    let rung = match rung_in {
+        Some(sleep) => (sleep as u64) << 1 & SLEEP_MASK | RUNG,
+        None => 0,
+    };
+    (looks + 2) << COUNT_SHIFT | rung
+}
+
+#[derive(Debug)]
+pub(crate) struct Settling {
+    looks: HostLooks,
+    debt: AtomicU64,
+    /// In which sleep the engine was rung last.
+    rung_in: AtomicU32,
+    /// How far the engine was when a wait was given up.
+    given_up: AtomicU64,
+}
+
+impl Settling {
+    pub fn new(looks: HostLooks) -> Settling {
+        Settling {
+            looks,
+            debt: AtomicU64::new(NONE),
+            rung_in: AtomicU32::new(0),
+            given_up: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// The engine is to be rung.
+    pub fn note_sleep(&self) {
+        self.rung_in.store(self.looks.sleep_to_end(), Ordering::Relaxed);
+    }
+
+    /// Entries were published; `was_rung`: that has woken the engine.
+    pub fn handed_over(&self, was_rung: bool) {
+        let owes = UNKNOWN | if was_rung { RUNG } else { 0 };
+        // Most have been followed by others before anybody asks; the line is every thread's.
+        if self.debt.load(Ordering::Relaxed) & owes != owes {
+            self.debt.fetch_or(owes, Ordering::Release);
+        }
+    }
+
+    /// What the engine must have come to before everybody can see what this process has done; `None`: it has.
+    #[inline]
+    pub fn debt(&self) -> Option<Debt> {
+        if self.debt.load(Ordering::Relaxed) == NONE { None } else { self.debt_now() }
+    }
+
+    #[cold]
+    fn debt_now(&self) -> Option<Debt> {
+        let mut debt = self.debt.load(Ordering::Acquire);
+        if debt & UNKNOWN == UNKNOWN {
+            let rung_in = (debt & RUNG != 0).then(|| self.rung_in.load(Ordering::Relaxed));
+            let known = debt_after(self.looks.count_after_entries(), rung_in);
+            // Another thread may have handed over more meanwhile: then it is still unknown, and this is too little for that one only.
+            let _ = self.debt.compare_exchange(debt, known, Ordering::AcqRel, Ordering::Relaxed);
+            debt = known;
+        }
+        if !self.is_reached(debt) {
+            return Some(debt);
+        }
+        let _ = self.debt.compare_exchange(debt, NONE, Ordering::AcqRel, Ordering::Relaxed);
+        None
+    }
+
+    fn is_reached(&self, debt: Debt) -> bool {
+        let ends = |sleep: u32| debt & RUNG != 0 && (u64::from(sleep) << 1 & SLEEP_MASK) == debt & SLEEP_MASK;
+        self.looks.count() >= debt >> COUNT_SHIFT || self.looks.asleep().is_some_and(|sleep| !ends(sleep))
+    }
+
+    /// Waits for what a peer's octets come after. `false`: in vain. A number that no engine can have asked for is not waited for.
+    pub fn wait_for(&self, debt: Debt) -> bool {
+        debt >> COUNT_SHIFT <= self.looks.count() + 2
+            && (self.is_reached(debt) || self.wait(|| self.is_reached(debt)))
+    }
+
+    /// Before "nothing" is said: waits until the engine has finished what was handed to it. Whether that was worth another look.
+    pub fn settle(&self) -> bool {
+        let own = self.debt();
+        fence(Ordering::SeqCst);
+        let of_all = self.now();
+        if own.is_none() && self.is_reached(of_all) {
+            return false;
+        }
+        self.wait(|| own.is_none_or(|own| self.is_reached(own)) && self.is_reached(of_all));
+        true
+    }
+
+    /// How far it is when all is seen that was handed to it by anybody, unless it sleeps.
+    pub fn now(&self) -> Debt {
+        debt_after(self.looks.count(), None)
+    }
+
+    #[cold]
+    fn wait(&self, is_over: impl Fn() -> bool) -> bool {
+        for _ in 0..LOOKS_AT_ONCE {
+            if is_over() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if self.given_up.load(Ordering::Relaxed) == self.looks.count() {
+            return false;
+        }
+        let end = sys::now() + PATIENCE;
+        while !is_over() {
+            if sys::now() >= end {
+                self.given_up.store(self.looks.count(), Ordering::Relaxed);
+                return false;
+            }
+            spin::let_others_run();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_ring::EngineLooks;
+
+    fn pair() -> (EngineLooks, Settling) {
+        let engine = EngineLooks::new().expect("memory");
+        let settling = Settling::new(HostLooks::map(&engine).expect("the same memory"));
+        engine.wake();
+        (engine, settling)
+    }
+
+    #[test]
+    fn what_was_handed_over_is_seen_after_two_looks() {
+        let (mut engine, settling) = pair();
+        assert_eq!(settling.debt(), None);
+        settling.handed_over(false);
+        let debt = settling.debt().expect("the engine has not looked since");
+        engine.done();
+        assert_eq!(settling.debt(), Some(debt), "that look may have begun before");
+        engine.done();
+        assert!(settling.wait_for(debt));
+        assert_eq!(settling.debt(), None);
+    }
+
+    #[test]
+    fn an_engine_asleep_is_through_with_all_but_what_it_was_rung_for() {
+        let (mut engine, settling) = pair();
+        settling.handed_over(false);
+        assert!(settling.debt().is_some());
+        engine.begin_sleep();
+        engine.sleep();
+        assert_eq!(settling.debt(), None);
+        assert!(!settling.settle(), "nothing to wait for");
+        settling.note_sleep();
+        settling.handed_over(true);
+        settling.handed_over(false);
+        let debt = settling.debt();
+        assert!(debt.is_some());
+        engine.wake();
+        engine.done();
+        assert_eq!(settling.debt(), debt);
+        engine.begin_sleep();
+        assert_eq!(settling.debt(), debt, "it has not looked since it said that it will sleep");
+        engine.sleep();
+        assert_eq!(settling.debt(), None);
+    }
+
+    #[test]
+    fn who_says_nothing_waits_for_an_engine_awake() {
+        let (mut engine, settling) = pair();
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| settling.settle());
+            while !looks.is_finished() {
+                engine.done();
+                std::thread::yield_now();
+            }
+            assert!(looks.join().expect("no panic"));
+        });
+    }
+
+    #[test]
+    fn an_engine_that_stands_still_holds_nobody_twice() {
+        let (_engine, settling) = pair();
+        settling.note_sleep();
+        settling.handed_over(true);
+        let debt = settling.debt().expect("it does not look");
+        assert!(!settling.wait_for(debt));
+        let given_up = settling.given_up.load(Ordering::Relaxed);
+        assert_eq!(given_up, 0, "so far it was");
+        assert!(!settling.wait_for(debt), "at once");
+        assert!(!settling.wait_for(u64::MAX), "nobody can owe that");
+    }
+}
