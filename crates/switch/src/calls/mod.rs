@@ -28,7 +28,7 @@ pub mod metadata;
 pub mod open;
 pub mod option;
 pub mod option_model;
-mod paths;
+pub mod paths;
 pub mod poll;
 pub mod process;
 mod records;
