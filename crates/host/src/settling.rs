@@ -5,15 +5,15 @@
 //!
 //! - *Who puts octets into a channel* while something of his process may still be before the engine puts in how far the engine must
 //!   be ([`Settling::debt`]); who takes them out waits until it is ([`Settling::wait_for`]).
-//! - *Who is about to say "nothing"* waits until the engine is through with what this process handed to it, and, while it is awake,
-//!   with what anybody did; then he looks again ([`Settling::settle`]).
+//! - *Who is about to say "nothing"* waits until the engine is through with what this process handed to it; then he looks again
+//!   ([`Settling::settle`]).
 //!
 //! No wait causes anything at the engine: it is awake, or has been rung. While it sleeps and nothing was handed to it nobody waits.
 //! A wait has an end ([`PATIENCE`]), and the next one then only comes when the engine has moved: one that is stopped holds nobody.
 
 use crate::spin;
 use crate::sys;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use toe_ring::HostLooks;
 
@@ -111,16 +111,12 @@ impl Settling {
             && (self.is_reached(debt) || self.wait(|| self.is_reached(debt)))
     }
 
-    /// Before "nothing" is said: waits until the engine has finished what was handed to it. Whether that was worth another look.
+    /// Before "nothing" is said: waits until the engine has finished what this process handed to it. Whether that was worth another look.
     pub fn settle(&self) -> bool {
-        let own = self.debt();
-        fence(Ordering::SeqCst);
-        let of_all = self.now();
-        if own.is_none() && self.is_reached(of_all) {
-            return false;
-        }
-        self.wait(|| own.is_none_or(|own| self.is_reached(own)) && self.is_reached(of_all));
-        true
+        self.debt().is_some_and(|debt| {
+            self.wait(|| self.is_reached(debt));
+            true
+        })
     }
 
     /// How far it is when all is seen that was handed to it by anybody, unless it sleeps.
@@ -202,6 +198,8 @@ mod tests {
     #[test]
     fn who_says_nothing_waits_for_an_engine_awake() {
         let (mut engine, settling) = pair();
+        assert!(!settling.settle(), "nothing was handed over");
+        settling.handed_over(false);
         std::thread::scope(|scope| {
             let looks = scope.spawn(|| settling.settle());
             while !looks.is_finished() {
