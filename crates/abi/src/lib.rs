@@ -17,6 +17,7 @@ pub mod command;
 pub mod congestion;
 pub mod entry;
 pub mod errno;
+mod flow_option;
 pub mod lane;
 pub mod looks;
 pub mod own_calls;

@@ -34,7 +34,7 @@ use toe_abi::entry::Command;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX, SESSIONS_MAX};
 use toe_base::{AnchorHandle, Cred, Forward, Instant, SessionId};
-use toe_engine::{Engine, EngineConfig, Limit, Resource, STAGING_LEN, SocketView, UserIdx};
+use toe_engine::{Engine, EngineConfig, Limit, Quotas, Resource, STAGING_LEN, SocketView, UserIdx};
 use toe_port::Port;
 use toe_ring::EngineLooks;
 use toe_ring::queue_set::ArgBlock;
@@ -167,11 +167,7 @@ impl Clock {
 impl Daemon {
     /// An engine as configured, without links and without a socket yet. `secret` keys its initial sequence numbers.
     pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
-        let nofile = raise_descriptor_limit();
-        let unread_max = nofile - RESERVED_FDS.min(nofile / 2);
-        let quotas = config.quotas.with(Resource::Unread, Limit::shared(unread_max));
-        // A private engine is for its starter's programs, who may all be one server's.
-        let quotas = if config.private { quotas.without_shares() } else { quotas };
+        let quotas = quotas(config);
         let netns = crate::sys::own_netns()?;
         let mut engine = Engine::new(EngineConfig {
             netns,
@@ -188,10 +184,10 @@ impl Daemon {
             receive_len: config.receive_len,
             send_len: config.send_len,
         };
-        let starter = Cred { uid: rustix::process::geteuid().as_raw(), netns };
         let poller = Poller::new()?;
         let anchors = Anchors::new(porter::threads_max(&config.allowed), netns)?;
         let irq_names = IrqNames::new()?;
+        let starter = Cred { uid: rustix::process::geteuid().as_raw(), netns };
         let policy = Arc::new(Policy::new(starter, config.allowed.clone(), layout));
         let roots = [anchors.root(), irq_names.root()].map(Arc::clone);
         let porter = Porter::new(Arc::clone(&policy), anchors.supplies(), roots, &poller)?;
@@ -351,6 +347,15 @@ impl Daemon {
     pub(crate) fn is_unused(&self) -> bool {
         self.sessions.live().is_empty() && self.anchors.is_empty()
     }
+}
+
+/// What users may have: of unread descriptors what the system's limit leaves.
+fn quotas(config: &Config) -> Quotas {
+    let nofile = raise_descriptor_limit();
+    let unread_max = nofile - RESERVED_FDS.min(nofile / 2);
+    let quotas = config.quotas.with(Resource::Unread, Limit::shared(unread_max));
+    // A private engine is for its starter's programs, who may all be one server's.
+    if config.private { quotas.without_shares() } else { quotas }
 }
 
 /// Raises the limit of open descriptors as far as allowed. Returns the limit.

@@ -26,7 +26,6 @@ use std::time::Duration;
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
-use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, FlowId, ListenerId};
 use toe_ring::HostQueueSet;
 use toe_ring::owed::Owed;
@@ -187,10 +186,6 @@ impl Queue {
         }
     }
 
-    fn layout(&self) -> &RegionLayout {
-        self.io.stack.layout()
-    }
-
     /// The stream in `place` together with the rings, if it is `socket`'s.
     pub fn stream(&mut self, place: Place, socket: &Socket) -> Option<(&mut QueueIo, &mut Stream)> {
         let stream = self.streams.get_mut(place)?;
@@ -272,10 +267,10 @@ impl Queue {
 
     /// What the engine tells of a flow.
     pub fn flow_info(&self, flow: FlowId) -> FlowInfo {
-        if flow.slot() >= self.layout().flows as usize {
+        if flow.slot() >= self.io.stack.layout().flows as usize {
             return FlowInfo::default();
         }
-        self.io.region.read_record(self.layout().flow_info(flow.slot())).unwrap_or_default()
+        self.io.region.read_record(self.io.stack.layout().flow_info(flow.slot())).unwrap_or_default()
     }
 
     /// Publishes `Connect` for `socket`; the token of its result, or `None` when there is no room now.

@@ -10,10 +10,11 @@
 //! As in [`crate::doorbell`]: either the host sees the count of the look before this one, and two more are enough, or this look finds the
 //! entries.
 
+use crate::memory_file::memory_file;
 use crate::region::Region;
 use crate::sync::{Ordering, Words, fence};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::SealFlags;
 use rustix::io::Result;
 use toe_abi::looks::{LOOKS, LOOKS_LEN, SLEEP};
 
@@ -29,13 +30,11 @@ pub struct EngineLooks {
 impl EngineLooks {
     /// Asleep until it looks for the first time.
     pub fn new() -> Result<EngineLooks> {
-        let file = rustix::fs::memfd_create("toe-looks", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, LOOKS_LEN)?;
+        let file = memory_file(LOOKS_LEN)?;
         let region = Region::map_watched(&file, LOOKS_LEN)?;
         region.store_u32(SLEEP, 1, Ordering::Release);
         // What is mapped stays writable. Nobody else can map it for writing, or take the page out of it.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&file, seals)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
         Ok(EngineLooks { region, file, count: 0, sleeps: 0 })
     }
 

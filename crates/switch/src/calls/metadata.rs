@@ -80,7 +80,8 @@ of_path! {
 fn of_path(fd: c_int, path: *const c_char, flags: c_int, result: c_int) -> c_int {
     match (result, flags & libc::AT_SYMLINK_NOFOLLOW) {
         (0, _) if is_empty_path(path, flags) => fd,
-        (0, 0) => paths::connection_at(path).unwrap_or(-1),
+        // SAFETY: the kernel has followed it.
+        (0, 0) => unsafe { paths::connection_at(path) }.unwrap_or(-1),
         _ => -1,
     }
 }

@@ -11,11 +11,14 @@ use toe::{program_memory, sys};
 const DIRECTORIES: [&[u8]; 3] = [b"/proc/self/fd/", b"/proc/thread-self/fd/", b"/dev/fd/"];
 
 /// The descriptor of an engine's connection that a path names, which the kernel has just followed or read without a fault.
-pub fn connection_at(path: *const c_char) -> Option<c_int> {
+///
+/// # Safety
+/// `path` is null or C's string.
+pub unsafe fn connection_at(path: *const c_char) -> Option<c_int> {
     if path.is_null() {
         return None;
     }
-    // SAFETY: needed to look at C's string; the kernel has read it.
+    // SAFETY: needed to look at C's string, as the caller says.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let number = DIRECTORIES.iter().find_map(|directory| path.strip_prefix(*directory))?;
     let fd = core::str::from_utf8(number).ok()?.parse().ok()?;
@@ -27,7 +30,8 @@ pub fn connection_at(path: *const c_char) -> Option<c_int> {
 /// # Safety
 /// As readlink(2); `said` is what the kernel says of it.
 unsafe fn corrected(path: *const c_char, buf: *mut c_char, room: size_t, said: ssize_t) -> ssize_t {
-    let Some(fd) = (said > 0).then(|| connection_at(path)).flatten() else { return said };
+    // SAFETY: the kernel has followed it.
+    let Some(fd) = (said > 0).then(|| unsafe { connection_at(path) }).flatten() else { return said };
     let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) else { return said };
     let link = format!("socket:[{}]", stat.st_ino);
     let len = link.len().min(room);

@@ -301,47 +301,6 @@ impl Stream {
         !self.draining && direct.is_some_and(|direct| direct.send.is_writable())
     }
 
-    /// SO_SNDBUF.
-    pub fn set_send_limit(&mut self, octets: u32) {
-        self.send.set_limit(octets);
-        if let Some(direct) = &mut self.direct {
-            direct.send.set_limit_in_channel(octets);
-        }
-    }
-
-    /// The same of one that has sent: who waits for room may have it.
-    pub fn raise_send_limit(&mut self, octets: u32) {
-        let had_room = self.has_room();
-        self.set_send_limit(octets);
-        self.publish(if !had_room && self.has_room() { OUT } else { 0 });
-    }
-
-    /// Octets sent and not yet acknowledged. Those in a channel are in the peer's reach as if they had been; beyond what a
-    /// peer takes unread of TCP they count until it has read.
-    pub fn outstanding(&mut self, io: &mut QueueIo) -> u32 {
-        let direct = self.direct.as_mut().map_or(0, |direct| {
-            if let Some(channel) = io.channel(direct.channel) {
-                direct.reclaim(channel);
-            }
-            direct.send.outstanding().saturating_sub(RECEIVE_WINDOW_INITIAL)
-        });
-        self.send.outstanding() + direct
-    }
-
-    /// Whether all that was sent has been acknowledged ([`Stream::outstanding`]). If not, the stream is told of what changes that.
-    pub fn is_acknowledged(&mut self, io: &mut QueueIo) -> bool {
-        let is_acknowledged = self.outstanding(io) == 0;
-        if !is_acknowledged
-            && self.send.outstanding() == 0
-            && let Some(direct) = &mut self.direct
-            && let Some(channel) = io.channel(direct.channel)
-            && !direct.want(channel, true)
-        {
-            self.retry_soon();
-        }
-        is_acknowledged
-    }
-
     /// Nothing announces what is waited for: look again soon.
     pub fn retry_soon(&mut self) {
         self.starved = true;

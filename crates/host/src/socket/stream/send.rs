@@ -1,6 +1,6 @@
 //! Writing: what the program gives goes to the engine, or to the peer's memory.
 
-use super::{Attempt, Link, Stream};
+use super::{Attempt, Link, OUT, Stream};
 use crate::queue::QueueIo;
 use crate::socket::direct::Waits;
 use crate::socket::slices::{Room, Source};
@@ -9,6 +9,7 @@ use toe_abi::channel::ChannelEntry;
 use toe_abi::entry::{MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_base::ChannelId;
+use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 
 impl Stream {
     /// Sends as much of `from` as there is room for; after [`Stream::send_error`] has been asked.
@@ -144,13 +145,12 @@ impl Stream {
                 from.put(room, piece.len as usize)?;
             }
             sent += piece.len as usize;
+            let (slot, generation) = (direct.slot, direct.generation);
             if let Some(debt) = debt.take() {
-                let (slot, generation) = (direct.slot, direct.generation);
                 channel.push(ChannelEntry::After { slot, generation, debt });
             }
             direct.publish(channel, piece);
             if urgent && !from.follows() {
-                let (slot, generation) = (direct.slot, direct.generation);
                 channel.push(ChannelEntry::Urgent { slot, generation });
             }
         }
@@ -165,6 +165,47 @@ impl Stream {
             channel.end.wake_peer();
         }
         Ok(sent)
+    }
+
+    /// SO_SNDBUF.
+    pub fn set_send_limit(&mut self, octets: u32) {
+        self.send.set_limit(octets);
+        if let Some(direct) = &mut self.direct {
+            direct.send.set_limit_in_channel(octets);
+        }
+    }
+
+    /// The same of one that has sent: who waits for room may have it.
+    pub fn raise_send_limit(&mut self, octets: u32) {
+        let had_room = self.has_room();
+        self.set_send_limit(octets);
+        self.publish(if !had_room && self.has_room() { OUT } else { 0 });
+    }
+
+    /// Octets sent and not yet acknowledged. Those in a channel are in the peer's reach as if they had been; beyond what a
+    /// peer takes unread of TCP they count until it has read.
+    pub fn outstanding(&mut self, io: &mut QueueIo) -> u32 {
+        let direct = self.direct.as_mut().map_or(0, |direct| {
+            if let Some(channel) = io.channel(direct.channel) {
+                direct.reclaim(channel);
+            }
+            direct.send.outstanding().saturating_sub(RECEIVE_WINDOW_INITIAL)
+        });
+        self.send.outstanding() + direct
+    }
+
+    /// Whether all that was sent has been acknowledged ([`Stream::outstanding`]). If not, the stream is told of what changes that.
+    pub fn is_acknowledged(&mut self, io: &mut QueueIo) -> bool {
+        let is_acknowledged = self.outstanding(io) == 0;
+        if !is_acknowledged
+            && self.send.outstanding() == 0
+            && let Some(direct) = &mut self.direct
+            && let Some(channel) = io.channel(direct.channel)
+            && !direct.want(channel, true)
+        {
+            self.retry_soon();
+        }
+        is_acknowledged
     }
 
     /// The channel through which its octets go; `None`: the engine takes them.
