@@ -213,11 +213,11 @@ mod tests {
             [
                 EnhancedPacketOption::Flags(INBOUND),
                 EnhancedPacketOption::DropCount(2),
-                comment("to na?me (pid 12, fd 5)"),
+                comment("to na\\u{1b}me (pid 12, fd 5)"),
                 comment("dropped: drop_no_flow"),
             ]
         );
-        assert_eq!(second.options, [comment("a (pid 7, fd 3) → na?me (pid 12, fd 5)")]);
+        assert_eq!(second.options, [comment("a (pid 7, fd 3) → na\\u{1b}me (pid 12, fd 5)")]);
     }
 
     #[test]

@@ -483,7 +483,7 @@ fn a_shutdown_ends_an_attempt_and_is_kept_once_both_syns_have_crossed() {
     let c = engine.connecting();
     engine.change_info(c.flow, |info| info.state = SYN_SENT);
     assert_eq!(c.socket.shutdown(Shutdown::Write), Ok(()));
-    assert_eq!(engine.command().1, Command::Close { flow: c.flow, abort: false });
+    assert_eq!(engine.command().1, Command::Disconnect { flow: c.flow });
     drop(c);
     let c = engine.connecting();
     engine.change_info(c.flow, |info| info.state = SYN_RECV);

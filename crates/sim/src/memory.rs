@@ -22,6 +22,8 @@ pub const SPOILT: u8 = 0xdd;
 pub enum Part {
     Receive,
     Send,
+    /// The records of sockets' options.
+    Options,
     /// In neither, or not wholly in one.
     Outside,
 }
@@ -31,6 +33,8 @@ pub enum Part {
 struct Region {
     bytes: Vec<u8>,
     base: u64,
+    /// Where the receive part starts, behind the records of options; for staging memory, the start.
+    receive: u64,
     /// Where the send part starts; for staging memory, the end.
     send: u64,
     end: u64,
@@ -43,7 +47,8 @@ struct Region {
 impl Region {
     fn reset(&mut self, layout: &RegionLayout) {
         self.spoil_dirty();
-        self.base = layout.receive_offset();
+        self.base = layout.socket_options_offset();
+        self.receive = layout.receive_offset();
         self.send = layout.send_offset();
         self.end = layout.len();
         let len = (self.end - self.base) as usize;
@@ -67,10 +72,12 @@ impl Region {
     }
 
     fn part(&self, range: &Range<u64>) -> Part {
-        if range.start >= self.base && range.end <= self.send {
+        if range.start >= self.receive && range.end <= self.send {
             Part::Receive
         } else if range.start >= self.send && range.end <= self.end {
             Part::Send
+        } else if range.start >= self.base && range.end <= self.receive {
+            Part::Options
         } else {
             Part::Outside
         }
@@ -261,7 +268,7 @@ impl Memory {
         let part = self.regions.get(session.index()).map_or(Part::Outside, |r| r.part(range));
         let found = isolation::may_write(session, part, range);
         self.verdict.check(Checker::Isolation, found);
-        part == Part::Receive
+        matches!(part, Part::Receive | Part::Options)
     }
 
     fn may_read(&mut self, session: SessionId, range: &Range<u64>) -> bool {

@@ -450,7 +450,7 @@ impl Socket {
                 Link::Connecting if state == super::options::SYN_RECV => {}
                 Link::Connecting => {
                     stream.disconnect(io, true);
-                    return Ok(false);
+                    return Ok((false, false));
                 }
                 Link::Moved => return Err(MOVED),
                 Link::Open if ended => return Err(Errno::ENOTCONN),
@@ -469,11 +469,15 @@ impl Socket {
                 io.command(Command::SetOption { flow: stream.flow, option, value: 1 });
             }
             stream.publish(stream::ALL);
-            Ok(stream.read_shut && stream.write_shut && stream.direct.is_some())
+            Ok((stream.read_shut && stream.write_shut, stream.direct.is_some()))
         });
-        // The engine answers what comes now, so it must not come through a channel.
-        if shut.ok_or(Errno::ENOTCONN)?? {
-            self.leave_channel();
+        let (takes_nothing, has_channel) = shut.ok_or(Errno::ENOTCONN)??;
+        if takes_nothing {
+            // The engine answers what comes now: it must not come through a channel, nor be taken for what came before.
+            if has_channel {
+                self.leave_channel();
+            }
+            self.let_engine_finish();
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use toe_base::SessionId;
 /// The engine is about to write to `range`.
 pub fn may_write(session: SessionId, part: Part, range: &Range<u64>) -> Result<(), String> {
     match part {
-        Part::Receive => Ok(()),
+        Part::Receive | Part::Options => Ok(()),
         other => Err(format!("the engine wrote to {range:?} of session {}: {other:?}", session.0)),
     }
 }
@@ -17,7 +17,7 @@ pub fn may_write(session: SessionId, part: Part, range: &Range<u64>) -> Result<(
 /// The engine is about to read `range`.
 pub fn may_read(session: SessionId, part: Part, range: &Range<u64>) -> Result<(), String> {
     match part {
-        Part::Receive | Part::Send => Ok(()),
+        Part::Receive | Part::Send | Part::Options => Ok(()),
         Part::Outside => Err(format!("the engine read {range:?} of session {}, which is outside", session.0)),
     }
 }

@@ -84,7 +84,7 @@ class Control:
 
     def hear(self):
         """The next message: its kind, its arguments, its descriptors."""
-        message, fds, _, _ = socket.recv_fds(self.socket, 65, 4)
+        message, fds, _, _ = socket.recv_fds(self.socket, 65, 5)
         if len(message) != 64:
             [os.close(fd) for fd in fds]
             raise ConnectionResetError(errno.ECONNRESET, "the engine has closed the connection")
@@ -204,8 +204,11 @@ class Session:
         self.control = Control(path)
         _, words, fds = self.control.ask(HELLO, [room])
         self.number, self.flows, self.receive_len, self.send_len = words[0], words[2], words[3], words[4]
-        # From 24 on the receive part is a file of its own.
-        region, *received, self.bell, self.anchors_dir = fds
+        # From 24 on the receive part is a file of its own, and the engine has a page that hosts read.
+        if VERSION >= 24:
+            region, *received, self.bell, self.engines_page, self.anchors_dir = fds
+        else:
+            region, *received, self.bell, self.anchors_dir = fds
         self.memory = mmap.mmap(region, os.fstat(region).st_size)
         self.files = [region, *received]
         self.received = [mmap.mmap(file, self.receive_len, prot=mmap.PROT_READ) for file in received]

@@ -203,8 +203,9 @@ pub const KNOWN: &[Known] = &[
     Known {
         title: "Octets unread after a reset",
         explains: |case| {
-            case.call.is(&["ioctl"])
-                && case.call.number(1) == FIONREAD
+            const READS: [&str; 6] = ["read", "readv", "recv", "recvfrom", "recvmsg", "recvmmsg"];
+            let counts = case.call.is(&["ioctl"]) && case.call.number(1) == FIONREAD;
+            (counts || case.shares && case.call.is(&READS))
                 && case.both_succeed()
                 && case.before.is_some_and(|seen| seen.state == CLOSE)
         },

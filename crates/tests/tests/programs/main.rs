@@ -24,6 +24,7 @@ mod load;
 mod local;
 mod mixes;
 mod odd_files;
+mod order;
 mod plain_kernel;
 mod quiet;
 mod records;

@@ -1,0 +1,126 @@
+"""What a program does on one connection and then on another is seen in that order by who holds the other ends, and what a call has
+returned for is found by a look that does not wait. Prints how often it was not: order.py PORT ROUNDS."""
+import os
+import select
+import socket
+import sys
+
+PORT, ROUNDS = int(sys.argv[1]), int(sys.argv[2])
+OLD_REQUESTS = 500
+"""So many requests make an old connection, of which everything that can be faster is."""
+
+
+def listener(port):
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(("127.0.0.1", port))
+    made.listen(64)
+    return made
+
+
+def connected(port):
+    made = socket.create_connection(("127.0.0.1", port))
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
+def forked(child):
+    pid = os.fork()
+    if pid == 0:
+        child()
+        os._exit(0)
+    return pid
+
+
+def new_before_old():
+    """A request on a new connection, then one on an old one: a server with one thread must meet the first one first."""
+    at = listener(PORT)
+
+    def client():
+        old = connected(PORT)
+        for _ in range(OLD_REQUESTS):
+            old.send(b"e")
+            old.recv(1)
+        for _ in range(ROUNDS):
+            new = connected(PORT)
+            new.send(b"e")
+            new.recv(1)
+            new.send(b"A")
+            old.send(b"B")
+            old.recv(1)
+            new.close()
+        old.close()
+
+    pid = forked(client)
+    waiting, known, first, reversed_ = select.epoll(), {}, 0, 0
+    waiting.register(at.fileno(), select.EPOLLIN)
+    met = 0
+    while met < ROUNDS:
+        for fd, _ in waiting.poll(20):
+            if fd == at.fileno():
+                one, _ = at.accept()
+                known[one.fileno()] = one
+                waiting.register(one.fileno(), select.EPOLLIN)
+                continue
+            said = known[fd].recv(1)
+            if not said:
+                waiting.unregister(fd)
+                known.pop(fd).close()
+            elif said == b"A":
+                first += 1
+            else:
+                if said == b"B":
+                    met += 1
+                    reversed_ += first < met
+                known[fd].send(said)
+    os.waitpid(pid, 0)
+    return reversed_
+
+
+def connection_before_word():
+    """Active FTP: a server connects back, sends, closes, and says so on the old connection: the new one can be accepted then."""
+    at = listener(PORT + 1)
+
+    def server():
+        asks, _ = at.accept()
+        while port := asks.recv(2):
+            data = connected(int.from_bytes(port, "big"))
+            data.send(b"data")
+            data.close()
+            asks.send(b"done")
+
+    pid = forked(server)
+    asks, missing = connected(PORT + 1), 0
+    for _ in range(ROUNDS):
+        own = listener(0)
+        asks.send(own.getsockname()[1].to_bytes(2, "big"))
+        asks.recv(4)
+        missing += not select.select([own], [], [], 0)[0]
+        own.close()
+    asks.close()
+    os.waitpid(pid, 0)
+    return missing
+
+
+def at_once():
+    """Sent on one end, looked for at the other by the same thread."""
+    at, missing = listener(PORT + 2), 0
+    for _ in range(ROUNDS // 5):
+        one = connected(PORT + 2)
+        other, _ = at.accept()
+        other.setblocking(False)
+        for _ in range(5):
+            one.send(b"x" * 10)
+            try:
+                other.recv(10)
+            except BlockingIOError:
+                missing += 1
+                select.select([other], [], [])
+                other.recv(10)
+        one.close()
+        other.close()
+    return missing
+
+
+for look in (new_before_old, connection_before_word, at_once):
+    print(f"{look.__name__} {look()}", flush=True)
