@@ -10,7 +10,7 @@ use crate::sys::Fd;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{MemfdFlags, Uid};
 use std::time::Duration;
-use toe_abi::attach::Request;
+use toe_abi::attach::{ReportKind, Request};
 use toe_abi::errno::Errno;
 
 /// An engine answers within a round of its loop; one that has been stopped never does.
@@ -34,6 +34,8 @@ pub fn before_becoming(uid: u32) {
     for paths in engines() {
         for path in paths {
             let asked = Control::connect_within(path, ANSWER_WITHIN).and_then(|control| {
+                // Until the engine's door has seen who this is, no descriptor gets in (SO_PASSRIGHTS): an answer says that it has.
+                control.request(Request::Report { what: ReportKind::Status }, &[])?;
                 let shown = thing_of(uid);
                 let shown: Vec<BorrowedFd<'_>> = shown.iter().map(AsFd::as_fd).collect();
                 control.request(Request::Admit { uid }, &shown)

@@ -516,7 +516,8 @@ impl Socket {
     pub fn local_addr(&'static self) -> Result<SocketAddr, Errno> {
         let _ = self.settle();
         let _ = self.wait_for_turn();
-        let of_stream = self.peek_stream(|stream| stream.addrs).flatten();
+        let of_stream =
+            self.peek_stream(|stream| stream.addrs.filter(|_| !stream.is_disconnected())).flatten();
         let bound = self.settings.lock().local;
         let named = of_stream.map(|(local, _)| local).or(bound);
         // Linux goes on showing the port that it had.

@@ -33,9 +33,10 @@ impl Stream {
         self.publish(ALL | DRAINED);
     }
 
-    /// The name of one that was not bound.
+    /// The name of one that was not bound; it may have heard of it after that.
     pub fn port_left(&self) -> Option<SocketAddr> {
-        self.port_left.map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
+        let port = self.port_left.or(self.addrs.map(|(local, _)| local.port()));
+        port.map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
     }
 
     pub fn is_disconnected(&self) -> bool {
