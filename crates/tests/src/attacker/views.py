@@ -16,7 +16,9 @@ def look(path):
     """Reports, word for word."""
     for what in (0, 1):
         try:
-            _, words, fds = Control(path).ask(REPORT, [what])
+            # A report is there as long as its connection is.
+            control = Control(path)
+            _, words, fds = control.ask(REPORT, [what])
             say("report", what, mmap.mmap(fds[0], words[0], prot=mmap.PROT_READ)[:].decode())
         except (Refused, OSError) as error:
             say("refused", what, error)
