@@ -10,6 +10,7 @@ use crate::leaving::{Distrusted, Yielding};
 use crate::lock::{Lock, OwingGuard};
 pub use crate::queue_io::QueueIo;
 use crate::send_memory::Blocks;
+use crate::settling::LISTENS;
 use crate::slots::{Place, Slots};
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{Link, Stream};
@@ -236,6 +237,7 @@ impl Queue {
 
     /// Takes in a listener.
     pub fn add_listener(&mut self, listener: Listener) -> Place {
+        self.io.stack.settling().note(LISTENS);
         self.listeners.insert(listener)
     }
 

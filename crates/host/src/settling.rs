@@ -13,7 +13,7 @@
 
 use crate::spin;
 use crate::sys;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use toe_ring::HostLooks;
 
@@ -21,6 +21,10 @@ use toe_ring::HostLooks;
 const PATIENCE: Duration = Duration::from_millis(5);
 /// So often a wait looks before it gives the processor away.
 const LOOKS_AT_ONCE: u32 = 64;
+
+/// What this process has done with its session: both ends of a connection may be its own once it has done both.
+pub(crate) const LISTENS: u8 = 1;
+pub(crate) const CONNECTS: u8 = 2;
 
 /// Nothing of this process is before the engine.
 const NONE: u64 = 0;
@@ -51,6 +55,8 @@ pub(crate) struct Settling {
     rung_in: AtomicU32,
     /// How far the engine was when a wait was given up.
     given_up: AtomicU64,
+    /// [`LISTENS`], [`CONNECTS`].
+    roles: AtomicU8,
 }
 
 impl Settling {
@@ -60,6 +66,7 @@ impl Settling {
             debt: AtomicU64::new(NONE),
             rung_in: AtomicU32::new(0),
             given_up: AtomicU64::new(u64::MAX),
+            roles: AtomicU8::new(0),
         }
     }
 
@@ -111,8 +118,21 @@ impl Settling {
             && (self.is_reached(debt) || self.wait(|| self.is_reached(debt)))
     }
 
-    /// Before "nothing" is said: waits until the engine has finished what this process handed to it. Whether that was worth another look.
+    /// This process listens, or connects.
+    pub fn note(&self, role: u8) {
+        if self.roles.load(Ordering::Relaxed) & role == 0 {
+            self.roles.fetch_or(role, Ordering::Relaxed);
+        }
+    }
+
+    /// Before "nothing" is said: waits until the engine has finished what this process handed to it, if that may be what is looked for:
+    /// who only listens, or only connects, has no connection to itself. Whether it was worth another look.
     pub fn settle(&self) -> bool {
+        self.roles.load(Ordering::Relaxed) == LISTENS | CONNECTS && self.finish()
+    }
+
+    /// Waits until the engine has finished what this process handed to it.
+    pub fn finish(&self) -> bool {
         self.debt().is_some_and(|debt| {
             self.wait(|| self.is_reached(debt));
             true
