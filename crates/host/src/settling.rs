@@ -175,6 +175,8 @@ mod tests {
     fn pair() -> (EngineLooks, Settling) {
         let engine = EngineLooks::new().expect("memory");
         let settling = Settling::new(HostLooks::map(&engine).expect("the same memory"));
+        settling.note(LISTENS);
+        settling.note(CONNECTS);
         engine.wake();
         (engine, settling)
     }

@@ -121,6 +121,6 @@ mod tests {
             assert_eq!(Error::from_code(-number), Some(error));
             assert!(error.text().ends_with('\0') && error.to_string().len() > 20);
         }
-        assert_eq!((Error::from_code(0), Error::from_code(-14)), (None, None));
+        assert_eq!((Error::from_code(0), Error::from_code(-15)), (None, None));
     }
 }
