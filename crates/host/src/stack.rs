@@ -320,6 +320,11 @@ impl Stack {
         self.alive() && !self.is_foreign() && self.settling.settle()
     }
 
+    /// Waits until the engine has finished what it was handed, if there is one that will.
+    pub(crate) fn finish(&self) {
+        let _ = self.alive() && !self.is_foreign() && self.settling.finish();
+    }
+
     pub fn send_arena(&self) -> Arc<Lock<Arena>> {
         Arc::clone(&self.send_arena)
     }

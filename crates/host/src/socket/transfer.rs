@@ -477,7 +477,7 @@ impl Socket {
             if has_channel {
                 self.leave_channel();
             }
-            self.homes().for_each(|home| _ = home.stack.settling().finish());
+            self.homes().for_each(|home| home.stack.finish());
         }
         Ok(())
     }
