@@ -2,6 +2,7 @@
 
 use toe_abi::attach::FenceReason;
 use toe_base::counter::CounterSet;
+use toe_tcp::counter as tcp;
 
 toe_base::counters! {
     /// One counter each; `name` is what `toe status` prints.
@@ -120,6 +121,29 @@ impl Counter {
         matches!(self.name().as_bytes(), [b'd', b'r', b'o', b'p', b'_', ..])
     }
 
+    /// What TCP counts itself.
+    const fn of_tcp(counter: tcp::Counter) -> Counter {
+        match counter {
+            tcp::Counter::EcnReductions => Counter::EcnReductions,
+            tcp::Counter::FastRetransmits => Counter::FastRetransmits,
+            tcp::Counter::SpuriousTimeouts => Counter::SpuriousTimeouts,
+            tcp::Counter::Undos => Counter::Undos,
+            tcp::Counter::DropNoTimestamp => Counter::DropNoTimestamp,
+            tcp::Counter::DropOldTimestamp => Counter::DropOldTimestamp,
+            tcp::Counter::DropUnacceptable => Counter::DropUnacceptable,
+            tcp::Counter::ChallengeAcks => Counter::ChallengeAcks,
+            tcp::Counter::ChallengeAcksHeldBack => Counter::ChallengeAcksHeldBack,
+            tcp::Counter::TimeWaitResets => Counter::TimeWaitResets,
+            tcp::Counter::DropAfterClose => Counter::DropAfterClose,
+            tcp::Counter::DropNoMemory => Counter::DropNoMemory,
+            tcp::Counter::DropReassemblyFull => Counter::DropReassemblyFull,
+            tcp::Counter::KeepaliveProbes => Counter::KeepaliveProbes,
+            tcp::Counter::RetransmitTimeouts => Counter::RetransmitTimeouts,
+            tcp::Counter::TailLossProbes => Counter::TailLossProbes,
+            tcp::Counter::ZeroWindowProbes => Counter::ZeroWindowProbes,
+        }
+    }
+
     /// The counter of a fence reason.
     pub const fn of_fence(reason: FenceReason) -> Counter {
         match reason {
@@ -140,6 +164,7 @@ impl Counter {
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     values: CounterSet<{ Counter::ALL.len() }>,
+    pub tcp: tcp::Counters,
     /// The last reason for which something was dropped, for captures.
     last_drop: Option<Counter>,
 }
@@ -159,10 +184,11 @@ impl Counters {
 
     /// Why something was dropped since the last call.
     pub fn take_drop(&mut self) -> Option<Counter> {
-        self.last_drop.take()
+        self.last_drop.take().or(self.tcp.take_drop().map(Counter::of_tcp))
     }
 
     pub fn get(&self, counter: Counter) -> u64 {
-        self.values.get(counter as usize)
+        let of_tcp = tcp::Counter::ALL.iter().find(|c| Counter::of_tcp(**c) == counter);
+        of_tcp.map_or(self.values.get(counter as usize), |c| self.tcp.get(*c))
     }
 }

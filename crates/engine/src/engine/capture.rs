@@ -9,13 +9,14 @@ use crate::counter::Counter;
 use crate::egress::builder::{Envelope, Hop};
 use crate::egress::segment;
 use crate::flow::key::FlowKey;
-use crate::flow::send_queue::Pieces;
 use crate::hostif::HostSide;
 use crate::ingress::facts::{Known, facts_of};
-use crate::work::{Segment, Sighting, SightingEnd};
+use crate::work::{Sighting, SightingEnd};
 use core::net::IpAddr;
 use toe_abi::capture::{Direction, Facts};
 use toe_base::{Addr, Endpoint, FlowIdx, Instant, PortId};
+use toe_tcp::segment::Segment;
+use toe_tcp::send_queue::Pieces;
 use toe_wire::checksum::{Sum, pseudo_header_sum};
 use toe_wire::eth::EtherType;
 use toe_wire::ipv4::Protocol;
@@ -153,7 +154,7 @@ impl Engine {
         let key = key.reversed();
         let (from, to) = (key.local.addr, key.remote.addr);
         // As Linux shows what goes over `lo`: no hardware addresses.
-        let envelope = Envelope { hop: Hop::default(), from, to, ttl: crate::work::TTL, traffic_class: 0 };
+        let envelope = Envelope { hop: Hop::default(), from, to, ttl: toe_wire::ipv4::TTL, traffic_class: 0 };
         let header = segment::header(&key, &segment);
         let mut made = core::mem::take(&mut self.capture.made);
         let sink = &mut MadeFrame(&mut made);

@@ -1,9 +1,9 @@
 //! Records that programs keep apart (MSG_EOR), over links that lose and that cut, and how much of them the engine keeps.
 
 use super::world::{A, B, Faults, World, addr, pattern};
-use crate::flow::pool::PLACES_MAX;
 use toe_abi::entry::{Command, FlowOption};
 use toe_base::SeqNum;
+use toe_tcp::pool::PLACES_MAX;
 use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::link::LinkCaps;
 use toe_wire::tcp::TcpRepr;
