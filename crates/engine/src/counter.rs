@@ -121,8 +121,8 @@ impl Counter {
         matches!(self.name().as_bytes(), [b'd', b'r', b'o', b'p', b'_', ..])
     }
 
-    /// What TCP counts itself.
-    const fn of_tcp(counter: tcp::Counter) -> Counter {
+    /// The name here of what TCP counts itself.
+    pub const fn of_tcp(counter: tcp::Counter) -> Counter {
         match counter {
             tcp::Counter::EcnReductions => Counter::EcnReductions,
             tcp::Counter::FastRetransmits => Counter::FastRetransmits,
@@ -164,7 +164,6 @@ impl Counter {
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     values: CounterSet<{ Counter::ALL.len() }>,
-    pub tcp: tcp::Counters,
     /// The last reason for which something was dropped, for captures.
     last_drop: Option<Counter>,
 }
@@ -184,11 +183,10 @@ impl Counters {
 
     /// Why something was dropped since the last call.
     pub fn take_drop(&mut self) -> Option<Counter> {
-        self.last_drop.take().or(self.tcp.take_drop().map(Counter::of_tcp))
+        self.last_drop.take()
     }
 
     pub fn get(&self, counter: Counter) -> u64 {
-        let of_tcp = tcp::Counter::ALL.iter().find(|c| Counter::of_tcp(**c) == counter);
-        of_tcp.map_or(self.values.get(counter as usize), |c| self.tcp.get(*c))
+        self.values.get(counter as usize)
     }
 }

@@ -8,11 +8,11 @@ use crate::ecn::EcnMode;
 use crate::open::{TIMESTAMPS_LEN, syn_window};
 use crate::reassembly::{HeldPool, SeqRange};
 use crate::record::{Frto, Phase, Tcb, Wait};
-use crate::record_ends::{self, RecordEndPool};
+use crate::record_ends;
 use crate::scoreboard::{Resent, SentPool, SentRange};
 use crate::segment::{Segment, TxSegment};
 use crate::state::TcpState;
-use crate::{congestion, fast_open, path_mtu, probe, rack, rate, recovery, timeout, tso};
+use crate::{Tcp, congestion, fast_open, path_mtu, probe, rack, rate, recovery, timeout, tso};
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::{SackBlock, SackBlocks};
@@ -30,19 +30,19 @@ pub struct SendLimits {
 }
 
 /// The next segment to send, or `None`.
-pub fn prepare(flow: &Tcb, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxSegment> {
+pub fn prepare(flow: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     match flow.state {
         TcpState::Closed => return None,
-        TcpState::SynSent | TcpState::SynReceived => return prepare_syn(flow, cx, limits),
+        TcpState::SynSent | TcpState::SynReceived => return prepare_syn(flow, cx),
         _ => {}
     }
     let shape = Shape::of(flow, cx);
     prepare_owed(flow, cx.now)
-        .or_else(|| prepare_resend(flow, cx, limits, &shape))
+        .or_else(|| prepare_resend(flow, cx, &shape))
         .or_else(|| probe::of_silence(flow, &shape))
         .or_else(|| probe::of_tail(flow, &shape))
         .or_else(|| probe::of_mtu(flow, &shape))
-        .or_else(|| prepare_new(flow, cx, limits, &shape))
+        .or_else(|| prepare_new(flow, cx, &shape))
         .or_else(|| prepare_ack(flow, cx))
 }
 
@@ -59,11 +59,11 @@ pub(super) struct Shape<'a> {
 }
 
 impl<'a> Shape<'a> {
-    fn of(flow: &Tcb, cx: &TxContext<'a>) -> Shape<'a> {
-        let sack = sack_blocks(flow, cx.held);
+    fn of(flow: &Tcb, cx: TxContext<'a>) -> Shape<'a> {
+        let sack = sack_blocks(flow, &cx.tcp.held);
         // Any segment has room for all options and some data (`open::MSS_MIN`).
         let mss = u32::from(flow.snd.mss).saturating_sub(sack.option_len() as u32).max(1);
-        Shape { now: cx.now, sack, mss, record_ends: flow.record_ends.ends(cx.record_ends) }
+        Shape { now: cx.now, sack, mss, record_ends: flow.record_ends.ends(&cx.tcp.record_ends) }
     }
 
     /// Octets from `seq` on that are of one record.
@@ -72,30 +72,20 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// What sending needs beside the record.
+/// What the next segment depends on beside the record.
 #[derive(Clone, Copy, Debug)]
 pub struct TxContext<'a> {
     pub now: Instant,
-    pub sent: &'a SentPool,
-    pub held: &'a HeldPool,
-    pub record_ends: &'a RecordEndPool,
-    pub ecn: EcnMode,
+    pub tcp: &'a Tcp,
+    pub limits: SendLimits,
 }
 
-/// What [`commit`] changes beside the record, or looks at.
-#[derive(Debug)]
-pub struct Pools<'a> {
-    pub sent: &'a mut SentPool,
-    pub held: &'a HeldPool,
-}
-
-fn prepare_syn(flow: &Tcb, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxSegment> {
+fn prepare_syn(flow: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     let answers = flow.state == TcpState::SynReceived;
     let was_sent = flow.snd.nxt != flow.snd.iss;
-    if was_sent && !fast_open::is_syn_lost(flow, cx.sent) {
+    if was_sent && !fast_open::is_syn_lost(flow, &cx.tcp.sent) {
         // The program of a Fast Open may answer before the handshake is complete (RFC 7413 section 4.2.2).
-        let early =
-            flow.fast_open.early.then(|| prepare_new(flow, cx, limits, &Shape::of(flow, cx))).flatten();
+        let early = flow.fast_open.early.then(|| prepare_new(flow, cx, &Shape::of(flow, cx))).flatten();
         return early.or_else(|| if answers { prepare_ack(flow, cx) } else { None });
     }
     if fast_open::waits(flow) {
@@ -104,10 +94,10 @@ fn prepare_syn(flow: &Tcb, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxS
     let mut segment = header(flow, cx.now, flow.snd.iss);
     segment.syn = true;
     segment.ack = answers.then_some(flow.rcv.nxt);
-    segment.mss = Some(limits.announce_mss);
+    segment.mss = Some(cx.limits.announce_mss);
     segment.sack_permitted = flow.rcv.sack_permitted;
     // RFC 3168 section 6.1.1; one that is sent again does without (6.1.1.1), as the first may have been dropped for it.
-    let asks = !answers && !was_sent && !flow.is_local && cx.ecn == EcnMode::Request;
+    let asks = !answers && !was_sent && !flow.is_local && cx.tcp.config.ecn == EcnMode::Request;
     segment.ece = asks || answers && flow.ecn.on;
     segment.cwr = asks;
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
@@ -121,7 +111,8 @@ fn prepare_syn(flow: &Tcb, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxS
     segment.window = window.to_field(WindowScale::ZERO);
     if !was_sent {
         segment.fast_open = flow.fast_open.option;
-        let of_record = || record_ends::room_from(flow.record_ends.ends(cx.record_ends), flow.data_una());
+        let of_record =
+            || record_ends::room_from(flow.record_ends.ends(&cx.tcp.record_ends), flow.data_una());
         segment.len = if answers { 0 } else { fast_open::syn_len(flow).min(of_record()) };
     }
     Some(unit(flow, segment, 0, was_sent))
@@ -129,13 +120,8 @@ fn prepare_syn(flow: &Tcb, cx: &TxContext<'_>, limits: SendLimits) -> Option<TxS
 
 /// The first stretch that is lost again, as far as the windows let it. After a time-out that may be spurious it is the
 /// segment at `snd.una` alone, and nothing once that has gone (RFC 5682 section 2.1).
-fn prepare_resend(
-    flow: &Tcb,
-    cx: &TxContext<'_>,
-    limits: SendLimits,
-    shape: &Shape<'_>,
-) -> Option<TxSegment> {
-    let range = flow.board.first_lost(cx.sent)?;
+fn prepare_resend(flow: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegment> {
+    let range = flow.board.first_lost(&cx.tcp.sent)?;
     let mss = shape.mss;
     let only_head = match flow.cc.frto {
         Frto::Off => false,
@@ -152,7 +138,7 @@ fn prepare_resend(
     if path_left == 0 || offered == 0 && !fin_alone {
         return None;
     }
-    let whole_units = (path_left.min(limits.unit_max) / mss * mss).max(mss);
+    let whole_units = (path_left.min(cx.limits.unit_max) / mss * mss).max(mss);
     let most = if only_head || flow.snd.up.is_some() { mss } else { whole_units };
     let wanted = data_len.min(most);
     let len = if offered < wanted && offered > mss { offered / mss * mss } else { offered.min(wanted) };
@@ -177,10 +163,10 @@ pub(super) fn path_left(flow: &Tcb, now: Instant) -> u32 {
     if paced > 0 && (left >= mss || flow.pipe() == 0) { left.max(mss).min(paced) } else { 0 }
 }
 
-fn prepare_new(flow: &Tcb, cx: &TxContext<'_>, limits: SendLimits, shape: &Shape<'_>) -> Option<TxSegment> {
-    let len = new_data_len(flow, limits.unit_max, shape);
+fn prepare_new(flow: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegment> {
+    let len = new_data_len(flow, cx.limits.unit_max, shape);
     let fin_due = flow.snd.fin_queued && flow.snd.nxt.plus(len) == flow.queue_end() && !flow.snd.fin_acked;
-    if len == 0 && !fin_due || len > 0 && tso::defers(flow, cx.sent, shape) {
+    if len == 0 && !fin_due || len > 0 && tso::defers(flow, &cx.tcp.sent, shape) {
         return None;
     }
     let mut tx = data_segment(flow, shape, flow.snd.nxt, len, false);
@@ -190,10 +176,10 @@ fn prepare_new(flow: &Tcb, cx: &TxContext<'_>, limits: SendLimits, shape: &Shape
 
 /// Whether a whole segment is the last of several that go at once, and the windows let no more go: to a link that cuts it would have been
 /// the end of one large unit.
-fn ends_burst(flow: &Tcb, cx: &TxContext<'_>, shape: &Shape<'_>) -> bool {
+fn ends_burst(flow: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> bool {
     let window_left = flow.snd.wnd.octets().saturating_sub(flow.outstanding());
     let left = window_left.min(path_left(flow, shape.now));
-    left < 2 * shape.mss && flow.board.last(cx.sent).is_some_and(|last| last.sent_at == shape.now)
+    left < 2 * shape.mss && flow.board.last(&cx.tcp.sent).is_some_and(|last| last.sent_at == shape.now)
 }
 
 /// An ACK of what came before marks began or ended (RFC 8257 section 3.2).
@@ -204,12 +190,12 @@ fn prepare_owed(flow: &Tcb, now: Instant) -> Option<TxSegment> {
     Some(unit(flow, segment, 0, false))
 }
 
-fn prepare_ack(flow: &Tcb, cx: &TxContext<'_>) -> Option<TxSegment> {
+fn prepare_ack(flow: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     if !flow.rcv.ack_now && flow.rcv.dup_acks == 0 {
         return None;
     }
     let mut segment = header(flow, cx.now, empty_seq(flow));
-    segment.sack = sack_blocks(flow, cx.held);
+    segment.sack = sack_blocks(flow, &cx.tcp.held);
     Some(unit(flow, segment, 0, false))
 }
 
@@ -411,7 +397,7 @@ fn offered_edge(flow: &Tcb) -> SeqNum {
 }
 
 /// `tx` is on its way.
-pub fn commit(flow: &mut Tcb, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
+pub fn commit(flow: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     let segment = &tx.segment;
     if let Some((ack, _)) = dctcp::owed(flow) {
         // It goes before everything else.
@@ -437,16 +423,16 @@ pub fn commit(flow: &mut Tcb, pools: Pools<'_>, now: Instant, tx: &TxSegment) {
             flow.snd.keepalive_probe = false;
         }
         flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_sub(1);
-        sack_sent(flow, pools.held, &segment.sack);
+        sack_sent(flow, &tcp.held, &segment.sack);
         return;
     }
     if segment.sack.is_empty() {
         // What came twice is still to be told of.
         flow.rcv.ack_now |= flow.rcv.duplicates.first().is_some();
     } else {
-        sack_sent(flow, pools.held, &segment.sack);
+        sack_sent(flow, &tcp.held, &segment.sack);
     }
-    note_sent(flow, pools.sent, now, tx);
+    note_sent(flow, &mut tcp.sent, now, tx);
     if tx.mss > flow.snd.mss {
         path_mtu::probe_sent(flow, tx.mss);
     }

@@ -5,7 +5,7 @@ use crate::record::{RoundTrip, Tcb};
 use crate::scoreboard::SentPool;
 use crate::segment::FlowEvent;
 use crate::state::TcpState;
-use crate::{deferral, path_mtu, rack, recovery, soft_error};
+use crate::{Tcp, deferral, path_mtu, rack, recovery, soft_error};
 use toe_abi::errno::Errno;
 use toe_base::Instant;
 
@@ -67,7 +67,8 @@ pub fn start_fin_wait_2(flow: &mut Tcb, now: Instant) {
 }
 
 /// Handles every timer of the flow that is due.
-pub fn on_timeout(flow: &mut Tcb, sent: &mut SentPool, now: Instant, counters: &mut Counters) -> FlowEvent {
+pub fn on_timeout(flow: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
+    let Tcp { sent, counters, .. } = tcp;
     let off = Instant::FAR_FUTURE;
     if flow.timers.linger <= now {
         // As in Linux: the program that asked for another end than the usual one has the peer told.

@@ -70,12 +70,12 @@ impl Engine {
     pub fn audit_pools(&self) -> Result<(), String> {
         let (mut sent, mut held, mut record_ends) = ((0, 0), 0, 0);
         for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
-            let (places, chunks) = flow.tcb.board.places(&self.sent);
+            let (places, chunks) = flow.tcb.board.places(&self.tcp.sent);
             sent = (sent.0 + places, sent.1 + chunks);
             held += flow.tcb.held.places();
             record_ends += flow.tcb.record_ends.places();
         }
-        let taken = (self.sent.used_by_both(), self.held.used(), self.record_ends.used());
+        let taken = (self.tcp.sent.used_by_both(), self.tcp.held.used(), self.tcp.record_ends.used());
         let of_flows = (sent, held, record_ends);
         let what = || {
             format!("places (sent, its chunks), held, record ends: {taken:?} taken, {of_flows:?} of flows")

@@ -90,7 +90,7 @@ impl Engine {
             iss,
             timestamp_offset: timestamp_offset(&self.config.secret, &key),
             mss: self.path_mss(path, remote.addr),
-            tcp: self.config.tcp,
+            tcp: self.tcp.config,
             now,
         };
         let idx = self

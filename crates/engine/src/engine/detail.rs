@@ -71,7 +71,7 @@ impl Engine {
         detail.retrans = flow
             .tcb
             .board
-            .ranges(&self.sent)
+            .ranges(&self.tcp.sent)
             .filter(|range| range.resent && range.fate == Fate::InFlight)
             .map(|range| range.len().div_ceil(u32::from(flow.tcb.snd.mss).max(1)))
             .sum();

@@ -30,7 +30,7 @@ impl Engine {
     /// takes no time.
     pub(super) fn open_fast(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        if flow.conn.path == Path::Local || !self.config.tcp.fast_open.client() {
+        if flow.conn.path == Path::Local || !self.tcp.config.fast_open.client() {
             return;
         }
         match self.servers.known(&flow.conn.key, now) {
@@ -81,7 +81,7 @@ impl Engine {
     /// What a SYN for a listener gets (sections 4.2.1 and 4.2.2).
     pub(super) fn take_fast_open(&mut self, now: Instant, idx: ListenerIdx, work: &RxWork<'_>) -> Taken {
         let Some(offered) = work.rx.segment.fast_open else { return Taken::default() };
-        if !self.config.tcp.fast_open.server() {
+        if !self.tcp.config.fast_open.server() {
             return Taken::default();
         }
         let Some(listener) = self.listeners.get_mut(idx) else { return Taken::default() };

@@ -120,7 +120,7 @@ impl Engine {
             }
             if send.end_of_record {
                 let end = flow.tcb.queue_end();
-                flow.tcb.record_ends.push(&mut self.record_ends, end);
+                flow.tcb.record_ends.push(&mut self.tcp.record_ends, end);
             }
         }
         self.after(idx);

@@ -119,8 +119,8 @@ impl Engine {
             flow.tcb.news.sent = flow.tcb.news.sent.saturating_add(returned);
         }
         flow.tcb.send_queue.clear();
-        flow.tcb.record_ends.clear(&mut self.record_ends);
-        flow.tcb.board.clear(&mut self.sent);
+        flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
+        flow.tcb.board.clear(&mut self.tcp.sent);
         flow.tcb.news.return_late_octets(&flow.tcb.send_queue);
         if flow.conn.indexed {
             self.leave_index(idx);
@@ -131,7 +131,7 @@ impl Engine {
     fn release_if_nobody_reads(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         // What came behind a hole will never be in order.
-        flow.tcb.held.clear(&mut self.held);
+        flow.tcb.held.clear(&mut self.tcp.held);
         let nobody_reads =
             flow.conn.owner.is_nobody() && flow.conn.anchor.is_none() && flow.conn.listener.is_none();
         let all_read = flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) == 0;
@@ -177,7 +177,7 @@ impl Engine {
             _ => {
                 let flow = self.flows.get_mut(idx);
                 toe_tcp::shutdown_send(&mut flow.tcb);
-                flow.tcb.held.clear(&mut self.held);
+                flow.tcb.held.clear(&mut self.tcp.held);
                 if flow.tcb.state == TcpState::FinWait2 {
                     timeout::start_fin_wait_2(&mut flow.tcb, now);
                 }
@@ -256,9 +256,9 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         debug_assert!(flow.conn.direct.is_none(), "whoever held it has let go of its channel");
         flow.tcb.send_queue.clear();
-        flow.tcb.record_ends.clear(&mut self.record_ends);
-        flow.tcb.board.clear(&mut self.sent);
-        flow.tcb.held.clear(&mut self.held);
+        flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
+        flow.tcb.board.clear(&mut self.tcp.sent);
+        flow.tcb.held.clear(&mut self.tcp.held);
         flow.tcb.orphaned = true;
         let (indexed, anchor) = (flow.conn.indexed, flow.conn.anchor.take());
         self.names.leave(flow.conn.key.scope);
@@ -530,7 +530,7 @@ impl Engine {
             return true;
         }
         let (data_nxt, from) = (flow.tcb.data_nxt(), flow.tcb.receive.session);
-        let held = flow.tcb.held.ranges(&self.held);
+        let held = flow.tcb.held.ranges(&self.tcp.held);
         let user = flow.conn.user;
         let moved = self.sessions.with_two_arenas((from, to), user, |from, to_arena| {
             flow.tcb.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()

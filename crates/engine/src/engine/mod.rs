@@ -87,15 +87,13 @@ use std::collections::VecDeque;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
 use toe_base::{Addr, AnchorHandle, Cred, FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
+use toe_tcp::Tcp;
 use toe_tcp::congestion::AlgorithmName;
 use toe_tcp::ecn::EcnMode;
 use toe_tcp::fast_open::FastOpenMode;
 use toe_tcp::limit::RateLimit;
 use toe_tcp::open::{SynCookies, TcpConfig};
 use toe_tcp::output::SendLimits;
-use toe_tcp::reassembly::HeldPool;
-use toe_tcp::record_ends::RecordEndPool;
-use toe_tcp::scoreboard::SentPool;
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
 
@@ -104,8 +102,6 @@ pub const STAGING_LEN: u64 = 256 << 20;
 
 /// Resets for segments of no connection.
 const RESETS_A_SECOND: u32 = 4000;
-/// Challenge ACKs (RFC 5961 section 7), as many as Linux had when it had such a limit.
-const CHALLENGES_A_SECOND: u32 = 1000;
 /// Control frames that may wait for a port.
 const CONTROL_QUEUE_MAX: usize = 256;
 /// TCP header without options.
@@ -184,10 +180,7 @@ struct Port {
 pub struct Engine {
     config: EngineConfig,
     flows: FlowTable,
-    /// What flows have on their way, what came to them out of order, and where the records end that they send.
-    sent: SentPool,
-    held: HeldPool,
-    record_ends: RecordEndPool,
+    tcp: Tcp,
     index: FlowIndex,
     wheel: TimerWheel,
     ports: Vec<Port>,
@@ -235,7 +228,6 @@ pub struct Engine {
     /// Those that our programs have opened connections to with octets in the SYN, or may.
     servers: Servers,
     reset_limit: RateLimit,
-    challenge_limit: RateLimit,
 }
 
 impl Engine {
@@ -244,9 +236,7 @@ impl Engine {
         let quotas = config.quotas.with(Resource::Flows, flows);
         Engine {
             flows: FlowTable::new(config.flows_max),
-            sent: SentPool::new(config.flows_max),
-            held: HeldPool::new(config.flows_max),
-            record_ends: RecordEndPool::new(config.flows_max),
+            tcp: Tcp::new(config.flows_max, config.secret, config.tcp),
             index: FlowIndex::new(&config.secret, 1024),
             wheel: TimerWheel::new(config.flows_max),
             ports: Vec::new(),
@@ -281,7 +271,6 @@ impl Engine {
             leftovers: leftovers::Leftovers::new(config.flows_max),
             servers: Servers::default(),
             reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
-            challenge_limit: RateLimit::new(config.secret, CHALLENGES_A_SECOND),
             config,
         }
     }

@@ -40,7 +40,7 @@ impl Engine {
         let before = flow.tcb.receive.memory();
         if !flow.tcb.held.is_empty() {
             self.counters.add(Counter::PrunedOutOfOrder);
-            flow.tcb.held.clear(&mut self.held);
+            flow.tcb.held.clear(&mut self.tcp.held);
             flow.tcb.rcv.reported_up_to = flow.tcb.rcv.nxt;
             flow.tcb.rcv.dup_acks = 0;
         }

@@ -274,14 +274,8 @@ impl Engine {
             owner: flow.conn.owner.session,
             pressure,
             arena: self.sessions.arena(flow.tcb.receive.session, flow.conn.user),
-            sent: &mut self.sent,
-            held: &mut self.held,
-            record_ends: &mut self.record_ends,
-            ecn: self.config.tcp.ecn,
-            rfc1337: self.config.tcp.rfc1337,
             host,
-            counters: &mut self.counters.tcp,
-            challenges: &mut self.challenge_limit,
+            tcp: &mut self.tcp,
         };
         (flow, cx)
     }

@@ -62,13 +62,14 @@ pub struct SessionView {
 impl Engine {
     /// Every counter that is not zero, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let own = Counter::ALL.iter().map(|c| (c.name(), self.counters.get(*c)));
+        let own = Counter::ALL.iter().map(|c| (c.name(), self.counter(*c)));
         own.chain(self.protocols.counters()).filter(|(_, n)| *n > 0)
     }
 
     /// One counter.
     pub fn counter(&self, counter: Counter) -> u64 {
-        self.counters.get(counter)
+        let of_tcp = toe_tcp::counter::Counter::ALL.iter().find(|c| Counter::of_tcp(**c) == counter);
+        of_tcp.map_or_else(|| self.counters.get(counter), |c| self.tcp.counters.get(*c))
     }
 
     /// Listeners first, then flows, then UDP sockets.

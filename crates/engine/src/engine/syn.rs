@@ -19,7 +19,7 @@ use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{FlowIdx, Instant, SeqNum};
 use toe_tcp::ecn;
 use toe_tcp::open::{self, OpenParams, SynCookies};
-use toe_tcp::output::{self, Pools};
+use toe_tcp::output;
 use toe_tcp::record::Deferral;
 use toe_tcp::segment::RxSegment;
 use toe_tcp::segment::Segment;
@@ -55,7 +55,7 @@ impl Engine {
             return;
         }
         let has_room = self.has_room_for_half_open(listener);
-        let cookies = self.config.tcp.syn_cookies;
+        let cookies = self.tcp.config.syn_cookies;
         if !has_room && cookies == SynCookies::Off {
             self.counters.add(Counter::DropBacklogFull);
             return;
@@ -116,7 +116,7 @@ impl Engine {
             iss,
             timestamp_offset: timestamp_offset(&self.config.secret, &work.key),
             mss: self.path_mss(work.path, work.key.remote.addr),
-            tcp: self.config.tcp,
+            tcp: self.tcp.config,
             now,
         }
     }
@@ -145,7 +145,7 @@ impl Engine {
         let Some(idx) = listener.line.pop_front() else { return };
         let flow = self.flows.get_mut(idx);
         flow.conn.in_line = false;
-        flow.tcb.board.mark_lost(&mut self.sent, |_| true);
+        flow.tcb.board.mark_lost(&mut self.tcp.sent, |_| true);
         self.after(idx);
     }
 
@@ -161,7 +161,7 @@ impl Engine {
         let theirs = open::mss_offered(work.key.is_v4(), syn).min(mss);
         let iss = cookie::make(&self.config.secret, &work.key, syn.seq, theirs, now);
         let timestamps = syn.timestamps.map(|(value, _)| {
-            let ecn = ecn::answers(self.config.tcp.ecn, syn);
+            let ecn = ecn::answers(self.tcp.config.ecn, syn);
             let offer = Offer { window_scale: syn.window_scale, sack: syn.sack_permitted, ecn };
             // The clock that the connection will have.
             let offset = timestamp_offset(&self.config.secret, &work.key);
@@ -181,7 +181,7 @@ impl Engine {
             window_scale: syn.window_scale.filter(|_| is_kept).map(|_| own_scale()),
             sack_permitted: is_kept && syn.sack_permitted,
             sack: SackBlocks::NONE,
-            ece: is_kept && ecn::answers(self.config.tcp.ecn, syn),
+            ece: is_kept && ecn::answers(self.tcp.config.ecn, syn),
             cwr: false,
             timestamps,
             fast_open: None,
@@ -302,14 +302,11 @@ impl Engine {
 
     /// The SYN-ACK went out before there was a record.
     fn note_syn_ack_sent(&mut self, now: Instant, idx: FlowIdx) {
-        let flow = self.flows.get(idx);
-        let cx = self.tx_context(now);
-        let Some(tx) = output::prepare(&flow.tcb, &cx, self.send_limits(flow)) else { return };
+        let Some(tx) = self.next_unit(now, idx) else { return };
         let flow = self.flows.get_mut(idx);
-        let pools = Pools { sent: &mut self.sent, held: &self.held };
-        output::commit(&mut flow.tcb, pools, now, &tx);
+        output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
-        flow.tcb.board.forget_when_sent(&mut self.sent);
+        flow.tcb.board.forget_when_sent(&mut self.tcp.sent);
     }
 }
 

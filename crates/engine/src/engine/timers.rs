@@ -37,14 +37,14 @@ impl Engine {
             }
             let flow = self.flows.get_mut(idx);
             let timeouts = flow.tcb.rtt.timeouts;
-            let event = timeout::on_timeout(&mut flow.tcb, &mut self.sent, now, &mut self.counters.tcp);
+            let event = timeout::on_timeout(&mut flow.tcb, &mut self.tcp, now);
             let is_late = flow.tcb.rtt.timeouts > timeouts && flow.tcb.rtt.timeouts >= timeout::PATH_RETRIES;
             if let (true, Path::Port { port, neighbour }) = (is_late, flow.conn.path) {
                 self.ports[port.index()].neighbours.doubt(neighbour);
             }
             if flow.tcb.timers.release <= now {
                 flow.tcb.timers.release = Instant::FAR_FUTURE;
-                let (held, data_nxt) = (flow.tcb.held.ranges(&self.held), flow.tcb.data_nxt());
+                let (held, data_nxt) = (flow.tcb.held.ranges(&self.tcp.held), flow.tcb.data_nxt());
                 let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
                 flow.tcb.receive.release_if_empty(arena, host, held, data_nxt);
             }

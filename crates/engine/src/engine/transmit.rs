@@ -10,7 +10,7 @@ use crate::hostif::outbox::Place;
 use crate::hostif::users::UserIdx;
 use crate::work::{ControlFrame, Path, RxWork};
 use toe_base::{Addr, FlowIdx, Instant, PortId};
-use toe_tcp::output::{Pools, TxContext};
+use toe_tcp::output::TxContext;
 use toe_tcp::segment::RxSegment;
 use toe_tcp::segment::{Payload, Segment, TxSegment};
 use toe_tcp::state::TcpState;
@@ -149,20 +149,10 @@ impl Engine {
         (units, TurnEnd::Idle)
     }
 
-    fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
+    pub(super) fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
         let flow = self.flows.get(idx);
-        let cx = self.tx_context(now);
-        output::prepare(&flow.tcb, &cx, self.send_limits(flow))
-    }
-
-    pub(super) fn tx_context(&self, now: Instant) -> TxContext<'_> {
-        TxContext {
-            now,
-            sent: &self.sent,
-            held: &self.held,
-            record_ends: &self.record_ends,
-            ecn: self.config.tcp.ecn,
-        }
+        let cx = TxContext { now, tcp: &self.tcp, limits: self.send_limits(flow) };
+        output::prepare(&flow.tcb, cx)
     }
 
     /// The flow sent all that it could: the timers that follow from that.
@@ -216,8 +206,7 @@ impl Engine {
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
             return Sent::PortFull;
         }
-        let pools = Pools { sent: &mut self.sent, held: &self.held };
-        output::commit(&mut flow.tcb, pools, now, tx);
+        output::commit(&mut flow.tcb, &mut self.tcp, now, tx);
         self.count_sent(now, idx, tx);
         Sent::Yes
     }
@@ -283,8 +272,7 @@ impl Engine {
             let flow = self.flows.get_mut(idx);
             let key = flow.conn.key;
             let pieces = flow.tcb.send_queue.pieces(tx.payload_at, tx.segment.len);
-            let pools = Pools { sent: &mut self.sent, held: &self.held };
-            output::commit(&mut flow.tcb, pools, now, &tx);
+            output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
             self.count_sent(now, idx, &tx);
             self.ready_local.spend(user, 1, u64::from(tx.segment.len));
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);

@@ -14,18 +14,18 @@ const PAWS_IDLE_MAX_US: u64 = 24 * 86_400 * 1_000_000;
 
 pub(super) fn check<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
     if is_old_duplicate(flow, cx.now, segment) {
-        cx.counters.add(Counter::DropOldTimestamp);
+        cx.tcp.counters.add(Counter::DropOldTimestamp);
         answer_stray(flow, cx.now, segment);
         return Step::Done(FlowEvent::None);
     }
     if flow.rcv.ts_recent.is_some() && segment.timestamps.is_none() && !segment.rst && !segment.syn {
         // RFC 7323 section 3.2: silently. A SYN is answered as any other; a peer that has started anew learns by that.
-        cx.counters.add(Counter::DropNoTimestamp);
+        cx.tcp.counters.add(Counter::DropNoTimestamp);
         return Step::Done(FlowEvent::None);
     }
     let opens_or_resets = segment.rst || segment.syn;
     if segment.ack.is_none() && !opens_or_resets && is_answered_by_ack_only(flow.state) {
-        cx.counters.add(Counter::DropUnacceptable);
+        cx.tcp.counters.add(Counter::DropUnacceptable);
         return Step::Done(FlowEvent::None);
     }
     if is_acceptable(flow, segment) {
@@ -34,8 +34,8 @@ pub(super) fn check<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segm
     if flow.state == TcpState::SynReceived && segment.syn && segment.seq == flow.rcv.irs {
         return repeated_syn(flow, cx, segment);
     }
-    cx.counters.add(Counter::DropUnacceptable);
-    text::note_duplicate(flow, cx.held, segment);
+    cx.tcp.counters.add(Counter::DropUnacceptable);
+    text::note_duplicate(flow, &mut cx.tcp.held, segment);
     // A reset is never answered, or two ends would answer each other for ever.
     if segment.rst {
         return Step::Done(FlowEvent::None);
@@ -55,7 +55,7 @@ pub(super) fn check<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segm
 /// half of a simultaneous open (RFC 9293 section 3.5, figure 7): its ACK counts, and a plain ACK completes it.
 fn repeated_syn<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
     if segment.ack.is_none() {
-        flow.board.mark_lost(cx.sent, |_| true);
+        flow.board.mark_lost(&mut cx.tcp.sent, |_| true);
         return Step::Done(FlowEvent::None);
     }
     flow.rcv.ack_now = true;

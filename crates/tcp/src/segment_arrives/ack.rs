@@ -13,7 +13,7 @@ use toe_base::{Instant, SeqNum};
 
 pub(super) fn process<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
     let Some(ack) = segment.ack else {
-        cx.counters.add(Counter::DropUnacceptable);
+        cx.tcp.counters.add(Counter::DropUnacceptable);
         return Step::Done(FlowEvent::None);
     };
     flow.timers.heard = cx.now;
@@ -28,7 +28,7 @@ pub(super) fn process<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Se
             Step::Done(FlowEvent::Reject)
         } else {
             // RFC 5961 section 5.2; one of them is enough, whatever the segments bring.
-            cx.counters.add(Counter::DropUnacceptable);
+            cx.tcp.counters.add(Counter::DropUnacceptable);
             challenge(flow, cx)
         };
     }
@@ -88,10 +88,10 @@ fn acknowledge<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, 
     soft_error::overcome(flow);
     let is_duplicate = is_duplicate(flow, segment, ack);
     let (probing, backoff) = (!flow.timers.persist.is_far_future(), flow.rtt.backoff);
-    let mut news = sack::take(flow, cx.sent, cx.now, segment, ack);
+    let mut news = sack::take(flow, &mut cx.tcp.sent, cx.now, segment, ack);
     news.is_duplicate = is_duplicate;
     let fin_acked = news.acked > 0 && advance(flow, cx, ack);
-    recovery::on_ack(flow, cx.sent, cx.now, &news, cx.counters);
+    recovery::on_ack(flow, &mut cx.tcp.sent, cx.now, &news, &mut cx.tcp.counters);
     rearm(flow, cx.now, &news);
     update_window(flow, cx, segment, ack, news.acked > 0);
     if probing && !flow.timers.persist.is_far_future() {
@@ -134,7 +134,7 @@ pub(super) fn advance<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum)
     }
     flow.snd.una = ack;
     flow.snd.up = flow.snd.up.filter(|up| up.after(ack));
-    flow.record_ends.acknowledge(cx.record_ends, ack);
+    flow.record_ends.acknowledge(&mut cx.tcp.record_ends, ack);
     flow.rtt.timeouts = 0;
     if flow.is_local {
         // There is no path whose round trip the next sample would tell: the peer has memory again.
@@ -201,7 +201,7 @@ fn update_window<H>(
         let was_probed = core::mem::take(&mut flow.rtt.backoff) > 0;
         if was_probed {
             // What was probed with the peer has dropped: it goes again with the rest.
-            flow.board.mark_lost(cx.sent, |_| true);
+            flow.board.mark_lost(&mut cx.tcp.sent, |_| true);
         }
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn process<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>) {
     debug_assert!(!flow.rcv.fin_received && flow.state.accepts_text());
     flow.rcv.fin_received = true;
     // Nothing comes behind it, whatever the peer sent.
-    flow.held.clear(cx.held);
+    flow.held.clear(&mut cx.tcp.held);
     flow.rcv.nxt = flow.rcv.nxt.plus(1);
     flow.rcv.edge = flow.rcv.edge.later(flow.rcv.nxt);
     flow.news.peer_closed = true;

@@ -117,12 +117,12 @@ fn answer_stray(flow: &mut Tcb, now: toe_base::Instant, segment: &Segment) {
 /// Drops the segment with an ACK that tells the peer where we stand, unless that was done a moment ago or, for other
 /// connections, very often (RFC 5961 section 7).
 fn challenge<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>) -> Step {
-    if cx.now >= flow.timers.next_stray_answer && cx.challenges.allows(cx.now) {
-        cx.counters.add(Counter::ChallengeAcks);
+    if cx.now >= flow.timers.next_stray_answer && cx.tcp.challenges.allows(cx.now) {
+        cx.tcp.counters.add(Counter::ChallengeAcks);
         flow.timers.next_stray_answer = cx.now.after_us(STRAY_ANSWERS_US);
         flow.rcv.ack_now = true;
     } else {
-        cx.counters.add(Counter::ChallengeAcksHeldBack);
+        cx.tcp.counters.add(Counter::ChallengeAcksHeldBack);
     }
     Step::Done(FlowEvent::None)
 }

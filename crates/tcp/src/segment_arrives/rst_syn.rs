@@ -16,10 +16,10 @@ pub(super) fn check_rst<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &
     if segment.seq != flow.rcv.nxt {
         return challenge(flow, cx);
     }
-    if flow.state == TcpState::TimeWait && cx.rfc1337 {
+    if flow.state == TcpState::TimeWait && cx.tcp.config.rfc1337 {
         // RFC 1337 section 3 (F1): TIME_WAIT ends by its timer alone, so that what the old connection has under way cannot
         // come to a new one of the same 4-tuple.
-        cx.counters.add(Counter::TimeWaitResets);
+        cx.tcp.counters.add(Counter::TimeWaitResets);
         return Step::Done(FlowEvent::None);
     }
     let errno = match flow.state {

@@ -20,7 +20,7 @@ pub(super) fn process<H: HostMemory>(
     if let Some(ack) = segment.ack
         && (ack.at_or_before(flow.snd.iss) || ack.after(flow.snd.nxt))
     {
-        cx.counters.add(Counter::DropUnacceptable);
+        cx.tcp.counters.add(Counter::DropUnacceptable);
         // "Send a reset (unless the RST bit is set)": the peer has a half-open connection of ours.
         return if segment.rst { FlowEvent::None } else { FlowEvent::Reject };
     }
@@ -40,12 +40,12 @@ pub(super) fn process<H: HostMemory>(
     let Some(ack) = segment.ack else {
         // Simultaneous open: our SYN goes out again, as a SYN-ACK.
         flow.state = flow.state.after(TcpEvent::Syn);
-        flow.board.mark_lost(cx.sent, |_| true);
+        flow.board.mark_lost(&mut cx.tcp.sent, |_| true);
         return FlowEvent::None;
     };
-    flow.ecn.on = ecn::accepted(cx.ecn, &segment);
+    flow.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
     let timed_out = flow.rtt.timeouts > 0;
-    let _ = sack::take(flow, cx.sent, cx.now, &segment, ack);
+    let _ = sack::take(flow, &mut cx.tcp.sent, cx.now, &segment, ack);
     ack::advance(flow, cx, ack);
     flow.snd.wl2 = ack;
     flow.rtt.backoff = 0;
@@ -53,7 +53,7 @@ pub(super) fn process<H: HostMemory>(
     flow.fast_open.taken = flow.fast_open.sent > 0 && ack.after(flow.snd.iss.plus(1));
     // Octets of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
     // 4.2.2).
-    flow.board.mark_lost(cx.sent, |_| true);
+    flow.board.mark_lost(&mut cx.tcp.sent, |_| true);
     flow.timers.retransmit = Instant::FAR_FUTURE;
     flow.state = flow.state.after(TcpEvent::SynAcked);
     if flow.snd.fin_queued {

@@ -50,24 +50,24 @@ pub(super) fn process<H: HostMemory>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, 
         // or its segment for lost, so its window is small now: it needs each ACK.
         flow.rcv.ack_now = true;
         flow.rcv.quick_acks = QUICK_ACKS;
-        note_duplicate(flow, cx.held, &segment);
+        note_duplicate(flow, &mut cx.tcp.held, &segment);
         return Step::Continue;
     }
     if segment.len == 0 {
         if segment.fin && first.after(nxt) {
             // FIN behind a hole tells the peer of the hole as text would.
             flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
-            report_first(flow, cx.held, start);
+            report_first(flow, &mut cx.tcp.held, start);
         }
         return Step::Continue;
     }
     if flow.orphaned || flow.options.receive_shut && flow.snd.fin_queued {
         // The program is gone, or has shut both directions, and cannot read this: RST tells the peer (RFC 9293
         // section 3.6.1, RFC 2525 section 2.17). What the program sent before goes first: of Linux it had gone by now.
-        cx.counters.add(Counter::DropAfterClose);
+        cx.tcp.counters.add(Counter::DropAfterClose);
         return Step::Done(FlowEvent::AbortBehindData);
     }
-    note_duplicate(flow, cx.held, &segment);
+    note_duplicate(flow, &mut cx.tcp.held, &segment);
     let skip = first.distance_from(start);
     let len = last.distance_from(first);
     match take(flow, cx, rx, first, skip, len) {
@@ -112,14 +112,14 @@ fn take<H: HostMemory>(
     let nxt = flow.rcv.nxt;
     let in_order = first == nxt;
     // What is in order needs no place among the held ranges: it must get in even when all are taken.
-    if !in_order && !flow.held.has_room(cx.held, first, first.plus(len)) {
-        cx.counters.add(Counter::DropReassemblyFull);
+    if !in_order && !flow.held.has_room(&mut cx.tcp.held, first, first.plus(len)) {
+        cx.tcp.counters.add(Counter::DropReassemblyFull);
         return Err(NoRoom);
     }
     let whole = len;
     let mut len = len;
     while place(flow, cx, rx, first, skip, len).is_err() {
-        cx.counters.add(Counter::DropNoMemory);
+        cx.tcp.counters.add(Counter::DropNoMemory);
         if in_order {
             note_memory(flow, false);
         }
@@ -131,11 +131,11 @@ fn take<H: HostMemory>(
     }
     if in_order {
         note_memory(flow, len == whole);
-        flow.rcv.nxt = flow.held.advance(cx.held, nxt.plus(len));
+        flow.rcv.nxt = flow.held.advance(&mut cx.tcp.held, nxt.plus(len));
         super::urgent::forget_old(flow);
-    } else if flow.held.insert(cx.held, first, first.plus(len)).is_ok() {
+    } else if flow.held.insert(&mut cx.tcp.held, first, first.plus(len)).is_ok() {
         flow.traffic.out_of_order = flow.traffic.out_of_order.wrapping_add(1);
-        report_first(flow, cx.held, first);
+        report_first(flow, &mut cx.tcp.held, first);
     }
     Ok(())
 }
@@ -201,7 +201,7 @@ fn place<H: HostMemory>(
         }
     };
     let text = Text { seq: first, payload, len };
-    let held = flow.held.ranges(cx.held);
+    let held = flow.held.ranges(&mut cx.tcp.held);
     flow.receive.place(cx.arena, cx.host, held, flow.rcv.nxt, text, cx.pressure)
 }
 

@@ -282,8 +282,8 @@ fn dctcp_keeps_the_queue_at_the_mark() {
     let run = |algorithm: &str, ecn| {
         let mut path = Path::new(link);
         for side in &mut path.sides {
-            side.engine.config.tcp.ecn = ecn;
-            side.engine.config.tcp.congestion = AlgorithmName::from_name(algorithm).expect("a name");
+            side.engine.tcp.config.ecn = ecn;
+            side.engine.tcp.config.congestion = AlgorithmName::from_name(algorithm).expect("a name");
         }
         path.connect(algorithm);
         path.connect(algorithm);
