@@ -35,7 +35,7 @@ pub(super) fn check<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segm
         return repeated_syn(flow, cx, segment);
     }
     cx.tcp.counters.add(Counter::DropUnacceptable);
-    text::note_duplicate(flow, &mut cx.tcp.held, segment);
+    text::note_duplicate(flow, &cx.tcp.held, segment);
     // A reset is never answered, or two ends would answer each other for ever.
     if segment.rst {
         return Step::Done(FlowEvent::None);

@@ -50,14 +50,14 @@ pub(super) fn process<H: HostMemory>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, 
         // or its segment for lost, so its window is small now: it needs each ACK.
         flow.rcv.ack_now = true;
         flow.rcv.quick_acks = QUICK_ACKS;
-        note_duplicate(flow, &mut cx.tcp.held, &segment);
+        note_duplicate(flow, &cx.tcp.held, &segment);
         return Step::Continue;
     }
     if segment.len == 0 {
         if segment.fin && first.after(nxt) {
             // FIN behind a hole tells the peer of the hole as text would.
             flow.rcv.dup_acks = flow.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
-            report_first(flow, &mut cx.tcp.held, start);
+            report_first(flow, &cx.tcp.held, start);
         }
         return Step::Continue;
     }
@@ -67,7 +67,7 @@ pub(super) fn process<H: HostMemory>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, 
         cx.tcp.counters.add(Counter::DropAfterClose);
         return Step::Done(FlowEvent::AbortBehindData);
     }
-    note_duplicate(flow, &mut cx.tcp.held, &segment);
+    note_duplicate(flow, &cx.tcp.held, &segment);
     let skip = first.distance_from(start);
     let len = last.distance_from(first);
     match take(flow, cx, rx, first, skip, len) {
@@ -135,7 +135,7 @@ fn take<H: HostMemory>(
         super::urgent::forget_old(flow);
     } else if flow.held.insert(&mut cx.tcp.held, first, first.plus(len)).is_ok() {
         flow.traffic.out_of_order = flow.traffic.out_of_order.wrapping_add(1);
-        report_first(flow, &mut cx.tcp.held, first);
+        report_first(flow, &cx.tcp.held, first);
     }
     Ok(())
 }
@@ -201,7 +201,7 @@ fn place<H: HostMemory>(
         }
     };
     let text = Text { seq: first, payload, len };
-    let held = flow.held.ranges(&mut cx.tcp.held);
+    let held = flow.held.ranges(&cx.tcp.held);
     flow.receive.place(cx.arena, cx.host, held, flow.rcv.nxt, text, cx.pressure)
 }
 
