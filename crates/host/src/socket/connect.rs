@@ -1,6 +1,6 @@
 //! `connect`: asking the engine, and waiting for the peer.
 
-use crate::anchor::Anchor;
+use crate::anchor::{Anchor, Use};
 use crate::attach::ANSWER_WITHIN;
 use crate::queue::{Queue, QueueSet};
 use crate::settling::CONNECTS;
@@ -105,7 +105,7 @@ impl Socket {
             let settings = self.settings.lock();
             (settings.local, settings.fast_open())
         };
-        let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?)?;
+        let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?, Use::Connection)?;
         let own = match local.filter(|local| local.port() != 0).map(twin::bind).transpose() {
             Ok(own) => own,
             Err(errno) => {
