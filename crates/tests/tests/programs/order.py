@@ -155,5 +155,23 @@ def error_at_once():
     return missing
 
 
-for look in (new_before_old, connection_before_word, at_once, counted_at_once, error_at_once):
+def reset_at_once():
+    """Sent to who has closed, which the next send finds."""
+    at, missing = listener(PORT + 5), 0
+    for _ in range(ROUNDS):
+        one = connected(PORT + 5)
+        other, _ = at.accept()
+        other.close()
+        one.recv(1)
+        one.send(b"x")
+        try:
+            one.send(b"y")
+            missing += 1
+        except OSError as error:
+            missing += error.errno != errno.EPIPE
+        one.close()
+    return missing
+
+
+for look in (new_before_old, connection_before_word, at_once, counted_at_once, error_at_once, reset_at_once):
     print(f"{look.__name__} {look()}", flush=True)
