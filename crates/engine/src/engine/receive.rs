@@ -194,14 +194,16 @@ impl Engine {
     }
 
     /// Neither a connection nor a listener is there for a segment. Where the kernel has the address too and the segment
-    /// is steered here no longer, it was under way when that changed: sent again it comes to whoever it is for now.
+    /// is steered here no longer, it was under way when that changed: what would begin a connection comes, sent again, to whoever it is
+    /// for now. What acknowledges something is of the connection that has just ended here: the kernel has had no part in it.
     pub(super) fn nobodys(&mut self, now: Instant, work: &RxWork<'_>) {
         self.counters.add(Counter::DropNoFlow);
         if work.rx.segment.ack.is_none() && self.listeners.find(work.key.scope, work.key.local).is_some() {
             // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
             return;
         }
-        if !self.is_shared(work.path) || self.is_steered(&work.key) {
+        let is_here = !self.is_shared(work.path) || self.is_steered(&work.key);
+        if is_here || work.rx.segment.ack.is_some() {
             self.reject(now, work.path, work.key, &work.rx.segment);
         }
     }

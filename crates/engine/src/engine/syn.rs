@@ -212,9 +212,11 @@ impl Engine {
         let is_too_many = listener.is_full() && !self.has_room_for_half_open(listener);
         let Some((irs, mss)) = self.read_cookie(now, work, ack.minus(1)) else {
             self.counters.add(Counter::CookiesBad);
-            // What follows an ACK that is still to come, or was turned away, is no stranger's: its peer sends it again.
+            // What follows an ACK that is still to come, or was turned away, is no stranger's: its peer sends it again. Peers that
+            // have heard nothing yet send nothing behind that but data and FIN.
             let (secret, number) = (&self.config.secret, ack.minus(1));
-            return !self.spent_cookies.is_spent(secret, &work.key, number)
+            return (segment.len > 0 || segment.fin)
+                && !self.spent_cookies.is_spent(secret, &work.key, number)
                 && cookie::may_follow(secret, &work.key, segment.seq, number, now);
         };
         self.counters.add(Counter::CookiesGood);

@@ -270,7 +270,7 @@ fn a_cookie_that_finds_no_place_is_not_answered_with_a_reset_and_may_come_again(
     stray(&mut world, &ack_of(&syns[0], &answers[0]));
     let ack = ack_of(&syns[1], &answers[1]);
     assert!(stray(&mut world, &ack).is_empty(), "turned away");
-    let later = Stray { seq: ack.seq.wrapping_add(100), ..ack };
+    let later = Stray { seq: ack.seq.wrapping_add(100), flags: ack.flags | TcpFlags::FIN, ..ack };
     assert!(stray(&mut world, &later).is_empty(), "what follows is not refused");
     world.sides[B].deaf = false;
     world.run_ms(10);
@@ -289,10 +289,25 @@ fn what_overtakes_the_answer_to_a_cookie_is_not_refused() {
     let syn = Stray::syn(70_001);
     let [answer] = stray(&mut world, &syn)[..] else { panic!("a SYN-ACK") };
     let ack = ack_of(&syn, &answer);
-    let behind = Stray { seq: ack.seq.wrapping_add(2456), ..ack };
+    let behind = Stray { seq: ack.seq.wrapping_add(2456), flags: ack.flags | TcpFlags::FIN, ..ack };
     assert!(stray(&mut world, &behind).is_empty(), "no reset");
     assert!(stray(&mut world, &ack).is_empty(), "nor for the ACK itself");
     report(&world, B);
+    assert_eq!(world.sides[B].engine.counter(Counter::CookiesGood), 1);
+}
+
+/// It has nothing to say of what it has not heard: an empty ACK that brings another number is of another connection.
+#[test]
+fn an_empty_ack_that_brings_no_cookie_is_refused() {
+    let mut world = flooded(200);
+    let syn = Stray::syn(70_001);
+    let [answer] = stray(&mut world, &syn)[..] else { panic!("a SYN-ACK") };
+    let ack = ack_of(&syn, &answer);
+    let other = Stray { ack: ack.ack.map(|number| number.wrapping_add(1)), ..ack };
+    let [reset] = stray(&mut world, &other)[..] else { panic!("an answer") };
+    assert!(reset.flags.rst());
+    assert_eq!(Some(reset.seq.raw()), other.ack);
+    assert!(stray(&mut world, &ack).is_empty(), "the right one opens it all the same");
     assert_eq!(world.sides[B].engine.counter(Counter::CookiesGood), 1);
 }
 

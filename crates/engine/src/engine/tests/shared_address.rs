@@ -367,6 +367,34 @@ fn what_is_steered_here_no_longer_is_left_to_the_kernel() {
     assert!(refused(&mut world, 40_000), "nobody else can have this one");
 }
 
+/// What is under way to a connection that was steered by itself, and that has ended meanwhile.
+#[test]
+fn what_came_for_a_connection_that_has_just_ended_is_refused() {
+    let mut world = world();
+    know_a(&mut world);
+    let now = world.now;
+    let b = world.sides[B].connect_from(now, addr(B, 7000).into(), addr(A, 80)).expect("connects");
+    assert!(world.run_until(1000, |w| w.sides[B].conns[b].errno.is_some()), "A refuses it");
+    assert!(matches!(changes(&mut world)[..], [_, SteerChange::Flow { on: false, .. }]));
+    const FLAGS: usize = 14 + 20 + 13;
+    let reset = world.log.iter().rfind(|(_, from, _)| *from == A).expect("a reset").2.clone();
+    let answers = |world: &mut World, flags: u8| {
+        let mut frame = reset.clone();
+        frame[FLAGS] = flags;
+        let (now, side) = (world.now, &mut world.sides[B]);
+        let unchecked = RxOffload { checksum_ok: true, coalesced_mss: None };
+        side.engine.handle_frame(now, PORT, &frame, unchecked, &mut side.memory);
+        side.engine.poll_transmit(now, PORT, &mut side.outbox, &mut side.memory, 256);
+        let sent = core::mem::take(&mut side.outbox.sent);
+        sent.iter().map(|(frame, _)| frame[FLAGS]).collect::<Vec<_>>()
+    };
+    let [syn, rst, ack] = [0x02, 0x04, 0x10];
+    assert_eq!(answers(&mut world, ack), [rst], "an ACK behind the reset");
+    assert_eq!(answers(&mut world, syn | ack), [rst]);
+    assert_eq!(answers(&mut world, syn), [], "one that begins anew is whoever has the port now");
+    assert_eq!(answers(&mut world, rst | ack), []);
+}
+
 /// Whoever sends from addresses of his choice takes no place that a connection needs.
 #[test]
 fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
