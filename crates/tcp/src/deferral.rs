@@ -20,36 +20,36 @@ pub fn until(now: Instant, secs: u32) -> Instant {
 }
 
 /// Whether this segment, which acknowledges our SYN, is passed over. Nothing is sent to the peer then until the time is over.
-pub fn passes_over(flow: &mut Tcb, now: Instant, segment: &Segment) -> bool {
+pub fn passes_over(tcb: &mut Tcb, now: Instant, segment: &Segment) -> bool {
     let is_bare = segment.len == 0 && !segment.fin && !segment.syn;
-    let Some(deferral) = flow.deferral.filter(|deferral| is_bare && now < deferral.until) else {
+    let Some(deferral) = tcb.deferral.filter(|deferral| is_bare && now < deferral.until) else {
         return false;
     };
-    if flow.state != TcpState::SynReceived || flow.fast_open.early {
+    if tcb.state != TcpState::SynReceived || tcb.fast_open.early {
         return false;
     }
-    flow.deferral = Some(Deferral { is_heard: true, ..deferral });
-    flow.timers.retransmit = deferral.until;
+    tcb.deferral = Some(Deferral { is_heard: true, ..deferral });
+    tcb.timers.retransmit = deferral.until;
     // It counts from then on how often that is tried.
-    flow.timers.stalled_since = deferral.until;
-    flow.rtt.timeouts = 0;
+    tcb.timers.stalled_since = deferral.until;
+    tcb.rtt.timeouts = 0;
     true
 }
 
 /// The time is over: the SYN-ACK goes once more, and nothing of it was lost. `false`: it is no such time-out.
-pub fn ends(flow: &mut Tcb, sent: &mut SentPool, now: Instant) -> bool {
-    if !was_heard(flow) || flow.state != TcpState::SynReceived || flow.rtt.timeouts > 0 {
+pub fn ends(tcb: &mut Tcb, sent: &mut SentPool, now: Instant) -> bool {
+    if !was_heard(tcb) || tcb.state != TcpState::SynReceived || tcb.rtt.timeouts > 0 {
         return false;
     }
-    flow.board.mark_lost(sent, |_| true);
-    flow.rtt.timeouts = 1;
-    flow.timers.retransmit = now.after_us(timeout::retransmit_us(flow));
+    tcb.board.mark_lost(sent, |_| true);
+    tcb.rtt.timeouts = 1;
+    tcb.timers.retransmit = now.after_us(timeout::retransmit_us(tcb));
     true
 }
 
 /// Whether the peer had answered the SYN-ACK long before the handshake was complete: what took so long says nothing of the path.
-pub fn was_heard(flow: &Tcb) -> bool {
-    flow.deferral.is_some_and(|deferral| deferral.is_heard)
+pub fn was_heard(tcb: &Tcb) -> bool {
+    tcb.deferral.is_some_and(|deferral| deferral.is_heard)
 }
 
 #[cfg(test)]

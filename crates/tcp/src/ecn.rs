@@ -49,19 +49,19 @@ pub fn accepted(mode: EcnMode, syn_ack: &Segment) -> bool {
 }
 
 /// A segment with text arrived, with the congestion-experienced mark or not.
-pub fn data_arrived(flow: &mut Tcb, segment: &Segment, is_marked: bool) {
-    if !flow.ecn.on || segment.len == 0 {
+pub fn data_arrived(tcb: &mut Tcb, segment: &Segment, is_marked: bool) {
+    if !tcb.ecn.on || segment.len == 0 {
         return;
     }
-    if matches!(flow.cc.algorithm, Algorithm::Dctcp(_)) {
-        dctcp::note_mark(flow, is_marked);
+    if matches!(tcb.cc.algorithm, Algorithm::Dctcp(_)) {
+        dctcp::note_mark(tcb, is_marked);
     } else {
         if segment.cwr {
-            flow.ecn.echo = false;
+            tcb.ecn.echo = false;
         }
         if is_marked {
-            flow.rcv.ack_now |= !flow.ecn.echo;
-            flow.ecn.echo = true;
+            tcb.rcv.ack_now |= !tcb.ecn.echo;
+            tcb.ecn.echo = true;
         }
     }
 }

@@ -55,46 +55,46 @@ impl FastOpenMode {
 }
 
 /// The SYN asks for a cookie.
-pub fn ask(flow: &mut Tcb) {
-    flow.fast_open.option = Some(FastOpenCookie::REQUEST);
+pub fn ask(tcb: &mut Tcb) {
+    tcb.fast_open.option = Some(FastOpenCookie::REQUEST);
 }
 
 /// The SYN will have the program's first octets, as many as a segment holds that the server took last time (RFC 7413
 /// section 4.1.3), with room for all options that somebody on the way may add.
-pub fn wait_for_octets(flow: &mut Tcb, cookie: FastOpenCookie, mss: Option<u16>) {
-    let most = mss.unwrap_or_else(|| mss_default(flow.is_v4)).min(flow.snd.mss);
-    flow.fast_open.option = Some(cookie);
-    flow.fast_open.room = most.saturating_sub(OPTIONS_LEN_MAX as u16);
-    flow.fast_open.waits = true;
+pub fn wait_for_octets(tcb: &mut Tcb, cookie: FastOpenCookie, mss: Option<u16>) {
+    let most = mss.unwrap_or_else(|| mss_default(tcb.is_v4)).min(tcb.snd.mss);
+    tcb.fast_open.option = Some(cookie);
+    tcb.fast_open.room = most.saturating_sub(OPTIONS_LEN_MAX as u16);
+    tcb.fast_open.waits = true;
 }
 
 /// Whether the SYN waits for the program's first octets.
-pub fn waits(flow: &Tcb) -> bool {
-    flow.fast_open.waits && flow.send_queue.is_empty() && !flow.snd.fin_queued
+pub fn waits(tcb: &Tcb) -> bool {
+    tcb.fast_open.waits && tcb.send_queue.is_empty() && !tcb.snd.fin_queued
 }
 
 /// Octets that go in the first SYN.
-pub fn syn_len(flow: &Tcb) -> u32 {
-    flow.send_queue.len().min(u32::from(flow.fast_open.room))
+pub fn syn_len(tcb: &Tcb) -> u32 {
+    tcb.send_queue.len().min(u32::from(tcb.fast_open.room))
 }
 
 /// Whether the SYN, or the SYN-ACK, is to be sent again: octets that went with it or behind it wait for the handshake
 /// (RFC 7413 section 4.2.2: what is sent again has none).
-pub fn is_syn_lost(flow: &Tcb, sent: &SentPool) -> bool {
-    flow.board.first_lost(sent).is_some_and(|range| range.start == flow.snd.iss)
+pub fn is_syn_lost(tcb: &Tcb, sent: &SentPool) -> bool {
+    tcb.board.first_lost(sent).is_some_and(|range| range.start == tcb.snd.iss)
 }
 
 /// Whether nothing at all was heard of the peer on a connection whose SYN had the option: after the SYN's time-out; and
 /// after two of what followed, should something on the way let the handshake through and nothing else (RFC 7413 section
 /// 7.1). Said once.
-pub fn is_unanswered(flow: &mut Tcb) -> bool {
-    let is_silent = match flow.state {
-        TcpState::SynSent => flow.rtt.timeouts >= 1,
+pub fn is_unanswered(tcb: &mut Tcb) -> bool {
+    let is_silent = match tcb.state {
+        TcpState::SynSent => tcb.rtt.timeouts >= 1,
         TcpState::Established | TcpState::FinWait1 => {
-            flow.fast_open.sent > 0 && flow.rtt.timeouts >= 2 && flow.rcv.nxt == flow.rcv.irs.plus(1)
+            tcb.fast_open.sent > 0 && tcb.rtt.timeouts >= 2 && tcb.rcv.nxt == tcb.rcv.irs.plus(1)
         }
         _ => false,
     };
-    let is_ours = flow.fast_open.option.is_some() && !flow.fast_open.was_passive;
-    is_ours && is_silent && !core::mem::replace(&mut flow.fast_open.was_lost, true)
+    let is_ours = tcb.fast_open.option.is_some() && !tcb.fast_open.was_passive;
+    is_ours && is_silent && !core::mem::replace(&mut tcb.fast_open.was_lost, true)
 }

@@ -176,13 +176,13 @@ pub struct RxContext<'a, H> {
 }
 
 /// The program stopped sending: FIN goes out behind all that is queued (RFC 9293 section 3.10.4, CLOSE call).
-pub fn shutdown_send(flow: &mut Tcb) {
+pub fn shutdown_send(tcb: &mut Tcb) {
     use state::{TcpEvent, TcpState};
-    if flow.snd.fin_queued || !flow.state.may_send() {
+    if tcb.snd.fin_queued || !tcb.state.may_send() {
         return;
     }
-    flow.snd.fin_queued = true;
-    if matches!(flow.state, TcpState::Established | TcpState::CloseWait) {
-        flow.state = flow.state.after(TcpEvent::Close);
+    tcb.snd.fin_queued = true;
+    if matches!(tcb.state, TcpState::Established | TcpState::CloseWait) {
+        tcb.state = tcb.state.after(TcpEvent::Close);
     }
 }

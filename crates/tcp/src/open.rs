@@ -85,78 +85,78 @@ pub fn active(params: &OpenParams) -> Tcb {
 
 /// A connection in SYN_RECEIVED, its SYN-ACK not sent yet.
 pub fn passive(params: &OpenParams, syn: &Segment) -> Tcb {
-    let mut flow = fresh(params, TcpState::SynReceived);
-    take_syn(&mut flow, syn);
-    flow.fast_open.was_passive = true;
-    flow.ecn.on = ecn::answers(params.tcp.ecn, syn);
-    flow
+    let mut tcb = fresh(params, TcpState::SynReceived);
+    take_syn(&mut tcb, syn);
+    tcb.fast_open.was_passive = true;
+    tcb.ecn.on = ecn::answers(params.tcp.ecn, syn);
+    tcb
 }
 
 fn fresh(params: &OpenParams, state: TcpState) -> Tcb {
-    let mut flow = Tcb::vacant();
-    flow.is_local = params.is_local;
-    flow.is_v4 = params.is_v4;
-    flow.state = state;
-    flow.snd.iss = params.iss;
-    flow.snd.timestamp_offset = params.timestamp_offset;
-    flow.snd.una = params.iss;
-    flow.snd.nxt = params.iss;
-    flow.snd.small = params.iss;
-    flow.snd.mss = params.mss;
-    flow.rcv.scale = WindowScale::to_cover(WindowSize::new(RECEIVE_WINDOW_MAX));
-    flow.rcv.quick_acks = QUICK_ACKS;
+    let mut tcb = Tcb::vacant();
+    tcb.is_local = params.is_local;
+    tcb.is_v4 = params.is_v4;
+    tcb.state = state;
+    tcb.snd.iss = params.iss;
+    tcb.snd.timestamp_offset = params.timestamp_offset;
+    tcb.snd.una = params.iss;
+    tcb.snd.nxt = params.iss;
+    tcb.snd.small = params.iss;
+    tcb.snd.mss = params.mss;
+    tcb.rcv.scale = WindowScale::to_cover(WindowSize::new(RECEIVE_WINDOW_MAX));
+    tcb.rcv.quick_acks = QUICK_ACKS;
     // On a link of our own, timestamps tell nothing that the clock does not.
-    flow.rcv.ts_recent = if params.is_local { None } else { Some(0) };
-    flow.rcv.tune_since = params.now;
-    flow.rtt = RoundTrip::initial();
-    flow.cc = Congestion::initial(params.mss, Algorithm::new(params.tcp.congestion));
-    flow.cc.recover = params.iss;
-    flow.cc.usage.round_end = params.iss;
+    tcb.rcv.ts_recent = if params.is_local { None } else { Some(0) };
+    tcb.rcv.tune_since = params.now;
+    tcb.rtt = RoundTrip::initial();
+    tcb.cc = Congestion::initial(params.mss, Algorithm::new(params.tcp.congestion));
+    tcb.cc.recover = params.iss;
+    tcb.cc.usage.round_end = params.iss;
     // It is offered where frames can be lost.
-    flow.rcv.sack_permitted = !params.is_local;
-    flow.timers.heard = params.now;
-    flow.traffic.began_at = params.now;
-    flow
+    tcb.rcv.sack_permitted = !params.is_local;
+    tcb.timers.heard = params.now;
+    tcb.traffic.began_at = params.now;
+    tcb
 }
 
 /// The peer's SYN, with its options: they hold for the life of the connection.
-pub fn take_syn(flow: &mut Tcb, syn: &Segment) {
-    flow.rcv.irs = syn.seq;
-    flow.rcv.nxt = syn.seq.plus(1);
-    flow.rcv.acked = syn.seq;
-    let window_max = initial_window(flow);
-    flow.receive = ReceiveBuffer::new(flow.receive.session, flow.rcv.nxt, window_max);
-    flow.rcv.ts_recent = match (flow.rcv.ts_recent, syn.timestamps) {
+pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
+    tcb.rcv.irs = syn.seq;
+    tcb.rcv.nxt = syn.seq.plus(1);
+    tcb.rcv.acked = syn.seq;
+    let window_max = initial_window(tcb);
+    tcb.receive = ReceiveBuffer::new(tcb.receive.session, tcb.rcv.nxt, window_max);
+    tcb.rcv.ts_recent = match (tcb.rcv.ts_recent, syn.timestamps) {
         (Some(_), Some((value, _))) => Some(value),
         _ => None,
     };
-    let overhead = if flow.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 };
-    let theirs = mss_offered(flow.is_v4, syn).max(MSS_MIN);
-    flow.snd.mss = flow.snd.mss.min(theirs) - overhead;
-    flow.mtu.limit = flow.snd.mss;
-    flow.mtu.search_high = flow.snd.mss;
-    flow.cc = Congestion::initial(flow.snd.mss, flow.cc.algorithm);
-    flow.cc.recover = flow.snd.iss;
-    flow.cc.usage.round_end = flow.snd.iss;
-    flow.snd.sack_permitted = flow.rcv.sack_permitted && syn.sack_permitted;
-    flow.rcv.sack_permitted = flow.snd.sack_permitted;
-    flow.rcv.reported = [flow.rcv.nxt; SackBlocks::MAX];
-    flow.rcv.reported_up_to = flow.rcv.nxt;
-    flow.rack.fack = flow.snd.una;
+    let overhead = if tcb.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 };
+    let theirs = mss_offered(tcb.is_v4, syn).max(MSS_MIN);
+    tcb.snd.mss = tcb.snd.mss.min(theirs) - overhead;
+    tcb.mtu.limit = tcb.snd.mss;
+    tcb.mtu.search_high = tcb.snd.mss;
+    tcb.cc = Congestion::initial(tcb.snd.mss, tcb.cc.algorithm);
+    tcb.cc.recover = tcb.snd.iss;
+    tcb.cc.usage.round_end = tcb.snd.iss;
+    tcb.snd.sack_permitted = tcb.rcv.sack_permitted && syn.sack_permitted;
+    tcb.rcv.sack_permitted = tcb.snd.sack_permitted;
+    tcb.rcv.reported = [tcb.rcv.nxt; SackBlocks::MAX];
+    tcb.rcv.reported_up_to = tcb.rcv.nxt;
+    tcb.rack.fack = tcb.snd.una;
     match syn.window_scale {
-        Some(scale) => flow.snd.scale = scale,
+        Some(scale) => tcb.snd.scale = scale,
         None => {
             // RFC 7323 section 2.2: both sides send the option, or neither scales.
-            flow.snd.scale = WindowScale::ZERO;
-            flow.rcv.scale = WindowScale::ZERO;
+            tcb.snd.scale = WindowScale::ZERO;
+            tcb.rcv.scale = WindowScale::ZERO;
         }
     }
-    flow.rcv.edge = flow.rcv.nxt.plus(syn_window(flow).octets());
+    tcb.rcv.edge = tcb.rcv.nxt.plus(syn_window(tcb).octets());
     // The window of a SYN is never scaled (RFC 7323 section 2.2).
-    flow.snd.wnd = syn.window.scaled(WindowScale::ZERO);
-    flow.snd.max_wnd = flow.snd.wnd;
-    flow.snd.wl1 = syn.seq;
-    flow.snd.wl2 = flow.snd.una;
+    tcb.snd.wnd = syn.window.scaled(WindowScale::ZERO);
+    tcb.snd.max_wnd = tcb.snd.wnd;
+    tcb.snd.wl1 = syn.seq;
+    tcb.snd.wl2 = tcb.snd.una;
 }
 
 /// What the peer says that it takes, or is taken to say.
@@ -170,13 +170,13 @@ pub fn mss_default(is_v4: bool) -> u16 {
 }
 
 /// The window of our SYN, which is never scaled.
-pub fn syn_window(flow: &Tcb) -> WindowSize {
-    WindowSize::new(flow.receive.window_max.min(u32::from(u16::MAX)))
+pub fn syn_window(tcb: &Tcb) -> WindowSize {
+    WindowSize::new(tcb.receive.window_max.min(u32::from(u16::MAX)))
 }
 
-fn initial_window(flow: &Tcb) -> u32 {
+fn initial_window(tcb: &Tcb) -> u32 {
     // Both ends share one machine's memory and no path can congest: start where a path would have grown to.
-    if flow.is_local { RECEIVE_WINDOW_INITIAL * 4 } else { RECEIVE_WINDOW_INITIAL }
+    if tcb.is_local { RECEIVE_WINDOW_INITIAL * 4 } else { RECEIVE_WINDOW_INITIAL }
 }
 
 #[cfg(test)]

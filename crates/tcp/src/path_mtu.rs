@@ -29,88 +29,88 @@ const CLOSE_ENOUGH: u16 = 16;
 const SEARCH_AGAIN_US: u64 = 600_000_000;
 
 /// A router says that datagrams with `mss` octets of payload are the largest that it forwards.
-pub fn lowered(flow: &mut Tcb, sent: &mut SentPool, mss: u16, now: Instant) {
+pub fn lowered(tcb: &mut Tcb, sent: &mut SentPool, mss: u16, now: Instant) {
     let mss = mss.max(MSS_LEAST);
-    if mss >= flow.snd.mss {
+    if mss >= tcb.snd.mss {
         return;
     }
-    flow.snd.mss = mss;
-    flow.mtu.search_high = mss;
-    flow.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
-    flow.mtu.probe_end = None;
+    tcb.snd.mss = mss;
+    tcb.mtu.search_high = mss;
+    tcb.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
+    tcb.mtu.probe_end = None;
     // What was larger is gone, and that is no congestion (RFC 1191 section 6.4): it goes again in the size that fits.
-    flow.board.mark_lost(sent, |_| true);
+    tcb.board.mark_lost(sent, |_| true);
 }
 
 /// The retransmission timer ran out once more.
-pub fn timed_out(flow: &mut Tcb, now: Instant) {
-    flow.mtu.probe_end = None;
-    if !flow.state.is_synchronized() {
+pub fn timed_out(tcb: &mut Tcb, now: Instant) {
+    tcb.mtu.probe_end = None;
+    if !tcb.state.is_synchronized() {
         // A SYN is no large segment.
         return;
     }
-    let base = if flow.is_v4 { MSS_BASE } else { MSS_BASE_V6 } - output::options_len(flow);
-    if flow.rtt.timeouts == SILENT_TIMEOUTS && flow.snd.mss > base && !flow.is_local {
-        flow.mtu.search_high = flow.snd.mss - 1;
-        flow.snd.mss = base;
-        flow.mtu.search_at = now;
+    let base = if tcb.is_v4 { MSS_BASE } else { MSS_BASE_V6 } - output::options_len(tcb);
+    if tcb.rtt.timeouts == SILENT_TIMEOUTS && tcb.snd.mss > base && !tcb.is_local {
+        tcb.mtu.search_high = tcb.snd.mss - 1;
+        tcb.snd.mss = base;
+        tcb.mtu.search_at = now;
     }
 }
 
 /// The size of a probe that could go now.
-pub fn next_probe(flow: &Tcb, now: Instant) -> Option<u16> {
-    let mtu = &flow.mtu;
-    let is_idle = flow.cc.phase == Phase::Open && flow.board.lost() == 0 && flow.board.sacked() == 0;
-    if flow.snd.mss >= mtu.limit || mtu.probe_end.is_some() || now < mtu.search_at || !is_idle {
+pub fn next_probe(tcb: &Tcb, now: Instant) -> Option<u16> {
+    let mtu = &tcb.mtu;
+    let is_idle = tcb.cc.phase == Phase::Open && tcb.board.lost() == 0 && tcb.board.sacked() == 0;
+    if tcb.snd.mss >= mtu.limit || mtu.probe_end.is_some() || now < mtu.search_at || !is_idle {
         return None;
     }
-    let high = if mtu.search_high > flow.snd.mss + CLOSE_ENOUGH { mtu.search_high } else { mtu.limit };
-    let size = flow.snd.mss + (high - flow.snd.mss).div_ceil(2);
-    let unsent = flow.queue_end().distance_from(flow.snd.nxt);
-    let room = flow.snd.wnd.octets().min(flow.cc.cwnd).saturating_sub(flow.outstanding());
+    let high = if mtu.search_high > tcb.snd.mss + CLOSE_ENOUGH { mtu.search_high } else { mtu.limit };
+    let size = tcb.snd.mss + (high - tcb.snd.mss).div_ceil(2);
+    let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
+    let room = tcb.snd.wnd.octets().min(tcb.cc.cwnd).saturating_sub(tcb.outstanding());
     // Others around it, so that its loss is noticed at once (RFC 4821 section 7.4).
-    let with_others = u32::from(size) + 3 * u32::from(flow.snd.mss);
+    let with_others = u32::from(size) + 3 * u32::from(tcb.snd.mss);
     (unsent >= with_others && room >= with_others).then_some(size)
 }
 
 /// It went out, and ends at `snd.nxt`.
-pub fn probe_sent(flow: &mut Tcb, size: u16) {
-    flow.mtu.probe_end = Some(flow.snd.nxt);
-    flow.mtu.probe_size = size;
-    if size > flow.mtu.search_high {
+pub fn probe_sent(tcb: &mut Tcb, size: u16) {
+    tcb.mtu.probe_end = Some(tcb.snd.nxt);
+    tcb.mtu.probe_size = size;
+    if size > tcb.mtu.search_high {
         // A new search.
-        flow.mtu.search_high = flow.mtu.limit;
+        tcb.mtu.search_high = tcb.mtu.limit;
     }
 }
 
 /// Something was acknowledged.
-pub fn acknowledged(flow: &mut Tcb, now: Instant) {
-    if flow.mtu.probe_end.is_some_and(|end| flow.snd.una.at_or_after(end)) {
-        flow.mtu.probe_end = None;
-        flow.snd.mss = flow.mtu.probe_size.min(flow.mtu.limit);
-        rest_if_found(flow, now);
+pub fn acknowledged(tcb: &mut Tcb, now: Instant) {
+    if tcb.mtu.probe_end.is_some_and(|end| tcb.snd.una.at_or_after(end)) {
+        tcb.mtu.probe_end = None;
+        tcb.snd.mss = tcb.mtu.probe_size.min(tcb.mtu.limit);
+        rest_if_found(tcb, now);
     }
 }
 
 /// Something is newly lost. Whether it is the probe alone: then the path is too narrow for it, not congested (RFC 4821
 /// section 7.6.2).
-pub fn is_probe_alone_lost(flow: &mut Tcb, sent: &SentPool, now: Instant) -> bool {
-    let Some(end) = flow.mtu.probe_end else { return false };
-    let lost = flow.board.first_lost(sent).filter(|lost| lost.len() == flow.board.lost());
-    if lost.is_none_or(|lost| lost.end != end || lost.len() != u32::from(flow.mtu.probe_size)) {
+pub fn is_probe_alone_lost(tcb: &mut Tcb, sent: &SentPool, now: Instant) -> bool {
+    let Some(end) = tcb.mtu.probe_end else { return false };
+    let lost = tcb.board.first_lost(sent).filter(|lost| lost.len() == tcb.board.lost());
+    if lost.is_none_or(|lost| lost.end != end || lost.len() != u32::from(tcb.mtu.probe_size)) {
         return false;
     }
-    flow.mtu.probe_end = None;
-    flow.mtu.search_high = flow.mtu.probe_size - 1;
-    rest_if_found(flow, now);
+    tcb.mtu.probe_end = None;
+    tcb.mtu.search_high = tcb.mtu.probe_size - 1;
+    rest_if_found(tcb, now);
     true
 }
 
 /// The search is at its end for a while.
-fn rest_if_found(flow: &mut Tcb, now: Instant) {
-    let is_found = flow.mtu.search_high <= flow.snd.mss + CLOSE_ENOUGH;
-    if is_found && flow.mtu.search_high < flow.mtu.limit {
-        flow.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
+fn rest_if_found(tcb: &mut Tcb, now: Instant) {
+    let is_found = tcb.mtu.search_high <= tcb.snd.mss + CLOSE_ENOUGH;
+    if is_found && tcb.mtu.search_high < tcb.mtu.limit {
+        tcb.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
     }
 }
 
@@ -123,39 +123,39 @@ mod tests {
 
     /// A sender of four segments of 1000 octets, the second of them a probe of 1400, and the rest of a large window.
     fn with_probe(sent: &mut SentPool) -> Tcb {
-        let mut flow = Tcb::vacant();
-        flow.snd.mss = 1000;
-        flow.mtu.limit = 1460;
-        flow.mtu.search_high = 1460;
-        flow.cc.cwnd = 20_000;
+        let mut tcb = Tcb::vacant();
+        tcb.snd.mss = 1000;
+        tcb.mtu.limit = 1460;
+        tcb.mtu.search_high = 1460;
+        tcb.cc.cwnd = 20_000;
         for end in [1000, 2400, 3400, 4400] {
-            let range = SentRange { start: flow.snd.nxt, end: SeqNum::new(end), ..SentRange::default() };
-            flow.board.sent(sent, SentRange { sent_at: Instant::from_millis(u64::from(end)), ..range });
-            flow.snd.nxt = range.end;
+            let range = SentRange { start: tcb.snd.nxt, end: SeqNum::new(end), ..SentRange::default() };
+            tcb.board.sent(sent, SentRange { sent_at: Instant::from_millis(u64::from(end)), ..range });
+            tcb.snd.nxt = range.end;
             if end == 2400 {
-                probe_sent(&mut flow, 1400);
+                probe_sent(&mut tcb, 1400);
             }
         }
-        flow
+        tcb
     }
 
     #[test]
     fn a_lost_probe_is_told_from_a_loss() {
         let mut sent = SentPool::new(1);
         let now = Instant::from_millis(10_000);
-        let mut flow = with_probe(&mut sent);
-        flow.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(2400));
-        assert!(is_probe_alone_lost(&mut flow, &sent, now));
-        assert_eq!((flow.mtu.search_high, flow.mtu.probe_end), (1399, None), "the path takes less");
-        assert!(!is_probe_alone_lost(&mut flow, &sent, now), "known by now");
+        let mut tcb = with_probe(&mut sent);
+        tcb.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(2400));
+        assert!(is_probe_alone_lost(&mut tcb, &sent, now));
+        assert_eq!((tcb.mtu.search_high, tcb.mtu.probe_end), (1399, None), "the path takes less");
+        assert!(!is_probe_alone_lost(&mut tcb, &sent, now), "known by now");
 
         let mut sent = SentPool::new(1);
-        let mut flow = with_probe(&mut sent);
-        flow.board.mark_lost(&mut sent, |r| r.end.at_or_before(SeqNum::new(3400)));
-        assert!(!is_probe_alone_lost(&mut flow, &sent, now), "the first was lost, too");
-        flow.board.unmark_lost(&mut sent);
-        flow.board.mark_lost(&mut sent, |r| r.end.after(SeqNum::new(1000)));
-        assert!(!is_probe_alone_lost(&mut flow, &sent, now), "others were lost, too");
+        let mut tcb = with_probe(&mut sent);
+        tcb.board.mark_lost(&mut sent, |r| r.end.at_or_before(SeqNum::new(3400)));
+        assert!(!is_probe_alone_lost(&mut tcb, &sent, now), "the first was lost, too");
+        tcb.board.unmark_lost(&mut sent);
+        tcb.board.mark_lost(&mut sent, |r| r.end.after(SeqNum::new(1000)));
+        assert!(!is_probe_alone_lost(&mut tcb, &sent, now), "others were lost, too");
     }
 
     /// RFC 1191 section 3, RFC 8201 section 4, RFC 5927 section 7.2.
@@ -163,10 +163,10 @@ mod tests {
     fn what_a_router_says_makes_nothing_larger_and_not_much_smaller() {
         for (said, mss) in [(1400, 1000), (1000, 1000), (900, 900), (20, 536)] {
             let mut sent = SentPool::new(1);
-            let mut flow = with_probe(&mut sent);
-            lowered(&mut flow, &mut sent, said, Instant::from_millis(1));
-            assert_eq!(flow.snd.mss, mss, "{said}");
-            assert_eq!(flow.board.lost() > 0, mss < 1000, "{said}");
+            let mut tcb = with_probe(&mut sent);
+            lowered(&mut tcb, &mut sent, said, Instant::from_millis(1));
+            assert_eq!(tcb.snd.mss, mss, "{said}");
+            assert_eq!(tcb.board.lost() > 0, mss < 1000, "{said}");
         }
     }
 
@@ -174,21 +174,21 @@ mod tests {
     #[test]
     fn silence_leads_to_a_size_that_every_path_takes() {
         for (is_v4, packet) in [(true, 1024 - 40), (false, 1280 - 60)] {
-            let mut flow = with_probe(&mut SentPool::new(1));
-            flow.is_v4 = is_v4;
-            flow.is_local = false;
-            flow.rcv.ts_recent = Some(1);
-            flow.snd.mss = 1440;
-            flow.rtt.timeouts = SILENT_TIMEOUTS;
-            timed_out(&mut flow, Instant::from_millis(1));
-            assert_eq!(flow.snd.mss, 1440, "a SYN says nothing of large segments");
-            flow.state = TcpState::Established;
-            flow.rtt.timeouts = SILENT_TIMEOUTS - 1;
-            timed_out(&mut flow, Instant::from_millis(1));
-            assert_eq!(flow.snd.mss, 1440);
-            flow.rtt.timeouts += 1;
-            timed_out(&mut flow, Instant::from_millis(1));
-            assert_eq!(flow.snd.mss, packet - 12, "timestamps take their part");
+            let mut tcb = with_probe(&mut SentPool::new(1));
+            tcb.is_v4 = is_v4;
+            tcb.is_local = false;
+            tcb.rcv.ts_recent = Some(1);
+            tcb.snd.mss = 1440;
+            tcb.rtt.timeouts = SILENT_TIMEOUTS;
+            timed_out(&mut tcb, Instant::from_millis(1));
+            assert_eq!(tcb.snd.mss, 1440, "a SYN says nothing of large segments");
+            tcb.state = TcpState::Established;
+            tcb.rtt.timeouts = SILENT_TIMEOUTS - 1;
+            timed_out(&mut tcb, Instant::from_millis(1));
+            assert_eq!(tcb.snd.mss, 1440);
+            tcb.rtt.timeouts += 1;
+            timed_out(&mut tcb, Instant::from_millis(1));
+            assert_eq!(tcb.snd.mss, packet - 12, "timestamps take their part");
         }
     }
 
@@ -197,23 +197,23 @@ mod tests {
         use toe_abi::entry::MemRange;
         use toe_base::SessionId;
         let mut sent = SentPool::new(1);
-        let mut flow = with_probe(&mut sent);
-        lowered(&mut flow, &mut sent, 900, Instant::from_millis(1));
-        flow.board.clear(&mut sent);
-        flow.snd.una = flow.snd.nxt;
-        flow.snd.syn_acked = true;
-        flow.snd.wnd = toe_base::window::WindowSize::new(20_000);
-        flow.send_queue.push(SessionId(0), MemRange { offset: 0, len: queued }).expect("room");
-        flow
+        let mut tcb = with_probe(&mut sent);
+        lowered(&mut tcb, &mut sent, 900, Instant::from_millis(1));
+        tcb.board.clear(&mut sent);
+        tcb.snd.una = tcb.snd.nxt;
+        tcb.snd.syn_acked = true;
+        tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
+        tcb.send_queue.push(SessionId(0), MemRange { offset: 0, len: queued }).expect("room");
+        tcb
     }
 
     /// RFC 1191 section 6.3, RFC 8201 section 4.
     #[test]
     fn a_larger_size_is_tried_ten_minutes_after_a_router_spoke() {
-        let flow = lowered_with(20_000);
+        let tcb = lowered_with(20_000);
         for (secs, is_tried) in [(0, false), (299, false), (599, false), (601, true)] {
             assert_eq!(
-                next_probe(&flow, Instant::from_millis(secs * 1000 + 1)).is_some(),
+                next_probe(&tcb, Instant::from_millis(secs * 1000 + 1)).is_some(),
                 is_tried,
                 "{secs} s"
             );
@@ -228,22 +228,22 @@ mod tests {
         let enough = size + 3 * 900;
         assert_eq!(next_probe(&lowered_with(enough - 1), now), None);
         assert!(next_probe(&lowered_with(enough), now).is_some());
-        let mut flow = lowered_with(20_000);
-        flow.cc.cwnd = enough - 1;
-        assert_eq!(next_probe(&flow, now), None, "the window would hold them back");
+        let mut tcb = lowered_with(20_000);
+        tcb.cc.cwnd = enough - 1;
+        assert_eq!(next_probe(&tcb, now), None, "the window would hold them back");
     }
 
     #[test]
     fn nothing_is_tried_while_something_is_missing() {
         let mut sent = SentPool::new(1);
         let now = Instant::from_millis(10_000);
-        let mut flow = with_probe(&mut sent);
-        flow.mtu.probe_end = None;
-        flow.snd.wnd = toe_base::window::WindowSize::new(20_000);
-        flow.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(1000));
-        assert_eq!(next_probe(&flow, now), None);
-        flow.board.unmark_lost(&mut sent);
-        flow.board.sack(&mut sent, SeqNum::new(1000), SeqNum::new(2400), |_| {});
-        assert_eq!(next_probe(&flow, now), None);
+        let mut tcb = with_probe(&mut sent);
+        tcb.mtu.probe_end = None;
+        tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
+        tcb.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(1000));
+        assert_eq!(next_probe(&tcb, now), None);
+        tcb.board.unmark_lost(&mut sent);
+        tcb.board.sack(&mut sent, SeqNum::new(1000), SeqNum::new(2400), |_| {});
+        assert_eq!(next_probe(&tcb, now), None);
     }
 }

@@ -1,10 +1,10 @@
-//! Arrays of plain data that flows have a varying number of: what was sent and is on its way, what came out of order.
-//! A record holds an [`Array`], an index and no pointer; the octets lie here. Idle flows have none.
+//! Arrays of plain data that connections have a varying number of: what was sent and is on its way, what came out of order.
+//! A record holds an [`Array`], an index and no pointer; the octets lie here. Idle connections have none.
 //!
 //! Arrays have a power of two of places and double when they are full. Each size has a list of free ones; memory is
 //! taken from the end of one bounded table, so that nothing a peer sends makes it grow beyond that.
 
-/// Elements of one flow, in a pool. The record owns it: it must be given back with [`Pool::clear`].
+/// Elements of one connection, in a pool. The record owns it: it must be given back with [`Pool::clear`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Array {
     /// Where its places begin.
@@ -32,7 +32,7 @@ pub struct NoPlace;
 
 /// Places of the smallest array.
 const SMALLEST: u16 = 4;
-/// Places of the largest one: a flow that would need more makes do with these.
+/// Places of the largest one: a connection that would need more makes do with these.
 pub const PLACES_MAX: u16 = 4096;
 const SIZES: usize = (PLACES_MAX / SMALLEST).trailing_zeros() as usize + 1;
 
@@ -42,14 +42,14 @@ pub struct Pool<T> {
     table: Vec<T>,
     /// Places that the table may have.
     capacity: usize,
-    /// Places that only smallest arrays may take: each flow can have one, whatever the others do.
+    /// Places that only smallest arrays may take: each connection can have one, whatever the others do.
     reserve: usize,
     free: [Vec<u32>; SIZES],
     used: usize,
 }
 
 impl<T: Copy + Default> Pool<T> {
-    /// Enough for `flows` flows to have a smallest array each, and for some to have large ones.
+    /// Enough for `connections` connections to have a smallest array each, and for some to have large ones.
     pub fn new(flows: usize) -> Pool<T> {
         let reserve = flows * usize::from(SMALLEST);
         let capacity = reserve + (flows * 16).max(4 * usize::from(PLACES_MAX));

@@ -1,5 +1,5 @@
-//! How scarce the receive memory is that a flow draws on. Whoever hands a flow its segments says so, of the session's memory and of
-//! what else bounds it, and the flow holds back: its window grows no more, and what it takes is what has come
+//! How scarce the receive memory is that a connection draws on. Whoever hands a connection its segments says so, of the session's memory and of
+//! what else bounds it, and the connection holds back: its window grows no more, and what it takes is what has come
 //! (Linux: `tcp_under_memory_pressure`).
 
 use toe_base::arena::Arena;

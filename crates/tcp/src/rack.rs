@@ -67,10 +67,10 @@ const fn latest(rack: &Rack) -> Sending {
 }
 
 /// A D-SACK came (step 4): reordering was mistaken for loss, so wait longer, once a round trip.
-pub fn widen(flow: &mut Tcb) {
-    let rack = &mut flow.rack;
-    if rack.dsack_round.is_none_or(|round| flow.snd.una.at_or_after(round)) {
-        rack.dsack_round = Some(flow.snd.nxt);
+pub fn widen(tcb: &mut Tcb) {
+    let rack = &mut tcb.rack;
+    if rack.dsack_round.is_none_or(|round| tcb.snd.una.at_or_after(round)) {
+        rack.dsack_round = Some(tcb.snd.nxt);
         rack.reo_wnd_mult = rack.reo_wnd_mult.max(1).saturating_add(1);
         rack.reo_wnd_persist = REO_WND_PERSIST;
     }
@@ -85,16 +85,16 @@ pub fn recovery_ended(rack: &mut Rack) {
 }
 
 /// Step 4: how much later than others a segment may arrive.
-fn reordering_window_us(flow: &Tcb, in_recovery: bool) -> u64 {
-    let rack = &flow.rack;
+fn reordering_window_us(tcb: &Tcb, in_recovery: bool) -> u64 {
+    let rack = &tcb.rack;
     if !rack.reordering_seen {
-        let enough_sacked = flow.board.sacked() > (DUP_THRESHOLD - 1) * u32::from(flow.snd.mss);
+        let enough_sacked = tcb.board.sacked() > (DUP_THRESHOLD - 1) * u32::from(tcb.snd.mss);
         if in_recovery || enough_sacked {
             return 0;
         }
     }
-    let quarter = u64::from(flow.rtt.min_us / 4);
-    (quarter * u64::from(rack.reo_wnd_mult.max(1))).min(u64::from(flow.rtt.srtt_us))
+    let quarter = u64::from(tcb.rtt.min_us / 4);
+    (quarter * u64::from(rack.reo_wnd_mult.max(1))).min(u64::from(tcb.rtt.srtt_us))
 }
 
 /// What was newly found lost.
@@ -107,26 +107,26 @@ pub enum Loss {
 }
 
 /// Step 5: marks what is lost, and arms the timer for what may be.
-pub fn detect_loss(flow: &mut Tcb, pool: &mut SentPool, now: Instant, in_recovery: bool) -> Loss {
-    flow.timers.reorder = Instant::FAR_FUTURE;
-    if flow.rack.xmit_at == Instant::ZERO {
+pub fn detect_loss(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, in_recovery: bool) -> Loss {
+    tcb.timers.reorder = Instant::FAR_FUTURE;
+    if tcb.rack.xmit_at == Instant::ZERO {
         return Loss::None;
     }
-    let Some(oldest) = flow.board.first(pool) else { return Loss::None };
-    let latest = latest(&flow.rack);
-    if flow.board.sacked() == 0 && !oldest.resent && !latest.is_after(oldest.sending()) {
+    let Some(oldest) = tcb.board.first(pool) else { return Loss::None };
+    let latest = latest(&tcb.rack);
+    if tcb.board.sacked() == 0 && !oldest.resent && !latest.is_after(oldest.sending()) {
         // All is in order: the first stretch was sent first.
         return Loss::None;
     }
-    let patience_us = u64::from(flow.rack.rtt_us) + reordering_window_us(flow, in_recovery);
-    let lost_before = flow.cc.prr.lost_before;
+    let patience_us = u64::from(tcb.rack.rtt_us) + reordering_window_us(tcb, in_recovery);
+    let lost_before = tcb.cc.prr.lost_before;
     let (mut lost, mut again) = (false, false);
     let is_due = |sent_at: Instant| sent_at.after_us(patience_us) <= now;
-    let next = flow.board.mark_due_lost(pool, latest, is_due, |range| {
+    let next = tcb.board.mark_due_lost(pool, latest, is_due, |range| {
         lost = true;
         again |= range.resent && (range.stamp.lost.wrapping_sub(lost_before) as i32) >= 0;
     });
-    flow.timers.reorder = next.map_or(Instant::FAR_FUTURE, |sent_at| sent_at.after_us(patience_us));
+    tcb.timers.reorder = next.map_or(Instant::FAR_FUTURE, |sent_at| sent_at.after_us(patience_us));
     match (lost, again) {
         (false, _) => Loss::None,
         (true, false) => Loss::Some,
@@ -135,77 +135,77 @@ pub fn detect_loss(flow: &mut Tcb, pool: &mut SentPool, now: Instant, in_recover
 }
 
 /// Section 6.3: after a time-out the first segment is lost, and what was sent long enough before.
-pub fn mark_lost_on_timeout(flow: &mut Tcb, pool: &mut SentPool, now: Instant) {
-    let patience_us = u64::from(flow.rack.rtt_us) + reordering_window_us(flow, true);
-    let (una, knows) = (flow.snd.una, flow.snd.sack_permitted && flow.rack.xmit_at != Instant::ZERO);
-    flow.board
+pub fn mark_lost_on_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) {
+    let patience_us = u64::from(tcb.rack.rtt_us) + reordering_window_us(tcb, true);
+    let (una, knows) = (tcb.snd.una, tcb.snd.sack_permitted && tcb.rack.xmit_at != Instant::ZERO);
+    tcb.board
         .mark_lost(pool, |range| !knows || range.start == una || range.sent_at.after_us(patience_us) <= now);
-    flow.timers.reorder = Instant::FAR_FUTURE;
+    tcb.timers.reorder = Instant::FAR_FUTURE;
 }
 
 /// Section 7.2: arms the probe when what is out could be lost without notice, or disarms it.
-pub fn schedule_tail_probe(flow: &mut Tcb, now: Instant) {
+pub fn schedule_tail_probe(tcb: &mut Tcb, now: Instant) {
     use crate::record::Phase;
-    flow.timers.tail_probe = Instant::FAR_FUTURE;
-    let may = flow.snd.sack_permitted
-        && flow.state.is_synchronized()
-        && matches!(flow.cc.phase, Phase::Open | Phase::Reduced)
-        && flow.rack.tlp_end_seq.is_none()
-        && flow.timers.persist.is_far_future()
-        && !flow.board.is_empty()
-        && flow.board.lost() == 0;
+    tcb.timers.tail_probe = Instant::FAR_FUTURE;
+    let may = tcb.snd.sack_permitted
+        && tcb.state.is_synchronized()
+        && matches!(tcb.cc.phase, Phase::Open | Phase::Reduced)
+        && tcb.rack.tlp_end_seq.is_none()
+        && tcb.timers.persist.is_far_future()
+        && !tcb.board.is_empty()
+        && tcb.board.lost() == 0;
     if !may {
         return;
     }
-    let mut after_us = match flow.rtt.srtt_us {
+    let mut after_us = match tcb.rtt.srtt_us {
         0 => PTO_INITIAL_US,
         srtt_us => 2 * u64::from(srtt_us),
     };
-    if flow.outstanding() <= u32::from(flow.snd.mss) {
+    if tcb.outstanding() <= u32::from(tcb.snd.mss) {
         after_us += MAX_ACK_DELAY_US;
     }
     let pto = now.after_us(after_us.max(timeout::GRANULARITY_US));
     // Where the time-out would come first, the probe takes its place: it is then that something is sent.
-    flow.timers.tail_probe = pto.min(flow.timers.retransmit);
+    tcb.timers.tail_probe = pto.min(tcb.timers.retransmit);
 }
 
 /// The tail probe's time has come (section 7.3).
-pub fn tail_probe_due(flow: &mut Tcb, now: Instant) {
-    flow.timers.tail_probe = Instant::FAR_FUTURE;
-    flow.snd.tail_probe = true;
-    flow.timers.retransmit = now.after_us(timeout::retransmit_us(flow));
+pub fn tail_probe_due(tcb: &mut Tcb, now: Instant) {
+    tcb.timers.tail_probe = Instant::FAR_FUTURE;
+    tcb.snd.tail_probe = true;
+    tcb.timers.retransmit = now.after_us(timeout::retransmit_us(tcb));
 }
 
 /// The probe went out.
-pub fn tail_probe_sent(flow: &mut Tcb, is_retransmit: bool) {
-    flow.snd.tail_probe = false;
-    flow.rack.tlp_end_seq = Some(flow.snd.nxt);
-    flow.rack.tlp_is_retransmit = is_retransmit;
+pub fn tail_probe_sent(tcb: &mut Tcb, is_retransmit: bool) {
+    tcb.snd.tail_probe = false;
+    tcb.rack.tlp_end_seq = Some(tcb.snd.nxt);
+    tcb.rack.tlp_is_retransmit = is_retransmit;
 }
 
 /// Section 7.4: an ACK while a probe is on its way. Returns whether the probe repaired a loss, which counts as congestion.
-pub fn probe_answered(flow: &mut Tcb, ack: SeqNum, duplicate: bool, is_empty_dup_ack: bool) -> bool {
-    let Some(end) = flow.rack.tlp_end_seq.filter(|end| ack.at_or_after(*end)) else { return false };
-    if !flow.rack.tlp_is_retransmit || duplicate {
-        flow.rack.tlp_end_seq = None;
+pub fn probe_answered(tcb: &mut Tcb, ack: SeqNum, duplicate: bool, is_empty_dup_ack: bool) -> bool {
+    let Some(end) = tcb.rack.tlp_end_seq.filter(|end| ack.at_or_after(*end)) else { return false };
+    if !tcb.rack.tlp_is_retransmit || duplicate {
+        tcb.rack.tlp_end_seq = None;
         return false;
     }
     if ack.after(end) {
-        flow.rack.tlp_end_seq = None;
+        tcb.rack.tlp_end_seq = None;
         return true;
     }
     if is_empty_dup_ack {
         // Both copies arrived.
-        flow.rack.tlp_end_seq = None;
+        tcb.rack.tlp_end_seq = None;
     }
     false
 }
 
 /// How much a retransmitted probe repeats: the last segment.
-pub fn tail(flow: &Tcb, mss: u32) -> (SeqNum, u32) {
-    let end = flow.snd.nxt.earlier(flow.queue_end());
-    let len = end.distance_from(flow.data_una()).min(mss);
-    debug_assert!(output::is_sent(flow, end.minus(len)));
+pub fn tail(tcb: &Tcb, mss: u32) -> (SeqNum, u32) {
+    let end = tcb.snd.nxt.earlier(tcb.queue_end());
+    let len = end.distance_from(tcb.data_una()).min(mss);
+    debug_assert!(output::is_sent(tcb, end.minus(len)));
     (end.minus(len), len)
 }
 
@@ -216,59 +216,59 @@ mod tests {
     /// RFC 8985 section 6.2 step 4.
     #[test]
     fn the_reordering_window_is_a_part_of_the_round_trip_and_never_more_than_all_of_it() {
-        let mut flow = Tcb::vacant();
-        flow.snd.mss = 1000;
-        flow.rtt.min_us = 40_000;
-        flow.rtt.srtt_us = 50_000;
-        assert_eq!(reordering_window_us(&flow, false), 10_000);
-        assert_eq!(reordering_window_us(&flow, true), 0, "in recovery, and nothing was ever reordered");
-        flow.rack.reordering_seen = true;
-        assert_eq!(reordering_window_us(&flow, true), 10_000);
+        let mut tcb = Tcb::vacant();
+        tcb.snd.mss = 1000;
+        tcb.rtt.min_us = 40_000;
+        tcb.rtt.srtt_us = 50_000;
+        assert_eq!(reordering_window_us(&tcb, false), 10_000);
+        assert_eq!(reordering_window_us(&tcb, true), 0, "in recovery, and nothing was ever reordered");
+        tcb.rack.reordering_seen = true;
+        assert_eq!(reordering_window_us(&tcb, true), 10_000);
         for (mult, window) in [(2, 20_000), (5, 50_000), (6, 50_000), (255, 50_000)] {
-            flow.rack.reo_wnd_mult = mult;
-            assert_eq!(reordering_window_us(&flow, true), window, "{mult} quarters");
+            tcb.rack.reo_wnd_mult = mult;
+            assert_eq!(reordering_window_us(&tcb, true), window, "{mult} quarters");
         }
     }
 
     /// RFC 8985 section 6.2 step 4: the multiplier starts at one, and falls back to that.
     #[test]
     fn the_first_duplicate_widens_the_window_and_quiet_recoveries_narrow_it() {
-        let mut flow = Tcb::vacant();
-        flow.rtt.min_us = 40_000;
-        flow.rtt.srtt_us = 400_000;
-        flow.rack.reordering_seen = true;
+        let mut tcb = Tcb::vacant();
+        tcb.rtt.min_us = 40_000;
+        tcb.rtt.srtt_us = 400_000;
+        tcb.rack.reordering_seen = true;
         for quarters in [2, 3] {
-            flow.snd.nxt = flow.snd.una.plus(100);
-            widen(&mut flow);
-            widen(&mut flow);
-            assert_eq!(reordering_window_us(&flow, true), quarters * 10_000, "once a round");
-            flow.snd.una = flow.snd.nxt;
+            tcb.snd.nxt = tcb.snd.una.plus(100);
+            widen(&mut tcb);
+            widen(&mut tcb);
+            assert_eq!(reordering_window_us(&tcb, true), quarters * 10_000, "once a round");
+            tcb.snd.una = tcb.snd.nxt;
         }
         for _ in 0..REO_WND_PERSIST {
-            assert_eq!(reordering_window_us(&flow, true), 30_000);
-            recovery_ended(&mut flow.rack);
+            assert_eq!(reordering_window_us(&tcb, true), 30_000);
+            recovery_ended(&mut tcb.rack);
         }
-        assert_eq!(reordering_window_us(&flow, true), 10_000);
+        assert_eq!(reordering_window_us(&tcb, true), 10_000);
     }
 
     /// RFC 8985 section 6.3.
     #[test]
     fn a_time_out_marks_the_first_and_what_was_sent_long_enough_ago() {
         let mut pool = SentPool::new(1);
-        let mut flow = Tcb::vacant();
-        flow.snd.sack_permitted = true;
-        flow.rack.xmit_at = Instant::from_millis(1);
-        flow.rack.rtt_us = 100_000;
+        let mut tcb = Tcb::vacant();
+        tcb.snd.sack_permitted = true;
+        tcb.rack.xmit_at = Instant::from_millis(1);
+        tcb.rack.rtt_us = 100_000;
         for n in 0..4u32 {
             let (start, end) = (SeqNum::new(n * 100), SeqNum::new(n * 100 + 100));
             let sent_at = Instant::from_millis(1000 + u64::from(n) * 50);
-            flow.board.sent(&mut pool, SentRange { start, end, sent_at, ..SentRange::default() });
+            tcb.board.sent(&mut pool, SentRange { start, end, sent_at, ..SentRange::default() });
         }
         let now = Instant::from_millis(1150);
-        let mut of_all = flow;
-        mark_lost_on_timeout(&mut flow, &mut pool, now);
-        assert_eq!(flow.board.lost(), 200, "sent at 1000 and 1050 ms; the others may still arrive");
-        flow.board.unmark_lost(&mut pool);
+        let mut of_all = tcb;
+        mark_lost_on_timeout(&mut tcb, &mut pool, now);
+        assert_eq!(tcb.board.lost(), 200, "sent at 1000 and 1050 ms; the others may still arrive");
+        tcb.board.unmark_lost(&mut pool);
         of_all.snd.sack_permitted = false;
         mark_lost_on_timeout(&mut of_all, &mut pool, now);
         assert_eq!(of_all.board.lost(), 400, "a peer without SACK tells of none of them");

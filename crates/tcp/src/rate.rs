@@ -6,25 +6,25 @@ use crate::scoreboard::{DeliveryStamp, Losses, SentRange};
 use toe_base::Instant;
 
 /// What to note of `len` octets that go out now.
-pub fn stamp(flow: &mut Tcb, now: Instant, len: u32) -> DeliveryStamp {
-    if flow.pipe() == 0 {
+pub fn stamp(tcb: &mut Tcb, now: Instant, len: u32) -> DeliveryStamp {
+    if tcb.pipe() == 0 {
         // Nothing is out: a new flight begins, and the time before it says nothing.
-        flow.rate.first_sent_at = now;
-        flow.rate.delivered_at = now;
+        tcb.rate.first_sent_at = now;
+        tcb.rate.delivered_at = now;
     }
     DeliveryStamp {
-        delivered: flow.rate.delivered,
-        delivered_at: flow.rate.delivered_at,
-        first_sent_at: flow.rate.first_sent_at,
-        in_flight: flow.pipe().saturating_add(len),
-        lost: flow.board.lost_ever(),
-        app_limited: is_app_limited(&flow.rate),
+        delivered: tcb.rate.delivered,
+        delivered_at: tcb.rate.delivered_at,
+        first_sent_at: tcb.rate.first_sent_at,
+        in_flight: tcb.pipe().saturating_add(len),
+        lost: tcb.board.lost_ever(),
+        app_limited: is_app_limited(&tcb.rate),
     }
 }
 
 /// The program has nothing more to send while the window would allow it (section 3.3).
-pub fn note_app_limited(flow: &mut Tcb) {
-    flow.rate.app_limited_until = (flow.rate.delivered + u64::from(flow.pipe())).max(1);
+pub fn note_app_limited(tcb: &mut Tcb) {
+    tcb.rate.app_limited_until = (tcb.rate.delivered + u64::from(tcb.pipe())).max(1);
 }
 
 /// Whether what is sent now is limited by the program. That lasts until something is delivered that was sent later.
@@ -132,11 +132,11 @@ pub fn paced_room(rate: &DeliveryRate, now: Instant, mss: u32) -> u32 {
 
 /// `len` octets went out: when the next may. A sender that pacing held back and that is called late makes up for half a round trip: on a busy
 /// machine that may be tens of ms, and whoever loses them each time takes his own lateness for the path's bandwidth.
-pub fn note_paced(flow: &mut Tcb, now: Instant, len: u32) {
-    let Some(us) = (u64::from(len) * 1_000_000).checked_div(flow.rate.pacing) else { return };
-    let rate = &mut flow.rate;
-    rate.is_late |= flow.timers.pace <= now;
-    let late_us = if rate.is_late { LATE_MIN_US.max(u64::from(flow.rtt.srtt_us) / 2) } else { LATE_MIN_US };
+pub fn note_paced(tcb: &mut Tcb, now: Instant, len: u32) {
+    let Some(us) = (u64::from(len) * 1_000_000).checked_div(tcb.rate.pacing) else { return };
+    let rate = &mut tcb.rate;
+    rate.is_late |= tcb.timers.pace <= now;
+    let late_us = if rate.is_late { LATE_MIN_US.max(u64::from(tcb.rtt.srtt_us) / 2) } else { LATE_MIN_US };
     let earliest = Instant::from_micros(now.as_micros().saturating_sub(late_us));
     rate.next_send_at = rate.next_send_at.max(earliest).after_us(us);
     rate.is_late &= rate.next_send_at < now;
@@ -150,18 +150,18 @@ mod tests {
 
     /// A sender of a million octets a second, over 40 ms, whose next segment is due at 100 ms.
     fn paced() -> Tcb {
-        let mut flow = Tcb::vacant();
-        flow.rtt.srtt_us = 40_000;
-        flow.rate.pacing = 1_000_000;
-        flow.rate.next_send_at = Instant::from_millis(100);
-        flow
+        let mut tcb = Tcb::vacant();
+        tcb.rtt.srtt_us = 40_000;
+        tcb.rate.pacing = 1_000_000;
+        tcb.rate.next_send_at = Instant::from_millis(100);
+        tcb
     }
 
     /// Segments that go out at once at that time.
-    fn at_once(flow: &mut Tcb, now: Instant) -> u32 {
+    fn at_once(tcb: &mut Tcb, now: Instant) -> u32 {
         let mut segments = 0;
-        while paced_room(&flow.rate, now, MSS) > 0 {
-            note_paced(flow, now, MSS);
+        while paced_room(&tcb.rate, now, MSS) > 0 {
+            note_paced(tcb, now, MSS);
             segments += 1;
         }
         segments
@@ -172,13 +172,13 @@ mod tests {
         for (late_ms, is_held_back, segments) in
             [(0, true, 1), (10, true, 11), (70, true, 21), (70, false, 3)]
         {
-            let mut flow = paced();
+            let mut tcb = paced();
             if is_held_back {
-                flow.timers.pace = flow.rate.next_send_at;
+                tcb.timers.pace = tcb.rate.next_send_at;
             }
             let now = Instant::from_millis(100 + late_ms);
-            assert_eq!(at_once(&mut flow, now), segments, "{late_ms} ms, held back: {is_held_back}");
-            assert!(!flow.rate.is_late && flow.rate.next_send_at > now);
+            assert_eq!(at_once(&mut tcb, now), segments, "{late_ms} ms, held back: {is_held_back}");
+            assert!(!tcb.rate.is_late && tcb.rate.next_send_at > now);
         }
     }
 }

@@ -13,7 +13,7 @@ pub struct SeqRange {
     pub end: SeqNum,
 }
 
-/// Where the ranges of all flows lie.
+/// Where the ranges of all connections lie.
 pub type HeldPool = Pool<SeqRange>;
 
 /// Disjoint, non-adjacent ranges in stream order. The record owns it; [`HeldPool`] has its places.

@@ -1,4 +1,4 @@
-//! Where a flow's received octets go in host memory, and how far each side has come with them.
+//! Where a connection's received octets go in host memory, and how far each side has come with them.
 //!
 //! ```text
 //!        consumed          published           nxt (= rcv.nxt)

@@ -1,11 +1,11 @@
 //! Where the records end that a program wants kept apart (MSG_EOR): no segment has octets from both sides of such an end, be it
 //! sent for the first time or again. Kept until the peer has acknowledged them. [`crate::output`] cuts by them; a
-//! flow whose program marks no records has none, and pays a comparison a segment for it.
+//! connection whose program marks no records has none, and pays a comparison a segment for it.
 
 use crate::pool::{Array, Pool};
 use toe_base::SeqNum;
 
-/// Where the record ends of all flows lie.
+/// Where the record ends of all connections lie.
 pub type RecordEndPool = Pool<SeqNum>;
 
 /// For each record the number behind its last octet, in stream order. The connection's record owns it; [`RecordEndPool`] has
@@ -20,7 +20,7 @@ impl RecordEnds {
         if self.array.is_empty() { &[] } else { pool.get(&self.array) }
     }
 
-    /// A record ends before `end`, behind all others. A flow has [`crate::pool::PLACES_MAX`] places at most, as many
+    /// A record ends before `end`, behind all others. A connection has [`crate::pool::PLACES_MAX`] places at most, as many
     /// records as Linux has memory for in one socket, and fewer where others have taken the pool. One too many is passed over:
     /// then two records may meet in a segment, which costs the program less than an error that Linux does not know.
     pub fn push(&mut self, pool: &mut RecordEndPool, end: SeqNum) {
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(greedy[0].ends(&pool).len(), usize::from(PLACES_MAX));
         assert_eq!(room_from(greedy[0].ends(&pool), seq(9_000)), u32::MAX, "passed over");
         let mut modest = RecordEnds::default();
-        // Nothing that others do takes the first places from a flow.
+        // Nothing that others do takes the first places from a connection.
         let mut pool = RecordEndPool::new(9);
         for records in &mut greedy {
             *records = RecordEnds::default();

@@ -57,7 +57,7 @@ impl Losses {
     }
 }
 
-/// What became of the stretches of one flow. The record owns it; [`SentPool`] has its places.
+/// What became of the stretches of one connection. The record owns it; [`SentPool`] has its places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scoreboard {
     stretches: Stretches,
@@ -168,7 +168,7 @@ impl Scoreboard {
             }
         }
         let pushed = self.stretches.push(pool, range);
-        // Each flow can have a smallest array, so there is a place or a last stretch to join.
+        // Each connection can have a smallest array, so there is a place or a last stretch to join.
         if let (Err(_), Some((position, last))) = (pushed, last) {
             self.tally.uncount(&last);
             self.stretches.change(pool, position, joined);

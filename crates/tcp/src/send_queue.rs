@@ -1,4 +1,4 @@
-//! Where a flow's unacknowledged and unsent octets lie in host memory. The host chose the places; the engine only
+//! Where a connection's unacknowledged and unsent octets lie in host memory. The host chose the places; the engine only
 //! remembers them, in stream order, until the peer has acknowledged them.
 
 use toe_abi::entry::MemRange;

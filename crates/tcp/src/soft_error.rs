@@ -1,6 +1,6 @@
 //! Soft errors: what hinders a connection and does not end it (RFC 9293 sections 3.9.1.8, 3.9.2.2 and 3.8.3). A program that
 //! asked hears of each at once; for any other the last one is noted until the peer acknowledges something, shown in the
-//! flow's information, and is what the program is told if the connection ends by a time-out.
+//! connection's information, and is what the program is told if the connection ends by a time-out.
 //!
 //! Called for ICMP errors and silent neighbours ([`crate::engine`]), time-outs and the ACK step.
 
@@ -42,29 +42,29 @@ pub struct Noted {
 }
 
 /// Something is said to hinder the connection.
-pub fn arrived(flow: &mut Tcb, errno: Errno) {
-    if flow.options.soft_errors == Hears::None {
-        flow.snd.soft_error = Noted { errno, count: flow.snd.soft_error.count.wrapping_add(1) };
+pub fn arrived(tcb: &mut Tcb, errno: Errno) {
+    if tcb.options.soft_errors == Hears::None {
+        tcb.snd.soft_error = Noted { errno, count: tcb.snd.soft_error.count.wrapping_add(1) };
     } else {
-        flow.news.soft_error = Some(errno);
+        tcb.news.soft_error = Some(errno);
     }
 }
 
 /// The retransmission timer ran out once more. Between local ends that is want of memory, not trouble on the way.
-pub fn timed_out(flow: &mut Tcb) {
-    let is_r1 = flow.rtt.timeouts == PATH_RETRIES && flow.state.is_synchronized() && !flow.is_local;
-    if is_r1 && flow.options.soft_errors == Hears::IcmpAndR1 {
-        flow.news.soft_error = Some(Errno::ETIMEDOUT);
+pub fn timed_out(tcb: &mut Tcb) {
+    let is_r1 = tcb.rtt.timeouts == PATH_RETRIES && tcb.state.is_synchronized() && !tcb.is_local;
+    if is_r1 && tcb.options.soft_errors == Hears::IcmpAndR1 {
+        tcb.news.soft_error = Some(Errno::ETIMEDOUT);
     }
 }
 
 /// The peer acknowledges what it got: whatever was in the way is so no more.
-pub fn overcome(flow: &mut Tcb) {
-    flow.snd.soft_error.errno = Errno::OK;
+pub fn overcome(tcb: &mut Tcb) {
+    tcb.snd.soft_error.errno = Errno::OK;
 }
 
 /// What a program is told whose connection is given up after so many attempts.
-pub fn reason_to_give_up(flow: &Tcb) -> Errno {
-    let noted = flow.snd.soft_error.errno;
+pub fn reason_to_give_up(tcb: &Tcb) -> Errno {
+    let noted = tcb.snd.soft_error.errno;
     if noted.is_ok() { Errno::ETIMEDOUT } else { noted }
 }

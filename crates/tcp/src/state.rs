@@ -1,5 +1,5 @@
 //! The states of a connection and the one table of their transitions (RFC 9293 section 3.3.2, figure 5).
-//! LISTEN is no state of a flow: listeners are records of their own ([`crate::control::listen`]).
+//! LISTEN is no state of a connection: listeners are records of their own ([`crate::control::listen`]).
 
 /// RFC 9293 section 3.3.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -148,7 +148,7 @@ impl Chunk {
     }
 }
 
-/// Where the stretches of all flows lie.
+/// Where the stretches of all connections lie.
 #[derive(Debug)]
 pub struct SentPool {
     places: Pool<SentRange>,
@@ -156,7 +156,7 @@ pub struct SentPool {
 }
 
 impl SentPool {
-    /// Enough for `flows` flows to have some stretches each, and for some to have many.
+    /// Enough for `connections` connections to have some stretches each, and for some to have many.
     pub fn new(flows: usize) -> SentPool {
         SentPool { places: Pool::new(flows), chunks: Pool::new(flows) }
     }
@@ -179,7 +179,7 @@ pub(super) struct Position {
     at: usize,
 }
 
-/// The stretches of one flow: disjoint, in order, without gaps.
+/// The stretches of one connection: disjoint, in order, without gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stretches {
     /// None of the chunks is empty. Where there are several, each has all of its places.
@@ -336,7 +336,7 @@ impl Stretches {
         Ok(())
     }
 
-    /// An empty chunk. What the smallest arrays are kept back for is one a flow: any but the only one has all of its places.
+    /// An empty chunk. What the smallest arrays are kept back for is one a connection: any but the only one has all of its places.
     fn add_chunk(&mut self, pool: &mut SentPool, at: usize) -> Result<(), NoPlace> {
         if self.chunks.len() >= CHUNKS_MAX {
             return Err(NoPlace);
@@ -433,7 +433,7 @@ impl Stretches {
         }
     }
 
-    /// Places of one flow, as [`SentPool::used_by_both`] has those of all.
+    /// Places of one connection, as [`SentPool::used_by_both`] has those of all.
     pub fn places(&self, pool: &SentPool) -> (usize, usize) {
         let chunks = pool.chunks.get(&self.chunks);
         let places = chunks.iter().map(|chunk| Pool::<SentRange>::places_of(&chunk.places)).sum();

@@ -13,35 +13,35 @@ const SPREAD_PERCENT: u64 = 80;
 /// Shorter round trips are within what a paced sender may make up for, and what timers are for.
 const ROUND_TRIP_MIN_US: u32 = 4_000;
 
-/// A flow may send, and nothing of it is out.
-pub(super) fn begins(flow: &mut Tcb, now: Instant) {
-    let is_idle = now.since_us(flow.rate.delivered_at) >= flow.rtt.timeout_us();
-    if !is_idle || flow.cc.cwnd <= initial_window(flow.snd.mss) || flow.rtt.srtt_us < ROUND_TRIP_MIN_US {
+/// A connection may send, and nothing of it is out.
+pub(super) fn begins(tcb: &mut Tcb, now: Instant) {
+    let is_idle = now.since_us(tcb.rate.delivered_at) >= tcb.rtt.timeout_us();
+    if !is_idle || tcb.cc.cwnd <= initial_window(tcb.snd.mss) || tcb.rtt.srtt_us < ROUND_TRIP_MIN_US {
         return;
     }
     // What was in flight before says nothing of today.
-    flow.cc.usage.most = 0;
-    flow.cc.usage.most_before = 0;
-    let spread_us = u64::from(flow.rtt.srtt_us) * SPREAD_PERCENT / 100;
-    let rate = u64::from(flow.cc.cwnd) * 1_000_000 / spread_us;
-    flow.rate.pacing = match flow.rate.pacing_max {
+    tcb.cc.usage.most = 0;
+    tcb.cc.usage.most_before = 0;
+    let spread_us = u64::from(tcb.rtt.srtt_us) * SPREAD_PERCENT / 100;
+    let rate = u64::from(tcb.cc.cwnd) * 1_000_000 / spread_us;
+    tcb.rate.pacing = match tcb.rate.pacing_max {
         0 => rate,
         most => rate.min(u64::from(most)),
     };
 }
 
 /// A round trip is over.
-pub(super) fn ends(flow: &mut Tcb) {
-    let used = flow.cc.usage.pipe_ack();
-    if used > initial_window(flow.snd.mss) || used >= flow.cc.cwnd / 2 {
-        flow.rate.pacing = u64::from(flow.rate.pacing_max);
+pub(super) fn ends(tcb: &mut Tcb) {
+    let used = tcb.cc.usage.pipe_ack();
+    if used > initial_window(tcb.snd.mss) || used >= tcb.cc.cwnd / 2 {
+        tcb.rate.pacing = u64::from(tcb.rate.pacing_max);
     }
 }
 
-/// Octets that a flow which is paced may send beyond that, as it could have at its start.
-pub fn head_start(flow: &Tcb) -> u32 {
-    if flow.cc.follows_model() || flow.rate.pacing == u64::from(flow.rate.pacing_max) {
+/// Octets that a connection which is paced may send beyond that, as it could have at its start.
+pub fn head_start(tcb: &Tcb) -> u32 {
+    if tcb.cc.follows_model() || tcb.rate.pacing == u64::from(tcb.rate.pacing_max) {
         return 0;
     }
-    initial_window(flow.snd.mss).saturating_sub(flow.pipe())
+    initial_window(tcb.snd.mss).saturating_sub(tcb.pipe())
 }

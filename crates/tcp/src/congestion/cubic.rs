@@ -102,7 +102,7 @@ impl Epoch {
     }
 
     /// Section 4.3, with its alpha of 3 (1 - beta) / (1 + beta) = 9/17 throughout. The section has it become 1 where the window
-    /// is back; Linux does not, and beside flows of Linux on a short path that takes twice their share.
+    /// is back; Linux does not, and beside connections of Linux on a short path that takes twice their share.
     fn grow_reno(&mut self, cwnd: u32, growth: &Growth) -> u32 {
         let den = 17 * u64::from(cwnd.max(1));
         self.reno_rest += 9 * u64::from(growth.acked) * u64::from(growth.mss);

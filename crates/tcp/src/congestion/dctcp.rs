@@ -82,9 +82,9 @@ impl Dctcp {
 }
 
 /// Section 3.3 steps 1 to 8: an ACK of `acked` octets, with ECE or not.
-pub fn on_ack(flow: &mut Tcb, acked: u32, ece: bool) {
-    let (una, nxt) = (flow.snd.una, flow.snd.nxt);
-    let super::Algorithm::Dctcp(dctcp) = &mut flow.cc.algorithm else { return };
+pub fn on_ack(tcb: &mut Tcb, acked: u32, ece: bool) {
+    let (una, nxt) = (tcb.snd.una, tcb.snd.nxt);
+    let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm else { return };
     dctcp.acked = dctcp.acked.saturating_add(acked);
     if ece {
         dctcp.marked = dctcp.marked.saturating_add(acked);
@@ -102,32 +102,32 @@ pub fn on_ack(flow: &mut Tcb, acked: u32, ece: bool) {
 }
 
 /// Section 3.2: a segment came with the mark, or without. ECE tells of each, and a change is told at once.
-pub fn note_mark(flow: &mut Tcb, is_marked: bool) {
-    let was_marked = flow.ecn.echo;
-    let super::Algorithm::Dctcp(dctcp) = &mut flow.cc.algorithm else { return };
+pub fn note_mark(tcb: &mut Tcb, is_marked: bool) {
+    let was_marked = tcb.ecn.echo;
+    let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm else { return };
     if is_marked == was_marked {
         return;
     }
     let told =
-        dctcp.owed.first().map_or(flow.rcv.acked, |_| dctcp.owed.up_to[usize::from(dctcp.owed.len) - 1]);
-    if told != flow.rcv.nxt {
-        dctcp.owed.push(flow.rcv.nxt, was_marked);
+        dctcp.owed.first().map_or(tcb.rcv.acked, |_| dctcp.owed.up_to[usize::from(dctcp.owed.len) - 1]);
+    if told != tcb.rcv.nxt {
+        dctcp.owed.push(tcb.rcv.nxt, was_marked);
     }
-    flow.ecn.echo = is_marked;
-    flow.rcv.ack_now = true;
+    tcb.ecn.echo = is_marked;
+    tcb.rcv.ack_now = true;
 }
 
 /// The next ACK that is owed: its number, and whether it says ECE.
-pub fn owed(flow: &Tcb) -> Option<(SeqNum, bool)> {
-    match &flow.cc.algorithm {
+pub fn owed(tcb: &Tcb) -> Option<(SeqNum, bool)> {
+    match &tcb.cc.algorithm {
         super::Algorithm::Dctcp(dctcp) => dctcp.owed.first(),
         _ => None,
     }
 }
 
 /// It went out.
-pub fn owed_sent(flow: &mut Tcb) {
-    if let super::Algorithm::Dctcp(dctcp) = &mut flow.cc.algorithm {
+pub fn owed_sent(tcb: &mut Tcb) {
+    if let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm {
         dctcp.owed.pop();
     }
 }
@@ -139,16 +139,16 @@ mod tests {
 
     #[test]
     fn the_window_shrinks_by_half_of_what_was_marked() {
-        let mut flow = Tcb::vacant();
-        flow.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
+        let mut tcb = Tcb::vacant();
+        tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
         for window in 1..200u32 {
             for part in 0..4u32 {
-                flow.snd.una = SeqNum::new(window * 400 + part * 100);
-                flow.snd.nxt = flow.snd.una.plus(400);
-                on_ack(&mut flow, 100, part == 0);
+                tcb.snd.una = SeqNum::new(window * 400 + part * 100);
+                tcb.snd.nxt = tcb.snd.una.plus(400);
+                on_ack(&mut tcb, 100, part == 0);
             }
         }
-        let Algorithm::Dctcp(dctcp) = flow.cc.algorithm else { panic!("DCTCP") };
+        let Algorithm::Dctcp(dctcp) = tcb.cc.algorithm else { panic!("DCTCP") };
         let reduced = dctcp.reduced(100_000, true);
         assert!((86_000..=88_500).contains(&reduced), "a quarter marked: {reduced}");
         assert_eq!(dctcp.reduced(100_000, false), 50_000);
@@ -156,18 +156,18 @@ mod tests {
 
     /// alpha after windows of 1000 octets, each with so many marked.
     fn alpha_after(windows: u32, marked: u32) -> u32 {
-        let mut flow = Tcb::vacant();
-        flow.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
+        let mut tcb = Tcb::vacant();
+        tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
         for window in 1..=windows {
-            flow.snd.una = SeqNum::new(window * 1000);
-            flow.snd.nxt = flow.snd.una.plus(1000);
-            if let Algorithm::Dctcp(dctcp) = &mut flow.cc.algorithm {
+            tcb.snd.una = SeqNum::new(window * 1000);
+            tcb.snd.nxt = tcb.snd.una.plus(1000);
+            if let Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm {
                 dctcp.marked += marked;
                 dctcp.acked += marked;
             }
-            on_ack(&mut flow, 1000 - marked, false);
+            on_ack(&mut tcb, 1000 - marked, false);
         }
-        let Algorithm::Dctcp(dctcp) = flow.cc.algorithm else { panic!("DCTCP") };
+        let Algorithm::Dctcp(dctcp) = tcb.cc.algorithm else { panic!("DCTCP") };
         dctcp.alpha
     }
 
@@ -189,19 +189,19 @@ mod tests {
     /// Marks come and go while no ACK can go out: what is told is never wrong, though it may be less than all.
     #[test]
     fn acks_that_are_owed_tell_of_each_stretch_in_turn() {
-        let mut flow = Tcb::vacant();
-        flow.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
-        flow.rcv.acked = SeqNum::new(100);
+        let mut tcb = Tcb::vacant();
+        tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
+        tcb.rcv.acked = SeqNum::new(100);
         for (at, is_marked) in
             [(200, true), (300, false), (300, true), (400, false), (500, true), (600, false), (700, true)]
         {
-            flow.rcv.nxt = SeqNum::new(at);
-            note_mark(&mut flow, is_marked);
+            tcb.rcv.nxt = SeqNum::new(at);
+            note_mark(&mut tcb, is_marked);
         }
         let mut told = Vec::new();
-        while let Some((up_to, ece)) = owed(&flow) {
+        while let Some((up_to, ece)) = owed(&tcb) {
             told.push((up_to.raw(), ece));
-            owed_sent(&mut flow);
+            owed_sent(&mut tcb);
         }
         assert_eq!(told, [(200, false), (400, true), (500, false), (700, true)]);
     }

@@ -225,83 +225,83 @@ impl Congestion {
 }
 
 /// The last reduction was a mistake.
-pub fn restore(flow: &mut Tcb) {
-    let ack = bbr_ack(flow, Instant::ZERO, &AckNews::default());
-    match &mut flow.cc.algorithm {
+pub fn restore(tcb: &mut Tcb) {
+    let ack = bbr_ack(tcb, Instant::ZERO, &AckNews::default());
+    match &mut tcb.cc.algorithm {
         Algorithm::Cubic(cubic) => cubic.restore(),
-        Algorithm::Bbr(bbr) => bbr.undo(&ack, &mut flow.cc.cwnd),
+        Algorithm::Bbr(bbr) => bbr.undo(&ack, &mut tcb.cc.cwnd),
         Algorithm::Reno(_) | Algorithm::Dctcp(_) => {}
     }
 }
 
 /// Another algorithm from now on (TCP_CONGESTION). The window stays, as Linux has it.
-pub fn choose(flow: &mut Tcb, name: AlgorithmName) {
-    if flow.cc.algorithm.name() != name {
-        flow.cc.algorithm = Algorithm::new(name);
-        flow.rate.pacing = u64::from(flow.rate.pacing_max);
+pub fn choose(tcb: &mut Tcb, name: AlgorithmName) {
+    if tcb.cc.algorithm.name() != name {
+        tcb.cc.algorithm = Algorithm::new(name);
+        tcb.rate.pacing = u64::from(tcb.rate.pacing_max);
     }
 }
 
 /// SO_MAX_PACING_RATE; 0: no limit.
-pub fn limit_pacing(flow: &mut Tcb, octets_per_s: u32) {
-    flow.rate.pacing_max = octets_per_s;
-    flow.rate.pacing = match (&flow.cc.algorithm, octets_per_s) {
-        (Algorithm::Bbr(_), 0) => flow.rate.pacing,
-        (Algorithm::Bbr(_), most) if flow.rate.pacing > 0 => flow.rate.pacing.min(u64::from(most)),
+pub fn limit_pacing(tcb: &mut Tcb, octets_per_s: u32) {
+    tcb.rate.pacing_max = octets_per_s;
+    tcb.rate.pacing = match (&tcb.cc.algorithm, octets_per_s) {
+        (Algorithm::Bbr(_), 0) => tcb.rate.pacing,
+        (Algorithm::Bbr(_), most) if tcb.rate.pacing > 0 => tcb.rate.pacing.min(u64::from(most)),
         (_, most) => u64::from(most),
     };
 }
 
 /// Data goes out where nothing was in the network.
-pub fn restart(flow: &mut Tcb, now: Instant) {
-    if flow.is_local || !flow.state.is_synchronized() {
+pub fn restart(tcb: &mut Tcb, now: Instant) {
+    if tcb.is_local || !tcb.state.is_synchronized() {
         return;
     }
-    let app_limited = rate::is_app_limited(&flow.rate);
-    let (srtt_us, delivered) = (flow.rtt.srtt_us, flow.rate.delivered);
-    steer(flow, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
+    let app_limited = rate::is_app_limited(&tcb.rate);
+    let (srtt_us, delivered) = (tcb.rtt.srtt_us, tcb.rate.delivered);
+    steer(tcb, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
 }
 
 /// An ACK arrived: an algorithm with a model of the path sets window and pacing by it. Returns whether this is one.
-pub fn follow_model(flow: &mut Tcb, now: Instant, news: &AckNews) -> bool {
-    let losses = flow.board.take_losses();
-    let ack = bbr::Ack { losses, ..bbr_ack(flow, now, news) };
-    let Some(holds_back) = steer(flow, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
-    flow.cc.cwnd = flow.cc.cwnd.min(CWND_MAX);
+pub fn follow_model(tcb: &mut Tcb, now: Instant, news: &AckNews) -> bool {
+    let losses = tcb.board.take_losses();
+    let ack = bbr::Ack { losses, ..bbr_ack(tcb, now, news) };
+    let Some(holds_back) = steer(tcb, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
+    tcb.cc.cwnd = tcb.cc.cwnd.min(CWND_MAX);
     if holds_back {
-        rate::note_app_limited(flow);
+        rate::note_app_limited(tcb);
     }
     true
 }
 
-fn steer<T>(flow: &mut Tcb, act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T) -> Option<T> {
-    let Algorithm::Bbr(bbr) = &mut flow.cc.algorithm else { return None };
-    let mut steered = Steered { cwnd: &mut flow.cc.cwnd, pacing: &mut flow.rate.pacing };
+fn steer<T>(tcb: &mut Tcb, act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T) -> Option<T> {
+    let Algorithm::Bbr(bbr) = &mut tcb.cc.algorithm else { return None };
+    let mut steered = Steered { cwnd: &mut tcb.cc.cwnd, pacing: &mut tcb.rate.pacing };
     let result = act(bbr, &mut steered);
-    if flow.rate.pacing_max > 0 {
-        flow.rate.pacing = flow.rate.pacing.min(u64::from(flow.rate.pacing_max));
+    if tcb.rate.pacing_max > 0 {
+        tcb.rate.pacing = tcb.rate.pacing.min(u64::from(tcb.rate.pacing_max));
     }
     Some(result)
 }
 
-fn bbr_ack(flow: &Tcb, now: Instant, news: &AckNews) -> bbr::Ack {
-    let mss = u32::from(flow.snd.mss);
+fn bbr_ack(tcb: &Tcb, now: Instant, news: &AckNews) -> bbr::Ack {
+    let mss = u32::from(tcb.snd.mss);
     bbr::Ack {
         now,
         mss,
         newly_acked: news.delivered,
-        delivered: flow.rate.delivered,
+        delivered: tcb.rate.delivered,
         sample: news.sample,
         losses: Losses::default(),
         // The phase has begun with this ACK: a round trip with marks counts once.
-        marked: news.ece && flow.cc.phase == Phase::Reduced && flow.cc.recover == flow.snd.nxt,
+        marked: news.ece && tcb.cc.phase == Phase::Reduced && tcb.cc.recover == tcb.snd.nxt,
         rtt_us: news.rtt_us,
-        srtt_us: flow.rtt.srtt_us,
-        inflight: flow.pipe(),
-        has_sack: flow.snd.sack_permitted,
-        cwnd_limited: flow.cc.usage.pipe_ack() + 2 * mss > flow.cc.cwnd,
-        in_recovery: matches!(flow.cc.phase, Phase::Recovery | Phase::Loss),
-        salt: flow.snd.una.raw(),
+        srtt_us: tcb.rtt.srtt_us,
+        inflight: tcb.pipe(),
+        has_sack: tcb.snd.sack_permitted,
+        cwnd_limited: tcb.cc.usage.pipe_ack() + 2 * mss > tcb.cc.cwnd,
+        in_recovery: matches!(tcb.cc.phase, Phase::Recovery | Phase::Loss),
+        salt: tcb.snd.una.raw(),
     }
 }
 
@@ -318,61 +318,61 @@ impl WindowUse {
 }
 
 /// Starts a new round trip when the last one's data is acknowledged, and looks whether the window is used at all.
-pub fn note_usage(flow: &mut Tcb, now: Instant) {
-    let follows_model = flow.cc.follows_model();
-    let usage = &mut flow.cc.usage;
-    if flow.snd.una.before(usage.round_end) {
+pub fn note_usage(tcb: &mut Tcb, now: Instant) {
+    let follows_model = tcb.cc.follows_model();
+    let usage = &mut tcb.cc.usage;
+    if tcb.snd.una.before(usage.round_end) {
         return;
     }
     usage.most_before = usage.most;
     usage.most = 0;
-    usage.round_end = flow.snd.nxt;
+    usage.round_end = tcb.snd.nxt;
     if !follows_model {
-        burst::ends(flow);
+        burst::ends(tcb);
     }
-    let usage = &mut flow.cc.usage;
-    if usage.pipe_ack() >= flow.cc.cwnd / 2 || follows_model {
+    let usage = &mut tcb.cc.usage;
+    if usage.pipe_ack() >= tcb.cc.cwnd / 2 || follows_model {
         usage.unvalidated_since = None;
         return;
     }
     let since = *usage.unvalidated_since.get_or_insert(now);
     if now.since_us(since) >= UNVALIDATED_MAX_US {
-        let_go_of_half(flow);
+        let_go_of_half(tcb);
     }
 }
 
-/// A flow may send. Where nothing is out no ACK has looked whether the window was used.
-pub fn wake(flow: &mut Tcb, now: Instant) {
-    if flow.snd.nxt != flow.snd.una || flow.cc.follows_model() {
+/// A connection may send. Where nothing is out no ACK has looked whether the window was used.
+pub fn wake(tcb: &mut Tcb, now: Instant) {
+    if tcb.snd.nxt != tcb.snd.una || tcb.cc.follows_model() {
         return;
     }
-    let usage = &flow.cc.usage;
-    let unused_us = now.since_us(usage.unvalidated_since.unwrap_or(flow.timers.heard));
+    let usage = &tcb.cc.usage;
+    let unused_us = now.since_us(usage.unvalidated_since.unwrap_or(tcb.timers.heard));
     if unused_us >= UNVALIDATED_MAX_US {
-        let_go_of_half(flow);
-        flow.cc.usage.unvalidated_since = Some(now);
+        let_go_of_half(tcb);
+        tcb.cc.usage.unvalidated_since = Some(now);
     }
-    burst::begins(flow, now);
+    burst::begins(tcb, now);
 }
 
 /// RFC 7661 section 4.4.3: half of the window was not used for too long.
-fn let_go_of_half(flow: &mut Tcb) {
-    let initial = initial_window(flow.snd.mss);
-    flow.cc.ssthresh = flow.cc.ssthresh.max(flow.cc.cwnd / 4 * 3);
-    flow.cc.cwnd = (flow.cc.cwnd / 2).max(initial.min(flow.cc.cwnd));
-    flow.cc.usage.unvalidated_since = None;
+fn let_go_of_half(tcb: &mut Tcb) {
+    let initial = initial_window(tcb.snd.mss);
+    tcb.cc.ssthresh = tcb.cc.ssthresh.max(tcb.cc.cwnd / 4 * 3);
+    tcb.cc.cwnd = (tcb.cc.cwnd / 2).max(initial.min(tcb.cc.cwnd));
+    tcb.cc.usage.unvalidated_since = None;
 }
 
 /// Whether the window is what limits the sender: one that is not used does not grow (RFC 7661 section 4.4, RFC 9438
 /// section 5.8).
-pub fn is_limiting(flow: &Tcb) -> bool {
-    let used = flow.cc.usage.pipe_ack();
-    if flow.cc.in_slow_start() {
+pub fn is_limiting(tcb: &Tcb) -> bool {
+    let used = tcb.cc.usage.pipe_ack();
+    if tcb.cc.in_slow_start() {
         // Half of it is not more than a window of half the size would have let go (Linux: tcp_is_cwnd_limited).
-        used > flow.cc.cwnd / 2
+        used > tcb.cc.cwnd / 2
     } else {
         // Partial segments are held back, so a window can be full without being reached.
-        used + 2 * u32::from(flow.snd.mss) > flow.cc.cwnd
+        used + 2 * u32::from(tcb.snd.mss) > tcb.cc.cwnd
     }
 }
 
@@ -380,11 +380,11 @@ pub fn is_limiting(flow: &Tcb) -> bool {
 mod tests {
     use super::*;
 
-    fn flow(name: AlgorithmName) -> Tcb {
-        let mut flow = Tcb::vacant();
-        flow.snd.mss = 1000;
-        flow.cc = Congestion::initial(1000, Algorithm::new(name));
-        flow
+    fn tcb(name: AlgorithmName) -> Tcb {
+        let mut tcb = Tcb::vacant();
+        tcb.snd.mss = 1000;
+        tcb.cc = Congestion::initial(1000, Algorithm::new(name));
+        tcb
     }
 
     /// RFC 6928 section 2.
@@ -396,64 +396,60 @@ mod tests {
     #[test]
     fn a_limit_to_pacing_holds_for_a_model_too() {
         for name in [AlgorithmName::Cubic, AlgorithmName::Bbr] {
-            let mut flow = flow(name);
-            let is_model = flow.cc.follows_model();
-            limit_pacing(&mut flow, 5_000);
-            assert_eq!(flow.rate.pacing, 5_000, "{name:?}");
-            flow.rate.pacing = 9_000;
-            limit_pacing(&mut flow, 8_000);
-            assert_eq!(flow.rate.pacing, 8_000, "{name:?}");
-            restart_with_model(&mut flow);
-            assert!(flow.rate.pacing <= 8_000, "{name:?}");
-            let before = flow.rate.pacing;
-            limit_pacing(&mut flow, 0);
-            assert_eq!(
-                flow.rate.pacing,
-                if is_model { before } else { 0 },
-                "{name:?}: the model's own stays"
-            );
+            let mut tcb = tcb(name);
+            let is_model = tcb.cc.follows_model();
+            limit_pacing(&mut tcb, 5_000);
+            assert_eq!(tcb.rate.pacing, 5_000, "{name:?}");
+            tcb.rate.pacing = 9_000;
+            limit_pacing(&mut tcb, 8_000);
+            assert_eq!(tcb.rate.pacing, 8_000, "{name:?}");
+            restart_with_model(&mut tcb);
+            assert!(tcb.rate.pacing <= 8_000, "{name:?}");
+            let before = tcb.rate.pacing;
+            limit_pacing(&mut tcb, 0);
+            assert_eq!(tcb.rate.pacing, if is_model { before } else { 0 }, "{name:?}: the model's own stays");
         }
     }
 
-    fn restart_with_model(flow: &mut Tcb) {
-        flow.is_local = false;
-        flow.state = crate::state::TcpState::Established;
-        restart(flow, Instant::from_millis(1));
+    fn restart_with_model(tcb: &mut Tcb) {
+        tcb.is_local = false;
+        tcb.state = crate::state::TcpState::Established;
+        restart(tcb, Instant::from_millis(1));
     }
 
     #[test]
     fn another_algorithm_begins_anew_and_the_same_goes_on() {
-        let mut flow = flow(AlgorithmName::Bbr);
-        flow.rate.pacing = 7_000;
-        choose(&mut flow, AlgorithmName::Bbr);
-        assert_eq!(flow.rate.pacing, 7_000);
-        choose(&mut flow, AlgorithmName::Reno);
-        assert_eq!((flow.rate.pacing, flow.cc.algorithm.name()), (0, AlgorithmName::Reno));
+        let mut tcb = tcb(AlgorithmName::Bbr);
+        tcb.rate.pacing = 7_000;
+        choose(&mut tcb, AlgorithmName::Bbr);
+        assert_eq!(tcb.rate.pacing, 7_000);
+        choose(&mut tcb, AlgorithmName::Reno);
+        assert_eq!((tcb.rate.pacing, tcb.cc.algorithm.name()), (0, AlgorithmName::Reno));
     }
 
     /// A mark counts once in a round trip: with the ACK that the phase begins with.
     #[test]
     fn a_model_hears_of_marks_once_a_round_trip() {
-        let mut flow = flow(AlgorithmName::Bbr);
+        let mut tcb = tcb(AlgorithmName::Bbr);
         let news = AckNews { ece: true, ..AckNews::default() };
-        let marked = |flow: &Tcb| bbr_ack(flow, Instant::ZERO, &news).marked;
-        assert!(!marked(&flow));
-        flow.cc.phase = Phase::Reduced;
-        assert!(marked(&flow));
-        flow.cc.recover = flow.snd.nxt.minus(1);
-        assert!(!marked(&flow));
+        let marked = |tcb: &Tcb| bbr_ack(tcb, Instant::ZERO, &news).marked;
+        assert!(!marked(&tcb));
+        tcb.cc.phase = Phase::Reduced;
+        assert!(marked(&tcb));
+        tcb.cc.recover = tcb.snd.nxt.minus(1);
+        assert!(!marked(&tcb));
     }
 
     /// RFC 7661 sections 4.3 and 4.4.1.
     #[test]
     fn a_window_that_half_of_is_used_is_a_validated_one_and_another_goes_down_by_what_was_used() {
         for (used, to) in [(50_000, 70_000), (40_000, 28_000)] {
-            let mut flow = flow(AlgorithmName::Cubic);
-            flow.cc.cwnd = 100_000;
-            flow.cc.usage.sent(used);
-            note_usage(&mut flow, Instant::from_millis(1));
-            assert_eq!(flow.cc.usage.unvalidated_since.is_none(), used >= 50_000);
-            assert_eq!(flow.cc.reduced(used, 1000, false), to, "{used} octets were in flight");
+            let mut tcb = tcb(AlgorithmName::Cubic);
+            tcb.cc.cwnd = 100_000;
+            tcb.cc.usage.sent(used);
+            note_usage(&mut tcb, Instant::from_millis(1));
+            assert_eq!(tcb.cc.usage.unvalidated_since.is_none(), used >= 50_000);
+            assert_eq!(tcb.cc.reduced(used, 1000, false), to, "{used} octets were in flight");
         }
     }
 }

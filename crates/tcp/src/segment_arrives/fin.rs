@@ -5,25 +5,25 @@ use crate::record::Tcb;
 use crate::state::{TcpEvent, TcpState};
 use crate::{RxContext, timeout};
 
-pub(super) fn process<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>) {
-    if flow.rcv.fin != Some(flow.rcv.nxt) {
+pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>) {
+    if tcb.rcv.fin != Some(tcb.rcv.nxt) {
         return;
     }
-    debug_assert!(!flow.rcv.fin_received && flow.state.accepts_text());
-    flow.rcv.fin_received = true;
+    debug_assert!(!tcb.rcv.fin_received && tcb.state.accepts_text());
+    tcb.rcv.fin_received = true;
     // Nothing comes behind it, whatever the peer sent.
-    flow.held.clear(&mut cx.tcp.held);
-    flow.rcv.nxt = flow.rcv.nxt.plus(1);
-    flow.rcv.edge = flow.rcv.edge.later(flow.rcv.nxt);
-    flow.news.peer_closed = true;
-    flow.state = flow.state.after(TcpEvent::Fin);
-    if flow.state == TcpState::CloseWait {
+    tcb.held.clear(&mut cx.tcp.held);
+    tcb.rcv.nxt = tcb.rcv.nxt.plus(1);
+    tcb.rcv.edge = tcb.rcv.edge.later(tcb.rcv.nxt);
+    tcb.news.peer_closed = true;
+    tcb.state = tcb.state.after(TcpEvent::Fin);
+    if tcb.state == TcpState::CloseWait {
         // What the program sends now, its FIN often, acknowledges this one.
-        text::delay_ack(flow, cx.now);
+        text::delay_ack(tcb, cx.now);
     } else {
-        flow.rcv.ack_now = true;
+        tcb.rcv.ack_now = true;
     }
-    if flow.state == TcpState::TimeWait {
-        timeout::start_time_wait(flow, cx.now);
+    if tcb.state == TcpState::TimeWait {
+        timeout::start_time_wait(tcb, cx.now);
     }
 }

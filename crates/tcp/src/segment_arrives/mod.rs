@@ -34,21 +34,21 @@ type CheckStep<H> = fn(&mut Tcb, &mut RxContext<'_, H>, &Segment) -> Step;
 
 /// One segment for one connection.
 pub fn segment_arrives<H: HostMemory>(
-    flow: &mut Tcb,
+    tcb: &mut Tcb,
     cx: &mut RxContext<'_, H>,
     rx: &RxSegment<'_>,
 ) -> FlowEvent {
-    let before = flow.state;
+    let before = tcb.state;
     let event = match before {
         TcpState::Closed => FlowEvent::None,
-        TcpState::SynSent => syn_sent::process(flow, cx, rx),
-        _ => synchronized(flow, cx, rx),
+        TcpState::SynSent => syn_sent::process(tcb, cx, rx),
+        _ => synchronized(tcb, cx, rx),
     };
     match event {
-        FlowEvent::None if flow.state == TcpState::TimeWait && before != TcpState::TimeWait => {
+        FlowEvent::None if tcb.state == TcpState::TimeWait && before != TcpState::TimeWait => {
             FlowEvent::TimeWait
         }
-        FlowEvent::None if flow.state == TcpState::Closed && before != TcpState::Closed => {
+        FlowEvent::None if tcb.state == TcpState::Closed && before != TcpState::Closed => {
             FlowEvent::Closed(toe_abi::errno::Errno::OK)
         }
         event => event,
@@ -56,18 +56,18 @@ pub fn segment_arrives<H: HostMemory>(
 }
 
 /// Section 3.10.7.4.
-fn synchronized<H: HostMemory>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &RxSegment<'_>) -> FlowEvent {
+fn synchronized<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &RxSegment<'_>) -> FlowEvent {
     let segment = rx.segment;
-    if flow.receive.is_starved() {
-        flow.receive.look_for_memory(cx.arena, cx.pressure);
+    if tcb.receive.is_starved() {
+        tcb.receive.look_for_memory(cx.arena, cx.pressure);
     }
-    if let Step::Done(event) = acceptable::check(flow, cx, &segment) {
+    if let Step::Done(event) = acceptable::check(tcb, cx, &segment) {
         return event;
     }
     let steps: [CheckStep<H>; 3] = [rst_syn::check_rst, rst_syn::check_syn, ack::process];
     let mut established = false;
     for step in steps {
-        match step(flow, cx, &segment) {
+        match step(tcb, cx, &segment) {
             Step::Continue => {}
             // The ACK that completes the handshake may carry data and FIN: they are not delayed (TOE Manager
             // thesis, goal 1).
@@ -75,12 +75,12 @@ fn synchronized<H: HostMemory>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &R
             Step::Done(event) => return event,
         }
     }
-    note_timestamp(flow, &segment);
-    ecn::data_arrived(flow, &segment, rx.is_marked);
-    urgent::note(flow, &segment);
-    let event = match text::process(flow, cx, rx) {
+    note_timestamp(tcb, &segment);
+    ecn::data_arrived(tcb, &segment, rx.is_marked);
+    urgent::note(tcb, &segment);
+    let event = match text::process(tcb, cx, rx) {
         Step::Continue => {
-            fin::process(flow, cx);
+            fin::process(tcb, cx);
             FlowEvent::None
         }
         Step::Done(event) => event,
@@ -89,9 +89,9 @@ fn synchronized<H: HostMemory>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &R
 }
 
 /// RFC 7323 section 4.3, rule (2): TS.Recent follows segments that cover the last ACK sent.
-fn note_timestamp(flow: &mut Tcb, segment: &Segment) {
-    if let (Some(recent), Some((value, _))) = (flow.rcv.ts_recent.as_mut(), segment.timestamps)
-        && segment.seq.at_or_before(flow.rcv.acked)
+fn note_timestamp(tcb: &mut Tcb, segment: &Segment) {
+    if let (Some(recent), Some((value, _))) = (tcb.rcv.ts_recent.as_mut(), segment.timestamps)
+        && segment.seq.at_or_before(tcb.rcv.acked)
         && (value.wrapping_sub(*recent) as i32) >= 0
     {
         *recent = value;
@@ -104,23 +104,23 @@ const STRAY_ANSWERS_US: u64 = 500_000;
 /// Who sent a segment that cannot be used is told where we stand. Two ends that disagree would answer each other's
 /// empty answers for ever, and a SYN brings one as well, so those are answered rarely (as Linux does; RFC 5961 section 5 has
 /// such a limit too).
-fn answer_stray(flow: &mut Tcb, now: toe_base::Instant, segment: &Segment) {
+fn answer_stray(tcb: &mut Tcb, now: toe_base::Instant, segment: &Segment) {
     if segment.syn || segment.seq_len() == 0 {
-        if now < flow.timers.next_stray_answer {
+        if now < tcb.timers.next_stray_answer {
             return;
         }
-        flow.timers.next_stray_answer = now.after_us(STRAY_ANSWERS_US);
+        tcb.timers.next_stray_answer = now.after_us(STRAY_ANSWERS_US);
     }
-    flow.rcv.ack_now = true;
+    tcb.rcv.ack_now = true;
 }
 
 /// Drops the segment with an ACK that tells the peer where we stand, unless that was done a moment ago or, for other
 /// connections, very often (RFC 5961 section 7).
-fn challenge<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>) -> Step {
-    if cx.now >= flow.timers.next_stray_answer && cx.tcp.challenges.allows(cx.now) {
+fn challenge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>) -> Step {
+    if cx.now >= tcb.timers.next_stray_answer && cx.tcp.challenges.allows(cx.now) {
         cx.tcp.counters.add(Counter::ChallengeAcks);
-        flow.timers.next_stray_answer = cx.now.after_us(STRAY_ANSWERS_US);
-        flow.rcv.ack_now = true;
+        tcb.timers.next_stray_answer = cx.now.after_us(STRAY_ANSWERS_US);
+        tcb.rcv.ack_now = true;
     } else {
         cx.tcp.counters.add(Counter::ChallengeAcksHeldBack);
     }

@@ -9,39 +9,39 @@ use crate::segment::{FlowEvent, Segment};
 use crate::state::TcpState;
 use toe_abi::errno::Errno;
 
-pub(super) fn check_rst<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
+pub(super) fn check_rst<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
     if !segment.rst {
         return Step::Continue;
     }
-    if segment.seq != flow.rcv.nxt {
-        return challenge(flow, cx);
+    if segment.seq != tcb.rcv.nxt {
+        return challenge(tcb, cx);
     }
-    if flow.state == TcpState::TimeWait && cx.tcp.config.rfc1337 {
+    if tcb.state == TcpState::TimeWait && cx.tcp.config.rfc1337 {
         // RFC 1337 section 3 (F1): TIME_WAIT ends by its timer alone, so that what the old connection has under way cannot
         // come to a new one of the same 4-tuple.
         cx.tcp.counters.add(Counter::TimeWaitResets);
         return Step::Done(FlowEvent::None);
     }
-    let errno = match flow.state {
-        TcpState::SynReceived if !flow.fast_open.early => Errno::ECONNREFUSED,
+    let errno = match tcb.state {
+        TcpState::SynReceived if !tcb.fast_open.early => Errno::ECONNREFUSED,
         // The peer has everything. In CLOSING and LAST_ACK it may not, which the RFC keeps to itself, and Linux tells.
         TcpState::TimeWait => Errno::OK,
         TcpState::CloseWait => Errno::EPIPE,
         _ => Errno::ECONNRESET,
     };
-    flow.state = TcpState::Closed;
+    tcb.state = TcpState::Closed;
     Step::Done(FlowEvent::Closed(errno))
 }
 
-pub(super) fn check_syn<H>(flow: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
+pub(super) fn check_syn<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
     if !segment.syn {
         return Step::Continue;
     }
-    let is_nobodys = flow.fast_open.was_passive && !flow.fast_open.early;
-    if flow.state == TcpState::SynReceived && is_nobodys {
+    let is_nobodys = tcb.fast_open.was_passive && !tcb.fast_open.early;
+    if tcb.state == TcpState::SynReceived && is_nobodys {
         // Back to LISTEN, as if the first SYN had never come. What a program may have by Fast Open has come.
-        flow.state = TcpState::Closed;
+        tcb.state = TcpState::Closed;
         return Step::Done(FlowEvent::Closed(Errno::OK));
     }
-    challenge(flow, cx)
+    challenge(tcb, cx)
 }

@@ -13,26 +13,26 @@ use toe_wire::tcp::{SackBlock, SackBlocks};
 
 /// Takes `ack` and the segment's SACK blocks; the numbers of the record stay as they are.
 pub(super) fn take(
-    flow: &mut Tcb,
+    tcb: &mut Tcb,
     pool: &mut SentPool,
     now: Instant,
     segment: &Segment,
     ack: SeqNum,
 ) -> AckNews {
-    let echo = segment.timestamps.filter(|_| flow.rcv.ts_recent.is_some()).map(|(_, echo)| echo);
+    let echo = segment.timestamps.filter(|_| tcb.rcv.ts_recent.is_some()).map(|(_, echo)| echo);
     let mut news = AckNews {
-        acked: ack.distance_from(flow.snd.una),
-        pipe_before: flow.pipe(),
-        outstanding_before: flow.outstanding(),
+        acked: ack.distance_from(tcb.snd.una),
+        pipe_before: tcb.pipe(),
+        outstanding_before: tcb.outstanding(),
         echo,
-        ece: segment.ece && flow.ecn.on,
+        ece: segment.ece && tcb.ecn.on,
         ..AckNews::default()
     };
-    let heard = Heard { now, echo, min_rtt_us: flow.rtt.min_us, timestamp_offset: flow.snd.timestamp_offset };
+    let heard = Heard { now, echo, min_rtt_us: tcb.rtt.min_us, timestamp_offset: tcb.snd.timestamp_offset };
     let mut sample = Sample::default();
     let mut rtt = RttSample::default();
-    let recover = flow.cc.recover;
-    let Tcb { board, rack, snd, traffic, .. } = flow;
+    let recover = tcb.cc.recover;
+    let Tcb { board, rack, snd, traffic, .. } = tcb;
     let mut delivered = |range: &SentRange, in_order: bool| {
         use crate::scoreboard::Fate;
         if range.fate == Fate::Sacked {
@@ -54,22 +54,21 @@ pub(super) fn take(
             board.sack(pool, block.left, block.right, |range| delivered(range, false));
         }
     }
-    if flow.snd.sack_permitted {
-        news.duplicated = duplicated(flow, segment, ack);
-        flow.traffic.duplicates_told =
-            flow.traffic.duplicates_told.wrapping_add((news.duplicated > 0).into());
+    if tcb.snd.sack_permitted {
+        news.duplicated = duplicated(tcb, segment, ack);
+        tcb.traffic.duplicates_told = tcb.traffic.duplicates_told.wrapping_add((news.duplicated > 0).into());
     }
-    if let Some(undo) = &mut flow.cc.undo {
+    if let Some(undo) = &mut tcb.cc.undo {
         undo.unexplained = undo.unexplained.saturating_sub(news.duplicated);
     }
     if news.ece {
-        let segments = news.delivered.div_ceil(u32::from(flow.snd.mss).max(1));
-        flow.traffic.delivered_marked = flow.traffic.delivered_marked.wrapping_add(segments);
+        let segments = news.delivered.div_ceil(u32::from(tcb.snd.mss).max(1));
+        tcb.traffic.delivered_marked = tcb.traffic.delivered_marked.wrapping_add(segments);
     }
     news.rtt_us = rtt.latest;
-    flow.rtt.acknowledged(&rtt, &news, output::timestamp(flow, now), now);
-    let lost_ever = flow.board.lost_ever();
-    news.sample = sample.finish(&mut flow.rate, news.delivered, lost_ever, flow.rtt.min_us, now);
+    tcb.rtt.acknowledged(&rtt, &news, output::timestamp(tcb, now), now);
+    let lost_ever = tcb.board.lost_ever();
+    news.sample = sample.finish(&mut tcb.rate, news.delivered, lost_ever, tcb.rtt.min_us, now);
     news
 }
 
@@ -102,14 +101,14 @@ fn is_duplicate_block(blocks: &[SackBlock], ack: SeqNum) -> bool {
 }
 
 /// Octets that the peer got twice, as far as they were sent twice.
-fn duplicated(flow: &Tcb, segment: &Segment, ack: SeqNum) -> u32 {
+fn duplicated(tcb: &Tcb, segment: &Segment, ack: SeqNum) -> u32 {
     let blocks = segment.sack.as_slice();
     let Some(first) = blocks.first().filter(|_| is_duplicate_block(blocks, ack)) else { return 0 };
-    let oldest = flow.snd.una.minus(flow.snd.max_wnd.octets());
+    let oldest = tcb.snd.una.minus(tcb.snd.max_wnd.octets());
     let is_sane = first.left.before(first.right)
-        && first.right.at_or_before(flow.snd.nxt)
+        && first.right.at_or_before(tcb.snd.nxt)
         && first.left.at_or_after(oldest)
-        && first.left.after(flow.snd.iss);
+        && first.left.after(tcb.snd.iss);
     if is_sane { first.right.distance_from(first.left) } else { 0 }
 }
 

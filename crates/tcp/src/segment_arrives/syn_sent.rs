@@ -12,13 +12,13 @@ use toe_abi::errno::Errno;
 use toe_base::Instant;
 
 pub(super) fn process<H: HostMemory>(
-    flow: &mut Tcb,
+    tcb: &mut Tcb,
     cx: &mut RxContext<'_, H>,
     rx: &RxSegment<'_>,
 ) -> FlowEvent {
     let segment = rx.segment;
     if let Some(ack) = segment.ack
-        && (ack.at_or_before(flow.snd.iss) || ack.after(flow.snd.nxt))
+        && (ack.at_or_before(tcb.snd.iss) || ack.after(tcb.snd.nxt))
     {
         cx.tcp.counters.add(Counter::DropUnacceptable);
         // "Send a reset (unless the RST bit is set)": the peer has a half-open connection of ours.
@@ -28,41 +28,41 @@ pub(super) fn process<H: HostMemory>(
         if segment.ack.is_none() {
             return FlowEvent::None;
         }
-        flow.state = TcpState::Closed;
+        tcb.state = TcpState::Closed;
         return FlowEvent::Closed(Errno::ECONNREFUSED);
     }
     if !segment.syn {
         return FlowEvent::None;
     }
-    take_syn(flow, &segment);
-    flow.timers.heard = cx.now;
-    flow.rcv.ack_now = true;
+    take_syn(tcb, &segment);
+    tcb.timers.heard = cx.now;
+    tcb.rcv.ack_now = true;
     let Some(ack) = segment.ack else {
         // Simultaneous open: our SYN goes out again, as a SYN-ACK.
-        flow.state = flow.state.after(TcpEvent::Syn);
-        flow.board.mark_lost(&mut cx.tcp.sent, |_| true);
+        tcb.state = tcb.state.after(TcpEvent::Syn);
+        tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);
         return FlowEvent::None;
     };
-    flow.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
-    let timed_out = flow.rtt.timeouts > 0;
-    let _ = sack::take(flow, &mut cx.tcp.sent, cx.now, &segment, ack);
-    ack::advance(flow, cx, ack);
-    flow.snd.wl2 = ack;
-    flow.rtt.backoff = 0;
-    flow.rtt.timeouts = 0;
-    flow.fast_open.taken = flow.fast_open.sent > 0 && ack.after(flow.snd.iss.plus(1));
+    tcb.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
+    let timed_out = tcb.rtt.timeouts > 0;
+    let _ = sack::take(tcb, &mut cx.tcp.sent, cx.now, &segment, ack);
+    ack::advance(tcb, cx, ack);
+    tcb.snd.wl2 = ack;
+    tcb.rtt.backoff = 0;
+    tcb.rtt.timeouts = 0;
+    tcb.fast_open.taken = tcb.fast_open.sent > 0 && ack.after(tcb.snd.iss.plus(1));
     // Octets of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
     // 4.2.2).
-    flow.board.mark_lost(&mut cx.tcp.sent, |_| true);
-    flow.timers.retransmit = Instant::FAR_FUTURE;
-    flow.state = flow.state.after(TcpEvent::SynAcked);
-    if flow.snd.fin_queued {
-        flow.state = flow.state.after(TcpEvent::Close);
+    tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);
+    tcb.timers.retransmit = Instant::FAR_FUTURE;
+    tcb.state = tcb.state.after(TcpEvent::SynAcked);
+    if tcb.snd.fin_queued {
+        tcb.state = tcb.state.after(TcpEvent::Close);
     }
     if timed_out {
-        recovery::handshake_lost(flow);
+        recovery::handshake_lost(tcb);
     }
-    flow.timers.stalled_since = Instant::FAR_FUTURE;
-    note_timestamp(flow, &segment);
+    tcb.timers.stalled_since = Instant::FAR_FUTURE;
+    note_timestamp(tcb, &segment);
     FlowEvent::Established
 }

@@ -5,17 +5,17 @@ use crate::record::Tcb;
 use crate::segment::Segment;
 
 /// Notes where the urgent octet is, when that has not come yet; called before the segment's text is taken.
-pub(super) fn note(flow: &mut Tcb, segment: &Segment) {
+pub(super) fn note(tcb: &mut Tcb, segment: &Segment) {
     let Some(pointer) = segment.urgent.filter(|pointer| *pointer > 0) else { return };
-    if flow.rcv.fin.is_some() {
+    if tcb.rcv.fin.is_some() {
         // Nothing comes after it.
         return;
     }
     let octet = segment.seq.plus(u32::from(pointer) - 1);
-    let is_news = flow.rcv.up.is_none_or(|known| octet.after(known));
-    if octet.at_or_after(flow.rcv.nxt) && is_news {
-        flow.rcv.up = Some(octet);
-        flow.news.urgent = Some(octet);
+    let is_news = tcb.rcv.up.is_none_or(|known| octet.after(known));
+    if octet.at_or_after(tcb.rcv.nxt) && is_news {
+        tcb.rcv.up = Some(octet);
+        tcb.news.urgent = Some(octet);
     }
 }
 
@@ -23,6 +23,6 @@ pub(super) fn note(flow: &mut Tcb, segment: &Segment) {
 const LONG_AGO: i32 = 1 << 30;
 
 /// Called when `rcv.nxt` has moved.
-pub(super) fn forget_old(flow: &mut Tcb) {
-    flow.rcv.up = flow.rcv.up.filter(|known| flow.rcv.nxt.diff(*known) <= LONG_AGO);
+pub(super) fn forget_old(tcb: &mut Tcb) {
+    tcb.rcv.up = tcb.rcv.up.filter(|known| tcb.rcv.nxt.diff(*known) <= LONG_AGO);
 }
