@@ -24,6 +24,7 @@ run() {
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' >>"$data/binaries"
 }
 mkdir -p "$data"
+run -p toe-tcp --lib
 run -p toe-engine --lib
 run -p toe-script --test engine
 

@@ -38,14 +38,16 @@ pub enum ClientError {
     NotRunning { name: String, looked: String },
     #[error(
         "{path}: the engine does not let user {uid} attach; start it with --allow-uid {uid}, --allow-group or --allow-all, \
-         or run this as the user who started it, or as root"
+         or run this as the user who started it, or as root{}",
+        if *uid == *inside { String::new() } else { format!(" (to the engine user {inside} of this user namespace is user {uid})") }
     )]
-    NoPermission { path: PathBuf, uid: u32 },
+    NoPermission { path: PathBuf, uid: u32, inside: u32 },
     #[error(
-        "{path}: the engine or its directory is another user's, who could read and change all that goes through it; start \
-         one as yourself or as root, or name its user in TOE_ENGINE_UID"
+        "{path}: the engine or its directory is another user's ({uid}), who could read and change all that goes through it; start \
+         one as yourself or as root, or name its user in TOE_ENGINE_UID{}",
+        if *is_outside { ". In this user namespace all users outside, root too, look like that one" } else { "" }
     )]
-    Untrusted { path: PathBuf },
+    Untrusted { path: PathBuf, uid: u32, is_outside: bool },
     #[error("{path}: cannot connect to the engine ({error})")]
     Connect { path: PathBuf, error: OsError },
     #[error("the engine does not answer ({0}); see its log, or stop it with kill")]
@@ -96,8 +98,8 @@ impl Client {
     /// Connects to the engine at `path`.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let failed = |error| ClientError::Connect { path: path.to_path_buf(), error };
-        if !is_good_place(path) {
-            return Err(ClientError::Untrusted { path: path.to_path_buf() });
+        if let Some(uid) = stranger_of_place(path) {
+            return Err(untrusted(path, uid));
         }
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -121,7 +123,7 @@ impl Client {
         let own = [rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw()];
         let listed = std::env::var(place::ENGINE_UID_VARIABLE).ok();
         if !place::trusts(engine, own, listed.as_deref()) {
-            return Err(ClientError::Untrusted { path: path.to_path_buf() });
+            return Err(untrusted(path, engine));
         }
         Ok(Client { socket, path: path.to_path_buf() })
     }
@@ -252,14 +254,50 @@ fn pid_of(socket: &OwnedFd) -> i32 {
 }
 
 fn no_permission(path: &Path) -> ClientError {
-    ClientError::NoPermission { path: path.to_path_buf(), uid: rustix::process::geteuid().as_raw() }
+    let inside = rustix::process::geteuid().as_raw();
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    ClientError::NoPermission { path: path.to_path_buf(), uid: uid_outside(inside, &map), inside }
 }
 
-/// `false`: somebody else may have put a socket there, in a directory that anybody could have made.
-fn is_good_place(path: &Path) -> bool {
+fn untrusted(path: &Path, uid: u32) -> ClientError {
+    let read = |file| std::fs::read_to_string(file).unwrap_or_default();
+    let is_overflow = read("/proc/sys/kernel/overflowuid").trim().parse() == Ok(uid);
+    let is_first = read("/proc/self/uid_map").split_ascii_whitespace().eq(["0", "0", "4294967295"]);
+    ClientError::Untrusted { path: path.to_path_buf(), uid, is_outside: is_overflow && !is_first }
+}
+
+/// The user outside this user namespace, by the lines of its /proc/self/uid_map: first inside, first outside, how many.
+fn uid_outside(uid: u32, map: &str) -> u32 {
+    let outside = |line: &str| {
+        let mut numbers = line.split_ascii_whitespace().map(|number| number.parse::<u32>().ok());
+        let (inside, outside, count) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        uid.checked_sub(inside).filter(|at| *at < count).and_then(|at| outside.checked_add(at))
+    };
+    map.lines().find_map(outside).unwrap_or(uid)
+}
+
+/// Whose the directory is, if he may have put a socket there: one that anybody could have made.
+fn stranger_of_place(path: &Path) -> Option<u32> {
     let euid = rustix::process::geteuid().as_raw();
     let open_to_all = place::dir_in_tmp(euid);
-    let Some(dir) = path.parent().filter(|dir| *dir == Path::new(&open_to_all)) else { return true };
-    let Ok(found) = std::fs::symlink_metadata(dir) else { return true };
-    place::is_good_dir(found.is_dir(), found.uid(), found.mode(), euid)
+    let dir = path.parent().filter(|dir| *dir == Path::new(&open_to_all))?;
+    let found = std::fs::symlink_metadata(dir).ok()?;
+    (!place::is_good_dir(found.is_dir(), found.uid(), found.mode(), euid)).then(|| found.uid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_of_a_namespace_is_another_outside() {
+        let map = "         0     100000      65536\n     70000 5 1\n";
+        assert_eq!(
+            (uid_outside(0, map), uid_outside(33, map), uid_outside(70_000, map)),
+            (100_000, 100_033, 5)
+        );
+        assert_eq!(uid_outside(65_536, map), 65_536, "nobody outside");
+        assert_eq!(uid_outside(7, "0 0 4294967295"), 7);
+        assert_eq!(uid_outside(7, "nonsense"), 7);
+    }
 }

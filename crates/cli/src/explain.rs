@@ -1,7 +1,8 @@
 //! What `toe run --explain` tells when the program has ended: how many of its sockets went where, and why.
 
 use crate::{Failure, why};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::FdFlags;
 use serde::Serialize;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -18,11 +19,21 @@ impl Tally {
     pub fn new() -> Result<Tally, Failure> {
         let failed =
             |error: std::io::Error| Failure::new(format!("cannot make memory for --explain: {error}"));
-        let memory =
-            rustix::fs::memfd_create("toe-explain", MemfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("toe-explain", flags).map_err(|e| failed(e.into()))?;
         let memory = File::from(memory);
         memory.set_len(TALLY_LEN as u64).map_err(failed)?;
+        // Whoever counts in it may be another user than who made it.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memory, seals).map_err(|e| failed(e.into()))?;
         Ok(Tally { memory })
+    }
+
+    /// The program that is about to be started has its descriptor, too: a process that has changed its user may not open that of
+    /// this one's.
+    pub fn let_inherit(&self) -> Result<(), Failure> {
+        rustix::io::fcntl_setfd(&self.memory, FdFlags::empty())
+            .map_err(|error| Failure::new(format!("cannot hand on the memory for --explain: {error}")))
     }
 
     /// Where other processes of this user find it while this one lives.

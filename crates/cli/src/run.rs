@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
     let tally = (args.explain || args.explain_json.is_some()).then(Tally::new).transpose()?;
     let inherited = inherited_engines();
-    let program = |sockets: &OsStr| {
+    let program = |sockets: &OsStr| -> Result<Command, Failure> {
         let mut command = program(args, &preload, sockets);
         if kills {
             command.env_remove("LD_PRELOAD");
@@ -115,16 +115,17 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             None => {}
         }
         if let Some(tally) = &tally {
+            tally.let_inherit()?;
             command.env(TALLY_VARIABLE, tally.path());
         }
-        command
+        Ok(command)
     };
     if let Some(sockets) = running_engines(args, chosen.as_ref())? {
         if !args.allow_uid.is_empty() {
             let text = "--allow-uid is for a private engine; give it to 'toe start', or --private here";
             return Err(Failure::with_status(text, EXIT_TROUBLE));
         }
-        let mut command = program(&sockets);
+        let mut command = program(&sockets)?;
         if tally.is_none() {
             let error = command.exec();
             return Err(not_started(args, &error));
@@ -140,10 +141,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let engine_args: Vec<OsString> = engine_args.map(OsString::from).collect();
     let engine = spawn::start(&engine_args, true)
         .map_err(|failure| Failure::with_status(failure.to_string(), EXIT_TROUBLE))?;
-    let done = match program(engine.socket.as_os_str()).spawn() {
-        Ok(child) => wait(child),
-        Err(error) => Err(not_started(args, &error)),
-    };
+    let spawn = |mut command: Command| command.spawn().map_err(|error| not_started(args, &error));
+    let done = program(engine.socket.as_os_str()).and_then(spawn).and_then(wait);
     end_engine(engine);
     explain(args, tally.as_ref())?;
     done

@@ -8,6 +8,7 @@ use crate::anchors::{Home, HomeId, Identity, Made};
 use crate::channels::UNREAD_MAX;
 use crate::daemon::{Daemon, Stop};
 use crate::policy::Credentials;
+use crate::policy::Named;
 use crate::poller::Token;
 use crate::porter::ask::{self, Ask, Evidence, Matter, Newcomer};
 use crate::porter::pages::GivenBack;
@@ -295,9 +296,9 @@ impl Daemon {
         }
     }
 
-    fn admit(&mut self, place: u32, uid: u32) -> Answer {
+    fn admit(&mut self, place: u32, user: Named) -> Answer {
         let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
-        self.policy.admit(who, uid)?;
+        self.policy.admit(who, user)?;
         Ok((Reply::Done, Vec::new()))
     }
 

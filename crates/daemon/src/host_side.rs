@@ -13,7 +13,9 @@ use toe_abi::entry::Completion;
 use toe_abi::region::PAGE;
 use toe_abi::tcp_info::FlowDetail;
 use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
-use toe_engine::{Delivered, GivenBack, HostSide, RxDatagram, RxDatagramError, Sighting, SightingEnd};
+use toe_engine::{
+    Delivered, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, Sighting, SightingEnd,
+};
 use toe_ring::Region;
 use toe_wire::link::FrameTail;
 
@@ -87,7 +89,7 @@ impl Sessions {
     }
 }
 
-impl HostSide for Sessions {
+impl HostMemory for Sessions {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
         if let Some(region) = self.region(session) {
             let _ = region.write(offset, bytes);
@@ -124,7 +126,9 @@ impl HostSide for Sessions {
             Err(_) => GivenBack::Kept,
         }
     }
+}
 
+impl HostSide for Sessions {
     fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
         self.datagrams.deliver(to, datagram)
     }

@@ -70,6 +70,23 @@ impl Allowed {
     }
 }
 
+/// Who is to be let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// By his number.
+    ByNumber(u32),
+    /// By memory that is his: who has that from nobody else can make himself this user, as root of his user namespace can.
+    ByMemory(u32),
+}
+
+impl Named {
+    pub const fn uid(self) -> u32 {
+        match self {
+            Named::ByNumber(uid) | Named::ByMemory(uid) => uid,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Policy {
@@ -125,9 +142,12 @@ impl Policy {
         self.may_control(who) || owner == who.cred()
     }
 
-    /// `who` is about to become user `uid`, who then may attach, too. EPERM: he has no right to hand on.
-    pub fn admit(&self, who: &Credentials, uid: u32) -> Result<(), Errno> {
-        if !self.is_trusted(who.uid) {
+    /// `who` is about to become that user, who then may attach, too. EPERM: he has no right to hand on. Whom the engine was told of
+    /// hands his own on to whoever he can make himself; root and the starter to anybody.
+    pub fn admit(&self, who: &Credentials, user: Named) -> Result<(), Errno> {
+        let is_his = matches!(user, Named::ByMemory(_)) && self.allowed.uids.contains(&who.uid);
+        let uid = user.uid();
+        if !is_his && !self.is_trusted(who.uid) {
             return Err(Errno::EPERM);
         }
         let admittee = Cred { uid, netns: who.netns };
@@ -248,13 +268,25 @@ mod tests {
     }
 
     #[test]
+    fn who_may_attach_by_his_number_takes_those_along_whom_he_can_become() {
+        let policy = policy(Allowed { uids: vec![100_000], ..Allowed::default() });
+        assert_eq!(policy.admit(&user(100_000), Named::ByNumber(100_033)), Err(Errno::EPERM));
+        assert_eq!(policy.admit(&user(100_000), Named::ByMemory(100_033)), Ok(()));
+        assert!(policy.may_attach(&user(100_033), Vec::new) && !policy.may_control(&user(100_033)));
+    }
+
+    #[test]
     fn the_right_is_handed_on_within_a_namespace_and_not_further() {
         let policy = policy(Allowed::default());
-        assert_eq!(policy.admit(&user(33), 33), Err(Errno::EPERM));
-        assert_eq!(policy.admit(&user(0), 33), Ok(()));
+        assert_eq!(policy.admit(&user(33), Named::ByNumber(33)), Err(Errno::EPERM));
+        assert_eq!(policy.admit(&user(0), Named::ByNumber(33)), Ok(()));
         assert!(policy.may_attach(&user(33), Vec::new));
         assert!(!policy.may_attach(&Credentials { netns: ELSEWHERE, ..user(33) }, Vec::new));
-        assert_eq!(policy.admit(&user(33), 34), Err(Errno::EPERM), "who was let in lets nobody in");
+        assert_eq!(
+            policy.admit(&user(33), Named::ByNumber(34)),
+            Err(Errno::EPERM),
+            "who was let in lets nobody in"
+        );
         assert!(!policy.may_control(&user(33)));
     }
 
@@ -262,10 +294,10 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let policy = policy(Allowed::default());
         for uid in 0..ADMITTED_MAX as u32 {
-            assert_eq!(policy.admit(&user(0), uid), Ok(()));
+            assert_eq!(policy.admit(&user(0), Named::ByNumber(uid)), Ok(()));
         }
-        assert_eq!(policy.admit(&user(0), ADMITTED_MAX as u32), Err(Errno::ENOBUFS));
-        assert_eq!(policy.admit(&user(0), 7), Ok(()), "it is known");
+        assert_eq!(policy.admit(&user(0), Named::ByNumber(ADMITTED_MAX as u32)), Err(Errno::ENOBUFS));
+        assert_eq!(policy.admit(&user(0), Named::ByNumber(7)), Ok(()), "it is known");
     }
 
     #[test]
@@ -276,7 +308,7 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("chmod");
         let policy = policy(Allowed::default());
         policy.guard_socket(path.clone());
-        policy.admit(&user(0), 33).expect("admitted");
+        policy.admit(&user(0), Named::ByNumber(33)).expect("admitted");
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o666);
     }
 }

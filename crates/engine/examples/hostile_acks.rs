@@ -10,7 +10,7 @@ use toe_abi::region::RegionLayout;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, FlowId, Instant, PortId, QueueSetId, SeqNum, SessionId};
 use toe_engine::control::names::Twin;
-use toe_engine::{Engine, EngineConfig, HostSide, Link};
+use toe_engine::{Engine, EngineConfig, HostMemory, HostSide, Link};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
@@ -35,10 +35,13 @@ struct Program {
     taken_back: u64,
 }
 
-impl HostSide for Program {
+impl HostMemory for Program {
     fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
     fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
     fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
+}
+
+impl HostSide for Program {
     fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, _: SessionId, _: QueueSetId, completion: Completion) -> bool {
         match completion {

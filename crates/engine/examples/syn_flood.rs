@@ -11,7 +11,7 @@ use toe_abi::region::RegionLayout;
 use toe_base::window::UnscaledWindow;
 use toe_base::{Addr, Instant, PortId, QueueSetId, SeqNum, SessionId};
 use toe_engine::control::names::Twin;
-use toe_engine::{Counter, Engine, EngineConfig, HostSide, Link};
+use toe_engine::{Counter, Engine, EngineConfig, HostMemory, HostSide, Link};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
@@ -29,10 +29,13 @@ const LAYOUT: RegionLayout =
 /// A host that takes everything and looks at nothing.
 struct Host;
 
-impl HostSide for Host {
+impl HostMemory for Host {
     fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
     fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
     fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
+}
+
+impl HostSide for Host {
     fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
         true

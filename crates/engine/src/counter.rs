@@ -2,6 +2,7 @@
 
 use toe_abi::attach::FenceReason;
 use toe_base::counter::CounterSet;
+use toe_tcp::counter as tcp;
 
 toe_base::counters! {
     /// One counter each; `name` is what `toe status` prints.
@@ -118,6 +119,29 @@ impl Counter {
     /// Whether it counts what is dropped.
     pub const fn is_drop(self) -> bool {
         matches!(self.name().as_bytes(), [b'd', b'r', b'o', b'p', b'_', ..])
+    }
+
+    /// The name here of what TCP counts itself.
+    pub const fn of_tcp(counter: tcp::Counter) -> Counter {
+        match counter {
+            tcp::Counter::EcnReductions => Counter::EcnReductions,
+            tcp::Counter::FastRetransmits => Counter::FastRetransmits,
+            tcp::Counter::SpuriousTimeouts => Counter::SpuriousTimeouts,
+            tcp::Counter::Undos => Counter::Undos,
+            tcp::Counter::DropNoTimestamp => Counter::DropNoTimestamp,
+            tcp::Counter::DropOldTimestamp => Counter::DropOldTimestamp,
+            tcp::Counter::DropUnacceptable => Counter::DropUnacceptable,
+            tcp::Counter::ChallengeAcks => Counter::ChallengeAcks,
+            tcp::Counter::ChallengeAcksHeldBack => Counter::ChallengeAcksHeldBack,
+            tcp::Counter::TimeWaitResets => Counter::TimeWaitResets,
+            tcp::Counter::DropAfterClose => Counter::DropAfterClose,
+            tcp::Counter::DropNoMemory => Counter::DropNoMemory,
+            tcp::Counter::DropReassemblyFull => Counter::DropReassemblyFull,
+            tcp::Counter::KeepaliveProbes => Counter::KeepaliveProbes,
+            tcp::Counter::RetransmitTimeouts => Counter::RetransmitTimeouts,
+            tcp::Counter::TailLossProbes => Counter::TailLossProbes,
+            tcp::Counter::ZeroWindowProbes => Counter::ZeroWindowProbes,
+        }
     }
 
     /// The counter of a fence reason.

@@ -29,10 +29,11 @@ pub use engine::{
     Engine, EngineConfig, FlowAudit, GivenLane, NewEnd, OpenedDatagrams, PortRange, STAGING_LEN, SessionView,
     SocketCursor, SocketView, ViaEnd,
 };
-pub use flow::tcp::congestion::AlgorithmName;
-pub use flow::tcp::ecn::EcnMode;
-pub use flow::tcp::fast_open::FastOpenMode;
-pub use flow::tcp::open::{SynCookies, TcpConfig};
 pub use hostif::users::{Limit, Quotas, Resource, User, UserIdx, Users};
-pub use hostif::{Delivered, GivenBack, HostSide};
+pub use hostif::{Delivered, HostSide};
+pub use toe_tcp::congestion::AlgorithmName;
+pub use toe_tcp::ecn::EcnMode;
+pub use toe_tcp::fast_open::FastOpenMode;
+pub use toe_tcp::memory::{GivenBack, HostMemory};
+pub use toe_tcp::open::{SynCookies, TcpConfig};
 pub use work::{Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd};

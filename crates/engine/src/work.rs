@@ -4,16 +4,14 @@ use core::net::Ipv4Addr;
 use toe_abi::capture::{Direction, Facts};
 use toe_abi::errno::Errno;
 use toe_abi::lane::MtuDiscover;
-use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, Endpoint, FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::UdpRepr;
-use toe_wire::link::{FrameTail, LinkCaps, MacAddr};
-use toe_wire::tcp::{FastOpenCookie, SackBlocks};
+use toe_wire::link::{LinkCaps, MacAddr};
 use toe_wire::vlan::VlanId;
 
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::flow::send_queue::Pieces;
+use toe_tcp::segment::{RxSegment, Segment};
 
 /// A link as its port describes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,9 +27,6 @@ pub struct Link {
     pub vlan: Option<VlanId>,
 }
 
-/// TTL or hop limit of what we send, unless the program says another (RFC 1700's successor registry: 64).
-pub const TTL: u8 = 64;
-
 /// Where a flow's segments travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
@@ -41,62 +36,13 @@ pub enum Path {
     Port { port: PortId, neighbour: u16 },
 }
 
-/// TCP header fields as the state machine sees them, independent of how they travelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    pub seq: SeqNum,
-    pub ack: Option<SeqNum>,
-    pub syn: bool,
-    pub fin: bool,
-    pub rst: bool,
-    pub psh: bool,
-    pub window: UnscaledWindow,
-    pub mss: Option<u16>,
-    pub window_scale: Option<WindowScale>,
-    /// The sender understands SACK (only in a SYN).
-    pub sack_permitted: bool,
-    /// What it has out of order.
-    pub sack: SackBlocks,
-    /// ECE and CWR of RFC 3168.
-    pub ece: bool,
-    pub cwr: bool,
-    /// (TSval, TSecr), RFC 7323.
-    pub timestamps: Option<(u32, u32)>,
-    /// RFC 7413; it counts only with SYN.
-    pub fast_open: Option<FastOpenCookie>,
-    /// With the URG bit: the urgent pointer, octets from `seq` to the one after the urgent octet.
-    pub urgent: Option<u16>,
-    /// Payload octets.
-    pub len: u32,
-}
-
-impl Segment {
-    /// SEG.LEN of RFC 9293: payload plus one for SYN and one for FIN.
-    pub const fn seq_len(&self) -> u32 {
-        self.len + self.syn as u32 + self.fin as u32
-    }
-}
-
-/// A segment's octets: in the frame that brought them, still with the link that it came by, or still in the sender's memory when both
-/// ends are ours.
-#[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    Frame(&'a [u8]),
-    /// From this octet of the frame on.
-    Tail(&'a dyn FrameTail, usize),
-    Memory(&'a Pieces),
-}
-
 /// Ingress → flow: one segment for one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct RxWork<'a> {
     /// As the receiver sees it: `local` is the segment's destination.
     pub key: FlowKey,
     pub path: Path,
-    pub segment: Segment,
-    /// The network marked it (ECN: congestion experienced).
-    pub is_marked: bool,
-    pub payload: Payload<'a>,
+    pub rx: RxSegment<'a>,
 }
 
 /// How a packet came: its IP header, as far as it matters behind ingress.
@@ -223,20 +169,6 @@ pub enum Trouble {
     TooBig { mtu: u32 },
 }
 
-/// Flow → egress: one segment to send, cut to at most [`TxSegment::mss`] by link or egress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TxSegment {
-    pub segment: Segment,
-    /// Where the payload starts, in octets from the first unacknowledged one.
-    pub payload_at: u32,
-    /// Payload octets of one wire segment.
-    pub mss: u16,
-    /// The segment was sent before.
-    pub is_retransmit: bool,
-    /// Queues may mark it instead of dropping it.
-    pub is_ect: bool,
-}
-
 /// Control → egress: a frame that belongs to no flow's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlFrame {
@@ -310,25 +242,6 @@ pub struct SightingEnd {
 pub enum Claimed {
     Flow(FlowId),
     Listener(ListenerId),
-}
-
-/// What a segment or a timer did to a connection, for the stages after the flow core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlowEvent {
-    /// Nothing that another stage must know.
-    None,
-    /// The three-way handshake is complete.
-    Established,
-    /// The connection is gone; `Errno::OK` when it ended as it should.
-    Closed(Errno),
-    /// The connection entered TIME_WAIT.
-    TimeWait,
-    /// The segment belongs to another life of this connection: answer it with RST, keep the connection.
-    Reject,
-    /// The connection is gone for this reason, and the peer must be told with RST.
-    Abort(Errno),
-    /// The same because octets came that no program can read; the peer gets what was sent before.
-    AbortBehindData,
 }
 
 /// Who is charged for something: the place of a user's record in [`crate::hostif::users`].

@@ -28,8 +28,6 @@ const KEPT_MAX: u64 = 64;
 pub struct AnchorPool {
     dir: Fd,
     kept_max: usize,
-    /// [`crate::fork::children`] when the session began.
-    children: u32,
     stock: Lock<Stock>,
 }
 
@@ -42,9 +40,32 @@ pub struct Stock {
     /// Open already, with the descriptors, of which the engine knows nothing: made for a connection that went elsewhere.
     opened: Vec<(AnchorHandle, OwnCopy)>,
     /// Those of connections that have ended.
-    kept: Vec<(AnchorHandle, OwnCopy)>,
+    kept: Vec<Kept>,
     /// Of connections that the engine is about to end.
-    ending: Vec<(AnchorHandle, OwnCopy)>,
+    ending: Vec<Kept>,
+}
+
+/// An anchor that stays open from one use to the next.
+#[derive(Debug)]
+struct Kept {
+    handle: AnchorHandle,
+    copy: OwnCopy,
+    /// [`crate::fork::children`] then: a child that was made since may have a copy, and it is not used again.
+    children: u32,
+}
+
+impl Kept {
+    fn new(handle: AnchorHandle, copy: OwnCopy) -> Kept {
+        Kept { handle, copy, children: crate::fork::children() }
+    }
+}
+
+/// What an anchor is to stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    Connection,
+    /// Other processes show it whose engine does not know them: of one that a connection had before, it would believe its session alone.
+    Listener,
 }
 
 /// An anchor for one use. The program's descriptor of it is made once, after the engine has been told what it is for, and then it
@@ -63,8 +84,7 @@ impl AnchorPool {
     /// `dir`: the directory that the engine has given this session.
     pub fn new(dir: Fd) -> AnchorPool {
         let kept_max = (sys::descriptors_max() / KEPT_SHARE).min(KEPT_MAX) as usize;
-        let children = crate::fork::children();
-        AnchorPool { dir, kept_max, children, stock: Lock::new(Stock::default()) }
+        AnchorPool { dir, kept_max, stock: Lock::new(Stock::default()) }
     }
 
     /// This anchor of the session stands for nothing, and nobody else has it open ([`Completion::AnchorFree`]).
@@ -73,14 +93,9 @@ impl AnchorPool {
     pub fn put(&self, handle: AnchorHandle) {
         let mut stock = self.stock.lock();
         match stock.take_ending(handle) {
-            Some(kept) => stock.kept.push((handle, kept)),
+            Some(kept) => stock.kept.push(kept),
             None => stock.free.push(handle),
         }
-    }
-
-    /// Whether anchors are kept open: not where the process has made children, who may have copies of any of them.
-    fn keeps(&self) -> bool {
-        self.children == crate::fork::children()
     }
 
     /// The last descriptor `fd` of the process's for what this anchor stands for is about to be closed: keeps it open for its next
@@ -88,18 +103,18 @@ impl AnchorPool {
     ///
     /// [`Command::CloseKept`]: toe_abi::entry::Command::CloseKept
     pub(crate) fn keep(&self, stack: &'static Stack, handle: AnchorHandle, fd: RawFd) -> bool {
-        let has_room = self.keeps() && {
+        let has_room = {
             let stock = self.stock.lock();
             stock.kept.len() + stock.ending.len() < self.kept_max
         };
         let Some(Ok(kept)) = has_room.then(|| stack.copy_of(fd)) else { return false };
-        self.stock.lock().ending.push((handle, kept));
+        self.stock.lock().ending.push(Kept::new(handle, kept));
         true
     }
 
     /// What was kept of this anchor: another process may have it, too, and then only closes count.
     pub(crate) fn take_ending(&self, handle: AnchorHandle) -> Option<OwnCopy> {
-        self.stock.lock().take_ending(handle)
+        self.stock.lock().take_ending(handle).map(|kept| kept.copy)
     }
 
     /// A descriptor for a native socket that is neither connected nor listening yet: the lowest free number.
@@ -115,13 +130,21 @@ impl AnchorPool {
 
 impl Stock {
     fn put_open(&mut self, handle: AnchorHandle, copy: OwnCopy, is_used: bool) {
-        let list = if is_used { &mut self.kept } else { &mut self.opened };
-        list.push((handle, copy));
+        if is_used {
+            self.kept.push(Kept::new(handle, copy));
+        } else {
+            self.opened.push((handle, copy));
+        }
     }
 
-    fn take_ending(&mut self, handle: AnchorHandle) -> Option<OwnCopy> {
-        let at = self.ending.iter().position(|(ending, _)| *ending == handle)?;
-        Some(self.ending.swap_remove(at).1)
+    fn take_ending(&mut self, handle: AnchorHandle) -> Option<Kept> {
+        let at = self.ending.iter().position(|ending| ending.handle == handle)?;
+        Some(self.ending.swap_remove(at))
+    }
+
+    fn take_kept(&mut self) -> Option<Kept> {
+        let children = crate::fork::children();
+        self.kept.pop_if(|kept| kept.children == children)
     }
 }
 
@@ -131,28 +154,28 @@ impl Anchor {
     }
 
     /// One that is at hand.
-    fn at_hand(stack: &'static Stack) -> Option<Anchor> {
-        let keeps = stack.anchors().keeps();
+    fn at_hand(stack: &'static Stack, of: Use) -> Option<Anchor> {
         let mut stock = stack.anchors().stock.lock();
-        let kept = if keeps { stock.kept.pop() } else { None };
+        let kept = if of == Use::Connection { stock.take_kept() } else { None };
+        let kept = kept.map(|kept| (kept.handle, kept.copy));
         let is_used = kept.is_some();
-        if let Some((handle, kept)) = kept.or_else(|| stock.opened.pop()) {
-            return Some(Anchor { handle, stack, kept: Some(kept), is_used });
+        if let Some((handle, copy)) = kept.or_else(|| stock.opened.pop()) {
+            return Some(Anchor { handle, stack, kept: Some(copy), is_used });
         }
         stock.free.pop().map(|handle| Anchor::closed(stack, handle))
     }
 
     /// One that is not in use, open if there is such a one; the engine is asked for many at a time.
-    pub fn take(stack: &'static Stack) -> Result<Anchor, Errno> {
+    pub fn take(stack: &'static Stack, of: Use) -> Result<Anchor, Errno> {
         let pool = &stack.anchors().stock;
         let spoiled = std::mem::take(&mut pool.lock().spoiled);
         spoiled.into_iter().for_each(|handle| drop(Anchor::closed(stack, handle)));
-        if let Some(anchor) = Anchor::at_hand(stack) {
+        if let Some(anchor) = Anchor::at_hand(stack, of) {
             return Ok(anchor);
         }
         // Others may have become free for threads that have not looked at their completions since.
         stack.queue_sets().for_each(QueueSet::drain);
-        if let Some(anchor) = Anchor::at_hand(stack) {
+        if let Some(anchor) = Anchor::at_hand(stack, of) {
             return Ok(anchor);
         }
         let reply = match stack.request(Request::TakeAnchors { count: ANCHORS_AT_ONCE }, &[]) {
@@ -177,7 +200,7 @@ impl Anchor {
         cloexec: bool,
         nonblocking: bool,
     ) -> Result<(Anchor, RawFd), Errno> {
-        let anchor = Anchor::take(stack)?;
+        let anchor = Anchor::take(stack, Use::Connection)?;
         match anchor.open(cloexec, nonblocking) {
             Ok(fd) => Ok((anchor, fd)),
             Err(errno) => {

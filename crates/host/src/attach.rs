@@ -264,11 +264,7 @@ impl Control {
 fn asks_for_something_new(request: &Request) -> bool {
     !matches!(
         request,
-        Request::Claim { .. }
-            | Request::OpenChannel { .. }
-            | Request::Relinquish { .. }
-            | Request::Share
-            | Request::Recognise
+        Request::Claim { .. } | Request::OpenChannel { .. } | Request::Relinquish { .. } | Request::Recognise
     )
 }
 

@@ -51,7 +51,7 @@ mod thread;
 pub mod tls;
 pub mod wait;
 
-pub use anchor::Anchor;
+pub use anchor::{Anchor, Use as AnchorUse};
 pub use socket::Socket;
 pub use stack::Stack;
 pub use toe_abi::errno::Errno;

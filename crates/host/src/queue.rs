@@ -294,7 +294,7 @@ impl Queue {
         remote: SocketAddr,
         names: u32,
     ) -> Option<FlowId> {
-        let flow = self.connect_credit.take(remote, names)?;
+        let flow = self.connect_credit.take(remote, names, self.io.stack.heard())?;
         let (anchor, fd) = (anchor.0, fd as u32);
         let args =
             ConnectArgs { remote: remote.into(), anchor, fd, flow: flow.raw(), ..ConnectArgs::default() };

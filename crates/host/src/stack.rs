@@ -6,6 +6,7 @@
 
 use crate::anchor::AnchorPool;
 use crate::attach::{Control, engines, is_hangup};
+use crate::connect_credit::Heard;
 use crate::errno::{EKEYREJECTED, from_os};
 use crate::fd_table;
 use crate::lock::Lock;
@@ -309,6 +310,11 @@ impl Stack {
 
     pub fn doorbell(&self) -> &HostDoorbell {
         &self.doorbell
+    }
+
+    /// How far the engine is, for [`crate::connect_credit`].
+    pub(crate) fn heard(&self) -> Heard {
+        Heard { looks: self.settling.now(), now_ms: sys::coarse_ms() }
     }
 
     pub(crate) fn settling(&self) -> &Settling {

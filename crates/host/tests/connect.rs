@@ -34,7 +34,9 @@ fn asked_once(ids: u32) -> (Engine, Connection, Vec<FlowId>) {
 }
 
 fn at_once(queue_set: usize, remote: SocketAddr) -> Option<Connection> {
-    let anchor = Anchor::take(Stack::attached(EngineIdx::FIRST).expect("attached")).expect("an anchor");
+    let anchor =
+        Anchor::take(Stack::attached(EngineIdx::FIRST).expect("attached"), toe::AnchorUse::Connection)
+            .expect("an anchor");
     let Some(socket) = Socket::connect_at_once(&anchor, remote, 9) else {
         anchor.put_back();
         return None;

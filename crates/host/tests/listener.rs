@@ -130,8 +130,11 @@ fn a_listener_with_a_twin_takes_from_both_and_outlives_the_engine() {
     let twin = std::net::TcpListener::bind("127.0.0.1:0").expect("a kernel listener");
     let local = twin.local_addr().expect("it is bound");
     let fd = std::os::fd::AsRawFd::as_raw_fd(&twin);
-    let anchor =
-        Anchor::take(Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached")).expect("an anchor");
+    let anchor = Anchor::take(
+        Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached"),
+        toe::AnchorUse::Listener,
+    )
+    .expect("an anchor");
     let handle = anchor.handle;
     let id = toe_base::ListenerId(engine.new_flow());
     let of_kernel = OfKernel { fd: toe::sys::borrow(fd), is_taken_from: true };

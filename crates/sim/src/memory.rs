@@ -12,7 +12,7 @@ use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
 use toe_base::{ChannelId, FlowId, QueueSetId, SessionId};
-use toe_engine::{GivenBack, HostSide, STAGING_LEN};
+use toe_engine::{GivenBack, HostMemory, HostSide, STAGING_LEN};
 
 /// What fresh memory holds, and memory that nobody may read any more: an octet of it in a stream is noticed.
 pub const SPOILT: u8 = 0xdd;
@@ -279,7 +279,7 @@ impl Memory {
     }
 }
 
-impl HostSide for Memory {
+impl HostMemory for Memory {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
         let offset = offset + self.misplace_by;
         let range = offset..offset + bytes.len() as u64;
@@ -326,7 +326,9 @@ impl HostSide for Memory {
         self.spoil(session, &range);
         GivenBack::Now
     }
+}
 
+impl HostSide for Memory {
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {
         // The place of an id that is given in advance has none.
         self.last_info = ends(info).or(self.last_info);

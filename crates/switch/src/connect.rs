@@ -21,7 +21,7 @@ use core::time::Duration;
 use libc::{sockaddr, socklen_t};
 use toe::socket::{ConnectHow, FastOpen, Kind, Socket};
 use toe::stack::{EngineIdx, Stack};
-use toe::{Anchor, Errno, sys};
+use toe::{Anchor, AnchorUse as Use, Errno, sys};
 use toe_base::{Addr, Endpoint};
 
 /// What engines just said not to serve, and who does.
@@ -425,7 +425,7 @@ fn by_engine(
         Err(NotHeld::NoDescriptor(error)) => return Attempt::Refused(Reason::NoDescriptor, error),
         Err(NotHeld::Replaced(refusal)) => return Attempt::Over(by_others(fd, refusal)),
     };
-    let anchor = match Anchor::take(stack) {
+    let anchor = match Anchor::take(stack, Use::Connection) {
         Ok(anchor) => anchor,
         Err(error) => {
             *held = Some(twin);

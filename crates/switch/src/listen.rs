@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 use toe::errno::ERESTART;
 use toe::socket::{AcceptError, AcceptHow, Accepted, OfKernel, Shutdown, Socket};
 use toe::stack::EngineIdx;
-use toe::{Anchor, Errno, epoll, fd_table, sys, wait};
+use toe::{Anchor, AnchorUse as Use, Errno, epoll, fd_table, sys, wait};
 use toe_base::{Addr, Endpoint};
 
 /// Whether an engine has an address that the kernel has not.
@@ -31,7 +31,7 @@ pub fn engine_has(addr: Endpoint, fd: c_int) -> bool {
     }
     let mut any_asked = false;
     for stack in policy::all_engines().engines().filter_map(|index| engine(index).ok()) {
-        let Ok(anchor) = Anchor::take(stack) else { continue };
+        let Ok(anchor) = Anchor::take(stack, Use::Listener) else { continue };
         match Socket::engine_has(anchor, addr.to_socket_addr(), fd) {
             Ok(true) => return true,
             Ok(false) => any_asked = true,
@@ -227,7 +227,7 @@ fn at_engine(
         Errno::EADDRNOTAVAIL => (Reason::NotEngineAddress, error),
         _ => (reason_of(error, Addr::UNSPECIFIED_V4), error),
     };
-    let anchor = Anchor::take(stack).map_err(refused)?;
+    let anchor = Anchor::take(stack, Use::Listener).map_err(refused)?;
     let of_kernel = OfKernel { fd: sys::borrow(fd), is_taken_from };
     Socket::listen(anchor, local.to_socket_addr(), backlog_of(backlog), Some(of_kernel), fd).map_err(refused)
 }

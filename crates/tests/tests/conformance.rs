@@ -18,7 +18,7 @@ const SUMS: (&str, &str) = ("<!-- sums -->", "<!-- end of sums -->");
 /// RFC 9293 numbers its requirements; each has to have a row.
 const NUMBERED: [(&str, u32); 2] = [("MUST-", 69), ("SHLD-", 31)];
 /// Sections that comments in these folders name have to have rows.
-const CITING: [&str; 2] = ["crates/engine/src/flow", "crates/wire/src/tcp"];
+const CITING: [&str; 3] = ["crates/tcp/src", "crates/engine/src/flow", "crates/wire/src/tcp"];
 
 /// A script's header, as far as it matters here.
 #[derive(Debug)]

@@ -4,6 +4,9 @@ use core::net::Ipv4Addr;
 
 use crate::{ParseError, Sum};
 
+/// TTL or hop limit of what we send, unless the program says another (RFC 1700's successor registry: 64).
+pub const TTL: u8 = 64;
+
 /// Octets of a header without options, the only kind that is emitted.
 pub const HEADER_LEN: usize = 20;
 

@@ -7,6 +7,7 @@ use super::pages::{GivenBack, PagesOut};
 use crate::anchors::{Home, HomeId, Identity, Made};
 use crate::channels::Unread;
 use crate::policy::Credentials;
+use crate::policy::Named;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -81,7 +82,7 @@ pub enum Evidence {
     /// For `Capture`.
     Filter(Filter),
     /// For `Admit`: who is to be let in.
-    User(u32),
+    User(Named),
 }
 
 /// What a request rests on, or the reason why it is refused.
@@ -107,7 +108,7 @@ impl Evidence {
         }
     }
 
-    pub fn user(self) -> Result<u32, Errno> {
+    pub fn user(self) -> Result<Named, Errno> {
         match self {
             Evidence::User(user) => Ok(user),
             other => Err(other.refusal()),

@@ -5,6 +5,7 @@ use super::ask::Evidence;
 use super::watch::{Shown, TwinWatch};
 use crate::anchors::{Keeper, identity_of};
 use crate::channels::{UNREAD_MAX, Unread};
+use crate::policy::Named;
 use crate::sys;
 use rustix::fs::SealFlags;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
@@ -42,16 +43,21 @@ pub(super) fn of(
             .and_then(|shown| identity_of(&shown).map(Evidence::Object).map_err(|_| Errno::ENOENT)),
         // Whose it is, in this process's user namespace, whatever the number is that its maker has for him.
         Request::Admit { uid } => match shown {
-            Some(shown) => {
-                rustix::fs::fstat(shown).map(|stat| Evidence::User(stat.st_uid)).map_err(|_| Errno::EBADF)
-            }
-            None => Ok(Evidence::User(uid)),
+            Some(shown) => user_of(&shown),
+            None => Ok(Evidence::User(Named::ByNumber(uid))),
         },
         Request::Relinquish { unread: len @ 1.., .. } => unread_memory(shown, len),
         Request::Capture { filter_len: len @ 1.., .. } => filter(shown, len),
         _ => Ok(Evidence::None),
     };
     found.unwrap_or_else(Evidence::Refused)
+}
+
+/// Whose a thing is. Memory alone has seals; a file may be anybody's whom the process that shows it can read.
+fn user_of(shown: &OwnedFd) -> Result<Evidence, Errno> {
+    let uid = rustix::fs::fstat(shown).map_err(|_| Errno::EBADF)?.st_uid;
+    let is_memory = rustix::fs::fcntl_get_seals(shown).is_ok();
+    Ok(Evidence::User(if is_memory { Named::ByMemory(uid) } else { Named::ByNumber(uid) }))
 }
 
 fn home(keeper: &mut Keeper) -> Result<Evidence, Errno> {

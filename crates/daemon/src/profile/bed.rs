@@ -9,7 +9,7 @@ use toe_abi::lane::RecordHead;
 use toe_abi::region::RegionLayout;
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId, QueueSetId, SessionId};
 use toe_engine::udp::Shown;
-use toe_engine::{Delivered, Engine, EngineConfig, HostSide, Link, RxDatagram};
+use toe_engine::{Delivered, Engine, EngineConfig, HostMemory, HostSide, Link, RxDatagram};
 use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
@@ -33,10 +33,13 @@ const FRAME_MAX: usize = 2048;
 /// A program's memory, into which datagrams are copied, and nothing else.
 struct Program<'a>(&'a mut Batch);
 
-impl HostSide for Program<'_> {
+impl HostMemory for Program<'_> {
     fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
     fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
     fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
+}
+
+impl HostSide for Program<'_> {
     fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
         true

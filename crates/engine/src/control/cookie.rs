@@ -14,8 +14,8 @@
 //! What does not fit goes into the low bits of the timestamp that the peer sends back, as Linux has it: window scale,
 //! SACK, ECN. A peer without timestamps does without these.
 
+use crate::flow::isn::{HashPurpose, keyed_hash};
 use crate::flow::key::FlowKey;
-use crate::flow::tcp::isn::{HashPurpose, keyed_hash};
 use toe_base::window::WindowScale;
 use toe_base::{Instant, SeqNum};
 

@@ -1,10 +1,10 @@
 //! Fast Open (RFC 7413) beside the connections: the cookies that we give, those that we were given, and how many
 //! connections a listener may hand out before their handshake is complete.
 //!
-//! Used by the engine's `fast_open` alone; what a connection itself remembers is in [`crate::flow::tcp::fast_open`].
+//! Used by the engine's `fast_open` alone; what a connection itself remembers is in [`toe_tcp::fast_open`].
 
+use crate::flow::isn::fast_open_hash;
 use crate::flow::key::{FlowKey, Scope};
-use crate::flow::tcp::isn::fast_open_hash;
 use std::collections::{HashMap, VecDeque};
 use toe_base::{Addr, Instant};
 use toe_wire::tcp::FastOpenCookie;

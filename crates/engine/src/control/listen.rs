@@ -5,12 +5,12 @@ use super::fast_open::FastOpenQueue;
 use super::names::Twin;
 use super::process_each::ProcessEach;
 use crate::flow::key::Scope;
-use crate::flow::tcp::deferral;
 use crate::work::{Sharing, UserIdx};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use toe_abi::errno::Errno;
 use toe_base::limits::LISTENERS_MAX;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_tcp::deferral;
 
 /// The place of a listener's record, and which use of that it is: one that has gone is not taken for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

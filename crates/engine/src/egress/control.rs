@@ -3,7 +3,7 @@
 
 use super::builder::{Envelope, FrameBuilder, Hop};
 use super::segment::{self, NoRoom};
-use crate::work::{ControlFrame, Link, TTL, TxPacket};
+use crate::work::{ControlFrame, Link, TxPacket};
 use core::net::Ipv4Addr;
 use toe_base::Addr;
 use toe_wire::arp::{self, ArpOperation, ArpRepr};
@@ -11,6 +11,7 @@ use toe_wire::eth::EtherType;
 use toe_wire::icmp::{self, IcmpRepr};
 use toe_wire::icmpv6::{self, Advertisement, Icmpv6Repr};
 use toe_wire::ipv4::Protocol;
+use toe_wire::ipv4::TTL;
 use toe_wire::link::{FrameSink, MacAddr, TxOffload};
 use toe_wire::tcp;
 

@@ -3,10 +3,10 @@
 
 use super::builder::{Envelope, FrameBuilder};
 use crate::flow::key::FlowKey;
-use crate::flow::send_queue::{PIECES_MAX, Pieces};
 use crate::hostif::HostSide;
-use crate::work::Segment;
 use core::sync::atomic::AtomicU8;
+use toe_tcp::segment::Segment;
+use toe_tcp::send_queue::{PIECES_MAX, Pieces};
 use toe_wire::ipv4::Protocol;
 use toe_wire::link::{Cut, FrameSink, LinkCaps, PartialChecksum, Segmentation, TxOffload};
 use toe_wire::tcp::{self, TcpFlags, TcpOptions, TcpRepr, Timestamps};

@@ -2,21 +2,21 @@
 //! segment or a timer ends it.
 
 use super::Engine;
-use crate::control::icmp;
-use crate::flow::tcp::output;
-use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
+use toe_tcp::output;
+use toe_tcp::segment::Segment;
+use toe_tcp::state::TcpState;
 
 impl Engine {
     /// Tells the peer with RST and ends the connection.
     pub(super) fn abort(&mut self, now: Instant, idx: FlowIdx, errno: Errno) {
         let flow = self.flows.get(idx);
-        let mut reset = icmp::reset(output::empty_seq(flow), Some(flow.rcv.nxt));
+        let mut reset = Segment::reset(output::empty_seq(&flow.tcb), Some(flow.tcb.rcv.nxt));
         // RFC 7323 section 3.2.
-        reset.timestamps = output::timestamps(flow, now);
+        reset.timestamps = output::timestamps(&flow.tcb, now);
         let (path, key) = (flow.conn.path, flow.conn.key);
         self.send_reset(now, path, key, reset);
         self.closed(idx, errno);
@@ -26,7 +26,7 @@ impl Engine {
     /// sent, and may read it yet.
     pub(super) fn abort_behind_data(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        if flow.conn.state.is_synchronized() && flow.queue_end().after(flow.snd.nxt) {
+        if flow.tcb.state.is_synchronized() && flow.tcb.queue_end().after(flow.tcb.snd.nxt) {
             flow.conn.abort_when_idle = true;
         } else {
             self.abort_unread(now, idx);
@@ -51,8 +51,8 @@ impl Engine {
     fn disconnect<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
         self.let_go_of_channel(idx, host);
         let flow = self.flows.get(idx);
-        let is_all_sent = !flow.queue_end().after(flow.snd.nxt);
-        match flow.conn.state {
+        let is_all_sent = !flow.tcb.queue_end().after(flow.tcb.snd.nxt);
+        match flow.tcb.state {
             TcpState::Closed | TcpState::TimeWait => {}
             TcpState::SynSent => self.closed(idx, Errno::ECONNRESET),
             TcpState::Closing | TcpState::LastAck if is_all_sent => self.closed(idx, Errno::OK),
@@ -64,7 +64,7 @@ impl Engine {
 
     /// A program that has the connection still, which it has shut in both directions, is told.
     fn abort_unread(&mut self, now: Instant, idx: FlowIdx) {
-        let errno = if self.flows.get(idx).conn.app_closed { Errno::OK } else { Errno::ECONNRESET };
+        let errno = if self.flows.get(idx).tcb.orphaned { Errno::OK } else { Errno::ECONNRESET };
         self.abort(now, idx, errno);
     }
 
@@ -80,7 +80,7 @@ impl Engine {
     /// Octets of the stream are lost: nobody may take what follows for the whole of it.
     pub(super) fn abort_with_hole(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        if flow.conn.state == TcpState::Closed {
+        if flow.tcb.state == TcpState::Closed {
             flow.report.reset.get_or_insert(Errno::ECONNRESET);
         } else {
             self.abort(now, idx, Errno::ECONNRESET);

@@ -268,7 +268,7 @@ impl Engine {
                 self.anchors.lend(session, anchor);
             }
             let flow = self.flows.get(idx);
-            if flow.conn.accepted || flow.is_written() {
+            if flow.conn.accepted || flow.tcb.is_written() {
                 self.flows.get_mut(idx).conn.no_direct = true;
             } else {
                 if !self.take_untaken(idx, host) {
@@ -362,8 +362,8 @@ impl Engine {
     pub(super) fn return_to_listener(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         flow.report.accepted = None;
-        flow.report.sent = 0;
-        flow.report.sent_behind = 0;
+        flow.tcb.news.sent = 0;
+        flow.tcb.news.sent_behind = 0;
         flow.conn.goes_back_at = None;
         flow.conn.asked_for = false;
         let arrival = flow.conn.arrival;
@@ -472,7 +472,7 @@ impl Engine {
                 self.app_close(now, flow, true, host);
                 continue;
             }
-            if !self.flows.get(flow).is_written() && self.take_untaken(flow, host) {
+            if !self.flows.get(flow).tcb.is_written() && self.take_untaken(flow, host) {
                 self.return_to_listener(flow);
             } else {
                 self.app_close(now, flow, true, host);
@@ -555,5 +555,5 @@ impl Engine {
 
 /// It came in, and no program can have it yet.
 const fn is_half_open(flow: &Flow) -> bool {
-    !flow.snd.syn_acked && !flow.fast_open.early
+    !flow.tcb.snd.syn_acked && !flow.tcb.fast_open.early
 }

@@ -3,12 +3,12 @@
 
 use super::Engine;
 use crate::flow::key::FlowKey;
-use crate::flow::tcp::fast_open;
-use crate::flow::tcp::state::TcpState;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::work::Path;
 use std::collections::HashMap;
 use toe_base::{FlowIdx, Instant, SessionId};
+use toe_tcp::fast_open;
+use toe_tcp::state::TcpState;
 
 /// A connection as its timers are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,17 +51,17 @@ impl Engine {
             let flow = self.flows.get(idx);
             PathAudit {
                 key: flow.conn.key,
-                state: flow.conn.state,
-                is_local: flow.is_local(),
-                mss: u32::from(flow.snd.mss),
-                cwnd: flow.cc.cwnd,
-                ssthresh: flow.cc.ssthresh,
-                pipe: flow.pipe(),
-                outstanding: flow.outstanding(),
-                sacked: flow.board.sacked(),
-                lost: flow.board.lost(),
-                srtt_us: flow.rtt.srtt_us,
-                rto_us: flow.rtt.rto_us,
+                state: flow.tcb.state,
+                is_local: flow.tcb.is_local,
+                mss: u32::from(flow.tcb.snd.mss),
+                cwnd: flow.tcb.cc.cwnd,
+                ssthresh: flow.tcb.cc.ssthresh,
+                pipe: flow.tcb.pipe(),
+                outstanding: flow.tcb.outstanding(),
+                sacked: flow.tcb.board.sacked(),
+                lost: flow.tcb.board.lost(),
+                srtt_us: flow.tcb.rtt.srtt_us,
+                rto_us: flow.tcb.rtt.rto_us,
             }
         })
     }
@@ -70,12 +70,12 @@ impl Engine {
     pub fn audit_pools(&self) -> Result<(), String> {
         let (mut sent, mut held, mut record_ends) = ((0, 0), 0, 0);
         for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
-            let (places, chunks) = flow.board.places(&self.sent);
+            let (places, chunks) = flow.tcb.board.places(&self.tcp.sent);
             sent = (sent.0 + places, sent.1 + chunks);
-            held += flow.held.places();
-            record_ends += flow.record_ends.places();
+            held += flow.tcb.held.places();
+            record_ends += flow.tcb.record_ends.places();
         }
-        let taken = (self.sent.used_by_both(), self.held.used(), self.record_ends.used());
+        let taken = (self.tcp.sent.used_by_both(), self.tcp.held.used(), self.tcp.record_ends.used());
         let of_flows = (sent, held, record_ends);
         let what = || {
             format!("places (sent, its chunks), held, record ends: {taken:?} taken, {of_flows:?} of flows")
@@ -103,14 +103,14 @@ impl Engine {
         self.flows.indices().map(|idx| {
             let flow = self.flows.get(idx);
             let (state, in_flight, queued) =
-                (flow.conn.state, flow.snd.nxt.distance_from(flow.snd.una), flow.send_queue.len());
+                (flow.tcb.state, flow.tcb.snd.nxt.distance_from(flow.tcb.snd.una), flow.tcb.send_queue.len());
             let opening = matches!(state, TcpState::SynSent | TcpState::SynReceived);
             let waits_for_peer = state != TcpState::Closed
                 && (in_flight > 0
                     || queued > 0
-                    || opening && !fast_open::waits(flow)
+                    || opening && !fast_open::waits(&flow.tcb)
                     || state == TcpState::TimeWait);
-            let deadline = flow.timers.earliest();
+            let deadline = flow.tcb.timers.earliest();
             FlowAudit { key: flow.conn.key, state, in_flight, queued, waits_for_peer, deadline }
         })
     }
@@ -122,7 +122,7 @@ impl Engine {
             for flow in
                 self.flows.indices().map(|f| self.flows.get(f)).filter(|f| f.conn.listener == Some(idx))
             {
-                match (flow.snd.syn_acked || flow.fast_open.early, flow.conn.owner.is_nobody()) {
+                match (flow.tcb.snd.syn_acked || flow.tcb.fast_open.early, flow.conn.owner.is_nobody()) {
                     (false, _) => half_open += 1,
                     (true, false) => handed += 1,
                     (true, true) => {}
@@ -144,7 +144,7 @@ impl Engine {
     pub fn audit_memory(&self) -> Result<(), String> {
         let mut blocks = Vec::new();
         for flow in self.flows.indices().map(|f| self.flows.get(f)) {
-            blocks.extend(flow.receive.blocks().map(|b| (flow.receive.session, b)));
+            blocks.extend(flow.tcb.receive.blocks().map(|b| (flow.tcb.receive.session, b)));
             blocks.extend(flow.conn.staged.into_iter().chain(flow.conn.options).map(|b| (SessionId(0), b)));
         }
         blocks.sort_by_key(|(session, block)| (session.0, block.offset));

@@ -9,13 +9,14 @@ use crate::counter::Counter;
 use crate::egress::builder::{Envelope, Hop};
 use crate::egress::segment;
 use crate::flow::key::FlowKey;
-use crate::flow::send_queue::Pieces;
 use crate::hostif::HostSide;
 use crate::ingress::facts::{Known, facts_of};
-use crate::work::{Segment, Sighting, SightingEnd};
+use crate::work::{Sighting, SightingEnd};
 use core::net::IpAddr;
 use toe_abi::capture::{Direction, Facts};
 use toe_base::{Addr, Endpoint, FlowIdx, Instant, PortId};
+use toe_tcp::segment::Segment;
+use toe_tcp::send_queue::Pieces;
 use toe_wire::checksum::{Sum, pseudo_header_sum};
 use toe_wire::eth::EtherType;
 use toe_wire::ipv4::Protocol;
@@ -37,6 +38,12 @@ pub(super) struct Capture {
 }
 
 impl Engine {
+    /// Why something was dropped since the last call.
+    fn take_drop(&mut self) -> Option<Counter> {
+        let by_tcp = self.tcp.counters.take_drop().map(Counter::of_tcp);
+        self.counters.take_drop().or(by_tcp)
+    }
+
     /// A capture begins, another one ends, or (`on` false) the last one has ended. Connections that the driver now wants to
     /// see, and whose octets go past the engine, come back to it.
     pub fn set_capture<H: HostSide>(&mut self, on: bool, host: &mut H) {
@@ -77,9 +84,9 @@ impl Engine {
         let key = known.key(Direction::In, zone);
         // A segment that ends its connection is that connection's all the same.
         let owner = key.and_then(|key| self.end_of(&key));
-        self.counters.take_drop();
+        self.take_drop();
         self.take_frame(now, port, frame, offload, None, host);
-        let reason = self.counters.take_drop();
+        let reason = self.take_drop();
         let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
         let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);
         if !host.capture_wants(&sighting) {
@@ -138,9 +145,9 @@ impl Engine {
         host: &mut H,
     ) {
         let before = self.local_sighting(&key.reversed(), None);
-        self.counters.take_drop();
+        self.take_drop();
         self.take_local(now, key, segment, pieces, host);
-        let reason = self.counters.take_drop();
+        let reason = self.take_drop();
         let after = self.local_sighting(&key.reversed(), reason);
         let sighting = Sighting {
             sender: before.sender.or(after.sender),
@@ -153,7 +160,7 @@ impl Engine {
         let key = key.reversed();
         let (from, to) = (key.local.addr, key.remote.addr);
         // As Linux shows what goes over `lo`: no hardware addresses.
-        let envelope = Envelope { hop: Hop::default(), from, to, ttl: crate::work::TTL, traffic_class: 0 };
+        let envelope = Envelope { hop: Hop::default(), from, to, ttl: toe_wire::ipv4::TTL, traffic_class: 0 };
         let header = segment::header(&key, &segment);
         let mut made = core::mem::take(&mut self.capture.made);
         let sink = &mut MadeFrame(&mut made);

@@ -6,7 +6,7 @@ use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::control::process_each;
 use crate::counter::Counter;
-use crate::flow::send_queue::SendQueue;
+use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::session::{Beginning, FirstClaim};
@@ -15,6 +15,7 @@ use toe_abi::command::{NO_HANDLE, SocketOptions};
 use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_tcp::send_queue::SendQueue;
 use zerocopy::IntoBytes;
 
 impl Engine {
@@ -140,8 +141,8 @@ impl Engine {
         self.own(idx, owner);
         let flow = self.flows.get_mut(idx);
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
-        flow.receive.announce_anew();
-        flow.report.urgent = flow.rcv.up;
+        flow.tcb.receive.announce_anew();
+        flow.tcb.news.urgent = flow.tcb.rcv.up;
         flow.conn.accepted = true;
         flow.conn.prefix_unread = false;
         // A channel counts from the connection's first octet, which this owner has not seen.
@@ -158,14 +159,14 @@ impl Engine {
     /// The options that only hosts know go from who has, or had, the flow to `to`: to nobody, they wait in the engine's own memory.
     /// `false`: there is not enough of that.
     pub(super) fn move_options<H: HostSide>(&mut self, idx: FlowIdx, to: Owner, host: &mut H) -> bool {
-        let conn = &self.flows.get(idx).conn;
+        let Flow { conn, tcb, .. } = self.flows.get(idx);
         let (from, user) = (conn.owner, conn.user);
         let mut record = SocketOptions::default();
         if let Some(block) = conn.options {
             host.read(SessionId(0), block.offset, record.as_mut_bytes());
         } else if let Some(at) = self.place_of_options(from) {
             host.read(from.session, at, record.as_mut_bytes());
-            if record.flow != from.flow_id.raw() || !conn.accepted || conn.app_closed {
+            if record.flow != from.flow_id.raw() || !conn.accepted || tcb.orphaned {
                 return true;
             }
             // The id may come again.
@@ -202,7 +203,7 @@ impl Engine {
     /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again.
     pub(super) fn stage_send_data<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get(idx);
-        let (queue, owner, old_block) = (flow.send_queue, flow.conn.owner, flow.conn.staged);
+        let (queue, owner, old_block) = (flow.tcb.send_queue, flow.conn.owner, flow.conn.staged);
         if !queue.uses_other_than(SessionId(0)) {
             return true;
         }
@@ -215,12 +216,13 @@ impl Engine {
         }
         let flow = self.flows.get_mut(idx);
         if !owner.is_nobody() {
-            let back = queue.octets_of(owner.session).saturating_add(flow.report.sent_behind);
-            flow.report.sent = flow.report.sent.saturating_add(back);
-            flow.report.sent_behind = 0;
+            let back = queue.octets_of(owner.session).saturating_add(flow.tcb.news.sent_behind);
+            flow.tcb.news.sent = flow.tcb.news.sent.saturating_add(back);
+            flow.tcb.news.sent_behind = 0;
         }
-        flow.send_queue = SendQueue::default();
-        let pushed = flow.send_queue.push(SessionId(0), MemRange { offset: block.offset, len: queue.len() });
+        flow.tcb.send_queue = SendQueue::default();
+        let pushed =
+            flow.tcb.send_queue.push(SessionId(0), MemRange { offset: block.offset, len: queue.len() });
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
         flow.conn.staged = Some(block);
         if let Some(block) = old_block {

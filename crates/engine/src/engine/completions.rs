@@ -3,8 +3,6 @@
 
 use super::Engine;
 use crate::flow::record::{Direct, Flow, Unsent};
-use crate::flow::tcp::fast_open;
-use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
 use std::collections::VecDeque;
@@ -14,32 +12,34 @@ use toe_abi::command::{
 };
 use toe_abi::entry::Completion;
 use toe_base::{FlowId, FlowIdx, QueueSetId, SessionId};
+use toe_tcp::fast_open;
+use toe_tcp::state::TcpState;
 
 /// Whether the owner has something to be told.
 pub(super) fn has_something(flow: &Flow) -> bool {
-    let report = &flow.report;
-    !flow.conn.owner.is_nobody()
+    let Flow { conn, report, tcb } = flow;
+    !conn.owner.is_nobody()
         && (report.accepted.is_some()
             || report.connected.is_some()
             || report.direct
-            || report.urgent.is_some()
-            || report.soft_error.is_some()
+            || tcb.news.urgent.is_some()
+            || tcb.news.soft_error.is_some()
             || is_info_old(flow)
             || frees_enough(flow)
             || report.unsent.is_some_and(|unsent| went_out(flow, unsent) > 0)
-            || report.peer_closed && !report.peer_closed_told
+            || tcb.news.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
             || has_end_to_tell(flow)
-            || flow.receive.published != flow.data_nxt())
+            || tcb.receive.published != tcb.data_nxt())
 }
 
 /// Tells of memory that is the owner's own again, and that its end is acknowledged. `false`: the ring is full.
 fn tell_sent(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
-    let (len, ends) = (flow.report.sent, has_end_to_tell(flow));
+    let (len, ends) = (flow.tcb.news.sent, has_end_to_tell(flow));
     if (len > 0 || ends) && !post(Completion::Sent { flow: id, len }) {
         return false;
     }
-    flow.report.sent = 0;
+    flow.tcb.news.sent = 0;
     flow.report.tells_end &= !ends;
     true
 }
@@ -47,7 +47,7 @@ fn tell_sent(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> b
 /// Whether the owner waits to hear that its end is acknowledged, and it is.
 fn has_end_to_tell(flow: &Flow) -> bool {
     let is_acknowledged =
-        matches!(flow.conn.state, TcpState::FinWait2 | TcpState::TimeWait | TcpState::Closed);
+        matches!(flow.tcb.state, TcpState::FinWait2 | TcpState::TimeWait | TcpState::Closed);
     flow.report.tells_end && is_acknowledged
 }
 
@@ -56,9 +56,9 @@ fn has_end_to_tell(flow: &Flow) -> bool {
 ///
 /// Less is told where no acknowledgement may follow that would make it more: nothing is on its way, or a timer had to expire.
 fn frees_enough(flow: &Flow) -> bool {
-    let sent = flow.report.sent;
-    let more_may_follow = flow.snd.una != flow.snd.nxt && flow.rtt.backoff == 0;
-    sent > 0 && (!more_may_follow || sent >= flow.send_queue.octets_of(flow.conn.owner.session) / 2)
+    let sent = flow.tcb.news.sent;
+    let more_may_follow = flow.tcb.snd.una != flow.tcb.snd.nxt && flow.tcb.rtt.backoff == 0;
+    sent > 0 && (!more_may_follow || sent >= flow.tcb.send_queue.octets_of(flow.conn.owner.session) / 2)
 }
 
 impl Engine {
@@ -158,14 +158,14 @@ impl Engine {
             }
             flow.report.unsent = Some(Unsent { told: unsent.told.plus(len), ..unsent });
         }
-        if let Some(errno) = flow.report.soft_error {
-            if !flow.conn.app_closed && !post(Completion::SoftError { flow: id, errno }) {
+        if let Some(errno) = flow.tcb.news.soft_error {
+            if !flow.tcb.orphaned && !post(Completion::SoftError { flow: id, errno }) {
                 return false;
             }
-            flow.report.soft_error = None;
+            flow.tcb.news.soft_error = None;
         }
-        if flow.report.peer_closed && !flow.report.peer_closed_told {
-            if !flow.conn.app_closed && !post(Completion::PeerClosed { flow: id }) {
+        if flow.tcb.news.peer_closed && !flow.report.peer_closed_told {
+            if !flow.tcb.orphaned && !post(Completion::PeerClosed { flow: id }) {
                 return false;
             }
             flow.report.peer_closed_told = true;
@@ -182,8 +182,8 @@ impl Engine {
     /// Writes the flow's information record, which its owner reads.
     pub(super) fn tell_flow_info<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
         let flow = self.flows.get_mut(idx);
-        flow.report.state = flow.conn.state;
-        flow.report.shown_error = flow.snd.soft_error;
+        flow.report.state = flow.tcb.state;
+        flow.report.shown_error = flow.tcb.snd.soft_error;
         let owner = flow.conn.owner;
         if owner.is_nobody() {
             return;
@@ -192,20 +192,20 @@ impl Engine {
         let info = FlowInfo {
             local: WireAddr::from(flow.conn.key.local_addr()),
             remote: WireAddr::from(flow.conn.key.remote_addr()),
-            mss: if waits { flow.fast_open.room } else { flow.snd.mss },
-            soft_error: flow.snd.soft_error.errno.0 as u8,
-            soft_errors: flow.snd.soft_error.count,
-            srtt_us: flow.rtt.srtt_us,
-            rttvar_us: flow.rtt.rttvar_us,
-            cwnd: flow.cc.cwnd,
-            retransmits: flow.rtt.retransmits,
+            mss: if waits { flow.tcb.fast_open.room } else { flow.tcb.snd.mss },
+            soft_error: flow.tcb.snd.soft_error.errno.0 as u8,
+            soft_errors: flow.tcb.snd.soft_error.count,
+            srtt_us: flow.tcb.rtt.srtt_us,
+            rttvar_us: flow.tcb.rtt.rttvar_us,
+            cwnd: flow.tcb.cc.cwnd,
+            retransmits: flow.tcb.rtt.retransmits,
             port: match flow.conn.path {
                 crate::work::Path::Local => 255,
                 crate::work::Path::Port { port, .. } => port.0,
             },
-            state: flow.conn.state.linux_number(),
+            state: flow.tcb.state.linux_number(),
             flags: flow_flags(flow),
-            congestion: flow.cc.algorithm.name().number(),
+            congestion: flow.tcb.cc.algorithm.name().number(),
         };
         host.write_flow_info(owner.session, owner.flow_id.slot(), &info);
     }
@@ -224,32 +224,32 @@ fn post_all<H: HostSide>(answers: &mut VecDeque<Completion>, place: Place, host:
 
 /// Octets that have gone out and are to be told of.
 fn went_out(flow: &Flow, unsent: Unsent) -> u32 {
-    let end = flow.queue_end();
-    let out = flow.snd.nxt.earlier(end);
+    let end = flow.tcb.queue_end();
+    let out = flow.tcb.snd.nxt.earlier(end);
     let is_low = u64::from(end.distance_from(out)) * 2 < u64::from(unsent.low_water);
     if is_low && out.after(unsent.told) { out.distance_from(unsent.told) } else { 0 }
 }
 
 /// Whether the flow information record shows what is no longer so, of what a program must not find old.
 fn is_info_old(flow: &Flow) -> bool {
-    flow.report.state != flow.conn.state || flow.report.shown_error != flow.snd.soft_error
+    flow.report.state != flow.tcb.state || flow.report.shown_error != flow.tcb.snd.soft_error
 }
 
 /// Whether a SYN is to have the octets that the program sends first.
 fn is_waiting(flow: &Flow) -> bool {
-    flow.conn.state == TcpState::SynSent && fast_open::waits(flow)
+    flow.tcb.state == TcpState::SynSent && fast_open::waits(&flow.tcb)
 }
 
 fn flow_flags(flow: &Flow) -> u8 {
-    let open = flow.snd.syn_acked;
-    let scales = flow.snd.scale.shift() != 0 || flow.rcv.scale.shift() != 0;
+    let open = flow.tcb.snd.syn_acked;
+    let scales = flow.tcb.snd.scale.shift() != 0 || flow.tcb.rcv.scale.shift() != 0;
     let flags = [
-        (flow.options.receive_shut, FLOW_RECEIVE_SHUT),
-        (open && flow.rcv.ts_recent.is_some(), FLOW_TIMESTAMPS),
-        (open && flow.snd.sack_permitted, FLOW_SACK),
+        (flow.tcb.options.receive_shut, FLOW_RECEIVE_SHUT),
+        (open && flow.tcb.rcv.ts_recent.is_some(), FLOW_TIMESTAMPS),
+        (open && flow.tcb.snd.sack_permitted, FLOW_SACK),
         (open && scales, FLOW_WINDOW_SCALE),
-        (open && flow.ecn.on, FLOW_ECN),
-        (flow.fast_open.taken, FLOW_SYN_DATA),
+        (open && flow.tcb.ecn.on, FLOW_ECN),
+        (flow.tcb.fast_open.taken, FLOW_SYN_DATA),
         (is_waiting(flow), FLOW_WAITS_FOR_DATA),
     ];
     flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)
@@ -257,23 +257,23 @@ fn flow_flags(flow: &Flow) -> u8 {
 
 /// What the peer has sent: its data, and before it where the urgent octet is. `false`: there was no more room.
 fn tell_data(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
-    if flow.conn.app_closed {
-        flow.receive.published = flow.data_nxt();
-        flow.report.urgent = None;
+    if flow.tcb.orphaned {
+        flow.tcb.receive.published = flow.tcb.data_nxt();
+        flow.tcb.news.urgent = None;
     }
-    if let Some(urgent) = flow.report.urgent {
+    if let Some(urgent) = flow.tcb.news.urgent {
         // Before its data: a host that has the octet knows what it is.
-        let ahead = urgent.distance_from(flow.receive.published);
-        if urgent.at_or_after(flow.receive.published) && !post(Completion::Urgent { flow: id, ahead }) {
+        let ahead = urgent.distance_from(flow.tcb.receive.published);
+        if urgent.at_or_after(flow.tcb.receive.published) && !post(Completion::Urgent { flow: id, ahead }) {
             return false;
         }
-        flow.report.urgent = None;
+        flow.tcb.news.urgent = None;
     }
-    while let Some(data) = flow.receive.next_to_publish(flow.data_nxt()) {
+    while let Some(data) = flow.tcb.receive.next_to_publish(flow.tcb.data_nxt()) {
         if !post(Completion::Data { flow: id, data }) {
             return false;
         }
-        flow.receive.published = flow.receive.published.plus(data.len);
+        flow.tcb.receive.published = flow.tcb.receive.published.plus(data.len);
     }
     true
 }

@@ -6,9 +6,9 @@ use crate::control::names::{self, Purpose, Twin};
 use crate::control::process_each::Whose;
 use crate::control::route::Route;
 use crate::counter::Counter;
+use crate::flow::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::key::{FlowKey, Scope};
-use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
-use crate::flow::tcp::open::{self, OpenParams};
+use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::{Owner, Path};
@@ -17,6 +17,7 @@ use toe_abi::command::{CONNECT_FAST_OPEN, CONNECT_FLAGS, CONNECT_KERNEL_TOO, Con
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, Instant, QueueSetId, SessionId};
+use toe_tcp::open::{self, OpenParams};
 use zerocopy::FromBytes;
 
 impl Engine {
@@ -46,7 +47,7 @@ impl Engine {
         self.tell_connecting(session, &result, host);
         let idx = result.ok().and_then(|id| self.sessions.get(session)?.flows.get(id));
         self.answer_command(session, queue_set, token, Command::Connect { token }, result.map(FlowId::raw))?;
-        if idx.is_some_and(|idx| self.flows.get(idx).is_local()) {
+        if idx.is_some_and(|idx| self.flows.get(idx).tcb.is_local) {
             self.give_connect_credit(session, queue_set, host);
         }
         Ok(())
@@ -84,15 +85,16 @@ impl Engine {
         let iss = initial_sequence_number(&self.config.secret, &key, now);
         let iss = self.replace(&key).map_or(iss, |beyond| iss.later(beyond));
         let params = OpenParams {
-            key,
-            path,
+            is_local: path == Path::Local,
+            is_v4: key.is_v4(),
             iss,
             timestamp_offset: timestamp_offset(&self.config.secret, &key),
             mss: self.path_mss(path, remote.addr),
-            tcp: self.config.tcp,
+            tcp: self.tcp.config,
             now,
         };
-        let idx = self.insert_flow(self.sessions.user_of(owner.session), open::active(&params))?;
+        let idx = self
+            .insert_flow(self.sessions.user_of(owner.session), Flow::new(key, path, open::active(&params)))?;
         let may = promised(args).is_some() || self.sessions.may_have_flow(owner.session);
         let session = self.sessions.get_mut(owner.session).filter(|_| may);
         let named = session.and_then(|session| match promised(args) {
@@ -109,7 +111,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         flow.conn.anchor = Some(anchor);
         flow.conn.accepted = true;
-        flow.receive.session = owner.session;
+        flow.tcb.receive.session = owner.session;
         self.counters.add(Counter::ActiveOpens);
         if args.flags & CONNECT_FAST_OPEN != 0 {
             self.open_fast(now, idx);

@@ -8,11 +8,12 @@ use crate::hostif::users::{Resource, UserIdx};
 use crate::hostif::{Delivered, HostSide};
 use crate::udp::sockets::Receiver;
 use crate::udp::{Shown, errors};
-use crate::work::{Arrival, ControlFrame, RxDatagram, RxDatagramError, TTL, TxDatagram};
+use crate::work::{Arrival, ControlFrame, RxDatagram, RxDatagramError, TxDatagram};
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
 use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, MtuDiscover, RING_LEN_MAX, RecordHead};
 use toe_base::{Addr, DatagramId, Endpoint, Instant, NetNs, PortId, SessionId};
+use toe_wire::ipv4::TTL;
 use toe_wire::link::{FrameSink, FrameTail, MacAddr};
 use toe_wire::{UdpRepr, udp};
 

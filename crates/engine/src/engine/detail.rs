@@ -3,16 +3,18 @@
 
 use super::Engine;
 use crate::egress::builder::ip_header_len;
-use crate::flow::record::{Flow, Phase};
-use crate::flow::scoreboard::Fate;
-use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{output, timeout};
+use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::work::Path;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
 use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
+use toe_tcp::Tcb;
+use toe_tcp::record::Phase;
+use toe_tcp::scoreboard::Fate;
+use toe_tcp::state::TcpState;
+use toe_tcp::{output, timeout};
 
 /// Linux's numbers.
 const CLOSED: u8 = 7;
@@ -67,13 +69,14 @@ impl Engine {
         let mut detail = standing(flow, now);
         detail.pmtu = self.path_mtu_of(flow);
         detail.retrans = flow
+            .tcb
             .board
-            .ranges(&self.sent)
+            .ranges(&self.tcp.sent)
             .filter(|range| range.resent && range.fate == Fate::InFlight)
-            .map(|range| range.len().div_ceil(u32::from(flow.snd.mss).max(1)))
+            .map(|range| range.len().div_ceil(u32::from(flow.tcb.snd.mss).max(1)))
             .sum();
         counted(flow, now, &mut detail);
-        if let Some((len, info)) = flow.cc.algorithm.info() {
+        if let Some((len, info)) = flow.tcb.cc.algorithm.info() {
             (detail.cc_len, detail.cc) = (len, info);
         }
         detail
@@ -82,11 +85,13 @@ impl Engine {
     /// The largest IP datagram of the path.
     pub(super) fn path_mtu_of(&self, flow: &Flow) -> u32 {
         match flow.conn.path {
-            Path::Port { port, .. } if flow.snd.mss >= flow.mtu.limit => self.ports[port.index()].link.mtu,
+            Path::Port { port, .. } if flow.tcb.snd.mss >= flow.tcb.mtu.limit => {
+                self.ports[port.index()].link.mtu
+            }
             // What fits one segment: of a path that is known to take less than its link, or of none.
             _ => {
                 let headers = ip_header_len(flow.conn.key.remote.addr) as u32;
-                u32::from(flow.snd.mss + output::options_len(flow)) + super::TCP_LEN + headers
+                u32::from(flow.tcb.snd.mss + output::options_len(&flow.tcb)) + super::TCP_LEN + headers
             }
         }
     }
@@ -94,13 +99,13 @@ impl Engine {
 
 /// The state of the moment.
 fn standing(flow: &Flow, now: Instant) -> FlowDetail {
-    let Flow { conn, snd, rcv, cc, rtt, rate, board, timers, .. } = flow;
+    let Tcb { state, snd, rcv, cc, rtt, rate, board, timers, .. } = &flow.tcb;
     let mss = u32::from(snd.mss).max(1);
     let segments = |octets: u32| octets.div_ceil(mss);
     let open = snd.syn_acked;
     let limitless = |rate: u64| if rate == 0 { u64::MAX } else { rate };
     FlowDetail {
-        state: match conn.state {
+        state: match state {
             // Its last wait is not the program's any more: what that has is closed.
             TcpState::TimeWait => CLOSED,
             state => state.linux_number(),
@@ -112,45 +117,45 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
         options: options(flow),
         wscale: if open { snd.scale.shift() & 15 | rcv.scale.shift() << 4 } else { 0 },
         app_limited: rate.latest_app_limited.into(),
-        rto: u32::try_from(timeout::retransmit_us(flow)).unwrap_or(u32::MAX),
+        rto: u32::try_from(timeout::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
         ato: if timers.delayed_ack.is_far_future() && rcv.quick_acks > 0 { 0 } else { ATO_US },
         snd_mss: mss,
         rcv_mss: mss,
-        unacked: segments(flow.outstanding()),
+        unacked: segments(flow.tcb.outstanding()),
         sacked: segments(board.sacked()),
         lost: segments(board.lost()),
         last_ack_recv: milliseconds(now.since_us(timers.heard)),
-        rcv_ssthresh: flow.receive.window_max,
+        rcv_ssthresh: flow.tcb.receive.window_max,
         rtt: rtt.srtt_us,
         rttvar: rtt.rttvar_us,
         snd_ssthresh: if cc.ssthresh == u32::MAX { NO_SSTHRESH } else { cc.ssthresh / mss },
         snd_cwnd: (cc.cwnd / mss).max(1),
         advmss: mss,
         reordering: REORDERING,
-        rcv_space: flow.receive.window_max,
+        rcv_space: flow.tcb.receive.window_max,
         pacing_rate: limitless(rate.pacing),
         max_pacing_rate: limitless(rate.pacing_max.into()),
-        notsent_bytes: flow.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.data_una())),
+        notsent_bytes: flow.tcb.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),
         min_rtt: if rtt.min_us == 0 { u32::MAX } else { rtt.min_us },
         delivery_rate: rate.latest,
         snd_wnd: snd.wnd.octets(),
-        rcv_wnd: if open { flow.receive.window(rcv.nxt) } else { 0 },
+        rcv_wnd: if open { flow.tcb.receive.window(rcv.nxt) } else { 0 },
         ..FlowDetail::default()
     }
 }
 
 /// What was counted since the beginning.
 fn counted(flow: &Flow, now: Instant, detail: &mut FlowDetail) {
-    let traffic = &flow.traffic;
+    let traffic = &flow.tcb.traffic;
     let ago = |at: Instant| milliseconds(now.since_us(at));
-    let is_active = flow.snd.syn_acked && !flow.fast_open.was_passive;
+    let is_active = flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;
     // A connection that has sent nothing counts from its beginning, as in Linux: the peer was heard then at the latest.
     detail.last_data_sent = ago(traffic.sent_at.max(traffic.began_at));
     detail.last_data_recv = ago(traffic.received_at.max(traffic.began_at));
-    detail.rcv_rtt = if traffic.text_segments_in > 0 { flow.rtt.srtt_us } else { 0 };
+    detail.rcv_rtt = if traffic.text_segments_in > 0 { flow.tcb.rtt.srtt_us } else { 0 };
     detail.total_retrans = traffic.resent_segments;
-    detail.bytes_acked = traffic.acked + u64::from(is_active) + u64::from(flow.snd.fin_acked);
-    detail.bytes_received = traffic.received + u64::from(flow.rcv.fin_received);
+    detail.bytes_acked = traffic.acked + u64::from(is_active) + u64::from(flow.tcb.snd.fin_acked);
+    detail.bytes_received = traffic.received + u64::from(flow.tcb.rcv.fin_received);
     detail.segs_out = traffic.segments_out as u32;
     detail.segs_in = traffic.segments_in as u32;
     detail.data_segs_in = traffic.text_segments_in;
@@ -159,7 +164,7 @@ fn counted(flow: &Flow, now: Instant, detail: &mut FlowDetail) {
     detail.rwnd_limited = traffic.limits.window_us(now);
     let under_way = detail.unacked.saturating_sub(detail.sacked);
     let originals = traffic.text_segments_out.wrapping_sub(traffic.resent_segments);
-    detail.delivered = originals.saturating_sub(under_way) + u32::from(flow.snd.syn_acked);
+    detail.delivered = originals.saturating_sub(under_way) + u32::from(flow.tcb.snd.syn_acked);
     detail.delivered_ce = traffic.delivered_marked;
     detail.bytes_sent = traffic.sent;
     detail.bytes_retrans = traffic.resent;
@@ -173,22 +178,22 @@ fn counted(flow: &Flow, now: Instant, detail: &mut FlowDetail) {
 }
 
 fn options(flow: &Flow) -> u8 {
-    let open = flow.snd.syn_acked;
-    let scales = flow.snd.scale.shift() != 0 || flow.rcv.scale.shift() != 0;
+    let open = flow.tcb.snd.syn_acked;
+    let scales = flow.tcb.snd.scale.shift() != 0 || flow.tcb.rcv.scale.shift() != 0;
     let options = [
-        (open && flow.rcv.ts_recent.is_some(), OPT_TIMESTAMPS),
-        (open && flow.snd.sack_permitted, OPT_SACK),
+        (open && flow.tcb.rcv.ts_recent.is_some(), OPT_TIMESTAMPS),
+        (open && flow.tcb.snd.sack_permitted, OPT_SACK),
         (open && scales, OPT_WSCALE),
-        (open && flow.ecn.on, OPT_ECN),
-        (flow.fast_open.taken, OPT_SYN_DATA),
+        (open && flow.tcb.ecn.on, OPT_ECN),
+        (flow.tcb.fast_open.taken, OPT_SYN_DATA),
     ];
     options.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, option)| all | option)
 }
 
 /// TCP_CA_Open and its like. Disorder: something came out of order, and nothing is found lost yet.
 const fn ca_state(flow: &Flow) -> u8 {
-    match flow.cc.phase {
-        Phase::Open if flow.board.sacked() > 0 || flow.cc.dup_acks > 0 => CA_DISORDER,
+    match flow.tcb.cc.phase {
+        Phase::Open if flow.tcb.board.sacked() > 0 || flow.tcb.cc.dup_acks > 0 => CA_DISORDER,
         Phase::Open => CA_OPEN,
         Phase::Reduced => CA_CWR,
         Phase::Recovery => CA_RECOVERY,

@@ -6,7 +6,6 @@
 use super::Engine;
 use crate::counter::Counter;
 use crate::flow::record::{Direct, Flow};
-use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
 use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX};
 use crate::hostif::users::{Resource, UserIdx};
@@ -15,6 +14,7 @@ use toe_abi::channel::Side;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, ChannelId, FlowId, FlowIdx, SessionId};
+use toe_tcp::state::TcpState;
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +71,8 @@ impl Engine {
             let flow_record = self.flows.get_mut(flow);
             flow_record.conn.direct = Some(Direct { channel, slot, side, generation });
             flow_record.report.direct = true;
+            // What follows by the channel never joins what is kept for it, and is not read before it.
+            flow_record.tcb.release_kept();
             self.after(flow);
         }
         self.counters.add(Counter::DirectConnections);
@@ -193,9 +195,9 @@ impl Engine {
         host: &mut H,
     ) -> Result<AnchorHandle, Errno> {
         let idx = self.sessions.get(session).and_then(|s| s.flows.get(id)).ok_or(Errno::EINVAL)?;
-        let conn = &self.flows.get(idx).conn;
+        let Flow { conn, tcb, .. } = self.flows.get(idx);
         let owner = conn.owner;
-        let anchor = conn.anchor.filter(|_| conn.accepted && !conn.app_closed).ok_or(Errno::EINVAL)?;
+        let anchor = conn.anchor.filter(|_| conn.accepted && !tcb.orphaned).ok_or(Errno::EINVAL)?;
         // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
         let is_left = |direct: &Direct| host.channel_is_left(direct.channel, direct.slot, direct.side);
         let knows = conn.direct.as_ref().is_none_or(is_left);
@@ -226,7 +228,7 @@ impl Engine {
     pub(super) fn return_send_memory(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
         let owner = flow.conn.owner;
-        let len = flow.report.sent.saturating_add(flow.report.sent_behind);
+        let len = flow.tcb.news.sent.saturating_add(flow.tcb.news.sent_behind);
         if len > 0 {
             self.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
         }
@@ -235,13 +237,13 @@ impl Engine {
 
 /// A connection of which neither side has begun to end, in the hands of a program.
 fn may_be_direct(flow: &Flow) -> bool {
-    let conn = &flow.conn;
-    conn.state == TcpState::Established
+    let Flow { conn, tcb, .. } = flow;
+    tcb.state == TcpState::Established
         && conn.path == Path::Local
         && conn.accepted
         && conn.direct.is_none()
         && !conn.no_direct
-        && !conn.app_closed
-        && !flow.snd.fin_queued
-        && flow.rcv.fin.is_none()
+        && !tcb.orphaned
+        && !tcb.snd.fin_queued
+        && tcb.rcv.fin.is_none()
 }

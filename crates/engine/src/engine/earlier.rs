@@ -13,7 +13,7 @@ impl Engine {
     /// the local peer of an end that takes no more, or whose words together say so. It may be the same session: each of its threads has rings of its own.
     pub fn counts_after(&self, session: SessionId, command: Command) -> Option<(FlowId, SessionId)> {
         let takes_less =
-            |flow| self.known(session, flow).is_some_and(|idx| self.flows.get(idx).options.receive_shut);
+            |flow| self.known(session, flow).is_some_and(|idx| self.flows.get(idx).tcb.options.receive_shut);
         let flow = match command {
             Command::SetOption { flow, option: FlowOption::ReceiveShut, .. } => flow,
             Command::ShutdownSend { flow } if takes_less(flow) => flow,
@@ -40,7 +40,7 @@ impl Engine {
     /// both would be the first to close, and a name that the peer's end is to leave last would be in use for a minute. A peer that has not
     /// closed is not the first, whatever of its octets is on its way.
     pub(super) fn deliver_to<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
-        if let Some(peer) = self.peer_here(idx).filter(|peer| self.flows.get(*peer).snd.fin_queued) {
+        if let Some(peer) = self.peer_here(idx).filter(|peer| self.flows.get(*peer).tcb.snd.fin_queued) {
             let user = self.flows.get(peer).conn.user;
             self.local_turn(now, user, peer, host);
         }
@@ -58,7 +58,7 @@ impl Engine {
     /// The other end of a connection, if that is here.
     pub(super) fn peer_here(&self, idx: FlowIdx) -> Option<FlowIdx> {
         let flow = self.flows.get(idx);
-        if flow.is_local() { self.index.get(&flow.conn.key.reversed()) } else { None }
+        if flow.tcb.is_local { self.index.get(&flow.conn.key.reversed()) } else { None }
     }
 
     fn known(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {

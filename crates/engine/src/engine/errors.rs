@@ -4,11 +4,11 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::egress::builder::ip_header_len;
 use crate::flow::record::Flow;
-use crate::flow::tcp::output::options_len;
-use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{path_mtu, soft_error};
 use crate::work::{IcmpError, Trouble};
 use toe_base::Instant;
+use toe_tcp::output::options_len;
+use toe_tcp::state::TcpState;
+use toe_tcp::{path_mtu, soft_error};
 use toe_wire::tcp::HEADER_LEN;
 
 /// No link of IPv6 carries less (RFC 8200 section 5, RFC 8201 section 4).
@@ -26,25 +26,25 @@ impl Engine {
             return;
         };
         let flow = self.flows.get_mut(idx);
-        let is_on_its_way = error.seq.at_or_after(flow.snd.una) && error.seq.before(flow.snd.nxt);
+        let is_on_its_way = error.seq.at_or_after(flow.tcb.snd.una) && error.seq.before(flow.tcb.snd.nxt);
         if !is_on_its_way && !is_keepalive_probe(flow, error) {
             self.counters.add(Counter::IcmpErrorsStray);
             return;
         }
         match error.trouble {
-            Trouble::Unreachable(errno) if flow.conn.state == TcpState::SynSent => {
+            Trouble::Unreachable(errno) if flow.tcb.state == TcpState::SynSent => {
                 self.counters.add(Counter::IcmpErrors);
                 self.closed(idx, errno);
             }
             Trouble::Unreachable(errno) => {
                 self.counters.add(Counter::IcmpErrors);
-                soft_error::arrived(flow, errno);
+                soft_error::arrived(&mut flow.tcb, errno);
             }
             Trouble::TooBig { mtu } => {
-                let before = flow.snd.mss;
+                let before = flow.tcb.snd.mss;
                 let mss = payload_within(flow, mtu, error.datagram_len);
-                path_mtu::lowered(flow, &mut self.sent, mss, now);
-                let is_lower = flow.snd.mss < before;
+                path_mtu::lowered(&mut flow.tcb, &mut self.tcp.sent, mss, now);
+                let is_lower = flow.tcb.snd.mss < before;
                 self.counters.add(if is_lower { Counter::PathMtuLowered } else { Counter::IcmpErrors });
             }
         }
@@ -54,14 +54,14 @@ impl Engine {
 
 /// Whether the message is about a keepalive probe that has no answer yet: that has a number before the window.
 fn is_keepalive_probe(flow: &Flow, error: &IcmpError) -> bool {
-    flow.timers.probes_sent > 0 && error.seq == flow.snd.una.minus(1)
+    flow.tcb.timers.probes_sent > 0 && error.seq == flow.tcb.snd.una.minus(1)
 }
 
 /// Octets of payload in packets of `mtu` octets; 0: a router did not say how large they may be, only that `datagram_len` is too
 /// much (RFC 1191 section 5).
 fn payload_within(flow: &Flow, mtu: u32, datagram_len: u32) -> u16 {
     let peer = flow.conn.key.remote.addr;
-    let headers = (ip_header_len(peer) + HEADER_LEN) as u32 + u32::from(options_len(flow));
+    let headers = (ip_header_len(peer) + HEADER_LEN) as u32 + u32::from(options_len(&flow.tcb));
     let mtu = match mtu {
         0 => PLATEAUS.into_iter().find(|plateau| *plateau < datagram_len).unwrap_or(0),
         mtu => mtu,
@@ -79,7 +79,7 @@ mod tests {
         let mut flow = Flow::vacant();
         let end = Endpoint { addr, port: 1 };
         flow.conn.key = crate::flow::key::FlowKey::new(end, end);
-        flow.snd.mss = mss;
+        flow.tcb.snd.mss = mss;
         flow
     }
 

@@ -5,12 +5,13 @@ use super::Engine;
 use crate::control::fast_open::{self as cookies, Check, Heard, Known};
 use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
-use crate::flow::tcp::fast_open;
-use crate::flow::tcp::state::TcpState;
 use crate::hostif::HostSide;
-use crate::work::{Path, RxWork, Segment};
+use crate::work::{Path, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
+use toe_tcp::fast_open;
+use toe_tcp::segment::Segment;
+use toe_tcp::state::TcpState;
 use toe_wire::tcp::FastOpenCookie;
 
 /// How a SYN with the option, or without, is taken.
@@ -29,12 +30,12 @@ impl Engine {
     /// takes no time.
     pub(super) fn open_fast(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        if flow.conn.path == Path::Local || !self.config.tcp.fast_open.client() {
+        if flow.conn.path == Path::Local || !self.tcp.config.fast_open.client() {
             return;
         }
         match self.servers.known(&flow.conn.key, now) {
-            Known::Cookie(cookie, mss) => fast_open::wait_for_octets(flow, cookie, mss),
-            Known::Nothing => fast_open::ask(flow),
+            Known::Cookie(cookie, mss) => fast_open::wait_for_octets(&mut flow.tcb, cookie, mss),
+            Known::Nothing => fast_open::ask(&mut flow.tcb),
             Known::Blocked => {}
         }
     }
@@ -42,8 +43,8 @@ impl Engine {
     /// The SYN-ACK to a SYN of ours.
     pub(super) fn fast_open_answered(&mut self, now: Instant, idx: FlowIdx, syn_ack: &Segment) {
         let flow = self.flows.get_mut(idx);
-        let (key, state) = (flow.conn.key, flow.fast_open);
-        flow.traffic.acked += u64::from(flow.snd.una.distance_from(flow.snd.iss.plus(1)));
+        let (key, state) = (flow.conn.key, flow.tcb.fast_open);
+        flow.tcb.traffic.acked += u64::from(flow.tcb.snd.una.distance_from(flow.tcb.snd.iss.plus(1)));
         if state.option.is_none() {
             // What was not asked for counts for nothing.
             return;
@@ -65,8 +66,8 @@ impl Engine {
     pub(super) fn fast_open_timeout(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         let key = flow.conn.key;
-        let is_open = flow.conn.state.is_synchronized();
-        if fast_open::is_unanswered(flow) {
+        let is_open = flow.tcb.state.is_synchronized();
+        if fast_open::is_unanswered(&mut flow.tcb) {
             self.counters.add(Counter::FastOpenLost);
             self.servers.lost(&key, now);
             if is_open {
@@ -79,8 +80,8 @@ impl Engine {
 
     /// What a SYN for a listener gets (sections 4.2.1 and 4.2.2).
     pub(super) fn take_fast_open(&mut self, now: Instant, idx: ListenerIdx, work: &RxWork<'_>) -> Taken {
-        let Some(offered) = work.segment.fast_open else { return Taken::default() };
-        if !self.config.tcp.fast_open.server() {
+        let Some(offered) = work.rx.segment.fast_open else { return Taken::default() };
+        if !self.tcp.config.fast_open.server() {
             return Taken::default();
         }
         let Some(listener) = self.listeners.get_mut(idx) else { return Taken::default() };
@@ -121,10 +122,10 @@ impl Engine {
         self.arrivals += 1;
         let flow = self.flows.get_mut(idx);
         flow.conn.arrival = self.arrivals;
-        flow.fast_open.early = true;
-        flow.fast_open.pending_at = Some(listener_idx);
+        flow.tcb.fast_open.early = true;
+        flow.conn.early_at = Some(listener_idx);
         let (flow, mut cx) = self.receiving(now, idx, host);
-        flow.fast_open.taken = fast_open::take_syn_text(flow, &mut cx, work);
+        flow.tcb.fast_open.taken = fast_open::take_syn_text(&mut flow.tcb, &mut cx, &work.rx);
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.fast_open.came();
             listener.waiting.push_back(idx);
@@ -134,7 +135,7 @@ impl Engine {
 
     /// The handshake of a connection that its program may have had before is complete. `false`: it is no such one.
     pub(super) fn completed_early<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
-        if !core::mem::take(&mut self.flows.get_mut(idx).fast_open.early) {
+        if !core::mem::take(&mut self.flows.get_mut(idx).tcb.fast_open.early) {
             return false;
         }
         self.leave_fast_open_queue(idx, None);
@@ -144,7 +145,7 @@ impl Engine {
 
     /// The listener's place is another's, or will be: the connection's end was a reset at `reset_at`.
     pub(super) fn leave_fast_open_queue(&mut self, idx: FlowIdx, reset_at: Option<Instant>) {
-        let listener = self.flows.get_mut(idx).fast_open.pending_at.take();
+        let listener = self.flows.get_mut(idx).conn.early_at.take();
         if let Some(listener) = listener.and_then(|idx| self.listeners.get_mut(idx)) {
             listener.fast_open.left(reset_at);
         }
@@ -153,10 +154,10 @@ impl Engine {
     /// A connection has ended.
     pub(super) fn fast_open_ended(&mut self, idx: FlowIdx, errno: Errno) {
         let flow = self.flows.get(idx);
-        let (key, heard) = (flow.conn.key, flow.timers.heard);
+        let (key, heard) = (flow.conn.key, flow.tcb.timers.heard);
         // By what an ICMP error says: of any other end the state has told already.
-        let is_icmp = flow.conn.state == TcpState::SynSent && !errno.is_ok();
-        if is_icmp && flow.fast_open.option.is_some() {
+        let is_icmp = flow.tcb.state == TcpState::SynSent && !errno.is_ok();
+        if is_icmp && flow.tcb.fast_open.option.is_some() {
             self.servers.lost(&key, heard);
         }
         let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);

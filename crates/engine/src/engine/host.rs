@@ -10,10 +10,6 @@ use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
 use crate::flow::record::Unsent;
-use crate::flow::tcp::congestion::{self, AlgorithmName};
-use crate::flow::tcp::segment_arrives::credit_given;
-use crate::flow::tcp::soft_error::Hears;
-use crate::flow::tcp::{self, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::outbox::Place;
@@ -24,6 +20,10 @@ use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_tcp::congestion::{self, AlgorithmName};
+use toe_tcp::segment_arrives::credit_given;
+use toe_tcp::soft_error::Hears;
+use toe_tcp::{self, timeout};
 use zerocopy::FromBytes;
 
 /// Receive memory that lies idle this long goes back.
@@ -64,7 +64,7 @@ impl Engine {
                 Ok(())
             }
             Command::ShutdownSend { flow } => {
-                self.with_flow(session, flow, |_, flow| tcp::shutdown_send(flow))
+                self.with_flow(session, flow, |_, flow| toe_tcp::shutdown_send(&mut flow.tcb))
             }
             Command::Close { flow, .. } | Command::Disconnect { flow } => {
                 let idx = self.flow_of(session, flow);
@@ -108,19 +108,19 @@ impl Engine {
         }
         let Some(idx) = self.flow_of(session, send.flow) else { return Ok(()) };
         let flow = self.flows.get_mut(idx);
-        if flow.conn.app_closed || flow.snd.fin_queued || !flow.conn.state.may_send() {
+        if flow.tcb.orphaned || flow.tcb.snd.fin_queued || !flow.tcb.state.may_send() {
             // The connection ended while the entry was on its way: the memory goes back, in the order of the stream.
-            flow.report.sent_behind = flow.report.sent_behind.saturating_add(send.data.len);
-            flow.report.return_late_octets(&flow.send_queue);
+            flow.tcb.news.sent_behind = flow.tcb.news.sent_behind.saturating_add(send.data.len);
+            flow.tcb.news.return_late_octets(&flow.tcb.send_queue);
         } else {
-            flow.send_queue.push(session, send.data).map_err(|_| FenceReason::BadSendRange)?;
-            flow.snd.more = send.more;
+            flow.tcb.send_queue.push(session, send.data).map_err(|_| FenceReason::BadSendRange)?;
+            flow.tcb.snd.more = send.more && flow.conn.direct.is_none();
             if send.urgent {
-                flow.snd.up = Some(flow.queue_end());
+                flow.tcb.snd.up = Some(flow.tcb.queue_end());
             }
             if send.end_of_record {
-                let end = flow.queue_end();
-                flow.record_ends.push(&mut self.record_ends, end);
+                let end = flow.tcb.queue_end();
+                flow.tcb.record_ends.push(&mut self.tcp.record_ends, end);
             }
         }
         self.after(idx);
@@ -136,17 +136,17 @@ impl Engine {
     ) -> Result<(), FenceReason> {
         let Some(idx) = self.flow_of(session, credit.flow) else { return Ok(()) };
         let flow = self.flows.get_mut(idx);
-        if flow.conn.app_closed {
+        if flow.tcb.orphaned {
             return Ok(());
         }
-        let memory = flow.receive.session;
+        let memory = flow.tcb.receive.session;
         let arena = self.sessions.arena(memory, flow.conn.user);
-        flow.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
+        flow.tcb.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
         let pressure = self.pressure(memory);
         let flow = self.flows.get_mut(idx);
-        credit_given(flow, now, credit.len, pressure);
-        let empty = flow.receive.unconsumed(flow.data_nxt()) == 0;
-        flow.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
+        credit_given(&mut flow.tcb, now, credit.len, pressure);
+        let empty = flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) == 0;
+        flow.tcb.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
         self.after(idx);
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Engine {
     ) -> Result<(), FenceReason> {
         if let Some(idx) = self.flow_of(session, id) {
             let flow = self.flows.get_mut(idx);
-            if !flow.conn.app_closed {
+            if !flow.tcb.orphaned {
                 change(&mut self.counters, flow);
             }
             self.after(idx);
@@ -338,7 +338,7 @@ impl Engine {
         anchor: AnchorHandle,
         fd: u32,
     ) -> Result<(), FenceReason> {
-        let there = self.flow_of(session, id).filter(|idx| !self.flows.get(*idx).conn.app_closed);
+        let there = self.flow_of(session, id).filter(|idx| !self.flows.get(*idx).tcb.orphaned);
         let Some(idx) = there else {
             // The connection went away in the meantime.
             return self.accept_nothing(session, queue_set, id, anchor);
@@ -390,18 +390,18 @@ pub(super) fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
 }
 
 fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOption, value: u32) {
-    let is_local = flow.is_local();
-    let options = &mut flow.options;
+    let is_local = flow.tcb.is_local;
+    let options = &mut flow.tcb.options;
     match option {
         FlowOption::NoDelay => {
             options.no_delay = value != 0;
             // Linux: what is held back goes out, by TCP_CORK, too.
-            flow.snd.uncork |= value != 0 && flow.queue_end().after(flow.snd.nxt);
+            flow.tcb.snd.uncork |= value != 0 && flow.tcb.queue_end().after(flow.tcb.snd.nxt);
         }
         FlowOption::Cork => {
-            options.cork = value != 0;
+            options.cork = value != 0 && flow.conn.direct.is_none();
             // Linux: with its end what MSG_MORE holds goes out, too.
-            flow.snd.more &= options.cork;
+            flow.tcb.snd.more &= options.cork;
         }
         FlowOption::KeepAlive => options.keepalive = value != 0,
         FlowOption::KeepIdleSecs => options.keep_idle_secs = value.max(1),
@@ -414,18 +414,18 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
             options.receive_window_limit = value.clamp(WINDOW_MIN, WINDOW_MAX);
             // Of less than a segment a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its timer
             // each time. What was offered stays offered; a larger window comes as it is earned.
-            let segment = if is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.snd.mss) };
+            let segment = if is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.tcb.snd.mss) };
             let limit = options.receive_window_limit.max(segment);
-            flow.receive.window_max = flow.receive.window_max.min(limit);
+            flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(limit);
             // A channel's octets wait in memory that only their sender bounds.
             flow.conn.no_direct |= options.receive_window_limit < RECEIVE_WINDOW_INITIAL;
         }
         FlowOption::Congestion => {
             if let Some(name) = AlgorithmName::from_number(value) {
-                congestion::choose(flow, name);
+                congestion::choose(&mut flow.tcb, name);
             }
         }
-        FlowOption::MaxPacingRate => congestion::limit_pacing(flow, value),
+        FlowOption::MaxPacingRate => congestion::limit_pacing(&mut flow.tcb, value),
         FlowOption::TrafficClass => options.traffic_class = value as u8 & !ECN_BITS,
         FlowOption::HopLimit => {
             if let Ok(limit @ 1..) = u8::try_from(value) {
@@ -434,7 +434,8 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         }
         FlowOption::SoftErrors => options.soft_errors = Hears::from_value(value),
         FlowOption::UnsentLowWater => {
-            let told = flow.report.unsent.map_or(flow.snd.nxt.later(flow.data_una()), |unsent| unsent.told);
+            let told =
+                flow.report.unsent.map_or(flow.tcb.snd.nxt.later(flow.tcb.data_una()), |unsent| unsent.told);
             flow.report.unsent = (value > 0).then_some(Unsent { low_water: value, told });
         }
         // The engine counts by it.
@@ -444,6 +445,6 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
-        timeout::rearm_keepalive(flow, now);
+        timeout::rearm_keepalive(&mut flow.tcb, now);
     }
 }

@@ -6,11 +6,11 @@ use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::lists::FlowLists;
 use crate::flow::record::{Flow, Leftover};
-use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::timeout::TIME_WAIT_US;
 use crate::hostif::users::UserIdx;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, SeqNum};
+use toe_tcp::state::TcpState;
+use toe_tcp::timeout::TIME_WAIT_US;
 
 /// Of all records, those that orphans may have (Linux: tcp_max_orphans), and those in TIME_WAIT (tcp_max_tw_buckets).
 const ORPHANS_ONE_IN: usize = 4;
@@ -98,7 +98,7 @@ impl Engine {
     pub(super) fn may_have(&self, key: &FlowKey) -> bool {
         self.index.get(key).is_none_or(|idx| {
             let flow = self.flows.get(idx);
-            super::is_evictable(flow) && (flow.is_local() || flow.rcv.ts_recent.is_some())
+            super::is_evictable(flow) && (flow.tcb.is_local || flow.tcb.rcv.ts_recent.is_some())
         })
     }
 
@@ -106,9 +106,9 @@ impl Engine {
     /// (RFC 6191).
     pub(super) fn may_replace(&self, now: Instant, idx: FlowIdx) -> bool {
         let flow = self.flows.get(idx);
-        let since = flow.timers.linger.since_us(now);
+        let since = flow.tcb.timers.linger.since_us(now);
         super::is_evictable(flow)
-            && flow.rcv.ts_recent.is_some()
+            && flow.tcb.rcv.ts_recent.is_some()
             && since.saturating_add(REUSE_AFTER_US) <= TIME_WAIT_US
     }
 
@@ -116,7 +116,7 @@ impl Engine {
     /// may begin.
     pub(super) fn replace(&mut self, key: &FlowKey) -> Option<SeqNum> {
         let idx = self.index.get(key)?;
-        let beyond = self.flows.get(idx).snd.nxt.plus(BEYOND);
+        let beyond = self.flows.get(idx).tcb.snd.nxt.plus(BEYOND);
         self.counters.add(Counter::TimeWaitReused);
         self.remove_flow(idx);
         Some(beyond)
@@ -151,12 +151,12 @@ impl Leftovers {
 }
 
 fn kind_of(flow: &Flow) -> Leftover {
-    match flow.conn.state {
-        _ if !flow.conn.app_closed => Leftover::No,
+    match flow.tcb.state {
+        _ if !flow.tcb.orphaned => Leftover::No,
         TcpState::Closed => Leftover::No,
         TcpState::TimeWait if flow.conn.owner.is_nobody() => Leftover::TimeWait,
         TcpState::TimeWait => Leftover::No,
-        _ if flow.send_queue.is_empty() => Leftover::ToldOrphan,
+        _ if flow.tcb.send_queue.is_empty() => Leftover::ToldOrphan,
         _ => Leftover::Orphan,
     }
 }

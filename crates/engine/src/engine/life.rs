@@ -4,16 +4,17 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
-use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{self, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::work::{FlowEvent, Owner};
+use crate::work::Owner;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, QueueSetId, SessionId};
+use toe_tcp::segment::FlowEvent;
+use toe_tcp::state::TcpState;
+use toe_tcp::{self, timeout};
 
 /// Connections that closed sessions give up in one step: some tens of µs.
 const LEAVES_AT_ONCE: usize = 128;
@@ -50,7 +51,7 @@ impl Engine {
         self.index.insert(flow.conn.key, idx);
         let FlowKey { scope, local, .. } = flow.conn.key;
         self.names.scopes.hold(scope);
-        self.names.in_use.add(scope, local, flow.options.sharing, user);
+        self.names.in_use.add(scope, local, flow.conn.sharing, user);
         *self.flows.get_mut(idx) = flow;
         self.hold_neighbour(idx);
         self.steer_flow(idx);
@@ -74,7 +75,7 @@ impl Engine {
     fn leave_index(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         flow.conn.indexed = false;
-        let (key, sharing) = (flow.conn.key, flow.options.sharing);
+        let (key, sharing) = (flow.conn.key, flow.conn.sharing);
         self.index.remove(&key);
         self.names.in_use.remove(key.scope, key.local, sharing);
         self.stop_steering_flow(idx);
@@ -96,31 +97,31 @@ impl Engine {
     ///
     /// One that its listener's program has not taken yet waits on, as in Linux: it is handed out with its octets and its error.
     pub(super) fn closed(&mut self, idx: FlowIdx, errno: Errno) {
-        if !self.flows.get(idx).snd.syn_acked || self.flows.get(idx).fast_open.early {
+        if !self.flows.get(idx).tcb.snd.syn_acked || self.flows.get(idx).tcb.fast_open.early {
             self.forget_in_listener(idx);
         }
         self.fast_open_ended(idx, errno);
         let flow = self.flows.get_mut(idx);
-        let was_connecting = !flow.snd.syn_acked && !flow.fast_open.was_passive;
-        flow.conn.state = TcpState::Closed;
+        let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;
+        flow.tcb.state = TcpState::Closed;
         flow.conn.abort_when_idle = false;
-        flow.timers.stop_all();
-        flow.rcv.ack_now = false;
+        flow.tcb.timers.stop_all();
+        flow.tcb.rcv.ack_now = false;
         if was_connecting {
             let errno = if errno.is_ok() { Errno::ECONNREFUSED } else { errno };
             flow.report.connected = Some(errno);
-        } else if !errno.is_ok() || flow.conn.app_closed {
+        } else if !errno.is_ok() || flow.tcb.orphaned {
             flow.report.reset = Some(if errno.is_ok() { Errno::ECONNRESET } else { errno });
         }
         if flow.report.reset.is_none() && !flow.conn.owner.is_nobody() {
             // No reset will tell the owner that its memory is its own again.
-            let returned = flow.send_queue.octets_of(flow.conn.owner.session);
-            flow.report.sent = flow.report.sent.saturating_add(returned);
+            let returned = flow.tcb.send_queue.octets_of(flow.conn.owner.session);
+            flow.tcb.news.sent = flow.tcb.news.sent.saturating_add(returned);
         }
-        flow.send_queue.clear();
-        flow.record_ends.clear(&mut self.record_ends);
-        flow.board.clear(&mut self.sent);
-        flow.report.return_late_octets(&flow.send_queue);
+        flow.tcb.send_queue.clear();
+        flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
+        flow.tcb.board.clear(&mut self.tcp.sent);
+        flow.tcb.news.return_late_octets(&flow.tcb.send_queue);
         if flow.conn.indexed {
             self.leave_index(idx);
         }
@@ -130,21 +131,21 @@ impl Engine {
     fn release_if_nobody_reads(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         // What came behind a hole will never be in order.
-        flow.held.clear(&mut self.held);
+        flow.tcb.held.clear(&mut self.tcp.held);
         let nobody_reads =
             flow.conn.owner.is_nobody() && flow.conn.anchor.is_none() && flow.conn.listener.is_none();
-        let all_read = flow.receive.unconsumed(flow.data_nxt()) == 0;
+        let all_read = flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) == 0;
         // With an anchor, a process that shows it may still come and read.
-        if flow.conn.app_closed || nobody_reads || all_read {
-            let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
-            flow.receive.release(arena);
+        if flow.tcb.orphaned || nobody_reads || all_read {
+            let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
+            flow.tcb.receive.release(arena);
         }
     }
 
     /// The program let go of the flow: FIN behind what is queued, or RST when it left data unread or asks for it
     /// (RFC 9293 section 3.10.4; RFC 2525 section 2.17).
     pub(super) fn app_close<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, abort: bool, host: &mut H) {
-        if self.flows.get(idx).conn.app_closed {
+        if self.flows.get(idx).tcb.orphaned {
             return;
         }
         self.deliver_to(now, idx, host);
@@ -152,7 +153,7 @@ impl Engine {
             return;
         }
         let flow = self.flows.get_mut(idx);
-        flow.conn.app_closed = true;
+        flow.tcb.orphaned = true;
         let abort = abort || flow.conn.abort_at_close;
         self.forget_options(idx);
         // A host may close what it was handed and has not taken.
@@ -164,9 +165,10 @@ impl Engine {
         }
         let unread_in_channel = self.let_go_of_channel(idx, host);
         let flow = self.flows.get(idx);
-        let unread =
-            unread_in_channel || flow.conn.prefix_unread || flow.receive.unconsumed(flow.data_nxt()) > 0;
-        let state = flow.conn.state;
+        let unread = unread_in_channel
+            || flow.conn.prefix_unread
+            || flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) > 0;
+        let state = flow.tcb.state;
         match state {
             TcpState::Closed | TcpState::TimeWait => {}
             TcpState::SynSent => self.closed(idx, Errno::OK),
@@ -174,17 +176,17 @@ impl Engine {
             _ if !self.may_be_orphan(now) => self.abort(now, idx, Errno::OK),
             _ => {
                 let flow = self.flows.get_mut(idx);
-                tcp::shutdown_send(flow);
-                flow.held.clear(&mut self.held);
-                if flow.conn.state == TcpState::FinWait2 {
-                    timeout::start_fin_wait_2(flow, now);
+                toe_tcp::shutdown_send(&mut flow.tcb);
+                flow.tcb.held.clear(&mut self.tcp.held);
+                if flow.tcb.state == TcpState::FinWait2 {
+                    timeout::start_fin_wait_2(&mut flow.tcb, now);
                 }
             }
         }
         let flow = self.flows.get_mut(idx);
-        let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
-        flow.receive.release(arena);
-        if untold && !flow.send_queue.uses(flow.conn.owner.session) {
+        let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
+        flow.tcb.receive.release(arena);
+        if untold && !flow.tcb.send_queue.uses(flow.conn.owner.session) {
             // Its owner never heard of it, and need not hear of its end.
             self.disown(idx);
         }
@@ -195,14 +197,14 @@ impl Engine {
     pub(super) fn let_go_of_memory(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         if let Some(block) = flow.conn.staged
-            && !flow.send_queue.uses(SessionId(0))
+            && !flow.tcb.send_queue.uses(SessionId(0))
         {
             flow.conn.staged = None;
             self.sessions.arena(SessionId(0), flow.conn.user).free(block);
         }
         let flow = self.flows.get_mut(idx);
         if let Some(session) = flow.conn.pinned
-            && !flow.send_queue.uses(session)
+            && !flow.tcb.send_queue.uses(session)
         {
             flow.conn.pinned = None;
             if let Some(session) = self.sessions.get_mut(session) {
@@ -211,10 +213,10 @@ impl Engine {
         }
         let flow = self.flows.get(idx);
         let owner = flow.conn.owner;
-        let told = flow.report.sent == 0
-            && flow.report.sent_behind == 0
+        let told = flow.tcb.news.sent == 0
+            && flow.tcb.news.sent_behind == 0
             && (flow.report.reset.is_none() || flow.report.reset_told);
-        if flow.conn.app_closed && !owner.is_nobody() && told && !flow.send_queue.uses(owner.session) {
+        if flow.tcb.orphaned && !owner.is_nobody() && told && !flow.tcb.send_queue.uses(owner.session) {
             self.disown(idx);
         }
     }
@@ -224,8 +226,8 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let owner = core::mem::take(&mut flow.conn.owner);
         // What was for this owner is not for the next one.
-        flow.report.sent = 0;
-        flow.report.sent_behind = 0;
+        flow.tcb.news.sent = 0;
+        flow.tcb.news.sent_behind = 0;
         flow.conn.asked_to_yield = false;
         flow.conn.leaving = false;
         self.outbox.remove(idx);
@@ -238,8 +240,8 @@ impl Engine {
         let flow = self.flows.get(idx);
         let held = !flow.conn.owner.is_nobody()
             || flow.conn.listener.is_some()
-            || (flow.conn.anchor.is_some() && !flow.conn.app_closed);
-        if flow.conn.state == TcpState::Closed && !held {
+            || (flow.conn.anchor.is_some() && !flow.tcb.orphaned);
+        if flow.tcb.state == TcpState::Closed && !held {
             self.remove_flow(idx);
         }
     }
@@ -253,15 +255,15 @@ impl Engine {
         }
         let flow = self.flows.get_mut(idx);
         debug_assert!(flow.conn.direct.is_none(), "whoever held it has let go of its channel");
-        flow.send_queue.clear();
-        flow.record_ends.clear(&mut self.record_ends);
-        flow.board.clear(&mut self.sent);
-        flow.held.clear(&mut self.held);
-        flow.conn.app_closed = true;
+        flow.tcb.send_queue.clear();
+        flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
+        flow.tcb.board.clear(&mut self.tcp.sent);
+        flow.tcb.held.clear(&mut self.tcp.held);
+        flow.tcb.orphaned = true;
         let (indexed, anchor) = (flow.conn.indexed, flow.conn.anchor.take());
         self.names.leave(flow.conn.key.scope);
-        let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
-        flow.receive.release(arena);
+        let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
+        flow.tcb.receive.release(arena);
         self.let_go_of_memory(idx);
         self.forget_options(idx);
         if indexed {
@@ -373,7 +375,7 @@ impl Engine {
     pub fn anchor_connects(&self, anchor: AnchorHandle) -> bool {
         match self.anchors.get(anchor) {
             Some(AnchorTarget::Flow(idx)) => {
-                matches!(self.flows.get(idx).conn.state, TcpState::SynSent | TcpState::SynReceived)
+                matches!(self.flows.get(idx).tcb.state, TcpState::SynSent | TcpState::SynReceived)
             }
             _ => false,
         }
@@ -439,7 +441,7 @@ impl Engine {
             }
             // What nobody has accepted may be accepted elsewhere, as long as all of its octets are there.
             let flow = self.flows.get(idx);
-            let taken = flow.conn.accepted || flow.is_written();
+            let taken = flow.conn.accepted || flow.tcb.is_written();
             if resets == Resets::All || resets == Resets::Accepted && taken {
                 self.app_close(now, idx, true, host);
             }
@@ -475,7 +477,7 @@ impl Engine {
         let lost = self.let_go_of_channel(idx, host);
         let pinned = self.pin(idx, session, host) && self.move_options(idx, Owner::default(), host);
         self.disown(idx);
-        if pinned && self.flows.get(idx).conn.app_closed {
+        if pinned && self.flows.get(idx).tcb.orphaned {
             self.after(idx);
             return;
         }
@@ -493,7 +495,7 @@ impl Engine {
         match flow.conn.accepted {
             true => {}
             // Its program had taken it, and only that had not come through: it ends as any that nobody has.
-            false if flow.is_written() => self.app_close(now, idx, false, host),
+            false if flow.tcb.is_written() => self.app_close(now, idx, false, host),
             false => self.return_to_listener(idx),
         }
         self.after(idx);
@@ -503,7 +505,7 @@ impl Engine {
     /// another one too, all goes to staging memory. `false`: there is not enough of that.
     fn pin<H: HostSide>(&mut self, idx: FlowIdx, session: SessionId, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
-        if !flow.send_queue.uses(session) {
+        if !flow.tcb.send_queue.uses(session) {
             return true;
         }
         if flow.conn.pinned.is_some() {
@@ -524,14 +526,14 @@ impl Engine {
         host: &mut H,
     ) -> bool {
         let flow = self.flows.get_mut(idx);
-        if flow.receive.session == to {
+        if flow.tcb.receive.session == to {
             return true;
         }
-        let (data_nxt, from) = (flow.data_nxt(), flow.receive.session);
-        let held = flow.held.ranges(&self.held);
+        let (data_nxt, from) = (flow.tcb.data_nxt(), flow.tcb.receive.session);
+        let held = flow.tcb.held.ranges(&self.tcp.held);
         let user = flow.conn.user;
         let moved = self.sessions.with_two_arenas((from, to), user, |from, to_arena| {
-            flow.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()
+            flow.tcb.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()
         });
         moved.unwrap_or(false)
     }

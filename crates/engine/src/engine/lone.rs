@@ -4,9 +4,10 @@
 use super::{CONTROL_QUEUE_MAX, Engine};
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::work::{ControlFrame, Path, Segment};
+use crate::work::{ControlFrame, Path};
 use std::collections::VecDeque;
 use toe_base::{Instant, PortId};
+use toe_tcp::segment::Segment;
 use toe_wire::link::MacAddr;
 
 /// So many of a port wait; the oldest give way (Linux's `unres_qlen` bounds them for each neighbour).

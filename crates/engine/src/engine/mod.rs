@@ -67,19 +67,9 @@ use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::egress::builder::ip_header_len;
 use crate::flow::key::{FlowIndex, FlowKey};
-use crate::flow::limit::RateLimit;
 use crate::flow::lists::FlowLists;
-use crate::flow::reassembly::HeldPool;
 use crate::flow::record::Flow;
-use crate::flow::record_ends::RecordEndPool;
-use crate::flow::scoreboard::SentPool;
 use crate::flow::table::FlowTable;
-use crate::flow::tcp::congestion::AlgorithmName;
-use crate::flow::tcp::ecn::EcnMode;
-use crate::flow::tcp::fast_open::FastOpenMode;
-use crate::flow::tcp::open::{SynCookies, TcpConfig};
-use crate::flow::tcp::output::SendLimits;
-use crate::flow::tcp::state::TcpState;
 use crate::hostif::anchors::Anchors;
 use crate::hostif::channels::Channels;
 use crate::hostif::outbox::{Outbox, Place};
@@ -92,19 +82,26 @@ use crate::sched::ready::ReadyList;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::udp::{Lanes, Udp};
 use crate::via::Via;
-use crate::work::{ControlFrame, Link, Path, Segment};
+use crate::work::{ControlFrame, Link, Path};
 use std::collections::VecDeque;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
 use toe_base::{Addr, AnchorHandle, Cred, FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
+use toe_tcp::Tcp;
+use toe_tcp::congestion::AlgorithmName;
+use toe_tcp::ecn::EcnMode;
+use toe_tcp::fast_open::FastOpenMode;
+use toe_tcp::limit::RateLimit;
+use toe_tcp::open::{SynCookies, TcpConfig};
+use toe_tcp::output::SendLimits;
+use toe_tcp::segment::Segment;
+use toe_tcp::state::TcpState;
 
 /// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
 pub const STAGING_LEN: u64 = 256 << 20;
 
 /// Resets for segments of no connection.
 const RESETS_A_SECOND: u32 = 4000;
-/// Challenge ACKs (RFC 5961 section 7), as many as Linux had when it had such a limit.
-const CHALLENGES_A_SECOND: u32 = 1000;
 /// Control frames that may wait for a port.
 const CONTROL_QUEUE_MAX: usize = 256;
 /// TCP header without options.
@@ -183,10 +180,7 @@ struct Port {
 pub struct Engine {
     config: EngineConfig,
     flows: FlowTable,
-    /// What flows have on their way, what came to them out of order, and where the records end that they send.
-    sent: SentPool,
-    held: HeldPool,
-    record_ends: RecordEndPool,
+    tcp: Tcp,
     index: FlowIndex,
     wheel: TimerWheel,
     ports: Vec<Port>,
@@ -234,7 +228,6 @@ pub struct Engine {
     /// Those that our programs have opened connections to with octets in the SYN, or may.
     servers: Servers,
     reset_limit: RateLimit,
-    challenge_limit: RateLimit,
 }
 
 impl Engine {
@@ -243,9 +236,7 @@ impl Engine {
         let quotas = config.quotas.with(Resource::Flows, flows);
         Engine {
             flows: FlowTable::new(config.flows_max),
-            sent: SentPool::new(config.flows_max),
-            held: HeldPool::new(config.flows_max),
-            record_ends: RecordEndPool::new(config.flows_max),
+            tcp: Tcp::new(config.flows_max, config.secret, config.tcp),
             index: FlowIndex::new(&config.secret, 1024),
             wheel: TimerWheel::new(config.flows_max),
             ports: Vec::new(),
@@ -280,7 +271,6 @@ impl Engine {
             leftovers: leftovers::Leftovers::new(config.flows_max),
             servers: Servers::default(),
             reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
-            challenge_limit: RateLimit::new(config.secret, CHALLENGES_A_SECOND),
             config,
         }
     }
@@ -379,7 +369,7 @@ impl Engine {
         self.note_hoard(idx);
         self.count_leftover(idx);
         let flow = self.flows.get(idx);
-        self.wheel.set(idx, flow.timers.earliest());
+        self.wheel.set(idx, flow.tcb.timers.earliest());
         if completions::has_something(flow) {
             let owner = flow.conn.owner;
             self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
@@ -387,7 +377,7 @@ impl Engine {
         if is_evictable(flow) {
             self.time_wait.push(idx);
         }
-        if flow.conn.state != TcpState::Closed {
+        if flow.tcb.state != TcpState::Closed {
             match flow.conn.path {
                 Path::Local => self.ready_local.push(flow.conn.user, idx),
                 Path::Port { port, .. } => self.ports[port.index()].ready.push(flow.conn.user, idx),
@@ -428,7 +418,7 @@ impl Engine {
                 .caps
                 .gso_max
                 .min(SEGMENT_PAYLOAD_MAX as u32)
-                .max(u32::from(flow.snd.mss)),
+                .max(u32::from(flow.tcb.snd.mss)),
         };
         SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
     }
@@ -436,7 +426,7 @@ impl Engine {
 
 /// In TIME_WAIT, and of no use to anybody but the peer.
 fn is_evictable(flow: &Flow) -> bool {
-    flow.conn.state == TcpState::TimeWait && flow.conn.owner.is_nobody() && flow.conn.app_closed
+    flow.tcb.state == TcpState::TimeWait && flow.conn.owner.is_nobody() && flow.tcb.orphaned
 }
 
 /// A link-local address of this link, whatever zone it was given with.

@@ -7,15 +7,17 @@ use crate::control::names::{Rest, Twin};
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::{FlowKey, Scope};
-use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::timeout::TIME_WAIT_US;
+use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
-use crate::work::{RxWork, Segment, Sharing};
+use crate::work::{RxWork, Sharing};
 use toe_abi::command::{LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowId, FlowIdx, Instant, NetNs, SessionId};
+use toe_tcp::segment::Segment;
+use toe_tcp::state::TcpState;
+use toe_tcp::timeout::TIME_WAIT_US;
 
 impl Engine {
     // ---- something happened ----
@@ -81,8 +83,8 @@ impl Engine {
     /// A connection's last wait is about to be over: of one between two local ends long before Linux's would be.
     pub(super) fn keep_name(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        if flow.conn.state == TcpState::TimeWait && flow.is_local() {
-            let (FlowKey { scope, local, .. }, sharing) = (flow.conn.key, flow.options.sharing);
+        if flow.tcb.state == TcpState::TimeWait && flow.tcb.is_local {
+            let (FlowKey { scope, local, .. }, sharing) = (flow.conn.key, flow.conn.sharing);
             self.names.in_use.keep(
                 (now, now.after_us(TIME_WAIT_US)),
                 (scope, local),
@@ -96,11 +98,11 @@ impl Engine {
     pub(super) fn set_sharing(&mut self, session: SessionId, flow: FlowId, value: u32) {
         let Some(idx) = self.sessions.get(session).and_then(|record| record.flows.get(flow)) else { return };
         let flow = self.flows.get_mut(idx);
-        let before = core::mem::replace(&mut flow.options.sharing, Sharing::from_value(value));
-        if flow.conn.indexed && before != flow.options.sharing {
+        let before = core::mem::replace(&mut flow.conn.sharing, Sharing::from_value(value));
+        if flow.conn.indexed && before != flow.conn.sharing {
             let (FlowKey { scope, local, .. }, user) = (flow.conn.key, flow.conn.user);
             self.names.in_use.remove(scope, local, before);
-            self.names.in_use.add(scope, local, flow.options.sharing, user);
+            self.names.in_use.add(scope, local, flow.conn.sharing, user);
         }
     }
 
@@ -181,9 +183,9 @@ impl Engine {
 
     /// Whether a SYN that meets a connection which a program is opening is for another user's listener all the same.
     pub(super) fn is_listeners(&self, idx: FlowIdx, work: &RxWork<'_>) -> bool {
-        let Segment { syn: true, ack: None, rst: false, .. } = work.segment else { return false };
-        let conn = &self.flows.get(idx).conn;
-        if conn.state != TcpState::SynSent {
+        let Segment { syn: true, ack: None, rst: false, .. } = work.rx.segment else { return false };
+        let Flow { conn, tcb, .. } = self.flows.get(idx);
+        if tcb.state != TcpState::SynSent {
             return false;
         }
         let uid = self.sessions.get(conn.owner.session).map_or(u32::MAX, |record| record.cred.uid);

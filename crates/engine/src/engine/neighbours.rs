@@ -6,11 +6,11 @@ use crate::control::arp::NEIGHBOURS_MAX;
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::flow::tcp::soft_error;
-use crate::flow::tcp::state::TcpState;
 use crate::work::{Arrival, ControlFrame, NeighbourMessage, Path};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, FlowIdx, Instant, PortId};
+use toe_tcp::soft_error;
+use toe_tcp::state::TcpState;
 use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::icmpv6::ALL_NODES;
 use toe_wire::link::MacAddr;
@@ -202,9 +202,9 @@ impl Engine {
         }
         for idx in self.flows_of(path) {
             let flow = self.flows.get_mut(idx);
-            match flow.conn.state {
+            match flow.tcb.state {
                 TcpState::SynSent => self.closed(idx, Errno::EHOSTUNREACH),
-                _ if flow.outstanding() > 0 => soft_error::arrived(flow, Errno::EHOSTUNREACH),
+                _ if flow.tcb.outstanding() > 0 => soft_error::arrived(&mut flow.tcb, Errno::EHOSTUNREACH),
                 _ => continue,
             }
             self.after(idx);

@@ -2,8 +2,8 @@
 
 use super::Engine;
 use crate::control::ephemeral;
+use crate::flow::isn::{HashPurpose, keyed_hash};
 use crate::flow::key::FlowKey;
-use crate::flow::tcp::isn::{HashPurpose, keyed_hash};
 use crate::work::Path;
 use toe_abi::errno::Errno;
 use toe_base::{Endpoint, Instant};

@@ -4,10 +4,10 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::flow::pressure::Pressure;
 use crate::work::UserIdx;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{FlowIdx, SessionId};
+use toe_tcp::pressure::Pressure;
 
 /// Flows that give at a time, so that no segment costs much more than another.
 const AT_ONCE: usize = 4;
@@ -21,7 +21,7 @@ impl Engine {
     /// Notes what a flow has to spare.
     pub(super) fn note_hoard(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        self.hoards.note(idx, flow.receive.session, flow.receive.spare(flow.data_nxt()));
+        self.hoards.note(idx, flow.tcb.receive.session, flow.tcb.receive.spare(flow.tcb.data_nxt()));
     }
 
     /// Text for a flow of `session` has come: it shall find memory, whatever others keep theirs for.
@@ -37,17 +37,17 @@ impl Engine {
 
     fn prune(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        let before = flow.receive.memory();
-        if !flow.held.is_empty() {
+        let before = flow.tcb.receive.memory();
+        if !flow.tcb.held.is_empty() {
             self.counters.add(Counter::PrunedOutOfOrder);
-            flow.held.clear(&mut self.held);
-            flow.rcv.reported_up_to = flow.rcv.nxt;
-            flow.rcv.dup_acks = 0;
+            flow.tcb.held.clear(&mut self.tcp.held);
+            flow.tcb.rcv.reported_up_to = flow.tcb.rcv.nxt;
+            flow.tcb.rcv.dup_acks = 0;
         }
-        let data_nxt = flow.data_nxt();
-        flow.receive.window_max = flow.receive.window_max.min(RECEIVE_WINDOW_INITIAL);
-        flow.receive.collapse(self.sessions.arena(flow.receive.session, flow.conn.user), data_nxt);
-        if flow.receive.memory() < before {
+        let data_nxt = flow.tcb.data_nxt();
+        flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(RECEIVE_WINDOW_INITIAL);
+        flow.tcb.receive.collapse(self.sessions.arena(flow.tcb.receive.session, flow.conn.user), data_nxt);
+        if flow.tcb.receive.memory() < before {
             self.counters.add(Counter::CollapsedWindows);
         }
         self.note_hoard(idx);

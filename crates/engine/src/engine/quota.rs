@@ -4,11 +4,12 @@
 use super::Engine;
 use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
+use crate::hostif::HostSide;
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx, Users};
-use crate::hostif::{GivenBack, HostSide};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, Cred, FlowIdx, Instant, QueueSetId, SessionId};
+use toe_tcp::memory::GivenBack;
 
 impl Engine {
     /// What each user has, may have and did not get.
@@ -140,7 +141,7 @@ impl Engine {
         if before == user {
             return;
         }
-        let received = if flow.receive.session.0 == 0 { flow.receive.memory() } else { 0 };
+        let received = if flow.tcb.receive.session.0 == 0 { flow.tcb.receive.memory() } else { 0 };
         let blocks = flow.conn.staged.into_iter().chain(flow.conn.options);
         let staged = received + blocks.map(|block| u64::from(block.len())).sum::<u64>();
         let users = self.sessions.users_mut();

@@ -4,14 +4,17 @@ use super::Engine;
 use crate::control::icmp;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::flow::record::{Flow, Wait};
-use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{RxContext, segment_arrives::segment_arrives};
+use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::ingress::{self, Arrived, ArrivedTcp, At};
-use crate::work::{FlowEvent, Path, Payload, Piece, RxPacket, RxWork, Segment};
+use crate::work::{Path, Piece, RxPacket, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, PortId};
+use toe_tcp::record::Wait;
+use toe_tcp::segment::RxSegment;
+use toe_tcp::segment::{FlowEvent, Payload, Segment};
+use toe_tcp::state::TcpState;
+use toe_tcp::{RxContext, segment_arrives::segment_arrives};
 use toe_wire::link::{FrameTail, RxOffload};
 
 impl Engine {
@@ -136,7 +139,12 @@ impl Engine {
             self.counters.add(Counter::DropBadAddress);
             return;
         };
-        self.tcp_arrives_for(now, known, &RxWork { key, path, segment, is_marked, payload }, host);
+        self.tcp_arrives_for(
+            now,
+            known,
+            &RxWork { key, path, rx: RxSegment { segment, is_marked, payload } },
+            host,
+        );
     }
 
     /// A segment for one connection, from a frame or from another flow of this engine.
@@ -152,7 +160,7 @@ impl Engine {
         work: &RxWork<'_>,
         host: &mut H,
     ) {
-        let segment = &work.segment;
+        let segment = &work.rx.segment;
         // The sequence numbers of a new life lie beyond those of the old one.
         let mut beyond = None;
         if let Some(idx) = known.filter(|idx| self.answers_earlier_cookie(now, *idx, work)) {
@@ -170,7 +178,7 @@ impl Engine {
                 self.flow_receives(now, idx, work, host);
                 return;
             }
-            beyond = Some(self.flows.get(idx).snd.nxt.plus(1 << 16));
+            beyond = Some(self.flows.get(idx).tcb.snd.nxt.plus(1 << 16));
             // The record stays while a program holds it: there may be data that it has not read.
             self.closed(idx, Errno::OK);
             self.after(idx);
@@ -190,13 +198,13 @@ impl Engine {
     /// for now. What acknowledges something is of the connection that has just ended here: the kernel has had no part in it.
     pub(super) fn nobodys(&mut self, now: Instant, work: &RxWork<'_>) {
         self.counters.add(Counter::DropNoFlow);
-        if work.segment.ack.is_none() && self.listeners.find(work.key.scope, work.key.local).is_some() {
+        if work.rx.segment.ack.is_none() && self.listeners.find(work.key.scope, work.key.local).is_some() {
             // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
             return;
         }
         let is_here = !self.is_shared(work.path) || self.is_steered(&work.key);
-        if is_here || work.segment.ack.is_some() {
-            self.reject(now, work.path, work.key, &work.segment);
+        if is_here || work.rx.segment.ack.is_some() {
+            self.reject(now, work.path, work.key, &work.rx.segment);
         }
     }
 
@@ -204,11 +212,11 @@ impl Engine {
     /// RFC 6191).
     fn is_new_life(&self, idx: FlowIdx, segment: &Segment) -> bool {
         let flow = self.flows.get(idx);
-        if flow.conn.state != TcpState::TimeWait || !segment.syn || segment.ack.is_some() || segment.rst {
+        if flow.tcb.state != TcpState::TimeWait || !segment.syn || segment.ack.is_some() || segment.rst {
             return false;
         }
-        let is_later = segment.seq.after(flow.rcv.nxt);
-        match (flow.rcv.ts_recent, segment.timestamps) {
+        let is_later = segment.seq.after(flow.tcb.rcv.nxt);
+        match (flow.tcb.rcv.ts_recent, segment.timestamps) {
             // Timestamps decide where both have them; numbers only between two of the same tick.
             (Some(recent), Some((value, _))) => match value.wrapping_sub(recent) as i32 {
                 0 => is_later,
@@ -225,29 +233,31 @@ impl Engine {
         work: &RxWork<'_>,
         host: &mut H,
     ) {
-        if work.segment.len > 0 {
-            self.relieve(self.flows.get(idx).receive.session);
+        if work.rx.segment.len > 0 {
+            self.relieve(self.flows.get(idx).tcb.receive.session);
         }
         let (flow, mut cx) = self.receiving(now, idx, host);
-        let before = (flow.conn.state != TcpState::SynSent).then(|| (flow.data_una(), flow.data_nxt()));
-        let event = segment_arrives(flow, &mut cx, work);
-        flow.traffic.note_received(now, work.segment.len, flow.snd.mss);
-        flow.traffic.received_marked = flow.traffic.received_marked.wrapping_add(work.is_marked.into());
+        let before =
+            (flow.tcb.state != TcpState::SynSent).then(|| (flow.tcb.data_una(), flow.tcb.data_nxt()));
+        let event = segment_arrives(&mut flow.tcb, &mut cx, &work.rx);
+        flow.tcb.traffic.note_received(now, work.rx.segment.len, flow.tcb.snd.mss);
+        flow.tcb.traffic.received_marked =
+            flow.tcb.traffic.received_marked.wrapping_add(work.rx.is_marked.into());
         if let Some((una, nxt)) = before {
-            flow.traffic.acked += u64::from(flow.data_una().distance_from(una));
-            flow.traffic.received += u64::from(flow.data_nxt().distance_from(nxt));
+            flow.tcb.traffic.acked += u64::from(flow.tcb.data_una().distance_from(una));
+            flow.tcb.traffic.received += u64::from(flow.tcb.data_nxt().distance_from(nxt));
         }
-        if flow.send_queue.is_empty() {
-            flow.traffic.limits.note(now, Wait::Nothing);
+        if flow.tcb.send_queue.is_empty() {
+            flow.tcb.traffic.limits.note(now, Wait::Nothing);
         }
         if before.is_none() && event == FlowEvent::Established {
-            self.fast_open_answered(now, idx, &work.segment);
+            self.fast_open_answered(now, idx, &work.rx.segment);
         }
         if event == FlowEvent::Reject {
-            self.reject(now, work.path, work.key, &work.segment);
+            self.reject(now, work.path, work.key, &work.rx.segment);
         }
         self.apply(now, idx, event, host);
-        if work.path == Path::Local && work.segment.len > 0 {
+        if work.path == Path::Local && work.rx.segment.len > 0 {
             self.local_unit_arrived(idx, host);
         }
     }
@@ -259,27 +269,22 @@ impl Engine {
         idx: FlowIdx,
         host: &'a mut H,
     ) -> (&'a mut Flow, RxContext<'a, H>) {
-        let pressure = self.pressure(self.flows.get(idx).receive.session);
+        let pressure = self.pressure(self.flows.get(idx).tcb.receive.session);
         let flow = self.flows.get_mut(idx);
         let cx = RxContext {
             now,
+            owner: flow.conn.owner.session,
             pressure,
-            arena: self.sessions.arena(flow.receive.session, flow.conn.user),
-            sent: &mut self.sent,
-            held: &mut self.held,
-            record_ends: &mut self.record_ends,
-            ecn: self.config.tcp.ecn,
-            rfc1337: self.config.tcp.rfc1337,
+            arena: self.sessions.arena(flow.tcb.receive.session, flow.conn.user),
             host,
-            counters: &mut self.counters,
-            challenges: &mut self.challenge_limit,
+            tcp: &mut self.tcp,
         };
         (flow, cx)
     }
 
     /// Answers a segment that belongs to no connection.
     pub(super) fn reject(&mut self, now: Instant, path: Path, key: FlowKey, segment: &Segment) {
-        let Some(reset) = icmp::reset_for(segment) else { return };
+        let Some(reset) = segment.answering_reset() else { return };
         // Segments of nobody's come as fast as anybody likes; the answers need not.
         if path == Path::Local || self.reset_limit.allows(now) {
             self.send_reset(now, path, key, reset);

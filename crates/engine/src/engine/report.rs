@@ -3,12 +3,12 @@
 use super::Engine;
 use crate::control::listen::Listener;
 use crate::counter::Counter;
-use crate::flow::tcp::state::TcpState;
 use crate::udp::sockets::SocketReport;
 use crate::work::Path;
 use core::net::SocketAddr;
 use toe_abi::report::{TcpReport, UdpReport};
 use toe_base::{Endpoint, FlowIdx, Instant, NetNs, PortId, SessionId};
+use toe_tcp::state::TcpState;
 
 /// One flow, listener or UDP socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,13 +62,14 @@ pub struct SessionView {
 impl Engine {
     /// Every counter that is not zero, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let own = Counter::ALL.iter().map(|c| (c.name(), self.counters.get(*c)));
+        let own = Counter::ALL.iter().map(|c| (c.name(), self.counter(*c)));
         own.chain(self.protocols.counters()).filter(|(_, n)| *n > 0)
     }
 
     /// One counter.
     pub fn counter(&self, counter: Counter) -> u64 {
-        self.counters.get(counter)
+        let of_tcp = toe_tcp::counter::Counter::ALL.iter().find(|c| Counter::of_tcp(**c) == counter);
+        of_tcp.map_or_else(|| self.counters.get(counter), |c| self.tcp.counters.get(*c))
     }
 
     /// Listeners first, then flows, then UDP sockets.
@@ -144,16 +145,16 @@ impl Engine {
         let owner = flow.conn.owner;
         SocketView {
             netns: self.names.scopes.netns(flow.conn.key.scope),
-            state: flow.conn.state.name(),
+            state: flow.tcb.state.name(),
             local: flow.conn.key.local_addr(),
             remote: flow.conn.key.remote_addr(),
-            recv_q: if flow.conn.state == TcpState::SynSent {
+            recv_q: if flow.tcb.state == TcpState::SynSent {
                 0
             } else {
-                flow.receive.unconsumed(flow.data_nxt())
+                flow.tcb.receive.unconsumed(flow.tcb.data_nxt())
             },
-            send_q: flow.send_queue.len(),
-            holders: if owner.is_nobody() || flow.conn.app_closed {
+            send_q: flow.tcb.send_queue.len(),
+            holders: if owner.is_nobody() || flow.tcb.orphaned {
                 Vec::new()
             } else {
                 vec![(owner.session, owner.fd)]

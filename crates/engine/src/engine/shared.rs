@@ -38,9 +38,9 @@ impl Engine {
             let conn = &self.flows.get(idx).conn;
             let mss_max = self.path_mss(conn.path, conn.key.remote.addr).saturating_sub(TIMESTAMPS_LEN);
             let flow = self.flows.get_mut(idx);
-            flow.snd.mss = flow.snd.mss.min(mss_max);
+            flow.tcb.snd.mss = flow.tcb.snd.mss.min(mss_max);
             // Nor is a larger one probed for.
-            flow.mtu.limit = flow.mtu.limit.min(mss_max);
+            flow.tcb.mtu.limit = flow.tcb.mtu.limit.min(mss_max);
         }
     }
 

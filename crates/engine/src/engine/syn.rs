@@ -9,18 +9,21 @@ use super::Engine;
 use crate::control::cookie::{self, Offer};
 use crate::control::listen::{Listener, ListenerIdx};
 use crate::counter::Counter;
-use crate::flow::record::{Deferral, Flow};
-use crate::flow::tcp::ecn;
-use crate::flow::tcp::isn::{initial_sequence_number, timestamp_offset};
-use crate::flow::tcp::open::{self, OpenParams, SynCookies};
-use crate::flow::tcp::output::{self, Pools};
-use crate::flow::tcp::state::TcpState;
+use crate::flow::isn::{initial_sequence_number, timestamp_offset};
+use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::hostif::users::Resource;
-use crate::work::{Path, RxWork, Segment};
+use crate::work::{Path, RxWork};
 use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{FlowIdx, Instant, SeqNum};
+use toe_tcp::ecn;
+use toe_tcp::open::{self, OpenParams, SynCookies};
+use toe_tcp::output;
+use toe_tcp::record::Deferral;
+use toe_tcp::segment::RxSegment;
+use toe_tcp::segment::Segment;
+use toe_tcp::state::TcpState;
 use toe_wire::tcp::SackBlocks;
 
 /// Of all records, those that connections may have that are not open yet.
@@ -52,7 +55,7 @@ impl Engine {
             return;
         }
         let has_room = self.has_room_for_half_open(listener);
-        let cookies = self.config.tcp.syn_cookies;
+        let cookies = self.tcp.config.syn_cookies;
         if !has_room && cookies == SynCookies::Off {
             self.counters.add(Counter::DropBacklogFull);
             return;
@@ -64,13 +67,13 @@ impl Engine {
         let iss = initial_sequence_number(&self.config.secret, &work.key, now);
         let iss = beyond.map_or(iss, |beyond| iss.later(beyond));
         let params = self.passive_params(now, work, iss);
-        let mut flow = open::passive(&params, &work.segment);
+        let mut flow = Flow::new(work.key, work.path, open::passive(&params, &work.rx.segment));
         flow.conn.listener = Some(listener_idx);
         flow.conn.came_in = Some(listener_idx);
-        flow.options.sharing = listener.sharing();
-        flow.deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
+        flow.conn.sharing = listener.sharing();
+        flow.tcb.deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
         let fast = self.take_fast_open(now, listener_idx, work);
-        flow.fast_open.option = fast.gives;
+        flow.tcb.fast_open.option = fast.gives;
         if let Ok(idx) = self.insert_flow(user, flow) {
             self.counters.add(Counter::PassiveOpens);
             if fast.early {
@@ -108,12 +111,12 @@ impl Engine {
 
     fn passive_params(&self, now: Instant, work: &RxWork<'_>, iss: SeqNum) -> OpenParams {
         OpenParams {
-            key: work.key,
-            path: work.path,
+            is_local: work.path == Path::Local,
+            is_v4: work.key.is_v4(),
             iss,
             timestamp_offset: timestamp_offset(&self.config.secret, &work.key),
             mss: self.path_mss(work.path, work.key.remote.addr),
-            tcp: self.config.tcp,
+            tcp: self.tcp.config,
             now,
         }
     }
@@ -121,8 +124,8 @@ impl Engine {
     /// Whether the program has too many connections to take before another one can be completed. Then the segment is
     /// dropped, and the connection stands in line for the next place.
     pub(super) fn must_wait_for_accept(&mut self, idx: FlowIdx, segment: &Segment) -> bool {
-        let Flow { conn, fast_open, .. } = self.flows.get_mut(idx);
-        if conn.state != TcpState::SynReceived || segment.ack.is_none() || segment.rst || fast_open.early {
+        let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
+        if tcb.state != TcpState::SynReceived || segment.ack.is_none() || segment.rst || tcb.fast_open.early {
             return false;
         }
         let Some(listener) = conn.listener.and_then(|idx| self.listeners.get_mut(idx)) else { return false };
@@ -142,7 +145,7 @@ impl Engine {
         let Some(idx) = listener.line.pop_front() else { return };
         let flow = self.flows.get_mut(idx);
         flow.conn.in_line = false;
-        flow.board.mark_lost(&mut self.sent, |_| true);
+        flow.tcb.board.mark_lost(&mut self.tcp.sent, |_| true);
         self.after(idx);
     }
 
@@ -153,12 +156,12 @@ impl Engine {
             self.counters.add(Counter::DropBacklogFull);
             return;
         };
-        let syn = &work.segment;
+        let syn = &work.rx.segment;
         let mss = self.path_mss(work.path, work.key.remote.addr);
-        let theirs = open::mss_offered(&work.key, syn).min(mss);
+        let theirs = open::mss_offered(work.key.is_v4(), syn).min(mss);
         let iss = cookie::make(&self.config.secret, &work.key, syn.seq, theirs, now);
         let timestamps = syn.timestamps.map(|(value, _)| {
-            let ecn = ecn::answers(self.config.tcp.ecn, syn);
+            let ecn = ecn::answers(self.tcp.config.ecn, syn);
             let offer = Offer { window_scale: syn.window_scale, sack: syn.sack_permitted, ecn };
             // The clock that the connection will have.
             let offset = timestamp_offset(&self.config.secret, &work.key);
@@ -178,7 +181,7 @@ impl Engine {
             window_scale: syn.window_scale.filter(|_| is_kept).map(|_| own_scale()),
             sack_permitted: is_kept && syn.sack_permitted,
             sack: SackBlocks::NONE,
-            ece: is_kept && ecn::answers(self.config.tcp.ecn, syn),
+            ece: is_kept && ecn::answers(self.tcp.config.ecn, syn),
             cwr: false,
             timestamps,
             fast_open: None,
@@ -200,7 +203,7 @@ impl Engine {
         work: &RxWork<'_>,
         host: &mut H,
     ) -> bool {
-        let segment = &work.segment;
+        let segment = &work.rx.segment;
         let Some(ack) = segment.ack.filter(|_| !segment.syn && !segment.rst) else { return false };
         let Some(listener_idx) = self.listeners.find(work.key.scope, work.key.local) else { return false };
         let Some(listener) = self.listeners.get(listener_idx).filter(|l| now < l.cookies_until) else {
@@ -231,25 +234,27 @@ impl Engine {
         }
         // The time that it echoes holds other things in its low bits.
         let timestamps = segment.timestamps.map(|(value, _)| (value, 0));
-        let work = RxWork { segment: Segment { timestamps, seq: irs.plus(1), ..*segment }, ..*work };
+        let segment = Segment { timestamps, seq: irs.plus(1), ..*segment };
+        let work = RxWork { rx: RxSegment { segment, ..work.rx }, ..*work };
         self.flow_receives(now, idx, &work, host);
         true
     }
 
     /// A SYN was answered with a cookie, and when it came again with a record; but the peer answers the first.
     pub(super) fn answers_earlier_cookie(&self, now: Instant, idx: FlowIdx, work: &RxWork<'_>) -> bool {
-        let (flow, segment) = (self.flows.get(idx), &work.segment);
-        if flow.conn.state != TcpState::SynReceived || segment.syn || segment.rst || flow.fast_open.early {
+        let (flow, segment) = (self.flows.get(idx), &work.rx.segment);
+        if flow.tcb.state != TcpState::SynReceived || segment.syn || segment.rst || flow.tcb.fast_open.early {
             return false;
         }
         let Some(listener) = flow.conn.listener.and_then(|idx| self.listeners.get(idx)) else { return false };
-        let strange = segment.ack.filter(|ack| *ack != flow.snd.iss.plus(1) && now < listener.cookies_until);
+        let strange =
+            segment.ack.filter(|ack| *ack != flow.tcb.snd.iss.plus(1) && now < listener.cookies_until);
         strange.is_some_and(|ack| self.read_cookie(now, work, ack.minus(1)).is_some())
     }
 
     /// The number of the peer's SYN, and its MSS, if `cookie` is one and has made no connection yet.
     fn read_cookie(&self, now: Instant, work: &RxWork<'_>, cookie: SeqNum) -> Option<(SeqNum, u16)> {
-        let (secret, segment) = (&self.config.secret, &work.segment);
+        let (secret, segment) = (&self.config.secret, &work.rx.segment);
         let check = |irs| cookie::check(secret, &work.key, irs, cookie, now).map(|mss| (irs, mss));
         // A keepalive has the number before the next one: of a peer whose ACK was turned away it may be all that comes.
         let is_empty = segment.len == 0 && !segment.fin;
@@ -266,7 +271,7 @@ impl Engine {
         (iss, irs, mss): (SeqNum, SeqNum, u16),
     ) -> Option<FlowIdx> {
         let params = self.passive_params(now, work, iss);
-        let offer = work.segment.timestamps.map(|(_, echo)| Offer::from_timestamp(echo));
+        let offer = work.rx.segment.timestamps.map(|(_, echo)| Offer::from_timestamp(echo));
         let syn = Segment {
             seq: irs,
             ack: None,
@@ -281,13 +286,13 @@ impl Engine {
             cwr: offer.is_some_and(|offer| offer.ecn),
             urgent: None,
             len: 0,
-            ..work.segment
+            ..work.rx.segment
         };
-        let mut flow = open::passive(&params, &syn);
+        let mut flow = Flow::new(work.key, work.path, open::passive(&params, &syn));
         flow.conn.listener = Some(listener);
         flow.conn.came_in = Some(listener);
         let listens = self.listeners.get(listener)?;
-        flow.options.sharing = listens.sharing();
+        flow.conn.sharing = listens.sharing();
         let user = listens.user;
         let idx = self.insert_flow(user, flow).ok()?;
         self.spent_cookies.spend(&self.config.secret, &work.key, iss);
@@ -299,14 +304,11 @@ impl Engine {
 
     /// The SYN-ACK went out before there was a record.
     fn note_syn_ack_sent(&mut self, now: Instant, idx: FlowIdx) {
-        let flow = self.flows.get(idx);
-        let cx = self.tx_context(now);
-        let Some(tx) = output::prepare(flow, &cx, self.send_limits(flow)) else { return };
+        let Some(tx) = self.next_unit(now, idx) else { return };
         let flow = self.flows.get_mut(idx);
-        let pools = Pools { sent: &mut self.sent, held: &self.held };
-        output::commit(flow, pools, now, &tx);
+        output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
-        flow.board.forget_when_sent(&mut self.sent);
+        flow.tcb.board.forget_when_sent(&mut self.tcp.sent);
     }
 }
 

@@ -1,27 +1,27 @@
 //! How a connection's TCP stands, for `toe ss -i`.
 
 use super::Engine;
-use crate::flow::record::Flow;
-use crate::flow::tcp::timeout;
 use toe_abi::report::{TcpCounts, TcpReport};
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, FlowDetail};
 use toe_base::{FlowIdx, Instant};
+use toe_tcp::Tcb;
+use toe_tcp::timeout;
 
 impl Engine {
     pub(super) fn tcp_report(&self, now: Instant, idx: FlowIdx) -> TcpReport {
         let flow = self.flows.get(idx);
         let detail = self.flow_detail(now, idx);
-        let Flow { snd, rcv, cc, rtt, rate, traffic, board, .. } = flow;
+        let Tcb { snd, rcv, cc, rtt, rate, traffic, board, .. } = &flow.tcb;
         let scaled = snd.scale.shift() != 0 || rcv.scale.shift() != 0;
         TcpReport {
             congestion: cc.algorithm.name().as_str().to_owned(),
             ca_state: ca_state(detail.ca_state).to_owned(),
             timestamps: snd.syn_acked && rcv.ts_recent.is_some(),
             sack: snd.syn_acked && snd.sack_permitted,
-            ecn: flow.ecn.on,
+            ecn: flow.tcb.ecn.on,
             wscale: (snd.syn_acked && scaled).then(|| [snd.scale.shift(), rcv.scale.shift()]),
             direct: flow.conn.direct.is_some(),
-            rto_us: u32::try_from(timeout::retransmit_us(flow)).unwrap_or(u32::MAX),
+            rto_us: u32::try_from(timeout::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
             backoff: rtt.backoff,
             srtt_us: rtt.srtt_us,
             rttvar_us: rtt.rttvar_us,
@@ -39,16 +39,16 @@ impl Engine {
             delivery_rate: rate.latest,
             app_limited: rate.latest_app_limited,
             pacing_rate: rate.pacing,
-            unacked: flow.outstanding(),
+            unacked: flow.tcb.outstanding(),
             sacked: board.sacked(),
             lost: board.lost(),
             retransmits: rtt.retransmits,
-            reordering_seen: flow.rack.reordering_seen,
-            reordering_window: flow.rack.reo_wnd_mult,
-            notsent: flow.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.data_una())),
+            reordering_seen: flow.tcb.rack.reordering_seen,
+            reordering_window: flow.tcb.rack.reo_wnd_mult,
+            notsent: flow.tcb.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),
             snd_wnd: snd.wnd.octets(),
-            rcv_wnd: if snd.syn_acked { flow.receive.window(rcv.nxt) } else { 0 },
-            rcv_space: flow.receive.window_max,
+            rcv_wnd: if snd.syn_acked { flow.tcb.receive.window(rcv.nxt) } else { 0 },
+            rcv_space: flow.tcb.receive.window_max,
             counts: counts(&detail),
         }
     }

@@ -2,11 +2,11 @@
 
 use super::{Engine, soonest};
 use crate::counter::Counter;
-use crate::flow::tcp::timeout;
 use crate::hostif::HostSide;
 use crate::sched::hoards::Hoards;
 use crate::work::Path;
 use toe_base::Instant;
+use toe_tcp::timeout;
 
 /// Flows whose time has come that are looked after in one call.
 const TIMEOUTS_AT_ONCE: usize = 512;
@@ -32,21 +32,21 @@ impl Engine {
             if !self.flows.is_used(idx) {
                 continue;
             }
-            if self.flows.get(idx).timers.linger <= now {
+            if self.flows.get(idx).tcb.timers.linger <= now {
                 self.keep_name(now, idx);
             }
             let flow = self.flows.get_mut(idx);
-            let timeouts = flow.rtt.timeouts;
-            let event = timeout::on_timeout(flow, &mut self.sent, now, &mut self.counters);
-            let is_late = flow.rtt.timeouts > timeouts && flow.rtt.timeouts >= timeout::PATH_RETRIES;
+            let timeouts = flow.tcb.rtt.timeouts;
+            let event = timeout::on_timeout(&mut flow.tcb, &mut self.tcp, now);
+            let is_late = flow.tcb.rtt.timeouts > timeouts && flow.tcb.rtt.timeouts >= timeout::PATH_RETRIES;
             if let (true, Path::Port { port, neighbour }) = (is_late, flow.conn.path) {
                 self.ports[port.index()].neighbours.doubt(neighbour);
             }
-            if flow.timers.release <= now {
-                flow.timers.release = Instant::FAR_FUTURE;
-                let (held, data_nxt) = (flow.held.ranges(&self.held), flow.data_nxt());
-                let arena = self.sessions.arena(flow.receive.session, flow.conn.user);
-                flow.receive.release_if_empty(arena, host, held, data_nxt);
+            if flow.tcb.timers.release <= now {
+                flow.tcb.timers.release = Instant::FAR_FUTURE;
+                let (held, data_nxt) = (flow.tcb.held.ranges(&self.tcp.held), flow.tcb.data_nxt());
+                let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
+                flow.tcb.receive.release_if_empty(arena, host, held, data_nxt);
             }
             self.fast_open_timeout(now, idx);
             self.apply(now, idx, event, host);
@@ -79,7 +79,7 @@ impl Engine {
             self.hold_neighbour(idx);
             let flow = self.flows.get(idx);
             if flow.conn.indexed {
-                let (key, sharing, user) = (flow.conn.key, flow.options.sharing, flow.conn.user);
+                let (key, sharing, user) = (flow.conn.key, flow.conn.sharing, flow.conn.user);
                 self.index.insert(key, idx);
                 self.names.in_use.add(key.scope, key.local, sharing, user);
             }

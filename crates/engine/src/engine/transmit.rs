@@ -5,14 +5,16 @@ use crate::counter::Counter;
 use crate::egress::builder::{ECT_0, Envelope, Hop};
 use crate::egress::{control, segment};
 use crate::flow::key::FlowKey;
-use crate::flow::tcp::output::{Pools, TxContext};
-use crate::flow::tcp::state::TcpState;
-use crate::flow::tcp::{congestion, output, timeout};
 use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
 use crate::hostif::users::UserIdx;
-use crate::work::{ControlFrame, Path, Payload, RxWork, Segment, TxSegment};
+use crate::work::{ControlFrame, Path, RxWork};
 use toe_base::{Addr, FlowIdx, Instant, PortId};
+use toe_tcp::output::TxContext;
+use toe_tcp::segment::RxSegment;
+use toe_tcp::segment::{Payload, Segment, TxSegment};
+use toe_tcp::state::TcpState;
+use toe_tcp::{congestion, output, timeout};
 use toe_wire::link::FrameSink;
 
 /// Units that one flow may send before it is the next one's turn.
@@ -76,9 +78,9 @@ impl Engine {
                 // The record is another connection's by now, and stands where that belongs.
                 Path::Local => continue,
             }
-            let before = self.flows.get(idx).traffic.sent;
+            let before = self.flows.get(idx).tcb.traffic.sent;
             let (units, end) = self.transmit_turn(now, port, idx, sink, host);
-            let octets = self.flows.get(idx).traffic.sent.saturating_sub(before);
+            let octets = self.flows.get(idx).tcb.traffic.sent.saturating_sub(before);
             self.ports[port.index()].ready.spend(user, units, octets);
             sent += units;
             gone += octets;
@@ -124,7 +126,7 @@ impl Engine {
         host: &mut H,
     ) -> (usize, TurnEnd) {
         let mut units = 0;
-        congestion::wake(self.flows.get_mut(idx), now);
+        congestion::wake(&mut self.flows.get_mut(idx).tcb, now);
         while let Some(tx) = self.next_unit(now, idx) {
             if units == TURN {
                 return (units, TurnEnd::More);
@@ -134,9 +136,9 @@ impl Engine {
                 Sent::PortFull => return (units, TurnEnd::PortFull),
                 Sent::NoNeighbour => {
                     let flow = self.flows.get_mut(idx);
-                    if flow.timers.retransmit.is_far_future() && flow.timers.persist.is_far_future() {
+                    if flow.tcb.timers.retransmit.is_far_future() && flow.tcb.timers.persist.is_far_future() {
                         // A neighbour that stays silent must not keep the record for ever.
-                        flow.timers.retransmit = now.after_us(timeout::retransmit_us(flow));
+                        flow.tcb.timers.retransmit = now.after_us(timeout::retransmit_us(&flow.tcb));
                     }
                     break;
                 }
@@ -147,27 +149,17 @@ impl Engine {
         (units, TurnEnd::Idle)
     }
 
-    fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
+    pub(super) fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
         let flow = self.flows.get(idx);
-        let cx = self.tx_context(now);
-        output::prepare(flow, &cx, self.send_limits(flow))
-    }
-
-    pub(super) fn tx_context(&self, now: Instant) -> TxContext<'_> {
-        TxContext {
-            now,
-            sent: &self.sent,
-            held: &self.held,
-            record_ends: &self.record_ends,
-            ecn: self.config.tcp.ecn,
-        }
+        let cx = TxContext { now, tcp: &self.tcp, limits: self.send_limits(flow) };
+        output::prepare(&flow.tcb, cx)
     }
 
     /// The flow sent all that it could: the timers that follow from that.
     fn settle(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        output::settle(flow, now);
-        let deadline = flow.timers.earliest();
+        output::settle(&mut flow.tcb, now);
+        let deadline = flow.tcb.timers.earliest();
         self.wheel.set(idx, deadline);
         self.tell_what_went_out(idx);
     }
@@ -205,17 +197,16 @@ impl Engine {
         let Some(to_mac) = known else { return Sent::NoNeighbour };
         let flow = self.flows.get_mut(idx);
         let port = &mut self.ports[port_id.index()];
-        let options = &flow.options;
+        let options = &flow.tcb.options;
         let traffic_class = options.traffic_class | if tx.is_ect { ECT_0 } else { 0 };
         let ttl = options.hop_limit;
         let envelope = Envelope { hop: Hop::over(&port.link, to_mac), from, to, ttl, traffic_class };
         let header = segment::header(&flow.conn.key, &tx.segment);
-        let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
+        let pieces = flow.tcb.send_queue.pieces(tx.payload_at, tx.segment.len);
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
             return Sent::PortFull;
         }
-        let pools = Pools { sent: &mut self.sent, held: &self.held };
-        output::commit(flow, pools, now, tx);
+        output::commit(&mut flow.tcb, &mut self.tcp, now, tx);
         self.count_sent(now, idx, tx);
         Sent::Yes
     }
@@ -231,7 +222,7 @@ impl Engine {
 
     fn count_sent(&mut self, now: Instant, idx: FlowIdx, tx: &TxSegment) {
         self.counters.add(Counter::TxSegments);
-        self.flows.get_mut(idx).traffic.note_sent(now, tx.segment.len, tx.mss, tx.is_retransmit);
+        self.flows.get_mut(idx).tcb.traffic.note_sent(now, tx.segment.len, tx.mss, tx.is_retransmit);
         if tx.is_retransmit {
             self.counters.add(Counter::Retransmits);
         }
@@ -249,7 +240,7 @@ impl Engine {
             let Some((user, idx)) = self.ready_local.pop() else { break };
             // A local connection may have stood here and ended, and its record be that of one over a port by now, whose
             // segments are not for this engine.
-            if !self.flows.is_used(idx) || !self.flows.get(idx).is_local() {
+            if !self.flows.is_used(idx) || !self.flows.get(idx).tcb.is_local {
                 continue;
             }
             moved += self.local_turn(now, user, idx, host);
@@ -270,7 +261,7 @@ impl Engine {
         host: &mut H,
     ) -> usize {
         for unit in 0..TURN {
-            if !self.flows.is_used(idx) || self.flows.get(idx).conn.state == TcpState::Closed {
+            if !self.flows.is_used(idx) || self.flows.get(idx).tcb.state == TcpState::Closed {
                 return unit;
             }
             let Some(tx) = self.next_unit(now, idx) else {
@@ -280,9 +271,8 @@ impl Engine {
             };
             let flow = self.flows.get_mut(idx);
             let key = flow.conn.key;
-            let pieces = flow.send_queue.pieces(tx.payload_at, tx.segment.len);
-            let pools = Pools { sent: &mut self.sent, held: &self.held };
-            output::commit(flow, pools, now, &tx);
+            let pieces = flow.tcb.send_queue.pieces(tx.payload_at, tx.segment.len);
+            output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
             self.count_sent(now, idx, &tx);
             self.ready_local.spend(user, 1, u64::from(tx.segment.len));
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
@@ -298,7 +288,7 @@ impl Engine {
         now: Instant,
         key: FlowKey,
         segment: Segment,
-        pieces: &crate::flow::send_queue::Pieces,
+        pieces: &toe_tcp::send_queue::Pieces,
         host: &mut H,
     ) {
         if self.capture.on {
@@ -313,12 +303,15 @@ impl Engine {
         now: Instant,
         key: FlowKey,
         segment: Segment,
-        pieces: &crate::flow::send_queue::Pieces,
+        pieces: &toe_tcp::send_queue::Pieces,
         host: &mut H,
     ) {
         self.counters.add(Counter::LocalSegments);
-        let work =
-            RxWork { key, path: Path::Local, segment, is_marked: false, payload: Payload::Memory(pieces) };
+        let work = RxWork {
+            key,
+            path: Path::Local,
+            rx: RxSegment { segment, is_marked: false, payload: Payload::Memory(pieces) },
+        };
         self.tcp_arrives(now, &work, host);
     }
 }

@@ -10,25 +10,13 @@ pub mod session;
 pub mod users;
 
 use crate::work::{RxDatagram, RxDatagramError, Sighting};
-use core::sync::atomic::AtomicU8;
 use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::tcp_info::FlowDetail;
 use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
+use toe_tcp::memory::HostMemory;
 use toe_wire::link::FrameTail;
-
-/// What came of [`HostSide::give_back`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GivenBack {
-    /// The pages are gone; or there were none of which nobody needs anything.
-    Now,
-    /// They may go at any moment until the driver says that it is over ([`crate::Engine::handle_given_back`]): until then
-    /// nothing may be written there.
-    Later,
-    /// They stay.
-    Kept,
-}
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,21 +33,7 @@ pub enum Delivered {
 ///
 /// Offsets that the engine passes were checked against the session's layout; an implementation still checks its own
 /// bounds and ignores what does not fit.
-pub trait HostSide {
-    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]);
-    fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]);
-    fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32);
-    /// The octets where they are, for a link that takes them from there ([`FrameSink::gather`]); a driver without
-    /// shared memory lends none.
-    ///
-    /// [`FrameSink::gather`]: toe_wire::link::FrameSink::gather
-    fn lend(&self, _session: SessionId, _offset: u64, _len: u32) -> Option<&[AtomicU8]> {
-        None
-    }
-    /// What is in the range means nothing to anybody any more: its pages may go back to the system.
-    fn give_back(&mut self, _session: SessionId, _offset: u64, _len: u32) -> GivenBack {
-        GivenBack::Kept
-    }
+pub trait HostSide: HostMemory {
     fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
     /// A driver whose hosts do not ask ([`toe_abi::entry::Command::Inspect`]) need not keep it.
     fn write_flow_detail(&mut self, _session: SessionId, _slot: usize, _detail: &FlowDetail) {}

@@ -22,9 +22,9 @@ pub mod waiting;
 
 pub use lanes::{Asked, Lanes, Outcome, SESSION_LANES_MAX, Shown};
 
-use crate::flow::limit::RateLimit;
 use path_mtu::PathMtus;
 use sockets::Sockets;
+use toe_tcp::limit::RateLimit;
 use transmit::TxQueue;
 use waiting::Waiting;
 

@@ -3,6 +3,7 @@
 use super::arrivals::{Closed, Found};
 use super::{Kind, Socket, Turn};
 use crate::anchor::Anchor;
+use crate::attach::ANSWER_WITHIN;
 use crate::slots::Place;
 use crate::wait::{BlockOn, OnSignal, block_on};
 use crate::{fd_table, sys};
@@ -14,8 +15,6 @@ use std::time::Duration;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 
-/// How long an engine may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
 /// With connections waiting at both, every so many accepts the kernel's is taken.
 const KERNEL_EVERY: u32 = 8;
 
@@ -165,7 +164,7 @@ impl Socket {
 
     /// For an accept that does not wait for connections: the engine says at once whether there is one.
     fn wait_for_answer(&'static self, turn: u32, how: AcceptHow) -> Result<Accepted, Errno> {
-        let deadline = sys::now() + ANSWER;
+        let deadline = sys::now() + ANSWER_WITHIN;
         let call = Turn::begin(self);
         loop {
             let on = BlockOn {

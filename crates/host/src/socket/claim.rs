@@ -32,10 +32,17 @@ pub fn after_fork_in_child() {
 }
 
 /// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more. ENOBUFS: it does,
-/// and the process may not have it, or may not attach at all, because it or its user has too much.
+/// and the process may not have it, or may not attach at all, because it or its user has too much. EAGAIN: it does not answer, and the
+/// socket is non-blocking.
 pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
-    claim_or_why(socket).map_err(|errno| match errno {
+    let mut outcome = claim_or_why(socket);
+    // An engine that stands still has the connection yet: it is waited for, as by whoever holds one.
+    while outcome == Err(Errno::ETIMEDOUT) && !(socket.nonblocking() || socket.has_twin()) {
+        outcome = Stack::attach(socket.engine()).and_then(|_| claim_or_why(socket));
+    }
+    outcome.map_err(|errno| match errno {
         Errno::EOPNOTSUPP => Errno::EOPNOTSUPP,
+        Errno::ETIMEDOUT => Errno::EAGAIN,
         Errno::EDQUOT | Errno::ENOBUFS | Errno::ENOMEM | Errno::EMFILE => Errno::ENOBUFS,
         _ => Errno::ECONNRESET,
     })

@@ -1,6 +1,6 @@
 //! `connect`: asking the engine, and waiting for the peer.
 
-use crate::anchor::Anchor;
+use crate::anchor::{Anchor, Use};
 use crate::attach::ANSWER_WITHIN;
 use crate::queue::{Queue, QueueSet};
 use crate::settling::CONNECTS;
@@ -75,7 +75,7 @@ impl Socket {
     }
 
     /// Starts to connect as [`Socket::connect`] does, from a port of the engine's choice, and does not wait for its answer, as there is
-    /// nothing to be asked: the engine has connected to the same listener before. `None`: it has to be asked. That it could not even
+    /// nothing to be asked: the engine has connected to the same listener before, and goes round. `None`: it has to be asked. That it could not even
     /// try is found where the peer's answer is.
     pub fn connect_at_once(anchor: &Anchor, remote: SocketAddr, fd: RawFd) -> Option<&'static Socket> {
         let home = anchor.stack.my_queue().ok()?;
@@ -105,7 +105,7 @@ impl Socket {
             let settings = self.settings.lock();
             (settings.local, settings.fast_open())
         };
-        let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?)?;
+        let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?, Use::Connection)?;
         let own = match local.filter(|local| local.port() != 0).map(twin::bind).transpose() {
             Ok(own) => own,
             Err(errno) => {
@@ -168,7 +168,7 @@ impl Socket {
         outcome.inspect_err(|_| self.become_fresh())?;
         // The kernel's stack has these addresses, too: what ends there is known to be refused when it is.
         if remote.ip().is_loopback() {
-            home.lock().connect_credit.note(remote, names);
+            home.lock().connect_credit.note(remote, names, home.stack.heard());
         }
         if how.fast == FastOpen::Option {
             self.settings.lock().set_fast_open();

@@ -4,7 +4,7 @@
 //! epoll set or polled, it posts accept credit to the engine, and one more for each connection taken. So a process that
 //! merely holds a listener (a master of worker processes) is handed nothing.
 
-use crate::anchor::Anchor;
+use crate::anchor::{Anchor, Use};
 use crate::own_fds::OwnCopy;
 use crate::queue::QueueIo;
 use crate::slots::Place;
@@ -165,7 +165,7 @@ impl Socket {
     /// Listens with a native socket, whose descriptor `fd` becomes the anchor.
     pub(crate) fn listen_native(&'static self, backlog: u32, fd: RawFd) -> Result<(), Errno> {
         let local = self.settings.lock().local.unwrap_or(super::UNBOUND);
-        let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?)?;
+        let anchor = Anchor::take(Stack::get(EngineIdx::FIRST).ok_or(Errno::ENETDOWN)?, Use::Listener)?;
         let (twin, local) = match twin::listen(local) {
             Ok(own) => own,
             Err(errno) => {

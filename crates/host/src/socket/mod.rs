@@ -486,7 +486,8 @@ impl Socket {
     /// Octets received and not yet read (FIONREAD).
     pub fn unread(&'static self) -> usize {
         let _ = self.settle();
-        self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0)
+        let look = || self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0);
+        self.seen(|unread| *unread == 0, look)
     }
 
     /// What TCP_INQ tells with a message, if it was asked for: octets that wait, the end of the stream for one. It stays one
@@ -499,7 +500,8 @@ impl Socket {
     /// Whether the next octet is the urgent one (SIOCATMARK).
     pub fn is_at_mark(&'static self) -> bool {
         let _ = self.settle();
-        self.with_stream(|_, stream, _| stream.is_at_mark()).unwrap_or(false)
+        let look = || self.with_stream(|_, stream, _| stream.is_at_mark()).unwrap_or(false);
+        self.seen(|is_at_mark| !is_at_mark, look)
     }
 
     /// Whether the urgent octet is next, and here.
@@ -510,7 +512,8 @@ impl Socket {
     /// Octets sent and not yet acknowledged (SIOCOUTQ).
     pub fn unsent(&'static self) -> usize {
         let _ = self.settle();
-        self.with_stream(|io, stream, _| stream.outstanding(io) as usize).unwrap_or(0)
+        let look = || self.with_stream(|io, stream, _| stream.outstanding(io) as usize).unwrap_or(0);
+        self.seen(|unsent| *unsent > 0, look)
     }
 
     pub fn local_addr(&'static self) -> Result<SocketAddr, Errno> {
@@ -544,7 +547,8 @@ impl Socket {
         if let Err(errno) = self.settle() {
             return errno;
         }
-        self.with_stream(|_, stream, _| stream.take_error()).unwrap_or(Errno::OK)
+        let look = || self.with_stream(|_, stream, _| stream.take_error()).unwrap_or(Errno::OK);
+        self.seen(|error| error.is_ok(), look)
     }
 
     /// Puts back an error of the connection that was taken too early.

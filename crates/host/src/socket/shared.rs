@@ -22,7 +22,7 @@ fn file_of(fd: RawFd) -> Option<(u64, u64)> {
 }
 
 /// The link of a connection inside the engine ([`toe_abi::command::FlowInfo::port`]).
-const LOCAL: u8 = 255;
+pub(super) const LOCAL: u8 = 255;
 
 static EVER_CARRIED: AtomicBool = AtomicBool::new(false);
 

@@ -100,6 +100,12 @@ impl Socket {
         })
     }
 
+    /// What `look` sees; once more if it says nothing yet (`is_nothing`) and what was handed to the engine may change that.
+    pub(super) fn seen<T>(&self, is_nothing: impl Fn(&T) -> bool, look: impl Fn() -> T) -> T {
+        let first = look();
+        if is_nothing(&first) && self.let_engine_finish() { look() } else { first }
+    }
+
     /// The socket that the program has, and that is watched.
     pub(super) fn watched_as(&self) -> &Socket {
         as_socket(self.siblings.head.load(Ordering::Acquire)).unwrap_or(self)

@@ -5,6 +5,7 @@ use crate::pace::Pace;
 use crate::program_memory;
 use crate::slots::Place;
 use crate::socket::arrivals::Closed;
+use crate::socket::shared::LOCAL;
 use crate::socket::slices::{Gather, Scatter, Source, Target};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket, Turn};
@@ -12,6 +13,7 @@ use crate::sys;
 use crate::wait::{BlockOn, OnSignal, block_on};
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
@@ -381,12 +383,29 @@ impl Socket {
         } else {
             block_on(Socket::block(turn, self.send_timeout(), Some(&sent)), &mut attempt)
         };
+        if sent.get() > 0 {
+            self.let_peer_answer();
+        }
         match outcome {
             Ok(()) => Ok(sent.get()),
             Err(_) if sent.get() > 0 => Ok(sent.get()),
             // As with Linux, what is sent right after connect goes out.
             Err(Errno::EAGAIN) if turn.is_on() && self.wait_for_turn() => self.send_in(turn, source, flags),
             Err(errno) => Err(errno),
+        }
+    }
+
+    /// Something was sent to a peer that has ended. If that is here and has closed, it answers with a reset, which the next call finds.
+    fn let_peer_answer(&self) {
+        let has_ended = self.ready.load(Ordering::Relaxed) & stream::RDHUP != 0;
+        let sent_by_engine = || {
+            let (mut queue, place) = self.lock_home()?;
+            let (_, stream) = queue.stream(place, self)?;
+            let (flow, directly) = (stream.flow, stream.sends_directly());
+            (!directly && queue.flow_info(flow).port == LOCAL).then_some(())
+        };
+        if let (true, Some(home)) = (has_ended && sent_by_engine().is_some(), self.home()) {
+            home.stack.finish();
         }
     }
 

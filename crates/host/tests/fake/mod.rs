@@ -370,8 +370,11 @@ impl Engine {
 
     /// The same to another address.
     pub fn connecting_to(&self, remote: SocketAddr, fast: FastOpen, syn_room: u16) -> Connection {
-        let anchor = Anchor::take(Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached"))
-            .expect("an anchor");
+        let anchor = Anchor::take(
+            Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached"),
+            toe::AnchorUse::Connection,
+        )
+        .expect("an anchor");
         let flow = self.new_flow();
         self.write_info(flow, "10.0.0.1:40000".parse().expect("an address"), remote);
         if syn_room > 0 {
@@ -414,8 +417,11 @@ impl Engine {
 
     /// A listener, non-blocking, that has not asked for connections yet.
     pub fn listening(&self) -> (Connection, ListenerId) {
-        let anchor = Anchor::take(Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached"))
-            .expect("an anchor");
+        let anchor = Anchor::take(
+            Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached"),
+            toe::AnchorUse::Connection,
+        )
+        .expect("an anchor");
         let fd = rustix::io::dup(std::io::stdin()).expect("a descriptor").into_raw_fd();
         let id = ListenerId(self.new_flow());
         let local: SocketAddr = "10.0.0.1:80".parse().expect("an address");

@@ -5,7 +5,7 @@ use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
 use toe_base::{DatagramId, QueueSetId, SessionId};
-use toe_engine::{Delivered, GivenBack, HostSide, RxDatagram, STAGING_LEN};
+use toe_engine::{Delivered, GivenBack, HostMemory, HostSide, RxDatagram, STAGING_LEN};
 
 pub(super) const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 1, flows: 64, receive_len: 32 << 20, send_len: 16 << 20 };
@@ -39,7 +39,7 @@ impl Memory {
     }
 }
 
-impl HostSide for Memory {
+impl HostMemory for Memory {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
         self.range(session, offset, bytes.len()).copy_from_slice(bytes);
     }
@@ -57,7 +57,9 @@ impl HostSide for Memory {
         self.range(session, offset, len as usize).fill(SPOILT);
         GivenBack::Now
     }
+}
 
+impl HostSide for Memory {
     fn write_flow_info(&mut self, _: SessionId, slot: usize, info: &FlowInfo) {
         self.infos.insert(slot, *info);
     }

@@ -15,7 +15,7 @@ use toe_abi::errno::Errno;
 use toe_abi::report::TcpReport;
 use toe_base::{Cred, FlowId, Instant, ListenerId, QueueSetId, SessionId};
 use toe_engine::control::names::Twin;
-use toe_engine::{Engine, HostSide};
+use toe_engine::{Engine, HostMemory};
 use zerocopy::IntoBytes;
 
 pub(super) const QS: QueueSetId = QueueSetId(0);

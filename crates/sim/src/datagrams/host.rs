@@ -6,7 +6,7 @@ use crate::random::Random;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_base::{DatagramId, Endpoint, QueueSetId, SessionId};
-use toe_engine::{Delivered, HostSide, RxDatagram, RxDatagramError};
+use toe_engine::{Delivered, HostMemory, HostSide, RxDatagram, RxDatagramError};
 
 /// Of one engine, for one call of it.
 pub(super) struct Host<'a> {
@@ -30,10 +30,13 @@ pub(super) struct Counts {
     pub(super) errors: u64,
 }
 
-impl HostSide for Host<'_> {
+impl HostMemory for Host<'_> {
     fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
     fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
     fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
+}
+
+impl HostSide for Host<'_> {
     fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
         true

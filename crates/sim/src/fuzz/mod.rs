@@ -21,9 +21,9 @@ use crate::tally::Tallies;
 use crate::trace::Trace;
 use crate::world::World;
 use std::cell::RefCell;
-use toe_engine::flow::tcp::congestion::AlgorithmName;
-use toe_engine::flow::tcp::ecn::EcnMode;
 use toe_engine::{FastOpenMode, SynCookies, TcpConfig};
+use toe_tcp::congestion::AlgorithmName;
+use toe_tcp::ecn::EcnMode;
 
 /// What there is to fuzz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::world::{What, World};
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
 use toe_engine::Claimed;
-use toe_engine::flow::tcp::state::TcpState;
+use toe_tcp::state::TcpState;
 
 /// A process asks again after this, when the owner was asked first.
 const AGAIN_US: u64 = 1000;

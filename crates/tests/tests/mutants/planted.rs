@@ -137,7 +137,7 @@ pub fn mutants(files: &[File], page: &Page) -> Result<Vec<Mutant>, String> {
 fn is_in_copy(proof: &str) -> bool {
     let Some((file, _)) = proof.split_once("::") else { return true };
     let of_engine = workspace().join("crates/engine/src").join(file).exists();
-    of_engine || ["base/src/", "wire/src/"].iter().any(|root| file.starts_with(root))
+    of_engine || ["base/src/", "wire/src/", "tcp/src/"].iter().any(|root| file.starts_with(root))
 }
 
 /// `row`: of a file that has an RFC, what the page has under that name.

@@ -34,7 +34,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// A script, `rfc9293/active-open`, or a test, `flow/tcp/rtt.rs::name`, with that defect.
+    /// A script, `rfc9293/active-open`, or a test, `tcp/src/rtt.rs::name`, with that defect.
     pub fn run(&self, proof: &str, mutant: Option<u32>) -> Outcome {
         let Some((file, test)) = proof.split_once("::") else {
             return self.run_script(proof, mutant);

@@ -9,7 +9,7 @@ use std::process::Command;
 use toe_tests::bins::workspace;
 
 /// Whose sources may have defects, and whose tests find them; each uses toe-base.
-const PACKAGES: [&str; 4] = ["toe-base", "toe-wire", "toe-engine", "toe-script"];
+const PACKAGES: [&str; 5] = ["toe-base", "toe-wire", "toe-tcp", "toe-engine", "toe-script"];
 /// What is copied beside the crates.
 const WHOLE: [&str; 3] = ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 /// How the copy is asked which defect is meant.

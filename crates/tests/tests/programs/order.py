@@ -1,9 +1,12 @@
 """What a program does on one connection and then on another is seen in that order by who holds the other ends, and what a call has
 returned for is found by a look that does not wait. Prints how often it was not: order.py PORT ROUNDS."""
+import errno
+import fcntl
 import os
 import select
 import socket
 import sys
+import termios
 
 PORT, ROUNDS = int(sys.argv[1]), int(sys.argv[2])
 OLD_REQUESTS = 500
@@ -122,5 +125,53 @@ def at_once():
     return missing
 
 
-for look in (new_before_old, connection_before_word, at_once):
+def counted_at_once():
+    """Sent on one end, counted at the other by FIONREAD."""
+    at, missing = listener(PORT + 3), 0
+    for _ in range(ROUNDS):
+        one = connected(PORT + 3)
+        other, _ = at.accept()
+        one.send(b"x" * 10)
+        missing += unread(other) != 10
+        one.close()
+        other.close()
+    return missing
+
+
+def unread(end):
+    return int.from_bytes(fcntl.ioctl(end, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def error_at_once():
+    """Closed with something unread, which the other end finds by SO_ERROR."""
+    at, missing = listener(PORT + 4), 0
+    for _ in range(ROUNDS):
+        one = connected(PORT + 4)
+        other, _ = at.accept()
+        one.send(b"x")
+        other.close()
+        missing += one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != errno.ECONNRESET
+        one.close()
+    return missing
+
+
+def reset_at_once():
+    """Sent to who has closed, which the next send finds."""
+    at, missing = listener(PORT + 5), 0
+    for _ in range(ROUNDS):
+        one = connected(PORT + 5)
+        other, _ = at.accept()
+        other.close()
+        one.recv(1)
+        one.send(b"x")
+        try:
+            one.send(b"y")
+            missing += 1
+        except OSError as error:
+            missing += error.errno != errno.EPIPE
+        one.close()
+    return missing
+
+
+for look in (new_before_old, connection_before_word, at_once, counted_at_once, error_at_once, reset_at_once):
     print(f"{look.__name__} {look()}", flush=True)

@@ -161,3 +161,20 @@ fn a_strangers_engine_hears_nothing() {
         }
     }
 }
+
+/// Its workers could not attach and its listener stayed the engine's: clients hung.
+#[test]
+fn a_server_in_a_user_namespace_takes_its_workers_along() {
+    let lab = Lab::new();
+    let engine = Engine::local_with(&lab, &["--allow-uid", "100000"]);
+    let toe = shared_programs(&lab);
+    let file = lab.dir().join("user_namespace.py");
+    std::fs::write(&file, include_str!("user_namespace.py")).expect("a file in the lab");
+    let mut command = lab.command(Side::Server, toe);
+    command.args(["run", "--name", engine.name(), "--", "/usr/bin/python3"]).arg(&file);
+    let said =
+        Program::spawn("user_namespace.py", &mut command).wait(SOON).expect_success("user_namespace.py");
+    assert_eq!(said, "b'served'\n");
+    let counters = engine.status().counters;
+    assert!(counters.get("passive_opens").is_some_and(|n| *n > 0), "it was not the engine's: {counters:?}");
+}

@@ -68,6 +68,12 @@ fn connections_have_the_options_of_their_listener_that_linux_lets_them_have() {
     says_the_same("inherit.py", include_str!("inherit.py"), |_| {});
 }
 
+/// A listener whose anchor a connection had had could be taken from by no child.
+#[test]
+fn who_has_had_connections_hands_on_what_others_can_use() {
+    says_the_same("handed_on.py", include_str!("handed_on.py"), |_| {});
+}
+
 #[test]
 fn options_of_a_name_are_read_as_they_were_set() {
     says_the_same("name_options.py", include_str!("name_options.py"), |_| {});

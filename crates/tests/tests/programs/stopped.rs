@@ -99,3 +99,36 @@ fn what_is_new_is_the_kernels_and_says_why() {
     fresh.wait(SOON).expect_success("fresh");
     engine.wait_until_idle(SOON);
 }
+
+#[test]
+fn a_connect_that_does_not_wait_is_the_kernels() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let mut program = Program::spawn("unwaiting", script(&lab, &engine).arg("unwaiting"));
+    program.wait_for_line("ready", SOON);
+    let stopped = Stopped::new(&engine);
+    program.tell("go");
+    let said = program.wait_for_line("connected", SOON);
+    let fd: u32 = said.rsplit(' ').next().and_then(|fd| fd.parse().ok()).expect("a number");
+    let why = engine.why(&lab, program.pid(), fd).output;
+    assert!(why.contains("stack kernel") && why.contains("did not answer within a second"), "{why}");
+    drop(stopped);
+    program.tell("end");
+    program.wait(SOON).expect_success("unwaiting");
+}
+
+#[test]
+fn a_fork_ends_and_a_child_has_its_connection_once_the_engine_goes_on() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let mut program = Program::spawn("forks", script(&lab, &engine).arg("forks"));
+    program.wait_for_line("forked", SOON);
+    let stopped = Stopped::new(&engine);
+    program.tell("go");
+    program.wait_for_line("again", SOON);
+    drop(stopped);
+    program.tell("whole?");
+    program.wait_for_line("whole", SOON);
+    program.tell("end");
+    program.wait(SOON).expect_success("forks");
+}

@@ -142,3 +142,29 @@ fn explain_says_at_the_end_what_went_where() {
     }
     assert!(said.contains("address"), "{said}");
 }
+
+/// Whoever changes its user by exec, as what starts a server does, is counted, too: it has the memory for that by inheritance.
+#[test]
+fn explain_counts_who_has_changed_its_user() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let script = "import socket\n\
+        l = socket.create_server(('127.0.0.1', 7303))\n\
+        socket.create_connection(('127.0.0.1', 7303)).close(); l.accept()[0].close()\n";
+    let mut command = lab.command(Side::Server, bins::path("toe"));
+    command.args([
+        "run",
+        "--name",
+        engine.name(),
+        "--explain",
+        "--",
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+    ]);
+    command.args(["--clear-groups", "/usr/bin/python3", "-c", script]);
+    let said = child::run("toe run", &mut command, SOON).expect_success("toe run");
+    assert!(said.contains("3 on the engine"), "{said}");
+}

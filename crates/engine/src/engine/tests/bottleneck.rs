@@ -2,12 +2,12 @@
 //! segments. Two engines, virtual time, and the same seed gives the same octets.
 
 use super::world::{A, B, LAYOUT, Side, addr};
-use crate::flow::tcp::congestion::AlgorithmName;
-use crate::flow::tcp::ecn::EcnMode;
 use std::collections::VecDeque;
 use toe_abi::congestion::number_of;
 use toe_abi::entry::{Command, FlowOption, MemRange, Send};
 use toe_base::{Instant, PortId};
+use toe_tcp::congestion::AlgorithmName;
+use toe_tcp::ecn::EcnMode;
 use toe_wire::link::{LinkCaps, RxOffload};
 
 /// The link: what leaves it, at which rate, and what it does to frames on the way from A to B.
@@ -282,8 +282,8 @@ fn dctcp_keeps_the_queue_at_the_mark() {
     let run = |algorithm: &str, ecn| {
         let mut path = Path::new(link);
         for side in &mut path.sides {
-            side.engine.config.tcp.ecn = ecn;
-            side.engine.config.tcp.congestion = AlgorithmName::from_name(algorithm).expect("a name");
+            side.engine.tcp.config.ecn = ecn;
+            side.engine.tcp.config.congestion = AlgorithmName::from_name(algorithm).expect("a name");
         }
         path.connect(algorithm);
         path.connect(algorithm);

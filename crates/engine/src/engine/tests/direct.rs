@@ -2,8 +2,7 @@
 
 use super::fake_channels::FakeChannels;
 use crate::control::names::Twin;
-use crate::flow::tcp::open::TcpConfig;
-use crate::{Claimed, Counter, Engine, EngineConfig, HostSide, STAGING_LEN};
+use crate::{Claimed, Counter, Engine, EngineConfig, HostMemory, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use toe_abi::attach::FenceReason;
@@ -13,6 +12,7 @@ use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, ListenerId, NetNs, QueueSetId, SessionId};
+use toe_tcp::open::TcpConfig;
 use zerocopy::IntoBytes;
 
 const QS: QueueSetId = QueueSetId(0);
@@ -37,7 +37,7 @@ impl Hosts {
     }
 }
 
-impl HostSide for Hosts {
+impl HostMemory for Hosts {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
         self.regions[session.index()][offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
@@ -49,6 +49,9 @@ impl HostSide for Hosts {
         self.read(from.0, from.1, &mut bytes);
         self.write(to.0, to.1, &bytes);
     }
+}
+
+impl HostSide for Hosts {
     fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn capture_wants(&mut self, _: &crate::Sighting) -> bool {
         self.watches

@@ -1,14 +1,14 @@
 //! More octets on one connection than there are sequence numbers. Memory is pretended: only places are checked.
 
 use crate::control::names::Twin;
-use crate::flow::tcp::open::TcpConfig;
-use crate::{Engine, EngineConfig, HostSide};
+use crate::{Engine, EngineConfig, HostMemory, HostSide};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::region::RegionLayout;
 use toe_base::{FlowId, Instant, ListenerId, NetNs, QueueSetId, SessionId};
+use toe_tcp::open::TcpConfig;
 use zerocopy::IntoBytes;
 
 const QS: QueueSetId = QueueSetId(0);
@@ -22,7 +22,7 @@ struct Pretence {
     copied: u64,
 }
 
-impl HostSide for Pretence {
+impl HostMemory for Pretence {
     fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
     fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
     fn copy(&mut self, _: (SessionId, u64), to: (SessionId, u64), len: u32) {
@@ -30,6 +30,9 @@ impl HostSide for Pretence {
         assert!(range.lies_in(LAYOUT.receive_offset(), LAYOUT.receive_len));
         self.copied += u64::from(len);
     }
+}
+
+impl HostSide for Pretence {
     fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, _: SessionId, _: QueueSetId, completion: Completion) -> bool {
         self.told.push_back(completion);

@@ -1,7 +1,7 @@
 //! What the engine reaches of its hosts in tests: their memories, their completion rings, and the frames that it sends.
 
 use crate::work::Sighting;
-use crate::{Delivered, GivenBack, HostSide, RxDatagram, RxDatagramError, STAGING_LEN};
+use crate::{Delivered, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN};
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
@@ -58,7 +58,7 @@ impl Memory {
     }
 }
 
-impl HostSide for Memory {
+impl HostMemory for Memory {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
         self.region(session)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
@@ -78,7 +78,9 @@ impl HostSide for Memory {
         self.spoil((session, offset, len));
         GivenBack::Now
     }
+}
 
+impl HostSide for Memory {
     fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
         self.datagrams.push((to, datagram.from(), datagram.to(), datagram.text.to_vec()));
         self.datagrams_end_as.unwrap_or(Delivered::ByLane)

@@ -3,7 +3,7 @@
 use super::world::{LAYOUT, Side, World};
 use crate::counter::Counter;
 use crate::hostif::users::{Limit, Resource};
-use crate::{Engine, EngineConfig, HostSide};
+use crate::{Engine, EngineConfig, HostMemory, HostSide};
 use toe_abi::command::{ConnectArgs, FlowInfo};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
@@ -24,12 +24,15 @@ struct Told {
     posts: usize,
 }
 
-impl HostSide for Told {
+impl HostMemory for Told {
     fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
     fn read(&mut self, _: SessionId, _: u64, out: &mut [u8]) {
         out.fill(0);
     }
     fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
+}
+
+impl HostSide for Told {
     fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
         self.posts += 1;

@@ -1,9 +1,9 @@
 //! Records that programs keep apart (MSG_EOR), over links that lose and that cut, and how much of them the engine keeps.
 
 use super::world::{A, B, Faults, World, addr, pattern};
-use crate::flow::pool::PLACES_MAX;
 use toe_abi::entry::{Command, FlowOption};
 use toe_base::SeqNum;
+use toe_tcp::pool::PLACES_MAX;
 use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::link::LinkCaps;
 use toe_wire::tcp::TcpRepr;
@@ -79,7 +79,7 @@ fn no_segment_has_octets_of_two_records() {
         assert!(world.sides[B].conns[b].received == sent);
         keep_apart(&stretches(&world, from, iss), &ends);
         world.run_ms(1000);
-        assert_eq!(world.sides[A].engine.record_ends.used(), 0, "all is acknowledged");
+        assert_eq!(world.sides[A].engine.tcp.record_ends.used(), 0, "all is acknowledged");
     }
 }
 
@@ -109,7 +109,7 @@ fn records_of_one_octet_cost_the_engine_a_bounded_amount() {
     let octets = pattern(RECORDS, 3);
     octets.iter().for_each(|octet| world.sides[A].send_record(now, a, &[*octet]));
     let most = usize::from(PLACES_MAX);
-    assert_eq!(world.sides[A].engine.record_ends.used(), most);
+    assert_eq!(world.sides[A].engine.tcp.record_ends.used(), most);
     assert!(world.run_until(10_000, |w| w.sides[B].conns[b].received.len() == RECORDS));
     assert!(world.sides[B].conns[b].received == octets, "the stream is the same");
     let stretches = stretches(&world, from, iss);
@@ -117,7 +117,7 @@ fn records_of_one_octet_cost_the_engine_a_bounded_amount() {
     assert_eq!(single, most, "the first of them are apart");
     assert!(stretches.len() < most + 100, "{} segments: the others are passed over", stretches.len());
     world.run_ms(1000);
-    assert_eq!(world.sides[A].engine.record_ends.used(), 0);
+    assert_eq!(world.sides[A].engine.tcp.record_ends.used(), 0);
 }
 
 #[test]
@@ -129,11 +129,11 @@ fn what_is_not_sent_when_a_connection_ends_leaves_nothing() {
         let now = world.now;
         world.sides[A].send_record(now, a, &pattern(100, n));
     }
-    assert!(world.sides[A].engine.record_ends.used() >= 100);
+    assert!(world.sides[A].engine.tcp.record_ends.used() >= 100);
     let (now, flow) = (world.now, world.sides[A].conns[a].id);
     world.sides[A].plain(now, Command::Close { flow, abort: true });
     world.run_ms(10_000);
-    assert_eq!(world.sides[A].engine.record_ends.used(), 0);
+    assert_eq!(world.sides[A].engine.tcp.record_ends.used(), 0);
 }
 
 #[test]

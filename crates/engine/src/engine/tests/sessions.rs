@@ -2,7 +2,7 @@
 
 use super::world::{A, B, LAYOUT, World, addr, pattern};
 use crate::control::names::Twin;
-use crate::{Claimed, Counter, HostSide};
+use crate::{Claimed, Counter, HostMemory};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;

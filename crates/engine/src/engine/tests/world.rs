@@ -5,9 +5,8 @@
 
 pub(super) use super::memory::{LAYOUT, Memory, Outbox};
 use crate::control::names::Twin;
-use crate::flow::tcp::open::TcpConfig;
 use crate::work::Link;
-use crate::{Engine, EngineConfig, FastOpenMode, HostSide, Quotas};
+use crate::{Engine, EngineConfig, FastOpenMode, HostMemory, Quotas};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use toe_abi::command::{
@@ -18,6 +17,7 @@ use toe_abi::errno::Errno;
 use toe_base::{
     AnchorHandle, Cred, Endpoint, FlowId, Instant, ListenerId, NetNs, PortId, QueueSetId, SessionId,
 };
+use toe_tcp::open::TcpConfig;
 use toe_wire::icmpv6::link_local_of;
 use toe_wire::link::{LinkCaps, MacAddr, RxOffload, TxOffload};
 use zerocopy::IntoBytes;
@@ -279,7 +279,7 @@ impl Side {
     pub(super) fn acknowledged(&self, conn: usize) -> u64 {
         let flows = &self.engine.sessions.get(self.session).expect("attached").flows;
         let idx = flows.get(self.conns[conn].id).expect("open");
-        self.conns[conn].sent - u64::from(self.engine.flows.get(idx).send_queue.len())
+        self.conns[conn].sent - u64::from(self.engine.flows.get(idx).tcb.send_queue.len())
     }
 
     /// Reads everything that was announced.

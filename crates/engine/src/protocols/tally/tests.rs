@@ -2,8 +2,8 @@
 
 use super::NUMBER;
 use crate::egress::builder::{Envelope, FrameBuilder, Hop};
-use crate::hostif::HostSide;
 use crate::{Engine, EngineConfig, Link};
+use crate::{HostMemory, HostSide};
 use std::collections::BTreeMap;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
@@ -20,10 +20,13 @@ const PORT: PortId = PortId(0);
 /// No program is there.
 struct Nobody;
 
-impl HostSide for Nobody {
+impl HostMemory for Nobody {
     fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
     fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
     fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
+}
+
+impl HostSide for Nobody {
     fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
         true

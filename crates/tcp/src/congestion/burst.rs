@@ -1,0 +1,47 @@
+//! A window that was not used for longer than a time-out does not leave at once (RFC 7661 section 4.4.2): what it says of the path is
+//! old, and no ACKs come that would space it out. As much as a first window goes at once, and the rest as evenly as the window was
+//! filled before. That lasts until more than the former was seen to arrive in a round trip: from then on ACKs are the clock.
+//!
+//! Algorithms with a model of the path pace all that they send, and do not come here.
+
+use super::initial_window;
+use crate::record::Tcb;
+use toe_base::Instant;
+
+/// A window leaves in this part of a round trip, so that the first ACKs find nothing left of it.
+const SPREAD_PERCENT: u64 = 80;
+/// Shorter round trips are within what a paced sender may make up for, and what timers are for.
+const ROUND_TRIP_MIN_US: u32 = 4_000;
+
+/// A connection may send, and nothing of it is out.
+pub(super) fn begins(tcb: &mut Tcb, now: Instant) {
+    let is_idle = now.since_us(tcb.rate.delivered_at) >= tcb.rtt.timeout_us();
+    if !is_idle || tcb.cc.cwnd <= initial_window(tcb.snd.mss) || tcb.rtt.srtt_us < ROUND_TRIP_MIN_US {
+        return;
+    }
+    // What was in flight before says nothing of today.
+    tcb.cc.usage.most = 0;
+    tcb.cc.usage.most_before = 0;
+    let spread_us = u64::from(tcb.rtt.srtt_us) * SPREAD_PERCENT / 100;
+    let rate = u64::from(tcb.cc.cwnd) * 1_000_000 / spread_us;
+    tcb.rate.pacing = match tcb.rate.pacing_max {
+        0 => rate,
+        most => rate.min(u64::from(most)),
+    };
+}
+
+/// A round trip is over.
+pub(super) fn ends(tcb: &mut Tcb) {
+    let used = tcb.cc.usage.pipe_ack();
+    if used > initial_window(tcb.snd.mss) || used >= tcb.cc.cwnd / 2 {
+        tcb.rate.pacing = u64::from(tcb.rate.pacing_max);
+    }
+}
+
+/// Octets that a connection which is paced may send beyond that, as it could have at its start.
+pub fn head_start(tcb: &Tcb) -> u32 {
+    if tcb.cc.follows_model() || tcb.rate.pacing == u64::from(tcb.rate.pacing_max) {
+        return 0;
+    }
+    initial_window(tcb.snd.mss).saturating_sub(tcb.pipe())
+}

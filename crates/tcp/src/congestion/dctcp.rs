@@ -1,0 +1,208 @@
+//! DCTCP (RFC 8257): the window shrinks by as much of it as the network marked.
+
+use crate::record::Tcb;
+use toe_base::SeqNum;
+
+/// alpha counts in so many parts; g is 1/16 (section 4.2).
+const ONE: u32 = 1 << 20;
+const GAIN_SHIFT: u32 = 4;
+
+/// State of section 3.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dctcp {
+    alpha: u32,
+    acked: u32,
+    marked: u32,
+    window_end: Option<SeqNum>,
+    owed: Owed,
+}
+
+/// ACKs that are owed for what came before the marks began or ended (section 3.2): one that covered both would tell the
+/// peer wrong. They tell the opposite of each other in turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    up_to: [SeqNum; 4],
+    len: u8,
+    /// What the first of them says.
+    first_ece: bool,
+}
+
+impl Owed {
+    /// What came up to `seq` was marked or not, and what follows is not so. One too many is joined with the last: the peer then
+    /// thinks of a few octets that they were marked, or not.
+    fn push(&mut self, seq: SeqNum, was_marked: bool) {
+        let len = usize::from(self.len);
+        let last_ece = self.first_ece ^ (len % 2 == 0);
+        if len == 0 {
+            self.first_ece = was_marked;
+        }
+        if len > 0 && last_ece == was_marked || len == self.up_to.len() {
+            self.up_to[len - 1] = seq;
+        } else {
+            self.up_to[len] = seq;
+            self.len += 1;
+        }
+    }
+
+    fn pop(&mut self) {
+        self.up_to.rotate_left(1);
+        self.len -= 1;
+        self.first_ece ^= true;
+    }
+
+    /// The next one: its number, and whether it says ECE.
+    const fn first(&self) -> Option<(SeqNum, bool)> {
+        if self.len > 0 { Some((self.up_to[0], self.first_ece)) } else { None }
+    }
+}
+
+impl Dctcp {
+    /// `struct tcp_dctcp_info`: whether it is on, alpha of 1024 parts, octets marked and octets in all of this window.
+    pub(super) fn info(&self) -> [u32; 5] {
+        [u32::from_ne_bytes([1, 0, 0, 0]), self.alpha / (ONE / 1024), self.marked, self.acked, 0]
+    }
+}
+
+impl Default for Dctcp {
+    /// Section 4.2: alpha starts at 1, the careful end.
+    fn default() -> Self {
+        Dctcp { alpha: ONE, acked: 0, marked: 0, window_end: None, owed: Owed::default() }
+    }
+}
+
+impl Dctcp {
+    /// Section 3.3 step 9 for marks; what is lost halves the window, as RFC 5681 has it (section 3.4).
+    pub fn reduced(&self, cwnd: u32, by_mark: bool) -> u32 {
+        if by_mark {
+            cwnd - (u64::from(cwnd) * u64::from(self.alpha) / u64::from(2 * ONE)) as u32
+        } else {
+            cwnd / 2
+        }
+    }
+}
+
+/// Section 3.3 steps 1 to 8: an ACK of `acked` octets, with ECE or not.
+pub fn on_ack(tcb: &mut Tcb, acked: u32, ece: bool) {
+    let (una, nxt) = (tcb.snd.una, tcb.snd.nxt);
+    let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm else { return };
+    dctcp.acked = dctcp.acked.saturating_add(acked);
+    if ece {
+        dctcp.marked = dctcp.marked.saturating_add(acked);
+    }
+    if dctcp.window_end.is_some_and(|end| una.before(end)) {
+        return;
+    }
+    if dctcp.acked > 0 {
+        let part = (u64::from(dctcp.marked) * u64::from(ONE) / u64::from(dctcp.acked)) as u32;
+        // What is left of it is rounded down, so that it comes to nothing in the end.
+        dctcp.alpha = dctcp.alpha - dctcp.alpha.div_ceil(1 << GAIN_SHIFT) + part.div_ceil(1 << GAIN_SHIFT);
+    }
+    let (alpha, owed) = (dctcp.alpha.min(ONE), dctcp.owed);
+    *dctcp = Dctcp { alpha, acked: 0, marked: 0, window_end: Some(nxt), owed };
+}
+
+/// Section 3.2: a segment came with the mark, or without. ECE tells of each, and a change is told at once.
+pub fn note_mark(tcb: &mut Tcb, is_marked: bool) {
+    let was_marked = tcb.ecn.echo;
+    let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm else { return };
+    if is_marked == was_marked {
+        return;
+    }
+    let told =
+        dctcp.owed.first().map_or(tcb.rcv.acked, |_| dctcp.owed.up_to[usize::from(dctcp.owed.len) - 1]);
+    if told != tcb.rcv.nxt {
+        dctcp.owed.push(tcb.rcv.nxt, was_marked);
+    }
+    tcb.ecn.echo = is_marked;
+    tcb.rcv.ack_now = true;
+}
+
+/// The next ACK that is owed: its number, and whether it says ECE.
+pub fn owed(tcb: &Tcb) -> Option<(SeqNum, bool)> {
+    match &tcb.cc.algorithm {
+        super::Algorithm::Dctcp(dctcp) => dctcp.owed.first(),
+        _ => None,
+    }
+}
+
+/// It went out.
+pub fn owed_sent(tcb: &mut Tcb) {
+    if let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm {
+        dctcp.owed.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::{Algorithm, AlgorithmName};
+
+    #[test]
+    fn the_window_shrinks_by_half_of_what_was_marked() {
+        let mut tcb = Tcb::vacant();
+        tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
+        for window in 1..200u32 {
+            for part in 0..4u32 {
+                tcb.snd.una = SeqNum::new(window * 400 + part * 100);
+                tcb.snd.nxt = tcb.snd.una.plus(400);
+                on_ack(&mut tcb, 100, part == 0);
+            }
+        }
+        let Algorithm::Dctcp(dctcp) = tcb.cc.algorithm else { panic!("DCTCP") };
+        let reduced = dctcp.reduced(100_000, true);
+        assert!((86_000..=88_500).contains(&reduced), "a quarter marked: {reduced}");
+        assert_eq!(dctcp.reduced(100_000, false), 50_000);
+    }
+
+    /// alpha after windows of 1000 octets, each with so many marked.
+    fn alpha_after(windows: u32, marked: u32) -> u32 {
+        let mut tcb = Tcb::vacant();
+        tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
+        for window in 1..=windows {
+            tcb.snd.una = SeqNum::new(window * 1000);
+            tcb.snd.nxt = tcb.snd.una.plus(1000);
+            if let Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm {
+                dctcp.marked += marked;
+                dctcp.acked += marked;
+            }
+            on_ack(&mut tcb, 1000 - marked, false);
+        }
+        let Algorithm::Dctcp(dctcp) = tcb.cc.algorithm else { panic!("DCTCP") };
+        dctcp.alpha
+    }
+
+    #[test]
+    fn without_marks_alpha_becomes_nothing_and_few_marks_make_it_small() {
+        assert_eq!(alpha_after(1, 0), ONE - ONE / 16, "a sixteenth is new");
+        assert_eq!(alpha_after(1000, 0), 0);
+        let few = alpha_after(1000, 2);
+        assert!((ONE / 510..=ONE / 490).contains(&few), "two of a thousand: {few} of {ONE}");
+    }
+
+    #[test]
+    fn a_loss_halves_the_window_though_nothing_was_marked() {
+        let unmarked = Dctcp { alpha: ONE / 64, ..Dctcp::default() };
+        assert_eq!(unmarked.reduced(100_000, false), 50_000);
+        assert!(unmarked.reduced(100_000, true) > 99_000, "a mark would take little");
+    }
+
+    /// Marks come and go while no ACK can go out: what is told is never wrong, though it may be less than all.
+    #[test]
+    fn acks_that_are_owed_tell_of_each_stretch_in_turn() {
+        let mut tcb = Tcb::vacant();
+        tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
+        tcb.rcv.acked = SeqNum::new(100);
+        for (at, is_marked) in
+            [(200, true), (300, false), (300, true), (400, false), (500, true), (600, false), (700, true)]
+        {
+            tcb.rcv.nxt = SeqNum::new(at);
+            note_mark(&mut tcb, is_marked);
+        }
+        let mut told = Vec::new();
+        while let Some((up_to, ece)) = owed(&tcb) {
+            told.push((up_to.raw(), ece));
+            owed_sent(&mut tcb);
+        }
+        assert_eq!(told, [(200, false), (400, true), (500, false), (700, true)]);
+    }
+}

@@ -1,0 +1,455 @@
+//! Congestion control: how the window grows while nothing is lost, and how far it shrinks when something is. What is lost,
+//! and the window while it is repaired, are [`super::recovery`]'s. Local connections have no path to congest and do not
+//! come here.
+//!
+//! | to read | where |
+//! |---|---|
+//! | RFC 5681 slow start and congestion avoidance, with octets counted (RFC 3465) | [`reno`] |
+//! | CUBIC (RFC 9438), the default | [`cubic`] |
+//! | DCTCP (RFC 8257) | [`dctcp`] |
+//! | BBR (draft-ietf-ccwg-bbr), which steers by a model of the path instead of by losses | [`bbr`] |
+//! | leaving slow start before it overshoots (RFC 9406) | [`hystart`] |
+//! | how a window leaves that was not used (RFC 7661) | [`burst`] |
+
+pub mod bbr;
+pub mod burst;
+pub mod cubic;
+pub mod dctcp;
+pub mod hystart;
+pub mod reno;
+
+use crate::rate;
+use crate::record::{Congestion, Phase, Tcb, WindowUse};
+use crate::recovery::AckNews;
+use crate::scoreboard::Losses;
+use bbr::{Bbr, Steered};
+use cubic::Cubic;
+use dctcp::Dctcp;
+use hystart::HyStart;
+use toe_base::limits::WINDOW_MAX;
+use toe_base::{Instant, SeqNum};
+
+/// RFC 6928 section 2: ten segments, and no more octets than ten of Ethernet's size.
+pub fn initial_window(mss: u16) -> u32 {
+    let mss = u32::from(mss);
+    (10 * mss).min(14_600.max(2 * mss))
+}
+
+/// Windows in use stay far from half of the sequence space.
+const CWND_MAX: u32 = WINDOW_MAX * 4;
+/// RFC 7661 section 4.4.3: a window that less than half of is used for so long is no longer believed.
+const UNVALIDATED_MAX_US: u64 = 300_000_000;
+
+/// A congestion control algorithm with its own state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    Reno(HyStart),
+    Cubic(Cubic),
+    Dctcp(Dctcp),
+    Bbr(Bbr),
+}
+
+/// Names of algorithms, as TCP_CONGESTION and the configuration spell them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AlgorithmName {
+    Reno,
+    #[default]
+    Cubic,
+    Dctcp,
+    Bbr,
+}
+
+impl AlgorithmName {
+    pub const ALL: [AlgorithmName; 4] =
+        [AlgorithmName::Reno, AlgorithmName::Cubic, AlgorithmName::Dctcp, AlgorithmName::Bbr];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            AlgorithmName::Reno => "reno",
+            AlgorithmName::Cubic => "cubic",
+            AlgorithmName::Dctcp => "dctcp",
+            AlgorithmName::Bbr => "bbr",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<AlgorithmName> {
+        Self::ALL.into_iter().find(|n| n.as_str() == name)
+    }
+
+    /// The number that the host interface gives it.
+    pub fn number(self) -> u8 {
+        toe_abi::congestion::number_of(self.as_str()).unwrap_or(0)
+    }
+
+    pub fn from_number(number: u32) -> Option<AlgorithmName> {
+        Self::from_name(toe_abi::congestion::name_of(u8::try_from(number).ok()?)?)
+    }
+}
+
+impl Default for Algorithm {
+    fn default() -> Self {
+        Algorithm::new(AlgorithmName::default())
+    }
+}
+
+impl Algorithm {
+    pub fn new(name: AlgorithmName) -> Algorithm {
+        match name {
+            AlgorithmName::Reno => Algorithm::Reno(HyStart::default()),
+            AlgorithmName::Cubic => Algorithm::Cubic(Cubic::default()),
+            AlgorithmName::Dctcp => Algorithm::Dctcp(Dctcp::default()),
+            AlgorithmName::Bbr => Algorithm::Bbr(Bbr::default()),
+        }
+    }
+
+    pub const fn name(&self) -> AlgorithmName {
+        match self {
+            Algorithm::Reno(_) => AlgorithmName::Reno,
+            Algorithm::Cubic(_) => AlgorithmName::Cubic,
+            Algorithm::Dctcp(_) => AlgorithmName::Dctcp,
+            Algorithm::Bbr(_) => AlgorithmName::Bbr,
+        }
+    }
+}
+
+impl Algorithm {
+    /// What TCP_CC_INFO tells: octets of `union tcp_cc_info`, and the union. The others tell nothing, as in Linux.
+    pub fn info(&self) -> Option<(u32, [u32; 5])> {
+        match self {
+            Algorithm::Reno(_) | Algorithm::Cubic(_) => None,
+            Algorithm::Dctcp(dctcp) => Some((16, dctcp.info())),
+            Algorithm::Bbr(bbr) => Some((20, bbr.info())),
+        }
+    }
+}
+
+/// What an ACK says to an algorithm.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    pub now: Instant,
+    /// Octets newly acknowledged.
+    pub acked: u32,
+    pub mss: u32,
+    pub srtt_us: u32,
+    /// This ACK's own measurement.
+    pub rtt_us: Option<u32>,
+    pub una: SeqNum,
+    pub nxt: SeqNum,
+}
+
+impl Congestion {
+    pub fn initial(mss: u16, algorithm: Algorithm) -> Congestion {
+        Congestion { cwnd: initial_window(mss), ssthresh: u32::MAX, algorithm, ..Congestion::default() }
+    }
+
+    /// Losses do not say how large the window is.
+    pub const fn follows_model(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Bbr(_))
+    }
+
+    pub const fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// `growth.acked` octets left the network and the window was used: it grows.
+    pub fn grow(&mut self, growth: &Growth) {
+        if self.in_slow_start() {
+            let hystart = match &mut self.algorithm {
+                Algorithm::Reno(hystart) => Some(hystart),
+                Algorithm::Cubic(cubic) => Some(&mut cubic.hystart),
+                Algorithm::Dctcp(_) | Algorithm::Bbr(_) => None,
+            };
+            let octets = match hystart.map(|h| h.on_ack(growth)) {
+                None | Some(hystart::Pace::Full) => growth.acked,
+                Some(hystart::Pace::Conservative) => growth.acked / hystart::CSS_GROWTH_DIVISOR,
+                Some(hystart::Pace::Leave) => {
+                    self.ssthresh = self.cwnd;
+                    0
+                }
+            };
+            self.cwnd = self.cwnd.saturating_add(octets).min(self.ssthresh.max(self.cwnd));
+        } else {
+            match &mut self.algorithm {
+                Algorithm::Reno(_) | Algorithm::Dctcp(_) => reno::avoid(&mut self.cwnd, growth),
+                Algorithm::Cubic(cubic) => cubic.avoid(&mut self.cwnd, growth),
+                Algorithm::Bbr(_) => {}
+            }
+        }
+        self.cwnd = self.cwnd.min(CWND_MAX);
+    }
+
+    /// Something was lost, or the network marked it (`by_mark`): the window to go down to. `flight` is what was in the
+    /// network then.
+    pub fn reduced(&mut self, flight: u32, mss: u32, by_mark: bool) -> u32 {
+        // RFC 7661 section 4.4.1: a window that was not used says nothing about the path. A first one needs no proof.
+        let first = initial_window(u16::try_from(mss).unwrap_or(u16::MAX));
+        let is_proven = self.usage.unvalidated_since.is_none();
+        let used = flight.max(if is_proven { self.cwnd } else { self.cwnd.min(first) });
+        let to = match &mut self.algorithm {
+            Algorithm::Reno(hystart) => {
+                hystart.done();
+                // FlightSize, not the window (RFC 5681 section 3.1, equation 4).
+                flight / 2
+            }
+            Algorithm::Cubic(cubic) => cubic.reduced(used, mss),
+            Algorithm::Dctcp(dctcp) => dctcp.reduced(used, by_mark),
+            // It has a window by its model, and none to go down to.
+            Algorithm::Bbr(_) => return self.ssthresh,
+        };
+        to.max(2 * mss)
+    }
+
+    /// The time-out ran out: what the algorithm knew of the path is void.
+    pub fn timed_out(&mut self) {
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.timed_out();
+        }
+    }
+
+    /// A recovery begins, after a loss or a time-out.
+    pub fn recovery_begins(&mut self) {
+        let is_open = matches!(self.phase, Phase::Open | Phase::Reduced);
+        if let Algorithm::Bbr(bbr) = &mut self.algorithm {
+            bbr.recovery_begins(self.cwnd, !is_open);
+        }
+    }
+
+    /// All is repaired.
+    pub fn recovered(&mut self) {
+        match &self.algorithm {
+            Algorithm::Bbr(bbr) => bbr.recovery_ended(&mut self.cwnd),
+            _ if self.phase == Phase::Recovery => self.cwnd = self.ssthresh,
+            _ => {}
+        }
+    }
+}
+
+/// The last reduction was a mistake.
+pub fn restore(tcb: &mut Tcb) {
+    let ack = bbr_ack(tcb, Instant::ZERO, &AckNews::default());
+    match &mut tcb.cc.algorithm {
+        Algorithm::Cubic(cubic) => cubic.restore(),
+        Algorithm::Bbr(bbr) => bbr.undo(&ack, &mut tcb.cc.cwnd),
+        Algorithm::Reno(_) | Algorithm::Dctcp(_) => {}
+    }
+}
+
+/// Another algorithm from now on (TCP_CONGESTION). The window stays, as Linux has it.
+pub fn choose(tcb: &mut Tcb, name: AlgorithmName) {
+    if tcb.cc.algorithm.name() != name {
+        tcb.cc.algorithm = Algorithm::new(name);
+        tcb.rate.pacing = u64::from(tcb.rate.pacing_max);
+    }
+}
+
+/// SO_MAX_PACING_RATE; 0: no limit.
+pub fn limit_pacing(tcb: &mut Tcb, octets_per_s: u32) {
+    tcb.rate.pacing_max = octets_per_s;
+    tcb.rate.pacing = match (&tcb.cc.algorithm, octets_per_s) {
+        (Algorithm::Bbr(_), 0) => tcb.rate.pacing,
+        (Algorithm::Bbr(_), most) if tcb.rate.pacing > 0 => tcb.rate.pacing.min(u64::from(most)),
+        (_, most) => u64::from(most),
+    };
+}
+
+/// Data goes out where nothing was in the network.
+pub fn restart(tcb: &mut Tcb, now: Instant) {
+    if tcb.is_local || !tcb.state.is_synchronized() {
+        return;
+    }
+    let app_limited = rate::is_app_limited(&tcb.rate);
+    let (srtt_us, delivered) = (tcb.rtt.srtt_us, tcb.rate.delivered);
+    steer(tcb, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
+}
+
+/// An ACK arrived: an algorithm with a model of the path sets window and pacing by it. Returns whether this is one.
+pub fn follow_model(tcb: &mut Tcb, now: Instant, news: &AckNews) -> bool {
+    let losses = tcb.board.take_losses();
+    let ack = bbr::Ack { losses, ..bbr_ack(tcb, now, news) };
+    let Some(holds_back) = steer(tcb, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
+    tcb.cc.cwnd = tcb.cc.cwnd.min(CWND_MAX);
+    if holds_back {
+        rate::note_app_limited(tcb);
+    }
+    true
+}
+
+fn steer<T>(tcb: &mut Tcb, act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T) -> Option<T> {
+    let Algorithm::Bbr(bbr) = &mut tcb.cc.algorithm else { return None };
+    let mut steered = Steered { cwnd: &mut tcb.cc.cwnd, pacing: &mut tcb.rate.pacing };
+    let result = act(bbr, &mut steered);
+    if tcb.rate.pacing_max > 0 {
+        tcb.rate.pacing = tcb.rate.pacing.min(u64::from(tcb.rate.pacing_max));
+    }
+    Some(result)
+}
+
+fn bbr_ack(tcb: &Tcb, now: Instant, news: &AckNews) -> bbr::Ack {
+    let mss = u32::from(tcb.snd.mss);
+    bbr::Ack {
+        now,
+        mss,
+        newly_acked: news.delivered,
+        delivered: tcb.rate.delivered,
+        sample: news.sample,
+        losses: Losses::default(),
+        // The phase has begun with this ACK: a round trip with marks counts once.
+        marked: news.ece && tcb.cc.phase == Phase::Reduced && tcb.cc.recover == tcb.snd.nxt,
+        rtt_us: news.rtt_us,
+        srtt_us: tcb.rtt.srtt_us,
+        inflight: tcb.pipe(),
+        has_sack: tcb.snd.sack_permitted,
+        cwnd_limited: tcb.cc.usage.pipe_ack() + 2 * mss > tcb.cc.cwnd,
+        in_recovery: matches!(tcb.cc.phase, Phase::Recovery | Phase::Loss),
+        salt: tcb.snd.una.raw(),
+    }
+}
+
+impl WindowUse {
+    /// Something went out; `pipe` octets are in the network now.
+    pub fn sent(&mut self, pipe: u32) {
+        self.most = self.most.max(pipe);
+    }
+
+    /// Octets that were in flight at most in this round trip or the last one: pipeACK of RFC 7661 section 4.2.
+    pub const fn pipe_ack(&self) -> u32 {
+        if self.most > self.most_before { self.most } else { self.most_before }
+    }
+}
+
+/// Starts a new round trip when the last one's data is acknowledged, and looks whether the window is used at all.
+pub fn note_usage(tcb: &mut Tcb, now: Instant) {
+    let follows_model = tcb.cc.follows_model();
+    let usage = &mut tcb.cc.usage;
+    if tcb.snd.una.before(usage.round_end) {
+        return;
+    }
+    usage.most_before = usage.most;
+    usage.most = 0;
+    usage.round_end = tcb.snd.nxt;
+    if !follows_model {
+        burst::ends(tcb);
+    }
+    let usage = &mut tcb.cc.usage;
+    if usage.pipe_ack() >= tcb.cc.cwnd / 2 || follows_model {
+        usage.unvalidated_since = None;
+        return;
+    }
+    let since = *usage.unvalidated_since.get_or_insert(now);
+    if now.since_us(since) >= UNVALIDATED_MAX_US {
+        let_go_of_half(tcb);
+    }
+}
+
+/// A connection may send. Where nothing is out no ACK has looked whether the window was used.
+pub fn wake(tcb: &mut Tcb, now: Instant) {
+    if tcb.snd.nxt != tcb.snd.una || tcb.cc.follows_model() {
+        return;
+    }
+    let usage = &tcb.cc.usage;
+    let unused_us = now.since_us(usage.unvalidated_since.unwrap_or(tcb.timers.heard));
+    if unused_us >= UNVALIDATED_MAX_US {
+        let_go_of_half(tcb);
+        tcb.cc.usage.unvalidated_since = Some(now);
+    }
+    burst::begins(tcb, now);
+}
+
+/// RFC 7661 section 4.4.3: half of the window was not used for too long.
+fn let_go_of_half(tcb: &mut Tcb) {
+    let initial = initial_window(tcb.snd.mss);
+    tcb.cc.ssthresh = tcb.cc.ssthresh.max(tcb.cc.cwnd / 4 * 3);
+    tcb.cc.cwnd = (tcb.cc.cwnd / 2).max(initial.min(tcb.cc.cwnd));
+    tcb.cc.usage.unvalidated_since = None;
+}
+
+/// Whether the window is what limits the sender: one that is not used does not grow (RFC 7661 section 4.4, RFC 9438
+/// section 5.8).
+pub fn is_limiting(tcb: &Tcb) -> bool {
+    let used = tcb.cc.usage.pipe_ack();
+    if tcb.cc.in_slow_start() {
+        // Half of it is not more than a window of half the size would have let go (Linux: tcp_is_cwnd_limited).
+        used > tcb.cc.cwnd / 2
+    } else {
+        // Partial segments are held back, so a window can be full without being reached.
+        used + 2 * u32::from(tcb.snd.mss) > tcb.cc.cwnd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcb(name: AlgorithmName) -> Tcb {
+        let mut tcb = Tcb::vacant();
+        tcb.snd.mss = 1000;
+        tcb.cc = Congestion::initial(1000, Algorithm::new(name));
+        tcb
+    }
+
+    /// RFC 6928 section 2.
+    #[test]
+    fn the_first_window_is_ten_segments_and_no_more_than_so_many_octets() {
+        assert_eq!([536, 1460, 4000, 8960].map(initial_window), [5_360, 14_600, 14_600, 17_920]);
+    }
+
+    #[test]
+    fn a_limit_to_pacing_holds_for_a_model_too() {
+        for name in [AlgorithmName::Cubic, AlgorithmName::Bbr] {
+            let mut tcb = tcb(name);
+            let is_model = tcb.cc.follows_model();
+            limit_pacing(&mut tcb, 5_000);
+            assert_eq!(tcb.rate.pacing, 5_000, "{name:?}");
+            tcb.rate.pacing = 9_000;
+            limit_pacing(&mut tcb, 8_000);
+            assert_eq!(tcb.rate.pacing, 8_000, "{name:?}");
+            restart_with_model(&mut tcb);
+            assert!(tcb.rate.pacing <= 8_000, "{name:?}");
+            let before = tcb.rate.pacing;
+            limit_pacing(&mut tcb, 0);
+            assert_eq!(tcb.rate.pacing, if is_model { before } else { 0 }, "{name:?}: the model's own stays");
+        }
+    }
+
+    fn restart_with_model(tcb: &mut Tcb) {
+        tcb.is_local = false;
+        tcb.state = crate::state::TcpState::Established;
+        restart(tcb, Instant::from_millis(1));
+    }
+
+    #[test]
+    fn another_algorithm_begins_anew_and_the_same_goes_on() {
+        let mut tcb = tcb(AlgorithmName::Bbr);
+        tcb.rate.pacing = 7_000;
+        choose(&mut tcb, AlgorithmName::Bbr);
+        assert_eq!(tcb.rate.pacing, 7_000);
+        choose(&mut tcb, AlgorithmName::Reno);
+        assert_eq!((tcb.rate.pacing, tcb.cc.algorithm.name()), (0, AlgorithmName::Reno));
+    }
+
+    /// A mark counts once in a round trip: with the ACK that the phase begins with.
+    #[test]
+    fn a_model_hears_of_marks_once_a_round_trip() {
+        let mut tcb = tcb(AlgorithmName::Bbr);
+        let news = AckNews { ece: true, ..AckNews::default() };
+        let marked = |tcb: &Tcb| bbr_ack(tcb, Instant::ZERO, &news).marked;
+        assert!(!marked(&tcb));
+        tcb.cc.phase = Phase::Reduced;
+        assert!(marked(&tcb));
+        tcb.cc.recover = tcb.snd.nxt.minus(1);
+        assert!(!marked(&tcb));
+    }
+
+    /// RFC 7661 sections 4.3 and 4.4.1.
+    #[test]
+    fn a_window_that_half_of_is_used_is_a_validated_one_and_another_goes_down_by_what_was_used() {
+        for (used, to) in [(50_000, 70_000), (40_000, 28_000)] {
+            let mut tcb = tcb(AlgorithmName::Cubic);
+            tcb.cc.cwnd = 100_000;
+            tcb.cc.usage.sent(used);
+            note_usage(&mut tcb, Instant::from_millis(1));
+            assert_eq!(tcb.cc.usage.unvalidated_since.is_none(), used >= 50_000);
+            assert_eq!(tcb.cc.reduced(used, 1000, false), to, "{used} octets were in flight");
+        }
+    }
+}

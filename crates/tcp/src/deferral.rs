@@ -1,0 +1,65 @@
+//! A listener that wants connections only once they have something to say (TCP_DEFER_ACCEPT, as Linux has it): the ACK that would
+//! complete the handshake is passed over if nothing comes with it, and the peer's first octets complete it instead. When the time is
+//! over the SYN-ACK goes once more, and whatever answers that completes the handshake.
+
+use crate::record::{Deferral, Tcb};
+use crate::scoreboard::SentPool;
+use crate::segment::Segment;
+use crate::state::TcpState;
+use crate::timeout;
+use toe_base::Instant;
+
+/// Longest time that is counted: more is as much.
+const SECS_MAX: u32 = 1 << 16;
+
+/// The time rounded up to where a SYN-ACK that is not answered would go again: after 1, 3, 7, … seconds.
+pub fn until(now: Instant, secs: u32) -> Instant {
+    let secs = secs.min(SECS_MAX);
+    let whole = (secs + 1).next_power_of_two() - 1;
+    now.after_us(u64::from(whole) * 1_000_000)
+}
+
+/// Whether this segment, which acknowledges our SYN, is passed over. Nothing is sent to the peer then until the time is over.
+pub fn passes_over(tcb: &mut Tcb, now: Instant, segment: &Segment) -> bool {
+    let is_bare = segment.len == 0 && !segment.fin && !segment.syn;
+    let Some(deferral) = tcb.deferral.filter(|deferral| is_bare && now < deferral.until) else {
+        return false;
+    };
+    if tcb.state != TcpState::SynReceived || tcb.fast_open.early {
+        return false;
+    }
+    tcb.deferral = Some(Deferral { is_heard: true, ..deferral });
+    tcb.timers.retransmit = deferral.until;
+    // It counts from then on how often that is tried.
+    tcb.timers.stalled_since = deferral.until;
+    tcb.rtt.timeouts = 0;
+    true
+}
+
+/// The time is over: the SYN-ACK goes once more, and nothing of it was lost. `false`: it is no such time-out.
+pub fn ends(tcb: &mut Tcb, sent: &mut SentPool, now: Instant) -> bool {
+    if !was_heard(tcb) || tcb.state != TcpState::SynReceived || tcb.rtt.timeouts > 0 {
+        return false;
+    }
+    tcb.board.mark_lost(sent, |_| true);
+    tcb.rtt.timeouts = 1;
+    tcb.timers.retransmit = now.after_us(timeout::retransmit_us(tcb));
+    true
+}
+
+/// Whether the peer had answered the SYN-ACK long before the handshake was complete: what took so long says nothing of the path.
+pub fn was_heard(tcb: &Tcb) -> bool {
+    tcb.deferral.is_some_and(|deferral| deferral.is_heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_rounded_up_to_a_retransmission() {
+        let secs = |secs| until(Instant::ZERO, secs).as_micros() / 1_000_000;
+        assert_eq!([1, 2, 3, 4, 7, 8, 30].map(secs), [1, 3, 3, 7, 7, 15, 31]);
+        assert!(secs(u32::MAX) > 60_000);
+    }
+}

@@ -1,0 +1,67 @@
+//! Explicit congestion notification (RFC 3168) at both ends of a connection.
+//!
+//! | | where |
+//! |---|---|
+//! | agreed on in the handshake (section 6.1.1) | [`answers`], [`accepted`] |
+//! | a mark arrives; ACKs say so (section 6.1.3) | [`data_arrived`] |
+//! | an ACK says so; the window shrinks, CWR tells (section 6.1.2) | [`super::recovery`], [`super::output`] |
+
+use crate::congestion::{Algorithm, dctcp};
+use crate::record::Tcb;
+use crate::segment::Segment;
+
+/// Whether connections use ECN (Linux: tcp_ecn).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EcnMode {
+    Off,
+    /// When the peer asks.
+    #[default]
+    Accept,
+    /// Ask, too.
+    Request,
+}
+
+impl EcnMode {
+    pub const ALL: [EcnMode; 3] = [EcnMode::Off, EcnMode::Accept, EcnMode::Request];
+
+    /// As the configuration spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            EcnMode::Off => "off",
+            EcnMode::Accept => "passive",
+            EcnMode::Request => "on",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<EcnMode> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
+    }
+}
+
+/// Whether a SYN asks for it and it is given.
+pub fn answers(mode: EcnMode, syn: &Segment) -> bool {
+    mode != EcnMode::Off && syn.ece && syn.cwr
+}
+
+/// Whether the SYN-ACK to a SYN that asked agrees. Both bits echoed come from a peer that reflects what it does not know.
+pub fn accepted(mode: EcnMode, syn_ack: &Segment) -> bool {
+    mode == EcnMode::Request && syn_ack.ece && !syn_ack.cwr
+}
+
+/// A segment with text arrived, with the congestion-experienced mark or not.
+pub fn data_arrived(tcb: &mut Tcb, segment: &Segment, is_marked: bool) {
+    if !tcb.ecn.on || segment.len == 0 {
+        return;
+    }
+    if matches!(tcb.cc.algorithm, Algorithm::Dctcp(_)) {
+        dctcp::note_mark(tcb, is_marked);
+    } else {
+        if segment.cwr {
+            tcb.ecn.echo = false;
+        }
+        if is_marked {
+            tcb.rcv.ack_now |= !tcb.ecn.echo;
+            tcb.ecn.echo = true;
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Fast Open (RFC 7413) on one connection: the program's first octets in the SYN, and what of them is taken.
+//!
+//! | | where |
+//! |---|---|
+//! | whether the SYN waits for octets, and how many fit it | [`waits`], [`syn_len`], by [`super::output`] |
+//! | octets of a peer's SYN are the program's (section 4.2.2) | [`take_syn_text`] |
+//! | a SYN-ACK that takes the octets, or not (section 4.2.2) | [`super::segment_arrives`], `syn_sent` |
+//! | cookies and limits | [`crate::control::fast_open`] |
+
+use crate::open::mss_default;
+use crate::record::Tcb;
+use crate::scoreboard::SentPool;
+use crate::state::TcpState;
+use toe_wire::tcp::{FastOpenCookie, OPTIONS_LEN_MAX};
+
+pub use crate::segment_arrives::take_syn_text;
+
+/// Who may use Fast Open (Linux: tcp_fastopen).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FastOpenMode {
+    Off,
+    /// Programs that connect.
+    #[default]
+    Client,
+    /// Listeners that ask for it.
+    Server,
+    Both,
+}
+
+impl FastOpenMode {
+    pub const ALL: [FastOpenMode; 4] =
+        [FastOpenMode::Off, FastOpenMode::Client, FastOpenMode::Server, FastOpenMode::Both];
+
+    /// As the configuration spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            FastOpenMode::Off => "off",
+            FastOpenMode::Client => "client",
+            FastOpenMode::Server => "server",
+            FastOpenMode::Both => "both",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<FastOpenMode> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
+    }
+
+    pub const fn client(self) -> bool {
+        matches!(self, FastOpenMode::Client | FastOpenMode::Both)
+    }
+
+    pub const fn server(self) -> bool {
+        matches!(self, FastOpenMode::Server | FastOpenMode::Both)
+    }
+}
+
+/// The SYN asks for a cookie.
+pub fn ask(tcb: &mut Tcb) {
+    tcb.fast_open.option = Some(FastOpenCookie::REQUEST);
+}
+
+/// The SYN will have the program's first octets, as many as a segment holds that the server took last time (RFC 7413
+/// section 4.1.3), with room for all options that somebody on the way may add.
+pub fn wait_for_octets(tcb: &mut Tcb, cookie: FastOpenCookie, mss: Option<u16>) {
+    let most = mss.unwrap_or_else(|| mss_default(tcb.is_v4)).min(tcb.snd.mss);
+    tcb.fast_open.option = Some(cookie);
+    tcb.fast_open.room = most.saturating_sub(OPTIONS_LEN_MAX as u16);
+    tcb.fast_open.waits = true;
+}
+
+/// Whether the SYN waits for the program's first octets.
+pub fn waits(tcb: &Tcb) -> bool {
+    tcb.fast_open.waits && tcb.send_queue.is_empty() && !tcb.snd.fin_queued
+}
+
+/// Octets that go in the first SYN.
+pub fn syn_len(tcb: &Tcb) -> u32 {
+    tcb.send_queue.len().min(u32::from(tcb.fast_open.room))
+}
+
+/// Whether the SYN, or the SYN-ACK, is to be sent again: octets that went with it or behind it wait for the handshake
+/// (RFC 7413 section 4.2.2: what is sent again has none).
+pub fn is_syn_lost(tcb: &Tcb, sent: &SentPool) -> bool {
+    tcb.board.first_lost(sent).is_some_and(|range| range.start == tcb.snd.iss)
+}
+
+/// Whether nothing at all was heard of the peer on a connection whose SYN had the option: after the SYN's time-out; and
+/// after two of what followed, should something on the way let the handshake through and nothing else (RFC 7413 section
+/// 7.1). Said once.
+pub fn is_unanswered(tcb: &mut Tcb) -> bool {
+    let is_silent = match tcb.state {
+        TcpState::SynSent => tcb.rtt.timeouts >= 1,
+        TcpState::Established | TcpState::FinWait1 => {
+            tcb.fast_open.sent > 0 && tcb.rtt.timeouts >= 2 && tcb.rcv.nxt == tcb.rcv.irs.plus(1)
+        }
+        _ => false,
+    };
+    let is_ours = tcb.fast_open.option.is_some() && !tcb.fast_open.was_passive;
+    is_ours && is_silent && !core::mem::replace(&mut tcb.fast_open.was_lost, true)
+}

@@ -1,0 +1,188 @@
+//! TCP as a library: RFC 9293 and what the years have added to it, on one record, the [`Tcb`].
+//!
+//! A segment, a command or the time goes in; what is to be sent, told and waited for comes out. There is no clock, socket,
+//! thread or table in here: who has the connection, what its name is and how segments travel is the caller's.
+//!
+//! | to read | where |
+//! |---|---|
+//! | states and the transition table | [`state`] |
+//! | opening, actively and passively | [`open`] |
+//! | SEGMENT ARRIVES (RFC 9293 section 3.10.7) | [`segment_arrives`], one file a step |
+//! | what to send now | [`output`] |
+//! | how much of it is worth a unit | [`tso`] |
+//! | what only asks | [`probe`] |
+//! | time-outs | [`timeout`] |
+//! | what is lost, and the window until it is repaired | [`rack`], [`recovery`] |
+//! | round-trip time, delivery rate | [`rtt`], [`rate`] |
+//! | the congestion window while all is well, one algorithm a file | [`congestion`] |
+//! | marks instead of losses | [`ecn`] |
+//! | octets in the SYN | [`fast_open`] |
+//! | the largest segment that gets through | [`path_mtu`] |
+//! | trouble that does not end a connection | [`soft_error`] |
+//!
+//! Two ends, from handshake to close:
+//!
+//! ```
+//! use toe_abi::entry::MemRange;
+//! use toe_base::{Instant, SeqNum, SessionId, arena::Arena};
+//! use toe_tcp::{RxContext, Tcb, Tcp, memory::HostMemory, open::*, output::*, pressure::Pressure, segment::*, state::TcpState};
+//!
+//! # struct Memory(Vec<u8>);
+//! # impl HostMemory for Memory {
+//! #     fn write(&mut self, _: SessionId, at: u64, bytes: &[u8]) {
+//! #         self.0[at as usize..][..bytes.len()].copy_from_slice(bytes);
+//! #     }
+//! #     fn read(&mut self, _: SessionId, at: u64, out: &mut [u8]) {
+//! #         out.copy_from_slice(&self.0[at as usize..][..out.len()]);
+//! #     }
+//! #     fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32) {
+//! #         self.0.copy_within(from.1 as usize..from.1 as usize + len as usize, to.1 as usize);
+//! #     }
+//! # }
+//! const PROGRAM: SessionId = SessionId(1);
+//! let (now, config) = (Instant::from_millis(1), TcpConfig::default());
+//! let limits = SendLimits { unit_max: 1460, announce_mss: 1460 };
+//! let params = |iss| OpenParams {
+//!     iss: SeqNum::new(iss), timestamp_offset: 0, is_local: true, is_v4: true, mss: 1460, tcp: config, now,
+//! };
+//! let mut tcp = Tcp::new(2, [7; 16], config);
+//! // What came is put into the first half of this memory; the second is what is sent.
+//! let (mut memory, mut arena) = (Memory(vec![0; 1 << 21]), Arena::new(0, 1 << 20));
+//!
+//! let mut client = active(&params(100));
+//! let syn = prepare(&client, TxContext { now, tcp: &tcp, limits }).expect("a SYN");
+//! commit(&mut client, &mut tcp, now, &syn);
+//! let mut server = passive(&params(900), &syn.segment);
+//!
+//! // All that one end has to send arrives at the other.
+//! let mut cross = |from: &mut Tcb, to: &mut Tcb, memory: &mut Memory| {
+//!     while let Some(tx) = prepare(from, TxContext { now, tcp: &tcp, limits }) {
+//!         let pieces = from.send_queue.pieces(tx.payload_at, tx.segment.len);
+//!         commit(from, &mut tcp, now, &tx);
+//!         let rx = RxSegment { segment: tx.segment, is_marked: false, payload: Payload::Memory(&pieces) };
+//!         let (arena, pressure) = (&mut arena, Pressure::None);
+//!         let mut cx = RxContext { now, tcp: &mut tcp, owner: PROGRAM, arena, pressure, host: &mut *memory };
+//!         toe_tcp::segment_arrives::segment_arrives(to, &mut cx, &rx);
+//!     }
+//! };
+//! cross(&mut server, &mut client, &mut memory);
+//! cross(&mut client, &mut server, &mut memory);
+//! assert_eq!((client.state, server.state), (TcpState::Established, TcpState::Established));
+//!
+//! memory.write(PROGRAM, 1 << 20, b"hello");
+//! client.send_queue.push(PROGRAM, MemRange { offset: 1 << 20, len: 5 }).expect("room");
+//! toe_tcp::shutdown_send(&mut client);
+//! cross(&mut client, &mut server, &mut memory);
+//! let came = server.receive.next_to_publish(server.data_nxt()).expect("five bytes");
+//! assert_eq!(&memory.0[came.offset as usize..][..came.len as usize], b"hello");
+//! assert_eq!(server.state, TcpState::CloseWait);
+//!
+//! toe_tcp::shutdown_send(&mut server);
+//! cross(&mut server, &mut client, &mut memory);
+//! cross(&mut client, &mut server, &mut memory);
+//! assert_eq!((client.state, server.state), (TcpState::TimeWait, TcpState::Closed));
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod congestion;
+pub mod counter;
+pub mod deferral;
+pub mod ecn;
+pub mod fast_open;
+pub mod limit;
+pub mod memory;
+pub mod open;
+pub mod output;
+pub mod path_mtu;
+pub mod pool;
+pub mod pressure;
+pub mod probe;
+pub mod rack;
+pub mod rate;
+pub mod reassembly;
+pub mod receive_buffer;
+pub mod record;
+pub mod record_ends;
+pub mod recovery;
+pub mod rtt;
+pub mod scoreboard;
+pub mod segment;
+pub mod segment_arrives;
+pub mod send_queue;
+pub mod soft_error;
+pub mod state;
+mod stretches;
+pub mod timeout;
+mod tso;
+
+pub use record::Tcb;
+
+use toe_base::arena::Arena;
+use toe_base::{Instant, SessionId};
+
+use counter::Counters;
+use limit::RateLimit;
+use open::TcpConfig;
+use pressure::Pressure;
+use reassembly::HeldPool;
+use record_ends::RecordEndPool;
+use scoreboard::SentPool;
+
+/// Challenge ACKs (RFC 5961 section 7), as many as Linux had when it had such a limit.
+const CHALLENGES_A_SECOND: u32 = 1000;
+
+/// What all connections have together: the memory of what has no bound in one record, the limits and the counts.
+#[derive(Debug)]
+pub struct Tcp {
+    /// What is on its way.
+    pub sent: SentPool,
+    /// What came out of order.
+    pub held: HeldPool,
+    /// Where the records end that are in send queues.
+    pub record_ends: RecordEndPool,
+    pub config: TcpConfig,
+    /// Of challenge ACKs.
+    pub challenges: RateLimit,
+    pub counters: Counters,
+}
+
+impl Tcp {
+    /// For so many connections at most. `secret` hides how much of a limit is left.
+    pub fn new(connections: usize, secret: [u8; 16], config: TcpConfig) -> Tcp {
+        Tcp {
+            sent: SentPool::new(connections),
+            held: HeldPool::new(connections),
+            record_ends: RecordEndPool::new(connections),
+            config,
+            challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
+            counters: Counters::default(),
+        }
+    }
+}
+
+/// What the steps of SEGMENT ARRIVES need beside the record.
+#[derive(Debug)]
+pub struct RxContext<'a, H> {
+    pub now: Instant,
+    pub tcp: &'a mut Tcp,
+    /// Who has the connection and is told what of its send memory is free; session 0: nobody.
+    pub owner: SessionId,
+    /// Receive memory of the session that the connection's data goes to.
+    pub arena: &'a mut Arena,
+    /// How scarce what it has is.
+    pub pressure: Pressure,
+    pub host: &'a mut H,
+}
+
+/// The program stopped sending: FIN goes out behind all that is queued (RFC 9293 section 3.10.4, CLOSE call).
+pub fn shutdown_send(tcb: &mut Tcb) {
+    use state::{TcpEvent, TcpState};
+    if tcb.snd.fin_queued || !tcb.state.may_send() {
+        return;
+    }
+    tcb.snd.fin_queued = true;
+    if matches!(tcb.state, TcpState::Established | TcpState::CloseWait) {
+        tcb.state = tcb.state.after(TcpEvent::Close);
+    }
+}

@@ -1,0 +1,249 @@
+//! How large a segment the path takes, where that is less than both ends would: what ICMP says (RFC 1191, RFC 8201), and where
+//! ICMP does not come through, what probes and silence say (RFC 4821).
+//!
+//! ```text
+//!            snd.mss                search_high          limit
+//!    ───────────┼────────────────────────┼─────────────────┤ octets of payload
+//!     gets through│  a probe lies here   │ was lost, or    │ link and peer
+//!                 │                      │ ICMP said so    │ take no more
+//! ```
+//!
+//! A connection whose segments have always got through has nothing to do here.
+
+use crate::output;
+use crate::record::{Phase, Tcb};
+use crate::scoreboard::SentPool;
+use toe_base::Instant;
+
+/// Payload that is sent when large segments seem to vanish (RFC 4821 section 7.2: a path MTU of 1024 octets).
+const MSS_BASE: u16 = 1024 - 40;
+/// The same over IPv6, where nothing below 1280 octets is needed.
+const MSS_BASE_V6: u16 = 1280 - 60;
+/// Payload that ICMP cannot push a segment below (RFC 791's 576 octets; less would be an attack, RFC 5927 section 7.2).
+pub const MSS_LEAST: u16 = 536;
+/// Time-outs in a row after which large segments are taken to vanish (RFC 4821 section 7.7).
+const SILENT_TIMEOUTS: u8 = 3;
+/// A search this close is at its end.
+const CLOSE_ENOUGH: u16 = 16;
+/// A larger path MTU is looked for after this (RFC 1191 section 6.3, RFC 8201 section 4).
+const SEARCH_AGAIN_US: u64 = 600_000_000;
+
+/// A router says that datagrams with `mss` octets of payload are the largest that it forwards.
+pub fn lowered(tcb: &mut Tcb, sent: &mut SentPool, mss: u16, now: Instant) {
+    let mss = mss.max(MSS_LEAST);
+    if mss >= tcb.snd.mss {
+        return;
+    }
+    tcb.snd.mss = mss;
+    tcb.mtu.search_high = mss;
+    tcb.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
+    tcb.mtu.probe_end = None;
+    // What was larger is gone, and that is no congestion (RFC 1191 section 6.4): it goes again in the size that fits.
+    tcb.board.mark_lost(sent, |_| true);
+}
+
+/// The retransmission timer ran out once more.
+pub fn timed_out(tcb: &mut Tcb, now: Instant) {
+    tcb.mtu.probe_end = None;
+    if !tcb.state.is_synchronized() {
+        // A SYN is no large segment.
+        return;
+    }
+    let base = if tcb.is_v4 { MSS_BASE } else { MSS_BASE_V6 } - output::options_len(tcb);
+    if tcb.rtt.timeouts == SILENT_TIMEOUTS && tcb.snd.mss > base && !tcb.is_local {
+        tcb.mtu.search_high = tcb.snd.mss - 1;
+        tcb.snd.mss = base;
+        tcb.mtu.search_at = now;
+    }
+}
+
+/// The size of a probe that could go now.
+pub fn next_probe(tcb: &Tcb, now: Instant) -> Option<u16> {
+    let mtu = &tcb.mtu;
+    let is_idle = tcb.cc.phase == Phase::Open && tcb.board.lost() == 0 && tcb.board.sacked() == 0;
+    if tcb.snd.mss >= mtu.limit || mtu.probe_end.is_some() || now < mtu.search_at || !is_idle {
+        return None;
+    }
+    let high = if mtu.search_high > tcb.snd.mss + CLOSE_ENOUGH { mtu.search_high } else { mtu.limit };
+    let size = tcb.snd.mss + (high - tcb.snd.mss).div_ceil(2);
+    let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
+    let room = tcb.snd.wnd.octets().min(tcb.cc.cwnd).saturating_sub(tcb.outstanding());
+    // Others around it, so that its loss is noticed at once (RFC 4821 section 7.4).
+    let with_others = u32::from(size) + 3 * u32::from(tcb.snd.mss);
+    (unsent >= with_others && room >= with_others).then_some(size)
+}
+
+/// It went out, and ends at `snd.nxt`.
+pub fn probe_sent(tcb: &mut Tcb, size: u16) {
+    tcb.mtu.probe_end = Some(tcb.snd.nxt);
+    tcb.mtu.probe_size = size;
+    if size > tcb.mtu.search_high {
+        // A new search.
+        tcb.mtu.search_high = tcb.mtu.limit;
+    }
+}
+
+/// Something was acknowledged.
+pub fn acknowledged(tcb: &mut Tcb, now: Instant) {
+    if tcb.mtu.probe_end.is_some_and(|end| tcb.snd.una.at_or_after(end)) {
+        tcb.mtu.probe_end = None;
+        tcb.snd.mss = tcb.mtu.probe_size.min(tcb.mtu.limit);
+        rest_if_found(tcb, now);
+    }
+}
+
+/// Something is newly lost. Whether it is the probe alone: then the path is too narrow for it, not congested (RFC 4821
+/// section 7.6.2).
+pub fn is_probe_alone_lost(tcb: &mut Tcb, sent: &SentPool, now: Instant) -> bool {
+    let Some(end) = tcb.mtu.probe_end else { return false };
+    let lost = tcb.board.first_lost(sent).filter(|lost| lost.len() == tcb.board.lost());
+    if lost.is_none_or(|lost| lost.end != end || lost.len() != u32::from(tcb.mtu.probe_size)) {
+        return false;
+    }
+    tcb.mtu.probe_end = None;
+    tcb.mtu.search_high = tcb.mtu.probe_size - 1;
+    rest_if_found(tcb, now);
+    true
+}
+
+/// The search is at its end for a while.
+fn rest_if_found(tcb: &mut Tcb, now: Instant) {
+    let is_found = tcb.mtu.search_high <= tcb.snd.mss + CLOSE_ENOUGH;
+    if is_found && tcb.mtu.search_high < tcb.mtu.limit {
+        tcb.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scoreboard::SentRange;
+    use crate::state::TcpState;
+    use toe_base::SeqNum;
+
+    /// A sender of four segments of 1000 octets, the second of them a probe of 1400, and the rest of a large window.
+    fn with_probe(sent: &mut SentPool) -> Tcb {
+        let mut tcb = Tcb::vacant();
+        tcb.snd.mss = 1000;
+        tcb.mtu.limit = 1460;
+        tcb.mtu.search_high = 1460;
+        tcb.cc.cwnd = 20_000;
+        for end in [1000, 2400, 3400, 4400] {
+            let range = SentRange { start: tcb.snd.nxt, end: SeqNum::new(end), ..SentRange::default() };
+            tcb.board.sent(sent, SentRange { sent_at: Instant::from_millis(u64::from(end)), ..range });
+            tcb.snd.nxt = range.end;
+            if end == 2400 {
+                probe_sent(&mut tcb, 1400);
+            }
+        }
+        tcb
+    }
+
+    #[test]
+    fn a_lost_probe_is_told_from_a_loss() {
+        let mut sent = SentPool::new(1);
+        let now = Instant::from_millis(10_000);
+        let mut tcb = with_probe(&mut sent);
+        tcb.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(2400));
+        assert!(is_probe_alone_lost(&mut tcb, &sent, now));
+        assert_eq!((tcb.mtu.search_high, tcb.mtu.probe_end), (1399, None), "the path takes less");
+        assert!(!is_probe_alone_lost(&mut tcb, &sent, now), "known by now");
+
+        let mut sent = SentPool::new(1);
+        let mut tcb = with_probe(&mut sent);
+        tcb.board.mark_lost(&mut sent, |r| r.end.at_or_before(SeqNum::new(3400)));
+        assert!(!is_probe_alone_lost(&mut tcb, &sent, now), "the first was lost, too");
+        tcb.board.unmark_lost(&mut sent);
+        tcb.board.mark_lost(&mut sent, |r| r.end.after(SeqNum::new(1000)));
+        assert!(!is_probe_alone_lost(&mut tcb, &sent, now), "others were lost, too");
+    }
+
+    /// RFC 1191 section 3, RFC 8201 section 4, RFC 5927 section 7.2.
+    #[test]
+    fn what_a_router_says_makes_nothing_larger_and_not_much_smaller() {
+        for (said, mss) in [(1400, 1000), (1000, 1000), (900, 900), (20, 536)] {
+            let mut sent = SentPool::new(1);
+            let mut tcb = with_probe(&mut sent);
+            lowered(&mut tcb, &mut sent, said, Instant::from_millis(1));
+            assert_eq!(tcb.snd.mss, mss, "{said}");
+            assert_eq!(tcb.board.lost() > 0, mss < 1000, "{said}");
+        }
+    }
+
+    /// RFC 4821 section 7.2; over IPv6 nothing below 1280 octets is needed (RFC 8201 section 4).
+    #[test]
+    fn silence_leads_to_a_size_that_every_path_takes() {
+        for (is_v4, packet) in [(true, 1024 - 40), (false, 1280 - 60)] {
+            let mut tcb = with_probe(&mut SentPool::new(1));
+            tcb.is_v4 = is_v4;
+            tcb.is_local = false;
+            tcb.rcv.ts_recent = Some(1);
+            tcb.snd.mss = 1440;
+            tcb.rtt.timeouts = SILENT_TIMEOUTS;
+            timed_out(&mut tcb, Instant::from_millis(1));
+            assert_eq!(tcb.snd.mss, 1440, "a SYN says nothing of large segments");
+            tcb.state = TcpState::Established;
+            tcb.rtt.timeouts = SILENT_TIMEOUTS - 1;
+            timed_out(&mut tcb, Instant::from_millis(1));
+            assert_eq!(tcb.snd.mss, 1440);
+            tcb.rtt.timeouts += 1;
+            timed_out(&mut tcb, Instant::from_millis(1));
+            assert_eq!(tcb.snd.mss, packet - 12, "timestamps take their part");
+        }
+    }
+
+    /// A sender with so much to send that was told of a path of 900 octets, all of it answered.
+    fn lowered_with(queued: u32) -> Tcb {
+        use toe_abi::entry::MemRange;
+        use toe_base::SessionId;
+        let mut sent = SentPool::new(1);
+        let mut tcb = with_probe(&mut sent);
+        lowered(&mut tcb, &mut sent, 900, Instant::from_millis(1));
+        tcb.board.clear(&mut sent);
+        tcb.snd.una = tcb.snd.nxt;
+        tcb.snd.syn_acked = true;
+        tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
+        tcb.send_queue.push(SessionId(0), MemRange { offset: 0, len: queued }).expect("room");
+        tcb
+    }
+
+    /// RFC 1191 section 6.3, RFC 8201 section 4.
+    #[test]
+    fn a_larger_size_is_tried_ten_minutes_after_a_router_spoke() {
+        let tcb = lowered_with(20_000);
+        for (secs, is_tried) in [(0, false), (299, false), (599, false), (601, true)] {
+            assert_eq!(
+                next_probe(&tcb, Instant::from_millis(secs * 1000 + 1)).is_some(),
+                is_tried,
+                "{secs} s"
+            );
+        }
+    }
+
+    /// RFC 4821 section 7.4: three others have to come behind it, or only a time-out would tell that it was lost.
+    #[test]
+    fn a_probe_needs_others_behind_it() {
+        let now = Instant::from_millis(700_000);
+        let size = u32::from(next_probe(&lowered_with(20_000), now).expect("enough to send"));
+        let enough = size + 3 * 900;
+        assert_eq!(next_probe(&lowered_with(enough - 1), now), None);
+        assert!(next_probe(&lowered_with(enough), now).is_some());
+        let mut tcb = lowered_with(20_000);
+        tcb.cc.cwnd = enough - 1;
+        assert_eq!(next_probe(&tcb, now), None, "the window would hold them back");
+    }
+
+    #[test]
+    fn nothing_is_tried_while_something_is_missing() {
+        let mut sent = SentPool::new(1);
+        let now = Instant::from_millis(10_000);
+        let mut tcb = with_probe(&mut sent);
+        tcb.mtu.probe_end = None;
+        tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
+        tcb.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(1000));
+        assert_eq!(next_probe(&tcb, now), None);
+        tcb.board.unmark_lost(&mut sent);
+        tcb.board.sack(&mut sent, SeqNum::new(1000), SeqNum::new(2400), |_| {});
+        assert_eq!(next_probe(&tcb, now), None);
+    }
+}

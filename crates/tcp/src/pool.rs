@@ -1,0 +1,246 @@
+//! Arrays of plain data that connections have a varying number of: what was sent and is on its way, what came out of order.
+//! A record holds an [`Array`], an index and no pointer; the octets lie here. Idle connections have none.
+//!
+//! Arrays have a power of two of places and double when they are full. Each size has a list of free ones; memory is
+//! taken from the end of one bounded table, so that nothing a peer sends makes it grow beyond that.
+
+/// Elements of one connection, in a pool. The record owns it: it must be given back with [`Pool::clear`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Array {
+    /// Where its places begin.
+    base: u32,
+    /// The first element in use.
+    first: u16,
+    len: u16,
+    /// 0: it has no places.
+    places: u16,
+}
+
+impl Array {
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// There are no places left, in this array or at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPlace;
+
+/// Places of the smallest array.
+const SMALLEST: u16 = 4;
+/// Places of the largest one: a connection that would need more makes do with these.
+pub const PLACES_MAX: u16 = 4096;
+const SIZES: usize = (PLACES_MAX / SMALLEST).trailing_zeros() as usize + 1;
+
+/// The memory of all arrays of one kind.
+#[derive(Debug)]
+pub struct Pool<T> {
+    table: Vec<T>,
+    /// Places that the table may have.
+    capacity: usize,
+    /// Places that only smallest arrays may take: each connection can have one, whatever the others do.
+    reserve: usize,
+    free: [Vec<u32>; SIZES],
+    used: usize,
+}
+
+impl<T: Copy + Default> Pool<T> {
+    /// Enough for `connections` connections to have a smallest array each, and for some to have large ones.
+    pub fn new(flows: usize) -> Pool<T> {
+        let reserve = flows * usize::from(SMALLEST);
+        let capacity = reserve + (flows * 16).max(4 * usize::from(PLACES_MAX));
+        Pool { table: Vec::with_capacity(capacity), capacity, reserve, free: Default::default(), used: 0 }
+    }
+
+    pub fn get(&self, array: &Array) -> &[T] {
+        let first = array.base as usize + usize::from(array.first);
+        &self.table[first..first + array.len()]
+    }
+
+    pub fn get_mut(&mut self, array: &Array) -> &mut [T] {
+        let first = array.base as usize + usize::from(array.first);
+        &mut self.table[first..first + array.len()]
+    }
+
+    /// Whether [`Pool::insert`] has room for `n` elements more.
+    pub fn has_room(&mut self, array: &mut Array, n: u16) -> bool {
+        while array.places - array.len < n {
+            if self.grow(array).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// An array of none yet that has so many places: a size that arrays have.
+    pub fn with_places(&mut self, places: u16) -> Result<Array, NoPlace> {
+        Ok(Array { base: self.take(places)?, first: 0, len: 0, places })
+    }
+
+    /// Moves the elements of `from` that begin at `at` behind those of `to`, which has the places.
+    pub fn move_tail(&mut self, from: &mut Array, at: usize, to: &mut Array) {
+        let n = from.len - at as u16;
+        debug_assert!(n <= to.places - to.len);
+        if to.first + to.len + n > to.places {
+            self.move_to_front(to);
+        }
+        let source = from.base as usize + usize::from(from.first);
+        let target = to.base as usize + usize::from(to.first + to.len);
+        self.table.copy_within(source + at..source + from.len(), target);
+        to.len += n;
+        from.len = at as u16;
+        if from.is_empty() {
+            self.clear(from);
+        }
+    }
+
+    /// Puts an element in before the one at `at`, which may be the end.
+    pub fn insert(&mut self, array: &mut Array, at: usize, element: T) -> Result<(), NoPlace> {
+        if array.len == array.places {
+            self.grow(array)?;
+        }
+        if array.first + array.len == array.places {
+            self.move_to_front(array);
+        }
+        let base = array.base as usize + usize::from(array.first);
+        let end = base + array.len();
+        self.table.copy_within(base + at..end, base + at + 1);
+        self.table[base + at] = element;
+        array.len += 1;
+        Ok(())
+    }
+
+    /// Removes `n` elements from `at` on.
+    pub fn remove(&mut self, array: &mut Array, at: usize, n: usize) {
+        if n == 0 {
+            return;
+        }
+        if at == 0 {
+            array.first += n as u16;
+        } else {
+            let base = array.base as usize + usize::from(array.first);
+            self.table.copy_within(base + at + n..base + array.len(), base + at);
+        }
+        array.len -= n as u16;
+        if array.is_empty() {
+            self.clear(array);
+        }
+    }
+
+    /// Removes all elements and gives the places back.
+    pub fn clear(&mut self, array: &mut Array) {
+        if array.places > 0 {
+            self.used -= usize::from(array.places);
+            self.free[size_of_places(array.places)].push(array.base);
+        }
+        *array = Array::default();
+    }
+
+    /// Places that this one has.
+    pub fn places_of(array: &Array) -> usize {
+        usize::from(array.places)
+    }
+
+    /// Places that arrays have.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    fn move_to_front(&mut self, array: &mut Array) {
+        let base = array.base as usize;
+        let first = base + usize::from(array.first);
+        self.table.copy_within(first..first + array.len(), base);
+        array.first = 0;
+    }
+
+    fn grow(&mut self, array: &mut Array) -> Result<(), NoPlace> {
+        let places = if array.places == 0 { SMALLEST } else { array.places * 2 };
+        if places > PLACES_MAX {
+            return Err(NoPlace);
+        }
+        let base = self.take(places)?;
+        let from = array.base as usize + usize::from(array.first);
+        self.table.copy_within(from..from + array.len(), base as usize);
+        let len = array.len;
+        self.clear(array);
+        *array = Array { base, first: 0, len, places };
+        Ok(())
+    }
+
+    fn take(&mut self, places: u16) -> Result<u32, NoPlace> {
+        let base = match self.free[size_of_places(places)].pop() {
+            Some(base) => base,
+            None => {
+                let base = self.table.len();
+                let limit = if places == SMALLEST { self.capacity } else { self.capacity - self.reserve };
+                if base + usize::from(places) > limit {
+                    return Err(NoPlace);
+                }
+                self.table.resize(base + usize::from(places), T::default());
+                base as u32
+            }
+        };
+        self.used += usize::from(places);
+        Ok(base)
+    }
+}
+
+const fn size_of_places(places: u16) -> usize {
+    (places / SMALLEST).trailing_zeros() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_is_a_vector_whatever_is_done_to_it() {
+        let mut pool: Pool<u32> = Pool::new(4);
+        let mut arrays = [Array::default(); 3];
+        let mut models: [Vec<u32>; 3] = Default::default();
+        let mut seed = 7u32;
+        let mut next = move |n: usize| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 8) as usize % n
+        };
+        for round in 0..20_000u32 {
+            let which = next(3);
+            let (array, model) = (&mut arrays[which], &mut models[which]);
+            if next(5) < 3 {
+                let at = next(model.len() + 1);
+                pool.insert(array, at, round).expect("room");
+                model.insert(at, round);
+            } else if !model.is_empty() {
+                let at = if next(2) == 0 { 0 } else { next(model.len()) };
+                let n = next(model.len() - at + 1);
+                pool.remove(array, at, n);
+                model.drain(at..at + n);
+            }
+            assert_eq!(pool.get(array), model.as_slice());
+        }
+        for array in &mut arrays {
+            pool.clear(array);
+        }
+        assert_eq!(pool.used(), 0);
+    }
+
+    #[test]
+    fn the_greedy_leave_each_flow_a_smallest_array() {
+        const FLOWS: usize = 8;
+        let mut pool: Pool<u32> = Pool::new(FLOWS);
+        let mut greedy = [Array::default(); 8];
+        for array in &mut greedy {
+            while pool.insert(array, 0, 1).is_ok() {}
+        }
+        assert_eq!(greedy[0].len(), usize::from(PLACES_MAX), "one may have the most");
+        assert!(greedy[7].len() < usize::from(PLACES_MAX), "not all of them");
+        let mut modest = [Array::default(); FLOWS - 1];
+        for array in &mut modest {
+            pool.insert(array, 0, 1).expect("kept for it");
+        }
+    }
+}

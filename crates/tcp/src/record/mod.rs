@@ -1,0 +1,407 @@
+//! A connection as plain data: no pointers, no heap, fixed layout. It can be copied, moved to another table or kept
+//! in a snapshot; timers, ready lists and the lookup index are derived from it.
+//!
+//! Split by the stage that touches it: [`Conn`] (who and where), [`SendSequence`] / [`ReceiveSequence`] (RFC 9293
+//! section 3.3.1), [`Scoreboard`] (what is on its way), [`Congestion`], [`Rack`], [`RoundTrip`], [`DeliveryRate`], [`Ecn`], [`FastOpen`],
+//! [`Traffic`],
+//! [`Timers`], and [`Report`] (what the host has yet to be told).
+
+mod fast_open;
+mod path;
+mod traffic;
+
+pub use fast_open::FastOpen;
+pub use path::{Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Undo, WindowUse};
+pub use traffic::{Traffic, Wait};
+
+use crate::reassembly::{Reassembly, SeqRange};
+use crate::receive_buffer::ReceiveBuffer;
+use crate::record_ends::RecordEnds;
+use crate::scoreboard::Scoreboard;
+use crate::send_queue::SendQueue;
+use crate::soft_error::{Hears, Noted};
+use crate::state::TcpState;
+use crate::timeout::FIN_WAIT_2_SECS;
+use toe_abi::errno::Errno;
+use toe_base::limits::RECEIVE_WINDOW_INITIAL;
+use toe_base::window::{WindowScale, WindowSize};
+use toe_base::{Instant, SeqNum, SessionId};
+use toe_wire::tcp::SackBlocks;
+
+/// One connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tcb {
+    /// Changed by [`Tcb::enter`] alone.
+    pub state: TcpState,
+    /// Both ends are of one machine, and no segment between them becomes a frame.
+    pub is_local: bool,
+    /// Over IPv4; else over IPv6.
+    pub is_v4: bool,
+    /// No program has it any more: it finishes alone.
+    pub orphaned: bool,
+    pub snd: SendSequence,
+    pub rcv: ReceiveSequence,
+    /// What is on its way, and what became of it.
+    pub board: Scoreboard,
+    pub cc: Congestion,
+    pub rack: Rack,
+    pub rtt: RoundTrip,
+    pub rate: DeliveryRate,
+    pub traffic: Traffic,
+    pub ecn: Ecn,
+    pub mtu: PathMtu,
+    pub fast_open: FastOpen,
+    /// The listener that it comes in at wants it with its first octets.
+    pub deferral: Option<Deferral>,
+    pub timers: Timers,
+    pub options: Options,
+    pub news: News,
+    pub send_queue: SendQueue,
+    /// Where what is in the send queue must not meet in a segment.
+    pub record_ends: RecordEnds,
+    pub receive: ReceiveBuffer,
+    pub held: Reassembly,
+}
+
+/// Until when a bare ACK does not complete the handshake, and whether one has come ([`crate::deferral`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deferral {
+    pub until: Instant,
+    pub is_heard: bool,
+}
+
+/// Send sequence space.
+///
+/// ```text
+///      una                      nxt        una + queued (+ FIN)
+///   ────┬────────────────────────┬──────────────┬─────
+///  acked│ sent: in flight, sacked│ queued, not  │
+///       │ or lost (scoreboard)   │ sent         │
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendSequence {
+    pub una: SeqNum,
+    /// One past the urgent octet, until that is acknowledged.
+    pub up: Option<SeqNum>,
+    /// One past the highest number ever sent.
+    pub nxt: SeqNum,
+    pub wnd: WindowSize,
+    pub wl1: SeqNum,
+    pub wl2: SeqNum,
+    pub iss: SeqNum,
+    /// What timestamps start from.
+    pub timestamp_offset: u32,
+    pub scale: WindowScale,
+    /// One past the last segment that went out less than full (Minshall's variant of Nagle's algorithm).
+    pub small: SeqNum,
+    /// Largest window that the peer ever offered (Nagle and SWS avoidance, RFC 9293 section 3.8.6.2.1).
+    pub max_wnd: WindowSize,
+    /// Segment payload limit towards the peer, options subtracted.
+    pub mss: u16,
+    /// The program will send no more: FIN follows the queue.
+    pub fin_queued: bool,
+    /// The peer acknowledged our SYN.
+    pub syn_acked: bool,
+    /// The peer acknowledged our FIN.
+    pub fin_acked: bool,
+    /// Held-back data goes out now: the cork timer ran out.
+    pub uncork: bool,
+    /// The last `Send` said that more will follow at once.
+    pub more: bool,
+    /// The peer understands selective acknowledgements (RFC 2018).
+    pub sack_permitted: bool,
+    /// The tail is to be sent again, or a new segment, to learn of a loss there (RFC 8985 section 7).
+    pub tail_probe: bool,
+    /// A window probe is to be sent now.
+    pub probe: bool,
+    /// A keepalive probe is to be sent now.
+    pub keepalive_probe: bool,
+    pub soft_error: Noted,
+}
+
+/// Receive sequence space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveSequence {
+    pub nxt: SeqNum,
+    /// The last urgent octet that the peer has told of.
+    pub up: Option<SeqNum>,
+    pub irs: SeqNum,
+    /// Right edge of the window as last advertised; it never moves back.
+    pub edge: SeqNum,
+    pub scale: WindowScale,
+    /// `rcv.nxt` when an ACK last went out.
+    pub acked: SeqNum,
+    /// Where the peer's FIN stands, once it was seen.
+    pub fin: Option<SeqNum>,
+    /// The FIN is in order: `nxt` is one past it.
+    pub fin_received: bool,
+    /// An ACK must go out now.
+    pub ack_now: bool,
+    /// The peer is told of what came out of order and twice (RFC 2018, RFC 2883).
+    pub sack_permitted: bool,
+    /// What came twice and has yet to be told of, an ACK each.
+    pub duplicates: Duplicates,
+    /// A number within each of the ranges that ACKs reported last, the latest first (RFC 2018 section 4).
+    pub reported: [SeqNum; SackBlocks::MAX],
+    /// All ranges up to here were reported.
+    pub reported_up_to: SeqNum,
+    /// Duplicate ACKs owed: one for each segment that came out of order, however many came in one batch. The peer
+    /// counts them (RFC 5681 section 4.2).
+    pub dup_acks: u8,
+    /// ACKs still to be sent at once, while the peer is in slow start.
+    pub quick_acks: u8,
+    /// TS.Recent (RFC 7323 section 4.3), when timestamps are in use.
+    pub ts_recent: Option<u32>,
+    /// Window auto-tuning: octets consumed since, and when the measurement began.
+    pub tune_consumed: u32,
+    pub tune_since: Instant,
+}
+
+/// A few ranges, first come first told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Duplicates {
+    ranges: [SeqRange; 4],
+    len: u8,
+}
+
+impl Duplicates {
+    /// One too many is left out: the sender then knows less, and nothing wrong.
+    pub fn push(&mut self, range: SeqRange) {
+        if let Some(place) = self.ranges.get_mut(usize::from(self.len)) {
+            *place = range;
+            self.len += 1;
+        }
+    }
+
+    pub fn first(&self) -> Option<SeqRange> {
+        (self.len > 0).then_some(self.ranges[0])
+    }
+
+    pub fn pop(&mut self) {
+        self.ranges.rotate_left(1);
+        self.len = self.len.saturating_sub(1);
+    }
+}
+
+/// Deadlines; `FAR_FUTURE` when not armed. The wheel holds the earliest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    pub retransmit: Instant,
+    /// Tail loss probe (RFC 8985 section 7.2).
+    pub tail_probe: Instant,
+    /// What is late by then is lost (RFC 8985 section 6.3).
+    pub reorder: Instant,
+    /// The next paced unit may go.
+    pub pace: Instant,
+    /// Zero-window probe (RFC 9293 section 3.8.6.1).
+    pub persist: Instant,
+    pub delayed_ack: Instant,
+    pub keepalive: Instant,
+    /// TIME_WAIT, or FIN_WAIT_2 without a program.
+    pub linger: Instant,
+    /// A partial segment held by TCP_CORK or MSG_MORE goes out.
+    pub cork: Instant,
+    /// Idle receive memory goes back.
+    pub release: Instant,
+    /// When the peer was last heard.
+    pub heard: Instant,
+    /// No empty segment out of the window is answered before this.
+    pub next_stray_answer: Instant,
+    /// Since when the oldest unacknowledged data waits without progress.
+    pub stalled_since: Instant,
+    pub probes_sent: u8,
+}
+
+/// What the program set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub no_delay: bool,
+    pub cork: bool,
+    pub keepalive: bool,
+    pub keep_idle_secs: u32,
+    pub keep_interval_secs: u32,
+    pub keep_count: u32,
+    /// 0: the system's default.
+    pub user_timeout_ms: u32,
+    /// How often a SYN is sent again once the waits double; 0: the system's default.
+    pub syn_retries: u8,
+    /// Window auto-tuning stops here.
+    pub receive_window_limit: u32,
+    /// The program takes no more.
+    pub receive_shut: bool,
+    /// Diffserv field in its place in the octet, and TTL or hop limit, of what is sent.
+    pub traffic_class: u8,
+    pub hop_limit: u8,
+    pub soft_errors: Hears,
+    /// How long FIN_WAIT_2 lasts without a program; none: not at all.
+    pub fin_wait_2_secs: Option<u32>,
+}
+
+/// What the program has yet to be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Bytes of the owner's send memory that are its own again.
+    pub sent: u32,
+    /// The same, of bytes that came too late to be sent: they come back behind those that are still in the queue.
+    pub sent_behind: u32,
+    /// The urgent byte.
+    pub urgent: Option<SeqNum>,
+    pub soft_error: Option<Errno>,
+    /// The peer sends no more.
+    pub peer_closed: bool,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        let off = Instant::FAR_FUTURE;
+        Timers {
+            retransmit: off,
+            tail_probe: off,
+            reorder: off,
+            pace: off,
+            persist: off,
+            delayed_ack: off,
+            keepalive: off,
+            linger: off,
+            cork: off,
+            release: off,
+            heard: Instant::ZERO,
+            next_stray_answer: Instant::ZERO,
+            stalled_since: off,
+            probes_sent: 0,
+        }
+    }
+}
+
+impl News {
+    /// What came too late to be sent goes back to the owner, once nothing before it is in use.
+    pub fn return_late_octets(&mut self, queue: &SendQueue) {
+        if queue.is_empty() {
+            self.sent = self.sent.saturating_add(core::mem::take(&mut self.sent_behind));
+        }
+    }
+}
+
+impl Timers {
+    /// The earliest deadline.
+    pub fn earliest(&self) -> Instant {
+        let all = [
+            self.retransmit,
+            self.tail_probe,
+            self.reorder,
+            self.pace,
+            self.persist,
+            self.delayed_ack,
+            self.keepalive,
+            self.linger,
+            self.cork,
+            self.release,
+        ];
+        all.into_iter().min().unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// Disarms everything that concerns the peer.
+    pub fn stop_all(&mut self) {
+        let Timers { heard, next_stray_answer, release, .. } = *self;
+        *self = Timers { heard, next_stray_answer, release, ..Timers::default() };
+    }
+}
+
+impl Default for Options {
+    /// Linux's defaults: tcp_keepalive_time, _intvl, _probes.
+    fn default() -> Self {
+        Options {
+            no_delay: false,
+            cork: false,
+            keepalive: false,
+            keep_idle_secs: 7200,
+            keep_interval_secs: 75,
+            keep_count: 9,
+            user_timeout_ms: 0,
+            syn_retries: 0,
+            receive_window_limit: toe_base::limits::RECEIVE_WINDOW_MAX,
+            receive_shut: false,
+            traffic_class: 0,
+            hop_limit: toe_wire::ipv4::TTL,
+            soft_errors: Hears::None,
+            fin_wait_2_secs: Some(FIN_WAIT_2_SECS),
+        }
+    }
+}
+
+/// Each connection costs this much: a field more is a decision.
+const _: () = assert!(size_of::<Tcb>() <= 1344);
+
+impl Tcb {
+    /// A record that stands for no connection.
+    pub fn vacant() -> Tcb {
+        Tcb {
+            state: TcpState::Closed,
+            is_local: true,
+            is_v4: true,
+            orphaned: false,
+            snd: SendSequence::default(),
+            rcv: ReceiveSequence::default(),
+            board: Scoreboard::default(),
+            cc: Congestion::default(),
+            rack: Rack::default(),
+            rtt: RoundTrip::default(),
+            rate: DeliveryRate::default(),
+            traffic: Traffic::default(),
+            ecn: Ecn::default(),
+            mtu: PathMtu::default(),
+            fast_open: FastOpen::default(),
+            deferral: None,
+            timers: Timers::default(),
+            options: Options::default(),
+            news: News::default(),
+            send_queue: SendQueue::default(),
+            record_ends: RecordEnds::default(),
+            receive: ReceiveBuffer::new(SessionId(0), SeqNum::default(), RECEIVE_WINDOW_INITIAL),
+            held: Reassembly::default(),
+        }
+    }
+
+    /// What was kept for what the program says will follow (TCP_CORK, MSG_MORE) goes out.
+    pub fn release_kept(&mut self) {
+        self.options.cork = false;
+        self.snd.more = false;
+    }
+
+    /// Octets sent and not cumulatively acknowledged.
+    pub fn outstanding(&self) -> u32 {
+        self.snd.nxt.distance_from(self.snd.una)
+    }
+
+    /// Octets believed to be in the network: RFC 6675's pipe, RFC 5681's FlightSize when nothing is amiss.
+    pub fn pipe(&self) -> u32 {
+        let left = self.board.sacked() + self.board.lost() + self.cc.dup_acks * u32::from(self.snd.mss);
+        self.outstanding().saturating_sub(left)
+    }
+
+    /// One past the last queued octet; FIN's own number when one is queued.
+    pub fn queue_end(&self) -> SeqNum {
+        self.data_una().plus(self.send_queue.len())
+    }
+
+    /// Whether a program has given it octets, or the end: whoever has it next would go on in the middle of another's stream.
+    pub fn is_written(&self) -> bool {
+        self.snd.fin_queued || self.queue_end() != self.snd.iss.plus(1)
+    }
+
+    /// The sequence number of the first octet in the send queue: `snd.una`, not counting SYN and FIN.
+    pub fn data_una(&self) -> SeqNum {
+        if !self.snd.syn_acked {
+            self.snd.iss.plus(1)
+        } else if self.snd.fin_acked {
+            self.snd.una.minus(1)
+        } else {
+            self.snd.una
+        }
+    }
+
+    /// `rcv.nxt`, not counting the peer's FIN: where the stream's octets end.
+    pub fn data_nxt(&self) -> SeqNum {
+        if self.rcv.fin_received { self.rcv.nxt.minus(1) } else { self.rcv.nxt }
+    }
+}

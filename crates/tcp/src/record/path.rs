@@ -1,0 +1,163 @@
+//! What a connection knows of its path: how much may be in the network, how long it takes, what is lost there. One part of the
+//! record ([`super::Tcb`]); [`crate`] works on it.
+
+use crate::congestion::Algorithm;
+use toe_base::{Instant, SeqNum};
+
+/// Congestion control and loss recovery: see [`crate::recovery`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Congestion {
+    pub cwnd: u32,
+    pub ssthresh: u32,
+    pub phase: Phase,
+    pub algorithm: Algorithm,
+    /// Duplicate ACKs of a peer without SACK: each stands for a segment that has left the network.
+    pub dup_acks: u32,
+    /// NewReno's `recover`, RFC 6675's RecoveryPoint: a phase other than open lasts until it is acknowledged.
+    pub recover: SeqNum,
+    pub prr: Prr,
+    pub undo: Option<Undo>,
+    pub frto: Frto,
+    pub usage: WindowUse,
+}
+
+/// Where loss recovery stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    #[default]
+    Open,
+    /// The window was reduced because of ECN (RFC 3168 section 6.1.2).
+    Reduced,
+    /// Fast recovery.
+    Recovery,
+    /// After a time-out.
+    Loss,
+}
+
+/// Proportional rate reduction (RFC 6937): its variables have their names there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prr {
+    pub recover_fs: u32,
+    pub delivered: u32,
+    pub out: u32,
+    /// [`crate::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
+    pub lost_before: u32,
+}
+
+/// What is restored when a loss turns out to have been none (RFC 5682 section 3.2, RFC 3708, RFC 4015).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Undo {
+    pub cwnd: u32,
+    pub ssthresh: u32,
+    pub any_resent: bool,
+    /// Octets sent again that the peer has not said to have twice.
+    pub unexplained: u32,
+    /// The timestamp of the first of them.
+    pub first_resent: Option<u32>,
+}
+
+/// Forward RTO-recovery (RFC 5682): is a time-out spurious?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Frto {
+    #[default]
+    Off,
+    /// The first segment went out again; its ACK decides what is sent next.
+    Resent,
+    /// New data went out; if what was sent before the time-out is acknowledged now, nothing was lost.
+    SentNew,
+}
+
+/// How much of the congestion window is used, a round trip at a time (RFC 7661 sections 4.2 and 4.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowUse {
+    /// Most octets in flight in this round trip and in the last one.
+    pub most: u32,
+    pub most_before: u32,
+    /// This round trip ends when that is acknowledged.
+    pub round_end: SeqNum,
+    /// Since when less than half of the window is used.
+    pub unvalidated_since: Option<Instant>,
+}
+
+/// RACK-TLP (RFC 8985): its variables have their names there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rack {
+    /// When the latest-sent of the segments that arrived went out, and where it ends.
+    pub xmit_at: Instant,
+    pub end_seq: SeqNum,
+    pub rtt_us: u32,
+    /// End of the furthest segment that arrived.
+    pub fack: SeqNum,
+    pub reordering_seen: bool,
+    pub reo_wnd_mult: u8,
+    pub reo_wnd_persist: u8,
+    /// One D-SACK a round trip widens the reordering window.
+    pub dsack_round: Option<SeqNum>,
+    /// A tail probe is on its way: `snd.nxt` behind it.
+    pub tlp_end_seq: Option<SeqNum>,
+    pub tlp_is_retransmit: bool,
+}
+
+/// Round-trip time and retransmission time-out (RFC 6298).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundTrip {
+    /// 0 until the first measurement.
+    pub srtt_us: u32,
+    pub rttvar_us: u32,
+    pub rto_us: u32,
+    /// Least of the last minutes (RFC 8985 section 6.2 step 1), and when it was measured; 0 until the first.
+    pub min_us: u32,
+    pub min_at: Instant,
+    /// Times that the time-out was doubled; that lasts until a round trip is measured (Karn).
+    pub backoff: u8,
+    /// Time-outs since something was last acknowledged.
+    pub timeouts: u8,
+    pub retransmits: u32,
+}
+
+/// The largest segment that the path takes: see [`crate::path_mtu`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathMtu {
+    /// Payload of a segment that link and peer take, options subtracted.
+    pub limit: u16,
+    /// One more was lost.
+    pub search_high: u16,
+    /// No probe before this.
+    pub search_at: Instant,
+    /// A probe is on its way, and ends here.
+    pub probe_end: Option<SeqNum>,
+    pub probe_size: u16,
+}
+
+/// How fast octets are delivered (draft-cheng-iccrg-delivery-rate-estimation).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeliveryRate {
+    /// Octets that arrived at the peer, in order or not.
+    pub delivered: u64,
+    pub delivered_at: Instant,
+    pub first_sent_at: Instant,
+    /// Samples are limited by the program until more than this is delivered; 0: they are not.
+    pub app_limited_until: u64,
+    /// The latest sample, in octets a second.
+    pub latest: u64,
+    pub latest_app_limited: bool,
+    /// Octets a second that may go out; 0: not paced.
+    pub pacing: u64,
+    /// What the program allows at most (SO_MAX_PACING_RATE); 0: anything.
+    pub pacing_max: u32,
+    /// When the next may, if paced.
+    pub next_send_at: Instant,
+    /// Pacing held it back, and it was called later than that: it makes up for it.
+    pub is_late: bool,
+}
+
+/// Explicit congestion notification (RFC 3168).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ecn {
+    /// Both ends do it.
+    pub on: bool,
+    /// ACKs carry ECE until the peer says CWR; with DCTCP, until a segment comes without a mark.
+    pub echo: bool,
+    /// The next new segment says CWR.
+    pub tell_reduced: bool,
+}

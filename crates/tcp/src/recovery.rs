@@ -1,0 +1,409 @@
+//! Loss recovery: what an ACK or a time-out means for the window and for what is sent again.
+//!
+//! ```text
+//!             loss (RACK, 3 duplicates)              time-out
+//!     Open ───────────────────────────▶ Recovery ──────────────▶ Loss
+//!      ▲ │ ECE                              │                      │
+//!      │ └────────▶ Reduced                 │ all of it acked, or  │
+//!      └───────────────┴────────────────────┴── nothing was lost ──┘
+//! ```
+//!
+//! Recovery and Reduced shrink the window in proportion to what is delivered (PRR, RFC 6937); Loss is slow start from one
+//! segment, unless F-RTO (RFC 5682) finds the time-out spurious. A loss that was none is undone when D-SACKs (RFC 3708)
+//! or timestamps (RFC 4015) say so. Called by SEGMENT ARRIVES with each ACK and by the time-outs.
+
+use crate::congestion::{self, Growth, dctcp};
+use crate::counter::{Counter, Counters};
+use crate::rack::Loss;
+use crate::rate::RateSample;
+use crate::record::{Frto, Phase, Prr, Tcb, Undo};
+use crate::rtt::RTO_AFTER_LOST_SYN_US;
+use crate::scoreboard::{Fate, SentPool};
+use crate::{path_mtu, rack};
+use toe_base::Instant;
+
+/// What one ACK brought, after the scoreboard has taken it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AckNews {
+    /// Octets that `snd.una` went forward by.
+    pub acked: u32,
+    /// Octets that the peer is newly known to have, in order or not.
+    pub delivered: u32,
+    /// Some of them had been sent once only, and before the present phase began.
+    pub originals: bool,
+    /// Octets that it got twice (D-SACK).
+    pub duplicated: u32,
+    /// A duplicate ACK by RFC 5681 section 2.
+    pub is_duplicate: bool,
+    /// Octets in the network before it came, and not cumulatively acknowledged.
+    pub pipe_before: u32,
+    pub outstanding_before: u32,
+    pub rtt_us: Option<u32>,
+    pub sample: RateSample,
+    /// TSecr.
+    pub echo: Option<u32>,
+    pub ece: bool,
+}
+
+/// An ACK arrived.
+pub fn on_ack(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, news: &AckNews, counters: &mut Counters) {
+    if tcb.is_local {
+        return;
+    }
+    if news.duplicated > 0 {
+        rack::widen(tcb);
+    }
+    if !tcb.snd.sack_permitted {
+        count_duplicates(tcb, news);
+    }
+    let is_empty_dup = news.is_duplicate && news.acked == 0;
+    if rack::probe_answered(tcb, tcb.snd.una, news.duplicated > 0, is_empty_dup) {
+        // What was lost at the tail is repaired already: once down with the window is all (RFC 8985 section 7.4.2).
+        reduce(tcb, Phase::Reduced, news);
+    }
+    path_mtu::acknowledged(tcb, now);
+    dctcp::on_ack(tcb, news.acked, news.ece);
+    let was = tcb.cc.phase;
+    let mistaken = is_mistaken(tcb, news);
+    match tcb.cc.phase {
+        Phase::Open | Phase::Reduced => open(tcb, pool, now, news, counters),
+        Phase::Recovery => recovery(tcb, pool, now, news, mistaken, counters),
+        Phase::Loss => loss(tcb, pool, now, news, mistaken, counters),
+    }
+    if was == Phase::Loss && tcb.cc.phase == Phase::Open {
+        tcb.cc.recovered();
+    }
+    // The ACK that ends recovery sets the window; it does not grow it as well.
+    let is_over = matches!(was, Phase::Recovery | Phase::Reduced) && tcb.cc.phase == Phase::Open;
+    if !is_over {
+        resize_window(tcb, now, news);
+    }
+    congestion::note_usage(tcb, now);
+}
+
+/// Octets went out again.
+pub fn resent(tcb: &mut Tcb, len: u32, timestamp: Option<u32>) {
+    if let Some(undo) = &mut tcb.cc.undo {
+        undo.unexplained = undo.unexplained.saturating_add(len);
+        undo.any_resent = true;
+        undo.first_resent = undo.first_resent.or(timestamp);
+    }
+}
+
+/// Duplicate ACKs stand for segments that left the network; a new ACK takes back those that it explains.
+fn count_duplicates(tcb: &mut Tcb, news: &AckNews) {
+    let mss = u32::from(tcb.snd.mss).max(1);
+    if news.acked > 0 {
+        // One of the acknowledged segments filled the hole, the others had been counted.
+        let explained = news.acked.div_ceil(mss).saturating_sub(1);
+        tcb.cc.dup_acks = if tcb.cc.phase == Phase::Recovery && tcb.snd.una.before(tcb.cc.recover) {
+            tcb.cc.dup_acks.saturating_sub(explained)
+        } else {
+            0
+        };
+    } else if news.is_duplicate {
+        // Those that begin no recovery let two segments go and no more (RFC 3042 section 2).
+        let is_open = matches!(tcb.cc.phase, Phase::Open | Phase::Reduced);
+        let most = if is_open && !may_begin(tcb) { rack::DUP_THRESHOLD - 1 } else { u32::MAX };
+        tcb.cc.dup_acks = (tcb.cc.dup_acks + 1).min(tcb.outstanding() / mss).min(most);
+    }
+}
+
+/// RFC 6582 section 3.2 step 2: duplicates of what an earlier recovery or time-out sent again begin no recovery.
+fn may_begin(tcb: &Tcb) -> bool {
+    tcb.snd.una.after(tcb.cc.recover) || tcb.cc.recover == tcb.snd.iss
+}
+
+/// Whether what was sent again had arrived the first time.
+fn is_mistaken(tcb: &Tcb, news: &AckNews) -> bool {
+    let Some(undo) = tcb.cc.undo else { return false };
+    let all_twice = news.duplicated > 0 && undo.any_resent && undo.unexplained == 0;
+    let echoes_first = news.acked > 0
+        && matches!((news.echo, undo.first_resent),
+            (Some(echo), Some(resent)) if (echo.wrapping_sub(resent) as i32) < 0);
+    all_twice || echoes_first
+}
+
+fn open(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, news: &AckNews, counters: &mut Counters) {
+    if is_lost(tcb, pool, now) && !path_mtu::is_probe_alone_lost(tcb, pool, now) {
+        counters.add(Counter::FastRetransmits);
+        enter_recovery(tcb, news);
+        return;
+    }
+    if tcb.cc.phase == Phase::Reduced {
+        if tcb.snd.una.at_or_after(tcb.cc.recover) {
+            tcb.cc.cwnd = tcb.cc.cwnd.min(tcb.cc.ssthresh);
+            tcb.cc.phase = Phase::Open;
+        }
+    } else if is_mistaken(tcb, news) {
+        // Recovery is over, and only now do D-SACKs explain the last of what was sent again.
+        undo(tcb, pool, counters);
+    }
+    // Once a window: what the last reduction covered does not count again (RFC 3168 section 6.1.2).
+    let is_news = tcb.snd.una.after(tcb.cc.recover);
+    if news.ece && tcb.ecn.on && tcb.cc.phase == Phase::Open && is_news {
+        reduce(tcb, Phase::Reduced, news);
+        tcb.ecn.tell_reduced = true;
+        counters.add(Counter::EcnReductions);
+    }
+}
+
+/// Whether something is found lost outside of recovery.
+fn is_lost(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) -> bool {
+    if tcb.snd.sack_permitted {
+        return rack::detect_loss(tcb, pool, now, false) != Loss::None;
+    }
+    if tcb.cc.dup_acks >= rack::DUP_THRESHOLD && may_begin(tcb) {
+        return tcb.board.mark_head_lost(pool, u32::from(tcb.snd.mss));
+    }
+    false
+}
+
+fn enter_recovery(tcb: &mut Tcb, news: &AckNews) {
+    tcb.cc.undo = Some(Undo { cwnd: tcb.cc.cwnd, ssthresh: tcb.cc.ssthresh, ..Undo::default() });
+    tcb.cc.recovery_begins();
+    if tcb.cc.phase == Phase::Reduced {
+        // The window is on its way down already for this round trip.
+        tcb.cc.phase = Phase::Recovery;
+        tcb.cc.recover = tcb.snd.nxt;
+    } else {
+        reduce(tcb, Phase::Recovery, news);
+    }
+    forget_tail_probe(tcb);
+}
+
+/// What a probe would find out is known.
+fn forget_tail_probe(tcb: &mut Tcb) {
+    tcb.rack.tlp_end_seq = None;
+    tcb.snd.tail_probe = false;
+    tcb.timers.tail_probe = Instant::FAR_FUTURE;
+}
+
+/// Starts to reduce the window.
+fn reduce(tcb: &mut Tcb, phase: Phase, news: &AckNews) {
+    // More than the window lies between una and nxt where holes stay open for long.
+    let flight = news.outstanding_before.min(tcb.cc.cwnd);
+    let mss = u32::from(tcb.snd.mss);
+    tcb.cc.ssthresh = tcb.cc.reduced(flight, mss, phase == Phase::Reduced && tcb.ecn.on);
+    let lost_before = tcb.board.lost_ever();
+    tcb.cc.prr = Prr { recover_fs: news.pipe_before.max(mss), delivered: 0, out: 0, lost_before };
+    tcb.cc.recover = tcb.snd.nxt;
+    tcb.cc.phase = phase;
+    if phase == Phase::Reduced {
+        tcb.cc.undo = None;
+    }
+}
+
+/// What went out again after the last reduction is lost too: a second sign of congestion (RFC 5681 section 4.3).
+fn reduce_again(tcb: &mut Tcb, news: &AckNews) {
+    if tcb.cc.phase == Phase::Recovery && !tcb.cc.follows_model() {
+        tcb.cc.cwnd = tcb.cc.ssthresh;
+        reduce(tcb, Phase::Recovery, news);
+    }
+}
+
+fn recovery(
+    tcb: &mut Tcb,
+    pool: &mut SentPool,
+    now: Instant,
+    news: &AckNews,
+    mistaken: bool,
+    counters: &mut Counters,
+) {
+    if mistaken {
+        undo(tcb, pool, counters);
+        return;
+    }
+    if tcb.snd.una.at_or_after(tcb.cc.recover) {
+        tcb.cc.recovered();
+        tcb.cc.phase = Phase::Open;
+        tcb.cc.dup_acks = 0;
+        rack::recovery_ended(&mut tcb.rack);
+        return;
+    }
+    if tcb.snd.sack_permitted {
+        if rack::detect_loss(tcb, pool, now, true) == Loss::OfRetransmission {
+            reduce_again(tcb, news);
+        }
+    } else if news.acked > 0 {
+        // A partial ACK: the next segment is missing too (RFC 6582 section 3.2 step 3).
+        tcb.board.mark_head_lost(pool, u32::from(tcb.snd.mss));
+    }
+}
+
+/// After a time-out; the SACK-enhanced F-RTO of RFC 5682 section 3, which does for a peer without SACK as well (section 2).
+fn loss(
+    tcb: &mut Tcb,
+    pool: &mut SentPool,
+    now: Instant,
+    news: &AckNews,
+    mistaken: bool,
+    counters: &mut Counters,
+) {
+    // Step 3 (b): what was not sent again has arrived, in order or not.
+    let spurious = tcb.cc.frto == Frto::SentNew && news.originals;
+    if mistaken || spurious {
+        counters.add(Counter::SpuriousTimeouts);
+        undo(tcb, pool, counters);
+        return;
+    }
+    let recovered = tcb.snd.una.at_or_after(tcb.cc.recover);
+    match tcb.cc.frto {
+        Frto::Off => {}
+        // Step 2: the first ACK after the time-out.
+        Frto::Resent if news.acked > 0 && !recovered && may_send_new(tcb) => {
+            tcb.cc.frto = Frto::SentNew;
+            tcb.cc.recover = tcb.snd.nxt;
+            tcb.cc.cwnd = tcb.pipe() + 2 * u32::from(tcb.snd.mss);
+            return;
+        }
+        // A D-SACK of what was sent again says nothing of the others yet.
+        Frto::Resent if news.acked == 0 && news.delivered == 0 && !news.is_duplicate => {}
+        // The head's retransmission is still on its way: SACKs of what was behind it decide nothing yet (section 3.1).
+        Frto::Resent if news.acked == 0 && tcb.snd.sack_permitted => {}
+        // Step 3 (a), or nothing new to send: the loss was real.
+        Frto::Resent | Frto::SentNew => tcb.cc.frto = Frto::Off,
+    }
+    if recovered {
+        tcb.cc.phase = Phase::Open;
+        tcb.cc.frto = Frto::Off;
+        tcb.cc.dup_acks = 0;
+        rack::recovery_ended(&mut tcb.rack);
+        return;
+    }
+    if tcb.snd.sack_permitted {
+        rack::detect_loss(tcb, pool, now, true);
+    }
+}
+
+fn may_send_new(tcb: &Tcb) -> bool {
+    let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
+    unsent > 0 && tcb.snd.una.plus(tcb.snd.wnd.octets()).after(tcb.snd.nxt)
+}
+
+/// The retransmission timer ran out (RFC 5681 section 3.1, RFC 6298 section 5, RFC 8985 section 6.3).
+pub fn on_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) {
+    let mss = u32::from(tcb.snd.mss);
+    if !tcb.state.is_synchronized() {
+        tcb.board.mark_lost(pool, |_| true);
+        handshake_lost(tcb);
+        return;
+    }
+    if tcb.board.first(pool).is_some_and(|r| r.fate == Fate::Sacked) {
+        // The peer said that it has the first octet and acknowledges less: it forgot (RFC 2018 section 8).
+        tcb.board.unmark_sacked(pool);
+    }
+    if tcb.is_local {
+        // No path to spare: there was no memory, and there may be some now.
+        tcb.board.mark_lost(pool, |_| true);
+        return;
+    }
+    let anew = tcb.cc.phase != Phase::Loss || tcb.snd.una.at_or_after(tcb.cc.recover);
+    if anew || tcb.rtt.timeouts == 0 {
+        tcb.cc.undo = Some(Undo { cwnd: tcb.cc.cwnd, ssthresh: tcb.cc.ssthresh, ..Undo::default() });
+        tcb.cc.ssthresh = tcb.cc.reduced(tcb.outstanding().min(tcb.cc.cwnd), mss, false);
+        tcb.cc.timed_out();
+    }
+    tcb.cc.recovery_begins();
+    rack::mark_lost_on_timeout(tcb, pool, now);
+    tcb.cc.frto = if anew { Frto::Resent } else { Frto::Off };
+    tcb.cc.phase = Phase::Loss;
+    tcb.cc.recover = tcb.snd.nxt;
+    tcb.cc.dup_acks = 0;
+    tcb.cc.cwnd = tcb.pipe() + mss;
+    forget_tail_probe(tcb);
+}
+
+/// A SYN, or the answer to one, went out more than once: data starts with one segment (RFC 5681 section 3.1) and a patient
+/// time-out (RFC 6298 section 5.7), until a round trip is measured. Of congestion it says nothing.
+pub fn handshake_lost(tcb: &mut Tcb) {
+    tcb.cc.cwnd = u32::from(tcb.snd.mss);
+    if tcb.rtt.srtt_us == 0 && tcb.state.is_synchronized() {
+        tcb.rtt.rto_us = RTO_AFTER_LOST_SYN_US;
+    }
+}
+
+/// The reordering timer ran out (RFC 8985 section 6.3): what was waited for is lost.
+pub fn on_reorder_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, counters: &mut Counters) {
+    let before = tcb.pipe();
+    let in_recovery = matches!(tcb.cc.phase, Phase::Recovery | Phase::Loss);
+    let lost = rack::detect_loss(tcb, pool, now, in_recovery);
+    let outstanding_before = tcb.outstanding();
+    let news = AckNews { pipe_before: before, outstanding_before, ..AckNews::default() };
+    if in_recovery {
+        if lost == Loss::OfRetransmission {
+            reduce_again(tcb, &news);
+            resize_window(tcb, now, &news);
+        }
+    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, pool, now) {
+        counters.add(Counter::FastRetransmits);
+        enter_recovery(tcb, &news);
+        resize_window(tcb, now, &news);
+    }
+}
+
+/// Nothing was lost: the window is what it was.
+fn undo(tcb: &mut Tcb, pool: &mut SentPool, counters: &mut Counters) {
+    let Some(undo) = tcb.cc.undo.take() else { return };
+    counters.add(Counter::Undos);
+    tcb.cc.cwnd = tcb.cc.cwnd.max(undo.cwnd);
+    tcb.cc.ssthresh = tcb.cc.ssthresh.max(undo.ssthresh);
+    congestion::restore(tcb);
+    tcb.cc.phase = Phase::Open;
+    tcb.cc.frto = Frto::Off;
+    tcb.cc.dup_acks = 0;
+    tcb.rtt.backoff = 0;
+    tcb.board.unmark_lost(pool);
+}
+
+fn resize_window(tcb: &mut Tcb, now: Instant, news: &AckNews) {
+    if congestion::follow_model(tcb, now, news) {
+        return;
+    }
+    match tcb.cc.phase {
+        Phase::Recovery | Phase::Reduced => prr(tcb, news),
+        Phase::Loss if tcb.cc.frto != Frto::Off => {}
+        Phase::Open | Phase::Loss => {
+            if news.acked > 0 && (tcb.cc.phase == Phase::Loss || congestion::is_limiting(tcb)) {
+                let mss = u32::from(tcb.snd.mss);
+                // After a time-out one ACK may cover what had arrived long before (RFC 3465 section 2.3).
+                let most = if tcb.cc.phase == Phase::Loss { mss } else { u32::MAX };
+                let growth = Growth {
+                    now,
+                    acked: news.acked.min(most),
+                    mss,
+                    srtt_us: tcb.rtt.srtt_us,
+                    rtt_us: news.rtt_us,
+                    una: tcb.snd.una,
+                    nxt: tcb.snd.nxt,
+                };
+                tcb.cc.grow(&growth);
+            }
+        }
+    }
+}
+
+/// RFC 6937 section 3, with the bound that depends on whether recovery makes progress (PRR-SSRB where it does, PRR-CRB
+/// where it does not).
+fn prr(tcb: &mut Tcb, news: &AckNews) {
+    let mss = u32::from(tcb.snd.mss);
+    let pipe = tcb.pipe();
+    if news.delivered == 0 && pipe == news.pipe_before {
+        // It says nothing of what left the network, and what an ACK before it in the same batch allows has not gone yet.
+        return;
+    }
+    let prr = &mut tcb.cc.prr;
+    prr.delivered = prr.delivered.saturating_add(news.delivered);
+    let may_send = if pipe > tcb.cc.ssthresh {
+        let share = u64::from(prr.delivered) * u64::from(tcb.cc.ssthresh);
+        (share.div_ceil(u64::from(prr.recover_fs)) as u32).saturating_sub(prr.out)
+    } else {
+        let behind = prr.delivered.saturating_sub(prr.out);
+        let limit = if news.acked > 0 { behind.max(news.delivered) + mss } else { behind };
+        (tcb.cc.ssthresh - pipe).min(limit)
+    };
+    // The first retransmission goes at once.
+    let least = if prr.out == 0 && tcb.cc.phase == Phase::Recovery { mss } else { 0 };
+    // A segment may go when nothing is in the network, whatever went out before (`output::path_left`): the window says so.
+    tcb.cc.cwnd = (pipe + may_send.max(least)).max(mss);
+}

@@ -1,0 +1,97 @@
+//! First step: is the segment within the window at all (RFC 9293 section 3.10.7.4), and is it not an old duplicate
+//! (PAWS, RFC 7323 section 5)?
+
+use super::{Step, ack, answer_stray, text};
+use crate::counter::Counter;
+use crate::record::Tcb;
+use crate::segment::{FlowEvent, Segment};
+use crate::state::TcpState;
+use crate::{RxContext, timeout};
+use toe_base::Instant;
+
+/// RFC 7323 section 5.5: after 24 days without a segment the peer's clock may have gone half way round.
+const PAWS_IDLE_MAX_US: u64 = 24 * 86_400 * 1_000_000;
+
+pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
+    if is_old_duplicate(tcb, cx.now, segment) {
+        cx.tcp.counters.add(Counter::DropOldTimestamp);
+        answer_stray(tcb, cx.now, segment);
+        return Step::Done(FlowEvent::None);
+    }
+    if tcb.rcv.ts_recent.is_some() && segment.timestamps.is_none() && !segment.rst && !segment.syn {
+        // RFC 7323 section 3.2: silently. A SYN is answered as any other; a peer that has started anew learns by that.
+        cx.tcp.counters.add(Counter::DropNoTimestamp);
+        return Step::Done(FlowEvent::None);
+    }
+    let opens_or_resets = segment.rst || segment.syn;
+    if segment.ack.is_none() && !opens_or_resets && is_answered_by_ack_only(tcb.state) {
+        cx.tcp.counters.add(Counter::DropUnacceptable);
+        return Step::Done(FlowEvent::None);
+    }
+    if is_acceptable(tcb, segment) {
+        return Step::Continue;
+    }
+    if tcb.state == TcpState::SynReceived && segment.syn && segment.seq == tcb.rcv.irs {
+        return repeated_syn(tcb, cx, segment);
+    }
+    cx.tcp.counters.add(Counter::DropUnacceptable);
+    text::note_duplicate(tcb, &cx.tcp.held, segment);
+    // A reset is never answered, or two ends would answer each other for ever.
+    if segment.rst {
+        return Step::Done(FlowEvent::None);
+    }
+    if !segment.syn {
+        ack::process_stray(tcb, cx, segment);
+    }
+    if tcb.state == TcpState::TimeWait && segment.fin {
+        // "The only thing that can arrive in this state is a retransmission of the remote FIN": wait anew.
+        timeout::start_time_wait(tcb, cx.now);
+    }
+    answer_stray(tcb, cx.now, segment);
+    Step::Done(FlowEvent::None)
+}
+
+/// The peer's SYN again. Alone, it says that our SYN-ACK was lost, so that goes again. With an ACK it is the peer's
+/// half of a simultaneous open (RFC 9293 section 3.5, figure 7): its ACK counts, and a plain ACK completes it.
+fn repeated_syn<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
+    if segment.ack.is_none() {
+        tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);
+        return Step::Done(FlowEvent::None);
+    }
+    tcb.rcv.ack_now = true;
+    match ack::process(tcb, cx, segment) {
+        Step::Continue => Step::Done(FlowEvent::None),
+        done => done,
+    }
+}
+
+/// Once both SYNs are acknowledged no end sends a segment without ACK: one that comes is nobody's, and is dropped without an answer
+/// wherever it lies, as Linux does. In TIME_WAIT Linux looks at the numbers alone.
+const fn is_answered_by_ack_only(state: TcpState) -> bool {
+    state.is_synchronized() && !matches!(state, TcpState::TimeWait)
+}
+
+/// RFC 7323 section 5.3, R1. Resets are exempt.
+fn is_old_duplicate(tcb: &Tcb, now: Instant, segment: &Segment) -> bool {
+    match (tcb.rcv.ts_recent, segment.timestamps) {
+        (Some(recent), Some((value, _))) => {
+            !segment.rst
+                && (value.wrapping_sub(recent) as i32) < 0
+                && now.since_us(tcb.timers.heard) < PAWS_IDLE_MAX_US
+        }
+        _ => false,
+    }
+}
+
+/// Table 6 of RFC 9293, with its allowance for a closed window: what starts at `rcv.nxt` still brings an ACK or RST
+/// (its text does not fit, and is cut off later). A unit that covers the whole window, from before it to behind it,
+/// is acceptable too, and so is an empty segment at the right edge.
+fn is_acceptable(tcb: &Tcb, segment: &Segment) -> bool {
+    let nxt = tcb.rcv.nxt;
+    let edge = tcb.rcv.edge.later(nxt);
+    let (first, len) = (segment.seq, segment.seq_len());
+    if len == 0 || first == nxt {
+        return first.at_or_after(nxt) && first.at_or_before(edge);
+    }
+    first.before(edge) && first.plus(len).after(nxt)
+}

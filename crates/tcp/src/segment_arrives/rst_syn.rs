@@ -1,0 +1,47 @@
+//! Second and fourth step: RST and SYN (RFC 9293 section 3.10.7.4). What could be a blind attack is answered with a
+//! challenge ACK instead of believed (RFC 5961 sections 3 and 4).
+
+use super::{Step, challenge};
+use crate::RxContext;
+use crate::counter::Counter;
+use crate::record::Tcb;
+use crate::segment::{FlowEvent, Segment};
+use crate::state::TcpState;
+use toe_abi::errno::Errno;
+
+pub(super) fn check_rst<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
+    if !segment.rst {
+        return Step::Continue;
+    }
+    if segment.seq != tcb.rcv.nxt {
+        return challenge(tcb, cx);
+    }
+    if tcb.state == TcpState::TimeWait && cx.tcp.config.rfc1337 {
+        // RFC 1337 section 3 (F1): TIME_WAIT ends by its timer alone, so that what the old connection has under way cannot
+        // come to a new one of the same 4-tuple.
+        cx.tcp.counters.add(Counter::TimeWaitResets);
+        return Step::Done(FlowEvent::None);
+    }
+    let errno = match tcb.state {
+        TcpState::SynReceived if !tcb.fast_open.early => Errno::ECONNREFUSED,
+        // The peer has everything. In CLOSING and LAST_ACK it may not, which the RFC keeps to itself, and Linux tells.
+        TcpState::TimeWait => Errno::OK,
+        TcpState::CloseWait => Errno::EPIPE,
+        _ => Errno::ECONNRESET,
+    };
+    tcb.state = TcpState::Closed;
+    Step::Done(FlowEvent::Closed(errno))
+}
+
+pub(super) fn check_syn<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
+    if !segment.syn {
+        return Step::Continue;
+    }
+    let is_nobodys = tcb.fast_open.was_passive && !tcb.fast_open.early;
+    if tcb.state == TcpState::SynReceived && is_nobodys {
+        // Back to LISTEN, as if the first SYN had never come. What a program may have by Fast Open has come.
+        tcb.state = TcpState::Closed;
+        return Step::Done(FlowEvent::Closed(Errno::OK));
+    }
+    challenge(tcb, cx)
+}

@@ -1,0 +1,132 @@
+//! What an ACK says of data beyond it and of data that came twice (RFC 2018 section 5, RFC 2883 section 4), and what that
+//! and the ACK itself tell the scoreboard.
+
+use crate::output;
+use crate::rack::{self, Heard};
+use crate::rate::Sample;
+use crate::record::Tcb;
+use crate::recovery::AckNews;
+use crate::scoreboard::{SentPool, SentRange};
+use crate::segment::Segment;
+use toe_base::{Instant, SeqNum};
+use toe_wire::tcp::{SackBlock, SackBlocks};
+
+/// Takes `ack` and the segment's SACK blocks; the numbers of the record stay as they are.
+pub(super) fn take(
+    tcb: &mut Tcb,
+    pool: &mut SentPool,
+    now: Instant,
+    segment: &Segment,
+    ack: SeqNum,
+) -> AckNews {
+    let echo = segment.timestamps.filter(|_| tcb.rcv.ts_recent.is_some()).map(|(_, echo)| echo);
+    let mut news = AckNews {
+        acked: ack.distance_from(tcb.snd.una),
+        pipe_before: tcb.pipe(),
+        outstanding_before: tcb.outstanding(),
+        echo,
+        ece: segment.ece && tcb.ecn.on,
+        ..AckNews::default()
+    };
+    let heard = Heard { now, echo, min_rtt_us: tcb.rtt.min_us, timestamp_offset: tcb.snd.timestamp_offset };
+    let mut sample = Sample::default();
+    let mut rtt = RttSample::default();
+    let recover = tcb.cc.recover;
+    let Tcb { board, rack, snd, traffic, .. } = tcb;
+    let mut delivered = |range: &SentRange, in_order: bool| {
+        use crate::scoreboard::Fate;
+        if range.fate == Fate::Sacked {
+            return;
+        }
+        news.delivered += range.len();
+        news.originals |= !range.resent && range.end.at_or_before(recover);
+        let overtaken = rack::arrived(rack, range, &heard, in_order);
+        traffic.overtaken = traffic.overtaken.wrapping_add(overtaken.into());
+        sample.take(range);
+        if !range.resent {
+            rtt.take(now.since_us(range.sent_at), in_order);
+        }
+    };
+    board.acknowledge(pool, ack, |range| delivered(range, true));
+    if snd.sack_permitted {
+        // In the order of the stream, else what one ACK tells of would look like reordering.
+        for block in in_order(segment, ack, snd.nxt).as_slice() {
+            board.sack(pool, block.left, block.right, |range| delivered(range, false));
+        }
+    }
+    if tcb.snd.sack_permitted {
+        news.duplicated = duplicated(tcb, segment, ack);
+        tcb.traffic.duplicates_told = tcb.traffic.duplicates_told.wrapping_add((news.duplicated > 0).into());
+    }
+    if let Some(undo) = &mut tcb.cc.undo {
+        undo.unexplained = undo.unexplained.saturating_sub(news.duplicated);
+    }
+    if news.ece {
+        let segments = news.delivered.div_ceil(u32::from(tcb.snd.mss).max(1));
+        tcb.traffic.delivered_marked = tcb.traffic.delivered_marked.wrapping_add(segments);
+    }
+    news.rtt_us = rtt.latest;
+    tcb.rtt.acknowledged(&rtt, &news, output::timestamp(tcb, now), now);
+    let lost_ever = tcb.board.lost_ever();
+    news.sample = sample.finish(&mut tcb.rate, news.delivered, lost_ever, tcb.rtt.min_us, now);
+    news
+}
+
+/// Round trips of what one ACK delivered and that was sent once (Karn, RFC 6298 section 3).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RttSample {
+    /// Of the first octet: with the peer's delay of its ACK, as the time-out needs it.
+    pub first: Option<u32>,
+    /// Of the last one: closest to the path's own.
+    pub latest: Option<u32>,
+}
+
+impl RttSample {
+    fn take(&mut self, us: u64, in_order: bool) {
+        let us = us.min(u64::from(u32::MAX)) as u32;
+        if in_order || self.first.is_none() {
+            self.first.get_or_insert(us);
+        }
+        self.latest = Some(us);
+    }
+}
+
+/// RFC 2883 section 4: the first block tells of a duplicate when the ACK or the second block covers it.
+fn is_duplicate_block(blocks: &[SackBlock], ack: SeqNum) -> bool {
+    let Some(first) = blocks.first() else { return false };
+    first.right.at_or_before(ack)
+        || blocks.get(1).is_some_and(|second| {
+            first.left.at_or_after(second.left) && first.right.at_or_before(second.right)
+        })
+}
+
+/// Octets that the peer got twice, as far as they were sent twice.
+fn duplicated(tcb: &Tcb, segment: &Segment, ack: SeqNum) -> u32 {
+    let blocks = segment.sack.as_slice();
+    let Some(first) = blocks.first().filter(|_| is_duplicate_block(blocks, ack)) else { return 0 };
+    let oldest = tcb.snd.una.minus(tcb.snd.max_wnd.octets());
+    let is_sane = first.left.before(first.right)
+        && first.right.at_or_before(tcb.snd.nxt)
+        && first.left.at_or_after(oldest)
+        && first.left.after(tcb.snd.iss);
+    if is_sane { first.right.distance_from(first.left) } else { 0 }
+}
+
+/// The blocks that tell of what is out and not acknowledged, in the order of the stream.
+fn in_order(segment: &Segment, ack: SeqNum, nxt: SeqNum) -> SackBlocks {
+    let blocks = segment.sack.as_slice();
+    let is_valid = |b: &&SackBlock| b.left.before(b.right) && b.left.after(ack) && b.right.at_or_before(nxt);
+    let mut sorted = SackBlocks::NONE;
+    let mut told = ack;
+    while let Some(next) = blocks
+        .iter()
+        .skip(usize::from(is_duplicate_block(blocks, ack)))
+        .filter(is_valid)
+        .filter(|b| b.left.after(told))
+        .min_by_key(|b| b.left.distance_from(ack))
+    {
+        told = next.left;
+        sorted.push(*next);
+    }
+    sorted
+}

@@ -1,0 +1,68 @@
+//! A segment in SYN_SENT (RFC 9293 section 3.10.7.3).
+
+use super::{ack, note_timestamp, sack};
+use crate::counter::Counter;
+use crate::memory::HostMemory;
+use crate::open::take_syn;
+use crate::record::Tcb;
+use crate::segment::{FlowEvent, RxSegment};
+use crate::state::{TcpEvent, TcpState};
+use crate::{RxContext, ecn, recovery};
+use toe_abi::errno::Errno;
+use toe_base::Instant;
+
+pub(super) fn process<H: HostMemory>(
+    tcb: &mut Tcb,
+    cx: &mut RxContext<'_, H>,
+    rx: &RxSegment<'_>,
+) -> FlowEvent {
+    let segment = rx.segment;
+    if let Some(ack) = segment.ack
+        && (ack.at_or_before(tcb.snd.iss) || ack.after(tcb.snd.nxt))
+    {
+        cx.tcp.counters.add(Counter::DropUnacceptable);
+        // "Send a reset (unless the RST bit is set)": the peer has a half-open connection of ours.
+        return if segment.rst { FlowEvent::None } else { FlowEvent::Reject };
+    }
+    if segment.rst {
+        if segment.ack.is_none() {
+            return FlowEvent::None;
+        }
+        tcb.state = TcpState::Closed;
+        return FlowEvent::Closed(Errno::ECONNREFUSED);
+    }
+    if !segment.syn {
+        return FlowEvent::None;
+    }
+    take_syn(tcb, &segment);
+    tcb.timers.heard = cx.now;
+    tcb.rcv.ack_now = true;
+    let Some(ack) = segment.ack else {
+        // Simultaneous open: our SYN goes out again, as a SYN-ACK.
+        tcb.state = tcb.state.after(TcpEvent::Syn);
+        tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);
+        return FlowEvent::None;
+    };
+    tcb.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
+    let timed_out = tcb.rtt.timeouts > 0;
+    let _ = sack::take(tcb, &mut cx.tcp.sent, cx.now, &segment, ack);
+    ack::advance(tcb, cx, ack);
+    tcb.snd.wl2 = ack;
+    tcb.rtt.backoff = 0;
+    tcb.rtt.timeouts = 0;
+    tcb.fast_open.taken = tcb.fast_open.sent > 0 && ack.after(tcb.snd.iss.plus(1));
+    // Octets of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
+    // 4.2.2).
+    tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);
+    tcb.timers.retransmit = Instant::FAR_FUTURE;
+    tcb.state = tcb.state.after(TcpEvent::SynAcked);
+    if tcb.snd.fin_queued {
+        tcb.state = tcb.state.after(TcpEvent::Close);
+    }
+    if timed_out {
+        recovery::handshake_lost(tcb);
+    }
+    tcb.timers.stalled_since = Instant::FAR_FUTURE;
+    note_timestamp(tcb, &segment);
+    FlowEvent::Established
+}

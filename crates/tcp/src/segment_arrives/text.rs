@@ -1,0 +1,356 @@
+//! Seventh step: the segment's text (RFC 9293 section 3.10.7.4), and when to acknowledge it (RFC 5681 section 4.2).
+
+use super::Step;
+use crate::RxContext;
+use crate::counter::Counter;
+use crate::memory::HostMemory;
+use crate::open::QUICK_ACKS;
+use crate::pressure::Pressure;
+use crate::reassembly::{HeldPool, SeqRange};
+use crate::receive_buffer::{NoMemory, Text};
+use crate::record::Tcb;
+use crate::segment::{FlowEvent, Payload, RxSegment, Segment};
+use crate::state::TcpState;
+use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
+use toe_base::{Instant, SeqNum};
+use toe_wire::tcp::SackBlocks;
+
+/// Longest delay of an ACK (RFC 9293 section 3.8.6.3 allows 500 ms; Linux has 40 ms).
+const DELAYED_ACK_US: u64 = 40_000;
+/// Duplicate ACKs that may be owed: more tell the peer nothing new.
+const DUP_ACKS_MAX: u8 = 16;
+/// In-order text that finds no memory is cut in halves down to this.
+const PART_MIN: u32 = 4 << 10;
+/// Shortest time over which the receive window is measured.
+const TUNE_INTERVAL_MIN_US: u64 = 1_000;
+
+pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &RxSegment<'_>) -> Step {
+    let segment = rx.segment;
+    if !tcb.state.accepts_text() {
+        // After the peer's FIN nothing can follow, and what does is ignored; what begins before it is a duplicate, and acknowledged.
+        // In TIME_WAIT all is, as it may be of a peer that goes on with its old connection (RFC 9293, Linux).
+        let is_old = segment.seq.before(tcb.rcv.nxt);
+        if segment.seq_len() > 0 && (is_old || tcb.state == TcpState::TimeWait) {
+            tcb.rcv.ack_now = true;
+        }
+        return Step::Continue;
+    }
+    let nxt = tcb.rcv.nxt;
+    let edge = tcb.rcv.edge.later(nxt);
+    // A SYN takes the first number (only in SYN_RECEIVED, where it was taken already).
+    let start = segment.seq.plus(u32::from(segment.syn));
+    let end = start.plus(segment.len);
+    let first = start.later(nxt);
+    let last = end.earlier(edge);
+    if segment.fin && end.at_or_before(edge) {
+        tcb.rcv.fin = Some(end);
+    }
+    if segment.len > 0 && !first.before(last) {
+        // Wholly old, or wholly beyond the window (a window probe): tell the peer where we stand. It has taken our ACK
+        // or its segment for lost, so its window is small now: it needs each ACK.
+        tcb.rcv.ack_now = true;
+        tcb.rcv.quick_acks = QUICK_ACKS;
+        note_duplicate(tcb, &cx.tcp.held, &segment);
+        return Step::Continue;
+    }
+    if segment.len == 0 {
+        if segment.fin && first.after(nxt) {
+            // FIN behind a hole tells the peer of the hole as text would.
+            tcb.rcv.dup_acks = tcb.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
+            report_first(tcb, &cx.tcp.held, start);
+        }
+        return Step::Continue;
+    }
+    if tcb.orphaned || tcb.options.receive_shut && tcb.snd.fin_queued {
+        // The program is gone, or has shut both directions, and cannot read this: RST tells the peer (RFC 9293
+        // section 3.6.1, RFC 2525 section 2.17). What the program sent before goes first: of Linux it had gone by now.
+        cx.tcp.counters.add(Counter::DropAfterClose);
+        return Step::Done(FlowEvent::AbortBehindData);
+    }
+    note_duplicate(tcb, &cx.tcp.held, &segment);
+    let skip = first.distance_from(start);
+    let len = last.distance_from(first);
+    match take(tcb, cx, rx, first, skip, len) {
+        Ok(()) => {
+            if tcb.rcv.nxt == nxt {
+                // The sender's window is small after a loss: it needs each ACK (Linux: quick ACKs again).
+                tcb.rcv.quick_acks = QUICK_ACKS;
+                tcb.rcv.dup_acks = tcb.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
+            } else {
+                tcb.rcv.dup_acks = 0;
+                schedule_ack(tcb, cx.now, tcb.rcv.nxt.distance_from(nxt) > len);
+            }
+            Step::Continue
+        }
+        Err(NoRoom) => {
+            tcb.rcv.ack_now = true;
+            Step::Done(FlowEvent::None)
+        }
+    }
+}
+
+/// The text of a peer's SYN that has made the connection, before the peer acknowledged ours (RFC 7413 section 4.2.2).
+/// `false`: there was none, or no memory for it, and the peer sends it again.
+pub fn take_syn_text<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &RxSegment<'_>) -> bool {
+    let nxt = tcb.rcv.nxt;
+    let len = rx.segment.len.min(tcb.rcv.edge.distance_from(nxt));
+    len > 0 && take(tcb, cx, rx, nxt, 0, len).is_ok()
+}
+
+/// The text was dropped; the peer sends it again.
+struct NoRoom;
+
+/// Places `len` octets at `first` and moves `rcv.nxt` over what is in order now.
+fn take<H: HostMemory>(
+    tcb: &mut Tcb,
+    cx: &mut RxContext<'_, H>,
+    rx: &RxSegment<'_>,
+    first: SeqNum,
+    skip: u32,
+    len: u32,
+) -> Result<(), NoRoom> {
+    let nxt = tcb.rcv.nxt;
+    let in_order = first == nxt;
+    // What is in order needs no place among the held ranges: it must get in even when all are taken.
+    if !in_order && !tcb.held.has_room(&mut cx.tcp.held, first, first.plus(len)) {
+        cx.tcp.counters.add(Counter::DropReassemblyFull);
+        return Err(NoRoom);
+    }
+    let whole = len;
+    let mut len = len;
+    while place(tcb, cx, rx, first, skip, len).is_err() {
+        cx.tcp.counters.add(Counter::DropNoMemory);
+        if in_order {
+            note_memory(tcb, false);
+        }
+        if !in_order || len <= PART_MIN {
+            return Err(NoRoom);
+        }
+        // A part may fit where the whole does not: the sender gets on, if slowly.
+        len /= 2;
+    }
+    if in_order {
+        note_memory(tcb, len == whole);
+        tcb.rcv.nxt = tcb.held.advance(&mut cx.tcp.held, nxt.plus(len));
+        super::urgent::forget_old(tcb);
+    } else if tcb.held.insert(&mut cx.tcp.held, first, first.plus(len)).is_ok() {
+        tcb.traffic.out_of_order = tcb.traffic.out_of_order.wrapping_add(1);
+        report_first(tcb, &cx.tcp.held, first);
+    }
+    Ok(())
+}
+
+/// Where memory has ended the peer is told so by a window that closes, though it was open (Linux: ICSK_ACK_NOMEM): its
+/// probes wait for memory as long as it takes, where time-outs of what is dropped would end the connection. Of two connections of one engine
+/// the sender is told at once (`recovery.rs`).
+fn note_memory(tcb: &mut Tcb, was_found: bool) {
+    if !tcb.is_local {
+        tcb.receive.note_memory(was_found);
+    }
+}
+
+/// Remembers what came twice, for the next ACK (RFC 2883 section 4).
+///
+/// FIN has a number, and is told of with what it ends.
+pub(super) fn note_duplicate(tcb: &mut Tcb, held: &HeldPool, segment: &Segment) {
+    let nxt = tcb.rcv.nxt;
+    let start = segment.seq.plus(u32::from(segment.syn));
+    let end = start.plus(segment.len);
+    let is_empty = segment.len == 0 && !segment.fin;
+    if !tcb.rcv.sack_permitted || is_empty || segment.rst {
+        return;
+    }
+    if start.before(nxt) {
+        let end = end.plus(u32::from(segment.fin)).earlier(nxt);
+        tcb.rcv.duplicates.push(SeqRange { start, end });
+    } else if segment.len > 0 && tcb.held.holds(held, start, end) {
+        tcb.rcv.duplicates.push(SeqRange { start, end });
+        report_first(tcb, held, start);
+    }
+}
+
+/// The range that `seq` lies in is the first one that ACKs tell of, and those told of before come after it (RFC 2018
+/// section 4): each is told of several times, should ACKs be lost.
+fn report_first(tcb: &mut Tcb, held: &HeldPool, seq: SeqNum) {
+    // FIN lies in no range; it is behind one, or alone.
+    let latest = tcb.held.containing(held, seq).unwrap_or(SeqRange { start: seq, end: seq });
+    let mut reported = [seq; SackBlocks::MAX];
+    let others = tcb.rcv.reported.iter().filter(|s| s.before(latest.start) || s.at_or_after(latest.end));
+    for (place, other) in reported[1..].iter_mut().zip(others) {
+        *place = *other;
+    }
+    tcb.rcv.reported = reported;
+}
+
+/// Puts `len` octets of the segment, without the first `skip`, where the host will read them.
+fn place<H: HostMemory>(
+    tcb: &mut Tcb,
+    cx: &mut RxContext<'_, H>,
+    rx: &RxSegment<'_>,
+    first: SeqNum,
+    skip: u32,
+    len: u32,
+) -> Result<(), NoMemory> {
+    let cut;
+    let payload = match rx.payload {
+        Payload::Frame(bytes) => Payload::Frame(&bytes[skip as usize..(skip + len) as usize]),
+        Payload::Tail(tail, at) => Payload::Tail(tail, at + skip as usize),
+        Payload::Memory(pieces) => {
+            cut = pieces.slice(skip, len);
+            Payload::Memory(&cut)
+        }
+    };
+    let text = Text { seq: first, payload, len };
+    let held = tcb.held.ranges(&cx.tcp.held);
+    tcb.receive.place(cx.arena, cx.host, held, tcb.rcv.nxt, text, cx.pressure)
+}
+
+fn schedule_ack(tcb: &mut Tcb, now: Instant, filled_a_hole: bool) {
+    let unacked = tcb.rcv.nxt.distance_from(tcb.rcv.acked);
+    let at_once = filled_a_hole
+        || !tcb.held.is_empty()
+        || tcb.is_local
+        || tcb.rcv.quick_acks > 0
+        || unacked >= 2 * u32::from(tcb.snd.mss);
+    if at_once {
+        tcb.rcv.quick_acks = tcb.rcv.quick_acks.saturating_sub(1);
+        tcb.rcv.ack_now = true;
+    } else {
+        delay_ack(tcb, now);
+    }
+}
+
+/// An ACK is owed, and rides on what is sent within a moment. Between local ends nothing is gained by waiting.
+pub(super) fn delay_ack(tcb: &mut Tcb, now: Instant) {
+    if tcb.is_local {
+        tcb.rcv.ack_now = true;
+    } else if tcb.timers.delayed_ack.is_far_future() {
+        tcb.timers.delayed_ack = now.after_us(DELAYED_ACK_US);
+    }
+}
+
+/// The host gave `len` octets back: grow the window when it keeps up with the path, and tell the peer when that is
+/// worth a segment (RFC 9293 section 3.8.6.2.2).
+pub fn credit_given(tcb: &mut Tcb, now: Instant, len: u32, pressure: Pressure) {
+    tune_window(tcb, now, len, pressure);
+    if tcb.receive.is_starved() && !pressure.is_high() {
+        tcb.receive.note_memory(true);
+    }
+    if !tcb.state.accepts_text() {
+        return;
+    }
+    let data_nxt = tcb.data_nxt();
+    let offered = tcb.rcv.edge.distance_from(data_nxt);
+    let could = tcb.receive.window(data_nxt);
+    let gain = could.saturating_sub(offered);
+    let worth = (2 * u32::from(tcb.snd.mss)).min(tcb.receive.window_max / 2);
+    if gain >= worth && offered < tcb.receive.window_max / 2 {
+        tcb.rcv.ack_now = true;
+    }
+}
+
+/// Doubles the window as soon as a quarter of it has been read within a round trip. A peer in slow start has twice as much
+/// under way in the next one, and so much again before the first of it is read: it never meets the window's edge.
+fn tune_window(tcb: &mut Tcb, now: Instant, len: u32, pressure: Pressure) {
+    let interval = u64::from(tcb.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
+    let since = now.since_us(tcb.rcv.tune_since);
+    tcb.rcv.tune_consumed = tcb.rcv.tune_consumed.saturating_add(len);
+    let keeps_up = tcb.rcv.tune_consumed > tcb.receive.window_max / 4 && since < 4 * interval;
+    if keeps_up && !pressure.is_high() {
+        let near = tcb.rtt.srtt_us < LONG_PATH_US;
+        let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
+        let limit = tcb.options.receive_window_limit.min(most);
+        // What it has it keeps: only who sets the limit lowers it.
+        let doubled = tcb.receive.window_max.saturating_mul(2).min(limit);
+        tcb.receive.window_max = tcb.receive.window_max.max(doubled);
+    }
+    if keeps_up || since >= interval {
+        tcb.rcv.tune_consumed = 0;
+        tcb.rcv.tune_since = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_base::limits::RECEIVE_WINDOW_INITIAL;
+
+    /// RFC 9293 section 3.8.6.2.2: of a window that was closed the peer is told when two segments have been read, and not before.
+    #[test]
+    fn slivers_of_the_window_are_not_offered() {
+        let mut tcb = Tcb::vacant();
+        tcb.state = TcpState::Established;
+        tcb.snd.mss = 1000;
+        tcb.receive.window_max = 8000;
+        tcb.rcv.nxt = tcb.receive.consumed.plus(8000);
+        tcb.rcv.edge = tcb.rcv.nxt;
+        let mut tells = |len| {
+            tcb.receive.consumed = tcb.receive.consumed.plus(len);
+            credit_given(&mut tcb, Instant::from_millis(1), len, Pressure::None);
+            tcb.rcv.ack_now
+        };
+        assert!(!tells(1000));
+        assert!(!tells(999));
+        assert!(tells(1));
+    }
+
+    /// The window of a reader that keeps up with a path of this round trip, after a while.
+    fn window_after(srtt_us: u32) -> u32 {
+        let mut tcb = Tcb::vacant();
+        tcb.rtt.srtt_us = srtt_us;
+        for round in 1..20 {
+            let now = Instant::from_micros(round * u64::from(srtt_us.max(1000)));
+            let window = tcb.receive.window_max;
+            credit_given(&mut tcb, now, window, Pressure::None);
+        }
+        tcb.receive.window_max
+    }
+
+    #[test]
+    fn the_window_grows_with_the_path() {
+        assert_eq!(window_after(50), RECEIVE_WINDOW_NEAR);
+        assert_eq!(window_after(100_000), RECEIVE_WINDOW_MAX);
+    }
+
+    #[test]
+    fn the_window_does_not_grow_where_memory_is_scarce() {
+        let mut tcb = Tcb::vacant();
+        tcb.rtt.srtt_us = 50;
+        for round in 1..20 {
+            let window = tcb.receive.window_max;
+            credit_given(&mut tcb, Instant::from_millis(round), window, Pressure::High);
+        }
+        assert_eq!(tcb.receive.window_max, RECEIVE_WINDOW_INITIAL);
+    }
+
+    #[test]
+    fn the_window_stays_ahead_of_slow_start() {
+        let mut tcb = Tcb::vacant();
+        tcb.rtt.srtt_us = 40_000;
+        let segment: u32 = 1448;
+        for round in 1..10u64 {
+            // Twice as much each round trip, in pairs of segments that come a millisecond apart.
+            let flight = (10 * segment) << (round - 1);
+            let pairs = flight / (2 * segment);
+            let credits = pairs.min(39);
+            for n in 0..credits {
+                // What this much acknowledged lets the peer have under way.
+                let under_way = flight + (n + 1) * (flight / credits);
+                assert!(tcb.receive.window_max >= under_way, "round {round}, credit {n}: {under_way}");
+                let now = Instant::from_millis(40 * round + u64::from(n));
+                credit_given(&mut tcb, now, flight / credits, Pressure::None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_that_does_not_keep_up_gets_no_more() {
+        let mut tcb = Tcb::vacant();
+        tcb.rtt.srtt_us = 10_000;
+        for round in 1..20 {
+            let window = tcb.receive.window_max;
+            credit_given(&mut tcb, Instant::from_millis(round * 10), window / 5, Pressure::None);
+        }
+        assert_eq!(tcb.receive.window_max, RECEIVE_WINDOW_INITIAL);
+    }
+}

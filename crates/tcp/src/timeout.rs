@@ -1,0 +1,259 @@
+//! Time-outs (RFC 9293 section 3.10.8, RFC 6298 section 5, RFC 1122 section 4.2.3.6).
+
+use crate::counter::{Counter, Counters};
+use crate::record::{RoundTrip, Tcb};
+use crate::scoreboard::SentPool;
+use crate::segment::FlowEvent;
+use crate::state::TcpState;
+use crate::{Tcp, deferral, path_mtu, rack, recovery, soft_error};
+use toe_abi::errno::Errno;
+use toe_base::Instant;
+
+/// 2 MSL: as long as Linux waits.
+pub const TIME_WAIT_US: u64 = 60_000_000;
+/// How long FIN_WAIT_2 lasts without a program that has said so (RFC 9293 leaves it open; Linux: tcp_fin_timeout), and how long at
+/// most (TCP_FIN_TIMEOUT_MAX).
+pub const FIN_WAIT_2_SECS: u32 = 60;
+const FIN_WAIT_2_SECS_MAX: u32 = 120;
+/// So often a SYN is sent again at intervals of a second, before they double (Linux: tcp_syn_linear_timeouts).
+const SYN_LINEAR_TIMEOUTS: u8 = 4;
+/// It is given up when so many retransmissions at intervals that double from the first on would have been in vain (Linux:
+/// tcp_syn_retries, TCP_SYNCNT): after 127 s, and so with the one that would go after 131 s. RFC 9293 section 3.8.3 asks for three
+/// minutes; programs are made for the former.
+const SYN_RETRIES: u8 = 6;
+/// What TCP_SYNCNT may say at most.
+pub const SYN_RETRIES_MAX: u8 = 127;
+/// Of a SYN-ACK (Linux: tcp_synack_retries): whoever sends SYNs and nothing more must not hold a record for long.
+const SYN_ACK_RETRIES: u8 = 5;
+/// Time-outs after which the path is looked at, and whoever asked is told: R1 of RFC 9293 section 3.8.3.
+pub const PATH_RETRIES: u8 = 3;
+/// Time-outs until data is given up: R2 of RFC 9293 section 3.8.3 is at least 100 s; Linux: tcp_retries2.
+const DATA_RETRIES: u8 = 15;
+/// Time-outs until a connection that no program holds is given up (Linux: tcp_orphan_retries).
+const ORPHAN_RETRIES: u8 = 8;
+/// Window probes of a connection that no program holds, even when the peer answers them all: some ten minutes.
+const ORPHAN_PROBES: u8 = 12;
+/// After so many probes of a closed window nothing older than their answers is under way any more.
+const PROBES_OF_DOUBT: u8 = 4;
+/// TIME_WAIT of a connection between two local ends: nothing wanders about there, and the last ACK cannot get lost.
+pub const TIME_WAIT_LOCAL_US: u64 = 10_000;
+/// Between local ends only want of memory or of a place in a backlog drops a segment, and it may end at any moment:
+/// the time-out starts at this and is doubled up to that.
+const RETRANSMIT_LOCAL_US: core::ops::RangeInclusive<u64> = 10_000..=200_000;
+
+/// Timers that say less than this wait so long.
+pub const GRANULARITY_US: u64 = 1_000;
+
+/// When to send again what is not acknowledged.
+pub fn retransmit_us(tcb: &Tcb) -> u64 {
+    if tcb.is_local {
+        (RETRANSMIT_LOCAL_US.start() << tcb.rtt.backoff.min(16)).min(*RETRANSMIT_LOCAL_US.end())
+    } else {
+        tcb.rtt.timeout_us()
+    }
+}
+
+/// Enters (or prolongs) TIME_WAIT.
+pub fn start_time_wait(tcb: &mut Tcb, now: Instant) {
+    tcb.timers.stop_all();
+    tcb.snd.probe = false;
+    tcb.timers.linger = now.after_us(if tcb.is_local { TIME_WAIT_LOCAL_US } else { TIME_WAIT_US });
+}
+
+/// A program that is gone cannot end FIN_WAIT_2: time does.
+pub fn start_fin_wait_2(tcb: &mut Tcb, now: Instant) {
+    let secs = tcb.options.fin_wait_2_secs.map_or(0, |secs| secs.min(FIN_WAIT_2_SECS_MAX));
+    tcb.timers.linger = now.after_us(u64::from(secs) * 1_000_000);
+}
+
+/// Handles every timer of the connection that is due.
+pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
+    let Tcp { sent, counters, .. } = tcp;
+    let off = Instant::FAR_FUTURE;
+    if tcb.timers.linger <= now {
+        // As in Linux: the program that asked for another end than the usual one has the peer told.
+        let tells = tcb.options.fin_wait_2_secs.is_none_or(|secs| secs > FIN_WAIT_2_SECS);
+        let aborts = tcb.state == TcpState::FinWait2 && tells;
+        tcb.state = TcpState::Closed;
+        return if aborts { FlowEvent::Abort(Errno::OK) } else { FlowEvent::Closed(Errno::OK) };
+    }
+    if tcb.timers.delayed_ack <= now {
+        tcb.timers.delayed_ack = off;
+        tcb.rcv.ack_now = true;
+    }
+    if tcb.timers.cork <= now {
+        tcb.timers.cork = off;
+        tcb.snd.uncork = true;
+    }
+    if tcb.timers.pace <= now {
+        tcb.timers.pace = off;
+        tcb.rate.is_late = true;
+    }
+    if tcb.timers.reorder <= now {
+        tcb.timers.reorder = off;
+        recovery::on_reorder_timeout(tcb, sent, now, counters);
+    }
+    if tcb.timers.tail_probe <= now {
+        counters.add(Counter::TailLossProbes);
+        rack::tail_probe_due(tcb, now);
+    }
+    if tcb.timers.retransmit <= now {
+        return retransmit(tcb, sent, now, counters);
+    }
+
+    if tcb.timers.persist <= now {
+        return probe_window(tcb, now, counters);
+    }
+    if tcb.timers.keepalive <= now {
+        return keepalive(tcb, now, counters);
+    }
+    FlowEvent::None
+}
+
+/// RFC 6298 sections 5.4 to 5.6.
+fn retransmit(tcb: &mut Tcb, sent: &mut SentPool, now: Instant, counters: &mut Counters) -> FlowEvent {
+    if deferral::ends(tcb, sent, now) {
+        return FlowEvent::None;
+    }
+    if is_given_up(tcb, now) {
+        return give_up(tcb);
+    }
+    if tcb.snd.wnd.octets() == 0 && tcb.state.is_synchronized() && !tcb.send_queue.is_empty() {
+        // The peer closed its window under what is out, which may be why it is silent: it is asked, and lost is nothing yet.
+        tcb.timers.retransmit = Instant::FAR_FUTURE;
+        tcb.timers.tail_probe = Instant::FAR_FUTURE;
+        return probe_window(tcb, now, counters);
+    }
+    counters.add(Counter::RetransmitTimeouts);
+    recovery::on_timeout(tcb, sent, now);
+    let is_linear = tcb.state == TcpState::SynSent && tcb.rtt.timeouts < SYN_LINEAR_TIMEOUTS;
+    tcb.rtt.backoff = tcb.rtt.backoff.saturating_add(u8::from(!is_linear));
+    tcb.rtt.timeouts = tcb.rtt.timeouts.saturating_add(1);
+    tcb.traffic.time_outs.note(now);
+    path_mtu::timed_out(tcb, now);
+    soft_error::timed_out(tcb);
+    tcb.timers.retransmit = now.after_us(retransmit_us(tcb)).min(user_timeout_end(tcb));
+    FlowEvent::None
+}
+
+fn syn_retries(tcb: &Tcb) -> u8 {
+    if tcb.options.syn_retries > 0 { tcb.options.syn_retries } else { SYN_RETRIES }
+}
+
+/// Whether it was tried often enough. SYNs, and all between local ends, are tried more often: there the same time must pass.
+fn is_hopeless(tcb: &Tcb, now: Instant) -> bool {
+    let retries = match tcb.state {
+        TcpState::SynSent => syn_retries(tcb),
+        TcpState::SynReceived => SYN_ACK_RETRIES,
+        _ if tcb.orphaned => ORPHAN_RETRIES,
+        _ => DATA_RETRIES,
+    };
+    if !tcb.is_local && tcb.state != TcpState::SynSent {
+        return tcb.rtt.timeouts >= retries;
+    }
+    let wait = |backoff| RoundTrip { backoff, ..RoundTrip::initial() }.timeout_us();
+    let limit: u64 = (0..=retries).map(wait).sum();
+    now.since_us(tcb.timers.stalled_since) >= limit
+}
+
+/// A user timeout takes the place of the count, be it shorter or longer (RFC 5482, RFC 9293 section 3.8.3).
+fn is_given_up(tcb: &Tcb, now: Instant) -> bool {
+    if has_user_timeout(tcb) && tcb.state.is_synchronized() {
+        user_timeout_passed(tcb, now)
+    } else {
+        is_hopeless(tcb, now) || user_timeout_passed(tcb, now)
+    }
+}
+
+/// Nobody waits any more for what a program has left.
+fn has_user_timeout(tcb: &Tcb) -> bool {
+    tcb.options.user_timeout_ms > 0 && !tcb.orphaned
+}
+
+/// RFC 5482.
+fn user_timeout_passed(tcb: &Tcb, now: Instant) -> bool {
+    user_timeout_end(tcb) <= now
+}
+
+fn user_timeout_end(tcb: &Tcb) -> Instant {
+    if tcb.options.user_timeout_ms == 0 || tcb.timers.stalled_since.is_far_future() {
+        return Instant::FAR_FUTURE;
+    }
+    tcb.timers.stalled_since.after_us(u64::from(tcb.options.user_timeout_ms) * 1000)
+}
+
+/// RFC 9293 section 3.8.6.1: the probes go on for as long as the peer answers them.
+fn probe_window(tcb: &mut Tcb, now: Instant, counters: &mut Counters) -> FlowEvent {
+    debug_assert!(!tcb.send_queue.is_empty(), "FIN needs no window");
+    let orphan = tcb.orphaned;
+    let retries = if orphan { ORPHAN_RETRIES } else { DATA_RETRIES };
+    let is_hopeless = tcb.timers.probes_sent >= retries && !has_user_timeout(tcb);
+    if is_hopeless || user_timeout_passed(tcb, now) || orphan && tcb.rtt.backoff >= ORPHAN_PROBES {
+        return give_up(tcb);
+    }
+    counters.add(Counter::ZeroWindowProbes);
+    tcb.timers.probes_sent = tcb.timers.probes_sent.saturating_add(1);
+    tcb.rtt.backoff = tcb.rtt.backoff.saturating_add(1);
+    tcb.snd.probe = true;
+    if tcb.rtt.backoff > PROBES_OF_DOUBT {
+        // What the peer answers now is news, even if a segment (a forged one) had told of a window with a number ahead of it.
+        tcb.snd.wl1 = tcb.snd.wl1.earlier(tcb.rcv.nxt);
+    }
+    if tcb.timers.stalled_since.is_far_future() {
+        tcb.timers.stalled_since = now;
+    }
+    tcb.timers.persist = now.after_us(tcb.rtt.timeout_us()).min(user_timeout_end(tcb));
+    FlowEvent::None
+}
+
+/// RFC 1122 section 4.2.3.6, RFC 9293 section 3.8.4.
+fn keepalive(tcb: &mut Tcb, now: Instant, counters: &mut Counters) -> FlowEvent {
+    let options = &tcb.options;
+    if !tcb.state.is_synchronized() || tcb.snd.nxt != tcb.snd.una || !tcb.send_queue.is_empty() {
+        // Data on its way, or waiting for the window, asks the peer already, and counts its own probes.
+        tcb.timers.keepalive = now.after_us(u64::from(options.keep_idle_secs) * 1_000_000);
+        return FlowEvent::None;
+    }
+    let idle_end = tcb.timers.heard.after_us(u64::from(options.keep_idle_secs) * 1_000_000);
+    if now < idle_end {
+        tcb.timers.keepalive = idle_end;
+        return FlowEvent::None;
+    }
+    let count = u32::from(tcb.timers.probes_sent);
+    // A user timeout takes the place of the count here, too (RFC 5482 section 4.2; Linux since TCP_USER_TIMEOUT is there).
+    let is_over = if has_user_timeout(tcb) {
+        count > 0 && now.since_us(tcb.timers.heard) >= u64::from(options.user_timeout_ms) * 1000
+    } else {
+        count >= options.keep_count
+    };
+    if is_over {
+        // A peer that is there after all learns of it, as with Linux.
+        return FlowEvent::Abort(close_without_answer(tcb));
+    }
+    counters.add(Counter::KeepaliveProbes);
+    tcb.timers.probes_sent = tcb.timers.probes_sent.saturating_add(1);
+    tcb.snd.keepalive_probe = true;
+    tcb.timers.keepalive = now.after_us(u64::from(options.keep_interval_secs) * 1_000_000);
+    FlowEvent::None
+}
+
+/// Starts or stops the keepalive timer after an option changed.
+pub fn rearm_keepalive(tcb: &mut Tcb, now: Instant) {
+    let has_peer = !matches!(tcb.state, TcpState::Closed | TcpState::TimeWait);
+    tcb.timers.keepalive = if tcb.options.keepalive && has_peer {
+        now.max(tcb.timers.heard).after_us(u64::from(tcb.options.keep_idle_secs) * 1_000_000)
+    } else {
+        Instant::FAR_FUTURE
+    };
+}
+
+/// The peer is not told (RFC 9293 section 3.10.8): it has not answered for long.
+fn give_up(tcb: &mut Tcb) -> FlowEvent {
+    FlowEvent::Closed(close_without_answer(tcb))
+}
+
+/// Why it is over.
+fn close_without_answer(tcb: &mut Tcb) -> Errno {
+    tcb.state = TcpState::Closed;
+    soft_error::reason_to_give_up(tcb)
+}
