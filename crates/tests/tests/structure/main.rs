@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod driver;
 mod graph;
 mod imports;
 mod ratchets;

@@ -13,7 +13,16 @@ pub struct Shape {
     pub bools: Vec<String>,
     pub methods: Vec<String>,
     pub public_methods: BTreeSet<String>,
+    /// Those of all methods that take `&self`.
+    looking: BTreeSet<String>,
     pub is_trait: bool,
+}
+
+impl Shape {
+    /// The method may change what it is called of.
+    pub fn changes_by(&self, method: &str) -> bool {
+        !self.looking.contains(method)
+    }
 }
 
 /// Structures and traits of a crate by their paths: `engine::flow::record::Conn`.
@@ -48,6 +57,9 @@ pub fn shapes(krate: &Krate) -> BTreeMap<String, Shape> {
             let ImplItem::Fn(function) = item else { continue };
             let name = function.sig.ident.to_string();
             shape.public_methods.extend(matches!(function.vis, Visibility::Public(_)).then(|| name.clone()));
+            let looks =
+                function.sig.receiver().is_some_and(|me| me.reference.is_some() && me.mutability.is_none());
+            shape.looking.extend(looks.then(|| name.clone()));
             shape.methods.push(name);
         }
     });
