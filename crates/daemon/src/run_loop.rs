@@ -85,8 +85,11 @@ impl Daemon {
     pub(crate) fn round(&mut self, now: Instant) -> usize {
         self.stages.begin();
         self.rest.begin_round();
-        let moved = self.inhale(now) + self.process(now) + self.exhale(now);
-        if self.took_all && !self.engine.has_local() {
+        let moved = self.inhale(now) + self.process(now);
+        // What telling the hosts causes is not what they wait for: that would never end while they go on.
+        let is_whole = self.took_all && !self.engine.has_local();
+        let moved = moved + self.exhale(now);
+        if is_whole {
             self.looks.done();
         }
         moved

@@ -40,9 +40,6 @@ const SPARE_MAX: u32 = CHANNEL_ENTRIES / 2;
 /// It is again when so many more are: for each one that the peer takes it would be woken in vain.
 const SPARE_AGAIN: u32 = CHANNEL_ENTRIES / 4;
 
-/// After so many waits in vain for the engine nobody waits at the other session's word any more.
-const VAIN_WAITS_MAX: u32 = 8;
-
 /// Octets of one connection that may wait unread here, at most.
 const UNREAD_MAX: u64 = SEND_LIMIT_NEAR as u64 * 4;
 
@@ -76,8 +73,8 @@ pub struct Channel {
     closed: bool,
     /// The other session broke the contract, and is not listened to any more: it could go on putting entries in for ever.
     pub(crate) is_broken: bool,
-    /// Waits in a row for what the other session said that the engine would do, and that it did not.
-    vain_waits: u32,
+    /// When waits at the other session's word are paid for ([`crate::settling::Settling::wait_for`]).
+    vain_until: u64,
     /// Streams that leave and of which not all is here.
     pub(crate) leaving: Leaving,
     /// Whose the other session is.
@@ -113,7 +110,7 @@ impl Channel {
             users: 0,
             closed: false,
             is_broken: false,
-            vain_waits: 0,
+            vain_until: 0,
             leaving: Leaving::default(),
             peer,
         }
@@ -433,10 +430,7 @@ impl Queue {
     /// What comes next was sent after something that the other session handed to the engine: that is taken in first.
     fn let_engine_be_first(&mut self, at: usize, debt: Debt) {
         let channel = &mut self.io.channels[at];
-        if channel.vain_waits >= VAIN_WAITS_MAX {
-            return;
-        }
-        channel.vain_waits = if self.io.stack.settling().wait_for(debt) { 0 } else { channel.vain_waits + 1 };
+        self.io.stack.settling().wait_for(debt, &mut channel.vain_until);
         // Within a drain of completions the rest follows, and must not come before the one that is looked at.
         if std::mem::take(&mut self.is_at_channels) {
             self.drain_completions();

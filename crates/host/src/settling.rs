@@ -21,6 +21,14 @@ use toe_ring::HostLooks;
 const PATIENCE: Duration = Duration::from_millis(5);
 /// So often a wait looks before it gives the processor away.
 const LOOKS_AT_ONCE: u32 = 64;
+/// An engine that has a processor is there within so long a time. One that has none may need this one: it waits behind others elsewhere,
+/// and comes here only when this one is idle, which sched_yield does not make it.
+const AT_ONCE: Duration = Duration::from_micros(20);
+
+/// Such a wait at a peer's word that is in vain is paid for with so much time, in ms: it may cost a part of the time, not all of it.
+const VAIN_WAIT_COST: u64 = 100;
+/// So much may be unpaid: eight of them in a row.
+const UNPAID_MAX: u64 = 7 * VAIN_WAIT_COST;
 
 /// What this process has done with its session: both ends of a connection may be its own once it has done both.
 pub(crate) const LISTENS: u8 = 1;
@@ -45,6 +53,17 @@ const fn debt_after(looks: u64, rung_in: Option<u32>) -> Debt {
         None => 0,
     };
     (looks + 2) << COUNT_SHIFT | rung
+}
+
+/// What came of a wait for the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waited {
+    /// It has come so far.
+    Enough,
+    /// It has not, within [`PATIENCE`].
+    InVain,
+    /// It has not moved since somebody waited in vain: that cost nothing.
+    NoMore,
 }
 
 #[derive(Debug)]
@@ -112,10 +131,18 @@ impl Settling {
         self.looks.count() >= debt >> COUNT_SHIFT || self.looks.asleep().is_some_and(|sleep| !ends(sleep))
     }
 
-    /// Waits for what a peer's octets come after. `false`: in vain. A number that no engine can have asked for is not waited for.
-    pub fn wait_for(&self, debt: Debt) -> bool {
-        debt >> COUNT_SHIFT <= self.looks.count() + 2
-            && (self.is_reached(debt) || self.wait(|| self.is_reached(debt)))
+    /// Waits for what a peer says that its octets come after. A number that no engine can have asked for is not waited for, nor a peer
+    /// that has cost too much: until `paid_at`, by [`sys::coarse_ms`], its waits in vain are paid for.
+    pub fn wait_for(&self, debt: Debt, paid_at: &mut u64) {
+        let is_possible = debt >> COUNT_SHIFT <= self.looks.count() + 2;
+        let is_heard = *paid_at == 0 || *paid_at <= sys::coarse_ms() + UNPAID_MAX;
+        if is_possible
+            && is_heard
+            && !self.is_reached(debt)
+            && self.wait(|| self.is_reached(debt)) == Waited::InVain
+        {
+            *paid_at = sys::coarse_ms().max(*paid_at) + VAIN_WAIT_COST;
+        }
     }
 
     /// This process listens, or connects.
@@ -145,25 +172,26 @@ impl Settling {
     }
 
     #[cold]
-    fn wait(&self, is_over: impl Fn() -> bool) -> bool {
+    fn wait(&self, is_over: impl Fn() -> bool) -> Waited {
         for _ in 0..LOOKS_AT_ONCE {
             if is_over() {
-                return true;
+                return Waited::Enough;
             }
             std::hint::spin_loop();
         }
         if self.given_up.load(Ordering::Relaxed) == self.looks.count() {
-            return false;
+            return Waited::NoMore;
         }
-        let end = sys::now() + PATIENCE;
+        let began = sys::now();
         while !is_over() {
-            if sys::now() >= end {
+            let waited = sys::now().saturating_sub(began);
+            if waited >= PATIENCE {
                 self.given_up.store(self.looks.count(), Ordering::Relaxed);
-                return false;
+                return Waited::InVain;
             }
-            spin::let_others_run();
+            if waited < AT_ONCE { spin::let_others_run() } else { spin::leave_the_processor() }
         }
-        true
+        Waited::Enough
     }
 }
 
@@ -190,8 +218,9 @@ mod tests {
         engine.done();
         assert_eq!(settling.debt(), Some(debt), "that look may have begun before");
         engine.done();
-        assert!(settling.wait_for(debt));
-        assert_eq!(settling.debt(), None);
+        let mut paid_at = 0;
+        settling.wait_for(debt, &mut paid_at);
+        assert_eq!((settling.debt(), paid_at), (None, 0));
     }
 
     #[test]
@@ -238,10 +267,31 @@ mod tests {
         settling.note_sleep();
         settling.handed_over(true);
         let debt = settling.debt().expect("it does not look");
-        assert!(!settling.wait_for(debt));
+        let mut paid_at = 0;
+        settling.wait_for(debt, &mut paid_at);
+        assert!(paid_at > 0);
         let given_up = settling.given_up.load(Ordering::Relaxed);
         assert_eq!(given_up, 0, "so far it was");
-        assert!(!settling.wait_for(debt), "at once");
-        assert!(!settling.wait_for(u64::MAX), "nobody can owe that");
+        let one = paid_at;
+        (0..20).for_each(|_| settling.wait_for(debt, &mut paid_at));
+        settling.wait_for(u64::MAX, &mut paid_at);
+        assert_eq!(paid_at, one, "at once, and nobody can owe that");
+    }
+
+    #[test]
+    fn a_peer_whose_word_is_in_vain_is_not_heard_for_a_while() {
+        let (mut engine, settling) = pair();
+        let mut paid_at = 0;
+        let mut wait = |paid_at: &mut u64| {
+            // It moves, and not so far.
+            engine.done();
+            let before = *paid_at;
+            settling.wait_for(settling.now(), paid_at);
+            *paid_at > before
+        };
+        let in_vain = (0..100).filter(|_| wait(&mut paid_at)).count();
+        assert!((1..100).contains(&in_vain), "{in_vain} waits");
+        paid_at = 1;
+        assert!(wait(&mut paid_at), "it is paid for");
     }
 }

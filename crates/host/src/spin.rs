@@ -23,6 +23,15 @@ pub(crate) fn let_others_run() {
     std::hint::spin_loop();
 }
 
+/// Leaves it for a moment, if that may be: then it is idle, and the kernel brings here who waits for one elsewhere.
+pub(crate) fn leave_the_processor() {
+    if YIELDS.load(Ordering::Relaxed) {
+        // What is left of it when a signal comes is not slept.
+        let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000 });
+    }
+    std::hint::spin_loop();
+}
+
 /// From now on the calling thread sleeps without a look before: it is beside the program, whose threads are to have the processor.
 pub fn sleep_at_once() {
     thread::with(|thread| thread.looking.set(Looking::never()));

@@ -11,7 +11,7 @@ use toe_abi::channel::{ChannelEntry, ChannelLayout};
 use toe_abi::entry::{Command, Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::{ChannelId, FlowId};
-use toe_ring::{ChannelEnd, ChannelMemory};
+use toe_ring::{ChannelEnd, ChannelMemory, HostLooks};
 
 const PORT: u16 = 8080;
 
@@ -164,6 +164,22 @@ fn memory_with(octets: &[u8]) -> OwnedFd {
 fn refused(reply: &Reply) -> Errno {
     let Reply::Refused { errno, .. } = reply else { panic!("{reply:?}") };
     Errno(*errno)
+}
+
+/// Hosts wait for that: an engine that always has something to tell is through with what was handed to it all the same.
+#[test]
+fn a_round_that_tells_the_hosts_something_is_a_whole_look() {
+    let mut pair = Pair::new(daemon());
+    settle(&mut pair.daemon);
+    let looks = HostLooks::map(&pair.daemon.looks).expect("its page");
+    for round in 0..8 {
+        let before = looks.count();
+        pair.client.send(pair.flows[0], b"hello");
+        let now = pair.daemon.clock.now();
+        pair.daemon.round(now);
+        assert_eq!(pair.server.receive(pair.flows[1]), b"hello", "{round}");
+        assert_eq!(looks.count(), before + 1, "{round}");
+    }
 }
 
 #[test]

@@ -1,14 +1,16 @@
 """What a program does on one connection and then on another is seen in that order by who holds the other ends, and what a call has
-returned for is found by a look that does not wait. Prints how often it was not: order.py PORT ROUNDS."""
+returned for is found by a look that does not wait. Prints how often it was not: order.py PORT ROUNDS [PROCESS OF THE ENGINE]."""
 import errno
 import fcntl
 import os
 import select
+import signal
 import socket
 import sys
 import termios
 
 PORT, ROUNDS = int(sys.argv[1]), int(sys.argv[2])
+ENGINE = int(sys.argv[3]) if len(sys.argv) > 3 else None
 OLD_REQUESTS = 500
 """So many requests make an old connection, of which everything that can be faster is."""
 
@@ -35,19 +37,39 @@ def forked(child):
     return pid
 
 
-def new_before_old():
+def exchange(end):
+    end.send(b"e")
+    end.recv(1)
+
+
+def stand_still(old, gone):
+    """The engine stands still, a close is before it, and the old connection goes on: each of its requests comes after that close."""
+    if ENGINE is not None:
+        os.kill(ENGINE, signal.SIGSTOP)
+        while open(f"/proc/{ENGINE}/stat").read().rpartition(")")[2].split()[0] != "T":
+            pass
+    gone.close()
+    for _ in range(50):
+        exchange(old)
+    if ENGINE is not None:
+        os.kill(ENGINE, signal.SIGCONT)
+
+
+def new_before_old(port=PORT, stands_still=False):
     """A request on a new connection, then one on an old one: a server with one thread must meet the first one first."""
-    at = listener(PORT)
+    at = listener(port)
 
     def client():
-        old = connected(PORT)
+        old = connected(port)
         for _ in range(OLD_REQUESTS):
-            old.send(b"e")
-            old.recv(1)
+            exchange(old)
+        if stands_still:
+            gone = connected(port)
+            exchange(gone)
+            stand_still(old, gone)
         for _ in range(ROUNDS):
-            new = connected(PORT)
-            new.send(b"e")
-            new.recv(1)
+            new = connected(port)
+            exchange(new)
             new.send(b"A")
             old.send(b"B")
             old.recv(1)
@@ -78,6 +100,11 @@ def new_before_old():
                 known[fd].send(said)
     os.waitpid(pid, 0)
     return reversed_
+
+
+def new_before_old_later():
+    """The same after the engine stood still for a moment, as it does on a busy machine."""
+    return new_before_old(PORT + 6, stands_still=True)
 
 
 def connection_before_word():
@@ -173,5 +200,13 @@ def reset_at_once():
     return missing
 
 
-for look in (new_before_old, connection_before_word, at_once, counted_at_once, error_at_once, reset_at_once):
+for look in (
+    new_before_old,
+    new_before_old_later,
+    connection_before_word,
+    at_once,
+    counted_at_once,
+    error_at_once,
+    reset_at_once,
+):
     print(f"{look.__name__} {look()}", flush=True)

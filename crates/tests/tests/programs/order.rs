@@ -16,6 +16,9 @@ fn missed(on: On<'_>, lab: &Lab) -> Vec<(String, usize)> {
     std::fs::write(&script, include_str!("order.py")).expect("a file in the lab");
     let mut command = on.command(lab, "/usr/bin/python3");
     command.arg(&script).args(["7300", &ROUNDS.to_string()]);
+    if let On::Engine(engine) = on {
+        command.arg(engine.pid().to_string());
+    }
     let said = Program::spawn("order.py", &mut command).wait(SOON * 4).expect_success("order.py");
     let count = |line: &str| {
         let (look, count) = line.split_once(' ').expect("a look and its count");
