@@ -7,8 +7,7 @@
 use crate::anchors::{Home, HomeId, Identity, Made};
 use crate::channels::UNREAD_MAX;
 use crate::daemon::{Daemon, Stop};
-use crate::policy::Credentials;
-use crate::policy::Named;
+use crate::policy::{Credentials, Named};
 use crate::poller::Token;
 use crate::porter::ask::{self, Ask, Evidence, Matter, Newcomer};
 use crate::porter::pages::GivenBack;

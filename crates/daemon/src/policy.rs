@@ -12,7 +12,7 @@
 
 use crate::sys;
 use nix::sys::socket::{getsockopt, sockopt};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::Permissions;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
@@ -24,6 +24,8 @@ use toe_base::{Cred, NetNs};
 
 /// Users to whom the right was handed on, at once; each costs some octets.
 const ADMITTED_MAX: usize = 4096;
+/// Users whom one takes along who is not trusted: each has quotas of his own, and he could be thousands.
+const TAKEN_ALONG_MAX: usize = 8;
 /// The socket is closed to the kernel's own check but for its owner, a group, or nobody.
 const MODE_OWN: u32 = 0o600;
 const MODE_GROUP: u32 = 0o660;
@@ -99,7 +101,8 @@ pub struct Policy {
     pub layout: RegionLayout,
     /// Users, each in a network namespace, to whom the right was handed on. They keep it until the engine ends: a server
     /// may make a worker of that user at any time, and nothing tells that it never will again.
-    admitted: Mutex<HashSet<Cred>>,
+    /// With each, the user who did.
+    admitted: Mutex<HashMap<Cred, u32>>,
     /// Where the socket is, and what it is opened to when somebody is let in whom its mode keeps out.
     socket: OnceLock<PathBuf>,
 }
@@ -128,7 +131,7 @@ impl Policy {
         self.is_trusted(who.uid)
             || *all
             || uids.contains(&who.uid)
-            || self.admitted().contains(&who.cred())
+            || self.admitted().contains_key(&who.cred())
             || is_in_one()
     }
 
@@ -142,7 +145,7 @@ impl Policy {
         self.may_control(who) || owner == who.cred()
     }
 
-    /// `who` is about to become that user, who then may attach, too. EPERM: he has no right to hand on. Whom the engine was told of
+    /// `who` is about to become that user, who then may attach, too. EPERM: he has no right to hand on. ENOBUFS: he has done so too often. Whom the engine was told of
     /// hands his own on to whoever he can make himself; root and the starter to anybody.
     pub fn admit(&self, who: &Credentials, user: Named) -> Result<(), Errno> {
         let is_his = matches!(user, Named::ByMemory(_)) && self.allowed.uids.contains(&who.uid);
@@ -152,17 +155,20 @@ impl Policy {
         }
         let admittee = Cred { uid, netns: who.netns };
         let mut admitted = self.admitted();
-        if admitted.len() >= ADMITTED_MAX && !admitted.contains(&admittee) {
+        if admitted.contains_key(&admittee) {
+            return Ok(());
+        }
+        let taken_along = || admitted.values().filter(|by| **by == who.uid).count();
+        if admitted.len() >= ADMITTED_MAX || !self.is_trusted(who.uid) && taken_along() >= TAKEN_ALONG_MAX {
             return Err(Errno::ENOBUFS);
         }
-        if admitted.insert(admittee) {
-            tracing::info!(pid = who.pid, by = who.uid, uid, "another user may attach from now on");
-            self.open_socket();
-        }
+        admitted.insert(admittee, who.uid);
+        tracing::info!(pid = who.pid, by = who.uid, uid, "another user may attach from now on");
+        self.open_socket();
         Ok(())
     }
 
-    fn admitted(&self) -> MutexGuard<'_, HashSet<Cred>> {
+    fn admitted(&self) -> MutexGuard<'_, HashMap<Cred, u32>> {
         // A set of numbers is whole whoever panicked beside it.
         self.admitted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -273,6 +279,11 @@ mod tests {
         assert_eq!(policy.admit(&user(100_000), Named::ByNumber(100_033)), Err(Errno::EPERM));
         assert_eq!(policy.admit(&user(100_000), Named::ByMemory(100_033)), Ok(()));
         assert!(policy.may_attach(&user(100_033), Vec::new) && !policy.may_control(&user(100_033)));
+        let many =
+            (0..100).filter(|uid| policy.admit(&user(100_000), Named::ByMemory(200_000 + uid)).is_ok());
+        assert_eq!(many.count(), TAKEN_ALONG_MAX - 1, "he could be thousands");
+        assert_eq!(policy.admit(&user(100_000), Named::ByMemory(100_033)), Ok(()), "it is known");
+        assert_eq!(policy.admit(&user(0), Named::ByNumber(33)), Ok(()), "which hinders nobody else");
     }
 
     #[test]

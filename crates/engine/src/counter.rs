@@ -1,7 +1,6 @@
 //! What the engine counts: traffic, and every reason for which it drops, refuses or fences.
 
 use toe_abi::attach::FenceReason;
-use toe_base::counter::CounterSet;
 use toe_tcp::counter as tcp;
 
 toe_base::counters! {
@@ -116,11 +115,6 @@ toe_base::counters! {
 }
 
 impl Counter {
-    /// Whether it counts what is dropped.
-    pub const fn is_drop(self) -> bool {
-        matches!(self.name().as_bytes(), [b'd', b'r', b'o', b'p', b'_', ..])
-    }
-
     /// The name here of what TCP counts itself.
     pub const fn of_tcp(counter: tcp::Counter) -> Counter {
         match counter {
@@ -161,32 +155,4 @@ impl Counter {
 }
 
 /// The engine's counters.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    values: CounterSet<{ Counter::ALL.len() }>,
-    /// The last reason for which something was dropped, for captures.
-    last_drop: Option<Counter>,
-}
-
-impl Counters {
-    #[inline]
-    pub fn add(&mut self, counter: Counter) {
-        self.add_many(counter, 1);
-    }
-
-    pub fn add_many(&mut self, counter: Counter, count: u64) {
-        self.values.add(counter as usize, count);
-        if counter.is_drop() {
-            self.last_drop = Some(counter);
-        }
-    }
-
-    /// Why something was dropped since the last call.
-    pub fn take_drop(&mut self) -> Option<Counter> {
-        self.last_drop.take()
-    }
-
-    pub fn get(&self, counter: Counter) -> u64 {
-        self.values.get(counter as usize)
-    }
-}
+pub type Counters = toe_base::counter::CounterValues<Counter, { Counter::ALL.len() }>;

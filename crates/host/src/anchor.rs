@@ -40,23 +40,23 @@ pub struct Stock {
     /// Open already, with the descriptors, of which the engine knows nothing: made for a connection that went elsewhere.
     opened: Vec<(AnchorHandle, OwnCopy)>,
     /// Those of connections that have ended.
-    kept: Vec<Kept>,
+    kept: Vec<Cached>,
     /// Of connections that the engine is about to end.
-    ending: Vec<Kept>,
+    ending: Vec<Cached>,
 }
 
 /// An anchor that stays open from one use to the next.
 #[derive(Debug)]
-struct Kept {
+struct Cached {
     handle: AnchorHandle,
     copy: OwnCopy,
     /// [`crate::fork::children`] then: a child that was made since may have a copy, and it is not used again.
     children: u32,
 }
 
-impl Kept {
-    fn new(handle: AnchorHandle, copy: OwnCopy) -> Kept {
-        Kept { handle, copy, children: crate::fork::children() }
+impl Cached {
+    fn new(handle: AnchorHandle, copy: OwnCopy) -> Cached {
+        Cached { handle, copy, children: crate::fork::children() }
     }
 }
 
@@ -108,7 +108,7 @@ impl AnchorPool {
             stock.kept.len() + stock.ending.len() < self.kept_max
         };
         let Some(Ok(kept)) = has_room.then(|| stack.copy_of(fd)) else { return false };
-        self.stock.lock().ending.push(Kept::new(handle, kept));
+        self.stock.lock().ending.push(Cached::new(handle, kept));
         true
     }
 
@@ -131,18 +131,18 @@ impl AnchorPool {
 impl Stock {
     fn put_open(&mut self, handle: AnchorHandle, copy: OwnCopy, is_used: bool) {
         if is_used {
-            self.kept.push(Kept::new(handle, copy));
+            self.kept.push(Cached::new(handle, copy));
         } else {
             self.opened.push((handle, copy));
         }
     }
 
-    fn take_ending(&mut self, handle: AnchorHandle) -> Option<Kept> {
+    fn take_ending(&mut self, handle: AnchorHandle) -> Option<Cached> {
         let at = self.ending.iter().position(|ending| ending.handle == handle)?;
         Some(self.ending.swap_remove(at))
     }
 
-    fn take_kept(&mut self) -> Option<Kept> {
+    fn take_kept(&mut self) -> Option<Cached> {
         let children = crate::fork::children();
         self.kept.pop_if(|kept| kept.children == children)
     }

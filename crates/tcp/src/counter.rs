@@ -1,7 +1,5 @@
 //! What TCP counts of all connections together.
 
-use toe_base::counter::CounterSet;
-
 toe_base::counters! {
     pub enum Counter {
         EcnReductions = "ecn_reductions",
@@ -24,36 +22,5 @@ toe_base::counters! {
     }
 }
 
-impl Counter {
-    /// Whether it counts what is dropped.
-    pub const fn is_drop(self) -> bool {
-        matches!(self.name().as_bytes(), [b'd', b'r', b'o', b'p', b'_', ..])
-    }
-}
-
 /// The values.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    values: CounterSet<{ Counter::ALL.len() }>,
-    /// The last reason for which something was dropped.
-    last_drop: Option<Counter>,
-}
-
-impl Counters {
-    #[inline]
-    pub fn add(&mut self, counter: Counter) {
-        self.values.add(counter as usize, 1);
-        if counter.is_drop() {
-            self.last_drop = Some(counter);
-        }
-    }
-
-    pub fn get(&self, counter: Counter) -> u64 {
-        self.values.get(counter as usize)
-    }
-
-    /// Why something was dropped since the last call.
-    pub fn take_drop(&mut self) -> Option<Counter> {
-        self.last_drop.take()
-    }
-}
+pub type Counters = toe_base::counter::CounterValues<Counter, { Counter::ALL.len() }>;
