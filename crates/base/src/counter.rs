@@ -20,7 +20,7 @@ macro_rules! counters {
         }
 
         impl $crate::counter::Counted for $name {
-            fn place(self) -> usize {
+            fn index(self) -> usize {
                 self as usize
             }
 
@@ -34,7 +34,7 @@ macro_rules! counters {
 /// A counter of an enum that [`counters!`](crate::counters) has declared.
 pub trait Counted: Copy {
     /// Where its value lies.
-    fn place(self) -> usize;
+    fn index(self) -> usize;
     fn name(self) -> &'static str;
 
     /// Whether it counts what is dropped.
@@ -87,14 +87,14 @@ impl<C: Counted, const N: usize> CounterValues<C, N> {
 
     #[inline]
     pub fn add_many(&mut self, counter: C, count: u64) {
-        self.values.add(counter.place(), count);
+        self.values.add(counter.index(), count);
         if counter.is_drop() {
             self.last_drop = Some(counter);
         }
     }
 
     pub fn get(&self, counter: C) -> u64 {
-        self.values.get(counter.place())
+        self.values.get(counter.index())
     }
 
     /// Why something was dropped since the last call.
