@@ -103,3 +103,51 @@ fn who_shares_a_veth_is_told_of_checksums() {
     assert_eq!(status, Some(0), "{text} {stopped}");
     assert!(text.contains("ethtool -K PEER tx off"), "{text}");
 }
+
+/// A copy of `env` whose loader is of an older C library, as far as its file says: the library that is put under programs would end one of
+/// a truly older one, or of musl.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_child_of_another_c_library_runs_without_the_layer() {
+    let lab = Lab::new();
+    let (loader, program) = (lab.dir().join("ld"), lab.dir().join("env"));
+    let of_system = "/lib64/ld-linux-x86-64.so.2";
+    let replaced = |file: &str, what: &[u8], by: &[u8]| {
+        let mut octets = std::fs::read(file).expect("it is there");
+        while let Some(at) = octets.windows(what.len()).position(|window| window == what) {
+            octets[at..at + by.len()].copy_from_slice(by);
+        }
+        octets
+    };
+    let mut path = loader.display().to_string().into_bytes();
+    assert!(path.len() < of_system.len(), "room for it");
+    path.resize(of_system.len(), 0);
+    write_program(&loader, &replaced(of_system, b"GLIBC_2.34\0", b"GLIBC_2.33\0"));
+    write_program(&program, &replaced("/usr/bin/env", of_system.as_bytes(), &path));
+    let script = format!("run --private -- sh -c '{}; {0}; true'", program.display());
+    let (status, text) = said(&lab, ":", &script);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("it runs without OpenTOE") && !text.contains("libtoe_switch.so"), "{text}");
+    let (_, text) = said(&lab, ":", &format!("run --private -- {}", program.display()));
+    assert!(text.contains("of another C library") && !text.contains("libtoe_switch.so"), "{text}");
+    // Of this system's.
+    let (_, text) = said(&lab, ":", "run --private -- sh -c 'env; true'");
+    assert!(text.contains("libtoe_switch.so"), "{text}");
+}
+
+#[cfg(target_arch = "x86_64")]
+fn write_program(file: &std::path::Path, octets: &[u8]) {
+    std::fs::write(file, octets).expect("a file in the lab");
+    std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+}
+
+/// What is told of older libraries rests on this.
+#[test]
+fn the_library_needs_no_newer_c_library_than_it_says() {
+    let library = std::fs::read(toe_tests::bins::path("libtoe_switch.so")).expect("built");
+    let versions = library
+        .split(|octet| *octet == 0)
+        .filter_map(|text| std::str::from_utf8(text.strip_prefix(b"GLIBC_2.")?).ok()?.parse::<u32>().ok());
+    let needed = std::str::from_utf8(toe_abi::executable::NEEDED_VERSION).expect("text");
+    assert_eq!(Some(needed), versions.max().map(|newest| format!("GLIBC_2.{newest}\0")).as_deref());
+}
