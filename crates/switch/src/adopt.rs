@@ -89,9 +89,9 @@ pub fn received(fd: c_int) {
     }
 }
 
-/// What is known of a kernel socket whose program before this one may have set anything on it: the options that are not what they are
-/// of a new one.
-fn inherited_state(fd: c_int) -> State {
+/// What is known of a kernel socket of which no note was kept, and on which anything may have been set: the options that are not what
+/// they are of a new one.
+pub fn state_of(fd: c_int) -> State {
     let known = State::new_twin().with(State::BOUND).with(State::TOUCHED);
     let is_inet6 = sockopt::socket_domain(sys::borrow(fd)) == Ok(AddressFamily::INET6);
     let set = option_model::model(is_inet6).map_or(State::default(), |model| {
@@ -102,7 +102,7 @@ fn inherited_state(fd: c_int) -> State {
 
 /// It stays as it is until it is used.
 fn note_inherited(fd: c_int) {
-    socket_state::set(fd, inherited_state(fd).with(State::INHERITED));
+    socket_state::set(fd, state_of(fd).with(State::INHERITED));
     why::set_reason(fd, On::Kernel, Reason::Undecided);
     ANY_UNUSED.store(true, Ordering::Relaxed);
 }
@@ -196,7 +196,7 @@ fn adopt(fd: c_int, kind: Came) -> bool {
         }
         Came::Listener => {
             let watched = socket_state::get(fd).only(State::IN_EPOLL);
-            socket_state::set(fd, inherited_state(fd).with(watched));
+            socket_state::set(fd, state_of(fd).with(watched));
             let _ = listen::undecided(fd, listen::backlog_now(fd), listen::decide_adopted(fd));
             if let Some(listener) = fd_table::get(fd) {
                 // Whoever it came from has it, too.

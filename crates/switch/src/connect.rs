@@ -6,7 +6,7 @@
 //! socket that this one waits for; from then on the flow lives as long as the anchor does. The twin is put back when
 //! the peer cannot be reached.
 
-use crate::ffi::{fail, family, last_errno, read_endpoint};
+use crate::ffi::{fail, family, is_too_long, last_errno, read_endpoint};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
 use crate::replacing::{self, InKernel, Refusal, Replacing};
@@ -17,6 +17,7 @@ use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{calls, fork, hidden_twin, listen, own_calls, real};
 use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
+use core::time::Duration;
 use libc::{sockaddr, socklen_t};
 use toe::socket::{ConnectHow, FastOpen, Kind, Socket};
 use toe::stack::{EngineIdx, Stack};
@@ -271,6 +272,9 @@ impl Asking {
 /// # Safety
 /// As [`undecided`].
 pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, len: socklen_t) -> Verdict {
+    if is_too_long(len) {
+        return Verdict::Done(fail(Errno::EINVAL));
+    }
     // SAFETY: the caller's promise.
     let disconnects = unsafe { family(addr, len) } == Some(libc::AF_UNSPEC);
     if addr.is_null() && len > 0 {
@@ -447,7 +451,7 @@ fn by_engine(
     let nonblocking = sys::is_nonblocking(twin.raw());
     socket.set_nonblocking(nonblocking);
     replay_options(twin.raw(), state, socket);
-    let dont_wait = nonblocking || manner.dont_wait;
+    let dont_wait = nonblocking || manner.dont_wait || socket.send_timeout() == Some(Duration::ZERO);
     let placed = match twin.make_room(fd, nonblocking, anchor, (socket, on)) {
         Ok(placed) => placed,
         Err(NoRoom::Ended(anchor)) => {
@@ -525,6 +529,10 @@ pub fn replay_options(fd: c_int, state: State, socket: &'static Socket) {
             // Linux reports twice what was set.
             let doubled = i32::from_ne_bytes([value[0], value[1], value[2], value[3]]);
             value[..4].copy_from_slice(&(doubled / 2).to_ne_bytes());
+        }
+        if option.is_time_limit() && value == [0; _] {
+            // It was set, so it is none that lasts for ever: Linux shows both alike.
+            value[..8].copy_from_slice(&(-1i64).to_ne_bytes());
         }
         let value = &value[..len];
         if socket.set_option(option.level, option.name, value) == Err(Errno::ENOPROTOOPT) {

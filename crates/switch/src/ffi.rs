@@ -105,6 +105,11 @@ pub fn last_errno() -> Errno {
     errno(unsafe { *libc::__errno_location() })
 }
 
+/// Longer than any address can be: to Linux that is EINVAL, whatever the socket and the address are.
+pub const fn is_too_long(len: socklen_t) -> bool {
+    len as usize > size_of::<libc::sockaddr_storage>()
+}
+
 /// The address family of a socket address, when it is long enough to have one.
 ///
 /// # Safety
@@ -168,6 +173,9 @@ pub unsafe fn read_inet6(addr: *const sockaddr, len: socklen_t) -> Option<Endpoi
 /// # Safety
 /// As [`read_inet`].
 pub unsafe fn read_endpoint(addr: *const sockaddr, len: socklen_t, inet6: bool) -> Option<Endpoint> {
+    if is_too_long(len) {
+        return None;
+    }
     // SAFETY: the caller's promise.
     unsafe { if inet6 { read_inet6(addr, len) } else { read_inet(addr, len).map(Endpoint::from) } }
 }

@@ -14,7 +14,7 @@ use crate::replacing::Replacing;
 use crate::socket_state::{self, State};
 use crate::twin_name::twin_address;
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::{calls, fork, real};
+use crate::{adopt, calls, fork, real};
 use core::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
@@ -373,9 +373,8 @@ pub fn end(listener: &'static Socket) {
         let is_watched = epoll::move_back(fd, listener);
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
-        let family = if listener.is_inet6() { State::INET6 } else { State::default() };
-        let known = State::TOUCHED.with(State::BOUND).with(State::WAS_LISTENER).with(family);
-        socket_state::set(fd, State::new_twin().with(known));
+        // What was set before it listened, its next connections are to have as well.
+        socket_state::set(fd, adopt::state_of(fd).with(State::WAS_LISTENER));
         why::set_reason(fd, On::Kernel, Reason::Undecided);
         if is_watched {
             socket_state::add(fd, State::IN_EPOLL);

@@ -133,6 +133,11 @@ pub struct Replayed {
 }
 
 impl Replayed {
+    /// SO_RCVTIMEO or SO_SNDTIMEO, which count as set while there is a limit.
+    pub const fn is_time_limit(self) -> bool {
+        self.level == libc::SOL_SOCKET && matches!(self.name, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO)
+    }
+
     /// What the kernel says of it; `None`: it knows of none there.
     pub fn value_on(self, fd: c_int) -> Option<([u8; VALUE_MAX], usize)> {
         let mut value = [0; VALUE_MAX];

@@ -7,7 +7,7 @@ use crate::fast_open::FastOpenMode;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::record::{Congestion, RoundTrip, Tcb};
 use crate::segment::Segment;
-use crate::state::TcpState;
+use crate::state::TcpEvent;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
 use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
@@ -80,23 +80,23 @@ pub struct OpenParams {
 
 /// A connection in SYN_SENT, its SYN not sent yet.
 pub fn active(params: &OpenParams) -> Tcb {
-    fresh(params, TcpState::SynSent)
+    fresh(params, TcpEvent::Open)
 }
 
 /// A connection in SYN_RECEIVED, its SYN-ACK not sent yet.
 pub fn passive(params: &OpenParams, syn: &Segment) -> Tcb {
-    let mut tcb = fresh(params, TcpState::SynReceived);
+    let mut tcb = fresh(params, TcpEvent::Accept);
     take_syn(&mut tcb, syn);
     tcb.fast_open.was_passive = true;
     tcb.ecn.on = ecn::answers(params.tcp.ecn, syn);
     tcb
 }
 
-fn fresh(params: &OpenParams, state: TcpState) -> Tcb {
+fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
     let mut tcb = Tcb::vacant();
     tcb.is_local = params.is_local;
     tcb.is_v4 = params.is_v4;
-    tcb.state = state;
+    tcb.state = tcb.state.after(event);
     tcb.snd.iss = params.iss;
     tcb.snd.timestamp_offset = params.timestamp_offset;
     tcb.snd.una = params.iss;

@@ -111,7 +111,7 @@ pub struct TxSegment {
     pub is_ect: bool,
 }
 
-/// What a segment or a timer did to a connection, for the stages after the connection core.
+/// What a segment or a timer did to a connection, for whoever has the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowEvent {
     /// Nothing that another stage must know.

@@ -1,5 +1,6 @@
 //! The states of a connection and the one table of their transitions (RFC 9293 section 3.3.2, figure 5).
-//! LISTEN is no state of a connection: listeners are records of their own ([`crate::control::listen`]).
+//! Nobody assigns a state but by [`TcpState::after`] (`make lint` looks). LISTEN is no state of a connection: who listens
+//! keeps records of its own.
 
 /// RFC 9293 section 3.3.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,6 +22,10 @@ pub enum TcpState {
 /// What moves a connection from state to state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpEvent {
+    /// Active OPEN.
+    Open,
+    /// A SYN at a listener: the connection's own record begins.
+    Accept,
     /// The peer's SYN arrived without an ACK of ours (simultaneous open).
     Syn,
     /// The peer acknowledged our SYN, and its own SYN has arrived.
@@ -31,6 +36,13 @@ pub enum TcpEvent {
     Fin,
     /// The peer acknowledged our FIN.
     FinAcked,
+    /// The peer's RST is believed.
+    Reset,
+    /// USER TIMEOUT (section 3.10.8), 2 MSL of TIME-WAIT, the time that an orphan has in FIN-WAIT-2.
+    Timeout,
+    /// This side deletes the TCB: the ABORT call (section 3.10.5), a close before the SYN is answered, a passive connection
+    /// that goes back to LISTEN, a peer that cannot be reached.
+    Delete,
 }
 
 impl TcpState {
@@ -51,6 +63,8 @@ impl TcpState {
     #[must_use]
     pub const fn after(self, event: TcpEvent) -> TcpState {
         match (self, event) {
+            (TcpState::Closed, TcpEvent::Open) => TcpState::SynSent,
+            (TcpState::Closed, TcpEvent::Accept) => TcpState::SynReceived,
             (TcpState::SynSent, TcpEvent::Syn) => TcpState::SynReceived,
             (TcpState::SynSent | TcpState::SynReceived, TcpEvent::SynAcked) => TcpState::Established,
             (TcpState::Established, TcpEvent::Close) => TcpState::FinWait1,
@@ -61,6 +75,7 @@ impl TcpState {
             (TcpState::FinWait1, TcpEvent::FinAcked) => TcpState::FinWait2,
             (TcpState::Closing, TcpEvent::FinAcked) => TcpState::TimeWait,
             (TcpState::LastAck, TcpEvent::FinAcked) => TcpState::Closed,
+            (_, TcpEvent::Reset | TcpEvent::Timeout | TcpEvent::Delete) => TcpState::Closed,
             (state, _) => state,
         }
     }
@@ -123,7 +138,8 @@ mod tests {
     /// The whole table, as a picture that a change has to change.
     #[test]
     fn the_transition_table_is_figure_5_of_rfc_9293() {
-        let events = [TcpEvent::Syn, TcpEvent::SynAcked, TcpEvent::Close, TcpEvent::Fin, TcpEvent::FinAcked];
+        use TcpEvent::{Accept, Close, Fin, FinAcked, Open, Syn, SynAcked};
+        let events = [Open, Accept, Syn, SynAcked, Close, Fin, FinAcked];
         let mut table = String::new();
         for state in TcpState::ALL {
             for event in events {
@@ -134,6 +150,8 @@ mod tests {
             }
         }
         let want = "\
+CLOSED Open SYN-SENT
+CLOSED Accept SYN-RECV
 SYN-SENT Syn SYN-RECV
 SYN-SENT SynAcked ESTAB
 SYN-RECV SynAcked ESTAB
@@ -147,5 +165,15 @@ CLOSING FinAcked TIME-WAIT
 LAST-ACK FinAcked CLOSED
 ";
         assert_eq!(table, want);
+    }
+
+    /// What figure 5 leaves out of the picture, being the same everywhere.
+    #[test]
+    fn every_state_can_be_left_at_once() {
+        for state in TcpState::ALL {
+            for event in [TcpEvent::Reset, TcpEvent::Timeout, TcpEvent::Delete] {
+                assert_eq!(state.after(event), TcpState::Closed, "{} {event:?}", state.name());
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::counter::{Counter, Counters};
 use crate::record::{RoundTrip, Tcb};
 use crate::scoreboard::SentPool;
 use crate::segment::FlowEvent;
-use crate::state::TcpState;
+use crate::state::{TcpEvent, TcpState};
 use crate::{Tcp, deferral, path_mtu, rack, recovery, soft_error};
 use toe_abi::errno::Errno;
 use toe_base::Instant;
@@ -74,7 +74,7 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
         // As in Linux: the program that asked for another end than the usual one has the peer told.
         let tells = tcb.options.fin_wait_2_secs.is_none_or(|secs| secs > FIN_WAIT_2_SECS);
         let aborts = tcb.state == TcpState::FinWait2 && tells;
-        tcb.state = TcpState::Closed;
+        tcb.state = tcb.state.after(TcpEvent::Timeout);
         return if aborts { FlowEvent::Abort(Errno::OK) } else { FlowEvent::Closed(Errno::OK) };
     }
     if tcb.timers.delayed_ack <= now {
@@ -254,6 +254,6 @@ fn give_up(tcb: &mut Tcb) -> FlowEvent {
 
 /// Why it is over.
 fn close_without_answer(tcb: &mut Tcb) -> Errno {
-    tcb.state = TcpState::Closed;
+    tcb.state = tcb.state.after(TcpEvent::Timeout);
     soft_error::reason_to_give_up(tcb)
 }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -34,11 +35,17 @@ static int cut(const struct call *call, int first)
     return count;
 }
 
-static void received(ssize_t length)
+/* What the error queue gives back begins with headers, which have numbers of their own. */
+static void received_with(ssize_t length, long flags)
 {
     answer(length);
-    if (length > 0)
+    if (length > 0 && !(flags & MSG_ERRQUEUE))
         value("sum", (long)sum(buffer, length > BUFFER_MAX ? BUFFER_MAX : (size_t)length));
+}
+
+static void received(ssize_t length)
+{
+    received_with(length, 0);
 }
 
 static void op_read(const struct call *call)
@@ -60,15 +67,16 @@ static void op_pread(const struct call *call)
 static void op_recv(const struct call *call)
 {
     memset(buffer, 0, bounded(call->n[1]));
-    received(recv((int)call->n[0], buffer, bounded(call->n[1]), (int)call->n[2]));
+    received_with(recv((int)call->n[0], buffer, bounded(call->n[1]), (int)call->n[2]), call->n[2]);
 }
 
 static void op_recvfrom(const struct call *call)
 {
     struct sockaddr_in address;
     socklen_t length = sizeof address;
-    received(recvfrom((int)call->n[0], buffer, bounded(call->n[1]), (int)call->n[2], (struct sockaddr *)&address,
-                      &length));
+    received_with(recvfrom((int)call->n[0], buffer, bounded(call->n[1]), (int)call->n[2], (struct sockaddr *)&address,
+                           &length),
+                  call->n[2]);
     value("length", length);
 }
 
@@ -173,10 +181,49 @@ static void op_splice(const struct call *call)
     answer(splice((int)call->n[0], NULL, (int)call->n[1], NULL, (size_t)call->n[2], (unsigned)call->n[3]));
 }
 
+/* Descriptor, which: arguments that are wrong whatever the descriptor is. */
+static void op_wrong(const struct call *call)
+{
+    int fd = (int)call->n[0];
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    struct epoll_event event;
+    /* The compiler need not know. */
+    volatile int too_few = -1, too_many = 1 << 20;
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)(call->n[1] < 2 ? -1 : 1)};
+    parts[0] = (struct iovec){buffer, 1};
+    switch (call->n[1]) {
+    case 0:
+        answer(sendmsg(fd, &message, MSG_DONTWAIT));
+        break;
+    case 1:
+        answer(recvmsg(fd, &message, MSG_DONTWAIT));
+        break;
+    case 2:
+        message.msg_name = &address;
+        message.msg_namelen = (socklen_t)-1;
+        answer(recvmsg(fd, &message, MSG_DONTWAIT | MSG_PEEK));
+        break;
+    case 3:
+        answer(bind(fd, (struct sockaddr *)&address, (socklen_t)-1));
+        break;
+    case 4:
+        answer(connect(fd, (struct sockaddr *)&address, (socklen_t)-1));
+        break;
+    case 5:
+        answer(epoll_pwait(fd, &event, 1, 0, (const sigset_t *)1));
+        break;
+    case 6:
+        answer(readv(fd, parts, too_few));
+        break;
+    default:
+        answer(writev(fd, parts, too_many));
+    }
+}
+
 const struct operation data_operations[] = {
     {"read", op_read},         {"readv", op_readv},       {"pread", op_pread},       {"recv", op_recv},
     {"recvfrom", op_recvfrom}, {"recvmsg", op_recvmsg},   {"recvmmsg", op_recvmmsg}, {"write", op_write},
     {"writev", op_writev},     {"pwrite", op_pwrite},     {"send", op_send},         {"sendto", op_sendto},
     {"sendmsg", op_sendmsg},   {"sendmmsg", op_sendmmsg}, {"sendfile", op_sendfile}, {"splice", op_splice},
-    {NULL, NULL},
+    {"wrong", op_wrong},       {NULL, NULL},
 };

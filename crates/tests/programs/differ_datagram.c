@@ -13,7 +13,25 @@
 static unsigned char buffer[BUFFER_MAX], answer_buffer[BUFFER_MAX];
 
 /* What a message says beside its octets. */
-enum control { NOTHING, FROM_FIRST, FROM_ANYWHERE, CLASS, SEGMENTS, HOPS, UNKNOWN, CONTROLS };
+enum control {
+    NOTHING,
+    FROM_FIRST,
+    FROM_ANYWHERE,
+    CLASS,
+    SEGMENTS,
+    HOPS,
+    UNKNOWN,
+    STAMPS,
+    MARK,
+    UNKNOWN_OF_SOCKET,
+    OF_TCP,
+    SHORT_CLASS,
+    SHORT_SEGMENTS,
+    SHORT_FROM,
+    NO_HOPS,
+    CUT_OFF,
+    TWO,
+};
 
 static size_t put(char *control, int level, int type, const void *data, size_t length)
 {
@@ -28,8 +46,9 @@ static size_t put(char *control, int level, int type, const void *data, size_t l
 static size_t put_control(char *control, long kind)
 {
     struct in_pktinfo from = {.ipi_spec_dst.s_addr = htonl(kind == FROM_FIRST ? INADDR_LOOPBACK : INADDR_ANY)};
-    int number = kind == HOPS ? 9 : 0x10;
+    int number = kind == HOPS ? 9 : kind == NO_HOPS ? 0 : 0x10, mark = 7;
     uint16_t each = 100;
+    size_t length;
     switch (kind) {
     case FROM_FIRST:
     case FROM_ANYWHERE:
@@ -42,6 +61,31 @@ static size_t put_control(char *control, long kind)
         return put(control, SOL_UDP, UDP_SEGMENT, &each, sizeof each);
     case UNKNOWN:
         return put(control, IPPROTO_IP, 99, &number, sizeof number);
+    case STAMPS:
+        /* SOF_TIMESTAMPING_TX_SOFTWARE. */
+        return put(control, SOL_SOCKET, SO_TIMESTAMPING, &(uint32_t){2}, sizeof(uint32_t));
+    case MARK:
+        return put(control, SOL_SOCKET, SO_MARK, &mark, sizeof mark);
+    case UNKNOWN_OF_SOCKET:
+        return put(control, SOL_SOCKET, 99, &number, sizeof number);
+    case OF_TCP:
+        return put(control, IPPROTO_TCP, 1, &number, sizeof number);
+    case SHORT_CLASS:
+        return put(control, IPPROTO_IP, IP_TOS, &number, 2);
+    case SHORT_SEGMENTS:
+        return put(control, SOL_UDP, UDP_SEGMENT, &each, 1);
+    case SHORT_FROM:
+        return put(control, IPPROTO_IP, IP_PKTINFO, &from, 4);
+    case NO_HOPS:
+        return put(control, IPPROTO_IP, IP_TTL, &number, sizeof number);
+    case CUT_OFF:
+        /* The header says more than there is. */
+        length = put(control, IPPROTO_IP, IP_TOS, &number, sizeof number);
+        ((struct cmsghdr *)control)->cmsg_len = 4096;
+        return length;
+    case TWO:
+        length = put(control, SOL_SOCKET, SO_MARK, &mark, sizeof mark);
+        return length + put(control + length, IPPROTO_IP, IP_TOS, &number, sizeof number);
     default:
         return 0;
     }
@@ -69,12 +113,19 @@ static void op_udp_send(const struct call *call)
         answer(sendmsg((int)call->n[0], &message, (int)call->n[4]));
 }
 
+/* A time stamp is of the moment. */
+static int is_time(const struct cmsghdr *c)
+{
+    return c->cmsg_level == SOL_SOCKET &&
+           (c->cmsg_type == SO_TIMESTAMP || c->cmsg_type == SO_TIMESTAMPNS || c->cmsg_type == SO_TIMESTAMPING);
+}
+
 static void say_control(struct msghdr *message)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
         value("level", c->cmsg_level);
         value("type", c->cmsg_type);
-        value("data", (long)sum(CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0)));
+        value("data", is_time(c) ? -1 : (long)sum(CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0)));
     }
 }
 
@@ -90,7 +141,7 @@ static void op_udp_receive(const struct call *call)
     answer(length);
     if (length < 0)
         return;
-    value("sum", (long)sum(buffer, (size_t)length > room ? room : (size_t)length));
+    value("sum", call->n[1] & MSG_ERRQUEUE ? -1 : (long)sum(buffer, (size_t)length > room ? room : (size_t)length));
     value("namelen", message.msg_namelen);
     if (message.msg_namelen == sizeof address) {
         value("ip", ntohl(address.sin_addr.s_addr));

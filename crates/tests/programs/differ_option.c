@@ -43,6 +43,18 @@ static void op_setopt(const struct call *call)
     answer(setsockopt((int)call->n[0], (int)call->n[1], (int)call->n[2], place, (socklen_t)call->n[3]));
 }
 
+/* Descriptor, name, number: the size of a buffer, set and read at once, because Linux changes one that nobody has set. */
+static void op_size(const struct call *call)
+{
+    int size = (int)call->n[2], name = (int)call->n[1], read = -1;
+    int shown = name == SO_SNDBUF || name == SO_SNDBUFFORCE ? SO_SNDBUF : SO_RCVBUF;
+    socklen_t length = sizeof read;
+    int result = setsockopt((int)call->n[0], SOL_SOCKET, name, &size, sizeof size);
+    answer(result);
+    if (result == 0 && getsockopt((int)call->n[0], SOL_SOCKET, shown, &read, &length) == 0)
+        value("size", read);
+}
+
 /* TCP_CONGESTION by name. */
 static void op_setcongestion(const struct call *call)
 {
@@ -54,6 +66,7 @@ static void op_setcongestion(const struct call *call)
 const struct operation option_operations[] = {
     {"getopt", op_getopt},
     {"setopt", op_setopt},
+    {"size", op_size},
     {"setcongestion", op_setcongestion},
     {NULL, NULL},
 };

@@ -13,7 +13,7 @@ use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, QueueSetId, SessionId};
 use toe_tcp::segment::FlowEvent;
-use toe_tcp::state::TcpState;
+use toe_tcp::state::{TcpEvent, TcpState};
 use toe_tcp::{self, timeout};
 
 /// Connections that closed sessions give up in one step: some tens of µs.
@@ -103,7 +103,7 @@ impl Engine {
         self.fast_open_ended(idx, errno);
         let flow = self.flows.get_mut(idx);
         let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;
-        flow.tcb.state = TcpState::Closed;
+        flow.tcb.state = flow.tcb.state.after(TcpEvent::Delete);
         flow.conn.abort_when_idle = false;
         flow.tcb.timers.stop_all();
         flow.tcb.rcv.ack_now = false;

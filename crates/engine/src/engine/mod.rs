@@ -1,15 +1,41 @@
 //! Joins the stages: the only place that hands a work item from one to the next.
 //!
-//! In this folder, in the order data flows: [`receive`] (frames in), [`host`] (entries in), [`life`] (connections
-//! begin and end), [`abort`] (with RST), [`earlier`] (what counts before an entry of another session's), [`neighbours`] (who is at which hardware address), [`accept`] (listeners and who takes from them),
-//! [`names`] (whose addresses and ports are), [`ports`] (which are free), [`transmit`] (segments out), [`pressure`] (where receive memory is scarce),
-//! [`completions`] (completions out), [`direct`] (connections that leave the engine), [`lanes`] (datagrams that go past it), [`datagrams`] (those that do not), [`errors`] (what
-//! did not arrive), [`fast_open`], [`timers`], [`report`], [`audit`], [`shared`] (addresses that are
-//! the kernel's too), [`capture`] (copies for those who watch).
+//! | in this folder | what |
+//! |---|---|
+//! | in | [`receive`] (frames), [`host`] (entries), [`earlier`] (what counts before an entry of another session's), [`datagrams`], [`lanes`] (datagrams that go past it), [`errors`] (what did not arrive) |
+//! | connections begin | [`connect`], [`connect_credit`] (without an answer), [`syn`], [`fast_open`], [`accept`] (listeners and who takes from them) |
+//! | change hands | [`ahead`] (before anybody asks), [`claim`], [`direct`] (they leave the engine) |
+//! | end | [`life`], [`abort`] (with RST), [`leftovers`] (nobody has them any more) |
+//! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`completions`] |
+//! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`shared`] (addresses that are the kernel's too), [`neighbours`], [`quota`], [`pressure`] (where receive memory is scarce) |
+//! | beside TCP | [`protocols`], [`via`] |
+//! | time, and who looks | [`timers`], [`report`], [`detail`] and [`tcp_report`] (how TCP stands), [`audit`], [`capture`] (copies for those who watch) |
 //!
-//! Every public method is one of four kinds: set-up, `handle_*` (something happened), `poll_*` (is there something
-//! to do or to hand out?), and views. After any number of `handle_*` calls the driver polls, in this order:
-//! `poll_closing`, `poll_local`, `poll_steer`, `poll_neighbour`, `poll_transmit` for each port, `poll_completions`, `poll_released_anchor`, `poll_timeout`; now and then `poll_trim`.
+//! What its driver calls, by kind:
+//!
+//! | kind | which |
+//! |---|---|
+//! | set-up | `new`, `add_*`, `set_*`, `remove_addr`, `share_port` |
+//! | something happened | `handle_*`, `fence`, `anchor_closed`, `twin_gone`, `datagram_socket_gone`, `neighbour_known`, `neighbour_gone`, `steering_refused` |
+//! | a request, answered by what it returns: sessions | `may_open_session`, `open_session`, `close_session`, `forget_session` |
+//! | anchors | `may_take_anchor`, `take_anchor`, `share_anchor`, `give_up_anchor`, `close_with_anchor` |
+//! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish`, `take_unread`, `give_unread` |
+//! | datagrams | `open_datagrams`, `takes_datagrams`, `keep_sender`, `forget_sender`, `leave_datagrams`, `close_datagrams`, `ask_lane`, `end_lane`, `leave_lanes` |
+//! | virtual interfaces | `via_*` |
+//! | is there something to do, or to hand out? | `poll_*`; `next_to_go_back` with its answers `take_back` and `goes_back_later`; `counts_after` with `deliver_earlier`; `lapses`; `post_answers_to` |
+//! | views | all others that take `&self` |
+//! | for simulator and tests | `audit_*`, `rebuild_derived` |
+//!
+//! A round of the daemon (`crates/daemon/src/run_loop.rs`) is, in this order:
+//!
+//! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame` or `handle_head`.
+//! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_closing`, `poll_local`.
+//! 3. Out: `poll_ports_wanted`, `poll_steer`; `poll_transmit` for each port; `poll_neighbour`; `lapses`; `poll_completions`;
+//!    `next_to_go_back`; `poll_released_anchor`.
+//!
+//! Now and then `poll_trim`, which `handle_given_back` answers. The simulator's round (`crates/sim/src/settle.rs`) begins with the
+//! last two and ends with the time. The packet scripts and the tests in this folder poll `poll_local`, `poll_transmit`, `poll_completions`,
+//! `poll_released_anchor` and the time; a test that gives another poll work makes that itself.
 
 mod abort;
 mod accept;

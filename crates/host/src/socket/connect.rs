@@ -329,7 +329,7 @@ impl Socket {
             }
             result.transpose()
         };
-        if nonblocking {
+        if nonblocking || self.send_timeout() == Some(Duration::ZERO) {
             // Linux says so even when the peer has answered by then; there are programs that count on it.
             let first = self.peek_stream(|stream| {
                 let first = stream.told == ConnectTold::Nothing && !stream.waits_for_octets();

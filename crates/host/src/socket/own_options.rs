@@ -139,6 +139,12 @@ impl Socket {
                 let doubled = super::options::int(&value).unwrap_or(0);
                 value[..4].copy_from_slice(&(doubled / 2).to_ne_bytes());
             }
+            if matches!((level, name), (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO))
+                && value == [0; _]
+            {
+                // One that is over at once is shown as none.
+                value[..8].copy_from_slice(&(-1i64).to_ne_bytes());
+            }
             set.push((level, name, value[..len].to_vec()));
         }
         set

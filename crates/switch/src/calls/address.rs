@@ -5,7 +5,8 @@ use super::open::is_new;
 use super::{listener, stream};
 use crate::connect::{self, Verdict};
 use crate::ffi::{
-    errno, fail, family, guarded, last_errno, read_endpoint, read_inet, restarted, status, write_inet,
+    errno, fail, family, guarded, is_too_long, last_errno, read_endpoint, read_inet, restarted, status,
+    write_inet,
 };
 use crate::policy::{Action, NOT_SUBJECT};
 use crate::socket_state::{self, State};
@@ -22,6 +23,9 @@ use toe_base::Endpoint;
 /// As bind(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    if is_too_long(len) && stream(fd).is_some() {
+        return fail(Errno::EINVAL);
+    }
     guarded((), || connect::renew(fd));
     if let Some(socket) = stream(fd) {
         // SAFETY: as bind(2) asks of its arguments.
@@ -172,6 +176,8 @@ unsafe fn bind_to_engine(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_
 /// As connect(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    // To end a listener that came from elsewhere is to use it.
+    adopt::on_use(fd);
     restarted(|| {
         let failed = Verdict::Done(-1);
         let verdict = match fd_table::get(fd) {
@@ -388,6 +394,7 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len:
 /// None beyond shutdown(2)'s.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    adopt::on_use(fd);
     let Some(socket) = fd_table::get(fd) else {
         // Even one that fails leaves its mark: what is connected or accepted with the socket later is shut, too.
         guarded((), || connect::keep_on_kernel(fd, Reason::ShutBefore));

@@ -169,7 +169,7 @@ pub unsafe fn receive_message(
         return fail(program_memory::EFAULT) as ssize_t;
     }
     // SAFETY: the caller's promise; it is there.
-    let vectors = unsafe { Vectors::new((*message).msg_iov, (*message).msg_iovlen) };
+    let vectors = unsafe { Vectors::of_message((*message).msg_iov, (*message).msg_iovlen) };
     let mut vectors = match vectors {
         Ok(vectors) => vectors,
         Err(error) => return fail(error) as ssize_t,
@@ -279,7 +279,7 @@ unsafe fn receive_some(
     // SAFETY: it is there, and what it points to is as recvmmsg(2) asks.
     unsafe {
         let header = &raw mut (*messages).msg_hdr;
-        let mut vectors = Vectors::new((*header).msg_iov, (*header).msg_iovlen).map_err(fail)?;
+        let mut vectors = Vectors::of_message((*header).msg_iov, (*header).msg_iovlen).map_err(fail)?;
         let told = flags & !libc::MSG_WAITFORONE;
         match receive(fd, datagram, vectors.buffers_mut(), flags, kernel) {
             Ok(taken) => {

@@ -84,7 +84,11 @@ unsafe fn send_message_by_engine(
     // SAFETY: the caller's promise.
     unsafe {
         let to = destination(datagram, message)?;
-        if to.map_or(!datagram.has_engine(), |to| to.addr.is_loopback()) {
+        let is_refused = flags & libc::MSG_OOB != 0;
+        // What Linux says to that, it says before it looks at anything else.
+        // 0.0.0.0 is this host, too.
+        let is_here = |to: Endpoint| to.addr.is_loopback() || to.addr.is_unspecified();
+        if is_refused || to.map_or(!datagram.has_engine(), is_here) {
             return None;
         }
         let judged = details_of(message).and_then(|(details, is_all)| {

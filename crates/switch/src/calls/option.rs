@@ -5,7 +5,7 @@
 use super::{leave_lanes, option_model, stream};
 use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
-use crate::socket_state::{self, OptionKind, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
+use crate::socket_state::{self, OptionKind, Replayed, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
 use crate::why::Reason;
 use crate::{datagram_stack, listen as listening, real, replacing};
 use core::ffi::{c_int, c_void};
@@ -55,6 +55,10 @@ pub unsafe extern "C-unwind" fn setsockopt(
             OptionKind::Replay(_) if is_strange_algorithm(fd, level, name) => {
                 guarded((), || keep_on_kernel(fd, Reason::Option));
             }
+            // SAFETY: the kernel has read the value without a fault.
+            OptionKind::Replay(bit) if unsafe { is_no_limit(level, name, value, len) } => {
+                socket_state::remove(fd, bit);
+            }
             OptionKind::Replay(bit) => socket_state::add(fd, bit),
             OptionKind::KernelOnly => guarded((), || {
                 keep_on_kernel(fd, only_kernel_reason(level, name));
@@ -75,6 +79,16 @@ const MAXSEG: (c_int, c_int) = (libc::IPPROTO_TCP, libc::TCP_MAXSEG);
 fn is_of_group(level: c_int, name: c_int) -> bool {
     let names = [libc::SO_ATTACH_REUSEPORT_CBPF, libc::SO_ATTACH_REUSEPORT_EBPF];
     level == libc::SOL_SOCKET && names.contains(&name)
+}
+
+/// A time limit that is none: zero, as at the beginning. (A negative one is over at once.)
+///
+/// # Safety
+/// The value is there.
+unsafe fn is_no_limit(level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> bool {
+    // SAFETY: the caller's promise.
+    let value = || unsafe { crate::ffi::slice(value, (len as usize).min(size_of::<libc::timeval>())) };
+    Replayed { level, name }.is_time_limit() && value().iter().all(|octet| *octet == 0)
 }
 
 /// What a UDP socket is asked for that lanes do not do is the kernel's to do from here on.
@@ -150,9 +164,14 @@ unsafe fn set_on_stream(
         return set_ttl(socket, value.is_empty(), widened.as_ref().map_or(value, |widened| widened));
     }
     let value = widened.as_ref().map_or(value, |widened| widened);
-    if level == libc::SOL_SOCKET && matches!(name, libc::SO_RCVBUFFORCE | libc::SO_SNDBUFFORCE) {
-        option_model::may_force(socket, level, name, value)?;
-    }
+    let bounded = match (level, name) {
+        (
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUF | libc::SO_RCVBUFFORCE | libc::SO_SNDBUF | libc::SO_SNDBUFFORCE,
+        ) => option_model::buffer_size(socket, level, name, value)?.map(c_int::to_ne_bytes),
+        _ => None,
+    };
+    let value = bounded.as_ref().map_or(value, |bounded| bounded);
     match socket.set_option(level, name, value) {
         Err(Errno::ENOPROTOOPT) if level != SOL_TLS => option_model::set(fd, socket, level, name, as_given),
         result => result,

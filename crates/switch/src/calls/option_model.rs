@@ -173,10 +173,25 @@ pub fn get(socket: &'static Socket, level: c_int, name: c_int, answer: &mut [u8]
     Ok(len)
 }
 
-/// Whether the kernel lets this program have buffers beyond the bounds that are for all.
-pub fn may_force(socket: &'static Socket, level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
+/// What the kernel makes of the size of a buffer: it has bounds of its own for all (net.core.rmem_max, wmem_max), and whoever forces
+/// it beyond needs the right to.
+pub fn buffer_size(
+    socket: &'static Socket,
+    level: c_int,
+    name: c_int,
+    value: &[u8],
+) -> Result<Option<c_int>, Errno> {
     // Where it cannot be asked nobody is refused.
-    model(socket.is_inet6()).map_or(Ok(()), |model| set_on(&model, level, name, value))
+    let Some(model) = model(socket.is_inet6()) else { return Ok(None) };
+    set_on(&model, level, name, value)?;
+    let shown = if matches!(name, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) {
+        libc::SO_SNDBUF
+    } else {
+        libc::SO_RCVBUF
+    };
+    let (result, value) = get_from(&model, level, shown);
+    // Shown is twice the size.
+    Ok(result.ok().and_then(|_| value.first_chunk().map(|octets| c_int::from_ne_bytes(*octets) / 2)))
 }
 
 /// `ioctl` of what has nothing to do with the connection.

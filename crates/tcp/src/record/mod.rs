@@ -336,7 +336,7 @@ impl Tcb {
     /// A record that stands for no connection.
     pub fn vacant() -> Tcb {
         Tcb {
-            state: TcpState::Closed,
+            state: TcpState::default(),
             is_local: true,
             is_v4: true,
             orphaned: false,

@@ -6,7 +6,7 @@ use crate::RxContext;
 use crate::counter::Counter;
 use crate::record::Tcb;
 use crate::segment::{FlowEvent, Segment};
-use crate::state::TcpState;
+use crate::state::{TcpEvent, TcpState};
 use toe_abi::errno::Errno;
 
 pub(super) fn check_rst<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
@@ -29,7 +29,7 @@ pub(super) fn check_rst<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &S
         TcpState::CloseWait => Errno::EPIPE,
         _ => Errno::ECONNRESET,
     };
-    tcb.state = TcpState::Closed;
+    tcb.state = tcb.state.after(TcpEvent::Reset);
     Step::Done(FlowEvent::Closed(errno))
 }
 
@@ -40,7 +40,7 @@ pub(super) fn check_syn<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &S
     let is_nobodys = tcb.fast_open.was_passive && !tcb.fast_open.early;
     if tcb.state == TcpState::SynReceived && is_nobodys {
         // Back to LISTEN, as if the first SYN had never come. What a program may have by Fast Open has come.
-        tcb.state = TcpState::Closed;
+        tcb.state = tcb.state.after(TcpEvent::Delete);
         return Step::Done(FlowEvent::Closed(Errno::OK));
     }
     challenge(tcb, cx)

@@ -6,7 +6,7 @@ use crate::memory::HostMemory;
 use crate::open::take_syn;
 use crate::record::Tcb;
 use crate::segment::{FlowEvent, RxSegment};
-use crate::state::{TcpEvent, TcpState};
+use crate::state::TcpEvent;
 use crate::{RxContext, ecn, recovery};
 use toe_abi::errno::Errno;
 use toe_base::Instant;
@@ -28,7 +28,7 @@ pub(super) fn process<H: HostMemory>(
         if segment.ack.is_none() {
             return FlowEvent::None;
         }
-        tcb.state = TcpState::Closed;
+        tcb.state = tcb.state.after(TcpEvent::Reset);
         return FlowEvent::Closed(Errno::ECONNREFUSED);
     }
     if !segment.syn {

@@ -32,12 +32,14 @@ pub struct Call {
     pub limit_ms: u32,
     pub name: String,
     pub args: Vec<Arg>,
+    /// The next call comes at once: nothing looks at the workers in between.
+    pub hurries: bool,
 }
 
 impl Call {
     pub fn new(who: usize, name: &str, args: &[i64]) -> Call {
         let args = args.iter().map(|number| Arg::Number(*number)).collect();
-        Call { id: 0, who, limit_ms: LIMIT_MS, name: name.to_owned(), args }
+        Call { id: 0, who, limit_ms: LIMIT_MS, name: name.to_owned(), args, hurries: false }
     }
 
     /// The call may end by its timer.
@@ -65,7 +67,7 @@ impl Call {
             // The data of an entry is the number of its descriptor.
             "epoll_ctl" => matches!(at, 0 | 2 | 4),
             "sendfile" | "splice" | "volley" => at < 2,
-            "socket" | "close_range" | "file" | "pipe" | "epoll_create" | "fork" | "take" => false,
+            "socket" | "close_range" | "file" | "pipe" | "epoll_create" | "fork" | "exec" | "take" => false,
             _ => at == 0,
         }
     }
@@ -133,6 +135,9 @@ impl fmt::Display for Call {
         if self.limit_ms != LIMIT_MS {
             write!(f, " !{}", self.limit_ms)?;
         }
+        if self.hurries {
+            f.write_str(" +")?;
+        }
         Ok(())
     }
 }
@@ -153,6 +158,8 @@ fn parse(line: &str) -> Option<Call> {
     for word in words {
         if let Some(limit) = word.strip_prefix('!') {
             call.limit_ms = limit.parse().ok()?;
+        } else if word == "+" {
+            call.hurries = true;
         } else if let Some(port) = word.strip_prefix('@') {
             let (who, made) = port.split_at(port.find('%')?);
             call.args.push(Arg::PortOf(who.parse().ok()?, made.parse().ok()?));
@@ -171,7 +178,8 @@ fn a_call_is_read_as_it_is_shown() {
     let made = |by, nth| Made { by, nth };
     call.name_descriptors(|fd| (fd == 5).then_some(made(3, 1)));
     call.args.push(Arg::PortOf(0, made(7, 0)));
-    assert_eq!(call.to_string(), "9: p1 connect %3.1 0 @0%7 !20");
+    call.hurries = true;
+    assert_eq!(call.to_string(), "9: p1 connect %3.1 0 @0%7 !20 +");
     assert_eq!(call.to_string().parse(), Ok(call.clone()));
     let told = call.in_numbers(3, |made| made.by as i64 + 1, |who, fd| fd * 100 + who as i64);
     assert_eq!(told.order(), "20 connect 4 0 800\n");

@@ -57,11 +57,14 @@ fn choices<'a>() -> Vec<(usize, Choice<'a>)> {
         (2, Chooser::splice),
         (5, Chooser::get_option),
         (5, Chooser::set_option),
+        (1, Chooser::buffer_size),
+        (1, Chooser::wrong),
         (6, Chooser::poll),
         (1, Chooser::epoll_create),
         (6, Chooser::epoll_ctl),
         (7, Chooser::epoll_wait),
         (2, Chooser::process),
+        (2, Chooser::execute),
         (2, Chooser::pass),
         (1, Chooser::other_descriptor),
         (2, Chooser::end_listener),
@@ -124,6 +127,32 @@ impl Chooser<'_> {
         self.base_port + self.rng.below(5) as i64
     }
 
+    /// A look, right after `call` has returned, at what it did: the first since then, so nothing has helped it to be seen.
+    pub fn look_at_once(&mut self, call: &Call) -> Option<Call> {
+        if !call.is(&["connect", "write", "send", "close", "shutdown"]) || !self.rng.chance(20) {
+            return None;
+        }
+        let (who, one) = match call.args.get(2) {
+            Some(Arg::PortOf(who, made)) => {
+                (*who, *self.world.known.iter().find(|one| one.who == *who && one.made == *made)?)
+            }
+            _ => {
+                let Some(Arg::Made(made)) = call.args.first() else { return None };
+                let of = |one: &&Known| one.who == call.who && one.made == *made && one.is_connected();
+                let reader = *self.world.reader_of(self.world.known.iter().find(of)?)?;
+                (reader.who, reader)
+            }
+        };
+        self.who = who;
+        let mut look = match one.listens() {
+            true => Call::new(who, "accept", &[one.fd, NONBLOCK, 16]).within(SHORT_MS),
+            false if self.rng.chance(50) => Call::new(who, "ioctl", &[one.fd, FIONREAD, 7]),
+            false => Call::new(who, "poll", &[0, one.fd, POLLIN | POLLRDHUP]),
+        };
+        look.name_descriptors(|fd| self.known(fd).map(|known| known.made));
+        Some(look)
+    }
+
     fn socket(&mut self) -> Option<Call> {
         if self.those(|_| true).len() > DESCRIPTORS && !self.rng.chance(10) {
             return self.close();
@@ -171,7 +200,13 @@ impl Chooser<'_> {
                 // Which of them gets the connection is the stack's choice.
                 return None;
             }
-            if self.world.waiting_at(to.seen.own_port) >= WAITING_MAX {
+            if self.world.inherited.contains(&to.object) && self.world.kernels.contains(&to.object) {
+                // What only the kernel can do was done to it by a program that is gone.
+                return None;
+            }
+            // At one that came over exec those that wait meanwhile are the kernel's, or another program's that is gone.
+            let most = if self.world.inherited.contains(&to.object) { 1 } else { WAITING_MAX };
+            if self.world.waiting_at(to.seen.own_port) >= most {
                 return None;
             }
             let mut call = Call::new(self.who, "connect", &[fd, kind]);
@@ -300,6 +335,14 @@ impl Chooser<'_> {
             _ if self.who != 0 && self.rng.chance(15) => by(self.who, "exit", &[]),
             _ => None,
         }
+    }
+
+    /// The same program again, with the descriptors that exec leaves it. (What becomes of an epoll set is a known difference.)
+    pub fn execute(&mut self) -> Option<Call> {
+        if !self.those(|one| one.kind == Kind::Epoll).is_empty() {
+            return None;
+        }
+        by(self.who, "exec", &[])
     }
 
     fn pass(&mut self) -> Option<Call> {

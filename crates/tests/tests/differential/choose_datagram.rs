@@ -9,6 +9,9 @@ use crate::world::{Kind, Known};
 /// What may lie unread in all queues together, as Linux counts it: below what one of them holds.
 const UNREAD_MAX: i64 = 100_000;
 
+/// Kinds of control data (`differ_datagram.c`) beside none.
+const CONTROLS: usize = 16;
+
 /// Options with an int for a value that UDP sockets have.
 const OPTIONS: &[(i64, i64)] = &[
     (SOL_SOCKET, SO_ERROR),
@@ -21,6 +24,9 @@ const OPTIONS: &[(i64, i64)] = &[
     (SOL_SOCKET, SO_PRIORITY),
     (SOL_SOCKET, SO_RXQ_OVFL),
     (SOL_SOCKET, SO_PEEK_OFF),
+    (SOL_SOCKET, SO_TIMESTAMP),
+    (SOL_SOCKET, SO_TIMESTAMPNS),
+    (SOL_SOCKET, SO_TIMESTAMPING),
     (IPPROTO_IP, IP_TOS),
     (IPPROTO_IP, IP_TTL),
     (IPPROTO_IP, IP_PKTINFO),
@@ -52,11 +58,14 @@ pub fn choices<'a>() -> Vec<(usize, Choice<'a>)> {
         (1, Chooser::file_call),
         (3, Chooser::udp_get_option),
         (4, Chooser::udp_set_option),
+        (1, Chooser::buffer_size),
+        (1, Chooser::wrong),
         (6, Chooser::poll),
         (1, Chooser::epoll_create),
         (5, Chooser::epoll_ctl),
         (6, Chooser::epoll_wait),
         (1, Chooser::process),
+        (1, Chooser::execute),
     ]
 }
 
@@ -133,7 +142,7 @@ impl Chooser<'_> {
             self.peer(&mut call);
         }
         let flags = self.rng.pick(&[0, 0, 0, MSG_NOSIGNAL, MSG_DONTWAIT, MSG_DONTWAIT, MSG_OOB, MSG_EOR]);
-        let control = if self.rng.chance(75) { 0 } else { 1 + self.rng.below(6) as i64 };
+        let control = if self.rng.chance(75) { 0 } else { 1 + self.rng.below(CONTROLS) as i64 };
         let seed = self.rng.below(1000) as i64;
         call.args.extend([length, flags, seed, control].map(Arg::Number));
         Some(call)

@@ -129,11 +129,12 @@ impl Chooser<'_> {
                 let number = if name == TCP_DEFER_ACCEPT && level == IPPROTO_TCP { 0 } else { number };
                 by(self.who, "setopt", &[fd, level, name, length, number])
             }
-            0 => by(self.who, "setopt", &[fd, SOL_SOCKET, SO_LINGER, 8, number & 1, number]),
+            0 => by(self.who, "setopt", &[fd, SOL_SOCKET, SO_LINGER, 8, self.rng.below(2) as i64, number]),
             1 => {
                 let name = self.rng.pick(&[SO_RCVTIMEO, SO_SNDTIMEO]);
+                let seconds = self.rng.pick(&[0, 0, 0, -1, -1000, i64::MIN]);
                 let micros = self.rng.pick(&[0, 4_000, 8_000, 1_000_000, -1]);
-                by(self.who, "setopt", &[fd, SOL_SOCKET, name, 16, 0, micros])
+                by(self.who, "setopt", &[fd, SOL_SOCKET, name, 16, seconds, micros])
             }
             2 => by(self.who, "setcongestion", &[fd, self.rng.below(4) as i64]),
             3 => by(self.who, "setopt", &[fd, SOL_SOCKET, SO_REUSEADDR, 4, 1]),
@@ -146,6 +147,24 @@ impl Chooser<'_> {
                 by(self.who, "setopt", &[fd, level, name, length, number])
             }
         }
+    }
+
+    /// Of a size that decides nothing here.
+    pub fn buffer_size(&mut self) -> Option<Call> {
+        let fd = self.socket_of_kind()?;
+        let any = [65_536, 100_000, 1 << 20, i64::from(i32::MAX)];
+        let (name, size) = match self.rng.below(3) {
+            0 => (self.rng.pick(&[SO_SNDBUFFORCE, SO_RCVBUFFORCE]), self.rng.pick(&any[..3])),
+            1 => (self.rng.pick(&[SO_SNDBUF, SO_RCVBUF]), self.rng.pick(&[-1, i64::from(i32::MIN)])),
+            _ => (self.rng.pick(&[SO_SNDBUF, SO_RCVBUF]), self.rng.pick(&any)),
+        };
+        by(self.who, "size", &[fd, name, size])
+    }
+
+    /// Arguments that are wrong whatever the descriptor is (`differ_data.c`).
+    pub fn wrong(&mut self) -> Option<Call> {
+        let fd = if self.rng.chance(80) { self.socket_of_kind()? } else { self.mostly(|_| true)? };
+        by(self.who, "wrong", &[fd, self.rng.below(8) as i64])
     }
 
     fn asked(&mut self) -> Vec<i64> {

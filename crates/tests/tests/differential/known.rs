@@ -91,6 +91,10 @@ impl Edges {
         self.at_end = self.data.iter().copied().filter(at_end).collect();
     }
 
+    fn has_any_at_end(&self) -> bool {
+        !self.at_end.is_empty()
+    }
+
     fn is_at_end(&self, data: i64) -> bool {
         self.at_end.contains(&data)
     }
@@ -129,7 +133,13 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         title: "Edge-triggered events at a connection's end",
-        explains: |case| case.call.is(&["epoll_wait"]) && case.has_fewer_edges(),
+        explains: |case| {
+            case.call.is(&["epoll_wait"]) && case.has_fewer_edges()
+                || case.call.is(&["poll", "ppoll", "select", "pselect"]) && case.edges.has_any_at_end() && {
+                    // The set itself is asked.
+                    (0..case.kernel.result).contains(&case.engine.result)
+                }
+        },
     },
     Known {
         title: "TCP_QUICKACK's value",
@@ -183,7 +193,14 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known { title: "Edge-triggered events of a connection that processes share", explains: |_| false },
-    Known { title: "connect(AF_UNSPEC) of a connection", explains: |_| false },
+    Known {
+        title: "connect(AF_UNSPEC) of a connection",
+        explains: |case| {
+            let address = |answer: &Answer| answer.value("ip");
+            let is_kept = address(case.kernel).is_some_and(|ip| ip != 0) && address(case.engine) == Some(0);
+            case.call.is(&["getsockname"]) && case.both_succeed() && is_kept
+        },
+    },
     Known { title: "bind of a connection that was reset", explains: |_| false },
     Known {
         title: "bind to the port of an engine's connection, by a program outside of the engine",
@@ -195,6 +212,8 @@ pub const KNOWN: &[Known] = &[
     },
     Known { title: "SO_RCVBUF that is lowered later", explains: |_| false },
     Known { title: "An epoll set that is shared by fork", explains: |_| false },
+    // The call is not chosen (`choose.rs`).
+    Known { title: "An epoll set that goes over exec", explains: |_| false },
     // The calls are not chosen.
     Known { title: "A descriptor in an epoll set that is passed on and then closed", explains: |_| false },
     Known { title: "Connections that wait at a listener that is passed on", explains: |_| false },

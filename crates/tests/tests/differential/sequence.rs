@@ -36,6 +36,9 @@ pub struct Test {
     worker: PathBuf,
     calls: BTreeMap<String, u64>,
     asked_again: u64,
+    /// Looks at once, and those of them that the engine answered too early.
+    looks: u64,
+    late_looks: u64,
     shift: i64,
     /// Of which kind the sockets are.
     kind: Kind,
@@ -46,7 +49,17 @@ impl Test {
         let lab = Lab::new();
         let engine = Engine::local(&lab);
         let worker = build(&lab);
-        Test { lab, engine, worker, calls: BTreeMap::new(), asked_again: 0, shift: 0, kind }
+        Test {
+            lab,
+            engine,
+            worker,
+            calls: BTreeMap::new(),
+            asked_again: 0,
+            looks: 0,
+            late_looks: 0,
+            shift: 0,
+            kind,
+        }
     }
 
     /// Sequences from `seed` on until there were `calls` calls. With `go_on` not only the first difference is shown.
@@ -87,10 +100,19 @@ impl Test {
         let mut pair = self.pair();
         let (mut world, mut rng) = (World::new(), Rng(seed));
         world.learn(&Call::new(0, "look", &[]), &Default::default(), &View::new());
+        let mut look = None;
         for at in 0..length {
-            let mut call =
-                Chooser { rng: &mut rng, world: &world, base_port: PORTS.start, who: 0, kind: self.kind }
-                    .next();
+            let mut chooser =
+                Chooser { rng: &mut rng, world: &world, base_port: PORTS.start, who: 0, kind: self.kind };
+            let mut call = match look.take() {
+                Some(look) => look,
+                None => {
+                    let mut call = chooser.next();
+                    look = chooser.look_at_once(&call).filter(|_| at + 1 < length);
+                    call.hurries = look.is_some();
+                    call
+                }
+            };
             call.id = at;
             sequence.push(call.clone());
             *self.calls.entry(call.name.clone()).or_default() += 1;
@@ -98,6 +120,8 @@ impl Test {
             world.learn(&pair.kernel.in_numbers(&call), &answer, &pair.kernel.view);
         }
         self.asked_again += pair.asked_again;
+        self.looks += pair.looks;
+        self.late_looks += pair.late_looks;
         Ok(())
     }
 
@@ -177,8 +201,10 @@ impl Test {
         let status = self.engine.status();
         let opened = |name: &str| status.counters.get(name).copied().unwrap_or(0);
         println!(
-            "asked again: {}; connections of the engine: {} opened, {} taken",
+            "asked again: {}; looks at once: {}, late {}; connections of the engine: {} opened, {} taken",
             self.asked_again,
+            self.looks,
+            self.late_looks,
             opened("active_opens"),
             opened("passive_opens")
         );

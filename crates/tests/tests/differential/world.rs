@@ -79,6 +79,8 @@ pub struct World {
     pub copied: BTreeSet<usize>,
     /// Those that have been sent to a process, whether or not it has taken them.
     pub passed: BTreeSet<usize>,
+    /// Those that a program has got over exec.
+    pub inherited: BTreeSet<usize>,
     /// Sockets to which something was done before they were connected that only the kernel can do.
     pub kernels: BTreeSet<usize>,
     /// Something is, or once was, registered edge-triggered.
@@ -127,6 +129,10 @@ impl World {
             "exit" => self.ended(who),
             _ if result < 0 => {}
             "fork" => self.forked(who, fd as usize),
+            "exec" => {
+                let own = self.fds.range((who, 0)..(who + 1, 0));
+                self.inherited.extend(own.map(|(_, one)| one.object));
+            }
             "pass" => {
                 self.in_flight[call.number(1) as usize].extend(old);
                 self.passed.extend(old.map(|old| old.object));

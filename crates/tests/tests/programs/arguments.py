@@ -72,6 +72,40 @@ LISTENER.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", -1,
 print("  nor does accept", name(LISTENER.accept))
 LISTENER.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
 
+print("time limits that were set before there is a connection")
+AT_ONCE = struct.pack("ll", -1, 0)
+for first in (AT_ONCE, struct.pack("ll", 0, 0)):
+    early, late = socket.socket(), socket.socket()
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        late.setsockopt(socket.SOL_SOCKET, option, first)
+        late.setsockopt(socket.SOL_SOCKET, option, AT_ONCE)
+    early.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, AT_ONCE)
+    early.bind(("127.0.0.1", 0))
+    early.listen()
+    print("  accept", name(early.accept), early.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
+    print("  connect", name(late.connect, early.getsockname()))
+    readable(early)
+    taken, _ = early.accept()
+    print("  recv", name(late.recv, 1), name(taken.recv, 1))
+plain = socket.socket()
+plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, AT_ONCE)
+plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
+print("  without again", name(plain.connect, LISTENER.getsockname()))
+LISTENER.accept()
+
+print("addresses that are too long")
+LIBC.connect.argtypes = LIBC.bind.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint)
+to_listener = ctypes.create_string_buffer(struct.pack("=HH4s120x", socket.AF_INET, socket.htons(LISTENER.getsockname()[1]), bytes([127, 0, 0, 1])))
+gone, _ = pair()
+c(LIBC.connect, gone.fileno(), bytes(16), 16)
+begun = socket.socket()
+begun.setblocking(False)
+name(begun.connect, LISTENER.getsockname())
+for what, fd in (("a new socket", socket.socket()), ("a listener", LISTENER), ("a connection", one), ("one that has ended", gone), ("one that connects", begun)):
+    for call in (LIBC.connect, LIBC.bind):
+        print(" ", what, call.__name__, *(c(call, fd.fileno(), to_listener, length) for length in (129, 0xFFFFFFFF)))
+print("  the error waits all the same", gone.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), gone.getsockname()[1] > 0)
+
 print("linger")
 for on, secs in ((0, 5), (1, 5), (0, 7), (7, 2), (0, 0), (1, 0), (0, 3)):
     said = name(other.setsockopt, socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", on, secs))
@@ -84,6 +118,9 @@ for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
         said = name(one.setsockopt, socket.SOL_SOCKET, option, value)
         sizes[value] = one.getsockopt(socket.SOL_SOCKET, option)
         print(" ", value, said, sizes[value] == 40_000)
+    other_size = socket.socket()
+    other_size.setsockopt(socket.SOL_SOCKET, option, -1)
+    print("  as the largest of any socket", sizes[-1] == other_size.getsockopt(socket.SOL_SOCKET, option))
     print("  negative ones are as the largest", sizes[-1] == sizes[-70_000] == sizes[1 << 30] > 100_000 > sizes[0])
 
 print("a send that waits")

@@ -141,6 +141,12 @@ fn odd_values_and_arguments_are_told_as_linux_tells() {
     says_the_same("arguments.py", include_str!("arguments.py"), |_| {});
 }
 
+/// Found by the differential test.
+#[test]
+fn how_a_connection_has_ended_is_known_over_exec() {
+    says_the_same("over_exec.py", include_str!("over_exec.py"), |_| {});
+}
+
 #[test]
 fn an_option_that_only_the_kernel_does_is_done() {
     says_the_same("kernel_options.py", include_str!("kernel_options.py"), |_| {});

@@ -108,7 +108,7 @@ impl Settings {
                 (SOCKET, libc::SO_MAX_PACING_RATE) => self.max_pacing = long(value),
                 (TCP, libc::TCP_CONGESTION) => self.congestion = value.first().copied(),
                 // The socket itself has them.
-                (SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => {}
+                (SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_ERROR) => {}
                 _ => self.kept.set(level, name, value),
             }
         }
@@ -127,14 +127,15 @@ impl Socket {
         }
     }
 
-    /// What is to be written down, if that has changed.
-    fn changed_options(&self, flow: FlowId) -> Option<SocketOptions> {
+    /// What is to be written down of a stream that has ended like that, if there is anything new.
+    fn changed_options(&self, flow: FlowId, ending: u8) -> Option<SocketOptions> {
         let mut settings = self.settings.lock();
-        if !std::mem::take(&mut settings.is_changed) {
+        if !std::mem::take(&mut settings.is_changed) && ending == 0 {
             return None;
         }
         let mut record = SocketOptions { flow: flow.raw(), ..SocketOptions::default() };
         let mut writer = Writer(&mut record);
+        writer.put_some(SOCKET, libc::SO_ERROR, (ending != 0).then_some([ending]));
         settings.write_down(&mut writer);
         for (name, cell) in
             [(libc::SO_RCVTIMEO, &self.receive_timeout), (libc::SO_SNDTIMEO, &self.send_timeout)]
@@ -159,6 +160,7 @@ impl Socket {
                 (SOCKET, libc::SO_SNDTIMEO) => {
                     self.send_timeout.store(long(value).unwrap_or(0), Ordering::Relaxed)
                 }
+                (SOCKET, libc::SO_ERROR) => stream.ended_before(value.first().copied().unwrap_or(0)),
                 _ => {}
             });
         }
@@ -170,10 +172,12 @@ impl Queue {
     fn write_options_of(&mut self, place: Place) {
         let at = |io: &QueueIo, flow: FlowId| io.stack.layout().socket_options(flow.slot());
         let Some(stream) = self.streams.get_mut(place) else { return };
-        if stream.let_go || stream.link == Link::Moved || self.io.stack.is_foreign() {
+        let has_ended = stream.let_go && !stream.is_disconnected();
+        if has_ended || stream.link == Link::Moved || self.io.stack.is_foreign() {
             return;
         }
-        if let Some(record) = stream.socket.and_then(|socket| socket.changed_options(stream.flow)) {
+        let ending = stream.ending();
+        if let Some(record) = stream.socket.and_then(|socket| socket.changed_options(stream.flow, ending)) {
             let _ = self.io.region.write_record(at(&self.io, stream.flow), &record);
         }
     }
@@ -198,7 +202,7 @@ mod tests {
     fn what_is_written_down_is_read_again() {
         let (from, to) = (Socket::allocate(), Socket::allocate());
         let flow = FlowId::new(3, 7);
-        assert_eq!(from.changed_options(flow), None, "nothing was set");
+        assert_eq!(from.changed_options(flow, 0), None, "nothing was set");
         let int = |value: i32| value.to_ne_bytes();
         for (level, name, ..) in OFFLOADED {
             assert_eq!(from.set_option(level, name, &int(1)), Ok(()), "{level} {name}");
@@ -207,8 +211,8 @@ mod tests {
         from.set_option(SOCKET, libc::SO_RCVBUF, &int(70_000)).unwrap();
         from.set_option(SOCKET, libc::SO_RCVLOWAT, &int(500)).unwrap();
         from.keep_option(SOCKET, libc::SO_MARK, &int(11));
-        let record = from.changed_options(flow).expect("they have changed");
-        assert_eq!(from.changed_options(flow), None, "it is written down");
+        let record = from.changed_options(flow, 0).expect("they have changed");
+        assert_eq!(from.changed_options(flow, 0), None, "it is written down");
         to.settings.lock().take(&record);
         let get = |socket: &'static Socket, level, name| {
             let mut value = [0; 16];

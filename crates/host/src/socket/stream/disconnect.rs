@@ -9,6 +9,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 
+/// How a stream has ended, as it is written down for who has it next.
+const CLOSED: u8 = 1;
+const DISCONNECTED: u8 = 2;
+const ERROR_WAITS: u8 = 4;
+
 impl Stream {
     /// Ends it; `had_connection`: the peer is to hear of it, and who looks here of an error.
     pub fn disconnect(&mut self, io: &mut QueueIo, had_connection: bool) {
@@ -31,6 +36,28 @@ impl Stream {
         (self.read_shut, self.write_shut, self.peer_closed) = (false, false, false);
         self.port_left = self.addrs.take().map(|(local, _)| local.port());
         self.publish(ALL | DRAINED);
+    }
+
+    /// How it has ended here, for whoever has it next; 0: it has not.
+    pub fn ending(&self) -> u8 {
+        let waits = if self.error.is_ok() { 0 } else { ERROR_WAITS };
+        match (self.disconnected, self.link) {
+            (true, _) => DISCONNECTED | waits,
+            (false, Link::Closed) => CLOSED | waits,
+            _ => 0,
+        }
+    }
+
+    /// It has ended like that where it was before.
+    pub fn ended_before(&mut self, ending: u8) {
+        let waits = ending & ERROR_WAITS != 0;
+        self.end_is_told = ending & CLOSED != 0 && !waits;
+        if ending & DISCONNECTED != 0 {
+            (self.disconnected, self.let_go, self.link) = (true, true, Link::Closed);
+            (self.read_shut, self.write_shut) = (false, false);
+            self.port_left = self.addrs.take().map(|(local, _)| local.port());
+            self.error = if waits { Errno::ECONNRESET } else { Errno::OK };
+        }
     }
 
     /// The name of one that was not bound; it may have heard of it after that.

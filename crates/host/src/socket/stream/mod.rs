@@ -109,6 +109,8 @@ pub struct Stream {
     syn_room: u32,
     /// The session has told the engine that it lets go.
     pub let_go: bool,
+    /// Whoever had it before was told of its end.
+    end_is_told: bool,
     pub received: Received,
     /// Octets that the engine has brought, and those that were sent through it, ever.
     engine_arrived: u64,
@@ -190,6 +192,7 @@ impl Stream {
             is_unwanted: false,
             peer_closed: false,
             was_over: false,
+            end_is_told: false,
             disconnected: false,
             port_left: None,
             addrs: None,
@@ -522,6 +525,10 @@ impl Stream {
             return;
         }
         self.link = Link::Closed;
+        if std::mem::take(&mut self.end_is_told) {
+            self.publish(ALL | DRAINED);
+            return;
+        }
         // Linux: a reset in CLOSE_WAIT can only concern what we sent.
         let close_wait = self.peer_closed && !self.write_shut;
         self.error = if errno == Errno::ECONNRESET && close_wait { Errno::EPIPE } else { errno };

@@ -1,6 +1,14 @@
-//! The structure of the source, checked: layers, `unsafe`, size, words, links, dependencies. What is allowed stands in
-//! `layers.toml`. Part of `make lint`; needs no root and builds nothing.
+//! The structure of the source, checked: layers, `unsafe`, size, words, links, dependencies, and numbers that only go down
+//! ([`ratchets`]). What is allowed stands in `layers.toml` and `ratchet.toml`. Part of `make lint`; needs no root and builds nothing.
 #![forbid(unsafe_code)]
+
+mod calls;
+mod driver;
+mod graph;
+mod imports;
+mod ratchets;
+mod shapes;
+mod tree;
 
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +27,10 @@ const FUNCTION_LINES_MAX: usize = 70;
 #[serde(deny_unknown_fields)]
 struct Rules {
     order: Vec<String>,
+    /// No part of what runs beside a user's programs: `ratchet.toml` says nothing of them.
+    tools: BTreeSet<String>,
+    /// Folders whose circles `ratchet.toml` has beside those of their crates.
+    folders: Vec<String>,
     #[serde(rename = "unsafe")]
     may_be_unsafe: BTreeSet<String>,
     forbidden: BTreeMap<String, Vec<String>>,
