@@ -130,33 +130,29 @@ impl Engine {
                 } else {
                     self.hand_out(now, idx, host);
                 }
-            } else {
-                self.be_patient(now, idx, host);
+                continue;
             }
-        }
-    }
-
-    /// Of a listener that nobody takes from: whether it was to wait for longer than that.
-    fn be_patient<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
-        let Some(listener) = self.listeners.get_mut(idx) else { return };
-        let since = listener.orphan_since.unwrap_or(now);
-        let patience_us = if listener.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
-        let (left_at, closes_at) = (since.after_us(UNTAKEN_FOR_US), since.after_us(patience_us));
-        if now < left_at {
-            self.listeners.set_tell_all(idx, left_at);
-            return;
-        }
-        let is_held = !listener.holders.is_empty();
-        if listener.process_each.on_nobody_takes() {
-            self.counters.add(Counter::ListenersLeft);
-            self.leave_to_kernel(idx);
-        }
-        if is_held {
-            // Its program may come to it: what waits, waits on.
-        } else if now < closes_at {
-            self.listeners.set_tell_all(idx, closes_at);
-        } else {
-            self.close_listener(now, idx, host);
+            let Some(listener) = self.listeners.get_mut(idx) else { continue };
+            let (local, is_held) = (listener.local, !listener.holders.is_empty());
+            let since = listener.orphan_since.unwrap_or(now);
+            let patience_us = if listener.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
+            let (left_at, closes_at) = (since.after_us(UNTAKEN_FOR_US), since.after_us(patience_us));
+            if now < left_at {
+                self.listeners.set_tell_all(idx, left_at);
+                continue;
+            }
+            if listener.process_each.on_nobody_takes() {
+                self.counters.add(Counter::ListenersLeft);
+                self.names.note_lapse();
+                self.steering_refused(local);
+            }
+            if is_held {
+                // Its program may come to it: what waits, waits on.
+            } else if now < closes_at {
+                self.listeners.set_tell_all(idx, closes_at);
+            } else {
+                self.close_listener(now, idx, host);
+            }
         }
     }
 

@@ -92,8 +92,9 @@ impl Engine {
     /// What comes to a listener cannot be steered here: it is the kernel's, and the listener's kernel socket takes it.
     pub fn steering_refused(&mut self, local: Endpoint) {
         let idx = self.listeners.iter().find(|(_, l)| l.local == local && l.is_steered).map(|(idx, _)| idx);
-        if let Some(idx) = idx {
-            self.leave_to_kernel(idx);
+        if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
+            listener.is_steered = false;
+            self.stop_steering_listener(local);
         }
     }
 
@@ -225,16 +226,6 @@ impl Engine {
             }
         }
         self.shared.change(SteerChange::Listen { local, on: false });
-    }
-
-    /// New connections are for the listener's kernel socket, where the kernel has its address.
-    pub(super) fn leave_to_kernel(&mut self, idx: ListenerIdx) {
-        let Some(listener) = self.listeners.get_mut(idx) else { return };
-        let local = listener.local;
-        self.names.note_lapse();
-        if core::mem::take(&mut listener.is_steered) {
-            self.stop_steering_listener(local);
-        }
     }
 
     fn flows_by(&self, is_it: impl Fn(Path) -> bool) -> Vec<FlowIdx> {

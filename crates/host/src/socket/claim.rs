@@ -24,13 +24,13 @@ const YIELD_LOOKS: u32 = 10_000;
 const YIELD_PAUSE: Duration = Duration::from_millis(1);
 
 /// One claim at a time: of two threads that come to a socket at once, the second finds it claimed. It guards who is told.
-static CLAIMING: Lock<Option<Told>> = Lock::new(None);
+static CLAIMING: Lock<Option<Notified>> = Lock::new(None);
 
-/// Told of each descriptor whose connection this process has claimed because it came to use it.
-pub type Told = fn(&Socket, RawFd);
+/// Notified of each descriptor whose connection this process has claimed because it came to use it.
+pub type Notified = fn(&Socket, RawFd);
 
-pub fn tell(told: Told) {
-    *CLAIMING.lock() = Some(told);
+pub fn notify(notified: Notified) {
+    *CLAIMING.lock() = Some(notified);
 }
 
 /// In the child of a fork: a thread that was claiming is not there any more.

@@ -6,7 +6,7 @@
 //!
 //! The C library's own functions execute inside it, so each of them is defined here: by [`execve`] and [`execvpe`].
 
-use super::other_library::{self, Loader, Named};
+use super::other_library::{self, Loader, ToExecute};
 use crate::ffi::guarded;
 use crate::listen::goes_over_exec;
 use crate::{fork, init, real};
@@ -79,7 +79,7 @@ impl Environment {
 ///
 /// # Safety
 /// `envp` is null or an array of strings that ends with null.
-unsafe fn completed(envp: *const *mut c_char, named: Option<Named>) -> Option<Environment> {
+unsafe fn completed(envp: *const *mut c_char, named: Option<ToExecute>) -> Option<Environment> {
     // SAFETY: the caller's promise.
     let (mut all, is_completed) = unsafe { with_ours(envp) }?;
     // SAFETY: strings of the caller's array, and of this library.
@@ -252,10 +252,10 @@ listed! {
 }
 
 executing! {
-    execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char; envp, Named::file(path)) -> c_int;
-    execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char; envp, Named::command(file)) -> c_int;
-    fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char; envp, Named::at(fd, c"".as_ptr())) -> c_int;
-    execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int; envp, Named::at(dir, path)) -> c_int;
+    execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char; envp, ToExecute::file(path)) -> c_int;
+    execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char; envp, ToExecute::command(file)) -> c_int;
+    fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char; envp, ToExecute::at(fd, c"".as_ptr())) -> c_int;
+    execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int; envp, ToExecute::at(dir, path)) -> c_int;
 }
 
 macro_rules! spawning {
@@ -274,7 +274,7 @@ macro_rules! spawning {
             ) -> c_int {
                 super::process::before_child();
                 // SAFETY: the program's environment.
-                let completed = guarded(None, || unsafe { completed(envp, Named::$named(file)) });
+                let completed = guarded(None, || unsafe { completed(envp, ToExecute::$named(file)) });
                 let envp = completed.as_ref().map_or(envp, |all| all.as_ptr());
                 // SAFETY: the program's arguments, handed on; the new environment lives as long as the call.
                 let result = unsafe { real::$name(pid, file, actions, attributes, argv, envp) };

@@ -49,28 +49,28 @@ pub(super) fn own_loader() -> Option<Loader> {
 
 /// What is to be executed.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct ToExecute {
     command: OsString,
     is_searched: bool,
 }
 
-impl Named {
+impl ToExecute {
     /// A file; without a directory in the current one.
-    pub(super) fn file(path: *const c_char) -> Option<Named> {
-        Named::at(libc::AT_FDCWD, path)
+    pub(super) fn file(path: *const c_char) -> Option<ToExecute> {
+        ToExecute::at(libc::AT_FDCWD, path)
     }
 
     /// As execvp(3) has it. `None`: no string, and the call fails.
-    pub(super) fn command(file: *const c_char) -> Option<Named> {
-        Some(Named { command: text(file)?.to_owned(), is_searched: true })
+    pub(super) fn command(file: *const c_char) -> Option<ToExecute> {
+        Some(ToExecute { command: text(file)?.to_owned(), is_searched: true })
     }
 
     /// A path in an open directory; the empty one: what is open.
-    pub(super) fn at(dir: c_int, path: *const c_char) -> Option<Named> {
+    pub(super) fn at(dir: c_int, path: *const c_char) -> Option<ToExecute> {
         let path = Path::new(text(path)?);
         let from = if dir == libc::AT_FDCWD { ".".to_owned() } else { format!("/proc/self/fd/{dir}") };
         let joined = if path.as_os_str().is_empty() { from.into() } else { Path::new(&from).join(path) };
-        Some(Named { command: joined.into_os_string(), is_searched: false })
+        Some(ToExecute { command: joined.into_os_string(), is_searched: false })
     }
 }
 
@@ -83,7 +83,7 @@ fn text<'a>(string: *const c_char) -> Option<&'a OsStr> {
 }
 
 /// `entry` without this library, if what is to be executed would not start with it. `own`: this program's loader.
-pub(super) fn spared(entry: &[u8], named: &Named, own: Option<Loader>) -> Option<CString> {
+pub(super) fn spared(entry: &[u8], named: &ToExecute, own: Option<Loader>) -> Option<CString> {
     let is_ours =
         |library: &&[u8]| Path::new(OsStr::from_bytes(library)).file_name() == Some(OsStr::new(LIBRARY));
     let value = entry.strip_prefix(PRELOAD)?;
@@ -148,7 +148,7 @@ mod tests {
     fn who_has_this_loader_is_left_alone() {
         let own = own_loader();
         assert!(own.is_some());
-        let sh = || Named::command(c"sh".as_ptr()).expect("a string");
+        let sh = || ToExecute::command(c"sh".as_ptr()).expect("a string");
         let entry = b"LD_PRELOAD=/a.so:/x/libtoe_switch.so";
         assert_eq!(spared(entry, &sh(), own), None);
         assert_eq!(spared(entry, &sh(), None), None, "looked at, it does");
