@@ -57,6 +57,14 @@ fn a_free_port_is_free() {
     });
 }
 
+/// Ports of connections that one end has closed were given away once the kernel had no other.
+#[test]
+fn a_port_of_the_systems_choice_is_nobodys_though_there_are_few() {
+    says_the_same("few_ports.py", include_str!("few_ports.py"), |lab| {
+        must(lab.set_kernel(Side::Server, "net/ipv4/ip_local_port_range", "40000 40019"));
+    });
+}
+
 /// Also: a listener lets in one more than are to wait, and no more.
 #[test]
 fn a_socket_that_connects_is_disconnected_by_shutdown() {
