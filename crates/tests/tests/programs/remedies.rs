@@ -5,6 +5,9 @@ use toe_tests::engine::Engine;
 use toe_tests::lab::{ENGINE_ADDR, ENGINE_LINK, KERNEL_ADDR, Lab, Side};
 use toe_tests::wait::{self, SOON};
 
+/// Debian's Python, whose setuptools is there.
+const PYTHON: &str = "/usr/bin/python3";
+
 /// What `toe WORDS` says under `sh -c "SETUP; exec …"`, and its status.
 fn said(lab: &Lab, setup: &str, words: &str) -> (Option<i32>, String) {
     let script = format!("{setup}; exec \"$0\" {words} 2>&1");
@@ -58,6 +61,55 @@ fn a_wrong_command_line_has_its_status_and_a_failure_its_json() {
         (status, told["error"].as_str(), told["status"].as_u64()),
         (Some(3), Some("not-running"), Some(3))
     );
+}
+
+/// The second was refused: both were named after the same number of a process.
+#[test]
+fn programs_of_two_pid_namespaces_have_an_engine_each() {
+    let lab = Lab::new();
+    let script = "run --private -- unshare --pid --fork \"$0\" run --private -- sh -c 'echo on $TOE_ENGINE'";
+    let mut command = lab.command(Side::Server, "unshare");
+    let toe = lab.program("toe");
+    command.args(["--pid", "--fork", "sh", "-c", &format!("exec \"$0\" {script}")]).arg(toe);
+    command.env_remove("XDG_RUNTIME_DIR");
+    let said = child::run("unshare", &mut command, SOON).expect_success("the inner of two private engines");
+    assert!(said.contains("on ") && said.contains("/run-1-"), "{said}");
+}
+
+#[test]
+fn python_names_the_library_that_it_lacks() {
+    let lab = Lab::new();
+    let mut command = lab.command(Side::Server, PYTHON);
+    command.args(["-c", "import evil"]).env("PYTHONPATH", toe_tests::bins::workspace().join("python/src"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("TOE_LIB_DIR", lab.dir());
+    let done = child::run("python3", &mut command, SOON);
+    assert_eq!(done.status.code(), Some(1), "{}", done.output);
+    let told = done.output.contains("ImportError: libtoe_via.so cannot be loaded");
+    assert!(told && done.output.contains("set TOE_LIB_DIR"), "{}", done.output);
+}
+
+#[test]
+fn building_the_python_package_leaves_nothing_in_the_tree() {
+    let lab = Lab::new();
+    let (tree, out) = (lab.dir().join("python"), lab.dir().join("out"));
+    let from = toe_tests::bins::workspace().join("python");
+    let copied = std::process::Command::new("cp").args(["-r"]).arg(&from).arg(&tree).status().expect("cp");
+    assert!(copied.success());
+    let files = || {
+        let mut find = std::process::Command::new("find");
+        let list = find.arg(&tree).output().expect("find").stdout;
+        let mut list: Vec<String> = String::from_utf8_lossy(&list).lines().map(str::to_owned).collect();
+        list.sort();
+        list
+    };
+    let before = files();
+    let mut command = lab.command(Side::Server, PYTHON);
+    let build = "import os, sys; os.chdir(sys.argv[1]); sys.path[:0] = ['.']; import backend; \
+                 print(backend.build_sdist(sys.argv[2]))";
+    command.args(["-B", "-c", build]).arg(&tree).arg(&out);
+    let said = child::run("python3", &mut command, SOON).expect_success("a source package");
+    assert!(said.contains(".tar.gz") && out.is_dir(), "{said}");
+    assert_eq!(files(), before);
 }
 
 /// An address has one owner at a link: the kernel, or one engine.
