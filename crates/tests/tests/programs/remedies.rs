@@ -55,6 +55,9 @@ fn a_wrong_command_line_has_its_status_and_a_failure_its_json() {
     }
     let (_, text) = said(&lab, ":", "why nginx");
     assert!(text.contains("pgrep -x nginx"), "{text}");
+    let (status, text) = said(&lab, ":", "why 1 zz");
+    assert_eq!(status, Some(2), "{text}");
+    assert!(text.contains("give the number of a descriptor"), "{text}");
     let (status, text) = said(&lab, ":", "status --json --name toetest-nobody");
     let told: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(
