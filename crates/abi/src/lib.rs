@@ -17,6 +17,7 @@ pub mod command;
 pub mod congestion;
 pub mod entry;
 pub mod errno;
+pub mod executable;
 mod flow_option;
 pub mod lane;
 pub mod looks;

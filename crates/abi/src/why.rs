@@ -90,7 +90,10 @@ reasons! {
     Connected = 1, "connect() was taken by the engine", "";
     Accepted = 2, "the connection came in through the engine", "";
     Listening = 3, "the engine serves this address; connections from the kernel's stack are taken too", "";
-    Claimed = 4, "the socket was inherited or passed from another process and claimed from the engine", "";
+    Claimed = 4,
+        "the socket was inherited or passed from another process and claimed from the engine; between programs of this machine \
+         its octets go by the engine, not by a channel, which may be slower than the kernel's stack",
+        "let the process that uses it accept or connect, or leave it to the kernel by a policy (`toe run --config`)";
     Undecided = 5,
         "neither bound to an engine's address, listening nor connected yet: the choice is still open", "";
     NoEngine = 6, "no engine is running, or it could not be reached",

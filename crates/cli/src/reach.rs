@@ -4,23 +4,14 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-
-/// Octets of a file's start that are looked at: the headers, and Go's note, which its linker puts behind them.
-const START_LEN: u64 = 8192;
-/// A script's interpreter may be a script.
-const INTERPRETERS_MAX: u32 = 4;
+use std::path::Path;
+use toe_abi::executable::{self, PT_INTERP, PT_NOTE, segments};
 
 const ELF_MAGIC: &[u8] = b"\x7fELF\x02\x01";
 const ELF_32_MAGIC: &[u8] = b"\x7fELF\x01";
 /// Where a file's capabilities are kept (capabilities(7)).
 const FILE_CAPABILITIES: &str = "security.capability";
-const PT_INTERP: u32 = 3;
-/// Of an entry in the table of segments, in a program of 64 bits.
-const SEGMENT_LEN: usize = 56;
-const PT_NOTE: u32 = 4;
 /// The name in Go's note, with its type: the build's id.
 const GO_NOTE: &[u8] = b"\x04\x00\x00\x00Go\x00\x00";
 
@@ -35,17 +26,9 @@ pub struct Hindrance {
 
 /// Why the layer cannot be under this program; `None`: it can, as far as the file tells.
 pub fn hindrance(command: &OsStr) -> Option<Hindrance> {
-    let mut path = find(command)?;
-    for _ in 0..INTERPRETERS_MAX {
-        let start = start_of(&path)?;
-        match interpreter_of(&start) {
-            Some(interpreter) => path = interpreter,
-            None => {
-                return other_library(&start).or_else(|| of_program(&path, &start).map(Hindrance::silent));
-            }
-        }
-    }
-    None
+    let path = std::env::var_os("PATH");
+    let (file, start) = executable::executed(command, path.as_deref(), start_of)?;
+    other_library(&start).or_else(|| of_program(&file, &start).map(Hindrance::silent))
 }
 
 impl Hindrance {
@@ -55,59 +38,30 @@ impl Hindrance {
     }
 }
 
-/// The loader of another C library than this program's own, which the layer was linked with, too: it would look for that library's names in
-/// vain, and end the program.
+/// The loader of another C library, or of an older one, than the layer was linked with: it would look for that library's names in vain, and
+/// end the program.
 fn other_library(start: &[u8]) -> Option<Hindrance> {
-    let own = loader_of(&start_of(Path::new("/proc/self/exe"))?)?;
-    let loader = loader_of(start)?;
-    let name = |path: &[u8]| path.rsplit(|octet| *octet == b'/').next().map(<[u8]>::to_vec);
-    (name(&own) != name(&loader)).then(|| Hindrance {
+    let loader = executable::loader_of(start)?;
+    let does = executable::does_with(&std::fs::read(loader).ok()?);
+    (!does).then(|| Hindrance {
         text: format!(
-            "the program is of another C library ({}) than OpenTOE's, under which it would not start: it runs without, and its sockets \
-             stay with the kernel. Use a build of it for this system's C library",
-            String::from_utf8_lossy(&loader)
+            "the program is of another C library ({}) than OpenTOE's, or of an older one, under which it would not start: it runs without, and \
+             its sockets stay with the kernel. Use a build of it for this system's C library",
+            loader.display()
         ),
         kills: true,
     })
 }
 
-/// The path of the loader that a program of 64 bits names.
-fn loader_of(start: &[u8]) -> Option<Vec<u8>> {
-    let number =
-        |at: usize| Some(u64::from_le_bytes(start.get(at..at.checked_add(8)?)?.try_into().ok()?) as usize);
-    let place = segments(start)?.iter().position(|kind| *kind == PT_INTERP)?;
-    let header = number(32)?.checked_add(place.checked_mul(SEGMENT_LEN)?)?;
-    let (from, len) = (number(header.checked_add(8)?)?, number(header.checked_add(32)?)?);
-    let path = start.get(from..from.checked_add(len)?)?;
-    Some(path.strip_suffix(b"\0").unwrap_or(path).to_vec())
-}
-
-/// The file that is run, as execvp(3) finds it.
-fn find(command: &OsStr) -> Option<PathBuf> {
-    if command.as_bytes().contains(&b'/') {
-        return Some(PathBuf::from(command));
-    }
-    let is_program = |path: &PathBuf| {
-        path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-    };
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(command)).find(is_program)
-}
-
+/// The start of what can be executed.
 fn start_of(path: &Path) -> Option<Vec<u8>> {
-    let mut start = Vec::new();
-    File::open(path).ok()?.take(START_LEN).read_to_end(&mut start).ok()?;
-    Some(start)
-}
-
-/// What a script names on its first line; that of `env` is what it looks for.
-fn interpreter_of(start: &[u8]) -> Option<PathBuf> {
-    let line = start.strip_prefix(b"#!")?.split(|octet| *octet == b'\n').next()?;
-    let mut words = line.split(|octet| octet.is_ascii_whitespace()).filter(|word| !word.is_empty());
-    let first = Path::new(OsStr::from_bytes(words.next()?));
-    if first.file_name() != Some(OsStr::new("env")) {
-        return Some(first.to_owned());
+    let found = path.metadata().ok()?;
+    if !found.is_file() || found.permissions().mode() & 0o111 == 0 {
+        return None;
     }
-    find(OsStr::from_bytes(words.find(|word| !word.starts_with(b"-"))?))
+    let mut start = Vec::new();
+    File::open(path).ok()?.take(executable::START_LEN as u64).read_to_end(&mut start).ok()?;
+    Some(start)
 }
 
 fn of_program(path: &Path, start: &[u8]) -> Option<String> {
@@ -150,16 +104,6 @@ fn of_program(path: &Path, start: &[u8]) -> Option<String> {
     })
 }
 
-/// The kinds of a program's segments.
-fn segments(start: &[u8]) -> Option<Vec<u32>> {
-    let number = |at: usize, len: usize| {
-        let octets = start.get(at..at.checked_add(len)?)?;
-        Some(octets.iter().rev().fold(0u64, |value, octet| value << 8 | u64::from(*octet)))
-    };
-    let (table, size, count) = (number(32, 8)? as usize, number(54, 2)? as usize, number(56, 2)? as usize);
-    (0..count).map(|n| number(table.checked_add(n * size)?, 4).map(|kind| kind as u32)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,28 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_another_library_is_run_without() {
-        let of_loader = |path: &[u8]| {
-            let mut file = program(&[PT_INTERP], b"");
-            let from = file.len() as u64;
-            file[64 + 8..64 + 16].copy_from_slice(&from.to_le_bytes());
-            file[64 + 32..64 + 40].copy_from_slice(&(path.len() as u64).to_le_bytes());
-            file.extend(path);
-            file
-        };
-        let own = loader_of(&start_of(Path::new("/proc/self/exe")).expect("readable")).expect("a loader");
-        assert_eq!(other_library(&of_loader(&own)), None);
-        let other = other_library(&of_loader(b"/lib/ld-musl-x86_64.so.1\0")).expect("another");
-        assert!(other.kills && other.text.contains("ld-musl-x86_64.so.1"), "{other:?}");
-        assert_eq!(other_library(&of_loader(b"/lib/ld-musl-x86_64.so.1\0")[..100]), None, "cut off");
-        assert_eq!(other_library(b"#!/bin/sh"), None);
-    }
-
-    #[test]
-    fn a_script_is_its_interpreters() {
-        assert_eq!(interpreter_of(b"#! /bin/sh -e\nx"), Some(PathBuf::from("/bin/sh")));
-        assert_eq!(interpreter_of(b"#!/usr/bin/env -S sh -e\nx"), find(OsStr::new("sh")));
-        assert_eq!(interpreter_of(b"\x7fELF"), None);
+    fn who_is_of_this_systems_library_is_not_hindered() {
         assert_eq!(hindrance(OsStr::new("sh")), None);
         assert_eq!(hindrance(OsStr::new("/nonexistent/program")), None);
     }

@@ -176,6 +176,9 @@ fn remedy(counter: &str) -> Option<&'static str> {
         "drop_backlog_full" | "drop_accept_queue_full" => {
             "a longer backlog (listen), or a server that accepts sooner"
         }
+        "listeners_nobody_takes_from" => {
+            "new connections there are the kernel's: a process that accepts may not attach (--allow-uid), or runs without the layer"
+        }
         "neighbour_failures" => "nobody answers at that address: check --addr, --gateway and the link",
         "drop_other_vlan" => "frames of a VLAN: packet: on the kernel's interface for it, or tap:NAME?vlan=N",
         _ => return None,

@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(value_name = "PID", value_parser = process_id)]
     pid: u32,
     /// Number of a descriptor in that process; all of its sockets if it is left out
-    #[arg(value_name = "FD")]
+    #[arg(value_name = "FD", value_parser = descriptor)]
     fd: Option<u32>,
     /// Print JSON
     #[arg(long)]
@@ -46,6 +46,11 @@ pub struct Args {
 fn process_id(word: &str) -> Result<u32, String> {
     word.parse()
         .map_err(|_| format!("give the number of a process; 'pgrep -x {word}' tells those of a program"))
+}
+
+fn descriptor(word: &str) -> Result<u32, String> {
+    word.parse()
+        .map_err(|_| "give the number of a descriptor; 'toe why PID' tells those of its sockets".to_owned())
 }
 
 /// What became of a descriptor.

@@ -75,6 +75,7 @@ toe_base::counters! {
         PassiveOpens = "passive_opens",
         ActiveOpens = "active_opens",
         ConnectRefused = "connect_refused",
+        ListenersLeft = "listeners_nobody_takes_from",
         OverQuota = "over_quota",
         NeighbourFailures = "neighbour_failures",
         TwinsGone = "twins_gone",

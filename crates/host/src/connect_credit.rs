@@ -9,11 +9,12 @@
 //! the kernel's.
 
 use std::net::SocketAddr;
+use toe_abi::errno::Errno;
 use toe_base::FlowId;
 
 /// Programs that connect many times a second do so to few places.
 const PLACES: usize = 8;
-/// For so long the engine is not asked again about a listener that it leaves to the kernel.
+/// For so long the engine is not asked again to whom it has said that it does not connect.
 const LEFT_MS: u64 = 500;
 /// For so long after the engine was seen to go round it is taken to do so still.
 const HEARD_MS: u64 = 250;
@@ -52,8 +53,8 @@ pub struct ConnectCredit {
     ids: Vec<FlowId>,
     /// To whom the engine has connected, with the word as it was before.
     reached: Places<u32>,
-    /// Whom it has left to the kernel, with the word as it was before, and until when that is taken as its answer.
-    left: Places<(u32, u64)>,
+    /// To whom it does not connect: what it said, with the word as it was before, and until when that is taken as its answer.
+    left: Places<(Errno, u32, u64)>,
     heard: Heard,
 }
 
@@ -91,14 +92,15 @@ impl ConnectCredit {
         is_recent
     }
 
-    /// The engine leaves connections to `remote` to the kernel.
-    pub fn note_left(&mut self, remote: SocketAddr, names: u32, now_ms: u64) {
-        self.left.note(remote, (names, now_ms + LEFT_MS));
+    /// The engine does not connect to `remote`: it leaves that to the kernel (EHOSTDOWN), or nobody listens there (ECONNREFUSED).
+    pub fn note_left(&mut self, remote: SocketAddr, answer: Errno, names: u32, now_ms: u64) {
+        self.left.note(remote, (answer, names, now_ms + LEFT_MS));
     }
 
-    /// Whether it would say so again: it did a moment ago, and nobody has stopped to listen since.
-    pub fn is_left(&self, remote: SocketAddr, names: u32, now_ms: u64) -> bool {
-        self.left.of(remote).is_some_and(|(at, until_ms)| at == names && now_ms < until_ms)
+    /// What it would say again: it did a moment ago, and nobody has begun or stopped to listen since.
+    pub fn left(&self, remote: SocketAddr, names: u32, now_ms: u64) -> Option<Errno> {
+        let (answer, at, until_ms) = self.left.of(remote)?;
+        (at == names && now_ms < until_ms).then_some(answer)
     }
 }
 
@@ -157,11 +159,13 @@ mod tests {
     #[test]
     fn what_is_left_to_the_kernel_is_so_for_a_moment() {
         let mut credit = ConnectCredit::default();
-        assert!(!credit.is_left(at(80), 7, 1_000));
-        credit.note_left(at(80), 7, 1_000);
-        assert!(credit.is_left(at(80), 7, 1_000 + LEFT_MS - 1));
-        assert!(!credit.is_left(at(80), 7, 1_000 + LEFT_MS), "asked again");
-        assert!(!credit.is_left(at(80), 8, 1_000), "somebody has stopped to listen");
-        assert!(!credit.is_left(at(81), 7, 1_000));
+        assert_eq!(credit.left(at(80), 7, 1_000), None);
+        for answer in [Errno::EHOSTDOWN, Errno::ECONNREFUSED] {
+            credit.note_left(at(80), answer, 7, 1_000);
+            assert_eq!(credit.left(at(80), 7, 1_000 + LEFT_MS - 1), Some(answer));
+            assert_eq!(credit.left(at(80), 7, 1_000 + LEFT_MS), None, "asked again");
+            assert_eq!(credit.left(at(80), 8, 1_000), None, "somebody has begun or stopped to listen");
+            assert_eq!(credit.left(at(81), 7, 1_000), None);
+        }
     }
 }

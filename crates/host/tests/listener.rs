@@ -266,3 +266,25 @@ fn child_waits_with_inherited_set(parent_waits: bool) {
     fd_table::remove(epfd);
     let _ = toe::sys::close(epfd);
 }
+
+/// On a busy machine: the engine said that the name is in use, and nothing of whether it still is.
+#[test]
+fn what_the_engine_does_not_answer_gives_no_name_away() {
+    let engine = Engine::attached();
+    let stack = Stack::attached(toe::stack::EngineIdx::FIRST).expect("attached");
+    let bound = std::net::TcpListener::bind("127.0.0.1:0").expect("a kernel socket");
+    let local = bound.local_addr().expect("bound");
+    for (second, is_in_use) in [(Errno::ENOBUFS, true), (Errno::EADDRINUSE, true), (Errno::OK, false)] {
+        let answered = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| Socket::is_in_use(stack, local, std::os::fd::AsFd::as_fd(&bound)));
+            for errno in [Errno::EADDRINUSE, second] {
+                let (queue_set, command, _) = engine.command();
+                let Command::Listen { token } = command else { panic!("{command:?} asks for no name") };
+                let kind = command.kind();
+                engine.post(queue_set, Completion::CommandResult { token, command: kind, errno, id: 0 });
+            }
+            asked.join().expect("no panic")
+        });
+        assert_eq!(answered, Ok(is_in_use), "{second:?}");
+    }
+}

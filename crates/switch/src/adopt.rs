@@ -150,6 +150,15 @@ fn use_inherited(fd: c_int) {
     }
 }
 
+/// Called once, when the library is loaded: what a child of fork comes to use is noted as what comes over exec.
+pub fn note_claims() {
+    toe::socket::claim::notify(|socket, fd| {
+        if !why::is(fd, Reason::Claimed) {
+            note_claimed(fd, socket);
+        }
+    });
+}
+
 fn note_claimed(fd: c_int, socket: &Socket) {
     let engine = socket.engine().index() as u8;
     why::set(fd, Decided { engine, ..Decided::new(On::Engine, Reason::Claimed) });

@@ -417,8 +417,8 @@ fn by_engine(
         Err(reason) => return Attempt::Refused(reason, Errno::ENETUNREACH),
     };
     let to = remote.to_socket_addr();
-    if kernel_too && Socket::is_left_to_kernel(stack, to) {
-        return Attempt::Refused(Reason::AProcessEach, Errno::EHOSTDOWN);
+    if let Some(error) = Socket::left_to_kernel(stack, to).filter(|_| kernel_too) {
+        return Attempt::Refused(reason_of(error, remote.addr), error);
     }
     let twin = match held.take().map_or_else(|| Held::take(stack, fd), Ok) {
         Ok(twin) => twin,

@@ -14,12 +14,17 @@ pub fn switch_on(on: bool) {
 /// One line. Formatted on the stack and written with one system call, so that it may be called from anywhere.
 pub fn log(message: fmt::Arguments<'_>) {
     if ON.load(Ordering::Relaxed) {
-        let mut line = Line { text: [0; 256], len: 0 };
-        // A message that is too long is cut.
-        let _ = write!(line, "toe-switch[{}] {message}", toe::sys::pid());
-        line.text[line.len] = b'\n';
-        let _ = rustix::io::write(toe::sys::borrow(libc::STDERR_FILENO), &line.text[..=line.len]);
+        say(message);
     }
+}
+
+/// The same whatever the environment has: for what would have ended the program with a message of the loader's.
+pub fn say(message: fmt::Arguments<'_>) {
+    let mut line = Line { text: [0; 256], len: 0 };
+    // A message that is too long is cut.
+    let _ = write!(line, "toe-switch[{}] {message}", toe::sys::pid());
+    line.text[line.len] = b'\n';
+    let _ = rustix::io::write(toe::sys::borrow(libc::STDERR_FILENO), &line.text[..=line.len]);
 }
 
 struct Line {

@@ -5,7 +5,7 @@
 //! (IP_LOCAL_PORT_RANGE, ip(7), Linux 6.3): the socket's port is one that was chosen, not one that was asked for, and is chosen anew
 //! when it is connected or listens again. Called by `calls::address`.
 
-use crate::ffi::last_errno;
+use crate::ffi::{fail, last_errno};
 use crate::listen::is_in_use;
 use crate::real;
 use crate::twin_name::twin_address;
@@ -24,23 +24,37 @@ pub const IP_LOCAL_PORT_RANGE: c_int = 51;
 /// As bind(2); `addr` has been read.
 pub unsafe fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller's promise.
-    if let Some(port) = unsafe { free_port(fd, addr, len) }
-        // SAFETY: as above.
-        && let Some(result) = unsafe { bind_to_choice(fd, addr, len, port) }
-    {
-        return result;
+    match unsafe { free_port(fd, addr, len) } {
+        Choice::Free(port) => {
+            // SAFETY: as above.
+            if let Some(result) = unsafe { bind_to_choice(fd, addr, len, port) } {
+                return result;
+            }
+        }
+        Choice::None => return fail(Errno::EADDRINUSE),
+        Choice::Kernels => {}
     }
     // SAFETY: the program's arguments, handed on.
     unsafe { real::bind(fd, addr, len) }
 }
 
-/// A port of the kernel's choice that no connection of an engine has. `None`: the kernel's own answer is the right one.
+/// What there is to be bound to.
+enum Choice {
+    /// A port of the kernel's choice that no connection of an engine has.
+    Free(u16),
+    /// Connections of engines have all those that the kernel would give.
+    None,
+    /// The kernel's own answer is the right one.
+    Kernels,
+}
+
+/// Looks for a port.
 ///
 /// # Safety
 /// As bind(2).
-unsafe fn free_port(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Option<u16> {
+unsafe fn free_port(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Choice {
     if option(fd, libc::IP_BIND_ADDRESS_NO_PORT) != Some(0) {
-        return None;
+        return Choice::Kernels;
     }
     // They stay bound until one is found, so that the kernel chooses another each time.
     let mut probes = Vec::new();
@@ -50,21 +64,22 @@ unsafe fn free_port(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Option<
             let family = c_int::from((*addr).sa_family);
             let probe = real::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
             if probe < 0 {
-                return None;
+                return Choice::Kernels;
             }
             let probe = sys::Fd::from_raw(probe);
             if real::bind(probe.raw(), addr, len) < 0 {
-                return None;
+                let is_last = last_errno() == Errno::EADDRINUSE && !probes.is_empty();
+                return if is_last { Choice::None } else { Choice::Kernels };
             }
             probe
         };
-        let local = twin_address(probe.raw())?;
+        let Some(local) = twin_address(probe.raw()) else { return Choice::Kernels };
         if !is_in_use(local, probe.raw()) {
-            return Some(local.port);
+            return Choice::Free(local.port);
         }
         probes.push(probe);
     }
-    None
+    Choice::Kernels
 }
 
 /// Lets the kernel choose among this port only. `None`: somebody has taken it meanwhile, or the kernel is too old.
@@ -85,7 +100,7 @@ unsafe fn bind_to_choice(fd: c_int, addr: *const sockaddr, len: socklen_t, port:
         return None;
     }
     if result < 0 {
-        crate::ffi::fail(errno);
+        fail(errno);
     }
     Some(result)
 }

@@ -30,6 +30,7 @@ extern "C" fn on_load() {
         crate::policy::load();
         crate::own_calls::heed(toe::environment::var_os(toe_abi::why::OWN_CALLS_VARIABLE).as_deref());
         crate::fork::install();
+        crate::adopt::note_claims();
         HAS_ENGINE.store(toe::environment::var_os("TOE_ENGINE").is_some(), Ordering::Relaxed);
         crate::calls::signal::install();
         if !disabled() && has_engine() {

@@ -1,9 +1,9 @@
-//! Listeners whose program starts a process for each connection. Such a process has to attach before it can use the one that it was
-//! given, which costs more than all that a short connection saves; the kernel's stack needs none of that. A listener that is found to
-//! be of that kind leaves clients of this host to the kernel's listener at the same name for a while (decision 0030).
+//! Listeners that leave clients of this host to the kernel's listener at the same name: because nobody takes from them here, or because
+//! their program starts a process for each connection. Such a process has to attach before it can use the one that it was
+//! given, which costs more than all that a short connection saves; the kernel's stack needs none of that (decision 0030).
 //!
-//! Each listener has one of these. The engine notes in it what processes end that began with one of its connections, and asks it when
-//! somebody connects.
+//! Each listener has one of these. The engine notes in it what processes end that began with one of its connections, and what waits in vain, and
+//! asks it when somebody connects.
 
 use toe_base::Instant;
 
@@ -31,6 +31,8 @@ enum Phase {
     Kernels {
         until: Instant,
     },
+    /// Until a program takes one here.
+    NobodyTakes,
     /// Some connections more are the engine's, to see whether it still is what it was.
     Tried {
         until: Instant,
@@ -67,7 +69,7 @@ impl ProcessEach {
     /// A process that began with one of its connections has ended soon. `true`: from now on they may be the kernel's.
     pub fn on_short(&mut self, now: Instant) -> bool {
         let most = match self.phase {
-            Phase::Kernels { .. } => return false,
+            Phase::Kernels { .. } | Phase::NobodyTakes => return false,
             Phase::Tried { .. } => TRIALS,
             Phase::Engines => SHORTS,
         };
@@ -82,6 +84,30 @@ impl ProcessEach {
         becomes_kernels
     }
 
+    /// Connections wait, and no program that listens has ever taken one: whoever is to take them may know the kernel's listener alone. `true`:
+    /// from now on they are the kernel's.
+    pub fn on_nobody_takes(&mut self) -> bool {
+        let may_be_kernels = self.kernel_too == Some(true) && self.phase != Phase::NobodyTakes;
+        if may_be_kernels {
+            self.phase = Phase::NobodyTakes;
+        }
+        may_be_kernels
+    }
+
+    /// A program takes connections. `true`: from now on they are the engine's again.
+    pub fn on_taker(&mut self) -> bool {
+        let was_left = self.phase == Phase::NobodyTakes;
+        if was_left {
+            self.phase = Phase::Engines;
+        }
+        was_left
+    }
+
+    /// Whether connections are the kernel's because nobody takes them here.
+    pub fn is_left(&self) -> bool {
+        self.phase == Phase::NobodyTakes
+    }
+
     /// A client that has the kernel's stack, too, connects: whether it does better there.
     pub fn next(&mut self, now: Instant) -> Whose {
         // One that listens as well may have begun since.
@@ -90,6 +116,7 @@ impl ProcessEach {
         }
         match self.phase {
             Phase::Engines => return Whose::Engines,
+            Phase::NobodyTakes => return Whose::Kernels,
             Phase::Kernels { until } if now < until => return Whose::Kernels,
             Phase::Kernels { .. } => {
                 self.phase = Phase::Tried { until: now.after_us(TRIAL_US), left: TRIALS };

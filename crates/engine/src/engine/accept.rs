@@ -23,6 +23,8 @@ const TELL_DEAF_AFTER_US: u64 = 100_000;
 /// How long connections wait at a listener whose descriptor some process has, but that no session holds. Linux waits for
 /// ever; but that process may be one that knows nothing of the engine.
 const ORPHAN_FOR_US: u64 = 60_000_000;
+/// So long connections wait at a listener from which no program has ever taken one: then new ones are the kernel's, which whoever has its socket can take.
+const UNTAKEN_FOR_US: u64 = 1_000_000;
 /// So long a listener waits for whoever was sent its kernel socket; after that the receiver is a program that knows nothing of the
 /// engine.
 const ON_ITS_WAY_FOR_US: u64 = 2_000_000;
@@ -49,8 +51,9 @@ impl Engine {
     /// Gives waiting connections to holders with credit, or says that they wait.
     pub(super) fn hand_out<H: HostSide>(&mut self, now: Instant, listener_idx: ListenerIdx, host: &mut H) {
         let Some(listener) = self.listeners.get(listener_idx) else { return };
-        if listener.holders.is_empty() && !listener.waiting.is_empty() {
-            self.listeners.set_tell_all(listener_idx, now.after_us(TELL_ALL_AFTER_US));
+        if listener.takers() == 0 && !listener.waiting.is_empty() {
+            let look_at = listener.tell_all_at.min(now.after_us(TELL_ALL_AFTER_US));
+            self.listeners.set_tell_all(listener_idx, look_at);
             return;
         }
         if listener.is_asked() {
@@ -127,13 +130,28 @@ impl Engine {
                 } else {
                     self.hand_out(now, idx, host);
                 }
-            } else if let Some(listener) = self.listeners.get(idx) {
-                let patience_us = if listener.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
-                if listener.orphan_since.is_some_and(|since| now >= since.after_us(patience_us)) {
-                    self.close_listener(now, idx, host);
-                } else {
-                    self.listeners.set_tell_all(idx, now.after_us(patience_us));
-                }
+                continue;
+            }
+            let Some(listener) = self.listeners.get_mut(idx) else { continue };
+            let (local, is_held) = (listener.local, !listener.holders.is_empty());
+            let since = listener.orphan_since.unwrap_or(now);
+            let patience_us = if listener.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
+            let (left_at, closes_at) = (since.after_us(UNTAKEN_FOR_US), since.after_us(patience_us));
+            if now < left_at {
+                self.listeners.set_tell_all(idx, left_at);
+                continue;
+            }
+            if listener.process_each.on_nobody_takes() {
+                self.counters.add(Counter::ListenersLeft);
+                self.names.note_lapse();
+                self.steering_refused(local);
+            }
+            if is_held {
+                // Its program may come to it: what waits, waits on.
+            } else if now < closes_at {
+                self.listeners.set_tell_all(idx, closes_at);
+            } else {
+                self.close_listener(now, idx, host);
             }
         }
     }
@@ -172,11 +190,10 @@ impl Engine {
         true
     }
 
-    /// Whether a listener that no session holds is kept: connections wait at it, or its kernel socket is on its way.
+    /// Whether a listener that no session takes from is kept: connections wait at it, or its kernel socket is on its way.
     fn is_orphaned(&mut self, now: Instant, idx: ListenerIdx) -> bool {
         let Some(listener) = self.listeners.get_mut(idx) else { return false };
-        let orphaned =
-            listener.holders.is_empty() && (!listener.waiting.is_empty() || listener.is_on_its_way());
+        let orphaned = listener.takers() == 0 && (!listener.waiting.is_empty() || listener.is_on_its_way());
         listener.orphan_since = orphaned.then(|| listener.orphan_since.unwrap_or(now));
         orphaned
     }

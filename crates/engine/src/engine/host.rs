@@ -322,10 +322,14 @@ impl Engine {
             self.counters.add(Counter::StaleEntries);
             return;
         };
-        if let Some(holder) = self.listeners.get_mut(idx).and_then(|l| l.holder_mut(session, id)) {
+        let Some(listener) = self.listeners.get_mut(idx) else { return };
+        if let Some(holder) = listener.holder_mut(session, id) {
             holder.credit = holder.credit.saturating_add(count).min(CREDIT_MAX);
             holder.takes |= count > 0;
             holder.queue_set = queue_set;
+        }
+        if count > 0 && listener.process_each.on_taker() {
+            self.steer_listener(idx);
         }
         self.hand_out(now, idx, host);
     }

@@ -209,6 +209,7 @@ impl Engine {
             && takes_v4
             && !local.addr.is_loopback()
             && !listener.is_steered
+            && !listener.process_each.is_left()
         {
             listener.is_steered = true;
             self.shared.change(SteerChange::Listen { local, on: true });

@@ -23,8 +23,15 @@ use toe_base::{FlowId, ListenerId};
 const YIELD_LOOKS: u32 = 10_000;
 const YIELD_PAUSE: Duration = Duration::from_millis(1);
 
-/// One claim at a time: of two threads that come to a socket at once, the second finds it claimed.
-static CLAIMING: Lock<()> = Lock::new(());
+/// One claim at a time: of two threads that come to a socket at once, the second finds it claimed. It guards who is told.
+static CLAIMING: Lock<Option<Notified>> = Lock::new(None);
+
+/// Notified of each descriptor whose connection this process has claimed because it came to use it.
+pub type Notified = fn(&Socket, RawFd);
+
+pub fn notify(notified: Notified) {
+    *CLAIMING.lock() = Some(notified);
+}
 
 /// In the child of a fork: a thread that was claiming is not there any more.
 pub fn after_fork_in_child() {
@@ -51,7 +58,7 @@ pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
 /// The same, with the reason: ENOENT when the engine does not know the anchor, ECONNREFUSED when there is none, or what stood in
 /// the way for the moment.
 pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
-    let _claiming = CLAIMING.lock();
+    let claiming = CLAIMING.lock();
     if !socket.needs_claim.load(Ordering::Acquire) {
         return Ok(());
     }
@@ -60,6 +67,12 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
         .and_then(|(stack, (anchor, _copy))| take_over(stack, socket, anchor));
     if outcome.is_err() {
         socket.publish(if socket.has_twin() { 0 } else { stream::ALL }, stream::ALL);
+    }
+    let told = *claiming;
+    drop(claiming);
+    if let (Ok(()), Kind::Stream, Some(told), Some(fd)) = (outcome, socket.kind(), told, socket.descriptor())
+    {
+        told(socket, fd);
     }
     outcome
 }

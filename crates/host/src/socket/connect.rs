@@ -68,10 +68,11 @@ impl Socket {
         }
     }
 
-    /// Whether the engine would answer EHOSTDOWN to a connect with `kernel_too`: it did so a moment ago.
-    pub fn is_left_to_kernel(stack: &'static Stack, remote: SocketAddr) -> bool {
+    /// What the engine would answer to a connect with `kernel_too`, if that is known: it said a moment ago that the kernel's listener does
+    /// better (EHOSTDOWN), or that nobody listens (ECONNREFUSED).
+    pub fn left_to_kernel(stack: &'static Stack, remote: SocketAddr) -> Option<Errno> {
         let names = stack.region().names();
-        stack.my_queue().is_ok_and(|home| home.lock().connect_credit.is_left(remote, names, sys::coarse_ms()))
+        stack.my_queue().ok()?.lock().connect_credit.left(remote, names, sys::coarse_ms())
     }
 
     /// Starts to connect as [`Socket::connect`] does, from a port of the engine's choice, and does not wait for its answer, as there is
@@ -162,8 +163,8 @@ impl Socket {
                 outcome => break outcome,
             }
         };
-        if outcome == Err(Errno::EHOSTDOWN) {
-            home.lock().connect_credit.note_left(remote, names, sys::coarse_ms());
+        if let Err(answer @ (Errno::EHOSTDOWN | Errno::ECONNREFUSED)) = outcome {
+            home.lock().connect_credit.note_left(remote, answer, names, sys::coarse_ms());
         }
         outcome.inspect_err(|_| self.become_fresh())?;
         // The kernel's stack has these addresses, too: what ends there is known to be refused when it is.

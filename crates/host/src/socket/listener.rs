@@ -117,7 +117,10 @@ impl Socket {
             // Whose connections are in the way may have ended just now. The engine hears of that before it answers what comes over the
             // control socket, whatever that is.
             let _ = stack.request(Request::Recognise, &[fd]);
-            outcome = ask();
+            // What it does not answer takes nothing back.
+            if let free @ Ok(_) = ask() {
+                outcome = free;
+            }
         }
         match outcome {
             Ok(_) => Ok(false),

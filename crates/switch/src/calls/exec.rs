@@ -2,10 +2,11 @@
 //! a descriptor that it can do nothing with. Programs that make an environment of their own for what they execute (nginx's
 //! upgrade, systemd-socket-activate, Dovecot) leave out what `toe run` has put there. It is put back when a socket of an
 //! engine's goes along, and when all of it is gone, as sockets may come in messages later; who takes out the preloaded library
-//! alone means it.
+//! alone means it. From a program of another C library it is taken away, as that would not start with it (`calls::other_library`).
 //!
 //! The C library's own functions execute inside it, so each of them is defined here: by [`execve`] and [`execvpe`].
 
+use super::other_library::{self, Loader, ToExecute};
 use crate::ffi::guarded;
 use crate::listen::goes_over_exec;
 use crate::{fork, init, real};
@@ -15,8 +16,15 @@ use std::ffi::CString;
 use std::sync::OnceLock;
 use toe::{fd_table, sys};
 
-/// The variables of `toe run`, as NAME=value.
-static OURS: OnceLock<Vec<CString>> = OnceLock::new();
+/// What this program has that the next one is to have.
+#[derive(Debug)]
+struct Ours {
+    /// The variables of `toe run`, as NAME=value.
+    variables: Vec<CString>,
+    loader: Option<Loader>,
+}
+
+static OURS: OnceLock<Ours> = OnceLock::new();
 
 const NAMES: [&str; 6] = [
     "LD_PRELOAD",
@@ -33,7 +41,8 @@ pub fn remember() {
         let value = toe::environment::var_os(name)?;
         CString::new([name.as_bytes(), b"=", value.as_encoded_bytes()].concat()).ok()
     };
-    let _ = OURS.set(NAMES.iter().filter_map(variable).collect());
+    let variables = NAMES.iter().filter_map(variable).collect();
+    let _ = OURS.set(Ours { variables, loader: other_library::own_loader() });
 }
 
 /// Whether a socket of an engine's, or a kernel socket that may become one, is open in the next program.
@@ -51,12 +60,51 @@ fn is_directory(fd: c_int) -> bool {
     })
 }
 
-/// An environment with what is missing of ours; `None`: `envp` does as it is.
+/// An environment for what is executed next.
+#[derive(Debug)]
+struct Environment {
+    /// Strings of the program's and ours, then null.
+    all: Vec<*mut c_char>,
+    /// What one of them is, that neither has.
+    _made: Option<CString>,
+}
+
+impl Environment {
+    fn as_ptr(&self) -> *const *mut c_char {
+        self.all.as_ptr()
+    }
+}
+
+/// An environment with what is missing of ours, without the library if it would end the program; `None`: `envp` does as it is.
 ///
 /// # Safety
 /// `envp` is null or an array of strings that ends with null.
-unsafe fn completed(envp: *const *mut c_char) -> Option<Vec<*mut c_char>> {
-    let ours = OURS.get().filter(|_| init::has_engine() && !init::disabled())?;
+unsafe fn completed(envp: *const *mut c_char, named: Option<ToExecute>) -> Option<Environment> {
+    // SAFETY: the caller's promise.
+    let (mut all, is_completed) = unsafe { with_ours(envp) }?;
+    // SAFETY: strings of the caller's array, and of this library.
+    let text_of = |entry: &*mut c_char| unsafe { CStr::from_ptr(*entry) }.to_bytes();
+    let preload = all.iter().position(|entry| text_of(entry).starts_with(other_library::PRELOAD));
+    let own = OURS.get().and_then(|ours| ours.loader);
+    let spared =
+        preload.and_then(|at| Some((at, other_library::spared(text_of(&all[at]), named.as_ref()?, own)?)));
+    if !is_completed && spared.is_none() {
+        return None;
+    }
+    let _made = spared.map(|(at, without)| {
+        all[at] = without.as_ptr().cast_mut();
+        without
+    });
+    all.push(core::ptr::null_mut());
+    Some(Environment { all, _made })
+}
+
+/// All strings of an environment, with what is missing of ours, and whether anything was. `None`: this library does nothing here.
+///
+/// # Safety
+/// As [`completed`].
+unsafe fn with_ours(envp: *const *mut c_char) -> Option<(Vec<*mut c_char>, bool)> {
+    let ours = &OURS.get().filter(|_| init::has_engine() && !init::disabled())?.variables;
     let mut all = Vec::new();
     // SAFETY: the caller's promise.
     unsafe {
@@ -74,15 +122,14 @@ unsafe fn completed(envp: *const *mut c_char) -> Option<Vec<*mut c_char>> {
     };
     let missing: Vec<&CString> = ours.iter().filter(|variable| !has(variable)).collect();
     if missing.is_empty() || missing.len() < ours.len() && !passes_sockets() {
-        return None;
+        return Some((all, false));
     }
     all.extend(missing.into_iter().map(|variable| variable.as_ptr().cast_mut()));
-    all.push(core::ptr::null_mut());
-    Some(all)
+    Some((all, true))
 }
 
 macro_rules! executing {
-    ($($name:ident($($arg:ident: $type:ty),*; $envp:ident) -> c_int;)+) => {
+    ($($name:ident($($arg:ident: $type:ty),*; $envp:ident, $named:expr) -> c_int;)+) => {
         $(
             /// # Safety
             /// As the call of this name.
@@ -93,7 +140,7 @@ macro_rules! executing {
                     guarded((), toe::fork::before_child);
                 }
                 // SAFETY: the program's environment.
-                let completed = guarded(None, || unsafe { completed($envp.cast()) });
+                let completed = guarded(None, || unsafe { completed($envp.cast(), $named) });
                 let $envp = completed.as_ref().map_or($envp.cast(), |all| all.as_ptr()).cast();
                 // SAFETY: the program's arguments, handed on; the new environment lives as long as the call.
                 unsafe { real::$name($($arg),*) }
@@ -205,14 +252,14 @@ listed! {
 }
 
 executing! {
-    execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char; envp) -> c_int;
-    execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char; envp) -> c_int;
-    fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char; envp) -> c_int;
-    execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int; envp) -> c_int;
+    execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char; envp, ToExecute::file(path)) -> c_int;
+    execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char; envp, ToExecute::command(file)) -> c_int;
+    fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char; envp, ToExecute::at(fd, c"".as_ptr())) -> c_int;
+    execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int; envp, ToExecute::at(dir, path)) -> c_int;
 }
 
 macro_rules! spawning {
-    ($($name:ident)+) => {
+    ($($name:ident by $named:ident;)+) => {
         $(
             /// # Safety
             /// As posix_spawn(3).
@@ -227,7 +274,7 @@ macro_rules! spawning {
             ) -> c_int {
                 super::process::before_child();
                 // SAFETY: the program's environment.
-                let completed = guarded(None, || unsafe { completed(envp) });
+                let completed = guarded(None, || unsafe { completed(envp, ToExecute::$named(file)) });
                 let envp = completed.as_ref().map_or(envp, |all| all.as_ptr());
                 // SAFETY: the program's arguments, handed on; the new environment lives as long as the call.
                 let result = unsafe { real::$name(pid, file, actions, attributes, argv, envp) };
@@ -239,7 +286,7 @@ macro_rules! spawning {
     };
 }
 
-spawning! { posix_spawn posix_spawnp pidfd_spawn pidfd_spawnp }
+spawning! { posix_spawn by file; posix_spawnp by command; pidfd_spawn by file; pidfd_spawnp by command; }
 
 #[cfg(test)]
 mod tests {
@@ -250,7 +297,7 @@ mod tests {
         remember();
         let mut environment = [core::ptr::null_mut()];
         // SAFETY: an empty environment.
-        assert!(unsafe { completed(environment.as_mut_ptr()) }.is_none());
+        assert!(unsafe { completed(environment.as_mut_ptr(), None) }.is_none());
         assert!(!is_directory(0) || !init::has_engine());
     }
 }

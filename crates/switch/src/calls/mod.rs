@@ -28,6 +28,7 @@ pub mod metadata;
 pub mod open;
 pub mod option;
 pub mod option_model;
+mod other_library;
 pub mod paths;
 pub mod poll;
 pub mod process;

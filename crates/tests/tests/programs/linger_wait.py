@@ -9,6 +9,7 @@ import time
 # Who looks each millisecond does so some hundreds of times meanwhile.
 PAUSE_S = 0.4
 SWITCHES_MAX = 60
+LOOKS_MAX = 10_000
 
 
 def status(thread, name):
@@ -35,7 +36,10 @@ def one(rounds):
     client.setblocking(True)
     closer = threading.Thread(target=client.close)
     closer.start()
+    looks = 0
     while status(closer, "State:") != "S":
+        looks += 1
+        assert looks < LOOKS_MAX, "it is awake for as long as it waits"
         time.sleep(0.001)
     before = int(status(closer, "voluntary_ctxt_switches:"))
     time.sleep(PAUSE_S)

@@ -5,6 +5,9 @@ use toe_tests::engine::Engine;
 use toe_tests::lab::{ENGINE_ADDR, ENGINE_LINK, KERNEL_ADDR, Lab, Side};
 use toe_tests::wait::{self, SOON};
 
+/// Debian's Python, whose setuptools is there.
+const PYTHON: &str = "/usr/bin/python3";
+
 /// What `toe WORDS` says under `sh -c "SETUP; exec …"`, and its status.
 fn said(lab: &Lab, setup: &str, words: &str) -> (Option<i32>, String) {
     let script = format!("{setup}; exec \"$0\" {words} 2>&1");
@@ -52,12 +55,64 @@ fn a_wrong_command_line_has_its_status_and_a_failure_its_json() {
     }
     let (_, text) = said(&lab, ":", "why nginx");
     assert!(text.contains("pgrep -x nginx"), "{text}");
+    let (status, text) = said(&lab, ":", "why 1 zz");
+    assert_eq!(status, Some(2), "{text}");
+    assert!(text.contains("give the number of a descriptor"), "{text}");
     let (status, text) = said(&lab, ":", "status --json --name toetest-nobody");
     let told: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(
         (status, told["error"].as_str(), told["status"].as_u64()),
         (Some(3), Some("not-running"), Some(3))
     );
+}
+
+/// The second was refused: both were named after the same number of a process.
+#[test]
+fn programs_of_two_pid_namespaces_have_an_engine_each() {
+    let lab = Lab::new();
+    let script = "run --private -- unshare --pid --fork \"$0\" run --private -- sh -c 'echo on $TOE_ENGINE'";
+    let mut command = lab.command(Side::Server, "unshare");
+    let toe = lab.program("toe");
+    command.args(["--pid", "--fork", "sh", "-c", &format!("exec \"$0\" {script}")]).arg(toe);
+    command.env_remove("XDG_RUNTIME_DIR");
+    let said = child::run("unshare", &mut command, SOON).expect_success("the inner of two private engines");
+    assert!(said.contains("on ") && said.contains("/run-1-"), "{said}");
+}
+
+#[test]
+fn python_names_the_library_that_it_lacks() {
+    let lab = Lab::new();
+    let mut command = lab.command(Side::Server, PYTHON);
+    command.args(["-c", "import evil"]).env("PYTHONPATH", toe_tests::bins::workspace().join("python/src"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("TOE_LIB_DIR", lab.dir());
+    let done = child::run("python3", &mut command, SOON);
+    assert_eq!(done.status.code(), Some(1), "{}", done.output);
+    let told = done.output.contains("ImportError: libtoe_via.so cannot be loaded");
+    assert!(told && done.output.contains("set TOE_LIB_DIR"), "{}", done.output);
+}
+
+#[test]
+fn building_the_python_package_leaves_nothing_in_the_tree() {
+    let lab = Lab::new();
+    let (tree, out) = (lab.dir().join("python"), lab.dir().join("out"));
+    let from = toe_tests::bins::workspace().join("python");
+    let copied = std::process::Command::new("cp").args(["-r"]).arg(&from).arg(&tree).status().expect("cp");
+    assert!(copied.success());
+    let files = || {
+        let mut find = std::process::Command::new("find");
+        let list = find.arg(&tree).output().expect("find").stdout;
+        let mut list: Vec<String> = String::from_utf8_lossy(&list).lines().map(str::to_owned).collect();
+        list.sort();
+        list
+    };
+    let before = files();
+    let mut command = lab.command(Side::Server, PYTHON);
+    let build = "import os, sys; os.chdir(sys.argv[1]); sys.path[:0] = ['.']; import backend; \
+                 print(backend.build_sdist(sys.argv[2]))";
+    command.args(["-B", "-c", build]).arg(&tree).arg(&out);
+    let said = child::run("python3", &mut command, SOON).expect_success("a source package");
+    assert!(said.contains(".tar.gz") && out.is_dir(), "{said}");
+    assert_eq!(files(), before);
 }
 
 /// An address has one owner at a link: the kernel, or one engine.
@@ -102,4 +157,52 @@ fn who_shares_a_veth_is_told_of_checksums() {
     let (_, stopped) = said(&lab, ":", &format!("stop --name {name}"));
     assert_eq!(status, Some(0), "{text} {stopped}");
     assert!(text.contains("ethtool -K PEER tx off"), "{text}");
+}
+
+/// A copy of `env` whose loader is of an older C library, as far as its file says: the library that is put under programs would end one of
+/// a truly older one, or of musl.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_child_of_another_c_library_runs_without_the_layer() {
+    let lab = Lab::new();
+    let (loader, program) = (lab.dir().join("ld"), lab.dir().join("env"));
+    let of_system = "/lib64/ld-linux-x86-64.so.2";
+    let replaced = |file: &str, what: &[u8], by: &[u8]| {
+        let mut octets = std::fs::read(file).expect("it is there");
+        while let Some(at) = octets.windows(what.len()).position(|window| window == what) {
+            octets[at..at + by.len()].copy_from_slice(by);
+        }
+        octets
+    };
+    let mut path = loader.display().to_string().into_bytes();
+    assert!(path.len() < of_system.len(), "room for it");
+    path.resize(of_system.len(), 0);
+    write_program(&loader, &replaced(of_system, b"GLIBC_2.34\0", b"GLIBC_2.33\0"));
+    write_program(&program, &replaced("/usr/bin/env", of_system.as_bytes(), &path));
+    let script = format!("run --private -- sh -c '{}; {0}; true'", program.display());
+    let (status, text) = said(&lab, ":", &script);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("it runs without OpenTOE") && !text.contains("libtoe_switch.so"), "{text}");
+    let (_, text) = said(&lab, ":", &format!("run --private -- {}", program.display()));
+    assert!(text.contains("of another C library") && !text.contains("libtoe_switch.so"), "{text}");
+    // Of this system's.
+    let (_, text) = said(&lab, ":", "run --private -- sh -c 'env; true'");
+    assert!(text.contains("libtoe_switch.so"), "{text}");
+}
+
+#[cfg(target_arch = "x86_64")]
+fn write_program(file: &std::path::Path, octets: &[u8]) {
+    std::fs::write(file, octets).expect("a file in the lab");
+    std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+}
+
+/// What is told of older libraries rests on this.
+#[test]
+fn the_library_needs_no_newer_c_library_than_it_says() {
+    let library = std::fs::read(toe_tests::bins::path("libtoe_switch.so")).expect("built");
+    let versions = library
+        .split(|octet| *octet == 0)
+        .filter_map(|text| std::str::from_utf8(text.strip_prefix(b"GLIBC_2.")?).ok()?.parse::<u32>().ok());
+    let needed = std::str::from_utf8(toe_abi::executable::NEEDED_VERSION).expect("text");
+    assert_eq!(Some(needed), versions.max().map(|newest| format!("GLIBC_2.{newest}\0")).as_deref());
 }

@@ -178,3 +178,18 @@ fn a_server_in_a_user_namespace_takes_its_workers_along() {
     let counters = engine.status().counters;
     assert!(counters.get("passive_opens").is_some_and(|n| *n > 0), "it was not the engine's: {counters:?}");
 }
+
+/// A child that may not attach, or has no layer, takes what the kernel's listener has: clients went to the engine's, and hung for ever.
+#[test]
+fn a_listener_that_nobody_takes_from_is_left_to_the_kernel() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = lab.dir().join("left.py");
+    std::fs::write(&file, include_str!("left.py")).expect("a file in the lab");
+    let mut command = lab.command(Side::Server, bins::path("toe"));
+    command.args(["run", "--name", engine.name(), "--", "/usr/bin/python3"]).arg(&file);
+    let said = child::run("left.py", &mut command, SOON).expect_success("left.py");
+    assert_eq!(said, "served\nwaited True\n");
+    let counters = engine.status().counters;
+    assert_eq!(counters.get("listeners_nobody_takes_from"), Some(&1), "{counters:?}");
+}

@@ -57,6 +57,30 @@ fn a_free_port_is_free() {
     });
 }
 
+/// The engine is not asked each time whether somebody listens by now, and whoever does is found by the next connect.
+#[test]
+fn who_is_refused_again_and_again_does_not_ask_each_time() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = lab.dir().join("refused.py");
+    std::fs::write(&file, include_str!("refused.py")).expect("a file in the lab");
+    let mut command = On::Engine(&engine).command(&lab, PYTHON);
+    let said = Program::spawn("refused.py", command.arg(&file)).wait(LONG).expect_success("refused.py");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines, ["ECONNREFUSED ok there", "ECONNREFUSED ok here"].repeat(15));
+    let counters = engine.status().counters;
+    assert_eq!(counters["passive_opens"], 30, "all were the engine's: {counters:?}");
+    assert!(counters["connect_refused"] < 150, "of 300: {counters:?}");
+}
+
+/// Ports of connections that one end has closed were given away once the kernel had no other.
+#[test]
+fn a_port_of_the_systems_choice_is_nobodys_though_there_are_few() {
+    says_the_same("few_ports.py", include_str!("few_ports.py"), |lab| {
+        must(lab.set_kernel(Side::Server, "net/ipv4/ip_local_port_range", "40000 40019"));
+    });
+}
+
 /// Also: a listener lets in one more than are to wait, and no more.
 #[test]
 fn a_socket_that_connects_is_disconnected_by_shutdown() {

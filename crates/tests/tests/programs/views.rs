@@ -168,3 +168,25 @@ fn explain_counts_who_has_changed_its_user() {
     let said = child::run("toe run", &mut command, SOON).expect_success("toe run");
     assert!(said.contains("3 on the engine"), "{said}");
 }
+
+/// A connection that a child of fork uses goes by the engine without a channel: that is told, and counted once however often it changes hands.
+#[test]
+fn explain_tells_of_connections_that_a_child_uses() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let script = "import os, socket\n\
+        l = socket.create_server(('127.0.0.1', 7304))\n\
+        c = socket.create_connection(('127.0.0.1', 7304)); a = l.accept()[0]\n\
+        pid = os.fork()\n\
+        if pid == 0:\n    \
+            for _ in range(5): a.recv(1); a.send(b'x')\n    \
+            os._exit(0)\n\
+        a.close()\n\
+        for _ in range(5): c.send(b'y'); c.recv(1)\n\
+        os.waitpid(pid, 0)\n";
+    let mut command = lab.command(Side::Server, bins::path("toe"));
+    command.args(["run", "--name", engine.name(), "--explain", "--", "/usr/bin/python3", "-c", script]);
+    let said = child::run("toe run", &mut command, SOON).expect_success("toe run");
+    assert!(said.contains("1 the socket was inherited or passed"), "{said}");
+    assert!(said.contains("not by a channel") && said.contains("to change that: let the process"), "{said}");
+}

@@ -103,3 +103,43 @@ fn where_only_the_engine_has_the_listener_they_stay() {
     // An address of a link may be the engine's alone.
     assert!(after_many_processes(super::world::addr(B, 80), LISTEN_KERNEL_TOO).1.is_ok());
 }
+
+/// A listener of a session that never asks for a connection: a worker of another user, say, which may not attach, is to have them.
+fn never_taken_from(at: SocketAddr, flags: u32) -> World {
+    let mut world = World::new();
+    world.sides[B].kernel_too = true;
+    let now = world.now;
+    let side = &mut world.sides[B];
+    let twin = side.next_twin(now, at.into());
+    let twin = side.show(crate::control::names::Twin { listens: true, ..twin });
+    let args = ListenArgs { local: at.into(), backlog: 64, twin, flags, ..Default::default() };
+    side.listen_untaken(now, args).expect("free");
+    side.connect_from(now, WireAddr::default(), at).expect("the engine's");
+    world.run_ms(900);
+    let now = world.now;
+    assert!(world.sides[B].connect_from(now, WireAddr::default(), at).is_ok(), "somebody may come to it yet");
+    world.run_ms(200);
+    world
+}
+
+#[test]
+fn one_that_nobody_takes_from_is_left_to_the_kernel_until_somebody_does() {
+    let mut world = never_taken_from(lo(), LISTEN_KERNEL_TOO);
+    let now = world.now;
+    assert_eq!(world.sides[B].connect_from(now, WireAddr::default(), lo()), Err(Errno::EHOSTDOWN));
+    let side = &mut world.sides[B];
+    let listener = *side.listeners.last().expect("listens");
+    side.plain(now, Command::AcceptCredit { listener, count: 8 });
+    assert!(world.run_until(1000, |w| w.sides[B].conns.len() == 4), "what waited is accepted");
+    let now = world.now;
+    assert!(world.sides[B].connect_from(now, WireAddr::default(), lo()).is_ok());
+}
+
+#[test]
+fn one_that_nobody_takes_from_and_that_the_kernel_has_not_stays() {
+    for (at, flags) in [(lo(), 0), (super::world::addr(B, 80), LISTEN_KERNEL_TOO)] {
+        let mut world = never_taken_from(at, flags);
+        let now = world.now;
+        assert!(world.sides[B].connect_from(now, WireAddr::default(), at).is_ok());
+    }
+}

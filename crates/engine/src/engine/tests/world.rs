@@ -187,7 +187,7 @@ impl Side {
         self.listen_untaken(now, ListenArgs { local: at.into(), backlog: 64, twin, ..Default::default() })
     }
 
-    fn listen_untaken(&mut self, now: Instant, args: ListenArgs) -> Result<ListenerId, Errno> {
+    pub(super) fn listen_untaken(&mut self, now: Instant, args: ListenArgs) -> Result<ListenerId, Errno> {
         let anchor = self.engine.take_anchor(self.session);
         let args = ListenArgs { anchor: anchor.0, ..args };
         let mut block = [0; 64];
