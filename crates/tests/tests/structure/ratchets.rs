@@ -250,10 +250,12 @@ fn repeated_lines<'a>(sources: impl Iterator<Item = &'a Source>) -> Number {
     number
 }
 
-/// With their numbers, less what is empty or only brings names in.
+/// With their numbers, less what is empty, says something or only brings names in.
 fn lines_of_code(source: &Source) -> Vec<(usize, &str)> {
-    let lines = source.code_without_tests().lines().map(str::trim).enumerate();
-    lines.map(|(at, line)| (at + 1, line)).filter(|(_, l)| !l.is_empty() && !l.starts_with("use ")).collect()
+    let code = source.code_without_tests().lines().map(str::trim);
+    let lines = code.zip(source.text.lines()).enumerate();
+    let is_code = |code: &str| !code.is_empty() && !code.starts_with("use ");
+    lines.filter(|(_, (code, _))| is_code(code)).map(|(at, (_, text))| (at + 1, text.trim())).collect()
 }
 
 fn recorded() -> Table<usize> {
