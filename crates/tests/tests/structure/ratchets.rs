@@ -161,12 +161,17 @@ fn circles(measured: &mut Measured, krate: &Krate, name: &str, folders: &[String
         for folder in [&root].into_iter().chain(below.clone()) {
             let inside = |node: &usize| krate.files[*node].path.starts_with(folder.as_str());
             let part = graph.restricted(inside);
-            let paths = |nodes: Vec<usize>| {
-                nodes.into_iter().map(|node| krate.files[node].path.clone()).collect::<Vec<_>>()
+            let path = |node: usize| krate.files[node].path.as_str();
+            let circle = part.largest_circle();
+            let uses = |node: &usize| {
+                let used = part.used_among(*node, &circle).into_iter();
+                let used = used.map(|used| path(used).trim_start_matches(root.as_str())).collect::<Vec<_>>();
+                format!("{} -> {}", path(*node), used.join(", "))
             };
+            let chain = part.longest_chain().into_iter().map(path);
             let row = folder.trim_start_matches("crates/").trim_end_matches('/').replace("/src", "");
-            measured.add("circles", &row, &format!("{kind}_circle"), paths(part.largest_circle()));
-            measured.add("circles", &row, &format!("{kind}_chain"), paths(part.longest_chain()));
+            measured.add("circles", &row, &format!("{kind}_circle"), circle.iter().map(uses).collect());
+            measured.add("circles", &row, &format!("{kind}_chain"), chain.map(str::to_owned).collect());
         }
     }
 }
