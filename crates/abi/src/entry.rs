@@ -264,7 +264,6 @@ impl Command {
     /// The type numbers of those that are answered.
     pub const CONNECT: u8 = CMD_CONNECT;
     pub const LISTEN: u8 = CMD_LISTEN;
-    pub const INSPECT: u8 = CMD_INSPECT;
 
     /// The type number, as [`Completion::CommandResult`] repeats it.
     pub const fn kind(self) -> u8 {

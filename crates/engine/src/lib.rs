@@ -26,10 +26,10 @@ pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{
-    Engine, EngineConfig, FlowAudit, GivenLane, NewEnd, OpenedDatagrams, PortRange, STAGING_LEN, SessionView,
+    Engine, EngineConfig, FlowAudit, GivenLane, NewEnd, OpenedDatagrams, PortRange, SessionView,
     SocketCursor, SocketView, ViaEnd,
 };
-pub use hostif::users::{Limit, Quotas, Resource, User, UserIdx, Users};
+pub use hostif::users::{Limit, Quotas, Resource, STAGING_LEN, User, UserIdx, Users};
 pub use hostif::{Delivered, HostSide};
 pub use toe_tcp::congestion::AlgorithmName;
 pub use toe_tcp::ecn::EcnMode;

@@ -11,7 +11,6 @@ pub const EDOM: Errno = Errno(33);
 pub const ERESTART: Errno = Errno(512);
 /// The engine is not this program's to trust.
 pub const EKEYREJECTED: Errno = Errno(129);
-pub const ELOOP: Errno = Errno(40);
 pub const ENOTSOCK: Errno = Errno(88);
 pub const EDESTADDRREQ: Errno = Errno(89);
 pub const ESOCKTNOSUPPORT: Errno = Errno(94);

@@ -6,6 +6,7 @@
 //! all of it is in the `sys.rs` and `ring.rs` files and in `netdev.rs`.
 
 mod batch;
+mod error;
 pub mod fault;
 mod gather;
 pub mod memory;
@@ -19,7 +20,8 @@ mod tap;
 pub mod virtio_net;
 mod xdp;
 
+pub use error::OpenError;
 pub use fault::{FaultPlan, FaultRates, Rate};
-pub use open::{OpenError, open, open_cable_end};
+pub use open::{open, open_cable_end};
 pub use port::{EachFrame, Port, PortCounter, PortCounters, Steering};
 pub use spec::{Driver, PortSpec, SpecError};

@@ -10,7 +10,7 @@ use toe_base::limits::FRAME_MAX;
 use toe_wire::eth;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
-use crate::open::OpenError;
+use crate::error::OpenError;
 use crate::port::{Port, PortCounter, PortCounters};
 
 /// Frames that one direction of the wire holds.

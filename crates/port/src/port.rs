@@ -8,7 +8,7 @@ use toe_base::counter::CounterSet;
 use toe_base::counters;
 use toe_wire::link::{FrameSink, FrameTail, LinkCaps, MacAddr, RxOffload};
 
-use crate::open::OpenError;
+use crate::error::OpenError;
 
 /// What a port hands frames to. With a [`FrameTail`] only the headers are there.
 pub type EachFrame<'a> = dyn FnMut(&[u8], RxOffload, Option<&dyn FrameTail>) + 'a;

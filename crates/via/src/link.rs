@@ -2,6 +2,7 @@
 //! (VIPL) stand on.
 
 use crate::core::Incoming;
+use crate::core::operation::{HEAD_LEN, Operation};
 use crate::error::Error;
 use crate::far::carrier::Answer;
 use crate::far::ddp;
@@ -16,7 +17,7 @@ use toe_abi::attach::{Reply, Request};
 use toe_abi::channel::Side;
 use toe_abi::via::{Attributes, Fragment, NodeName, ViaState};
 use toe_ring::irq::{IrqSender, Signal};
-use toe_ring::via::{Breach, Room};
+use toe_ring::via::{Arrived, Breach, Room};
 use toe_ring::{ViaMemory, ViaReceiver, ViaSender};
 
 /// See the module.
@@ -178,6 +179,16 @@ impl Link {
             Waker::Peer(_) => toe_abi::via::MESSAGE_MAX,
             Waker::Far(_) => ddp::MESSAGE_MAX,
         }
+    }
+
+    /// What a message of `total` octets begins with. Copied once: the sender may write others meanwhile.
+    pub fn operation(&self, arrived: Arrived, total: u64) -> Result<Operation, Breach> {
+        let mut header = [0; HEAD_LEN];
+        if (arrived.fragment.len as usize) < HEAD_LEN {
+            return Err(Breach);
+        }
+        self.memory.read(arrived.offset, &mut header).map_err(|_| Breach)?;
+        Operation::decode(&header, total).ok_or(Breach)
     }
 
     #[inline]

@@ -67,14 +67,7 @@ pub struct Ipv4Repr {
 impl Ipv4Repr {
     /// The header, its checksum verified, and exactly the octets that it claims (not the padding behind them).
     pub fn parse(bytes: &[u8]) -> Result<(Ipv4Repr, &[u8]), ParseError> {
-        let h = bytes.first_chunk::<HEADER_LEN>().ok_or(ParseError::Truncated)?;
-        if h[0] >> 4 != 4 {
-            return Err(ParseError::BadVersion);
-        }
-        let header_len = usize::from(h[0] & 0x0f) * 4;
-        if header_len < HEADER_LEN {
-            return Err(ParseError::BadHeaderLength);
-        }
+        let (h, header_len) = Self::fixed_part(bytes)?;
         let header = bytes.get(..header_len).ok_or(ParseError::Truncated)?;
         if !Sum::of(header).is_valid() {
             return Err(ParseError::BadChecksum);
@@ -90,6 +83,14 @@ impl Ipv4Repr {
     /// The header of a datagram that is quoted in an ICMP error: cut short behind its first octets, and with a
     /// checksum that the quoting router has already changed, so neither is checked.
     pub fn parse_quoted(bytes: &[u8]) -> Result<(Ipv4Repr, &[u8]), ParseError> {
+        let (h, header_len) = Self::fixed_part(bytes)?;
+        let payload = bytes.get(header_len..).ok_or(ParseError::Truncated)?;
+        Ok((Self::fields(h, u16::from_be_bytes([h[2], h[3]])), payload))
+    }
+
+    /// What every header has, and how long this one is with its options.
+    #[inline]
+    fn fixed_part(bytes: &[u8]) -> Result<(&[u8; HEADER_LEN], usize), ParseError> {
         let h = bytes.first_chunk::<HEADER_LEN>().ok_or(ParseError::Truncated)?;
         if h[0] >> 4 != 4 {
             return Err(ParseError::BadVersion);
@@ -98,8 +99,7 @@ impl Ipv4Repr {
         if header_len < HEADER_LEN {
             return Err(ParseError::BadHeaderLength);
         }
-        let payload = bytes.get(header_len..).ok_or(ParseError::Truncated)?;
-        Ok((Self::fields(h, u16::from_be_bytes([h[2], h[3]])), payload))
+        Ok((h, header_len))
     }
 
     fn fields(h: &[u8; HEADER_LEN], total_len: u16) -> Ipv4Repr {

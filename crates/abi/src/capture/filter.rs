@@ -90,11 +90,6 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Understands the text of a filter.
-    pub fn parse(text: &str) -> Result<Filter, FilterError> {
-        super::parse::parse(text)
-    }
-
     pub fn matches(&self, facts: &Facts) -> bool {
         match self {
             Filter::All => true,

@@ -42,19 +42,22 @@ const PORT: &str = "a port number, 0 … 65535";
 const RANGE: &str = "a range of ports, such as 8000-8080";
 const PID: &str = "the number of a process";
 
-pub(super) fn parse(text: &str) -> Result<Filter, FilterError> {
-    if text.len() > FILTER_LEN_MAX as usize {
-        return Err(FilterError::TooLong);
-    }
-    let mut parser = Parser { words: words(text), at: 0, depth: 0 };
-    if parser.words.is_empty() {
-        return Ok(Filter::All);
-    }
-    let filter = parser.joined()?;
-    match parser.next() {
-        Some(word) => Err(FilterError::Unexpected { word: word.to_owned(), wanted: JOIN }),
-        None if filter.depth() > DEPTH_MAX => Err(FilterError::TooDeep),
-        None => Ok(filter),
+impl Filter {
+    /// Understands the text of a filter.
+    pub fn parse(text: &str) -> Result<Filter, FilterError> {
+        if text.len() > FILTER_LEN_MAX as usize {
+            return Err(FilterError::TooLong);
+        }
+        let mut parser = Parser { words: words(text), at: 0, depth: 0 };
+        if parser.words.is_empty() {
+            return Ok(Filter::All);
+        }
+        let filter = parser.joined()?;
+        match parser.next() {
+            Some(word) => Err(FilterError::Unexpected { word: word.to_owned(), wanted: JOIN }),
+            None if filter.depth() > DEPTH_MAX => Err(FilterError::TooDeep),
+            None => Ok(filter),
+        }
     }
 }
 
@@ -234,7 +237,7 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        parse(text).expect_err(text).to_string()
+        Filter::parse(text).expect_err(text).to_string()
     }
 
     #[test]
@@ -256,16 +259,16 @@ mod tests {
 
     #[test]
     fn a_filter_has_bounds() {
-        assert_eq!(parse(&"tcp ".repeat(2000)), Err(FilterError::TooLong));
-        assert_eq!(parse(&"(".repeat(1000)), Err(FilterError::TooDeep));
-        assert_eq!(parse(&"! ".repeat(1000)), Err(FilterError::TooDeep));
+        assert_eq!(Filter::parse(&"tcp ".repeat(2000)), Err(FilterError::TooLong));
+        assert_eq!(Filter::parse(&"(".repeat(1000)), Err(FilterError::TooDeep));
+        assert_eq!(Filter::parse(&"! ".repeat(1000)), Err(FilterError::TooDeep));
         let chain = format!("tcp{}", " or tcp".repeat(300));
-        assert_eq!(parse(&chain), Err(FilterError::TooDeep), "a look at it would go as deep");
-        assert!(parse(&format!("{}tcp{}", "(".repeat(20), ")".repeat(20))).is_ok());
+        assert_eq!(Filter::parse(&chain), Err(FilterError::TooDeep), "a look at it would go as deep");
+        assert!(Filter::parse(&format!("{}tcp{}", "(".repeat(20), ")".repeat(20))).is_ok());
     }
 
     #[test]
     fn signs_need_no_blanks() {
-        assert_eq!(parse("!(tcp||udp)&&port 5"), parse("not ( tcp or udp ) and port 5"));
+        assert_eq!(Filter::parse("!(tcp||udp)&&port 5"), Filter::parse("not ( tcp or udp ) and port 5"));
     }
 }

@@ -100,7 +100,7 @@ use crate::hostif::anchors::Anchors;
 use crate::hostif::channels::Channels;
 use crate::hostif::outbox::{Outbox, Place};
 use crate::hostif::session::Sessions;
-use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
+use crate::hostif::users::{Limit, Quotas, Resource, STAGING_LEN, UserIdx};
 use crate::protocols::Protocols;
 use crate::sched::fair::FairList;
 use crate::sched::hoards::Hoards;
@@ -122,9 +122,6 @@ use toe_tcp::open::{SynCookies, TcpConfig};
 use toe_tcp::output::SendLimits;
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
-
-/// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
-pub const STAGING_LEN: u64 = 256 << 20;
 
 /// Resets for segments of no connection.
 const RESETS_A_SECOND: u32 = 4000;

@@ -107,6 +107,9 @@ pub struct Quotas {
     is_ones: bool,
 }
 
+/// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
+pub const STAGING_LEN: u64 = 256 << 20;
+
 /// Those of flows and listeners, and 64 in hand for each session: a host takes 32 at once, and may have
 /// [`super::anchors::IN_HAND_MAX`].
 const ANCHORS_MAX: usize = FLOWS_MAX + LISTENERS_MAX + SESSIONS_MAX * 64;
@@ -134,7 +137,7 @@ impl Quotas {
             Limit::shared(CHANNELS_MAX),
             Limit::shared(NO_END),
             Limit::shared(NO_END),
-            Limit::shared(crate::STAGING_LEN),
+            Limit::shared(STAGING_LEN),
             Limit::shared(NO_END),
         ],
         is_ones: false,

@@ -24,7 +24,7 @@ use toe_wire::ipv6::Body;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 use toe_wire::{Ipv4Repr, Ipv6Repr, Protocol, Sum, eth, ipv6, tcp};
 
-use crate::open::OpenError;
+use crate::error::OpenError;
 use crate::port::{Port, PortCounters, Steering};
 use lane::{Fragile, Lane};
 pub use plan::{FaultPlan, FaultRates, Rate};

@@ -19,9 +19,9 @@ use toe_base::limits::{FRAME_MAX, SEGMENT_PAYLOAD_MAX};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
 use crate::batch::{TxQueue, is_link_gone};
+use crate::error::OpenError;
 use crate::gather;
 use crate::netdev::{CARRIER_WAIT, NetDevices};
-use crate::open::OpenError;
 use crate::place;
 use crate::port::{Port, PortCounter, PortCounters};
 use crate::spec::Driver;

@@ -20,8 +20,8 @@ use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 use self::program::{Attached, Program};
 use self::socket::{FRAME_MAX, Frames, Sent, Socket};
 use self::steering::XdpSteering;
+use crate::error::OpenError;
 use crate::netdev::NetDevices;
-use crate::open::OpenError;
 use crate::port::{Port, PortCounter, PortCounters, Steering};
 use crate::spec::Driver;
 

@@ -37,6 +37,11 @@ impl Graph {
         if largest.len() > 1 { largest } else { Vec::new() }
     }
 
+    /// Those of `nodes` that `node` uses.
+    pub fn used_among(&self, node: usize, nodes: &[usize]) -> Vec<usize> {
+        nodes.iter().copied().filter(|other| self.edges[node].contains(other)).collect()
+    }
+
     /// How many nodes the longest chain of uses has. A circle counts with all of its nodes, so that an edge less never makes
     /// this number larger.
     pub fn longest_chain(&self) -> Vec<usize> {

@@ -161,12 +161,17 @@ fn circles(measured: &mut Measured, krate: &Krate, name: &str, folders: &[String
         for folder in [&root].into_iter().chain(below.clone()) {
             let inside = |node: &usize| krate.files[*node].path.starts_with(folder.as_str());
             let part = graph.restricted(inside);
-            let paths = |nodes: Vec<usize>| {
-                nodes.into_iter().map(|node| krate.files[node].path.clone()).collect::<Vec<_>>()
+            let path = |node: usize| krate.files[node].path.as_str();
+            let circle = part.largest_circle();
+            let uses = |node: &usize| {
+                let used = part.used_among(*node, &circle).into_iter();
+                let used = used.map(|used| path(used).trim_start_matches(root.as_str())).collect::<Vec<_>>();
+                format!("{} -> {}", path(*node), used.join(", "))
             };
+            let chain = part.longest_chain().into_iter().map(path);
             let row = folder.trim_start_matches("crates/").trim_end_matches('/').replace("/src", "");
-            measured.add("circles", &row, &format!("{kind}_circle"), paths(part.largest_circle()));
-            measured.add("circles", &row, &format!("{kind}_chain"), paths(part.longest_chain()));
+            measured.add("circles", &row, &format!("{kind}_circle"), circle.iter().map(uses).collect());
+            measured.add("circles", &row, &format!("{kind}_chain"), chain.map(str::to_owned).collect());
         }
     }
 }
@@ -250,10 +255,12 @@ fn repeated_lines<'a>(sources: impl Iterator<Item = &'a Source>) -> Number {
     number
 }
 
-/// With their numbers, less what is empty or only brings names in.
+/// With their numbers, less what is empty, says something or only brings names in.
 fn lines_of_code(source: &Source) -> Vec<(usize, &str)> {
-    let lines = source.code_without_tests().lines().map(str::trim).enumerate();
-    lines.map(|(at, line)| (at + 1, line)).filter(|(_, l)| !l.is_empty() && !l.starts_with("use ")).collect()
+    let code = source.code_without_tests().lines().map(str::trim);
+    let lines = code.zip(source.text.lines()).enumerate();
+    let is_code = |code: &str| !code.is_empty() && !code.starts_with("use ");
+    lines.filter(|(_, (code, _))| is_code(code)).map(|(at, (_, text))| (at + 1, text.trim())).collect()
 }
 
 fn recorded() -> Table<usize> {

@@ -3,7 +3,7 @@
 //! Side 0 asks the engine for the connection, fetches its memory and sends a *greeting*: who it is, for whom it came, and the program's own octets.
 //! Side 1 takes the memory, reads the greeting, and accepts or rejects with a greeting of its own.
 
-use super::receiving::{give_back, head};
+use super::receiving::give_back;
 use super::{Endpoint, Phase};
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
@@ -67,7 +67,7 @@ impl Greeting {
         let mut receiving = lock(&link.receiving);
         let Some(arrived) = receiving.end.first()? else { return Ok(None) };
         let total = arrived.fragment.begins.ok_or(Breach)?;
-        let operation = head(link, arrived, total)?;
+        let operation = link.operation(arrived, total)?;
         if operation.kind != Kind::Greet || total != u64::from(arrived.fragment.len) {
             return Err(Breach);
         }

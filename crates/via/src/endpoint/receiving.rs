@@ -35,16 +35,6 @@ impl Arriving {
     }
 }
 
-/// A message of `total` octets begins: its head, copied once.
-pub(super) fn head(link: &Link, arrived: Arrived, total: u64) -> Result<Operation, Breach> {
-    let mut head = [0; HEAD_LEN];
-    if (arrived.fragment.len as usize) < HEAD_LEN {
-        return Err(Breach);
-    }
-    link.memory.read(arrived.offset, &mut head).map_err(|_| Breach)?;
-    Operation::decode(&head, total).ok_or(Breach)
-}
-
 pub(super) fn give_back(receiving: &mut Receiving, arrived: Arrived) -> Result<(), Breach> {
     let placed = receiving.incoming.place(arrived.fragment)?;
     receiving.end.take(arrived);
@@ -63,7 +53,7 @@ impl Inside {
         let first = receiving.end.first().ok().flatten();
         let total = first.and_then(|arrived| arrived.fragment.begins.map(|total| (arrived, total)));
         total.is_some_and(|(arrived, total)| {
-            head(link, arrived, total).is_ok_and(|operation| operation.kind == Kind::Send)
+            link.operation(arrived, total).is_ok_and(|operation| operation.kind == Kind::Send)
         })
     }
 
@@ -73,7 +63,7 @@ impl Inside {
         let Some(arrived) = receiving.end.first()? else { return Ok(false) };
         let placed = receiving.incoming.place(arrived.fragment)?;
         if placed.at == 0 {
-            let operation = head(link, arrived, placed.total)?;
+            let operation = link.operation(arrived, placed.total)?;
             let Some(into) = self.begin(link, operation, regions)? else { return Ok(false) };
             self.arriving = Some(Arriving { operation, into });
         }

@@ -351,13 +351,7 @@ extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> VipReturn {
         let number = number(Kind::Connection, connection).ok_or(VipReturn::InvalidParameter)?;
         let asked = ASKED.get(number).ok_or(VipReturn::InvalidParameter)?;
         let interface = interface_of(vi)?;
-        let service = {
-            let inside = lock(&interface.inside);
-            if inside.state != State::Idle {
-                return Err(VipReturn::InvalidState);
-            }
-            inside.service
-        };
+        let service = interface.service_if_idle()?;
         // What does not fit can still be accepted with another one.
         if service.level != asked.theirs.level() {
             return Err(VipReturn::InvalidReliabilityLevel);
@@ -399,13 +393,7 @@ unsafe extern "C" fn VipConnectRequest(
         let interface = interface_of(vi)?;
         // SAFETY: needed to read the argument.
         let (to, discriminator) = unsafe { place(remote) }?;
-        let service = {
-            let inside = lock(&interface.inside);
-            if inside.state != State::Idle {
-                return Err(VipReturn::InvalidState);
-            }
-            inside.service
-        };
+        let service = interface.service_if_idle()?;
         let session = &interface.nic.session;
         let to = (to.unwrap_or(session.node), discriminator);
         let deadline = Deadline::after(limit(timeout).map(Duration::from_millis));

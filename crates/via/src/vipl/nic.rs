@@ -113,6 +113,12 @@ pub struct Interface {
 }
 
 impl Interface {
+    /// What it offers, if it may be connected.
+    pub fn service_if_idle(&self) -> Result<Service, VipReturn> {
+        let inside = lock(&self.inside);
+        if inside.state == State::Idle { Ok(inside.service) } else { Err(VipReturn::InvalidState) }
+    }
+
     /// Its tag is held until it goes.
     pub fn create(
         (nic, nic_handle): (Arc<Nic>, usize),

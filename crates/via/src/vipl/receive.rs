@@ -42,7 +42,7 @@ impl Vi {
         if placed.at == 0 {
             // What the peer had received before it sent this was received, whatever this does to the connection.
             self.confirm(link, registry)?;
-            let operation = head(link, arrived, placed.total)?;
+            let operation = link.operation(arrived, placed.total)?;
             self.arriving = Some(self.begin(link, operation, registry)?);
             if self.state != State::Connected {
                 return Ok(false);
@@ -188,16 +188,6 @@ impl Vi {
         let how = Finish { status: status | immediate, len, immediate: operation.immediate };
         self.finish_receive(how, registry);
     }
-}
-
-/// What a message begins with. Copied once; the sender may write others meanwhile.
-fn head(link: &Link, arrived: Arrived, total: u64) -> Result<Operation, Breach> {
-    let mut head = [0; HEAD_LEN];
-    if (arrived.fragment.len as usize) < HEAD_LEN {
-        return Err(Breach);
-    }
-    link.memory.read(arrived.offset, &mut head).map_err(|_| Breach)?;
-    Operation::decode(&head, total).ok_or(Breach)
 }
 
 /// Copies a fragment's octets, which begin at `at` in their message, to where they belong.
