@@ -5,7 +5,7 @@ use super::ahead::Handed;
 use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
-use crate::flow::record::Flow;
+use crate::flow::tenancy::{Arrival, Hold, Offer, Tenancy, TenancyEvent, Told};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::Owner;
@@ -35,7 +35,7 @@ impl Engine {
         if self.completed_early(idx, host) {
             return;
         }
-        let Some(listener_idx) = self.flows.get(idx).conn.listener else {
+        let Some(listener_idx) = self.flows.get(idx).conn.tenancy.listener() else {
             self.flows.get_mut(idx).report.connected = Some(Errno::OK);
             self.tell_flow_info(idx, host);
             return;
@@ -44,7 +44,7 @@ impl Engine {
         listener.waiting.push_back(idx);
         self.uncount_half_open(listener_idx, idx);
         self.arrivals += 1;
-        self.flows.get_mut(idx).conn.arrival = self.arrivals;
+        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Opened { number: self.arrivals });
         self.hand_out(now, listener_idx, host);
     }
 
@@ -281,11 +281,11 @@ impl Engine {
             }
         }
         for idx in flows.iter().copied() {
-            if let Some(anchor) = self.flows.get(idx).conn.anchor {
+            if let Some(anchor) = self.flows.get(idx).conn.tenancy.anchor() {
                 self.anchors.lend(session, anchor);
             }
             let flow = self.flows.get(idx);
-            if flow.conn.accepted || flow.tcb.is_written() {
+            if flow.conn.tenancy.offer().is_none() || flow.tcb.is_written() {
                 self.flows.get_mut(idx).conn.no_direct = true;
             } else {
                 if !self.take_untaken(idx, host) {
@@ -307,11 +307,13 @@ impl Engine {
     /// again once it is told that connections wait.
     fn answer_otherwise(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        let (owner, id, listener) = (flow.conn.owner, flow.conn.handed_to, flow.conn.listener);
-        if flow.report.accepted.is_none() || !flow.conn.asked_for {
+        let offer = flow.conn.tenancy.offer().filter(|offer| offer.asked_for);
+        let Some(&Offer { arrival, owner, handed_to: id, .. }) =
+            offer.filter(|_| flow.report.accepted.is_some())
+        else {
             return;
-        }
-        if let Some(listener) = listener {
+        };
+        if let Some(listener) = arrival.listener {
             self.untell(listener, owner.session, id);
         }
         let nothing = Completion::NothingWaits { listener: id, answer: true };
@@ -336,10 +338,9 @@ impl Engine {
         host: &mut H,
     ) -> bool {
         let first = self.listeners.get(listener_idx).and_then(|listener| listener.waiting.front().copied());
-        let Some(idx) = first.filter(|idx| self.hand_to(*idx, holder, host)) else { return false };
-        let conn = &mut self.flows.get_mut(idx).conn;
-        conn.goes_back_at = Some(handed.goes_back_at(now));
-        conn.asked_for = handed == Handed::AskedFor;
+        let Some(idx) = first.filter(|idx| self.hand_to(now, *idx, (holder, handed), host)) else {
+            return false;
+        };
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.waiting.pop_front();
             listener.handed += 1;
@@ -351,7 +352,13 @@ impl Engine {
         true
     }
 
-    fn hand_to<H: HostSide>(&mut self, idx: FlowIdx, holder: &Holder, host: &mut H) -> bool {
+    fn hand_to<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: FlowIdx,
+        (holder, handed): (&Holder, Handed),
+        host: &mut H,
+    ) -> bool {
         if self.may_own(idx, holder.session).is_err() || !self.sessions.may_have_flow(holder.session) {
             return false;
         }
@@ -364,10 +371,12 @@ impl Engine {
             }
             return false;
         }
-        self.own(idx, Owner { session: holder.session, queue_set: holder.queue_set, flow_id, fd: u32::MAX });
+        let owner = Owner { session: holder.session, queue_set: holder.queue_set, flow_id, fd: u32::MAX };
+        let goes_back_at = handed.goes_back_at(now);
+        let asked_for = handed == Handed::AskedFor;
+        self.own(idx, TenancyEvent::Handed { owner, handed_to: holder.id, goes_back_at, asked_for });
         let flow = self.flows.get_mut(idx);
         flow.report.accepted = Some(holder.id);
-        flow.conn.handed_to = holder.id;
         // Whoever has it next hears of the end again.
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
@@ -381,12 +390,11 @@ impl Engine {
         flow.report.accepted = None;
         flow.tcb.news.sent = 0;
         flow.tcb.news.sent_behind = 0;
-        flow.conn.goes_back_at = None;
-        flow.conn.asked_for = false;
-        let arrival = flow.conn.arrival;
-        let Some(listener) = flow.conn.listener.and_then(|l| self.listeners.get_mut(l)) else { return };
+        let Tenancy::Queued(Arrival { listener, number }) = flow.conn.tenancy else { return };
+        let Some(listener) = listener.and_then(|l| self.listeners.get_mut(l)) else { return };
         listener.handed -= 1;
-        let later = |waiting: &FlowIdx| self.flows.get(*waiting).conn.arrival > arrival;
+        let later =
+            |waiting: &FlowIdx| self.flows.get(*waiting).conn.tenancy.arrival().is_some_and(|n| n > number);
         let at = listener.waiting.iter().position(later).unwrap_or(listener.waiting.len());
         listener.waiting.insert(at, idx);
     }
@@ -395,11 +403,13 @@ impl Engine {
     pub(super) fn forget_in_listener(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         // An owner that has been told of it may still take it, and finds it reset.
-        let Some(listener_idx) = flow.conn.listener.take() else { return };
-        if is_half_open(flow) {
+        let Some(listener_idx) = flow.conn.tenancy.listener() else { return };
+        if matches!(flow.conn.tenancy, Tenancy::HalfOpen { .. }) {
             self.uncount_half_open(listener_idx, idx);
+            self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Forgotten);
             return;
         }
+        flow.conn.tenancy.apply(TenancyEvent::Forgotten);
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
         if let Some(at) = listener.waiting.iter().position(|w| *w == idx) {
             listener.waiting.remove(at);
@@ -421,9 +431,9 @@ impl Engine {
             self.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
         while let Some(flow) = self.came_in.pop(idx.slot()) {
+            let is_half_open = matches!(self.flows.get(flow).conn.tenancy, Tenancy::HalfOpen { .. });
             self.forget_in_listener(flow);
-            self.flows.get_mut(flow).conn.came_in = None;
-            if is_half_open(self.flows.get(flow)) {
+            if is_half_open {
                 // The peer learns of it when it asks, as with Linux.
                 self.closed(flow, Errno::OK);
                 self.after(flow);
@@ -476,15 +486,15 @@ impl Engine {
             self.counters.add(Counter::StaleEntries);
             return;
         };
-        let mine: Vec<FlowIdx> =
-            self.came_in.iter(idx.slot()).filter(|f| self.was_handed(*f, session, id)).collect();
+        let is_mine = |flow: &FlowIdx| self.flows.get(*flow).conn.tenancy.was_handed(session, id);
+        let mine: Vec<FlowIdx> = self.came_in.iter(idx.slot()).filter(is_mine).collect();
         let mut anchor = None;
         if let Some(listener) = self.listeners.get_mut(idx) {
             anchor = listener.holder_mut(session, id).map(|holder| holder.anchor);
             listener.drop_holders(|h| h.session == session && h.id == id);
         }
         for flow in mine {
-            if self.flows.get(flow).conn.listener.is_none() {
+            if self.flows.get(flow).conn.tenancy.listener().is_none() {
                 // It has ended, and this session will not ask for it any more.
                 self.app_close(now, flow, true, host);
                 continue;
@@ -510,12 +520,6 @@ impl Engine {
         self.hand_out(now, idx, host);
     }
 
-    /// Whether the flow was handed to a session by this name of its listener.
-    fn was_handed(&self, idx: FlowIdx, session: SessionId, id: ListenerId) -> bool {
-        let conn = &self.flows.get(idx).conn;
-        conn.owner.session == session && conn.handed_to == id
-    }
-
     /// Whether what the session shows counts. ENOENT: it is a copy of an anchor whose session has said of nobody else.
     pub fn may_show(&self, session: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
         if self.anchors.is_private_from(anchor, session) { Err(Errno::ENOENT) } else { Ok(()) }
@@ -531,16 +535,17 @@ impl Engine {
     ) -> Option<(SessionId, QueueSetId)> {
         let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return None };
         let conn = &self.flows.get(idx).conn;
-        let owner = conn.owner;
-        let must_yield = conn.direct.is_some() || conn.carried;
+        let Hold { owner, has_carried, told, .. } = *conn.tenancy.hold()?;
+        let must_yield = conn.direct.is_some() || has_carried;
         let is_open = self.sessions.get(owner.session).is_some_and(|session| session.open);
-        if owner.is_nobody() || !is_open || owner.session == session && !conn.leaving || must_yield {
+        if !is_open || owner.session == session && told != Told::Moved || must_yield {
             return None;
         }
         if self.sessions.answers_are_full(owner.session, owner.queue_set) {
             return None;
         }
-        if !core::mem::replace(&mut self.flows.get_mut(idx).conn.leaving, true) {
+        if told != Told::Moved {
+            self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Told(Told::Moved));
             self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         }
         Some((owner.session, owner.queue_set))
@@ -557,9 +562,11 @@ impl Engine {
             // A command under way may bind it.
             Some(AnchorTarget::Unused(session)) => add(session),
             Some(AnchorTarget::Flow(idx)) => {
-                add(self.flows.get(idx).conn.owner.session);
+                add(self.flows.get(idx).conn.tenancy.owner().session);
                 // What its other end did before comes before its close.
-                self.peer_here(idx).into_iter().for_each(|peer| add(self.flows.get(peer).conn.owner.session));
+                self.peer_here(idx)
+                    .into_iter()
+                    .for_each(|peer| add(self.flows.get(peer).conn.tenancy.owner().session));
             }
             Some(AnchorTarget::Listener(idx)) => {
                 let listener = self.listeners.get(idx);
@@ -568,9 +575,4 @@ impl Engine {
             Some(AnchorTarget::Nothing) | None => {}
         }
     }
-}
-
-/// It came in, and no program can have it yet.
-const fn is_half_open(flow: &Flow) -> bool {
-    !flow.tcb.snd.syn_acked && !flow.tcb.fast_open.early
 }

@@ -10,6 +10,7 @@
 use super::Engine;
 use crate::control::ahead::GoesBack;
 use crate::control::listen::ListenerIdx;
+use crate::flow::tenancy::{Offer, TenancyEvent};
 use crate::hostif::HostSide;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
@@ -74,8 +75,10 @@ impl Engine {
         }
         let (mut late, mut next) = (Vec::new(), Instant::FAR_FUTURE);
         for flow in self.came_in.iter(idx.slot()) {
-            let conn = &self.flows.get(flow).conn;
-            let Some(due) = conn.goes_back_at.filter(|_| !conn.leaving) else { continue };
+            let offer = self.flows.get(flow).conn.tenancy.offer();
+            let Some(due) = offer.filter(|offer| !offer.is_withdrawn).map(|offer| offer.goes_back_at) else {
+                continue;
+            };
             if due <= now { late.push(flow) } else { next = next.min(due) }
         }
         for flow in late {
@@ -91,29 +94,30 @@ impl Engine {
     /// `false`: its session cannot be told now.
     fn begin_to_take_back<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
-        let owner = flow.conn.owner;
-        let one = GoesBack::new(owner.session, owner.queue_set, idx, flow.conn.arrival);
+        let Some(offer) = flow.conn.tenancy.offer() else { return true };
+        let owner = offer.owner;
+        let one = GoesBack::new(owner.session, owner.queue_set, idx, offer.arrival.number);
         if flow.report.accepted.is_some() {
             // Its session has not heard of it yet, and never does.
-            flow.conn.leaving = true;
+            flow.conn.tenancy.apply(TenancyEvent::Withdrawn);
             self.take_back(now, one, host);
             return true;
         }
         if self.sessions.answers_are_full(owner.session, owner.queue_set) {
             return false;
         }
-        self.flows.get_mut(idx).conn.leaving = true;
+        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Withdrawn);
         self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         self.go_back.add(now, one);
         true
     }
 
-    /// A program has taken a connection. Was it to go back, and its session has not been told so, it never is.
+    /// A program takes a connection. Was it to go back, and its session has not been told so, it never is.
     pub(super) fn stays_if_untold(&mut self, idx: FlowIdx) {
-        let conn = &self.flows.get(idx).conn;
-        let (owner, moved) = (conn.owner, Completion::Moved { flow: conn.owner.flow_id });
-        if conn.leaving && self.sessions.withdraw_answer(owner.session, owner.queue_set, moved) {
-            self.flows.get_mut(idx).conn.leaving = false;
+        let Some(offer) = self.flows.get(idx).conn.tenancy.offer() else { return };
+        let (owner, moved) = (offer.owner, Completion::Moved { flow: offer.owner.flow_id });
+        if offer.is_withdrawn && self.sessions.withdraw_answer(owner.session, owner.queue_set, moved) {
+            self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::StaysAfterAll);
         }
     }
 
@@ -139,20 +143,18 @@ impl Engine {
         if !self.flows.is_used(idx) {
             return;
         }
-        let conn = &self.flows.get(idx).conn;
         // One that its program took first is claimed by it, and so moves to where it is.
-        let is_it = conn.arrival == one.arrival && conn.owner.session == one.session && conn.leaving;
-        if !is_it || conn.accepted {
-            return;
-        }
-        let Some(listener_idx) = conn.listener else {
+        let is_it = |offer: &&Offer| {
+            offer.arrival.number == one.arrival && offer.owner.session == one.session && offer.is_withdrawn
+        };
+        let Some(offer) = self.flows.get(idx).conn.tenancy.offer().filter(is_it).copied() else { return };
+        let Some(listener_idx) = offer.arrival.listener else {
             // It has ended, and this session will not ask for it any more.
             self.app_close(now, idx, true, host);
             return;
         };
-        let id = conn.handed_to;
-        if let Some(holder) = self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(one.session, id))
-        {
+        let holder = self.listeners.get_mut(listener_idx);
+        if let Some(holder) = holder.and_then(|l| l.holder_mut(one.session, offer.handed_to)) {
             holder.ahead.was_late();
         }
         if !self.take_untaken(idx, host) {

@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::flow::key::FlowKey;
+use crate::flow::tenancy::Tenancy;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::work::Path;
 use std::collections::HashMap;
@@ -119,13 +120,12 @@ impl Engine {
     pub fn audit_listeners(&self) -> Result<(), String> {
         for (idx, listener) in self.listeners.iter() {
             let (mut half_open, mut handed) = (0, 0);
-            for flow in
-                self.flows.indices().map(|f| self.flows.get(f)).filter(|f| f.conn.listener == Some(idx))
-            {
-                match (flow.tcb.snd.syn_acked || flow.tcb.fast_open.early, flow.conn.owner.is_nobody()) {
-                    (false, _) => half_open += 1,
-                    (true, false) => handed += 1,
-                    (true, true) => {}
+            let tenancies = self.flows.indices().map(|flow| self.flows.get(flow).conn.tenancy);
+            for tenancy in tenancies.filter(|tenancy| tenancy.listener() == Some(idx)) {
+                match tenancy {
+                    Tenancy::HalfOpen { .. } => half_open += 1,
+                    Tenancy::Offered(_) => handed += 1,
+                    _ => {}
                 }
             }
             if (listener.half_open, listener.handed) != (half_open, handed) {

@@ -9,6 +9,7 @@ use crate::counter::Counter;
 use crate::egress::builder::{Envelope, Hop};
 use crate::egress::segment;
 use crate::flow::key::FlowKey;
+use crate::flow::tenancy::Told;
 use crate::hostif::HostSide;
 use crate::ingress::facts::{Known, facts_of};
 use crate::work::{Sighting, SightingEnd};
@@ -57,7 +58,7 @@ impl Engine {
             let key = self.flows.get(idx).conn.key;
             let peer = self.index.get(&key.reversed());
             // One end that gives it up is enough.
-            let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.asked_to_yield);
+            let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.tenancy.told() == Told::ToYield);
             if !asked && self.is_watched(&key, host) {
                 self.ask_to_yield(idx);
             }
@@ -196,14 +197,14 @@ impl Engine {
         let listener = match self.index.get(key) {
             Some(idx) => {
                 let conn = &self.flows.get(idx).conn;
-                if !conn.owner.is_nobody() {
+                if !conn.tenancy.owner().is_nobody() {
                     return Some(SightingEnd {
-                        session: conn.owner.session,
-                        fd: conn.owner.fd,
+                        session: conn.tenancy.owner().session,
+                        fd: conn.tenancy.owner().fd,
                         listens: false,
                     });
                 }
-                conn.came_in
+                conn.tenancy.listener()
             }
             None => self.listeners.find(key.scope, key.local),
         };

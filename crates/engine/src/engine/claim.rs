@@ -6,7 +6,7 @@ use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::control::process_each;
 use crate::counter::Counter;
-use crate::flow::record::Flow;
+use crate::flow::tenancy::{TenancyEvent, Told};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::session::{Beginning, FirstClaim};
@@ -99,8 +99,8 @@ impl Engine {
         idx: FlowIdx,
         host: &mut H,
     ) -> Result<FlowId, Errno> {
-        let old = self.flows.get(idx).conn.owner;
-        let told = self.flows.get(idx).conn.leaving;
+        let tenancy = self.flows.get(idx).conn.tenancy;
+        let (old, told) = (tenancy.owner(), tenancy.told() == Told::Moved);
         if old.session == owner.session && !told {
             // It has it already, and with it all that was announced.
             return Ok(old.flow_id);
@@ -110,7 +110,7 @@ impl Engine {
             return Err(Errno::EAGAIN);
         }
         let conn = &self.flows.get(idx).conn;
-        if !old.is_nobody() && (conn.direct.is_some() || conn.carried) {
+        if tenancy.hold().is_some_and(|hold| conn.direct.is_some() || hold.has_carried) {
             self.ask_to_yield(idx);
             return Err(Errno::EAGAIN);
         }
@@ -138,17 +138,13 @@ impl Engine {
             }
             self.disown(idx);
         }
-        self.own(idx, owner);
+        self.own(idx, TenancyEvent::Claimed(owner));
         let flow = self.flows.get_mut(idx);
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
         flow.tcb.receive.announce_anew();
         flow.tcb.news.urgent = flow.tcb.rcv.up;
-        flow.conn.accepted = true;
-        flow.conn.prefix_unread = false;
         // A channel counts from the connection's first octet, which this owner has not seen.
         flow.conn.no_direct = true;
-        // Whoever was asked and died instead of answering does not answer for this owner.
-        flow.conn.asked_to_yield = false;
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
         self.tell_flow_info(idx, host);
@@ -159,14 +155,14 @@ impl Engine {
     /// The options that only hosts know go from who has, or had, the flow to `to`: to nobody, they wait in the engine's own memory.
     /// `false`: there is not enough of that.
     pub(super) fn move_options<H: HostSide>(&mut self, idx: FlowIdx, to: Owner, host: &mut H) -> bool {
-        let Flow { conn, tcb, .. } = self.flows.get(idx);
-        let (from, user) = (conn.owner, conn.user);
+        let conn = &self.flows.get(idx).conn;
+        let (from, user) = (conn.tenancy.owner(), conn.user);
         let mut record = SocketOptions::default();
         if let Some(block) = conn.options {
             host.read(SessionId(0), block.offset, record.as_mut_bytes());
         } else if let Some(at) = self.place_of_options(from) {
             host.read(from.session, at, record.as_mut_bytes());
-            if record.flow != from.flow_id.raw() || !conn.accepted || tcb.orphaned {
+            if record.flow != from.flow_id.raw() || conn.tenancy.hold().is_none() {
                 return true;
             }
             // The id may come again.
@@ -203,7 +199,7 @@ impl Engine {
     /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again.
     pub(super) fn stage_send_data<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get(idx);
-        let (queue, owner, old_block) = (flow.tcb.send_queue, flow.conn.owner, flow.conn.staged);
+        let (queue, owner, old_block) = (flow.tcb.send_queue, flow.conn.tenancy.owner(), flow.conn.staged);
         if !queue.uses_other_than(SessionId(0)) {
             return true;
         }

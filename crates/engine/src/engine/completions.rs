@@ -18,7 +18,7 @@ use toe_tcp::state::TcpState;
 /// Whether the owner has something to be told.
 pub(super) fn has_something(flow: &Flow) -> bool {
     let Flow { conn, report, tcb } = flow;
-    !conn.owner.is_nobody()
+    !conn.tenancy.owner().is_nobody()
         && (report.accepted.is_some()
             || report.connected.is_some()
             || report.direct
@@ -58,7 +58,8 @@ fn has_end_to_tell(flow: &Flow) -> bool {
 fn frees_enough(flow: &Flow) -> bool {
     let sent = flow.tcb.news.sent;
     let more_may_follow = flow.tcb.snd.una != flow.tcb.snd.nxt && flow.tcb.rtt.backoff == 0;
-    sent > 0 && (!more_may_follow || sent >= flow.tcb.send_queue.octets_of(flow.conn.owner.session) / 2)
+    sent > 0
+        && (!more_may_follow || sent >= flow.tcb.send_queue.octets_of(flow.conn.tenancy.owner().session) / 2)
 }
 
 impl Engine {
@@ -114,7 +115,7 @@ impl Engine {
     /// Tells a flow's owner everything, in the order that the contract gives. `false`: its ring is full.
     fn tell<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
-        let owner = flow.conn.owner;
+        let owner = flow.conn.tenancy.owner();
         let waiting = self.sessions.get(owner.session).and_then(|s| s.answers.get(owner.queue_set.index()));
         if waiting.is_some_and(|a| !a.is_empty()) {
             // The answer that names the flow must come before what is said of it.
@@ -184,7 +185,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         flow.report.state = flow.tcb.state;
         flow.report.shown_error = flow.tcb.snd.soft_error;
-        let owner = flow.conn.owner;
+        let owner = flow.conn.tenancy.owner();
         if owner.is_nobody() {
             return;
         }

@@ -9,6 +9,7 @@ use crate::counter::Counter;
 use crate::flow::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::key::{FlowKey, Scope};
 use crate::flow::record::Flow;
+use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::{Owner, Path};
@@ -106,11 +107,9 @@ impl Engine {
             return Err(Errno::EMFILE);
         };
         owner.flow_id = flow_id;
-        self.own(idx, owner);
+        self.own(idx, TenancyEvent::Connected { owner, anchor });
         self.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(idx));
         let flow = self.flows.get_mut(idx);
-        flow.conn.anchor = Some(anchor);
-        flow.conn.accepted = true;
         flow.tcb.receive.session = owner.session;
         self.counters.add(Counter::ActiveOpens);
         if args.flags & CONNECT_FAST_OPEN != 0 {

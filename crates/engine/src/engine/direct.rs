@@ -6,6 +6,7 @@
 use super::Engine;
 use crate::counter::Counter;
 use crate::flow::record::{Direct, Flow};
+use crate::flow::tenancy::{Hold, TenancyEvent, Told};
 use crate::hostif::HostSide;
 use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX};
 use crate::hostif::users::{Resource, UserIdx};
@@ -82,7 +83,7 @@ impl Engine {
     /// Where a flow's octets would leave or enter the engine, if it may have a channel at all.
     fn direct_end(&self, idx: FlowIdx) -> Option<End> {
         let flow = self.flows.get(idx);
-        let owner = flow.conn.owner;
+        let owner = flow.conn.tenancy.owner();
         let open = !owner.is_nobody() && self.sessions.get(owner.session).is_some_and(|s| s.open);
         (open && may_be_direct(flow)).then_some((owner.session, owner.queue_set))
     }
@@ -148,9 +149,11 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let Some(Direct { channel, slot, side, .. }) = flow.conn.direct.take() else { return false };
         flow.conn.no_direct = true;
-        flow.conn.asked_to_yield = false;
+        if flow.conn.tenancy.told() == Told::ToYield {
+            flow.conn.tenancy.apply(TenancyEvent::Told(Told::Nothing));
+        }
         let untold = core::mem::take(&mut flow.report.direct);
-        let owner = flow.conn.owner.session;
+        let owner = flow.conn.tenancy.owner().session;
         // A host that lives and knows of the slot says itself when it looks at it no more.
         let gone = untold || !self.sessions.get(owner).is_some_and(|session| session.open);
         let unread = host.channel_end(channel, slot, side, gone);
@@ -178,8 +181,9 @@ impl Engine {
     /// knows, so the owner is asked to give the flow up.
     pub(super) fn ask_to_yield(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        let owner = flow.conn.owner;
-        if !core::mem::replace(&mut flow.conn.asked_to_yield, true) {
+        let owner = flow.conn.tenancy.owner();
+        if flow.conn.tenancy.told() != Told::ToYield {
+            flow.conn.tenancy.apply(TenancyEvent::Told(Told::ToYield));
             self.counters.add(Counter::Yields);
             self.answer(owner.session, owner.queue_set, Completion::Yield { flow: owner.flow_id });
         }
@@ -195,9 +199,8 @@ impl Engine {
         host: &mut H,
     ) -> Result<AnchorHandle, Errno> {
         let idx = self.sessions.get(session).and_then(|s| s.flows.get(id)).ok_or(Errno::EINVAL)?;
-        let Flow { conn, tcb, .. } = self.flows.get(idx);
-        let owner = conn.owner;
-        let anchor = conn.anchor.filter(|_| conn.accepted && !tcb.orphaned).ok_or(Errno::EINVAL)?;
+        let conn = &self.flows.get(idx).conn;
+        let Hold { owner, anchor, .. } = *conn.tenancy.hold().ok_or(Errno::EINVAL)?;
         // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
         let is_left = |direct: &Direct| host.channel_is_left(direct.channel, direct.slot, direct.side);
         let knows = conn.direct.as_ref().is_none_or(is_left);
@@ -217,9 +220,9 @@ impl Engine {
         self.disown(idx);
         let flow = self.flows.get_mut(idx);
         flow.conn.no_direct = true;
-        flow.conn.prefix_unread = unread;
-        flow.conn.carried = unread;
-        flow.conn.asked_to_yield = false;
+        if unread {
+            flow.conn.tenancy.apply(TenancyEvent::PrefixKept);
+        }
         self.after(idx);
         Ok(anchor)
     }
@@ -227,7 +230,7 @@ impl Engine {
     /// Tells an owner that is about to lose the flow of the memory that is its own again.
     pub(super) fn return_send_memory(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        let owner = flow.conn.owner;
+        let owner = flow.conn.tenancy.owner();
         let len = flow.tcb.news.sent.saturating_add(flow.tcb.news.sent_behind);
         if len > 0 {
             self.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
@@ -240,7 +243,8 @@ fn may_be_direct(flow: &Flow) -> bool {
     let Flow { conn, tcb, .. } = flow;
     tcb.state == TcpState::Established
         && conn.path == Path::Local
-        && conn.accepted
+        && conn.tenancy.told() == Told::Nothing
+        && conn.tenancy.hold().is_some()
         && conn.direct.is_none()
         && !conn.no_direct
         && !tcb.orphaned

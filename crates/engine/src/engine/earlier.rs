@@ -19,7 +19,7 @@ impl Engine {
             Command::ShutdownSend { flow } if takes_less(flow) => flow,
             _ => return None,
         };
-        Some((flow, self.flows.get(self.local_peer(session, flow)?).conn.owner.session))
+        Some((flow, self.flows.get(self.local_peer(session, flow)?).conn.tenancy.owner().session))
     }
 
     /// Delivers to `flow` what its local peer has queued, as far as windows let it, a turn at most.
@@ -50,7 +50,7 @@ impl Engine {
     pub fn peers_of(&self, session: SessionId, peers: &mut Vec<SessionId>) {
         let Some(record) = self.sessions.get(session) else { return };
         let owners = record.flows.values().filter_map(|idx| self.peer_here(idx));
-        peers.extend(owners.map(|peer| self.flows.get(peer).conn.owner.session));
+        peers.extend(owners.map(|peer| self.flows.get(peer).conn.tenancy.owner().session));
         peers.sort_unstable();
         peers.dedup();
     }

@@ -5,6 +5,7 @@ use super::Engine;
 use crate::control::fast_open::{self as cookies, Check, Heard, Known};
 use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
+use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::HostSide;
 use crate::work::{Path, RxWork};
 use toe_abi::errno::Errno;
@@ -121,7 +122,7 @@ impl Engine {
         self.counters.add(Counter::FastOpenReceived);
         self.arrivals += 1;
         let flow = self.flows.get_mut(idx);
-        flow.conn.arrival = self.arrivals;
+        flow.conn.tenancy.apply(TenancyEvent::Opened { number: self.arrivals });
         flow.tcb.fast_open.early = true;
         flow.conn.early_at = Some(listener_idx);
         let (flow, mut cx) = self.receiving(now, idx, host);

@@ -10,6 +10,7 @@ use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
 use crate::flow::record::Unsent;
+use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::outbox::Place;
@@ -347,21 +348,17 @@ impl Engine {
             // The connection went away in the meantime.
             return self.accept_nothing(session, queue_set, id, anchor);
         };
-        if self.flows.get(idx).conn.accepted {
+        if self.flows.get(idx).conn.tenancy.is_held() {
             return Err(FenceReason::BadArgument);
         }
         if !self.anchors.bind(session, queue_set, anchor, AnchorTarget::Flow(idx)) {
             return Err(FenceReason::UnknownHandle);
         }
-        let flow = self.flows.get_mut(idx);
-        flow.conn.anchor = Some(anchor);
-        flow.conn.accepted = true;
-        flow.conn.came_in = None;
-        flow.conn.owner.fd = fd;
         self.came_in.remove(idx);
         self.stays_if_untold(idx);
-        let flow = self.flows.get_mut(idx);
-        let came_in = flow.conn.listener.take();
+        let tenancy = &mut self.flows.get_mut(idx).conn.tenancy;
+        let came_in = tenancy.listener();
+        tenancy.apply(TenancyEvent::Accepted { anchor, fd });
         if let Some(listener) = came_in.and_then(|l| self.listeners.get_mut(l)) {
             listener.handed -= 1;
         }

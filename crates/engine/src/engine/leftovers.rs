@@ -154,7 +154,7 @@ fn kind_of(flow: &Flow) -> Leftover {
     match flow.tcb.state {
         _ if !flow.tcb.orphaned => Leftover::No,
         TcpState::Closed => Leftover::No,
-        TcpState::TimeWait if flow.conn.owner.is_nobody() => Leftover::TimeWait,
+        TcpState::TimeWait if flow.conn.tenancy.owner().is_nobody() => Leftover::TimeWait,
         TcpState::TimeWait => Leftover::No,
         _ if flow.tcb.send_queue.is_empty() => Leftover::ToldOrphan,
         _ => Leftover::Orphan,

@@ -4,6 +4,7 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
+use crate::flow::tenancy::{Tenancy, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::{Resource, UserIdx};
@@ -45,7 +46,7 @@ impl Engine {
         self.sessions.users_mut().add(user, Resource::Flows, 1);
         flow.conn.user = user;
         flow.conn.indexed = true;
-        if let Some(listener) = flow.conn.came_in {
+        if let Some(listener) = flow.conn.tenancy.listener() {
             self.came_in.push(listener.slot(), idx);
         }
         self.index.insert(flow.conn.key, idx);
@@ -113,9 +114,9 @@ impl Engine {
         } else if !errno.is_ok() || flow.tcb.orphaned {
             flow.report.reset = Some(if errno.is_ok() { Errno::ECONNRESET } else { errno });
         }
-        if flow.report.reset.is_none() && !flow.conn.owner.is_nobody() {
+        if flow.report.reset.is_none() && !flow.conn.tenancy.owner().is_nobody() {
             // No reset will tell the owner that its memory is its own again.
-            let returned = flow.tcb.send_queue.octets_of(flow.conn.owner.session);
+            let returned = flow.tcb.send_queue.octets_of(flow.conn.tenancy.owner().session);
             flow.tcb.news.sent = flow.tcb.news.sent.saturating_add(returned);
         }
         flow.tcb.send_queue.clear();
@@ -132,8 +133,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         // What came behind a hole will never be in order.
         flow.tcb.held.clear(&mut self.tcp.held);
-        let nobody_reads =
-            flow.conn.owner.is_nobody() && flow.conn.anchor.is_none() && flow.conn.listener.is_none();
+        let nobody_reads = flow.conn.tenancy == Tenancy::Nobody;
         let all_read = flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) == 0;
         // With an anchor, a process that shows it may still come and read.
         if flow.tcb.orphaned || nobody_reads || all_read {
@@ -160,15 +160,16 @@ impl Engine {
         self.forget_in_listener(idx);
         let flow = self.flows.get_mut(idx);
         let untold = flow.report.accepted.take().is_some();
-        if let Some(anchor) = flow.conn.anchor.take() {
+        if let Some(anchor) = flow.conn.tenancy.anchor() {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         let unread_in_channel = self.let_go_of_channel(idx, host);
         let flow = self.flows.get(idx);
         let unread = unread_in_channel
-            || flow.conn.prefix_unread
+            || matches!(flow.conn.tenancy, Tenancy::Parked { has_prefix: true, .. })
             || flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) > 0;
         let state = flow.tcb.state;
+        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::LetGo);
         match state {
             TcpState::Closed | TcpState::TimeWait => {}
             TcpState::SynSent => self.closed(idx, Errno::OK),
@@ -186,7 +187,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
         flow.tcb.receive.release(arena);
-        if untold && !flow.tcb.send_queue.uses(flow.conn.owner.session) {
+        if untold && !flow.tcb.send_queue.uses(flow.conn.tenancy.owner().session) {
             // Its owner never heard of it, and need not hear of its end.
             self.disown(idx);
         }
@@ -212,7 +213,7 @@ impl Engine {
             }
         }
         let flow = self.flows.get(idx);
-        let owner = flow.conn.owner;
+        let owner = flow.conn.tenancy.owner();
         let told = flow.tcb.news.sent == 0
             && flow.tcb.news.sent_behind == 0
             && (flow.report.reset.is_none() || flow.report.reset_told);
@@ -224,12 +225,11 @@ impl Engine {
     /// Nobody on the host side has the flow any more.
     pub(super) fn disown(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        let owner = core::mem::take(&mut flow.conn.owner);
+        let owner = flow.conn.tenancy.owner();
+        flow.conn.tenancy.apply(TenancyEvent::Left);
         // What was for this owner is not for the next one.
         flow.tcb.news.sent = 0;
         flow.tcb.news.sent_behind = 0;
-        flow.conn.asked_to_yield = false;
-        flow.conn.leaving = false;
         self.outbox.remove(idx);
         if let Some(session) = self.sessions.get_mut(owner.session) {
             session.flows.remove(owner.flow_id);
@@ -238,10 +238,7 @@ impl Engine {
 
     pub(super) fn free_if_done(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        let held = !flow.conn.owner.is_nobody()
-            || flow.conn.listener.is_some()
-            || (flow.conn.anchor.is_some() && !flow.tcb.orphaned);
-        if flow.tcb.state == TcpState::Closed && !held {
+        if flow.tcb.state == TcpState::Closed && flow.conn.tenancy == Tenancy::Nobody {
             self.remove_flow(idx);
         }
     }
@@ -250,7 +247,9 @@ impl Engine {
     pub(super) fn remove_flow(&mut self, idx: FlowIdx) {
         self.forget_in_listener(idx);
         self.leave_fast_open_queue(idx, None);
-        if !self.flows.get(idx).conn.owner.is_nobody() {
+        let anchor = self.flows.get(idx).conn.tenancy.anchor();
+        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::LetGo);
+        if !self.flows.get(idx).conn.tenancy.owner().is_nobody() {
             self.disown(idx);
         }
         let flow = self.flows.get_mut(idx);
@@ -260,7 +259,7 @@ impl Engine {
         flow.tcb.board.clear(&mut self.tcp.sent);
         flow.tcb.held.clear(&mut self.tcp.held);
         flow.tcb.orphaned = true;
-        let (indexed, anchor) = (flow.conn.indexed, flow.conn.anchor.take());
+        let indexed = flow.conn.indexed;
         self.names.leave(flow.conn.key.scope);
         let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
         flow.tcb.receive.release(arena);
@@ -284,7 +283,7 @@ impl Engine {
     /// The anchor of a session's flow, if it has one.
     pub fn anchor_of(&self, session: SessionId, flow: FlowId) -> Option<AnchorHandle> {
         let idx = self.sessions.get(session)?.flows.get(flow)?;
-        self.flows.get(idx).conn.anchor
+        self.flows.get(idx).conn.tenancy.anchor()
     }
 
     /// `Command::Close` came while copies of the flow's descriptor are still open somewhere: the last of them ends the
@@ -322,7 +321,8 @@ impl Engine {
     ) -> Result<(), FenceReason> {
         let idx = self.sessions.get(session).and_then(|s| s.flows.get(flow));
         let ends = idx.filter(|idx| {
-            self.flows.get(*idx).conn.anchor == Some(anchor) && self.anchors.home(anchor) == Some(session)
+            self.flows.get(*idx).conn.tenancy.anchor() == Some(anchor)
+                && self.anchors.home(anchor) == Some(session)
         });
         let answer = match ends {
             Some(idx) => {
@@ -441,11 +441,11 @@ impl Engine {
             }
             // What nobody has accepted may be accepted elsewhere, as long as all of its octets are there.
             let flow = self.flows.get(idx);
-            let taken = flow.conn.accepted || flow.tcb.is_written();
+            let taken = flow.conn.tenancy.is_held() || flow.tcb.is_written();
             if resets == Resets::All || resets == Resets::Accepted && taken {
                 self.app_close(now, idx, true, host);
             }
-            if self.flows.is_used(idx) && self.flows.get(idx).conn.owner.session == session {
+            if self.flows.is_used(idx) && self.flows.get(idx).conn.tenancy.owner().session == session {
                 self.leave_flow(now, idx, session, host);
             }
         }
@@ -469,7 +469,7 @@ impl Engine {
 
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
-        let anchor = self.flows.get(idx).conn.anchor;
+        let anchor = self.flows.get(idx).conn.tenancy.anchor();
         if anchor.is_some_and(|anchor| self.anchors.is_private(anchor)) {
             // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
             self.app_close(now, idx, false, host);
@@ -492,7 +492,7 @@ impl Engine {
             self.abort_with_hole(now, idx);
         }
         let flow = self.flows.get(idx);
-        match flow.conn.accepted {
+        match flow.conn.tenancy.is_held() {
             true => {}
             // Its program had taken it, and only that had not come through: it ends as any that nobody has.
             false if flow.tcb.is_written() => self.app_close(now, idx, false, host),
@@ -566,9 +566,11 @@ impl Engine {
         self.begin_closing(now, session, resets, host);
     }
 
-    /// Makes `owner` the flow's owner.
-    pub(super) fn own(&mut self, idx: FlowIdx, owner: Owner) {
-        self.flows.get_mut(idx).conn.owner = owner;
+    /// A session has the flow from now on, and its user is charged for it.
+    pub(super) fn own(&mut self, idx: FlowIdx, event: TenancyEvent) {
+        let tenancy = &mut self.flows.get_mut(idx).conn.tenancy;
+        tenancy.apply(event);
+        let owner = tenancy.owner();
         self.charge_flow_to(idx, self.sessions.user_of(owner.session));
     }
 }

@@ -392,9 +392,10 @@ impl Engine {
         self.note_hoard(idx);
         self.count_leftover(idx);
         let flow = self.flows.get(idx);
+        debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
         self.wheel.set(idx, flow.tcb.timers.earliest());
         if completions::has_something(flow) {
-            let owner = flow.conn.owner;
+            let owner = flow.conn.tenancy.owner();
             self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
         }
         if is_evictable(flow) {
@@ -449,7 +450,7 @@ impl Engine {
 
 /// In TIME_WAIT, and of no use to anybody but the peer.
 fn is_evictable(flow: &Flow) -> bool {
-    flow.tcb.state == TcpState::TimeWait && flow.conn.owner.is_nobody() && flow.tcb.orphaned
+    flow.tcb.state == TcpState::TimeWait && flow.conn.tenancy.owner().is_nobody() && flow.tcb.orphaned
 }
 
 /// A link-local address of this link, whatever zone it was given with.

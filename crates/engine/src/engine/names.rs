@@ -188,7 +188,7 @@ impl Engine {
         if tcb.state != TcpState::SynSent {
             return false;
         }
-        let uid = self.sessions.get(conn.owner.session).map_or(u32::MAX, |record| record.cred.uid);
+        let uid = self.sessions.get(conn.tenancy.owner().session).map_or(u32::MAX, |record| record.cred.uid);
         self.listeners.others_listen_at(work.key.scope, work.key.local, uid)
     }
 }

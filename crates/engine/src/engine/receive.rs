@@ -273,7 +273,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let cx = RxContext {
             now,
-            owner: flow.conn.owner.session,
+            owner: flow.conn.tenancy.owner().session,
             pressure,
             arena: self.sessions.arena(flow.tcb.receive.session, flow.conn.user),
             host,

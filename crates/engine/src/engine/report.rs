@@ -142,7 +142,7 @@ impl Engine {
 
     fn flow_view(&self, now: Instant, idx: FlowIdx) -> SocketView {
         let flow = self.flows.get(idx);
-        let owner = flow.conn.owner;
+        let owner = flow.conn.tenancy.owner();
         SocketView {
             netns: self.names.scopes.netns(flow.conn.key.scope),
             state: flow.tcb.state.name(),

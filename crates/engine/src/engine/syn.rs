@@ -11,6 +11,7 @@ use crate::control::listen::{Listener, ListenerIdx};
 use crate::counter::Counter;
 use crate::flow::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::record::Flow;
+use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::HostSide;
 use crate::hostif::users::Resource;
 use crate::work::{Path, RxWork};
@@ -68,8 +69,7 @@ impl Engine {
         let iss = beyond.map_or(iss, |beyond| iss.later(beyond));
         let params = self.passive_params(now, work, iss);
         let mut flow = Flow::new(work.key, work.path, open::passive(&params, &work.rx.segment));
-        flow.conn.listener = Some(listener_idx);
-        flow.conn.came_in = Some(listener_idx);
+        flow.conn.tenancy.apply(TenancyEvent::CameIn(listener_idx));
         flow.conn.sharing = listener.sharing();
         flow.tcb.deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
         let fast = self.take_fast_open(now, listener_idx, work);
@@ -100,7 +100,7 @@ impl Engine {
     /// A connection is open, or gone before it was.
     pub(super) fn uncount_half_open(&mut self, listener: ListenerIdx, idx: FlowIdx) {
         self.half_open -= 1;
-        let was_in_line = core::mem::take(&mut self.flows.get_mut(idx).conn.in_line);
+        let was_in_line = self.flows.get_mut(idx).conn.tenancy.set_in_line(false);
         if let Some(listener) = self.listeners.get_mut(listener) {
             listener.half_open -= 1;
             if was_in_line {
@@ -128,9 +128,11 @@ impl Engine {
         if tcb.state != TcpState::SynReceived || segment.ack.is_none() || segment.rst || tcb.fast_open.early {
             return false;
         }
-        let Some(listener) = conn.listener.and_then(|idx| self.listeners.get_mut(idx)) else { return false };
+        let Some(listener) = conn.tenancy.listener().and_then(|idx| self.listeners.get_mut(idx)) else {
+            return false;
+        };
         let must_wait = listener.is_full();
-        if must_wait && !core::mem::replace(&mut conn.in_line, true) {
+        if must_wait && !conn.tenancy.set_in_line(true) {
             listener.line.push_back(idx);
         }
         must_wait
@@ -144,7 +146,7 @@ impl Engine {
         };
         let Some(idx) = listener.line.pop_front() else { return };
         let flow = self.flows.get_mut(idx);
-        flow.conn.in_line = false;
+        flow.conn.tenancy.set_in_line(false);
         flow.tcb.board.mark_lost(&mut self.tcp.sent, |_| true);
         self.after(idx);
     }
@@ -246,7 +248,9 @@ impl Engine {
         if flow.tcb.state != TcpState::SynReceived || segment.syn || segment.rst || flow.tcb.fast_open.early {
             return false;
         }
-        let Some(listener) = flow.conn.listener.and_then(|idx| self.listeners.get(idx)) else { return false };
+        let Some(listener) = flow.conn.tenancy.listener().and_then(|idx| self.listeners.get(idx)) else {
+            return false;
+        };
         let strange =
             segment.ack.filter(|ack| *ack != flow.tcb.snd.iss.plus(1) && now < listener.cookies_until);
         strange.is_some_and(|ack| self.read_cookie(now, work, ack.minus(1)).is_some())
@@ -289,8 +293,7 @@ impl Engine {
             ..work.rx.segment
         };
         let mut flow = Flow::new(work.key, work.path, open::passive(&params, &syn));
-        flow.conn.listener = Some(listener);
-        flow.conn.came_in = Some(listener);
+        flow.conn.tenancy.apply(TenancyEvent::CameIn(listener));
         let listens = self.listeners.get(listener)?;
         flow.conn.sharing = listens.sharing();
         let user = listens.user;

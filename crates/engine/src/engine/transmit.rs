@@ -168,7 +168,7 @@ impl Engine {
     fn tell_what_went_out(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
         if flow.report.unsent.is_some() && completions::has_something(flow) {
-            let owner = flow.conn.owner;
+            let owner = flow.conn.tenancy.owner();
             self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
         }
     }

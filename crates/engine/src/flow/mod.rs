@@ -7,3 +7,4 @@ pub mod key;
 pub mod lists;
 pub mod record;
 pub mod table;
+pub mod tenancy;

@@ -6,11 +6,12 @@
 
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowKey, NO_KEY};
-use crate::work::{Owner, Path, Sharing, UserIdx};
+use crate::flow::tenancy::Tenancy;
+use crate::work::{Path, Sharing, UserIdx};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_base::arena::Block;
-use toe_base::{AnchorHandle, ChannelId, Instant, ListenerId, SeqNum, SessionId};
+use toe_base::{ChannelId, SeqNum, SessionId};
 use toe_tcp::Tcb;
 use toe_tcp::soft_error::Noted;
 use toe_tcp::state::TcpState;
@@ -28,33 +29,13 @@ pub struct Flow {
 pub struct Conn {
     pub key: FlowKey,
     pub path: Path,
-    pub owner: Owner,
+    pub tenancy: Tenancy,
     /// Who is charged for it.
     pub user: UserIdx,
-    /// The descriptor pair whose last close ends the flow; none before it is accepted.
-    pub anchor: Option<AnchorHandle>,
-    /// The listener that counts it: the one that it came in at, until it is accepted or ends.
-    pub listener: Option<ListenerIdx>,
-    /// The listener that it came in at, until it is accepted: when that is closed, nobody can accept it any more.
-    pub came_in: Option<ListenerIdx>,
-    /// It stands in that one's line of connections for which there is no place.
-    pub in_line: bool,
-    /// The name by which the holder that was handed it knows that listener.
-    pub handed_to: ListenerId,
-    /// From when on, if that holder's program has not taken it, another may have it.
-    pub goes_back_at: Option<Instant>,
-    /// It is the answer to that holder's question.
-    pub asked_for: bool,
-    /// Its owner has been told that it goes to another session, which has not got it yet.
-    pub leaving: bool,
     /// RST follows what can be sent now.
     pub abort_when_idle: bool,
     /// When the program lets go, the peer is to get RST (SO_LINGER with time 0).
     pub abort_at_close: bool,
-    /// The owner took it from the listener (`Command::Accept`), or made it by `Connect`.
-    pub accepted: bool,
-    /// Its number among all that came in, so that one which is given back waits in its old place.
-    pub arrival: u64,
     /// In the lookup index under its key.
     pub indexed: bool,
     /// While it is, it is counted so ([`crate::control::in_use`]).
@@ -75,12 +56,6 @@ pub struct Conn {
     pub no_direct: bool,
     /// How far it is on the way to a channel.
     pub earning: Earning,
-    /// The owner was asked to give the flow up and has not answered.
-    pub asked_to_yield: bool,
-    /// The driver keeps octets for whoever claims the flow, which come before those of the engine.
-    pub prefix_unread: bool,
-    /// Such octets went to the next owner, who may still have some that nobody else can reach.
-    pub carried: bool,
     /// What it counts as, once no program has it.
     pub leftover: Leftover,
 }
@@ -186,26 +161,21 @@ impl Flow {
         Flow { conn: Conn { key, path, ..vacant.conn }, tcb, ..vacant }
     }
 
+    /// Whether what TCP and the engine have of its program agrees: TCP goes on alone when that has let go.
+    pub fn is_consistent(&self) -> bool {
+        !self.tcb.orphaned || matches!(self.conn.tenancy, Tenancy::Finishing { .. } | Tenancy::Nobody)
+    }
+
     /// A record that stands for no connection.
     pub fn vacant() -> Flow {
         Flow {
             conn: Conn {
                 key: NO_KEY,
                 path: Path::Local,
-                owner: Owner::default(),
+                tenancy: Tenancy::Nobody,
                 user: UserIdx::NOBODY,
-                anchor: None,
-                listener: None,
-                came_in: None,
-                in_line: false,
-                handed_to: ListenerId::default(),
-                goes_back_at: None,
-                asked_for: false,
-                leaving: false,
                 abort_when_idle: false,
                 abort_at_close: false,
-                accepted: false,
-                arrival: 0,
                 indexed: false,
                 sharing: Sharing::default(),
                 early_at: None,
@@ -216,9 +186,6 @@ impl Flow {
                 direct: None,
                 no_direct: false,
                 earning: Earning::default(),
-                asked_to_yield: false,
-                prefix_unread: false,
-                carried: false,
                 leftover: Leftover::No,
             },
             report: Report::default(),

@@ -146,7 +146,11 @@ fn connections_that_are_given_back_wait_in_the_order_in_which_they_came() {
     let (now, side) = (world.now, &mut world.sides[B]);
     side.engine.share(now, session, &mut side.memory).expect("shares");
     let listener = side.engine.listeners.get(ListenerIdx(0)).expect("one listens");
-    let order: Vec<u64> = listener.waiting.iter().map(|f| side.engine.flows.get(*f).conn.arrival).collect();
+    let order: Vec<u64> = listener
+        .waiting
+        .iter()
+        .map(|f| side.engine.flows.get(*f).conn.tenancy.arrival().expect("it waits"))
+        .collect();
     assert_eq!(order, [1, 2, 3]);
 }
 
