@@ -47,7 +47,7 @@ pub(super) struct Room {
 
 /// Who has a room.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tenancy {
+struct Occupancy {
     /// Threads that have it: one, but for the last room.
     threads: usize,
     /// Who had it last.
@@ -58,7 +58,7 @@ struct Tenancy {
 #[derive(Debug)]
 pub struct Rooms {
     rooms: Vec<Room>,
-    tenancies: Mutex<Vec<Tenancy>>,
+    occupancies: Mutex<Vec<Occupancy>>,
     shared: Arc<Reports>,
     homes_made: AtomicU64,
     /// The engine's own network namespace: root of another is root of a container.
@@ -69,45 +69,45 @@ impl Rooms {
     /// So many, below `root` unless each is mounted by itself.
     pub(super) fn make(root: &AnchorRoot, count: usize, netns: NetNs) -> std::io::Result<Rooms> {
         let dirs = root.divide(count)?;
-        let tenancies = Mutex::new(vec![Tenancy::default(); dirs.len()]);
+        let occupancies = Mutex::new(vec![Occupancy::default(); dirs.len()]);
         let rooms = dirs.into_iter().map(|dir| Room { dir, reports: OnceLock::new() }).collect();
         let shared = Reports::open(SHARED)?;
-        Ok(Rooms { rooms, tenancies, shared, homes_made: AtomicU64::new(0), netns })
+        Ok(Rooms { rooms, occupancies, shared, homes_made: AtomicU64::new(0), netns })
     }
 
     pub(super) fn dirs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.rooms.iter().map(|room| room.dir.as_fd())
     }
 
-    fn tenancies(&self) -> MutexGuard<'_, Vec<Tenancy>> {
-        self.tenancies.lock().unwrap_or_else(PoisonError::into_inner)
+    fn occupancies(&self) -> MutexGuard<'_, Vec<Occupancy>> {
+        self.occupancies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A room for a thread, until that is dropped.
     pub(super) fn take(self: &Arc<Rooms>, who: Cred) -> Lodging {
-        let mut tenancies = self.tenancies();
-        let place = choose(&tenancies, who, self.netns);
-        if let Some(tenancy) = tenancies.get_mut(place) {
+        let mut occupancies = self.occupancies();
+        let place = choose(&occupancies, who, self.netns);
+        if let Some(tenancy) = occupancies.get_mut(place) {
             tenancy.threads += 1;
             tenancy.last = Some(who);
         }
-        drop(tenancies);
+        drop(occupancies);
         Lodging { rooms: Arc::clone(self), place }
     }
 }
 
 /// The place of the room that `who` gets.
-fn choose(tenancies: &[Tenancy], who: Cred, own: NetNs) -> usize {
+fn choose(occupancies: &[Occupancy], who: Cred, own: NetNs) -> usize {
     let is_contained_root = |cred: Cred| cred.uid == 0 && cred.netns != own;
     let free = |is_right: &dyn Fn(Option<Cred>) -> bool| {
-        tenancies.iter().position(|tenancy| tenancy.threads == 0 && is_right(tenancy.last))
+        occupancies.iter().position(|tenancy| tenancy.threads == 0 && is_right(tenancy.last))
     };
     let of_his = free(&|last| last == Some(who));
     let unused = || free(&|last| last.is_none());
     let of_his_kind = || free(&|last| last.is_some_and(|l| is_contained_root(l) == is_contained_root(who)));
     let other =
         || if is_contained_root(who) { of_his_kind().or_else(unused) } else { unused().or_else(of_his_kind) };
-    of_his.or_else(other).unwrap_or(tenancies.len().saturating_sub(1))
+    of_his.or_else(other).unwrap_or(occupancies.len().saturating_sub(1))
 }
 
 /// A thread's room.
@@ -145,7 +145,7 @@ impl Lodging {
 
 impl Drop for Lodging {
     fn drop(&mut self) {
-        if let Some(tenancy) = self.rooms.tenancies().get_mut(self.place) {
+        if let Some(tenancy) = self.rooms.occupancies().get_mut(self.place) {
             tenancy.threads -= 1;
         }
     }
@@ -163,17 +163,17 @@ mod tests {
 
     #[test]
     fn who_comes_back_gets_his_room_and_nobody_one_that_root_of_a_container_had() {
-        let mut tenancies = vec![Tenancy::default(); 4];
+        let mut occupancies = vec![Occupancy::default(); 4];
         let mut come = |who: Cred| {
-            let place = choose(&tenancies, who, OWN);
-            tenancies[place].last = Some(who);
+            let place = choose(&occupancies, who, OWN);
+            occupancies[place].last = Some(who);
             place
         };
         assert_eq!([come(cred(7, 1)), come(cred(8, 1)), come(cred(0, 2)), come(cred(7, 1))], [0, 1, 2, 0]);
         assert_eq!(come(cred(0, 3)), 2, "the next root of a container");
         assert_eq!(come(cred(0, 1)), 3, "root outside");
         assert_eq!(come(cred(9, 1)), 0, "there is no other");
-        tenancies.iter_mut().for_each(|tenancy| tenancy.threads = 1);
-        assert_eq!(choose(&tenancies, cred(10, 1), OWN), 3, "the last one is for all that come then");
+        occupancies.iter_mut().for_each(|tenancy| tenancy.threads = 1);
+        assert_eq!(choose(&occupancies, cred(10, 1), OWN), 3, "the last one is for all that come then");
     }
 }

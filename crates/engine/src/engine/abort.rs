@@ -2,6 +2,7 @@
 //! segment or a timer ends it.
 
 use super::Engine;
+use crate::flow::record::Abort;
 use crate::hostif::HostSide;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
@@ -27,7 +28,7 @@ impl Engine {
     pub(super) fn abort_behind_data(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         if flow.tcb.state.is_synchronized() && flow.tcb.queue_end().after(flow.tcb.snd.nxt) {
-            flow.conn.abort_when_idle = true;
+            flow.conn.abort = Abort::WhenIdle;
         } else {
             self.abort_unread(now, idx);
         }
@@ -70,8 +71,8 @@ impl Engine {
 
     /// A flow had its turn to send and has nothing more to send now.
     pub(super) fn abort_if_due(&mut self, now: Instant, idx: FlowIdx) {
-        if self.flows.is_used(idx) && self.flows.get(idx).conn.abort_when_idle {
-            self.flows.get_mut(idx).conn.abort_when_idle = false;
+        if self.flows.is_used(idx) && self.flows.get(idx).conn.abort == Abort::WhenIdle {
+            self.flows.get_mut(idx).conn.abort = Abort::No;
             self.abort_unread(now, idx);
             self.after(idx);
         }

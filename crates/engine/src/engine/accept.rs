@@ -5,7 +5,7 @@ use super::ahead::Handed;
 use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
-use crate::flow::tenancy::{Arrival, Hold, Offer, Tenancy, TenancyEvent, Told};
+use crate::flow::tenancy::{AcceptOffer, Notice, Ownership, QueuePosition, Tenancy, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::Owner;
@@ -281,12 +281,12 @@ impl Engine {
             }
         }
         for idx in flows.iter().copied() {
-            if let Some(anchor) = self.flows.get(idx).conn.tenancy.anchor() {
+            if let Some(anchor) = self.flows.get(idx).conn.tenancy.lifetime() {
                 self.anchors.lend(session, anchor);
             }
             let flow = self.flows.get(idx);
             if flow.conn.tenancy.offer().is_none() || flow.tcb.is_written() {
-                self.flows.get_mut(idx).conn.no_direct = true;
+                self.flows.get_mut(idx).conn.carrier.stay_with_engine();
             } else {
                 if !self.take_untaken(idx, host) {
                     self.abort(now, idx, Errno::ENOMEM);
@@ -308,7 +308,7 @@ impl Engine {
     fn answer_otherwise(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
         let offer = flow.conn.tenancy.offer().filter(|offer| offer.asked_for);
-        let Some(&Offer { arrival, owner, handed_to: id, .. }) =
+        let Some(&AcceptOffer { arrival, owner, handed_to: id, .. }) =
             offer.filter(|_| flow.report.accepted.is_some())
         else {
             return;
@@ -390,7 +390,7 @@ impl Engine {
         flow.report.accepted = None;
         flow.tcb.news.sent = 0;
         flow.tcb.news.sent_behind = 0;
-        let Tenancy::Queued(Arrival { listener, number }) = flow.conn.tenancy else { return };
+        let Tenancy::Queued(QueuePosition { listener, number }) = flow.conn.tenancy else { return };
         let Some(listener) = listener.and_then(|l| self.listeners.get_mut(l)) else { return };
         listener.handed -= 1;
         let later =
@@ -535,17 +535,17 @@ impl Engine {
     ) -> Option<(SessionId, QueueSetId)> {
         let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return None };
         let conn = &self.flows.get(idx).conn;
-        let Hold { owner, has_carried, told, .. } = *conn.tenancy.hold()?;
-        let must_yield = conn.direct.is_some() || has_carried;
+        let Ownership { owner, has_carried, notice, .. } = *conn.tenancy.hold()?;
+        let must_yield = conn.carrier.channel().is_some() || has_carried;
         let is_open = self.sessions.get(owner.session).is_some_and(|session| session.open);
-        if !is_open || owner.session == session && told != Told::Moved || must_yield {
+        if !is_open || owner.session == session && notice != Notice::Moved || must_yield {
             return None;
         }
         if self.sessions.answers_are_full(owner.session, owner.queue_set) {
             return None;
         }
-        if told != Told::Moved {
-            self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Told(Told::Moved));
+        if notice != Notice::Moved {
+            self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Notified(Notice::Moved));
             self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         }
         Some((owner.session, owner.queue_set))

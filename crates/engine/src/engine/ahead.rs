@@ -10,7 +10,7 @@
 use super::Engine;
 use crate::control::ahead::GoesBack;
 use crate::control::listen::ListenerIdx;
-use crate::flow::tenancy::{Offer, TenancyEvent};
+use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
 use crate::hostif::HostSide;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
@@ -144,7 +144,7 @@ impl Engine {
             return;
         }
         // One that its program took first is claimed by it, and so moves to where it is.
-        let is_it = |offer: &&Offer| {
+        let is_it = |offer: &&AcceptOffer| {
             offer.arrival.number == one.arrival && offer.owner.session == one.session && offer.is_withdrawn
         };
         let Some(offer) = self.flows.get(idx).conn.tenancy.offer().filter(is_it).copied() else { return };

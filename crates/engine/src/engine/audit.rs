@@ -210,7 +210,7 @@ impl Engine {
 
     /// Whether each side of a channel's slot that is held is held by exactly one flow, in the same use of the slot.
     pub fn audit_channels(&self) -> Result<(), String> {
-        let direct = |idx: FlowIdx| self.flows.get(idx).conn.direct;
+        let direct = |idx: FlowIdx| self.flows.get(idx).conn.carrier.channel();
         let mut of_flows: Vec<_> = self.flows.indices().filter_map(direct).collect();
         of_flows.sort_by_key(|d| (d.channel, d.slot, d.side.index()));
         let of_flows: Vec<_> = of_flows.iter().map(|d| (d.channel, d.slot, d.side, d.generation)).collect();

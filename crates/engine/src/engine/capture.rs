@@ -9,7 +9,7 @@ use crate::counter::Counter;
 use crate::egress::builder::{Envelope, Hop};
 use crate::egress::segment;
 use crate::flow::key::FlowKey;
-use crate::flow::tenancy::Told;
+use crate::flow::tenancy::Notice;
 use crate::hostif::HostSide;
 use crate::ingress::facts::{Known, facts_of};
 use crate::work::{Sighting, SightingEnd};
@@ -52,13 +52,16 @@ impl Engine {
         if !on {
             return;
         }
-        let direct: Vec<FlowIdx> =
-            self.flows.indices().filter(|idx| self.flows.get(*idx).conn.direct.is_some()).collect();
+        let direct: Vec<FlowIdx> = self
+            .flows
+            .indices()
+            .filter(|idx| self.flows.get(*idx).conn.carrier.channel().is_some())
+            .collect();
         for idx in direct {
             let key = self.flows.get(idx).conn.key;
             let peer = self.index.get(&key.reversed());
             // One end that gives it up is enough.
-            let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.tenancy.told() == Told::ToYield);
+            let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.tenancy.notice() == Notice::Yield);
             if !asked && self.is_watched(&key, host) {
                 self.ask_to_yield(idx);
             }

@@ -6,7 +6,7 @@ use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::control::process_each;
 use crate::counter::Counter;
-use crate::flow::tenancy::{TenancyEvent, Told};
+use crate::flow::tenancy::{Notice, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::session::{Beginning, FirstClaim};
@@ -100,7 +100,7 @@ impl Engine {
         host: &mut H,
     ) -> Result<FlowId, Errno> {
         let tenancy = self.flows.get(idx).conn.tenancy;
-        let (old, told) = (tenancy.owner(), tenancy.told() == Told::Moved);
+        let (old, told) = (tenancy.owner(), tenancy.notice() == Notice::Moved);
         if old.session == owner.session && !told {
             // It has it already, and with it all that was announced.
             return Ok(old.flow_id);
@@ -110,7 +110,7 @@ impl Engine {
             return Err(Errno::EAGAIN);
         }
         let conn = &self.flows.get(idx).conn;
-        if tenancy.hold().is_some_and(|hold| conn.direct.is_some() || hold.has_carried) {
+        if tenancy.hold().is_some_and(|hold| conn.carrier.channel().is_some() || hold.has_carried) {
             self.ask_to_yield(idx);
             return Err(Errno::EAGAIN);
         }
@@ -144,7 +144,7 @@ impl Engine {
         flow.tcb.receive.announce_anew();
         flow.tcb.news.urgent = flow.tcb.rcv.up;
         // A channel counts from the connection's first octet, which this owner has not seen.
-        flow.conn.no_direct = true;
+        flow.conn.carrier.stay_with_engine();
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
         self.tell_flow_info(idx, host);

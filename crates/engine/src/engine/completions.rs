@@ -2,7 +2,8 @@
 //! events that come faster than the host reads them join into one completion, and memory stays bounded.
 
 use super::Engine;
-use crate::flow::record::{Direct, Flow, Unsent};
+use crate::flow::carrier::Direct;
+use crate::flow::record::{Flow, Unsent};
 use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
 use std::collections::VecDeque;
@@ -139,7 +140,7 @@ impl Engine {
             }
             flow.report.connected = None;
         }
-        if let Some(direct) = flow.conn.direct.filter(|_| flow.report.direct) {
+        if let Some(direct) = flow.conn.carrier.channel().filter(|_| flow.report.direct) {
             let Direct { channel, slot, generation, .. } = direct;
             if !post(Completion::Direct { flow: id, channel, slot, generation }) {
                 return false;

@@ -107,7 +107,7 @@ impl Engine {
             return Err(Errno::EMFILE);
         };
         owner.flow_id = flow_id;
-        self.own(idx, TenancyEvent::Connected { owner, anchor });
+        self.own(idx, TenancyEvent::Connected { owner, lifetime: anchor });
         self.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(idx));
         let flow = self.flows.get_mut(idx);
         flow.tcb.receive.session = owner.session;

@@ -5,8 +5,9 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::flow::record::{Direct, Flow};
-use crate::flow::tenancy::{Hold, TenancyEvent, Told};
+use crate::flow::carrier::{Carrier, Direct, Earning};
+use crate::flow::record::Flow;
+use crate::flow::tenancy::{Notice, Ownership, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX};
 use crate::hostif::users::{Resource, UserIdx};
@@ -33,14 +34,14 @@ impl Engine {
             return;
         }
         let conn = &mut self.flows.get_mut(idx).conn;
-        if conn.path != Path::Local || conn.direct.is_some() || conn.no_direct || !conn.earning.unit() {
+        if conn.path != Path::Local || !conn.carrier.earning().is_some_and(Earning::unit) {
             return;
         }
         let key = self.flows.get(idx).conn.key;
         // What somebody watches stays where it can be seen.
         let watched = self.capture.on && self.is_watched(&key, host);
         let attempt = if watched { Attempt::NotReady } else { self.go_direct(idx, host) };
-        let earning = &mut self.flows.get_mut(idx).conn.earning;
+        let Some(earning) = self.flows.get_mut(idx).conn.carrier.earning() else { return };
         match attempt {
             Attempt::Direct => {}
             Attempt::NotReady => earning.not_ready(),
@@ -70,7 +71,7 @@ impl Engine {
         for (flow, end) in [(idx, own), (peer, other)] {
             let side = if end == ends[0] { Side::Zero } else { Side::One };
             let flow_record = self.flows.get_mut(flow);
-            flow_record.conn.direct = Some(Direct { channel, slot, side, generation });
+            flow_record.conn.carrier = Carrier::Channel(Direct { channel, slot, side, generation });
             flow_record.report.direct = true;
             // What follows by the channel never joins what is kept for it, and is not read before it.
             flow_record.tcb.release_kept();
@@ -147,10 +148,11 @@ impl Engine {
     /// The flow uses its channel no more. Returns whether octets that its program has not read are lost with it.
     pub(super) fn let_go_of_channel<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
-        let Some(Direct { channel, slot, side, .. }) = flow.conn.direct.take() else { return false };
-        flow.conn.no_direct = true;
-        if flow.conn.tenancy.told() == Told::ToYield {
-            flow.conn.tenancy.apply(TenancyEvent::Told(Told::Nothing));
+        let Some(Direct { channel, slot, side, .. }) = flow.conn.carrier.leave_channel() else {
+            return false;
+        };
+        if flow.conn.tenancy.notice() == Notice::Yield {
+            flow.conn.tenancy.apply(TenancyEvent::Notified(Notice::None));
         }
         let untold = core::mem::take(&mut flow.report.direct);
         let owner = flow.conn.tenancy.owner().session;
@@ -182,8 +184,8 @@ impl Engine {
     pub(super) fn ask_to_yield(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         let owner = flow.conn.tenancy.owner();
-        if flow.conn.tenancy.told() != Told::ToYield {
-            flow.conn.tenancy.apply(TenancyEvent::Told(Told::ToYield));
+        if flow.conn.tenancy.notice() != Notice::Yield {
+            flow.conn.tenancy.apply(TenancyEvent::Notified(Notice::Yield));
             self.counters.add(Counter::Yields);
             self.answer(owner.session, owner.queue_set, Completion::Yield { flow: owner.flow_id });
         }
@@ -200,10 +202,10 @@ impl Engine {
     ) -> Result<AnchorHandle, Errno> {
         let idx = self.sessions.get(session).and_then(|s| s.flows.get(id)).ok_or(Errno::EINVAL)?;
         let conn = &self.flows.get(idx).conn;
-        let Hold { owner, anchor, .. } = *conn.tenancy.hold().ok_or(Errno::EINVAL)?;
+        let Ownership { owner, lifetime: anchor, .. } = *conn.tenancy.hold().ok_or(Errno::EINVAL)?;
         // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
-        let is_left = |direct: &Direct| host.channel_is_left(direct.channel, direct.slot, direct.side);
-        let knows = conn.direct.as_ref().is_none_or(is_left);
+        let is_left = |direct: Direct| host.channel_is_left(direct.channel, direct.slot, direct.side);
+        let knows = conn.carrier.channel().is_none_or(is_left);
         if !knows || self.sessions.answers_are_full(session, owner.queue_set) {
             return Err(Errno::EAGAIN);
         }
@@ -219,7 +221,7 @@ impl Engine {
         self.return_send_memory(idx);
         self.disown(idx);
         let flow = self.flows.get_mut(idx);
-        flow.conn.no_direct = true;
+        flow.conn.carrier.stay_with_engine();
         if unread {
             flow.conn.tenancy.apply(TenancyEvent::PrefixKept);
         }
@@ -243,10 +245,9 @@ fn may_be_direct(flow: &Flow) -> bool {
     let Flow { conn, tcb, .. } = flow;
     tcb.state == TcpState::Established
         && conn.path == Path::Local
-        && conn.tenancy.told() == Told::Nothing
+        && conn.tenancy.notice() == Notice::None
         && conn.tenancy.hold().is_some()
-        && conn.direct.is_none()
-        && !conn.no_direct
+        && matches!(conn.carrier, Carrier::Engine(_))
         && !tcb.orphaned
         && !tcb.snd.fin_queued
         && tcb.rcv.fin.is_none()

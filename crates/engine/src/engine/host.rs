@@ -115,7 +115,7 @@ impl Engine {
             flow.tcb.news.return_late_octets(&flow.tcb.send_queue);
         } else {
             flow.tcb.send_queue.push(session, send.data).map_err(|_| FenceReason::BadSendRange)?;
-            flow.tcb.snd.more = send.more && flow.conn.direct.is_none();
+            flow.tcb.snd.more = send.more && flow.conn.carrier.channel().is_none();
             if send.urgent {
                 flow.tcb.snd.up = Some(flow.tcb.queue_end());
             }
@@ -358,7 +358,7 @@ impl Engine {
         self.stays_if_untold(idx);
         let tenancy = &mut self.flows.get_mut(idx).conn.tenancy;
         let came_in = tenancy.listener();
-        tenancy.apply(TenancyEvent::Accepted { anchor, fd });
+        tenancy.apply(TenancyEvent::Accepted { lifetime: anchor, fd });
         if let Some(listener) = came_in.and_then(|l| self.listeners.get_mut(l)) {
             listener.handed -= 1;
         }
@@ -400,7 +400,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
             flow.tcb.snd.uncork |= value != 0 && flow.tcb.queue_end().after(flow.tcb.snd.nxt);
         }
         FlowOption::Cork => {
-            options.cork = value != 0 && flow.conn.direct.is_none();
+            options.cork = value != 0 && flow.conn.carrier.channel().is_none();
             // Linux: with its end what MSG_MORE holds goes out, too.
             flow.tcb.snd.more &= options.cork;
         }
@@ -419,7 +419,9 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
             let limit = options.receive_window_limit.max(segment);
             flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(limit);
             // A channel's octets wait in memory that only their sender bounds.
-            flow.conn.no_direct |= options.receive_window_limit < RECEIVE_WINDOW_INITIAL;
+            if options.receive_window_limit < RECEIVE_WINDOW_INITIAL {
+                flow.conn.carrier.stay_with_engine();
+            }
         }
         FlowOption::Congestion => {
             if let Some(name) = AlgorithmName::from_number(value) {
@@ -442,7 +444,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         // The engine counts by it.
         FlowOption::SharesName => {}
         FlowOption::TellEnd => flow.report.tells_end = value != 0,
-        FlowOption::AbortAtClose => flow.conn.abort_at_close = value != 0,
+        FlowOption::AbortAtClose => flow.set_abort_at_close(value != 0),
         FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {

@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::flow::record::Flow;
+use crate::flow::record::{Abort, Flow};
 use crate::flow::tenancy::{Tenancy, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
@@ -105,7 +105,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;
         flow.tcb.state = flow.tcb.state.after(TcpEvent::Delete);
-        flow.conn.abort_when_idle = false;
+        flow.conn.abort = Abort::No;
         flow.tcb.timers.stop_all();
         flow.tcb.rcv.ack_now = false;
         if was_connecting {
@@ -154,13 +154,13 @@ impl Engine {
         }
         let flow = self.flows.get_mut(idx);
         flow.tcb.orphaned = true;
-        let abort = abort || flow.conn.abort_at_close;
+        let abort = abort || flow.conn.abort != Abort::No;
         self.forget_options(idx);
         // A host may close what it was handed and has not taken.
         self.forget_in_listener(idx);
         let flow = self.flows.get_mut(idx);
         let untold = flow.report.accepted.take().is_some();
-        if let Some(anchor) = flow.conn.tenancy.anchor() {
+        if let Some(anchor) = flow.conn.tenancy.lifetime() {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         let unread_in_channel = self.let_go_of_channel(idx, host);
@@ -247,13 +247,13 @@ impl Engine {
     pub(super) fn remove_flow(&mut self, idx: FlowIdx) {
         self.forget_in_listener(idx);
         self.leave_fast_open_queue(idx, None);
-        let anchor = self.flows.get(idx).conn.tenancy.anchor();
+        let anchor = self.flows.get(idx).conn.tenancy.lifetime();
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::LetGo);
         if !self.flows.get(idx).conn.tenancy.owner().is_nobody() {
             self.disown(idx);
         }
         let flow = self.flows.get_mut(idx);
-        debug_assert!(flow.conn.direct.is_none(), "whoever held it has let go of its channel");
+        debug_assert!(flow.conn.carrier.channel().is_none(), "whoever held it has let go of its channel");
         flow.tcb.send_queue.clear();
         flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
         flow.tcb.board.clear(&mut self.tcp.sent);
@@ -283,7 +283,7 @@ impl Engine {
     /// The anchor of a session's flow, if it has one.
     pub fn anchor_of(&self, session: SessionId, flow: FlowId) -> Option<AnchorHandle> {
         let idx = self.sessions.get(session)?.flows.get(flow)?;
-        self.flows.get(idx).conn.tenancy.anchor()
+        self.flows.get(idx).conn.tenancy.lifetime()
     }
 
     /// `Command::Close` came while copies of the flow's descriptor are still open somewhere: the last of them ends the
@@ -301,8 +301,10 @@ impl Engine {
     ) {
         if let Some(idx) = self.sessions.get(session).and_then(|s| s.flows.get(flow)) {
             let flow = self.flows.get_mut(idx);
-            flow.conn.abort_at_close |= abort;
-            let was_direct = flow.conn.direct.is_some();
+            if abort {
+                flow.set_abort_at_close(true);
+            }
+            let was_direct = flow.conn.carrier.channel().is_some();
             if self.let_go_of_channel(idx, host) || was_direct && abort {
                 self.abort_with_hole(now, idx);
             }
@@ -321,7 +323,7 @@ impl Engine {
     ) -> Result<(), FenceReason> {
         let idx = self.sessions.get(session).and_then(|s| s.flows.get(flow));
         let ends = idx.filter(|idx| {
-            self.flows.get(*idx).conn.tenancy.anchor() == Some(anchor)
+            self.flows.get(*idx).conn.tenancy.lifetime() == Some(anchor)
                 && self.anchors.home(anchor) == Some(session)
         });
         let answer = match ends {
@@ -469,7 +471,7 @@ impl Engine {
 
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
-        let anchor = self.flows.get(idx).conn.tenancy.anchor();
+        let anchor = self.flows.get(idx).conn.tenancy.lifetime();
         if anchor.is_some_and(|anchor| self.anchors.is_private(anchor)) {
             // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
             self.app_close(now, idx, false, host);

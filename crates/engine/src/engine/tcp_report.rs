@@ -20,7 +20,7 @@ impl Engine {
             sack: snd.syn_acked && snd.sack_permitted,
             ecn: flow.tcb.ecn.on,
             wscale: (snd.syn_acked && scaled).then(|| [snd.scale.shift(), rcv.scale.shift()]),
-            direct: flow.conn.direct.is_some(),
+            direct: flow.conn.carrier.channel().is_some(),
             rto_us: u32::try_from(timeout::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
             backoff: rtt.backoff,
             srtt_us: rtt.srtt_us,

@@ -2,6 +2,7 @@
 //!
 //! A [`record::Flow`] is plain data addressed by index (design principle 3); everything else here works on one.
 
+pub mod carrier;
 pub mod isn;
 pub mod key;
 pub mod lists;

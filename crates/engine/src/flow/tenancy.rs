@@ -24,14 +24,14 @@ pub enum Tenancy {
     /// It came in, and its handshake goes on. `in_line`: of those for which their listener has no place, it has one in the line for the next.
     HalfOpen { listener: ListenerIdx, in_line: bool },
     /// It waits at its listener for a session.
-    Queued(Arrival),
+    Queued(QueuePosition),
     /// A session was handed it, and its program has not accepted it.
-    Offered(Offer),
+    Offered(AcceptOffer),
     /// A program has it: it has accepted or made it.
-    Owned(Hold),
+    Owned(Ownership),
     /// No session has it. Some process has its descriptor.
     Parked {
-        anchor: AnchorHandle,
+        lifetime: AnchorHandle,
         /// The driver keeps octets for whoever shows the descriptor next, which come before those of the engine.
         has_prefix: bool,
     },
@@ -41,7 +41,7 @@ pub enum Tenancy {
 
 /// A connection that came in, whose program has not accepted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
+pub struct QueuePosition {
     /// The listener that counts it. None: it ended while a session had it on offer.
     pub listener: Option<ListenerIdx>,
     /// Its number among all that came in, so that one which is given back waits in its old place.
@@ -50,8 +50,8 @@ pub struct Arrival {
 
 /// To whom a connection was handed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
-    pub arrival: Arrival,
+pub struct AcceptOffer {
+    pub arrival: QueuePosition,
     pub owner: Owner,
     /// The name by which that session knows the listener.
     pub handed_to: ListenerId,
@@ -65,22 +65,22 @@ pub struct Offer {
 
 /// How a session has a connection that its program has accepted or made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct Ownership {
     pub owner: Owner,
     /// The descriptor pair whose last close ends the connection.
-    pub anchor: AnchorHandle,
+    pub lifetime: AnchorHandle,
     /// Octets came with it that the session before had received: it may still have some that nobody else can reach.
     pub has_carried: bool,
-    pub told: Told,
+    pub notice: Notice,
 }
 
 /// What the owner has been told to do about a connection that another process shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Told {
+pub enum Notice {
     #[default]
-    Nothing,
+    None,
     /// To give it up, with what it alone has of it (`Completion::Yield`).
-    ToYield,
+    Yield,
     /// That it goes to another session, which has not got it yet (`Completion::Moved`).
     Moved,
 }
@@ -101,11 +101,11 @@ pub enum TenancyEvent {
     /// That was not told yet, and never is.
     StaysAfterAll,
     /// The program accepts it, by this descriptor of its own.
-    Accepted { anchor: AnchorHandle, fd: u32 },
+    Accepted { lifetime: AnchorHandle, fd: u32 },
     /// A program makes it.
-    Connected { owner: Owner, anchor: AnchorHandle },
+    Connected { owner: Owner, lifetime: AnchorHandle },
     /// The owner is told something about who wants it.
-    Told(Told),
+    Notified(Notice),
     /// The session has it no more: it has ended, given it up, lost it to another, or need not hear of the end.
     Left,
     /// What the session had received goes to the driver for who comes next.
@@ -124,17 +124,17 @@ impl Tenancy {
             (Tenancy::Nobody, TenancyEvent::CameIn(listener)) => {
                 Tenancy::HalfOpen { listener, in_line: false }
             }
-            (Tenancy::Nobody, TenancyEvent::Connected { owner, anchor }) => {
-                Tenancy::Owned(Hold { owner, anchor, has_carried: false, told: Told::Nothing })
+            (Tenancy::Nobody, TenancyEvent::Connected { owner, lifetime }) => {
+                Tenancy::Owned(Ownership { owner, lifetime, has_carried: false, notice: Notice::None })
             }
             (Tenancy::HalfOpen { listener, .. }, TenancyEvent::Opened { number }) => {
-                Tenancy::Queued(Arrival { listener: Some(listener), number })
+                Tenancy::Queued(QueuePosition { listener: Some(listener), number })
             }
             (Tenancy::HalfOpen { .. } | Tenancy::Queued(_), TenancyEvent::Forgotten) => Tenancy::Nobody,
             (
                 Tenancy::Queued(arrival),
                 TenancyEvent::Handed { owner, handed_to, goes_back_at, asked_for },
-            ) => Tenancy::Offered(Offer {
+            ) => Tenancy::Offered(AcceptOffer {
                 arrival,
                 owner,
                 handed_to,
@@ -144,11 +144,11 @@ impl Tenancy {
             }),
             (Tenancy::Offered(offer), event) => offer.after(event),
             (Tenancy::Owned(hold), event) => hold.after(event),
-            (Tenancy::Parked { anchor, .. }, TenancyEvent::PrefixKept) => {
-                Tenancy::Parked { anchor, has_prefix: true }
+            (Tenancy::Parked { lifetime, .. }, TenancyEvent::PrefixKept) => {
+                Tenancy::Parked { lifetime, has_prefix: true }
             }
-            (Tenancy::Parked { anchor, has_prefix }, TenancyEvent::Claimed(owner)) => {
-                Tenancy::Owned(Hold { owner, anchor, has_carried: has_prefix, told: Told::Nothing })
+            (Tenancy::Parked { lifetime, has_prefix }, TenancyEvent::Claimed(owner)) => {
+                Tenancy::Owned(Ownership { owner, lifetime, has_carried: has_prefix, notice: Notice::None })
             }
             (Tenancy::Finishing { .. }, TenancyEvent::Left) => Tenancy::Nobody,
             (Tenancy::Parked { .. } | Tenancy::HalfOpen { .. } | Tenancy::Queued(_), TenancyEvent::LetGo) => {
@@ -192,7 +192,7 @@ impl Tenancy {
     pub fn listener(&self) -> Option<ListenerIdx> {
         match self {
             Tenancy::HalfOpen { listener, .. } => Some(*listener),
-            Tenancy::Queued(arrival) | Tenancy::Offered(Offer { arrival, .. }) => arrival.listener,
+            Tenancy::Queued(arrival) | Tenancy::Offered(AcceptOffer { arrival, .. }) => arrival.listener,
             Tenancy::Nobody | Tenancy::Owned(_) | Tenancy::Parked { .. } | Tenancy::Finishing { .. } => None,
         }
     }
@@ -200,30 +200,30 @@ impl Tenancy {
     /// Its number among all that came in; of one whose program has not accepted it.
     pub fn arrival(&self) -> Option<u64> {
         match self {
-            Tenancy::Queued(arrival) | Tenancy::Offered(Offer { arrival, .. }) => Some(arrival.number),
+            Tenancy::Queued(arrival) | Tenancy::Offered(AcceptOffer { arrival, .. }) => Some(arrival.number),
             _ => None,
         }
     }
 
-    pub fn offer(&self) -> Option<&Offer> {
+    pub fn offer(&self) -> Option<&AcceptOffer> {
         if let Tenancy::Offered(offer) = self { Some(offer) } else { None }
     }
 
-    pub fn hold(&self) -> Option<&Hold> {
+    pub fn hold(&self) -> Option<&Ownership> {
         if let Tenancy::Owned(hold) = self { Some(hold) } else { None }
     }
 
     /// The descriptor pair whose last close ends it.
-    pub fn anchor(&self) -> Option<AnchorHandle> {
+    pub fn lifetime(&self) -> Option<AnchorHandle> {
         match self {
-            Tenancy::Owned(hold) => Some(hold.anchor),
-            Tenancy::Parked { anchor, .. } => Some(*anchor),
+            Tenancy::Owned(hold) => Some(hold.lifetime),
+            Tenancy::Parked { lifetime, .. } => Some(*lifetime),
             _ => None,
         }
     }
 
-    pub fn told(&self) -> Told {
-        self.hold().map_or(Told::Nothing, |hold| hold.told)
+    pub fn notice(&self) -> Notice {
+        self.hold().map_or(Notice::None, |hold| hold.notice)
     }
 
     /// Whether the session was handed it, by this name of its listener, and its program has not accepted it.
@@ -232,18 +232,23 @@ impl Tenancy {
     }
 }
 
-impl Offer {
+impl AcceptOffer {
     fn after(self, event: TenancyEvent) -> Tenancy {
-        let Offer { arrival, owner, is_withdrawn, .. } = self;
+        let AcceptOffer { arrival, owner, is_withdrawn, .. } = self;
         match event {
-            TenancyEvent::Withdrawn => Tenancy::Offered(Offer { is_withdrawn: true, ..self }),
-            TenancyEvent::StaysAfterAll => Tenancy::Offered(Offer { is_withdrawn: false, ..self }),
+            TenancyEvent::Withdrawn => Tenancy::Offered(AcceptOffer { is_withdrawn: true, ..self }),
+            TenancyEvent::StaysAfterAll => Tenancy::Offered(AcceptOffer { is_withdrawn: false, ..self }),
             TenancyEvent::Forgotten => {
-                Tenancy::Offered(Offer { arrival: Arrival { listener: None, ..arrival }, ..self })
+                Tenancy::Offered(AcceptOffer { arrival: QueuePosition { listener: None, ..arrival }, ..self })
             }
-            TenancyEvent::Accepted { anchor, fd } => {
-                let told = if is_withdrawn { Told::Moved } else { Told::Nothing };
-                Tenancy::Owned(Hold { owner: Owner { fd, ..owner }, anchor, has_carried: false, told })
+            TenancyEvent::Accepted { lifetime, fd } => {
+                let notice = if is_withdrawn { Notice::Moved } else { Notice::None };
+                Tenancy::Owned(Ownership {
+                    owner: Owner { fd, ..owner },
+                    lifetime,
+                    has_carried: false,
+                    notice,
+                })
             }
             TenancyEvent::Left if arrival.listener.is_some() => Tenancy::Queued(arrival),
             TenancyEvent::Left => Tenancy::Nobody,
@@ -253,13 +258,163 @@ impl Offer {
     }
 }
 
-impl Hold {
+impl Ownership {
     fn after(self, event: TenancyEvent) -> Tenancy {
         match event {
-            TenancyEvent::Told(told) => Tenancy::Owned(Hold { told, ..self }),
-            TenancyEvent::Left => Tenancy::Parked { anchor: self.anchor, has_prefix: false },
+            TenancyEvent::Notified(notice) => Tenancy::Owned(Ownership { notice, ..self }),
+            TenancyEvent::Left => Tenancy::Parked { lifetime: self.lifetime, has_prefix: false },
             TenancyEvent::LetGo => Tenancy::Finishing { owner: self.owner },
             _ => Tenancy::Owned(self),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_base::{FlowId, QueueSetId};
+
+    const PAGE: &str = "docs/decisions/0044-one-value-says-who-has-a-connection.md";
+    const LISTENER: ListenerIdx = ListenerIdx(3);
+
+    fn owner(session: u16) -> Owner {
+        Owner { session: SessionId(session), queue_set: QueueSetId(0), flow_id: FlowId::default(), fd: 4 }
+    }
+
+    fn handle() -> AnchorHandle {
+        AnchorHandle::default()
+    }
+
+    fn handed() -> TenancyEvent {
+        let (handed_to, goes_back_at) = (ListenerId::default(), Instant::FAR_FUTURE);
+        TenancyEvent::Handed { owner: owner(1), handed_to, goes_back_at, asked_for: true }
+    }
+
+    fn all_events() -> Vec<(&'static str, TenancyEvent)> {
+        vec![
+            ("came in", TenancyEvent::CameIn(LISTENER)),
+            ("opened", TenancyEvent::Opened { number: 7 }),
+            ("forgotten", TenancyEvent::Forgotten),
+            ("handed", handed()),
+            ("withdrawn", TenancyEvent::Withdrawn),
+            ("stays after all", TenancyEvent::StaysAfterAll),
+            ("accepted", TenancyEvent::Accepted { lifetime: handle(), fd: 9 }),
+            ("connected", TenancyEvent::Connected { owner: owner(1), lifetime: handle() }),
+            ("notified", TenancyEvent::Notified(Notice::Yield)),
+            ("left", TenancyEvent::Left),
+            ("prefix kept", TenancyEvent::PrefixKept),
+            ("claimed", TenancyEvent::Claimed(owner(2))),
+            ("let go", TenancyEvent::LetGo),
+        ]
+    }
+
+    /// Every state, reached by events alone.
+    fn all_states() -> Vec<Tenancy> {
+        let after = |events: &[TenancyEvent]| events.iter().fold(Tenancy::Nobody, |t, event| t.after(*event));
+        let (came_in, opened) = (TenancyEvent::CameIn(LISTENER), TenancyEvent::Opened { number: 7 });
+        let connected = TenancyEvent::Connected { owner: owner(1), lifetime: handle() };
+        vec![
+            Tenancy::Nobody,
+            after(&[came_in]),
+            after(&[came_in, opened]),
+            after(&[came_in, opened, handed()]),
+            after(&[connected]),
+            after(&[connected, TenancyEvent::Left]),
+            after(&[connected, TenancyEvent::LetGo]),
+        ]
+    }
+
+    fn name(tenancy: Tenancy) -> &'static str {
+        match tenancy {
+            Tenancy::Nobody => "nobody",
+            Tenancy::HalfOpen { .. } => "half open",
+            Tenancy::Queued(_) => "queued",
+            Tenancy::Offered(_) => "offered",
+            Tenancy::Owned(_) => "owned",
+            Tenancy::Parked { .. } => "parked",
+            Tenancy::Finishing { .. } => "finishing",
+        }
+    }
+
+    fn table() -> String {
+        let events = all_events();
+        let mut text = String::from("| |");
+        events.iter().for_each(|(event, _)| text += &format!(" {event} |"));
+        text += "\n|---|";
+        text += &"---|".repeat(events.len());
+        for state in all_states() {
+            text += &format!("\n| **{}** |", name(state));
+            for (_, event) in &events {
+                let after = state.after(*event);
+                let cell = match after {
+                    after if after == state => "",
+                    after if name(after) == name(state) => "other data",
+                    after => name(after),
+                };
+                text += &format!(" {cell} |");
+            }
+        }
+        text + "\n"
+    }
+
+    #[test]
+    fn the_table_is_what_the_page_shows() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);
+        let text = std::fs::read_to_string(&page).expect("the page");
+        let start = text.find("| | came in |").expect("a table");
+        let end = text[start..].find("\n\n").map_or(text.len(), |len| start + len + 1);
+        if std::env::var_os("TOE_WRITE").is_some() {
+            std::fs::write(&page, [&text[..start], &table(), &text[end..]].concat()).expect("the page");
+            return;
+        }
+        assert_eq!(text[start..end], table(), "{PAGE} is old: TOE_WRITE=1 writes it");
+    }
+
+    #[test]
+    fn a_program_has_it_only_by_accept_connect_and_claim() {
+        for state in all_states() {
+            for (name, event) in all_events() {
+                let becomes_owned = state.hold().is_none() && state.after(event).hold().is_some();
+                assert!(!becomes_owned || ["accepted", "connected", "claimed"].contains(&name), "{state:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_back_waits_in_its_old_place_and_what_ended_meanwhile_nowhere() {
+        let [.., offered, _, _, _] = all_states()[..] else { panic!("an offer") };
+        let queued = Tenancy::Queued(QueuePosition { listener: Some(LISTENER), number: 7 });
+        assert_eq!(offered.after(TenancyEvent::Left), queued);
+        let ended = offered.after(TenancyEvent::Forgotten);
+        assert_eq!((ended.listener(), ended.arrival()), (None, Some(7)), "its program may still accept it");
+        assert_eq!(ended.after(TenancyEvent::Left), Tenancy::Nobody);
+    }
+
+    #[test]
+    fn who_accepts_what_was_withdrawn_has_been_told_that_it_moves() {
+        let offered = all_states()[3].after(TenancyEvent::Withdrawn);
+        let accepted = TenancyEvent::Accepted { lifetime: handle(), fd: 9 };
+        assert_eq!(offered.after(accepted).notice(), Notice::Moved);
+        assert_eq!(offered.after(TenancyEvent::StaysAfterAll).after(accepted).notice(), Notice::None);
+        assert_eq!(offered.after(accepted).owner().fd, 9);
+    }
+
+    #[test]
+    fn octets_that_were_carried_over_are_known_of_the_next_owner_alone() {
+        let parked = all_states()[5];
+        let claimed = |parked: Tenancy| parked.after(TenancyEvent::Claimed(owner(2)));
+        let carried = claimed(parked.after(TenancyEvent::PrefixKept));
+        assert!(carried.hold().is_some_and(|hold| hold.has_carried));
+        assert!(claimed(carried.after(TenancyEvent::Left)).hold().is_some_and(|hold| !hold.has_carried));
+    }
+
+    #[test]
+    fn whoever_lets_go_leaves_nothing_but_the_one_who_is_to_hear_of_it() {
+        for state in all_states() {
+            let after = state.after(TenancyEvent::LetGo);
+            assert_eq!(after.owner(), state.owner(), "{state:?}");
+            assert_eq!((after.lifetime(), after.listener()), (None, None), "{state:?}");
+            assert_eq!(after.after(TenancyEvent::Left), Tenancy::Nobody, "{state:?}");
         }
     }
 }
