@@ -10,7 +10,7 @@
 #ifndef OPENTOE_EVIL_H
 #define OPENTOE_EVIL_H
 
-// Octets of a name with the zero behind it.
+// Bytes of a name with the zero behind it.
 #define VIA_NAME_LEN 36
 
 // The other side has sent something, or has left.
@@ -80,25 +80,25 @@ int via_wait(ViaChann vc);
 // Blocks as long as via_timeout says, and half a minute if that was not called. Returns 0 or a negative number.
 int via_connect(ViaChann vc);
 
-// Sends a message of `size` octets. Messages are received in their order, whole, and none is lost: while the other side has no room for
+// Sends a message of `size` bytes. Messages are received in their order, whole, and none is lost: while the other side has no room for
 // more, the call waits.
 //
 // Blocks as long as via_timeout says; returns 0 once `data` may be used again, or a negative number. One thread may send while another
 // receives.
 //
 // # Safety
-// `data` has `size` octets.
+// `data` has `size` bytes.
 int via_send(ViaChann vc,
              const void *data,
              int size);
 
-// Receives the next message into `data`, where there is room for `size` octets. A message that is longer is not taken (via_size tells its
+// Receives the next message into `data`, where there is room for `size` bytes. A message that is longer is not taken (via_size tells its
 // length).
 //
 // Blocks as long as via_timeout says. Returns the length of the message, or a negative number.
 //
 // # Safety
-// `data` has room for `size` octets.
+// `data` has room for `size` bytes.
 int via_recv(ViaChann vc,
              void *data,
              int size);

@@ -48,10 +48,10 @@ int toe_init(void);
 // Does not block. Any thread may call it; threads inside other functions return.
 void toe_terminate(void);
 
-// Sends a datagram of `len` octets to `addr` (a struct sockaddr_in of `addr_len` octets), or, with NULL, to what the socket is connected
+// Sends a datagram of `len` bytes to `addr` (a struct sockaddr_in of `addr_len` bytes), or, with NULL, to what the socket is connected
 // to. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL; with others, as MSG_MORE, the kernel sends it. On a TCP socket as toe_send.
 //
-// Blocks while the engine has no room for it, unless the socket or the call is non-blocking; SO_SNDTIMEO limits the wait. The octets
+// Blocks while the engine has no room for it, unless the socket or the call is non-blocking; SO_SNDTIMEO limits the wait. The bytes
 // are copied: `buf` can be used again at once.
 //
 // Returns `len`, or -1 with errno: EAGAIN: no room now, or time over; EMSGSIZE: larger than a datagram can be, or than the path takes where
@@ -64,13 +64,13 @@ ssize_t toe_sendto(int fd,
                    const struct sockaddr *addr,
                    socklen_t addr_len);
 
-// Receives a datagram: up to `len` octets of it, the rest is lost. `addr` may be NULL; otherwise the sender's address is written there, up to
-// `*addr_len` octets, and `*addr_len` set to its length. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC (the datagram's whole length is
+// Receives a datagram: up to `len` bytes of it, the rest is lost. `addr` may be NULL; otherwise the sender's address is written there, up to
+// `*addr_len` bytes, and `*addr_len` set to its length. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC (the datagram's whole length is
 // returned), MSG_ERRQUEUE (which is the kernel's). On a TCP socket as toe_recv.
 //
 // Blocks until there is one, unless the socket or the call is non-blocking; SO_RCVTIMEO limits the wait.
 //
-// Returns the octets received, or -1 with errno: EAGAIN: none now, or time over; ECONNREFUSED: nobody is at the port that the socket is
+// Returns the bytes received, or -1 with errno: EAGAIN: none now, or time over; ECONNREFUSED: nobody is at the port that the socket is
 // connected to; EINTR: a signal came; EBADF, ENOTSOCK, EFAULT.
 ssize_t toe_recvfrom(int fd,
                      void *buf,
@@ -82,7 +82,7 @@ ssize_t toe_recvfrom(int fd,
 // Like toe_sendto, of several buffers, with control data: IP_PKTINFO, IP_TTL, IP_TOS and UDP_SEGMENT; with other control data the kernel sends
 // it. UDP sockets only.
 //
-// Returns the octets sent, or -1 with errno as toe_sendto; EOPNOTSUPP: a TCP socket.
+// Returns the bytes sent, or -1 with errno as toe_sendto; EOPNOTSUPP: a TCP socket.
 ssize_t toe_sendmsg(int fd,
                     const struct msghdr *message,
                     int flags);
@@ -90,7 +90,7 @@ ssize_t toe_sendmsg(int fd,
 // Like toe_recvfrom, into several buffers, with the control data that has been asked for by toe_setsockopt: IP_PKTINFO, IP_RECVTOS, UDP_GRO, and
 // all others, with which every datagram comes by the kernel. UDP sockets only.
 //
-// Returns the octets received, or -1 with errno as toe_recvfrom; EOPNOTSUPP: a TCP socket.
+// Returns the bytes received, or -1 with errno as toe_recvfrom; EOPNOTSUPP: a TCP socket.
 ssize_t toe_recvmsg(int fd,
                     struct msghdr *message,
                     int flags);
@@ -142,13 +142,13 @@ int toe_epoll_wait(int epfd,
                    int max,
                    int timeout);
 
-// Sends `length` octets of `file` from `offset` on, without the program's hands: a part a call, or all of it in one (TOE_ALL: to its
-// end). The file's position stays. The octets are those that the file has when they are taken, each one copied once.
+// Sends `length` bytes of `file` from `offset` on, without the program's hands: a part a call, or all of it in one (TOE_ALL: to its
+// end). The file's position stays. The bytes are those that the file has when they are taken, each one copied once.
 //
 // Blocks until all is in the engine's hands, unless the socket is non-blocking: then as much as fits. SO_SNDTIMEO limits the wait.
 // A disk is waited for in any case.
 //
-// Returns the octets sent: fewer than `length` where the file has ended; 0: it has no more. Or -1 with errno, if none were: EBADF: `file`
+// Returns the bytes sent: fewer than `length` where the file has ended; 0: it has no more. Or -1 with errno, if none were: EBADF: `file`
 // is not open for reading; EINVAL: a negative offset; ESPIPE, EISDIR: what it is has no positions; EIO and others of read(2); and those
 // of toe_send, with its SIGPIPE.
 ssize_t toe_directwrite(int file,
@@ -156,13 +156,13 @@ ssize_t toe_directwrite(int file,
                         off_t offset,
                         size_t length);
 
-// Receives `length` octets into `file`, without the program's hands: at `offset`, or where the file stands when that is -1 (pipes, too,
+// Receives `length` bytes into `file`, without the program's hands: at `offset`, or where the file stands when that is -1 (pipes, too,
 // and what is open for appending). TOE_ALL: all that the peer sends.
 //
 // Blocks until all are written, or the stream has ended, unless the socket is non-blocking: then as many as are there. SO_RCVTIMEO limits
 // the wait.
 //
-// Returns the octets written: fewer than `length` where the stream, or the room for the file, has ended; 0: the stream has. Or -1 with
+// Returns the bytes written: fewer than `length` where the stream, or the room for the file, has ended; 0: the stream has. Or -1 with
 // errno, if none were: ENOSPC, EDQUOT, EFBIG (and SIGXFSZ: RLIMIT_FSIZE), EIO, EBADF: `file` is not open for writing; EAGAIN: a pipe is
 // full, or nothing is there; and those of toe_recv. What has come and was not written is there for the next call.
 ssize_t toe_directread(int fd,
@@ -197,7 +197,7 @@ struct toe_transfer *toe_directread_begin(int fd,
 // `transfer` is a handle that has not been ended.
 int toe_transfer_fd(const struct toe_transfer *transfer);
 
-// Octets that are sent, or written, by now.
+// Bytes that are sent, or written, by now.
 //
 // # Safety
 // `transfer` is a handle that has not been ended.
@@ -209,7 +209,7 @@ size_t toe_transfer_done(const struct toe_transfer *transfer);
 // `transfer` is a handle that has not been ended.
 void toe_transfer_cancel(const struct toe_transfer *transfer);
 
-// Waits until the transfer is over and frees the handle. `done`, unless it is null: how many octets went.
+// Waits until the transfer is over and frees the handle. `done`, unless it is null: how many bytes went.
 //
 // Returns 0, or -1 with the errno of toe_directwrite or toe_directread that ended it, or ECANCELED. What came and was not written is there to be
 // received.
@@ -233,7 +233,7 @@ int toe_socket(int domain,
                int type,
                int protocol);
 
-// Remembers the local address (a struct sockaddr_in of `len` octets) for toe_listen or toe_connect. Whether it can be
+// Remembers the local address (a struct sockaddr_in of `len` bytes) for toe_listen or toe_connect. Whether it can be
 // had is found out there. Port 0 lets the engine choose. Does not block. A UDP socket has the name at once, and hears what comes there.
 //
 // Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: already connected or listening, or `len` too small;
@@ -252,7 +252,7 @@ int toe_listen(int fd,
                int backlog);
 
 // Takes a connection that came in (Command `Accept` of the host interface). `addr` may be NULL; otherwise the peer's
-// address is written there, up to `*len` octets, and `*len` set to its length.
+// address is written there, up to `*len` bytes, and `*len` set to its length.
 //
 // Blocks until there is one, unless the listener is non-blocking; SO_RCVTIMEO limits the wait.
 //
@@ -265,7 +265,7 @@ int toe_accept(int fd,
 // Like toe_accept. `flags`: SOCK_NONBLOCK and SOCK_CLOEXEC, for the new descriptor. EINVAL: other flags.
 int toe_accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags);
 
-// Connects to `addr` (a struct sockaddr_in of `len` octets). RFC 9293 section 3.9.1.1.
+// Connects to `addr` (a struct sockaddr_in of `len` bytes). RFC 9293 section 3.9.1.1.
 //
 // Blocks until the peer has answered, unless the socket is non-blocking (EINPROGRESS; writability tells the end, SO_ERROR
 // the result); SO_SNDTIMEO limits the wait (EINPROGRESS).
@@ -279,12 +279,12 @@ int toe_connect(int fd,
                 const struct sockaddr *addr,
                 socklen_t len);
 
-// Sends `len` octets. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE, MSG_EOR.
+// Sends `len` bytes. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE, MSG_EOR.
 //
 // Blocks until all is in the engine's hands, unless the socket or the call is non-blocking: then as much as fits.
-// SO_SNDTIMEO limits the wait. The octets are copied: `buf` can be used again at once.
+// SO_SNDTIMEO limits the wait. The bytes are copied: `buf` can be used again at once.
 //
-// Returns the octets sent, or -1 with errno: EAGAIN: nothing fits now; EPIPE: closed or shut for sending (and SIGPIPE,
+// Returns the bytes sent, or -1 with errno: EAGAIN: nothing fits now; EPIPE: closed or shut for sending (and SIGPIPE,
 // without MSG_NOSIGNAL); ECONNRESET, ETIMEDOUT, …: why the connection ended, once; EINTR: a signal came before
 // anything was sent; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
 ssize_t toe_send(int fd,
@@ -298,12 +298,12 @@ ssize_t toe_write(int fd, const void *buf, size_t len);
 // Like toe_send without flags, from `count` buffers in order (1024 at most).
 ssize_t toe_writev(int fd, const struct iovec *iov, int count);
 
-// Receives up to `len` octets. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC (throw away), MSG_NOSIGNAL.
+// Receives up to `len` bytes. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC (throw away), MSG_NOSIGNAL.
 //
-// Blocks until something is there (with MSG_WAITALL: until `len` octets are), unless the socket or the call is
+// Blocks until something is there (with MSG_WAITALL: until `len` bytes are), unless the socket or the call is
 // non-blocking; SO_RCVTIMEO limits the wait.
 //
-// Returns the octets received, 0 at the end of the stream, or -1 with errno: EAGAIN: nothing now, or time over;
+// Returns the bytes received, 0 at the end of the stream, or -1 with errno: EAGAIN: nothing now, or time over;
 // ECONNRESET, ETIMEDOUT, …: why the connection ended, once, after all that had arrived; ENOTCONN; EINTR: a signal came
 // before anything did; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
 ssize_t toe_recv(int fd,
@@ -338,7 +338,7 @@ int toe_getsockname(int fd, struct sockaddr *addr, socklen_t *len);
 // The peer's address. Does not block. Returns 0, or -1 with errno: ENOTCONN, EBADF, ENOTSOCK, EFAULT.
 int toe_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
 
-// Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (octets;
+// Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (bytes;
 // doubled, as in Linux), SO_RCVLOWAT, SO_KEEPALIVE, TCP_NODELAY, TCP_CORK, TCP_KEEPIDLE and TCP_KEEPINTVL (seconds),
 // TCP_KEEPCNT, TCP_USER_TIMEOUT (milliseconds, RFC 5482), IP_RECVERR and IPV6_RECVERR (2: retransmissions that reach R1 of RFC
 // 9293 section 3.8.3 are told, too, by ETIMEDOUT). A UDP socket has all that the kernel has. Does not block.

@@ -1,8 +1,8 @@
 /* Native VIA: the core of the Virtual Interface Provider Library, with the names, layouts and numbers of the VI Architecture specification
  * 1.0 (1997) and its developer's guide. Link with -ltoe_via. <evil.h> is the easier way to the same messages.
  *
- * Both programs are at one OpenTOE engine, in namespaces of their own or not. A host's address is its node's name (1 to 32 octets:
- * the host's name, or TOE_VIA_NODE), a discriminator is up to 8 octets; zeros at its end do not count.
+ * Both programs are at one OpenTOE engine, in namespaces of their own or not. A host's address is its node's name (1 to 32 bytes:
+ * the host's name, or TOE_VIA_NODE), a discriminator is up to 8 bytes; zeros at its end do not count.
  *
  * What differs from a card:
  *  - Nobody works in the background. What has come is taken, and what there was no credit for is sent, within calls on the virtual interface
@@ -68,7 +68,7 @@ typedef enum {
     VIP_ERROR_NOT_SUPPORTED
 } VIP_RETURN;
 
-/* The host's octets and then the discriminator's: allocate so many more. */
+/* The host's bytes and then the discriminator's: allocate so many more. */
 typedef struct {
     VIP_UINT16 HostAddressLen;
     VIP_UINT16 DiscriminatorLen;
@@ -121,7 +121,7 @@ typedef struct {
     VIP_UINT16 Control;
     VIP_UINT32 Reserved;
     VIP_UINT32 ImmediateData;
-    VIP_UINT32 Length; /* of a send: octets of its data segments; when it is done: octets that were sent or received */
+    VIP_UINT32 Length; /* of a send: bytes of its data segments; when it is done: bytes that were sent or received */
     VIP_UINT32 Status;
 } VIP_CONTROL_SEGMENT;
 
@@ -250,7 +250,7 @@ VIP_RETURN VipQueryVi(VIP_VI_HANDLE ViHandle, VIP_VI_STATE *State, VIP_VI_ATTRIB
                       VIP_BOOLEAN *ViRecvQEmpty);
 
 /* Waits until somebody asks for a connection to this node at LocalAddr's discriminator. RemoteAddr has room for NicAddressLen (at most 32)
- * and MaxDiscriminatorLen octets. */
+ * and MaxDiscriminatorLen bytes. */
 VIP_RETURN VipConnectWait(VIP_NIC_HANDLE NicHandle, VIP_NET_ADDRESS *LocalAddr, VIP_ULONG Timeout, VIP_NET_ADDRESS *RemoteAddr,
                           VIP_VI_ATTRIBUTES *RemoteViAttribs, VIP_CONN_HANDLE *ConnHandle);
 /* VIP_INVALID_RELIABILITY_LEVEL: it is not that of the other side; the connection still waits. VIP_TIMEOUT: the other side has gone. */
@@ -280,7 +280,7 @@ VIP_RETURN VipDestroyCQ(VIP_CQ_HANDLE CQHandle);
 VIP_RETURN VipCQDone(VIP_CQ_HANDLE CQHandle, VIP_VI_HANDLE *ViHandle, VIP_BOOLEAN *RecvQueue);
 VIP_RETURN VipCQWait(VIP_CQ_HANDLE CQHandle, VIP_ULONG Timeout, VIP_VI_HANDLE *ViHandle, VIP_BOOLEAN *RecvQueue);
 
-/* Names are addresses: nothing is asked of anybody. NSInitInfo: NULL. NameLen: octets of Name, then those of the name and its zero. */
+/* Names are addresses: nothing is asked of anybody. NSInitInfo: NULL. NameLen: bytes of Name, then those of the name and its zero. */
 VIP_RETURN VipNSInit(VIP_NIC_HANDLE NicHandle, VIP_PVOID NSInitInfo);
 VIP_RETURN VipNSGetHostByName(VIP_NIC_HANDLE NicHandle, VIP_CHAR *Name, VIP_NET_ADDRESS *Address, VIP_ULONG NameIndex);
 VIP_RETURN VipNSGetHostByAddr(VIP_NIC_HANDLE NicHandle, VIP_NET_ADDRESS *Address, VIP_CHAR *Name, VIP_ULONG *NameLen);

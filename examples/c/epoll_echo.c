@@ -19,7 +19,7 @@
 
 enum { EVENTS = 64, BUFFER = 16 * 1024 };
 
-/* A connection and the octets that it still has to write. */
+/* A connection and the bytes that it still has to write. */
 struct connection {
     int fd;
     size_t start, end;

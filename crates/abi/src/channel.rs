@@ -1,8 +1,8 @@
-//! Channels: memory that two sessions of one engine share, through which the octets of connections between them go
+//! Channels: memory that two sessions of one engine share, through which the bytes of connections between them go
 //! without the engine (design: `local` without the engine on the data path).
 //!
 //! The engine makes a channel for a pair of queue sets, one of each session, and a *slot* in it for each connection. It
-//! keeps set-up, tear-down and death: only octets and credit go through the channel. Each side takes the other for
+//! keeps set-up, tear-down and death: only bytes and credit go through the channel. Each side takes the other for
 //! hostile, as the engine takes a host.
 //!
 //! | part | size | written by |
@@ -19,9 +19,9 @@ use crate::region::{ENTRY_LEN, PAGE};
 pub const CHANNEL_ENTRIES: u32 = 1024;
 /// Connections that use one channel at one time.
 pub const SLOTS_MAX: u32 = 4096;
-/// Octets of a slot: a line for each side.
+/// Bytes of a slot: a line for each side.
 pub const SLOT_LEN: u64 = 128;
-/// Octets of memory that each side has for what it sends. Pages are taken at the first write.
+/// Bytes of memory that each side has for what it sends. Pages are taken at the first write.
 pub const DATA_LEN: u64 = 32 << 20;
 /// Distance between the sides' registers.
 pub const REGISTERS_STRIDE: u64 = 2048;
@@ -64,7 +64,7 @@ impl ChannelLayout {
     const ENTRIES: u64 = PAGE;
     const SLOTS: u64 = Self::ENTRIES + 2 * CHANNEL_ENTRIES as u64 * ENTRY_LEN;
     const DATA: u64 = Self::SLOTS + SLOTS_MAX as u64 * SLOT_LEN;
-    /// Size of the whole memory in octets.
+    /// Size of the whole memory in bytes.
     pub const LEN: u64 = Self::DATA + 2 * DATA_LEN;
 
     /// How many entries of the *other* side this side has taken, free-running (u32).
@@ -99,16 +99,16 @@ const _: () = assert!(ChannelLayout::LEN < crate::entry::RANGE_OFFSET_LIMIT);
 
 /// One side's line of a slot: offsets of its words.
 ///
-/// `SENT` is added to before the entry that carries the octets is stored. Whoever ends the use of the channel in this
+/// `SENT` is added to before the entry that carries the bytes is stored. Whoever ends the use of the channel in this
 /// direction, be it the sender, the receiver or the engine, sets [`FROZEN`] in it. From then on nobody changes the word, and
 /// what it says is what went through the channel: a sender adds by compare-and-swap only.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotLine;
 
 impl SlotLine {
-    /// Octets that this side has sent through the channel, free-running (u64), and [`FROZEN`].
+    /// Bytes that this side has sent through the channel, free-running (u64), and [`FROZEN`].
     pub const SENT: u64 = 0;
-    /// Octets of the other side that this side's program has read (u64); [`ALL_READ`] when it will read no more.
+    /// Bytes of the other side that this side's program has read (u64); [`ALL_READ`] when it will read no more.
     pub const READ: u64 = 8;
     /// Non-zero once this side refers to the slot no more (u32).
     pub const DONE: u64 = 16;
@@ -122,18 +122,18 @@ pub const ALL_READ: u64 = u64::MAX;
 /// What one side of a channel tells the other. `slot` names the connection; `generation` which use of the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelEntry {
-    /// First for a connection in this direction: `after` octets of the stream went, or will come, by way of the engine
+    /// First for a connection in this direction: `after` bytes of the stream went, or will come, by way of the engine
     /// before those of this channel.
     Begin { slot: u32, generation: u16, after: u64 },
-    /// Octets, in stream order; they lie in the sender's data part until [`SlotLine::READ`] covers them.
+    /// Bytes, in stream order; they lie in the sender's data part until [`SlotLine::READ`] covers them.
     Data { slot: u32, generation: u16, data: MemRange },
     /// The sender has too much outstanding, or has left few places in the ring, and waits: say [`ChannelEntry::Space`] when half of it has been read.
     Want { slot: u32, generation: u16 },
     /// The answer: look at [`SlotLine::READ`].
     Space { slot: u32, generation: u16 },
-    /// The last octet of the `Data` entry before is urgent.
+    /// The last byte of the `Data` entry before is urgent.
     Urgent { slot: u32, generation: u16 },
-    /// Before octets: what the sender's process has handed to the engine comes first. Its upper 48 bits are the [`crate::looks::LOOKS`] that
+    /// Before bytes: what the sender's process has handed to the engine comes first. Its upper 48 bits are the [`crate::looks::LOOKS`] that
     /// the engine must have come to, unless it sleeps; with the lowest bit set, in another sleep than the one whose number lies between.
     After { slot: u32, generation: u16, debt: u64 },
 }

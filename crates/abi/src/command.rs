@@ -1,11 +1,11 @@
-//! Argument blocks of commands, and the flow information record: fixed 64-octet layouts.
+//! Argument blocks of commands, and the flow information record: fixed 64-byte layouts.
 
 use core::net::SocketAddr;
 use toe_base::{Addr, Endpoint};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// An address and a port. IPv4 addresses stand in the first four octets of `addr`, the others zero. A link-local IPv6
-/// address (fe80::/10) has its zone, the index of the interface (sin6_scope_id), in octets 4 to 8, the most significant
+/// An address and a port. IPv4 addresses stand in the first four bytes of `addr`, the others zero. A link-local IPv6
+/// address (fe80::/10) has its zone, the index of the interface (sin6_scope_id), in bytes 4 to 8, the most significant
 /// first: they are zero in the address itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -25,7 +25,7 @@ impl WireAddr {
         let [a, b, c, d, ..] = self.addr;
         match self.family {
             4 => Some(Endpoint::new([a, b, c, d], self.port)),
-            6 => Some(Endpoint { addr: Addr::from_octets(self.addr), port: self.port }),
+            6 => Some(Endpoint { addr: Addr::from_bytes(self.addr), port: self.port }),
             _ => None,
         }
     }
@@ -38,7 +38,7 @@ impl WireAddr {
 
 impl From<Endpoint> for WireAddr {
     fn from(from: Endpoint) -> WireAddr {
-        let mut addr = from.addr.octets();
+        let mut addr = from.addr.bytes();
         if let Some(v4) = from.addr.to_v4() {
             addr = [0; 16];
             addr[..4].copy_from_slice(&v4.octets());
@@ -134,8 +134,8 @@ impl Default for ConnectArgs {
     }
 }
 
-/// The program has octets to send at once, or soon (TCP Fast Open, RFC 7413). If the engine has a cookie of the server's,
-/// the flow's information says [`FLOW_WAITS_FOR_DATA`] when the command is answered, and the SYN goes out with the octets
+/// The program has bytes to send at once, or soon (TCP Fast Open, RFC 7413). If the engine has a cookie of the server's,
+/// the flow's information says [`FLOW_WAITS_FOR_DATA`] when the command is answered, and the SYN goes out with the bytes
 /// of the first [`crate::entry::Send`]. Otherwise the SYN goes out at once, and asks for a cookie if it may.
 pub const CONNECT_FAST_OPEN: u32 = 1;
 
@@ -152,7 +152,7 @@ pub const CONNECT_FLAGS: u32 = CONNECT_FAST_OPEN | CONNECT_KERNEL_TOO;
 pub struct FlowInfo {
     pub local: WireAddr,
     pub remote: WireAddr,
-    /// Largest segment payload towards the peer, in octets; with [`FLOW_WAITS_FOR_DATA`] those that fit the SYN.
+    /// Largest segment payload towards the peer, in bytes; with [`FLOW_WAITS_FOR_DATA`] those that fit the SYN.
     pub mss: u16,
     /// The soft error that was noted last, 0: none since the peer was last heard to have got something; and how many were
     /// noted, modulo 256.
@@ -161,7 +161,7 @@ pub struct FlowInfo {
     /// Smoothed round-trip time and its variation, in µs.
     pub srtt_us: u32,
     pub rttvar_us: u32,
-    /// Congestion window in octets.
+    /// Congestion window in bytes.
     pub cwnd: u32,
     /// Segments sent again.
     pub retransmits: u32,
@@ -183,12 +183,12 @@ pub const FLOW_TIMESTAMPS: u8 = 1 << 1;
 pub const FLOW_SACK: u8 = 1 << 2;
 pub const FLOW_WINDOW_SCALE: u8 = 1 << 3;
 pub const FLOW_ECN: u8 = 1 << 4;
-/// Octets of the SYN were taken: by the peer, or of the peer.
+/// Bytes of the SYN were taken: by the peer, or of the peer.
 pub const FLOW_SYN_DATA: u8 = 1 << 5;
-/// Nothing goes out before there are octets to go with it ([`CONNECT_FAST_OPEN`]).
+/// Nothing goes out before there are bytes to go with it ([`CONNECT_FAST_OPEN`]).
 pub const FLOW_WAITS_FOR_DATA: u8 = 1 << 6;
 
-/// Octets of the options themselves in [`SocketOptions`].
+/// Bytes of the options themselves in [`SocketOptions`].
 pub const SOCKET_OPTIONS_ROOM: usize = 504;
 
 /// The options of a connection that only hosts know, for whoever has the connection next: the host writes them at the flow's slot
@@ -199,14 +199,14 @@ pub const SOCKET_OPTIONS_ROOM: usize = 504;
 pub struct SocketOptions {
     /// Whose they are; another number than the flow's: there are none.
     pub flow: u32,
-    /// How many octets there are.
+    /// How many bytes there are.
     pub len: u32,
-    pub octets: [u8; SOCKET_OPTIONS_ROOM],
+    pub bytes: [u8; SOCKET_OPTIONS_ROOM],
 }
 
 impl Default for SocketOptions {
     fn default() -> SocketOptions {
-        SocketOptions { flow: NO_HANDLE, len: 0, octets: [0; SOCKET_OPTIONS_ROOM] }
+        SocketOptions { flow: NO_HANDLE, len: 0, bytes: [0; SOCKET_OPTIONS_ROOM] }
     }
 }
 

@@ -7,7 +7,7 @@ pub const NAMES: [&str; 4] = ["reno", "cubic", "dctcp", "bbr"];
 /// What an engine uses when nothing else is said.
 pub const DEFAULT: &str = "cubic";
 
-/// Longest name with its zero octet, as TCP_CONGESTION has it (TCP_CA_NAME_MAX).
+/// Longest name with its zero byte, as TCP_CONGESTION has it (TCP_CA_NAME_MAX).
 pub const NAME_MAX: usize = 16;
 
 /// The number of a name.

@@ -65,9 +65,9 @@ impl RawEntry {
 /// A range of a session's region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemRange {
-    /// Octets from the region's start; below 2^40.
+    /// Bytes from the region's start; below 2^40.
     pub offset: u64,
-    /// Octets; below 2^24.
+    /// Bytes; below 2^24.
     pub len: u32,
 }
 
@@ -82,7 +82,7 @@ impl MemRange {
         MemRange { offset: word & ((1 << Self::OFFSET_BITS) - 1), len: (word >> Self::OFFSET_BITS) as u32 }
     }
 
-    /// Whether the range lies within `len` octets from `start`; an empty range never does.
+    /// Whether the range lies within `len` bytes from `start`; an empty range never does.
     pub const fn lies_in(self, start: u64, len: u64) -> bool {
         self.len != 0
             && self.offset >= start
@@ -142,10 +142,10 @@ pub enum Command {
     /// Of a listener that several processes take from ([`Completion::ConnectionsWait`]): hand this session one connection
     /// now. Answered by [`Completion::Accepted`] or [`Completion::NothingWaits`].
     TakeConnection { listener: ListenerId },
-    /// Up to `limit` connections of the listener may be handed out, with the octets of their SYN, before their handshake is
+    /// Up to `limit` connections of the listener may be handed out, with the bytes of their SYN, before their handshake is
     /// complete (TCP_FASTOPEN; RFC 7413). 0, as it is at first: none.
     FastOpen { listener: ListenerId, limit: u32 },
-    /// Connections of the listener are handed out once their first octets are there, or `secs` later, rounded up to where a
+    /// Connections of the listener are handed out once their first bytes are there, or `secs` later, rounded up to where a
     /// SYN-ACK would be sent again (TCP_DEFER_ACCEPT). 0, as it is at first: as soon as they are open.
     DeferAccept { listener: ListenerId, secs: u32 },
     /// Write down how the flow's TCP stands ([`crate::tcp_info::FlowDetail`]). Answered by [`Completion::CommandResult`], when
@@ -271,7 +271,7 @@ impl Command {
     }
 }
 
-/// What a host puts into `snd`: octets of its send part, to go out after those of earlier entries. The host leaves
+/// What a host puts into `snd`: bytes of its send part, to go out after those of earlier entries. The host leaves
 /// them alone until [`Completion::Sent`] has returned them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Send {
@@ -279,9 +279,9 @@ pub struct Send {
     pub data: MemRange,
     /// More will follow at once: a partial segment may wait for it (MSG_MORE).
     pub more: bool,
-    /// The last octet is urgent (MSG_OOB).
+    /// The last byte is urgent (MSG_OOB).
     pub urgent: bool,
-    /// The last octet ends a record (MSG_EOR): no later octet goes out in one segment with it.
+    /// The last byte ends a record (MSG_EOR): no later byte goes out in one segment with it.
     pub end_of_record: bool,
 }
 
@@ -291,7 +291,7 @@ const FLAG_URGENT: u8 = 2;
 const FLAG_END_OF_RECORD: u8 = 4;
 
 impl Send {
-    /// Octets of which nothing particular is said.
+    /// Bytes of which nothing particular is said.
     pub const fn new(flow: FlowId, data: MemRange) -> Send {
         Send { flow, data, more: false, urgent: false, end_of_record: false }
     }
@@ -317,7 +317,7 @@ impl Send {
     }
 }
 
-/// What a host puts into `rcv`: it is done with the next `len` octets of the flow's received data, in stream order.
+/// What a host puts into `rcv`: it is done with the next `len` bytes of the flow's received data, in stream order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveCredit {
     pub flow: FlowId,
@@ -349,9 +349,9 @@ pub enum Completion {
     Accepted { listener: ListenerId, flow: FlowId },
     /// The connection of [`Command::Connect`] is established, or failed with `errno` (then the host closes it).
     Connected { flow: FlowId, errno: Errno },
-    /// Octets arrived; they lie at `data` until the host gives credit for them.
+    /// Bytes arrived; they lie at `data` until the host gives credit for them.
     Data { flow: FlowId, data: MemRange },
-    /// The peer acknowledged `len` octets: their memory is the host's again.
+    /// The peer acknowledged `len` bytes: their memory is the host's again.
     Sent { flow: FlowId, len: u32 },
     /// The peer's FIN: nothing follows the data already reported.
     PeerClosed { flow: FlowId },
@@ -362,7 +362,7 @@ pub enum Completion {
     /// There is a channel to another session that connections of this queue set may use. The host fetches it
     /// ([`crate::attach::Request::OpenChannel`]) and says [`Command::ChannelReady`], or leaves it.
     OfferChannel { channel: ChannelId },
-    /// From now on the flow's octets may go through this slot of the channel; see [`crate::channel`].
+    /// From now on the flow's bytes may go through this slot of the channel; see [`crate::channel`].
     Direct { flow: FlowId, channel: ChannelId, slot: u32, generation: u16 },
     /// Another session shows the flow's descriptor, but the flow uses a channel: give it up
     /// ([`crate::attach::Request::Relinquish`]).
@@ -380,13 +380,13 @@ pub enum Completion {
     ConnectionsWait { listener: ListenerId },
     /// No connection waits any more; the next one is announced again. `answer`: to [`Command::TakeConnection`].
     NothingWaits { listener: ListenerId, answer: bool },
-    /// The peer has something urgent: the octet that comes after `ahead` more than have been announced by `Data` so far
+    /// The peer has something urgent: the byte that comes after `ahead` more than have been announced by `Data` so far
     /// (RFC 9293 section 3.8.5, read as RFC 6093 says hosts do).
     Urgent { flow: FlowId, ahead: u32 },
     /// Something hinders the connection, which goes on all the same (RFC 9293 section 3.9.1.8); the program wanted to hear of
     /// it ([`FlowOption::SoftErrors`]).
     SoftError { flow: FlowId, errno: Errno },
-    /// So many octets have gone out since this was told last, or since [`FlowOption::UnsentLowWater`] was set, and fewer than half
+    /// So many bytes have gone out since this was told last, or since [`FlowOption::UnsentLowWater`] was set, and fewer than half
     /// of that wait.
     WentOut { flow: FlowId, len: u32 },
 }

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Octets of a file's start that are looked at: the headers, and Go's note, which its linker puts behind them.
+/// Bytes of a file's start that are looked at: the headers, and Go's note, which its linker puts behind them.
 pub const START_LEN: usize = 8192;
 /// A script's interpreter may be a script.
 const INTERPRETERS_MAX: u32 = 4;
@@ -56,8 +56,8 @@ pub fn executed(
 
 /// What a script names on its first line; that of `env` is what it looks for, on the path.
 fn interpreter_of(start: &[u8]) -> Option<(&OsStr, bool)> {
-    let line = start.strip_prefix(b"#!")?.split(|octet| *octet == b'\n').next()?;
-    let mut words = line.split(|octet| octet.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
     let first = OsStr::from_bytes(words.next()?);
     if Path::new(first).file_name() != Some(OsStr::new("env")) {
         return Some((first, false));
@@ -71,7 +71,7 @@ pub fn loader_of(start: &[u8]) -> Option<&Path> {
     let header = number(start, 32, 8)?.checked_add(place.checked_mul(SEGMENT_LEN)?)?;
     let (from, len) = (number(start, header.checked_add(8)?, 8)?, number(start, header.checked_add(32)?, 8)?);
     let path = start.get(from..from.checked_add(len)?)?;
-    let path = path.split(|octet| *octet == 0).next()?;
+    let path = path.split(|byte| *byte == 0).next()?;
     Some(Path::new(OsStr::from_bytes(path)))
 }
 
@@ -84,8 +84,8 @@ pub fn segments(start: &[u8]) -> Option<Vec<u32>> {
 }
 
 fn number(start: &[u8], at: usize, len: usize) -> Option<usize> {
-    let octets = start.get(at..at.checked_add(len)?)?;
-    Some(octets.iter().rev().fold(0, |value, octet| value << 8 | usize::from(*octet)))
+    let bytes = start.get(at..at.checked_add(len)?)?;
+    Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte)))
 }
 
 #[cfg(test)]

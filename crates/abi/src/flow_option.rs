@@ -17,17 +17,17 @@ pub enum FlowOption {
     KeepCount,
     /// Milliseconds that data may stay unacknowledged; 0 is the system's default (TCP_USER_TIMEOUT, RFC 5482).
     UserTimeoutMs,
-    /// Largest receive window in octets (SO_RCVBUF).
+    /// Largest receive window in bytes (SO_RCVBUF).
     ReceiveWindowMax,
-    /// Non-zero: the program takes no more, either (SHUT_RD). Once it sends no more, too, octets that arrive are answered
+    /// Non-zero: the program takes no more, either (SHUT_RD). Once it sends no more, too, bytes that arrive are answered
     /// with RST (RFC 2525 section 2.17).
     ReceiveShut,
     /// The algorithm of congestion control by its number in [`crate::congestion`] (TCP_CONGESTION); another number changes
     /// nothing.
     Congestion,
-    /// Octets a second that may go out at most; 0: no limit (SO_MAX_PACING_RATE).
+    /// Bytes a second that may go out at most; 0: no limit (SO_MAX_PACING_RATE).
     MaxPacingRate,
-    /// The Diffserv field in its place in an octet, whose ECN bits are not the program's (IP_TOS, IPV6_TCLASS).
+    /// The Diffserv field in its place in a byte, whose ECN bits are not the program's (IP_TOS, IPV6_TCLASS).
     TrafficClass,
     /// TTL or hop limit, 1 to 255; another number changes nothing (IP_TTL, IPV6_UNICAST_HOPS).
     HopLimit,
@@ -42,11 +42,11 @@ pub enum FlowOption {
     SharesName,
     /// How often a SYN is sent again once the waits double, 1 to 127; 0: the default (TCP_SYNCNT).
     SynRetries,
-    /// Fewer octets than half of this that have not gone out yet are news ([`Completion::WentOut`]); 0: nothing is (TCP_NOTSENT_LOWAT).
+    /// Fewer bytes than half of this that have not gone out yet are news ([`Completion::WentOut`]); 0: nothing is (TCP_NOTSENT_LOWAT).
     UnsentLowWater,
     /// Non-zero: the last close of the anchor, however it comes, ends the connection with RST (SO_LINGER with time 0).
     AbortAtClose,
-    /// Non-zero: once the end of what is sent is acknowledged, [`Completion::Sent`] says so, if need be of no octets.
+    /// Non-zero: once the end of what is sent is acknowledged, [`Completion::Sent`] says so, if need be of no bytes.
     TellEnd,
 }
 

@@ -10,7 +10,7 @@
 //! | [`LaneLayout::HEAD`] | the rest of the first page | the receiver |
 //! | ring | 2^18 to 2^22, a power of two | the sender |
 //!
-//! The ring has records one behind the other, each at a multiple of [`RECORD_UNIT`]: a [`header`] and so many octets, both of
+//! The ring has records one behind the other, each at a multiple of [`RECORD_UNIT`]: a [`header`] and so many bytes, both of
 //! which may go on at the ring's beginning.
 
 use crate::command::WireAddr;
@@ -24,11 +24,11 @@ pub const RING_LEN_MAX: u32 = 1 << 22;
 const RING_LEN_FROM_ENGINE_MIN: u32 = 1 << 20;
 /// Records begin at multiples of this, and their header is as long.
 pub const RECORD_UNIT: u64 = 8;
-/// Most octets of a datagram that goes by a lane: those of the largest over IPv4 (RFC 768, RFC 791).
+/// Most bytes of a datagram that goes by a lane: those of the largest over IPv4 (RFC 768, RFC 791).
 pub const DATAGRAM_MAX: u32 = 65_507;
 
 /// What a record of a lane to or from the engine begins with, and one of a lane between two sockets whose header says so; the
-/// datagram's octets follow.
+/// datagram's bytes follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordHead {
@@ -36,7 +36,7 @@ pub struct RecordHead {
     pub peer: WireAddr,
     /// The address that it came to, or is to be sent from (family 0: as the route says). Its port is 0.
     pub own: WireAddr,
-    /// Octets of each datagram, of which the record holds several (UDP_SEGMENT), the last perhaps shorter; 0: it is one.
+    /// Bytes of each datagram, of which the record holds several (UDP_SEGMENT), the last perhaps shorter; 0: it is one.
     pub segment: u16,
     /// TTL or hop limit; 0: the default.
     pub hop_limit: u8,
@@ -101,7 +101,7 @@ impl RecordHead {
 
 const _: () = assert!(RecordHead::LEN == 48);
 
-/// Most octets of a record.
+/// Most bytes of a record.
 pub const RECORD_MAX: u32 = DATAGRAM_MAX + RecordHead::LEN;
 
 /// Offsets within a lane's memory.
@@ -111,17 +111,17 @@ pub struct LaneLayout;
 impl LaneLayout {
     /// A [`LaneWord`] (u64).
     pub const WORD: u64 = 0;
-    /// Octets of the ring that the receiver is done with, free-running (u64). The sender's hint where there is room.
+    /// Bytes of the ring that the receiver is done with, free-running (u64). The sender's hint where there is room.
     pub const HEAD: u64 = 64;
     /// Where the ring begins.
     pub const RING: u64 = PAGE;
 
-    /// Size of the whole memory in octets.
+    /// Size of the whole memory in bytes.
     pub const fn len(ring_len: u32) -> u64 {
         LaneLayout::RING + ring_len as u64
     }
 
-    /// The ring for a socket whose queue holds `receive_buffer` octets (Linux: SO_RCVBUF as it is read, which counts more than
+    /// The ring for a socket whose queue holds `receive_buffer` bytes (Linux: SO_RCVBUF as it is read, which counts more than
     /// the datagrams' own): what Linux would keep has room in it, also while the receiver has not told the last 16th of what it
     /// is done with. `None`: no ring is so large.
     pub const fn ring_len(receive_buffer: u32) -> Option<u32> {
@@ -150,7 +150,7 @@ impl LaneLayout {
 const _: () = assert!(LaneLayout::RING.is_multiple_of(RECORD_UNIT));
 const _: () = assert!(record_len(RECORD_MAX) < RING_LEN_MIN as u64 / 2);
 
-/// Octets that a record of a datagram of `len` octets takes up in the ring.
+/// Bytes that a record of a datagram of `len` bytes takes up in the ring.
 pub const fn record_len(len: u32) -> u64 {
     RECORD_UNIT + (len as u64).next_multiple_of(RECORD_UNIT)
 }
@@ -177,7 +177,7 @@ pub const fn parse_header(header: u64) -> Option<(u32, bool)> {
 /// What sender and receiver agree by: one word, changed by compare-and-swap, so that no datagram is published in a lane that
 /// nobody looks at.
 ///
-/// Bits 0 to 46 are the tail, octets of the ring that were ever written, modulo 2^47; bits 47 to 59 count how often the receiver has
+/// Bits 0 to 46 are the tail, bytes of the ring that were ever written, modulo 2^47; bits 47 to 59 count how often the receiver has
 /// opened the lane, or begun to sleep beside it, modulo 2^13.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneWord(pub u64);
@@ -207,19 +207,19 @@ impl LaneWord {
         self.0 & LaneWord::TAIL
     }
 
-    /// Octets from `head` to the tail.
+    /// Bytes from `head` to the tail.
     pub const fn ahead_of(self, head: u64) -> u64 {
         LaneWord::distance(head, self.tail())
     }
 
-    /// Octets from one place to another.
+    /// Bytes from one place to another.
     pub const fn distance(from: u64, to: u64) -> u64 {
         to.wrapping_sub(from) & LaneWord::TAIL
     }
 
-    /// A place so many octets further.
-    pub const fn after(place: u64, octets: u64) -> u64 {
-        place.wrapping_add(octets) & LaneWord::TAIL
+    /// A place so many bytes further.
+    pub const fn after(place: u64, bytes: u64) -> u64 {
+        place.wrapping_add(bytes) & LaneWord::TAIL
     }
 
     #[must_use]

@@ -5,7 +5,7 @@
 //! the completions of all that. What a call of any process had handed to the engine before a host reads [`LOOKS`] is seen by everybody
 //! once the word has gone up by two: the first of the two looks may have begun before.
 
-/// Its length in octets.
+/// Its length in bytes.
 pub const LOOKS_LEN: u64 = crate::region::PAGE;
 /// Offset of the count of whole looks (u64).
 pub const LOOKS: u64 = 0;

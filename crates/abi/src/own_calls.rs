@@ -11,7 +11,7 @@ use memchr::memmem;
 /// Whether the calls of a file with this path are the C library's or OpenTOE's own.
 pub fn is_exempt(path: &[u8]) -> bool {
     const EXEMPT: [&[u8]; 6] = [b"libc.so", b"libc-", b"ld-", b"libpthread", b"libtoe", b"linux-vdso"];
-    let name = path.rsplit(|octet| *octet == b'/').next().unwrap_or(path);
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     EXEMPT.iter().any(|start| name.starts_with(start)) || path == b"[vdso]"
 }
 
@@ -67,7 +67,7 @@ enum Made {
     Any,
 }
 
-/// Whether code makes calls of its own that wait for sockets or move their octets, or may: where one function makes all calls, as it does in whatever
+/// Whether code makes calls of its own that wait for sockets or move their bytes, or may: where one function makes all calls, as it does in whatever
 /// was built without optimisation, nobody can tell.
 pub fn are_in(text: &[u8]) -> bool {
     let mut hints: u32 = 0;
@@ -86,11 +86,11 @@ pub fn are_in(text: &[u8]) -> bool {
     false
 }
 
-/// The calls of system-call instructions. Octets that look like one by chance have no number before them, and nothing that would bring one.
+/// The calls of system-call instructions. Bytes that look like one by chance have no number before them, and nothing that would bring one.
 #[cfg(target_arch = "x86_64")]
 fn made_in(text: &[u8]) -> impl Iterator<Item = Made> {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    /// Octets before it in which the number is looked for: room for the arguments' registers.
+    /// Bytes before it in which the number is looked for: room for the arguments' registers.
     const BEFORE: usize = 48;
     const MOV_EAX: u8 = 0xb8;
     /// No call has a larger number.
@@ -121,33 +121,33 @@ mod set_up {
         Brought,
     }
 
-    /// Whether the octets end in such moves, one after the other, of which the last that is into RAX brings a number that nothing tells. The
+    /// Whether the bytes end in such moves, one after the other, of which the last that is into RAX brings a number that nothing tells. The
     /// longest row of them counts: one that begins within an instruction soon is in step with it, or ends.
-    pub fn brings_number(octets: &[u8]) -> bool {
-        let longest = (0..octets.len()).find_map(|begin| number_of(&octets[begin..]));
+    pub fn brings_number(bytes: &[u8]) -> bool {
+        let longest = (0..bytes.len()).find_map(|begin| number_of(&bytes[begin..]));
         longest == Some(Number::Brought)
     }
 
-    /// `None`: the octets are not moves alone.
-    fn number_of(mut octets: &[u8]) -> Option<Number> {
+    /// `None`: the bytes are not moves alone.
+    fn number_of(mut bytes: &[u8]) -> Option<Number> {
         let mut number = Number::Kept;
-        while !octets.is_empty() {
-            let (len, does) = move_at(octets)?;
-            octets = octets.get(len..)?;
+        while !bytes.is_empty() {
+            let (len, does) = move_at(bytes)?;
+            bytes = bytes.get(len..)?;
             number = if does == Number::Kept { number } else { does };
         }
         Some(number)
     }
 
-    /// The move that the octets begin with: its length, and what it does.
-    fn move_at(octets: &[u8]) -> Option<(usize, Number)> {
-        let rex = *octets.first()?;
+    /// The move that the bytes begin with: its length, and what it does.
+    fn move_at(bytes: &[u8]) -> Option<(usize, Number)> {
+        let rex = *bytes.first()?;
         let has_rex = rex & 0xf0 == 0x40;
         let rex = if has_rex { rex } else { 0 };
         let at = usize::from(has_rex);
         let (is_wide, reg_high, rm_high) = (rex & 8 != 0, rex & 4 != 0, rex & 1 != 0);
-        let opcode = *octets.get(at)?;
-        let behind = octets.get(at + 1..)?;
+        let opcode = *bytes.get(at)?;
+        let behind = bytes.get(at + 1..)?;
         let modrm = behind.first().copied().unwrap_or(0);
         let (reg, rm, is_register) = (modrm >> 3 & 7, modrm & 7, modrm >> 6 == 3);
         let (into_reg, into_rm) = (reg == 0 && !reg_high, is_register && rm == 0 && !rm_high);
@@ -178,15 +178,15 @@ mod set_up {
         }
     }
 
-    /// Octets of ModRM, SIB and displacement.
-    fn operand_len(octets: &[u8]) -> Option<usize> {
-        let modrm = *octets.first()?;
+    /// Bytes of ModRM, SIB and displacement.
+    fn operand_len(bytes: &[u8]) -> Option<usize> {
+        let modrm = *bytes.first()?;
         let (kind, rm) = (modrm >> 6, modrm & 7);
         if kind == 3 {
             return Some(1);
         }
         let has_sib = rm == 4;
-        let base = if has_sib { *octets.get(1)? & 7 } else { rm };
+        let base = if has_sib { *bytes.get(1)? & 7 } else { rm };
         let displacement = match kind {
             0 if base == 5 => 4,
             0 => 0,

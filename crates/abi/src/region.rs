@@ -23,15 +23,15 @@ pub const SND_ENTRIES: u32 = 1024;
 pub const RCV_ENTRIES: u32 = 1024;
 pub const CPL_ENTRIES: u32 = 4096;
 
-/// Octets of one entry: 128 bits.
+/// Bytes of one entry: 128 bits.
 pub const ENTRY_LEN: u64 = 16;
-/// Octets of one argument block; there is one for each entry of the command queue.
+/// Bytes of one argument block; there is one for each entry of the command queue.
 pub const ARG_LEN: u64 = 64;
-/// Octets of one flow information record.
+/// Bytes of one flow information record.
 pub const FLOW_INFO_LEN: u64 = 64;
-/// Octets of one [`crate::tcp_info::FlowDetail`].
+/// Bytes of one [`crate::tcp_info::FlowDetail`].
 pub const FLOW_DETAIL_LEN: u64 = 320;
-/// Octets of one [`crate::command::SocketOptions`].
+/// Bytes of one [`crate::command::SocketOptions`].
 pub const SOCKET_OPTIONS_LEN: u64 = 512;
 
 /// Offsets within one queue set.
@@ -169,7 +169,7 @@ impl RegionLayout {
         self.receive_offset() + self.receive_len
     }
 
-    /// Size of the whole region in octets.
+    /// Size of the whole region in bytes.
     pub const fn len(&self) -> u64 {
         self.send_offset() + self.send_len
     }
@@ -178,11 +178,11 @@ impl RegionLayout {
         false
     }
 
-    /// The same with data parts so much smaller that the region takes `room` octets at most; `None`: that leaves too little.
+    /// The same with data parts so much smaller that the region takes `room` bytes at most; `None`: that leaves too little.
     pub fn within(self, room: u64) -> Option<RegionLayout> {
         let mut layout = self;
         while layout.len() > room {
-            let half = |octets: u64| (octets / 2).next_multiple_of(PAGE).max(DATA_MIN);
+            let half = |bytes: u64| (bytes / 2).next_multiple_of(PAGE).max(DATA_MIN);
             let smaller = RegionLayout {
                 receive_len: half(layout.receive_len),
                 send_len: half(layout.send_len),

@@ -3,7 +3,7 @@
 //!
 //! All registers are 32-bit little-endian words, read and written whole.
 
-/// Offsets (in octets, from the block's start) of the registers that the *engine* writes.
+/// Offsets (in bytes, from the block's start) of the registers that the *engine* writes.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineRegisters;
 
@@ -30,7 +30,7 @@ impl HostRegisters {
     pub const IRQ_COUNT: u64 = 72;
     /// With modes `EveryN` and `OnFull`: interrupt no later than this many µs after the first waiting completion.
     pub const IRQ_AFTER_US: u64 = 76;
-    /// Non-zero while a thread takes or gives octets of a flow whose anchor other processes hold: no other session gets the
+    /// Non-zero while a thread takes or gives bytes of a flow whose anchor other processes hold: no other session gets the
     /// flow meanwhile.
     pub const BUSY: u64 = 128;
 }

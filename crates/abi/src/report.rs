@@ -18,7 +18,7 @@ pub struct StatusReport {
     pub busy_permille: u32,
     pub flows: u32,
     pub listeners: u32,
-    /// Octets of receive memory in use, all sessions together.
+    /// Bytes of receive memory in use, all sessions together.
     pub receive_memory_used: u64,
     /// Congestion control and ECN of connections whose program says nothing.
     #[serde(default)]
@@ -44,7 +44,7 @@ pub struct StatusReport {
     pub stages: Vec<StageReport>,
 }
 
-/// A kind of thing of which there is a limited amount. Memory is counted in octets.
+/// A kind of thing of which there is a limited amount. Memory is counted in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaReport {
     pub used: u64,
@@ -126,7 +126,7 @@ pub struct SessionReport {
     pub program: String,
     pub flows: u32,
     pub listeners: u32,
-    /// Octets of receive memory in use.
+    /// Bytes of receive memory in use.
     pub receive_memory_used: u64,
 }
 
@@ -146,9 +146,9 @@ pub struct SocketReport {
     pub state: String,
     pub local: String,
     pub remote: String,
-    /// Octets received and not yet taken by the program; for a listener, connections not yet taken. Of UDP the kernel and the program know.
+    /// Bytes received and not yet taken by the program; for a listener, connections not yet taken. Of UDP the kernel and the program know.
     pub recv_q: u32,
-    /// Octets sent and not yet acknowledged by the peer; for a listener, its backlog.
+    /// Bytes sent and not yet acknowledged by the peer; for a listener, its backlog.
     pub send_q: u32,
     /// The holders; empty when only the engine holds the flow (TIME_WAIT, orphans).
     pub users: Vec<UserReport>,
@@ -165,22 +165,22 @@ pub struct SocketReport {
 /// What was counted of a UDP socket since its program showed it to the engine; what it gets and sends by the kernel alone is not in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpReport {
-    /// Datagrams that came for it by the engine's links, and their octets without headers.
+    /// Datagrams that came for it by the engine's links, and their bytes without headers.
     pub rx_datagrams: u64,
-    pub rx_octets: u64,
+    pub rx_bytes: u64,
     /// Of these, those that went by the kernel's queue, and those that found no room there or in the lane.
     pub rx_by_kernel: u64,
     pub rx_drops: u64,
-    /// Datagrams that programs gave to the engine, and their octets.
+    /// Datagrams that programs gave to the engine, and their bytes.
     pub tx_datagrams: u64,
-    pub tx_octets: u64,
+    pub tx_bytes: u64,
     /// Of these, those that were lost at once: there was no way, no room, or the record was not sound.
     pub tx_drops: u64,
     /// More than one process has or had it: all that comes for it goes by the kernel.
     pub shared: bool,
 }
 
-/// How a connection's TCP stands: what `ss -i` shows of Linux's, in octets and µs where that counts segments and ms.
+/// How a connection's TCP stands: what `ss -i` shows of Linux's, in bytes and µs where that counts segments and ms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpReport {
     /// `cubic`, `reno`, …
@@ -194,7 +194,7 @@ pub struct TcpReport {
     /// Window scales of what is sent and of what is received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wscale: Option<[u8; 2]>,
-    /// Octets go from program to program, past the engine, which does not count them.
+    /// Bytes go from program to program, past the engine, which does not count them.
     pub direct: bool,
     pub rto_us: u32,
     /// Times that it was doubled.
@@ -206,12 +206,12 @@ pub struct TcpReport {
     /// Largest payload of a segment that is sent, and largest IP datagram of the path.
     pub mss: u16,
     pub pmtu: u32,
-    /// Octets.
+    /// Bytes.
     pub cwnd: u32,
-    /// Octets; none before the first loss.
+    /// Bytes; none before the first loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssthresh: Option<u32>,
-    /// Octets sent, those of retransmissions included, and those of retransmissions alone.
+    /// Bytes sent, those of retransmissions included, and those of retransmissions alone.
     pub bytes_sent: u64,
     pub bytes_retrans: u64,
     pub bytes_acked: u64,
@@ -219,13 +219,13 @@ pub struct TcpReport {
     /// Segments; one that a link cuts counts as those that it becomes.
     pub segs_out: u64,
     pub segs_in: u64,
-    /// Octets a second; 0: not measured yet.
+    /// Bytes a second; 0: not measured yet.
     pub delivery_rate: u64,
     /// The program, not the path, limited that.
     pub app_limited: bool,
-    /// Octets a second; 0: not paced.
+    /// Bytes a second; 0: not paced.
     pub pacing_rate: u64,
-    /// Octets sent and not acknowledged, and of these: those that the peer has out of order, and those taken for lost.
+    /// Bytes sent and not acknowledged, and of these: those that the peer has out of order, and those taken for lost.
     pub unacked: u32,
     pub sacked: u32,
     pub lost: u32,
@@ -234,12 +234,12 @@ pub struct TcpReport {
     /// Segments were seen to overtake each other, and how far RACK's window was widened for it.
     pub reordering_seen: bool,
     pub reordering_window: u8,
-    /// Octets queued and not sent yet.
+    /// Bytes queued and not sent yet.
     pub notsent: u32,
-    /// Windows, in octets: the peer's, and what is offered to it.
+    /// Windows, in bytes: the peer's, and what is offered to it.
     pub snd_wnd: u32,
     pub rcv_wnd: u32,
-    /// Octets that the receive window may grow to.
+    /// Bytes that the receive window may grow to.
     pub rcv_space: u32,
     #[serde(default)]
     pub counts: TcpCounts,

@@ -6,7 +6,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Octets of [`FlowDetail`] that are `struct tcp_info`.
+/// Bytes of [`FlowDetail`] that are `struct tcp_info`.
 pub const TCP_INFO_LEN: usize = core::mem::offset_of!(FlowDetail, cc_len);
 
 /// At the flow's slot in the flow detail table.
@@ -30,7 +30,7 @@ pub struct FlowDetail {
     /// µs.
     pub rto: u32,
     pub ato: u32,
-    /// Octets.
+    /// Bytes.
     pub snd_mss: u32,
     pub rcv_mss: u32,
     /// Segments that are out; of these those that the peer has out of order, that are taken for lost, that went again.
@@ -45,7 +45,7 @@ pub struct FlowDetail {
     pub last_ack_sent: u32,
     pub last_data_recv: u32,
     pub last_ack_recv: u32,
-    /// Octets.
+    /// Bytes.
     pub pmtu: u32,
     pub rcv_ssthresh: u32,
     /// µs.
@@ -54,33 +54,33 @@ pub struct FlowDetail {
     /// Segments; [`NO_SSTHRESH`] before the first loss.
     pub snd_ssthresh: u32,
     pub snd_cwnd: u32,
-    /// Octets.
+    /// Bytes.
     pub advmss: u32,
     /// Segments by which one may overtake another.
     pub reordering: u32,
     /// µs.
     pub rcv_rtt: u32,
-    /// Octets.
+    /// Bytes.
     pub rcv_space: u32,
     /// Segments sent again.
     pub total_retrans: u32,
-    /// Octets a second; all ones: not paced, no limit.
+    /// Bytes a second; all ones: not paced, no limit.
     pub pacing_rate: u64,
     pub max_pacing_rate: u64,
-    /// Sequence numbers acknowledged: octets, SYN of an active open, and FIN. The same received, without SYN.
+    /// Sequence numbers acknowledged: bytes, SYN of an active open, and FIN. The same received, without SYN.
     pub bytes_acked: u64,
     pub bytes_received: u64,
     pub segs_out: u32,
     pub segs_in: u32,
-    /// Octets queued and not sent yet.
+    /// Bytes queued and not sent yet.
     pub notsent_bytes: u32,
     /// µs; all ones: not measured yet.
     pub min_rtt: u32,
     pub data_segs_in: u32,
     pub data_segs_out: u32,
-    /// Octets a second.
+    /// Bytes a second.
     pub delivery_rate: u64,
-    /// µs in which octets were queued or under way; of these those in which the peer's window, or the send buffer, was what
+    /// µs in which bytes were queued or under way; of these those in which the peer's window, or the send buffer, was what
     /// held the connection up. (The last is the host's to know: 0 here.)
     pub busy_time: u64,
     pub rwnd_limited: u64,
@@ -88,14 +88,14 @@ pub struct FlowDetail {
     /// Segments that arrived at the peer, in order or not, the SYN among them; those whose ACK carried ECE.
     pub delivered: u32,
     pub delivered_ce: u32,
-    /// Octets sent, those of retransmissions included, and those alone.
+    /// Bytes sent, those of retransmissions included, and those alone.
     pub bytes_sent: u64,
     pub bytes_retrans: u64,
     /// D-SACK blocks received, segments seen to be overtaken, segments received out of order.
     pub dsack_dups: u32,
     pub reord_seen: u32,
     pub rcv_ooopack: u32,
-    /// Windows in octets: the peer's, and the one offered to it.
+    /// Windows in bytes: the peer's, and the one offered to it.
     pub snd_wnd: u32,
     pub rcv_wnd: u32,
     /// Times that the connection took another path: an engine does not.
@@ -108,7 +108,7 @@ pub struct FlowDetail {
     pub received_ce: u32,
     /// Of accurate ECN, which engines do not have.
     pub accecn: [u32; 7],
-    /// Octets of `cc` that the algorithm fills.
+    /// Bytes of `cc` that the algorithm fills.
     pub cc_len: u32,
     /// `union tcp_cc_info`.
     pub cc: [u32; 5],

@@ -20,19 +20,19 @@ use core::fmt;
 /// Slots of a side.
 pub const SLOTS: u32 = 512;
 pub const SLOT_LEN: u64 = 64;
-/// Octets of a side's data part.
+/// Bytes of a side's data part.
 pub const DATA_LEN: u64 = 1 << 18;
-/// Octets of a fragment that lie in its slot, behind the two words.
+/// Bytes of a fragment that lie in its slot, behind the two words.
 pub const INLINE_MAX: u32 = 48;
-/// Most octets of a fragment.
+/// Most bytes of a fragment.
 pub const FRAGMENT_MAX: u32 = 1 << 14;
 /// Fragments begin at multiples of this in the data part.
 pub const DATA_UNIT: u64 = 64;
-/// Most octets of a message.
+/// Most bytes of a message.
 pub const MESSAGE_MAX: u64 = 1 << 40;
 /// Listeners and connections that a session may have.
 pub const HANDLES_MAX: usize = 1024;
-/// Octets of a node's name.
+/// Bytes of a node's name.
 pub const NAME_LEN: usize = 32;
 
 /// Offsets within a connection's memory.
@@ -44,7 +44,7 @@ impl ViaLayout {
     pub const STATE: u64 = 0;
     const REGISTERS: u64 = PAGE;
     const SLOTS: u64 = ViaLayout::REGISTERS + 2 * PAGE;
-    /// Size of the whole memory in octets.
+    /// Size of the whole memory in bytes.
     pub const LEN: u64 = ViaShape::NEAR.memory_len();
 
     /// Within a side's registers: fragments of the other side that it is done with, free-running (u32).
@@ -72,7 +72,7 @@ impl ViaLayout {
     }
 }
 
-/// How much a side may have under way: slots, and octets of its data part, both powers of two.
+/// How much a side may have under way: slots, and bytes of its data part, both powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViaShape {
     slots: u32,
@@ -111,7 +111,7 @@ impl ViaShape {
         self.data(Side::Zero) + 2 * self.data_len
     }
 
-    /// Where in the data part a fragment of `len` octets lies if the one before it ended at `end`, both free-running, and where it
+    /// Where in the data part a fragment of `len` bytes lies if the one before it ended at `end`, both free-running, and where it
     /// ends. A fragment lies in one piece.
     #[inline]
     pub const fn data_place(self, end: u64, len: u32) -> (u64, u64) {
@@ -160,11 +160,11 @@ impl ViaState {
 /// A part of a message, as a slot says it.
 ///
 /// Word 0: bits 0–7 [`Fragment::KIND`], bit 8 the epoch, bit 9 *first*, bits 32–63 the fragment's length. Word 1: of a first
-/// fragment the message's length, of others 0. Up to [`INLINE_MAX`] octets follow in the slot; more lie in the data part.
+/// fragment the message's length, of others 0. Up to [`INLINE_MAX`] bytes follow in the slot; more lie in the data part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     pub len: u32,
-    /// It begins a message of so many octets.
+    /// It begins a message of so many bytes.
     pub begins: Option<u64>,
 }
 
@@ -206,7 +206,7 @@ impl Fragment {
         }
     }
 
-    /// Whether its octets lie in the slot.
+    /// Whether its bytes lie in the slot.
     pub const fn is_inline(self) -> bool {
         self.len <= INLINE_MAX
     }
@@ -215,7 +215,7 @@ impl Fragment {
 /// What a side of a connection says of itself.
 ///
 /// Bits 0–1: the reliability level of plain messages, or [`Attributes::OPERATIONS`]: each message begins with the head of an operation
-/// (VIPL). Then bits 2–3 are the level, bit 4: its memory can be written remotely, bit 5: read. Bits 32–63: most octets of a message, 0: no
+/// (VIPL). Then bits 2–3 are the level, bit 4: its memory can be written remotely, bit 5: read. Bits 32–63: most bytes of a message, 0: no
 /// limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes(pub u64);
@@ -263,7 +263,7 @@ impl Attributes {
     }
 }
 
-/// The name of a node: 1 to 32 octets, none of them zero. Zeros follow.
+/// The name of a node: 1 to 32 bytes, none of them zero. Zeros follow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeName([u8; NAME_LEN]);
 
@@ -273,13 +273,13 @@ impl NodeName {
         if name.is_empty() || name.len() > NAME_LEN || name.contains(&0) {
             return None;
         }
-        let mut octets = [0; NAME_LEN];
-        octets[..name.len()].copy_from_slice(name);
-        Some(NodeName(octets))
+        let mut bytes = [0; NAME_LEN];
+        bytes[..name.len()].copy_from_slice(name);
+        Some(NodeName(bytes))
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        let len = self.0.iter().position(|octet| *octet == 0).unwrap_or(NAME_LEN);
+        let len = self.0.iter().position(|byte| *byte == 0).unwrap_or(NAME_LEN);
         &self.0[..len]
     }
 
@@ -296,13 +296,13 @@ impl NodeName {
 
     /// `None`: all are zero. Something behind the first zero is no name: `Err`.
     pub fn from_words(words: [u64; 4]) -> Result<Option<NodeName>, NotAName> {
-        let mut octets = [0; NAME_LEN];
-        for (to, from) in octets.chunks_exact_mut(8).zip(words) {
+        let mut bytes = [0; NAME_LEN];
+        for (to, from) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&from.to_le_bytes());
         }
-        let name = NodeName(octets);
+        let name = NodeName(bytes);
         let len = name.as_bytes().len();
-        match (len, octets[len..].iter().all(|octet| *octet == 0)) {
+        match (len, bytes[len..].iter().all(|byte| *byte == 0)) {
             (_, false) => Err(NotAName),
             (0, true) => Ok(None),
             (_, true) => Ok(Some(name)),
@@ -310,7 +310,7 @@ impl NodeName {
     }
 }
 
-/// Octets behind the end of a name.
+/// Bytes behind the end of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAName;
 

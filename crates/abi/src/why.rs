@@ -16,7 +16,7 @@
 pub const MEMFD_NAME: &str = "toe-why";
 /// Words in the table; a descriptor beyond them is not reported.
 pub const ENTRIES: usize = 65_536;
-/// Size of the memory file in octets.
+/// Size of the memory file in bytes.
 pub const LEN: usize = ENTRIES * 4;
 
 /// Names the memory file of a tally, if there is one: how many sockets of this program, and of those that it starts, went
@@ -26,7 +26,7 @@ pub const TALLY_VARIABLE: &str = "TOE_EXPLAIN";
 pub const TALLY_ENTRIES: usize = 3 * REASONS_MAX;
 /// Set to `ignore`: a program that makes calls of its own ([`crate::own_calls`]) is offloaded all the same.
 pub const OWN_CALLS_VARIABLE: &str = "TOE_OWN_CALLS";
-/// Size of its memory file in octets.
+/// Size of its memory file in bytes.
 pub const TALLY_LEN: usize = TALLY_ENTRIES * 8;
 const REASONS_MAX: usize = 64;
 const _: () = assert!(Reason::ALL.len() <= REASONS_MAX);
@@ -92,7 +92,7 @@ reasons! {
     Listening = 3, "the engine serves this address; connections from the kernel's stack are taken too", "";
     Claimed = 4,
         "the socket was inherited or passed from another process and claimed from the engine; between programs of this machine \
-         its octets go by the engine, not by a channel, which may be slower than the kernel's stack",
+         its bytes go by the engine, not by a channel, which may be slower than the kernel's stack",
         "let the process that uses it accept or connect, or leave it to the kernel by a policy (`toe run --config`)";
     Undecided = 5,
         "neither bound to an engine's address, listening nor connected yet: the choice is still open", "";

@@ -137,7 +137,7 @@ fn a_range_lies_within_or_not_without_overflow() {
 }
 
 #[test]
-fn every_message_comes_back_and_no_octets_make_one_panic() {
+fn every_message_comes_back_and_no_bytes_make_one_panic() {
     for request in common::requests() {
         let message = request.encode();
         let parsed = Message::parse(message.as_bytes()).unwrap();
@@ -161,8 +161,8 @@ fn every_message_comes_back_and_no_octets_make_one_panic() {
             assert!(layout.len() <= 1 << 40);
         }
         let length = random.next() as usize % 130;
-        let octets: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-        assert_eq!(Message::parse(&octets), Err(BadMessage::NotAMessage));
+        let bytes: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
+        assert_eq!(Message::parse(&bytes), Err(BadMessage::NotAMessage));
     }
 }
 

@@ -287,7 +287,7 @@ fn records() {
         flags,
         congestion
     );
-    record!("SocketOptions", SocketOptions, flow, len, octets);
+    record!("SocketOptions", SocketOptions, flow, len, bytes);
     record!(
         "FlowDetail",
         FlowDetail,

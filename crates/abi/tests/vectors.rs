@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{entry_octets, name_of};
+use common::{entry_bytes, name_of};
 use core::fmt::{Debug, Write};
 use toe_abi::attach::{Message, Reply, Request};
 use toe_abi::channel::ChannelEntry;
@@ -15,9 +15,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const COMMITTED: &str = include_str!("../vectors/host-interface.txt");
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::new(), |mut text, octet| {
-        let _ = write!(text, "{octet:02x}");
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
         text
     })
 }
@@ -26,14 +26,14 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("hex")).collect()
 }
 
-fn line(group: &str, value: &impl Debug, octets: &[u8]) -> String {
-    format!("{group} | {value:?} | {}", hex(octets))
+fn line(group: &str, value: &impl Debug, bytes: &[u8]) -> String {
+    format!("{group} | {value:?} | {}", hex(bytes))
 }
 
 fn header() -> String {
     format!(
         "# OpenTOE host interface, version {}: test vector.\n\
-         # Each line: where it stands | its fields | its octets in memory order, in hexadecimal.\n\
+         # Each line: where it stands | its fields | its bytes in memory order, in hexadecimal.\n\
          # Entries of cmd, snd, rcv, cpl and a channel have the epoch bit of a first lap (1). A flow or listener is shown as\n\
          # slot.generation. See docs/host-interface.md.\n",
         toe_abi::INTERFACE_VERSION
@@ -42,7 +42,7 @@ fn header() -> String {
 
 /// The vector as this code writes it.
 fn written() -> String {
-    let first_lap = |raw: RawEntry| entry_octets(raw.with_epoch(true));
+    let first_lap = |raw: RawEntry| entry_bytes(raw.with_epoch(true));
     let mut lines = Vec::new();
     lines.extend(common::commands().iter().map(|c| line("cmd", c, &first_lap(c.encode()))));
     lines.extend(common::sends().iter().map(|s| line("snd", s, &first_lap(s.encode()))));
@@ -50,8 +50,8 @@ fn written() -> String {
     lines.extend(common::completions().iter().map(|c| line("cpl", c, &first_lap(c.encode()))));
     lines.extend(common::channel_entries().iter().map(|c| line("channel", c, &first_lap(c.encode()))));
     lines.extend(common::via_fragments().iter().map(|(place, fragment)| {
-        let octets: Vec<u8> = fragment.encode(*place).iter().flat_map(|word| word.to_le_bytes()).collect();
-        line("via", fragment, &octets)
+        let bytes: Vec<u8> = fragment.encode(*place).iter().flat_map(|word| word.to_le_bytes()).collect();
+        line("via", fragment, &bytes)
     }));
     lines.extend(common::requests().iter().map(|r| line("request", r, r.encode().as_bytes())));
     lines.extend(common::replies().iter().map(|r| line("reply", r, r.encode().as_bytes())));
@@ -67,7 +67,7 @@ fn written() -> String {
 }
 
 #[test]
-fn the_code_writes_the_committed_octets() {
+fn the_code_writes_the_committed_bytes() {
     let written = written();
     for (line, (ours, theirs)) in written.lines().zip(COMMITTED.lines()).enumerate() {
         assert_eq!(ours, theirs, "line {} of vectors/host-interface.txt", line + 1);
@@ -75,46 +75,46 @@ fn the_code_writes_the_committed_octets() {
     assert_eq!(written.lines().count(), COMMITTED.lines().count(), "lines were added or lost:\n{written}");
 }
 
-fn raw_entry(octets: &[u8]) -> RawEntry {
-    let (word0, word1) = octets.split_at(8);
-    let word = |octets: &[u8]| u64::from_le_bytes(octets.try_into().expect("8 octets"));
+fn raw_entry(bytes: &[u8]) -> RawEntry {
+    let (word0, word1) = bytes.split_at(8);
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
     RawEntry { word0: word(word0), word1: word(word1) }
 }
 
 #[test]
-fn the_code_reads_the_committed_octets() {
+fn the_code_reads_the_committed_bytes() {
     let mut lines = 0;
     for line in COMMITTED.lines().filter(|line| !line.starts_with('#')) {
-        let [group, fields, octets] = line.split(" | ").collect::<Vec<_>>()[..] else {
+        let [group, fields, bytes] = line.split(" | ").collect::<Vec<_>>()[..] else {
             panic!("three columns: {line}");
         };
-        let octets = unhex(octets);
+        let bytes = unhex(bytes);
         let read = match group {
-            "cmd" => format!("{:?}", Command::decode(raw_entry(&octets)).expect(line)),
-            "snd" => format!("{:?}", Send::decode(raw_entry(&octets)).expect(line)),
-            "rcv" => format!("{:?}", ReceiveCredit::decode(raw_entry(&octets)).expect(line)),
-            "cpl" => format!("{:?}", Completion::decode(raw_entry(&octets)).expect(line)),
-            "channel" => format!("{:?}", ChannelEntry::decode(raw_entry(&octets)).expect(line)),
+            "cmd" => format!("{:?}", Command::decode(raw_entry(&bytes)).expect(line)),
+            "snd" => format!("{:?}", Send::decode(raw_entry(&bytes)).expect(line)),
+            "rcv" => format!("{:?}", ReceiveCredit::decode(raw_entry(&bytes)).expect(line)),
+            "cpl" => format!("{:?}", Completion::decode(raw_entry(&bytes)).expect(line)),
+            "channel" => format!("{:?}", ChannelEntry::decode(raw_entry(&bytes)).expect(line)),
             "via" => {
-                let RawEntry { word0, word1 } = raw_entry(&octets);
+                let RawEntry { word0, word1 } = raw_entry(&bytes);
                 format!("{:?}", Fragment::decode([word0, word1]).expect(line))
             }
-            "request" => format!("{:?}", Request::decode(&Message::parse(&octets).expect(line)).expect(line)),
+            "request" => format!("{:?}", Request::decode(&Message::parse(&bytes).expect(line)).expect(line)),
             "reply" | "reply-to-another-version" => {
-                format!("{:?}", Reply::decode(&Message::parse(&octets).expect(line)).expect(line))
+                format!("{:?}", Reply::decode(&Message::parse(&bytes).expect(line)).expect(line))
             }
             "argument-block" if fields.starts_with("Listen") => {
-                format!("{:?}", toe_abi::command::ListenArgs::read_from_bytes(&octets).expect(line))
+                format!("{:?}", toe_abi::command::ListenArgs::read_from_bytes(&bytes).expect(line))
             }
             "argument-block" => {
-                format!("{:?}", toe_abi::command::ConnectArgs::read_from_bytes(&octets).expect(line))
+                format!("{:?}", toe_abi::command::ConnectArgs::read_from_bytes(&bytes).expect(line))
             }
-            "flow-info" => format!("{:?}", toe_abi::command::FlowInfo::read_from_bytes(&octets).expect(line)),
+            "flow-info" => format!("{:?}", toe_abi::command::FlowInfo::read_from_bytes(&bytes).expect(line)),
             "flow-detail" => {
-                format!("{:?}", toe_abi::tcp_info::FlowDetail::read_from_bytes(&octets).expect(line))
+                format!("{:?}", toe_abi::tcp_info::FlowDetail::read_from_bytes(&bytes).expect(line))
             }
             "region-header" => {
-                format!("{:?}", toe_abi::region::RegionHeader::read_from_bytes(&octets).expect(line))
+                format!("{:?}", toe_abi::region::RegionHeader::read_from_bytes(&bytes).expect(line))
             }
             other => panic!("no such group: {other}"),
         };

@@ -3,11 +3,11 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// An IPv4 or IPv6 address in 16 octets.
+/// An IPv4 or IPv6 address in 16 bytes.
 ///
 /// An IPv4 address is kept as IPv4-mapped (RFC 4291 section 2.5.5.2), which is never an address of its own on a wire. A
 /// link-local IPv6 address means something only on one link: the number of that link, its zone (RFC 4007 section 6), stands
-/// in octets 4 to 8, which are zero in every such address (RFC 4291 section 2.5.6). So two links' `fe80::1` differ.
+/// in bytes 4 to 8, which are zero in every such address (RFC 4291 section 2.5.6). So two links' `fe80::1` differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Addr([u8; 16]);
@@ -32,27 +32,27 @@ impl Addr {
         Addr([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
     }
 
-    /// `zone` counts for a link-local address only. `None`: octets that must be zero in such an address are not.
+    /// `zone` counts for a link-local address only. `None`: bytes that must be zero in such an address are not.
     pub fn checked_v6(addr: Ipv6Addr, zone: u32) -> Option<Addr> {
         let is_plain = !addr.is_unicast_link_local() || addr.octets()[2..8] == [0; 6];
         is_plain.then(|| Addr::v6(addr, zone))
     }
 
-    /// The same of an address whose such octets are zero, or do not matter.
+    /// The same of an address whose such bytes are zero, or do not matter.
     pub fn v6(addr: Ipv6Addr, zone: u32) -> Addr {
-        let mut octets = addr.octets();
+        let mut bytes = addr.octets();
         if addr.is_unicast_link_local() {
-            octets[4..8].copy_from_slice(&zone.to_be_bytes());
+            bytes[4..8].copy_from_slice(&zone.to_be_bytes());
         }
-        Addr(octets)
+        Addr(bytes)
     }
 
-    /// As [`Addr::octets`] gave them.
-    pub const fn from_octets(octets: [u8; 16]) -> Addr {
-        Addr(octets)
+    /// As [`Addr::bytes`] gave them.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Addr {
+        Addr(bytes)
     }
 
-    pub const fn octets(self) -> [u8; 16] {
+    pub const fn bytes(self) -> [u8; 16] {
         self.0
     }
 
@@ -72,11 +72,11 @@ impl Addr {
 
     /// As it stands in an IPv6 header, without its zone; an IPv4 address as mapped.
     pub fn to_v6(self) -> Ipv6Addr {
-        let mut octets = self.0;
+        let mut bytes = self.0;
         if self.is_link_local() {
-            octets[4..8].fill(0);
+            bytes[4..8].fill(0);
         }
-        Ipv6Addr::from(octets)
+        Ipv6Addr::from(bytes)
     }
 
     pub fn to_ip(self) -> IpAddr {
@@ -154,8 +154,8 @@ impl From<Ipv6Addr> for Addr {
 }
 
 impl From<[u8; 4]> for Addr {
-    fn from(octets: [u8; 4]) -> Addr {
-        Addr::v4(octets.into())
+    fn from(bytes: [u8; 4]) -> Addr {
+        Addr::v4(bytes.into())
     }
 }
 

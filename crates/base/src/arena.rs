@@ -5,7 +5,7 @@
 /// A power-of-two range of an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// Octets from the start of the region (the arena's base included).
+    /// Bytes from the start of the region (the arena's base included).
     pub offset: u64,
     /// Length as a power of two.
     pub order: u8,
@@ -27,7 +27,7 @@ impl Block {
     }
 }
 
-/// Smallest block: 2^8 = 256 octets.
+/// Smallest block: 2^8 = 256 bytes.
 pub const ORDER_MIN: u8 = 8;
 /// Largest block: 2^24 = 16 MiB, the largest window.
 pub const ORDER_MAX: u8 = 24;
@@ -53,9 +53,9 @@ pub struct Arena {
 /// How much more an arena may hand out, beside what its memory has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Octets.
+    /// Bytes.
     pub used: u64,
-    /// Octets beyond all that were handed out before.
+    /// Bytes beyond all that were handed out before.
     pub touched: u64,
 }
 
@@ -64,7 +64,7 @@ impl Room {
 }
 
 impl Arena {
-    /// An arena over `len` octets from `base`; both are multiples of the largest block or `len` is cut down to one.
+    /// An arena over `len` bytes from `base`; both are multiples of the largest block or `len` is cut down to one.
     pub fn new(base: u64, len: u64) -> Arena {
         let mut arena = Arena {
             base,
@@ -88,16 +88,16 @@ impl Arena {
         arena
     }
 
-    /// The order whose block holds `octets`; `None` when no block is that large.
-    pub fn order_for(octets: u32) -> Option<u8> {
-        let order = octets.max(1).checked_next_power_of_two()?.trailing_zeros() as u8;
+    /// The order whose block holds `bytes`; `None` when no block is that large.
+    pub fn order_for(bytes: u32) -> Option<u8> {
+        let order = bytes.max(1).checked_next_power_of_two()?.trailing_zeros() as u8;
         let order = order.max(ORDER_MIN);
         (order <= ORDER_MAX).then_some(order)
     }
 
-    /// A block of at least `octets`, or `None` when the arena has none left.
-    pub fn alloc(&mut self, octets: u32) -> Option<Block> {
-        let order = Self::order_for(octets)?;
+    /// A block of at least `bytes`, or `None` when the arena has none left.
+    pub fn alloc(&mut self, bytes: u32) -> Option<Block> {
+        let order = Self::order_for(bytes)?;
         let size = 1u64 << order;
         let lowest = |order: u8| {
             let at = *self.free[usize::from(order - ORDER_MIN)].first()?;
@@ -125,7 +125,7 @@ impl Arena {
         Some(Block { offset: self.base + at.min(other), order: block.order + 1 })
     }
 
-    /// Counts `size` octets at `at`, relative to `base`, as handed out; `None`: there is no room for them.
+    /// Counts `size` bytes at `at`, relative to `base`, as handed out; `None`: there is no room for them.
     fn hand_out(&mut self, at: u64, size: u64) -> Option<()> {
         let fresh = (at + size).saturating_sub(self.touched);
         if size > self.room.used || fresh > self.room.touched {
@@ -161,23 +161,23 @@ impl Arena {
         self.retired += u64::from(block.len());
     }
 
-    /// The block of `len` octets at `offset`, which was retired, may be handed out again.
+    /// The block of `len` bytes at `offset`, which was retired, may be handed out again.
     pub fn reclaim(&mut self, offset: u64, len: u32) {
         self.retired -= u64::from(len);
         self.free(Block { offset, order: len.trailing_zeros() as u8 });
     }
 
-    /// Octets handed out, retired blocks among them.
+    /// Bytes handed out, retired blocks among them.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Octets of retired blocks.
+    /// Bytes of retired blocks.
     pub fn retired(&self) -> u64 {
         self.retired
     }
 
-    /// Octets that are not handed out and may be, if not before a trim has ended; not all need be one block.
+    /// Bytes that are not handed out and may be, if not before a trim has ended; not all need be one block.
     pub fn available(&self) -> u64 {
         let untouched = self.room.touched.saturating_add(self.touched - self.used);
         (self.len - self.used).min(self.room.used).min(untouched)
@@ -188,13 +188,13 @@ impl Arena {
         self.room = room;
     }
 
-    /// Octets from the base on beyond which nothing was handed out since the last trim: what there is of pages at most.
+    /// Bytes from the base on beyond which nothing was handed out since the last trim: what there is of pages at most.
     pub fn touched(&self) -> u64 {
         self.touched
     }
 
-    /// Begins to cut up to `max` octets off the end of what was touched, as far as nothing there is handed out, nor in the
-    /// `slack` octets before. Returns where they begin and how many they are; if any, nothing there or beyond is handed
+    /// Begins to cut up to `max` bytes off the end of what was touched, as far as nothing there is handed out, nor in the
+    /// `slack` bytes before. Returns where they begin and how many they are; if any, nothing there or beyond is handed
     /// out before [`Arena::end_trim`].
     pub fn trim(&mut self, max: u64, slack: u64) -> (u64, u64) {
         let end = self.touched;
@@ -210,7 +210,7 @@ impl Arena {
         (self.ceiling < self.len).then_some(self.base + self.ceiling)
     }
 
-    /// The trim has ended; `gone`: what was cut off has no pages any more. Returns how many octets it was.
+    /// The trim has ended; `gone`: what was cut off has no pages any more. Returns how many bytes it was.
     pub fn end_trim(&mut self, gone: bool) -> u64 {
         let start = core::mem::replace(&mut self.ceiling, self.len);
         let len = self.touched.saturating_sub(start);
@@ -236,7 +236,7 @@ impl Arena {
         top
     }
 
-    /// Octets in all.
+    /// Bytes in all.
     pub fn capacity(&self) -> u64 {
         self.len
     }

@@ -20,7 +20,7 @@ pub const SESSION_LISTENERS_MAX: usize = 1024;
 /// Listeners of one engine, all sessions together.
 pub const LISTENERS_MAX: usize = 1 << 14;
 
-/// Smallest and largest data window of a flow, in octets.
+/// Smallest and largest data window of a flow, in bytes.
 pub const WINDOW_MIN: u32 = 4 << 10;
 pub const WINDOW_MAX: u32 = 16 << 20;
 /// Receive window offered at first; it grows with the path.

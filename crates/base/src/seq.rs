@@ -51,7 +51,7 @@ impl SeqNum {
         self.0.wrapping_sub(earlier.0) as i32
     }
 
-    /// Octets from `earlier` to `self`, zero when `self` is not after it.
+    /// Bytes from `earlier` to `self`, zero when `self` is not after it.
     pub const fn distance_from(self, earlier: SeqNum) -> u32 {
         let d = self.diff(earlier);
         if d > 0 { d as u32 } else { 0 }

@@ -3,7 +3,7 @@
 /// RFC 7323 section 2.3: a shift above 14 must be taken as 14.
 pub const WINDOW_SCALE_MAX: u8 = 14;
 
-/// A window in octets, as the state machine uses it.
+/// A window in bytes, as the state machine uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WindowSize(u32);
 
@@ -20,11 +20,11 @@ impl WindowSize {
     /// Largest window that any scale can express.
     pub const MAX: WindowSize = WindowSize((u16::MAX as u32) << WINDOW_SCALE_MAX);
 
-    pub const fn new(octets: u32) -> WindowSize {
-        if octets > Self::MAX.0 { Self::MAX } else { WindowSize(octets) }
+    pub const fn new(bytes: u32) -> WindowSize {
+        if bytes > Self::MAX.0 { Self::MAX } else { WindowSize(bytes) }
     }
 
-    pub const fn octets(self) -> u32 {
+    pub const fn bytes(self) -> u32 {
         self.0
     }
 
@@ -71,8 +71,8 @@ mod tests {
     fn the_field_never_promises_more_than_the_window() {
         for shift in 0..=WINDOW_SCALE_MAX {
             let scale = WindowScale::from_option(shift);
-            for octets in [0u32, 1, 536, 65_535, 65_536, 1 << 20, u32::MAX] {
-                let window = WindowSize::new(octets);
+            for bytes in [0u32, 1, 536, 65_535, 65_536, 1 << 20, u32::MAX] {
+                let window = WindowSize::new(bytes);
                 assert!(window.to_field(scale).scaled(scale) <= window);
             }
         }

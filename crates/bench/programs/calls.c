@@ -101,10 +101,10 @@ static int file;
 
 static uint64_t read_file(void)
 {
-    char octet;
+    char byte;
     uint64_t began = now_ns();
     for (int i = 0; i < FILE_BATCH; i++)
-        if (read(file, &octet, 1) != 1)
+        if (read(file, &byte, 1) != 1)
             die_errno("read");
     return now_ns() - began;
 }

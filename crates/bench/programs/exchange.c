@@ -1,5 +1,5 @@
 /* The client's end of a connection in mode rr: requests leave in as few writes as they can, each reply is checked.
- * A request is its counter and octets that never change, so what has not left can be made again and is not kept. */
+ * A request is its counter and bytes that never change, so what has not left can be made again and is not kept. */
 #include "load.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ void exchange_start(struct exchange *x, int fd, uint32_t lane)
     *x = (struct exchange){.fd = fd, .header_left = sizeof(struct header), .next_request = first, .next_reply = first};
 }
 
-/* Of `sent` octets, counts the header's off first, then whole requests. */
+/* Of `sent` bytes, counts the header's off first, then whole requests. */
 static void count_off(struct exchange *x, size_t sent)
 {
     size_t of_header = sent < x->header_left ? sent : x->header_left;
@@ -63,16 +63,16 @@ bool exchange_send(struct exchange *x)
     return true;
 }
 
-/* Whether `count` octets of a reply, from its octet `from` on, are the request's: the counter, and the last octet. */
-static bool is_echo(const uint8_t *octets, uint32_t from, size_t count, uint64_t counter)
+/* Whether `count` bytes of a reply, from its byte `from` on, are the request's: the counter, and the last byte. */
+static bool is_echo(const uint8_t *bytes, uint32_t from, size_t count, uint64_t counter)
 {
     const uint8_t *right = (const uint8_t *)&counter;
     if (from < counter_size) {
         size_t here = counter_size - from < count ? counter_size - from : count;
-        if (memcmp(octets, right + from, here) != 0)
+        if (memcmp(bytes, right + from, here) != 0)
             return false;
     }
-    return from + count < size || size <= COUNTER || octets[count - 1] == filler(size - 1);
+    return from + count < size || size <= COUNTER || bytes[count - 1] == filler(size - 1);
 }
 
 uint32_t exchange_receive(struct exchange *x)
@@ -90,9 +90,9 @@ uint32_t exchange_receive(struct exchange *x)
         size_t left = (size_t)n - at, count = size - x->have < left ? size - x->have : left;
         /* A request that is still leaving cannot have a reply. */
         if (x->next_reply == x->next_request)
-            die("%zu octets came that no request asked for", left);
+            die("%zu bytes came that no request asked for", left);
         if (!is_echo(input + at, x->have, count, x->next_reply))
-            die("an altered reply: at octet %u, to the request with the counter %#jx", x->have,
+            die("an altered reply: at byte %u, to the request with the counter %#jx", x->have,
                 (uintmax_t)x->next_reply);
         at += count;
         x->have += (uint32_t)count;

@@ -42,9 +42,9 @@ static uint64_t next_random(void)
 
 static uint32_t sum_words(uint32_t sum, const void *from, size_t count)
 {
-    const uint8_t *octets = from;
+    const uint8_t *bytes = from;
     for (size_t i = 0; i < count; i += 2)
-        sum += (uint32_t)octets[i] << 8 | octets[i + 1];
+        sum += (uint32_t)bytes[i] << 8 | bytes[i + 1];
     return sum;
 }
 

@@ -56,8 +56,8 @@ static void ask_all(struct lane *lanes, uint32_t count)
 /* Whether the standard input has ended; takes what is there. */
 static bool input_ended(void)
 {
-    char octets[512];
-    ssize_t n = read(STDIN_FILENO, octets, sizeof octets);
+    char bytes[512];
+    ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
     return n == 0 || (n < 0 && errno != EINTR && !net_is_blocked());
 }
 

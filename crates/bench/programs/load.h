@@ -19,7 +19,7 @@ enum {
     EVENTS = 256,
     /* Writes, or reads, of one stream before the other streams have their turn. */
     STREAM_TURN = 16,
-    /* The octets of a message that carry its counter. */
+    /* The bytes of a message that carry its counter. */
     COUNTER = 8,
     WRITE_SIZE_MAX = 1024 * 1024,
 };
@@ -29,19 +29,19 @@ enum {
 /* The same for the sinks' answers: the path's buffers may hold much, and the path may be slow. */
 #define STREAM_PATIENCE_NS UINT64_C(60000000000)
 
-/* The first octets on each connection, from the client, little endian. */
+/* The first bytes on each connection, from the client, little endian. */
 struct header {
     uint32_t magic;
     uint8_t mode;
     uint8_t pad[3];
-    /* Of a message; for a source, how many octets it is to send (0: without an end). */
+    /* Of a message; for a source, how many bytes it is to send (0: without an end). */
     uint32_t size;
     uint32_t reserved;
 };
 
 enum { MAGIC = 0x4c454f54 /* "TOEL" */, MODE_RR = 1, MODE_SINK = 2, MODE_SOURCE = 3 };
 
-_Static_assert(sizeof(struct header) == 16, "the header is 16 octets on the wire");
+_Static_assert(sizeof(struct header) == 16, "the header is 16 bytes on the wire");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers go to the wire as they lie in memory");
 
 /* What a sink answers instead of a count when what it received is not what was sent. */
@@ -59,8 +59,8 @@ struct options {
     struct sockaddr_in listen, connect, source;
     bool has_source, receive;
     uint32_t size, depth, connections, flows, interval_us, write_size, rate, programs, batch, segments, work_us, victim;
-    /* Of transfers: octets of the file, and of a call. */
-    uint32_t octets, chunk, transfers;
+    /* Of transfers: bytes of the file, and of a call. */
+    uint32_t bytes, chunk, transfers;
     const char *method, *native, *folder;
     enum each each;
     enum beside beside;
@@ -106,16 +106,16 @@ ssize_t net_send(int fd, const void *from, size_t count);
 ssize_t net_receive(int fd, void *to, size_t room);
 bool net_is_blocked(void);
 
-/* payload.c: what streams carry. The octet at each offset of a stream is known to both ends. */
+/* payload.c: what streams carry. The byte at each offset of a stream is known to both ends. */
 void payload_prepare(size_t longest);
 const uint8_t *payload_at(uint64_t offset);
-/* Whether `octets`, received at `offset`, are those that were sent there; looks at both ends of them only. */
-bool payload_is_right(const uint8_t *octets, size_t count, uint64_t offset);
+/* Whether `bytes`, received at `offset`, are those that were sent there; looks at both ends of them only. */
+bool payload_is_right(const uint8_t *bytes, size_t count, uint64_t offset);
 
 /* histogram.c: latencies, in nanoseconds. */
 struct histogram;
 size_t histogram_size(void);
-/* From now on latencies go to `place`, zeroed memory of `histogram_size` octets. */
+/* From now on latencies go to `place`, zeroed memory of `histogram_size` bytes. */
 void histogram_use(struct histogram *place);
 /* Adds those of another. */
 void histogram_add(const struct histogram *other);
@@ -136,13 +136,13 @@ void report_begin(uint64_t now);
 void report_end(uint64_t now);
 /* The clocks of a crowd. */
 void report_set(uint64_t begin, uint64_t end, uint64_t user, uint64_t system);
-/* Requests of `size` octets each, with their latencies. */
+/* Requests of `size` bytes each, with their latencies. */
 void report_requests(const char *mode, uint32_t size);
 /* The same for connections that were opened, within `opening` ns, before the interval. */
 void report_idle(uint32_t connections, uint32_t size, uint64_t opening);
 void report_stream(uint64_t bytes);
-/* Transfers of so many octets, with their times, and the processor time of the thread that asked for them. */
-void report_transfers(uint64_t octets, uint64_t thread_us);
+/* Transfers of so many bytes, with their times, and the processor time of the thread that asked for them. */
+void report_transfers(uint64_t size, uint64_t thread_us);
 /* SYNs that were sent. */
 void report_flood(uint64_t sent);
 /* Datagrams that were sent, and those that came. `peak`: the most that came a second at any lower rate, or 0. */
@@ -151,17 +151,17 @@ void report_datagrams(const char *mode, uint64_t sent, uint64_t came, double pea
 void report_server(uint64_t requests);
 
 /* handler.c: what the server does for a request, without any socket. */
-/* Answers the complete messages among `count` octets; returns how many octets these are. */
+/* Answers the complete messages among `count` bytes; returns how many bytes these are. */
 size_t handler_answer(const uint8_t *requests, size_t count, uint32_t size, uint8_t *replies, uint64_t *answered);
 
 /* exchange.c: the client's end of a connection in mode rr. */
 struct exchange {
     int fd;
-    /* Octets of the header that have not left. */
+    /* Bytes of the header that have not left. */
     uint32_t header_left;
-    /* Requests that have not left wholly, and the octets of the first of them that have. */
+    /* Requests that have not left wholly, and the bytes of the first of them that have. */
     uint32_t queued, sent_part;
-    /* Octets of the next reply that have come. */
+    /* Bytes of the next reply that have come. */
     uint32_t have;
     uint64_t next_request, next_reply;
     /* Whether EPOLLOUT is asked for. */

@@ -32,8 +32,8 @@ static const char help[] =
     "  toe-load accept --connect IP:PORT --seconds S\n"
     "      accept and close of connections that wait, at a listener of its own at IP; latencies as above\n"
     "  toe-load file   --connect IP:PORT --seconds S\n"
-    "      read of an octet of /dev/zero: a call that has nothing to do with sockets\n"
-    "  toe-load transfer --connect IP:PORT --method rw|sendfile|part|whole|beside [--octets 1073741824] [--chunk 65536]\n"
+    "      read of a byte of /dev/zero: a call that has nothing to do with sockets\n"
+    "  toe-load transfer --connect IP:PORT --method rw|sendfile|part|whole|beside [--bytes 1073741824] [--chunk 65536]\n"
     "      [--direction send|receive] [--transfers 1] [--folder PATH] [--native LIBTOE] --seconds S\n"
     "      a file to the server, or from it, a connection a transfer, TRANSFERS at least. The file is in memory, or in FOLDER,\n"
     "      and the same each time. rw: read and send, or recv and write, CHUNK at a time; part: OpenTOE's directwrite and\n"
@@ -63,7 +63,7 @@ static const char help[] =
     "\n"
     "All clients: --warmup S (not measured; default 0; not for idle, flood, null, spin\n"
     "and eat), --source IP (not for flood, null, spin and eat).\n"
-    "Sizes are octets, at most 65536 (--write-size: 1048576). Every reply is checked. The result is one JSON object;\n"
+    "Sizes are bytes, at most 65536 (--write-size: 1048576). Every reply is checked. The result is one JSON object;\n"
     "on any error there is a message and status 1. On OpenTOE: `toe run -- toe-load ...`, both for server and client.\n";
 
 enum kind { ADDRESS_PORT, ADDRESS, NUMBER, SECONDS, DIRECTION, EACH, BESIDE, TEXT };
@@ -131,7 +131,7 @@ static const struct option {
     {"warmup", SECONDS, offsetof(struct options, warmup),
      RR | STREAM | CPS | WAKE | CALLS | UDP | TRANSFER, 0},
     {"direction", DIRECTION, offsetof(struct options, receive), STREAM | UDP_FLOOD | TRANSFER, 0},
-    {"octets", NUMBER, offsetof(struct options, octets), TRANSFER, UINT32_MAX},
+    {"bytes", NUMBER, offsetof(struct options, bytes), TRANSFER, UINT32_MAX},
     {"chunk", NUMBER, offsetof(struct options, chunk), TRANSFER, 1 << 30},
     {"transfers", NUMBER, offsetof(struct options, transfers), TRANSFER, 1000000},
     {"method", TEXT, offsetof(struct options, method), TRANSFER, 0},
@@ -252,7 +252,7 @@ void options_parse(struct options *options, int argc, char **argv)
     options->segments = 1;
     options->programs = 1;
     options->batch = 1;
-    options->octets = 1 << 30;
+    options->bytes = 1 << 30;
     options->chunk = BUFFER;
     options->transfers = 1;
 
@@ -277,7 +277,7 @@ void options_parse(struct options *options, int argc, char **argv)
     if (strcmp(options->mode, "rr") == 0 && options->connections < options->programs)
         die("--programs %u: give each a connection with --connections", options->programs);
     if (options->segments > 1 && (options->batch > 1 || (uint64_t)options->size * options->segments > 65507))
-        die("--segments %u: all in one datagram of at most 65507 octets, and no --batch", options->segments);
+        die("--segments %u: all in one datagram of at most 65507 bytes, and no --batch", options->segments);
     if (options->skip > 0 && !options->receive)
         die("--skip counts at the receiving end: add --direction receive");
 }

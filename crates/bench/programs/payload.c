@@ -1,4 +1,4 @@
-/* What streams carry: a sequence of octets that repeats after a prime number of them, so that octets which are lost,
+/* What streams carry: a sequence of bytes that repeats after a prime number of them, so that bytes which are lost,
  * doubled or moved by a buffer's or a segment's length are noticed. */
 #include "load.h"
 
@@ -28,10 +28,10 @@ const uint8_t *payload_at(uint64_t offset)
     return sequence + offset % PERIOD;
 }
 
-bool payload_is_right(const uint8_t *octets, size_t count, uint64_t offset)
+bool payload_is_right(const uint8_t *bytes, size_t count, uint64_t offset)
 {
     size_t looked = count < COUNTER ? count : COUNTER;
     const uint8_t *right = payload_at(offset);
-    return memcmp(octets, right, looked) == 0
-        && memcmp(octets + count - looked, payload_at(offset + count - looked), looked) == 0;
+    return memcmp(bytes, right, looked) == 0
+        && memcmp(bytes + count - looked, payload_at(offset + count - looked), looked) == 0;
 }

@@ -75,9 +75,9 @@ void report_stream(uint64_t bytes)
     print_cpu();
 }
 
-void report_transfers(uint64_t octets, uint64_t thread_us)
+void report_transfers(uint64_t size, uint64_t thread_us)
 {
-    double bytes = (double)octets * (double)histogram_count();
+    double bytes = (double)size * (double)histogram_count();
     printf("{\"mode\":\"transfer\",\"requests\":%ju,\"bytes\":%.0f,\"seconds\":%.6f,\"bytes_per_second\":%.3f,"
            "\"thread_us\":%ju,",
            (uintmax_t)histogram_count(), bytes, seconds(), bytes / seconds(), (uintmax_t)thread_us);

@@ -11,7 +11,7 @@
 struct connection {
     int fd;
     uint32_t size;
-    /* Octets that a sink received or a source sent. */
+    /* Bytes that a sink received or a source sent. */
     uint64_t count;
     /* The first part of a header or a message whose rest has not come. */
     uint8_t *kept;
@@ -23,7 +23,7 @@ struct connection {
     bool altered, closes_when_sent;
 };
 
-_Static_assert(sizeof(struct connection) <= 64, "an idle connection costs 64 octets at most");
+_Static_assert(sizeof(struct connection) <= 64, "an idle connection costs 64 bytes at most");
 
 /* What becomes of a connection after a step. */
 enum verdict { GO_ON, CLOSE };
@@ -51,7 +51,7 @@ static void finish(struct connection *c)
     free(c);
 }
 
-/* Sends `count` octets; keeps what does not leave, and reads no more until it has. */
+/* Sends `count` bytes; keeps what does not leave, and reads no more until it has. */
 static enum verdict send_or_keep(struct connection *c, const void *from, size_t count)
 {
     ssize_t sent = net_send(c->fd, from, count);
@@ -103,53 +103,53 @@ static enum verdict stream_out(struct connection *c)
     return GO_ON;
 }
 
-static void stream_in(struct connection *c, const uint8_t *octets, size_t count)
+static void stream_in(struct connection *c, const uint8_t *bytes, size_t count)
 {
-    if (count > 0 && !payload_is_right(octets, count, c->count))
+    if (count > 0 && !payload_is_right(bytes, count, c->count))
         c->altered = true;
     c->count += count;
 }
 
-static void keep(struct connection *c, const uint8_t *octets, size_t count)
+static void keep(struct connection *c, const uint8_t *bytes, size_t count)
 {
     if (count == 0)
         return;
     c->kept = allocate(count, 1);
-    memcpy(c->kept, octets, count);
+    memcpy(c->kept, bytes, count);
     c->kept_length = (uint32_t)count;
 }
 
-/* Octets of `mode` rr: answers all complete messages with one write, keeps what is left over. */
-static enum verdict answer(struct connection *c, const uint8_t *octets, size_t count)
+/* Bytes of `mode` rr: answers all complete messages with one write, keeps what is left over. */
+static enum verdict answer(struct connection *c, const uint8_t *bytes, size_t count)
 {
-    size_t complete = handler_answer(octets, count, c->size, replies, &answered);
-    keep(c, octets + complete, count - complete);
+    size_t complete = handler_answer(bytes, count, c->size, replies, &answered);
+    keep(c, bytes + complete, count - complete);
     return complete == 0 ? GO_ON : send_or_keep(c, replies, complete);
 }
 
-/* The octets that follow the header. */
-static enum verdict take(struct connection *c, const uint8_t *octets, size_t count)
+/* The bytes that follow the header. */
+static enum verdict take(struct connection *c, const uint8_t *bytes, size_t count)
 {
     switch (c->mode) {
     case MODE_RR:
-        return answer(c, octets, count);
+        return answer(c, bytes, count);
     case MODE_SINK:
-        stream_in(c, octets, count);
+        stream_in(c, bytes, count);
         return GO_ON;
     default:
         return GO_ON;
     }
 }
 
-/* The first octets of a connection. */
-static enum verdict begin(struct connection *c, const uint8_t *octets, size_t count)
+/* The first bytes of a connection. */
+static enum verdict begin(struct connection *c, const uint8_t *bytes, size_t count)
 {
     struct header header;
     if (count < sizeof header) {
-        keep(c, octets, count);
+        keep(c, bytes, count);
         return GO_ON;
     }
-    memcpy(&header, octets, sizeof header);
+    memcpy(&header, bytes, sizeof header);
     bool size_fits = header.mode != MODE_RR || (header.size >= 1 && header.size <= BUFFER);
     if (header.magic != MAGIC || header.mode < MODE_RR || header.mode > MODE_SOURCE || !size_fits) {
         fprintf(stderr, "toe-load serve: a connection does not begin as one of toe-load does; it is closed\n");
@@ -159,7 +159,7 @@ static enum verdict begin(struct connection *c, const uint8_t *octets, size_t co
     c->size = header.size;
     if (c->mode == MODE_SOURCE)
         watch(c, EPOLLIN | EPOLLOUT);
-    return take(c, octets + sizeof header, count - sizeof header);
+    return take(c, bytes + sizeof header, count - sizeof header);
 }
 
 /* The peer sends no more. */

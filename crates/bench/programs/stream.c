@@ -8,7 +8,7 @@
 struct flow {
     int fd;
     uint32_t header_left;
-    /* Octets sent or received. */
+    /* Bytes sent or received. */
     uint64_t count;
     /* The sink's answer, and how much of it is here. */
     uint64_t answer;
@@ -41,7 +41,7 @@ static void send_some(struct flow *flow, uint32_t write_size)
         if (sent < 0 && net_is_blocked())
             return;
         if (sent < 0)
-            die_errno("sending a stream after %ju octets", (uintmax_t)flow->count);
+            die_errno("sending a stream after %ju bytes", (uintmax_t)flow->count);
         flow->count += (uint64_t)sent;
         if ((size_t)sent < write_size)
             return;
@@ -55,11 +55,11 @@ static void receive_some(struct flow *flow)
         if (n < 0 && net_is_blocked())
             return;
         if (n < 0)
-            die_errno("receiving a stream after %ju octets", (uintmax_t)flow->count);
+            die_errno("receiving a stream after %ju bytes", (uintmax_t)flow->count);
         if (n == 0)
-            die("the server ended a stream after %ju octets", (uintmax_t)flow->count);
+            die("the server ended a stream after %ju bytes", (uintmax_t)flow->count);
         if (!payload_is_right(input, (size_t)n, flow->count))
-            die("an altered stream: among the %zd octets from octet %ju on", n, (uintmax_t)flow->count);
+            die("an altered stream: among the %zd bytes from byte %ju on", n, (uintmax_t)flow->count);
         flow->count += (uint64_t)n;
         if ((size_t)n < sizeof input)
             return;
@@ -112,7 +112,7 @@ static bool receive_answer(struct flow *flow)
     if (flow->answer == SINK_ALTERED)
         die("an altered stream: the sink did not get what was sent");
     if (flow->answer != flow->count)
-        die("the sink counts %ju octets, %ju were sent", (uintmax_t)flow->answer, (uintmax_t)flow->count);
+        die("the sink counts %ju bytes, %ju were sent", (uintmax_t)flow->answer, (uintmax_t)flow->count);
     return true;
 }
 
@@ -180,7 +180,7 @@ int stream_run(const struct options *options)
         run(options, flows, 0, options->warmup);
     uint64_t total = run(options, flows, options->skip, options->seconds);
     if (total == 0)
-        die("no octet arrived: measure for longer");
+        die("no byte arrived: measure for longer");
     report_stream(total);
     return 0;
 }

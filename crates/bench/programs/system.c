@@ -53,7 +53,7 @@ void *allocate(size_t count, size_t size)
 {
     void *memory = calloc(count, size);
     if (memory == NULL)
-        die("no memory for %zu objects of %zu octets: ask for fewer connections", count, size);
+        die("no memory for %zu objects of %zu bytes: ask for fewer connections", count, size);
     return memory;
 }
 

@@ -34,7 +34,7 @@ static struct {
 } call;
 
 static int file;
-static size_t octets, chunk;
+static size_t bytes, chunk;
 static uint8_t *buffer;
 static const uint8_t nothing[BUFFER];
 
@@ -68,14 +68,14 @@ static void find_calls(const char *library)
 
 static void all_sent(ssize_t sent)
 {
-    if (sent != (ssize_t)octets)
-        die_errno("%zd of %zu octets were sent", sent, octets);
+    if (sent != (ssize_t)bytes)
+        die_errno("%zd of %zu bytes were sent", sent, bytes);
 }
 
 static void all_came(ssize_t came)
 {
-    if (came != (ssize_t)octets)
-        die_errno("%zd of %zu octets came", came, octets);
+    if (came != (ssize_t)bytes)
+        die_errno("%zd of %zu bytes came", came, bytes);
 }
 
 static void send_whole(int fd, const uint8_t *from, size_t count)
@@ -100,8 +100,8 @@ static void read_and_send(int fd)
 
 static void receive_and_write(int fd)
 {
-    for (size_t came = 0; came < octets;) {
-        ssize_t n = call.recv(fd, buffer, chunk < octets - came ? chunk : octets - came, 0);
+    for (size_t came = 0; came < bytes;) {
+        ssize_t n = call.recv(fd, buffer, chunk < bytes - came ? chunk : bytes - came, 0);
         if (n <= 0)
             die_errno("recv");
         for (ssize_t written = 0, w; written < n; written += w)
@@ -114,14 +114,14 @@ static void receive_and_write(int fd)
 static void by_sendfile(int fd)
 {
     off_t at = 0;
-    while (at < (off_t)octets)
-        if (sendfile(fd, file, &at, octets - (size_t)at) <= 0)
+    while (at < (off_t)bytes)
+        if (sendfile(fd, file, &at, bytes - (size_t)at) <= 0)
             die_errno("sendfile");
 }
 
 static void send_parts(int fd)
 {
-    for (size_t at = 0; at < octets;) {
+    for (size_t at = 0; at < bytes;) {
         ssize_t n = toe.directwrite(file, fd, (off_t)at, chunk);
         if (n <= 0)
             die_errno("directwrite");
@@ -131,8 +131,8 @@ static void send_parts(int fd)
 
 static void receive_parts(int fd)
 {
-    for (size_t at = 0; at < octets;) {
-        ssize_t n = toe.directread(fd, file, (off_t)at, chunk < octets - at ? chunk : octets - at);
+    for (size_t at = 0; at < bytes;) {
+        ssize_t n = toe.directread(fd, file, (off_t)at, chunk < bytes - at ? chunk : bytes - at);
         if (n <= 0)
             die_errno("directread");
         at += (size_t)n;
@@ -141,12 +141,12 @@ static void receive_parts(int fd)
 
 static void send_all(int fd)
 {
-    all_sent(toe.directwrite(file, fd, 0, octets));
+    all_sent(toe.directwrite(file, fd, 0, bytes));
 }
 
 static void receive_all(int fd)
 {
-    all_came(toe.directread(fd, file, 0, octets));
+    all_came(toe.directread(fd, file, 0, bytes));
 }
 
 static size_t ended(void *transfer)
@@ -159,12 +159,12 @@ static size_t ended(void *transfer)
 
 static void send_beside(int fd)
 {
-    all_sent((ssize_t)ended(toe.directwrite_begin(file, fd, 0, octets)));
+    all_sent((ssize_t)ended(toe.directwrite_begin(file, fd, 0, bytes)));
 }
 
 static void receive_beside(int fd)
 {
-    all_came((ssize_t)ended(toe.directread_begin(fd, file, 0, octets)));
+    all_came((ssize_t)ended(toe.directread_begin(fd, file, 0, bytes)));
 }
 
 static const struct method {
@@ -195,15 +195,15 @@ static const struct method *method_of(const struct options *options)
     die("--method %s: give rw, sendfile, part, whole or beside", options->method);
 }
 
-/* The octets of a stream, from its first on; zeros where they are to come. */
+/* The bytes of a stream, from its first on; zeros where they are to come. */
 static void make_file(const struct options *options)
 {
     file = options->folder == NULL ? memfd_create("transfer", MFD_CLOEXEC)
                                    : open(options->folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file < 0)
         die_errno("a file in %s", options->folder == NULL ? "memory" : options->folder);
-    for (size_t at = 0; at < octets;) {
-        size_t part = octets - at < BUFFER ? octets - at : BUFFER;
+    for (size_t at = 0; at < bytes;) {
+        size_t part = bytes - at < BUFFER ? bytes - at : BUFFER;
         ssize_t n = write(file, options->receive ? nothing : payload_at(at), part);
         if (n <= 0)
             die_errno("write");
@@ -214,11 +214,11 @@ static void make_file(const struct options *options)
 /* What came is what was sent; what was there before was wiped out, so that nothing passes for it. */
 static void check_file(void)
 {
-    for (size_t at = 0; at < octets;) {
-        size_t part = octets - at < BUFFER ? octets - at : BUFFER;
+    for (size_t at = 0; at < bytes;) {
+        size_t part = bytes - at < BUFFER ? bytes - at : BUFFER;
         uint8_t have[BUFFER];
         if (pread(file, have, part, (off_t)at) != (ssize_t)part || memcmp(have, payload_at(at), part) != 0)
-            die("what came is not what was sent, within %zu octets from the %zu. on", part, at);
+            die("what came is not what was sent, within %zu bytes from the %zu. on", part, at);
         at += part;
     }
 }
@@ -243,12 +243,12 @@ static uint64_t thread_us(void)
         + (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-/* One transfer, from the open connection until all octets are where they belong: at the sink, which says so, or in the file. */
+/* One transfer, from the open connection until all bytes are where they belong: at the sink, which says so, or in the file. */
 static uint64_t transfer(const struct options *options, const struct method *method)
 {
     int fd = connected(options);
     struct header header = {.magic = MAGIC, .mode = options->receive ? MODE_SOURCE : MODE_SINK};
-    header.size = options->receive ? (uint32_t)octets : 0;
+    header.size = options->receive ? (uint32_t)bytes : 0;
     if (lseek(file, 0, SEEK_SET) < 0)
         die_errno("lseek");
     uint64_t began = now_ns();
@@ -262,8 +262,8 @@ static uint64_t transfer(const struct options *options, const struct method *met
             die_errno("shutdown");
         if (call.recv(fd, &count, sizeof count, MSG_WAITALL) != (ssize_t)sizeof count)
             die_errno("the sink does not say what came");
-        if (count != octets)
-            die(count == SINK_ALTERED ? "what came is not what was sent" : "other than %zu octets came", octets);
+        if (count != bytes)
+            die(count == SINK_ALTERED ? "what came is not what was sent" : "other than %zu bytes came", bytes);
     }
     uint64_t took = now_ns() - began;
     call.close(fd);
@@ -274,7 +274,7 @@ int transfer_run(const struct options *options)
 {
     const struct method *method = method_of(options);
     uint64_t began = now_ns();
-    octets = options->octets;
+    bytes = options->bytes;
     chunk = options->chunk;
     buffer = allocate(chunk, 1);
     payload_prepare(BUFFER);
@@ -299,6 +299,6 @@ int transfer_run(const struct options *options)
     }
     if (options->receive)
         check_file();
-    report_transfers(octets, thread);
+    report_transfers(bytes, thread);
     return 0;
 }

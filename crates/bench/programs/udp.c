@@ -14,7 +14,7 @@
 
 enum {
     BATCH_MAX = 64,
-    /* The first octet of a datagram. */
+    /* The first byte of a datagram. */
     ASKS = 'A',
     TELLS = 'T',
 };
@@ -160,7 +160,7 @@ struct sender {
     int fd;
     uint32_t size, batch, segments, rate;
     struct sockaddr_in to;
-    struct batch *octets;
+    struct batch *bytes;
     /* When the next datagrams go, at a rate. */
     uint64_t due;
 };
@@ -172,19 +172,19 @@ static struct sender *make_sender(int fd, const struct options *options, const s
                          .rate = options->rate, .to = *to};
     if (s->segments > 1)
         set_udp(fd, UDP_SEGMENT, (int)s->size);
-    s->octets = make_batch(s->batch, (size_t)s->size * s->segments, &s->to);
+    s->bytes = make_batch(s->batch, (size_t)s->size * s->segments, &s->to);
     return s;
 }
 
 static uint32_t send_some(struct sender *s)
 {
     if (s->batch > 1) {
-        int count = sendmmsg(s->fd, s->octets->messages, s->batch, 0);
+        int count = sendmmsg(s->fd, s->bytes->messages, s->batch, 0);
         if (count < 0)
             die_errno("sending datagrams");
         return (uint32_t)count;
     }
-    if (sendto(s->fd, s->octets->buffers[0], (size_t)s->size * s->segments, 0, (const void *)&s->to, sizeof s->to) < 0)
+    if (sendto(s->fd, s->bytes->buffers[0], (size_t)s->size * s->segments, 0, (const void *)&s->to, sizeof s->to) < 0)
         die_errno("sending a datagram");
     return s->segments;
 }

@@ -235,7 +235,7 @@ fn redis_requests(stage: &Stage<'_>, stack: Stack, pipeline: u32, seconds: u32) 
 fn memcaslap(stage: &Stage<'_>, stack: Stack, keys: u32, seconds: u32) -> Result<Command> {
     let mut command = stage.client(stack, &tools::MEMCASLAP.path()?);
     command.args(["-s", &format!("{}:{}", stage.address(stack), stage.port(stack))]);
-    // One thread, as the server has one; values of 64 octets; statistics once, at the end.
+    // One thread, as the server has one; values of 64 bytes; statistics once, at the end.
     command.args(["-T", "1", "-X", "64", "-c", &KV_CONNECTIONS.to_string()]);
     command.args(["-t", &format!("{seconds}s"), "-S", &format!("{seconds}s"), "-d", &keys.to_string()]);
     Ok(command)

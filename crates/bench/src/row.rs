@@ -14,7 +14,7 @@ pub(crate) const APPS_CONNECTIONS: u32 = 32;
 pub(crate) const KV_CONNECTIONS: u32 = 50;
 /// The connections that are open at once in a row of `cps`.
 pub(crate) const CPS_CONNECTIONS: u32 = 64;
-/// Octets of a request of `cps` and `wake`, and of a datagram.
+/// Bytes of a request of `cps` and `wake`, and of a datagram.
 pub(crate) const SMALL: u32 = 64;
 
 /// The port of rows of messages.
@@ -63,7 +63,7 @@ pub(crate) enum Load {
     Cps {
         served_by: ServedBy,
     },
-    /// Requests of 64 octets, one at a time on each connection, from as many clients to as many servers at one port.
+    /// Requests of 64 bytes, one at a time on each connection, from as many clients to as many servers at one port.
     Crowd {
         programs: u32,
         connections: u32,
@@ -81,7 +81,7 @@ pub(crate) enum Load {
     DatagramOverload,
     /// Request and reply by datagrams.
     DatagramRr,
-    /// So many megabytes one way in messages of so many octets, and a word when all have come.
+    /// So many megabytes one way in messages of so many bytes, and a word when all have come.
     Messages {
         size: u32,
         total_mb: u32,
@@ -108,7 +108,7 @@ pub(crate) enum Web {
     KernelTls,
 }
 
-/// Datagrams one way: of so many octets, so many in a call, or so many that are joined in one.
+/// Datagrams one way: of so many bytes, so many in a call, or so many that are joined in one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flood {
     pub(crate) size: u32,
@@ -253,7 +253,7 @@ impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Load::Http { file, keepalive } => {
-                write!(f, "{}-{}", Octets(file), if keepalive { "keepalive" } else { "close" })
+                write!(f, "{}-{}", Bytes(file), if keepalive { "keepalive" } else { "close" })
             }
             Load::Web { file, how } => {
                 let how = match how {
@@ -261,12 +261,12 @@ impl fmt::Display for Load {
                     Web::Tls => "-tls",
                     Web::KernelTls => "-ktls",
                 };
-                write!(f, "nginx{how}-{}", Octets(file))
+                write!(f, "nginx{how}-{}", Bytes(file))
             }
             Load::App(app) => write!(f, "{app}"),
             Load::Redis { pipeline } => write!(f, "redis-get-P{pipeline}"),
             Load::Memcached { keys } => write!(f, "memcached-get-{keys}"),
-            Load::Rr { size, depth, connections } => write!(f, "{}-d{depth}-c{connections}", Octets(size)),
+            Load::Rr { size, depth, connections } => write!(f, "{}-d{depth}-c{connections}", Bytes(size)),
             Load::Stream { flows, direction } => {
                 let direction = match direction {
                     Direction::Send => "send",
@@ -280,21 +280,21 @@ impl fmt::Display for Load {
                     ServedBy::Thread => "-threads",
                     ServedBy::Process => "-processes",
                 };
-                write!(f, "{}-c{CPS_CONNECTIONS}{served_by}", Octets(SMALL))
+                write!(f, "{}-c{CPS_CONNECTIONS}{served_by}", Bytes(SMALL))
             }
             Load::Crowd { programs, connections } => {
-                write!(f, "{}-p{programs}-c{connections}", Octets(SMALL))
+                write!(f, "{}-p{programs}-c{connections}", Bytes(SMALL))
             }
             Load::Idle { connections } => write!(f, "c{connections}"),
-            Load::Wake => write!(f, "{}", Octets(SMALL)),
+            Load::Wake => write!(f, "{}", Bytes(SMALL)),
             Load::Calls(calls) => f.write_str(calls.name()),
             Load::Datagrams(flood) => write!(f, "{flood}"),
-            Load::DatagramsBeside(attack) => write!(f, "{}-beside-{}", Octets(SMALL), attack.name()),
-            Load::DatagramOverload => write!(f, "{}-overload", Octets(SMALL)),
-            Load::DatagramRr => write!(f, "{}-rr", Octets(SMALL)),
-            Load::Messages { size, total_mb } => write!(f, "{total_mb}MB-in-{}", Octets(size)),
-            Load::MessageRr { size } => write!(f, "{}-rr", Octets(size)),
-            Load::MessageWake { size } => write!(f, "{}-wake", Octets(size)),
+            Load::DatagramsBeside(attack) => write!(f, "{}-beside-{}", Bytes(SMALL), attack.name()),
+            Load::DatagramOverload => write!(f, "{}-overload", Bytes(SMALL)),
+            Load::DatagramRr => write!(f, "{}-rr", Bytes(SMALL)),
+            Load::Messages { size, total_mb } => write!(f, "{total_mb}MB-in-{}", Bytes(size)),
+            Load::MessageRr { size } => write!(f, "{}-rr", Bytes(size)),
+            Load::MessageWake { size } => write!(f, "{}-wake", Bytes(size)),
             Load::File(transfer) => write!(f, "{transfer}"),
         }
     }
@@ -302,7 +302,7 @@ impl fmt::Display for Load {
 
 impl fmt::Display for Flood {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-flood", Octets(self.size))?;
+        write!(f, "{}-flood", Bytes(self.size))?;
         match (self.batch, self.segments) {
             (1, 1) => Ok(()),
             (batch, 1) => write!(f, "-mmsg{batch}"),
@@ -316,9 +316,9 @@ impl fmt::Display for Flood {
 }
 
 /// A length as it stands in names.
-struct Octets(u32);
+struct Bytes(u32);
 
-impl fmt::Display for Octets {
+impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             n if n >= 1024 && n % 1024 == 0 => write!(f, "{}KiB", n / 1024),

@@ -21,12 +21,12 @@ pub(crate) struct Transfer {
 pub(crate) enum Shape {
     /// 1 GiB, 64 KiB a call.
     Large,
-    /// A cell of the directwrite paper: so many megabytes in packets of so many octets, which are those of a call (its `count`):
+    /// A cell of the directwrite paper: so many megabytes in packets of so many bytes, which are those of a call (its `count`):
     /// the paper makes one packet of each.
     Paper { megabytes: u32, packet: u32 },
 }
 
-/// How OpenTOE moves the octets. Linux does what it has for the same.
+/// How OpenTOE moves the bytes. Linux does what it has for the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     /// read and send, recv and write.
@@ -73,15 +73,15 @@ pub(crate) fn all(link: Link) -> Vec<Transfer> {
 impl Transfer {
     /// How long the wire takes for it, with its headers.
     pub(crate) fn time_at(self, rate_kbit: u32) -> Duration {
-        Duration::from_secs_f64(f64::from(self.octets()) * 8.0 / f64::from(rate_kbit) * 1.1e-3)
+        Duration::from_secs_f64(f64::from(self.bytes()) * 8.0 / f64::from(rate_kbit) * 1.1e-3)
     }
 
     pub(crate) fn mib(self) -> f64 {
-        f64::from(self.octets()) / 1_048_576.0
+        f64::from(self.bytes()) / 1_048_576.0
     }
 
-    /// Octets of the file.
-    fn octets(self) -> u32 {
+    /// Bytes of the file.
+    fn bytes(self) -> u32 {
         match self.shape {
             Shape::Large => 1 << 30,
             Shape::Paper { megabytes, .. } => megabytes * 1_000_000,
@@ -113,7 +113,7 @@ impl Transfer {
             Shape::Paper { packet, .. } => format!(" --chunk {packet}"),
         };
         let method = self.on(stack);
-        format!("transfer --method {method} --direction {direction} --octets {}{parts}", self.octets())
+        format!("transfer --method {method} --direction {direction} --bytes {}{parts}", self.bytes())
     }
 }
 

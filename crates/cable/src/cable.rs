@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn each_direction_has_the_faults_of_the_end_where_it_comes_in() {
-        // 60 octets at 480 kbit/s take a millisecond.
+        // 60 bytes at 480 kbit/s take a millisecond.
         let (mut cable, [mut left, mut right], clock) =
             cable(["rx_rate_kbit=480&rx_delay_us=500", "rx_delay_us=2000"]);
         send(&mut left, 0..2);

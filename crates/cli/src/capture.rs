@@ -18,7 +18,7 @@ use toe_abi::capture::{Filter, LOCAL_INTERFACE, Record, RecordKind, SNAPLEN_MAX}
 use toe_abi::report::{PortReport, StatusReport};
 use zerocopy::FromBytes;
 
-/// Octets taken from the stream at once.
+/// Bytes taken from the stream at once.
 const CHUNK: usize = 256 << 10;
 
 /// Capture packets as an engine sees them, in pcapng
@@ -41,7 +41,7 @@ EXAMPLES:
   toe capture 'pid 4711 and not port 22' | wireshark -k -i -
   toe capture -s 128 -c 1000 dropped -w drops.pcapng
 
-Connections whose octets go past the engine, from one program's memory to the other's, come back to it for good when a
+Connections whose bytes go past the engine, from one program's memory to the other's, come back to it for good when a
 capture wants them. Only the engine's own user, and root, may capture.")]
 pub struct Args {
     /// What to capture; everything when left out
@@ -53,7 +53,7 @@ pub struct Args {
     /// Stop after so many packets
     #[arg(short, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Octets of each packet at most
+    /// Bytes of each packet at most
     #[arg(short, value_name = "SNAPLEN", default_value_t = SNAPLEN_MAX,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SNAPLEN_MAX)))]
     snaplen: u32,
@@ -179,16 +179,16 @@ fn take_packets(
     let mut buffer = Vec::with_capacity(CHUNK);
     loop {
         let mut at = 0;
-        while let Some((record, octets)) =
+        while let Some((record, bytes)) =
             next_record(&buffer[at..]).map_err(|_| nonsense("a broken record"))?
         {
-            at += size_of::<Record>() + octets.len();
+            at += size_of::<Record>() + bytes.len();
             taken.lost = record.lost;
             if record.kind() == Ok(RecordKind::End) {
                 taken.is_whole = true;
                 break;
             }
-            match writer.packet(&record, octets) {
+            match writer.packet(&record, bytes) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => taken.is_whole = true,
                 Err(error) => return Err(cannot_write(&error)),
@@ -224,11 +224,11 @@ fn take_packets(
     }
 }
 
-/// The first record, if it is there as a whole, with its octets.
+/// The first record, if it is there as a whole, with its bytes.
 fn next_record(buffer: &[u8]) -> Result<Option<(Record, &[u8])>, toe_abi::capture::BadRecord> {
     let Ok((record, rest)) = Record::read_from_prefix(buffer) else { return Ok(None) };
     record.kind()?;
-    Ok(rest.get(..record.captured_len as usize).map(|octets| (record, octets)))
+    Ok(rest.get(..record.captured_len as usize).map(|bytes| (record, bytes)))
 }
 
 fn cannot_write(error: &std::io::Error) -> Failure {

@@ -181,10 +181,10 @@ impl Client {
             Ok(_) | Err(OsError::PIPE) => {}
             Err(error) => return Err(broken(error)),
         }
-        let mut octets = [0; size_of::<Message>() + 1];
+        let mut bytes = [0; size_of::<Message>() + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut iov = [IoSliceMut::new(&mut octets)];
+        let mut iov = [IoSliceMut::new(&mut bytes)];
         let got = rustix::net::recvmsg(&self.socket, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC)
             .map_err(broken)?;
         let len = got.bytes;
@@ -195,7 +195,7 @@ impl Client {
         if len == 0 {
             return Err(ClientError::NoAnswer("it closed the connection".to_owned()));
         }
-        let reply = Message::parse(&octets[..len]).and_then(|message| Reply::decode(&message));
+        let reply = Message::parse(&bytes[..len]).and_then(|message| Reply::decode(&message));
         match reply {
             Ok(Reply::Refused { errno, version }) => Err(self.refused(Errno(errno), version)),
             Ok(reply) => Ok((reply, fd)),
@@ -217,7 +217,7 @@ impl Client {
             return Err(ClientError::Nonsense("no report".to_owned()));
         };
         if len > REPORT_LEN_MAX {
-            return Err(ClientError::Nonsense(format!("a report of {len} octets")));
+            return Err(ClientError::Nonsense(format!("a report of {len} bytes")));
         }
         let mut text = vec![0; len as usize];
         File::from(memory)

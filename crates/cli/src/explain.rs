@@ -43,13 +43,13 @@ impl Tally {
 
     /// What was counted so far.
     pub fn explanation(&self) -> Result<Explanation, Failure> {
-        let mut octets = [0; TALLY_LEN];
+        let mut bytes = [0; TALLY_LEN];
         self.memory
-            .read_exact_at(&mut octets, 0)
+            .read_exact_at(&mut bytes, 0)
             .map_err(|error| Failure::new(format!("cannot read what --explain counted: {error}")))?;
         Ok(Explanation::of(|stack, reason| {
             let at = tally_place(stack, reason) * 8;
-            octets.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_ne_bytes)
+            bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_ne_bytes)
         }))
     }
 }

@@ -59,7 +59,7 @@ impl<W: Write> Writer<W> {
         Ok(Writer { blocks, interfaces, packets: 0, lost: 0 })
     }
 
-    pub fn packet(&mut self, record: &Record, octets: &[u8]) -> std::io::Result<()> {
+    pub fn packet(&mut self, record: &Record, bytes: &[u8]) -> std::io::Result<()> {
         let interface_id = u32::from(record.interface);
         let direction = record.direction().ok().filter(|_| interface_id < self.interfaces);
         let Some(direction) = direction else {
@@ -86,7 +86,7 @@ impl<W: Write> Writer<W> {
             interface_id,
             timestamp: Duration::from_nanos(record.at_ns),
             original_len: record.original_len,
-            data: Cow::Borrowed(octets),
+            data: Cow::Borrowed(bytes),
             options,
         };
         self.blocks.write_pcapng_block(block).map_err(io_error)?;
@@ -180,8 +180,8 @@ mod tests {
             reason: [0; 36],
             ..record()
         };
-        let octets = written(&[record(), local]);
-        let mut reader = PcapNgReader::new(octets.as_slice()).expect("a section");
+        let bytes = written(&[record(), local]);
+        let mut reader = PcapNgReader::new(bytes.as_slice()).expect("a section");
         let mut blocks = Vec::new();
         while let Some(block) = reader.next_block() {
             blocks.push(block.expect("well formed").into_owned());

@@ -120,9 +120,9 @@ mod tests {
         file
     }
 
-    fn of(octets: &[u8]) -> Option<String> {
+    fn of(bytes: &[u8]) -> Option<String> {
         // Its mode is looked at, too.
-        of_program(Path::new("/dev/null"), octets)
+        of_program(Path::new("/dev/null"), bytes)
     }
 
     #[test]

@@ -12,18 +12,18 @@ use toe_abi::report::{SocketReport, SocketsReport, TcpReport, UdpReport};
 COLUMNS:
   Netid    tcp or udp; UDP sockets are those that hear from the engine's own links or have sent by them (the socket is the
            kernel's, and ss -u shows it, too)
-  Recv-Q   octets that the program has not read yet; for a listener, connections waiting to be accepted; of UDP 0 (ss -u)
-  Send-Q   octets that the peer has not acknowledged yet; for a listener, its backlog
+  Recv-Q   bytes that the program has not read yet; for a listener, connections waiting to be accepted; of UDP 0 (ss -u)
+  Send-Q   bytes that the peer has not acknowledged yet; for a listener, its backlog
   Device   the port; 'local' when both ends are on this engine; '*' for a listener or UDP. After '@' stands the network
            namespace, by the kernel's cookie, of what is of another than the engine's own
   Process  who holds the socket; nobody, when the engine is only seeing its end through; of UDP who has shown it (fd=-: the
            program does not say which descriptor it is)
 
-With -i (times in ms, cwnd and ssthresh in segments, as ss has them; JSON has octets and µs):
+With -i (times in ms, cwnd and ssthresh in segments, as ss has them; JSON has bytes and µs):
   ts sack ecn wscale   what both ends agreed on        cubic, ca_state   congestion control, and where it stands
   rto rtt minrtt       time-out, round trip/variation  delivery_rate     what the path was seen to deliver
-  unacked sacked lost  octets on their way, those that the peer has out of order, those taken for lost
-  direct               octets go past the engine, between two programs, and are not in bytes_…
+  unacked sacked lost  bytes on their way, those that the peer has out of order, those taken for lost
+  direct               bytes go past the engine, between two programs, and are not in bytes_…
   rx_by_kernel         of UDP: of the datagrams that came, those that went by the kernel's queue as the program did not look
   shared               of UDP: several processes have or had the socket, so that all goes by the kernel's queue
 
@@ -122,18 +122,18 @@ fn format(sockets: &[SocketReport], info: bool) -> String {
 fn udp_line(udp: &UdpReport) -> String {
     let UdpReport {
         rx_datagrams,
-        rx_octets,
+        rx_bytes,
         rx_by_kernel,
         rx_drops,
         tx_datagrams,
-        tx_octets,
+        tx_bytes,
         tx_drops,
         shared,
     } = udp;
     let shared = if *shared { " shared" } else { "" };
     format!(
-        "rx_datagrams:{rx_datagrams} rx_octets:{rx_octets} rx_by_kernel:{rx_by_kernel} rx_drops:{rx_drops} \
-         tx_datagrams:{tx_datagrams} tx_octets:{tx_octets} tx_drops:{tx_drops}{shared}"
+        "rx_datagrams:{rx_datagrams} rx_bytes:{rx_bytes} rx_by_kernel:{rx_by_kernel} rx_drops:{rx_drops} \
+         tx_datagrams:{tx_datagrams} tx_bytes:{tx_bytes} tx_drops:{tx_drops}{shared}"
     )
 }
 
@@ -152,7 +152,7 @@ fn info_line(tcp: &TcpReport) -> String {
             words.push(format!("{name}:{value}"));
         }
     };
-    let segments = |octets: u32| u64::from(octets / u32::from(tcp.mss).max(1));
+    let segments = |bytes: u32| u64::from(bytes / u32::from(tcp.mss).max(1));
     number("rto", u64::from(tcp.rto_us / 1000));
     number("backoff", tcp.backoff.into());
     number("mss", tcp.mss.into());
@@ -197,9 +197,9 @@ fn info_line(tcp: &TcpReport) -> String {
         let rate = u64::from(tcp.cwnd) * 1_000_000 / u64::from(tcp.srtt_us);
         words.push(format!("send {}", bits_a_second(rate)));
     }
-    for (name, octets_a_second) in [("pacing_rate", tcp.pacing_rate), ("delivery_rate", tcp.delivery_rate)] {
-        if octets_a_second > 0 {
-            words.push(format!("{name} {}", bits_a_second(octets_a_second)));
+    for (name, bytes_a_second) in [("pacing_rate", tcp.pacing_rate), ("delivery_rate", tcp.delivery_rate)] {
+        if bytes_a_second > 0 {
+            words.push(format!("{name} {}", bits_a_second(bytes_a_second)));
         }
     }
     if tcp.app_limited {
@@ -214,8 +214,8 @@ fn milliseconds(us: u32) -> String {
 }
 
 /// As `ss` writes rates: `1.5Gbps`, `93500bps`.
-fn bits_a_second(octets_a_second: u64) -> String {
-    let bits = octets_a_second as f64 * 8.0;
+fn bits_a_second(bytes_a_second: u64) -> String {
+    let bits = bytes_a_second as f64 * 8.0;
     let (value, unit) = match bits {
         b if b >= 1e9 => (b / 1e9, "Gbps"),
         b if b >= 1e6 => (b / 1e6, "Mbps"),

@@ -37,7 +37,7 @@ FILE (--config); the command line wins, and --port replaces the file's ports:
   name = \"web\"
   local = true
   spin_us = 20                   # µs to look for work before sleeping
-  direct = true                  # octets of connections between two programs may go past the engine
+  direct = true                  # bytes of connections between two programs may go past the engine
   cores = \"2,4\"                  # where the engine's thread runs; anywhere when left out
   allow_uids = [33, \"www-data\"]  # who may attach besides root and whoever starts it, by number or name
   allow_groups = [\"staff\"]
@@ -89,7 +89,7 @@ pub struct Args {
     /// (20 unless given)
     #[arg(long, value_name = "N")]
     spin_us: Option<u64>,
-    /// Send octets of local connections through the engine, not from program to program through memory that the two
+    /// Send bytes of local connections through the engine, not from program to program through memory that the two
     /// share: to measure the engine itself, to see all traffic in its counters, or where two programs of one user must
     /// not share memory
     #[arg(long)]

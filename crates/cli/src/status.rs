@@ -119,7 +119,7 @@ fn format(report: &StatusReport) -> String {
         r.flows,
         r.listeners,
         r.sessions.len(),
-        octets(r.receive_memory_used)
+        bytes(r.receive_memory_used)
     );
     let _ = writeln!(
         out,
@@ -132,14 +132,14 @@ fn format(report: &StatusReport) -> String {
         if let Some(trouble) = &port.trouble {
             let _ = writeln!(out, "  {trouble}");
         }
-        let _ = writeln!(out, "  in  {:>12} frames {:>10}", port.rx_frames, octets(port.rx_bytes));
-        let _ = writeln!(out, "  out {:>12} frames {:>10}", port.tx_frames, octets(port.tx_bytes));
+        let _ = writeln!(out, "  in  {:>12} frames {:>10}", port.rx_frames, bytes(port.rx_bytes));
+        let _ = writeln!(out, "  out {:>12} frames {:>10}", port.tx_frames, bytes(port.tx_bytes));
     }
     if !r.sessions.is_empty() {
         let _ = writeln!(out, "\nsession      pid   uid    flows listeners     memory namespace program");
     }
     for s in &r.sessions {
-        let memory = octets(s.receive_memory_used);
+        let memory = bytes(s.receive_memory_used);
         let netns = netns(s.netns);
         let _ = writeln!(
             out,
@@ -188,7 +188,7 @@ fn remedy(counter: &str) -> Option<&'static str> {
 /// A line for what there is, and one for each user with what he has of it; what nobody has is left out.
 fn format_users(report: &StatusReport) -> String {
     let mut out = String::new();
-    let shown = |name: &str, n: u64| if name.ends_with("_memory") { octets(n) } else { n.to_string() };
+    let shown = |name: &str, n: u64| if name.ends_with("_memory") { bytes(n) } else { n.to_string() };
     for account in &report.users {
         let parts = account.parts.iter().map(|(name, UseReport { used, refused })| {
             let refused = if *refused > 0 { format!(" ({refused} refused)") } else { String::new() };
@@ -245,7 +245,7 @@ fn percent(permille: u32) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
-fn octets(n: u64) -> String {
+fn bytes(n: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut shown = format!("{n} B");
     for (power, unit) in units.iter().enumerate() {

@@ -364,8 +364,7 @@ fn text_of(path: &Path) -> Option<Vec<u8>> {
 fn engines_of(process: &Path) -> Vec<String> {
     let environment = text_of(&process.join("environ")).unwrap_or_default();
     let wanted = format!("{}=", place::ENGINE_VARIABLE);
-    let value =
-        environment.split(|octet| *octet == 0).find_map(|entry| entry.strip_prefix(wanted.as_bytes()));
+    let value = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(wanted.as_bytes()));
     let list = std::ffi::OsStr::from_bytes(value.unwrap_or_default());
     std::env::split_paths(list).map(|path| crate::locate::name_of(&path)).collect()
 }

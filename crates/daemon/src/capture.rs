@@ -30,12 +30,12 @@ use zerocopy::IntoBytes;
 const CAPTURES_MAX: usize = 8;
 const LIMITED_MAX: usize = 4;
 const LIMITED_OF_USER_MAX: usize = 1;
-/// Octets on their way to one client: so many, or a part of what sessions may have where that is little.
+/// Bytes on their way to one client: so many, or a part of what sessions may have where that is little.
 const PENDING_MAX: u64 = 32 << 20;
 const PENDING_ONE_IN: u64 = 16;
-/// What a batch costs beside its octets.
+/// What a batch costs beside its bytes.
 const BATCH_COST: usize = 64;
-/// A batch is handed on when it has this many octets, or the round ends.
+/// A batch is handed on when it has this many bytes, or the round ends.
 const BATCH_LEN: usize = 256 << 10;
 /// Connections whose last process is remembered, for what is sent after it has gone.
 const REMEMBERED_MAX: usize = 4096;
@@ -101,7 +101,7 @@ struct Writer {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Octets that wait to be written.
+    /// Bytes that wait to be written.
     pending: AtomicUsize,
     /// The engine ends.
     give_up: AtomicBool,
@@ -152,11 +152,11 @@ impl Captures {
         self.running.iter().any(|capture| capture.wants(packet))
     }
 
-    pub fn take(&mut self, packet: &Seen, octets: &[u8]) {
+    pub fn take(&mut self, packet: &Seen, bytes: &[u8]) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         for capture in self.running.iter_mut().filter(|capture| capture.wants(packet)) {
-            capture.take(packet, octets, at_ns);
+            capture.take(packet, bytes, at_ns);
         }
     }
 
@@ -194,7 +194,7 @@ impl Capture {
             && self.filter.matches(&packet.facts)
     }
 
-    fn take(&mut self, packet: &Seen, octets: &[u8], at_ns: u64) {
+    fn take(&mut self, packet: &Seen, bytes: &[u8], at_ns: u64) {
         if self.batch.len() >= BATCH_LEN {
             self.hand_on();
         }
@@ -202,10 +202,10 @@ impl Capture {
             self.lost += 1;
             return;
         }
-        let captured = &octets[..octets.len().min(self.snaplen as usize)];
+        let captured = &bytes[..bytes.len().min(self.snaplen as usize)];
         let record = Record {
             captured_len: captured.len() as u32,
-            original_len: octets.len() as u32,
+            original_len: bytes.len() as u32,
             at_ns,
             lost: self.lost,
             interface: packet.interface,

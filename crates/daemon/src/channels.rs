@@ -7,7 +7,7 @@ use toe_abi::channel::Side;
 use toe_base::{ChannelId, QueueSetId, SessionId};
 use toe_ring::{ChannelMemory, Region};
 
-/// Octets that a flow's last owner may leave for the next one: several windows.
+/// Bytes that a flow's last owner may leave for the next one: several windows.
 pub const UNREAD_MAX: u32 = 16 << 20;
 
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Channel {
     }
 }
 
-/// Octets that came to a flow through a channel and that its last owner's program had not read. The memory is the
+/// Bytes that came to a flow through a channel and that its last owner's program had not read. The memory is the
 /// kernel's own and of a settled length (`porter` makes sure), so to have it and to close it costs what it is worth.
 #[derive(Debug)]
 pub struct Unread {

@@ -39,7 +39,7 @@ use toe_port::Port;
 use toe_ring::EngineLooks;
 use toe_ring::queue_set::ArgBlock;
 
-/// Descriptors kept free of unread octets: for control connections, users, sessions, queue sets and ports.
+/// Descriptors kept free of unread bytes: for control connections, users, sessions, queue sets and ports.
 const RESERVED_FDS: u64 = 24 * SESSIONS_MAX as u64;
 /// The engine's clock starts here, so that "a while before now" is always a time.
 const CLOCK_START_US: u64 = 1_000_000;
@@ -123,7 +123,7 @@ pub struct Daemon {
     /// Commands of one turn, kept between rounds for its memory.
     pub(crate) commands: Vec<(Command, ArgBlock)>,
     pub(crate) tokens: Vec<Token>,
-    /// The octets of a datagram, for its memory, too.
+    /// The bytes of a datagram, for its memory, too.
     pub(crate) record: Vec<u8>,
     /// Sessions that something concerns, and whose turns a round has: kept for their memory, too.
     pub(crate) concerned: Vec<SessionId>,

@@ -138,9 +138,9 @@ impl HostSide for Sessions {
         to: DatagramId,
         datagram: &RxDatagram<'_>,
         tail: (&dyn FrameTail, usize),
-        octets: &mut Vec<u8>,
+        bytes: &mut Vec<u8>,
     ) -> Option<Delivered> {
-        self.datagrams.deliver_tail(to, (datagram, tail), octets)
+        self.datagrams.deliver_tail(to, (datagram, tail), bytes)
     }
 
     fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
@@ -176,9 +176,9 @@ impl HostSide for Sessions {
         self.captures.wants(&sighting)
     }
 
-    fn capture(&mut self, packet: &Sighting, octets: &[u8]) {
+    fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
         let sighting = self.with_processes(packet);
-        self.captures.take(&sighting, octets);
+        self.captures.take(&sighting, bytes);
     }
 
     fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {

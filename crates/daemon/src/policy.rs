@@ -22,7 +22,7 @@ use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{Cred, NetNs};
 
-/// Users to whom the right was handed on, at once; each costs some octets.
+/// Users to whom the right was handed on, at once; each costs some bytes.
 const ADMITTED_MAX: usize = 4096;
 /// Users whom one takes along who is not trusted: each has quotas of his own, and he could be thousands.
 const TAKEN_ALONG_MAX: usize = 8;

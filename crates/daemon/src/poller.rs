@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hangup_is_seen_and_octets_are_not() {
+    fn a_hangup_is_seen_and_bytes_are_not() {
         let poller = Poller::new().expect("epoll");
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .expect("pair");
         poller.add_for_hangup(&ours, Token::Owner).expect("add");
         let mut tokens = Vec::new();
-        rustix::io::write(&theirs, b"stray octets").expect("write");
+        rustix::io::write(&theirs, b"stray bytes").expect("write");
         poller.wait(Some(Duration::ZERO), &mut tokens).expect("wait");
         assert_eq!(tokens, []);
         let copy = theirs.try_clone().expect("dup");

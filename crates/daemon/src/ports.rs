@@ -15,10 +15,10 @@ use toe_wire::vlan::VlanId;
 
 /// Frames taken from, and given to, one port in one round.
 const FRAMES_PER_ROUND: usize = 256;
-/// Frames taken at once, and octets after which no more are taken in a round: a stream's program and its peer go on while
+/// Frames taken at once, and bytes after which no more are taken in a round: a stream's program and its peer go on while
 /// the engine copies what comes next, instead of all waiting for a whole window.
 const FRAMES_PER_LOOK: usize = 8;
-const OCTETS_PER_ROUND: usize = 256 << 10;
+const BYTES_PER_ROUND: usize = 256 << 10;
 /// Looks in vain, one after the other, that make a port quiet.
 const QUIET_AFTER: u32 = 64;
 /// How often a quiet port is looked at. Each look is a system call, which rounds of local traffic need not pay; and a
@@ -297,17 +297,17 @@ impl PortSlot {
         engine: &mut Engine,
         sessions: &mut Sessions,
     ) -> std::io::Result<usize> {
-        let (mut frames, mut octets) = (0, 0);
+        let (mut frames, mut bytes) = (0, 0);
         self.is_drained = false;
-        while frames < FRAMES_PER_ROUND && octets < OCTETS_PER_ROUND && !sessions.datagrams.is_crowded() {
+        while frames < FRAMES_PER_ROUND && bytes < BYTES_PER_ROUND && !sessions.datagrams.is_crowded() {
             let taken = if engine.needs_whole_frames() {
                 self.port.receive(FRAMES_PER_LOOK, &mut |frame, offload| {
-                    octets += frame.len();
+                    bytes += frame.len();
                     engine.handle_frame(now, self.id, frame, offload, sessions);
                 })?
             } else {
                 self.port.receive_heads(FRAMES_PER_LOOK, &mut |frame, offload, tail| {
-                    octets += frame.len();
+                    bytes += frame.len();
                     match tail {
                         Some(tail) => engine.handle_head(now, self.id, (frame, tail), offload, sessions),
                         None => engine.handle_frame(now, self.id, frame, offload, sessions),

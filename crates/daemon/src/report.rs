@@ -208,10 +208,10 @@ fn address(addr: SocketAddr) -> String {
     if addr.port() == 0 { format!("{}:*", addr.ip()) } else { addr.to_string() }
 }
 
-/// Memory that holds `octets` and can never change, for a host to read at leisure.
-pub(crate) fn sealed_memory(octets: &[u8]) -> std::io::Result<OwnedFd> {
+/// Memory that holds `bytes` and can never change, for a host to read at leisure.
+pub(crate) fn sealed_memory(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     let mut file = report_memory()?;
-    file.write_all(octets)?;
+    file.write_all(bytes)?;
     sealed(file)
 }
 

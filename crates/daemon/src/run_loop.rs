@@ -24,7 +24,7 @@ use toe_ring::queue_set::ArgBlock;
 
 /// How often a busy engine looks at control connections, hang-ups and doorbells.
 const TICK_US: u64 = 100;
-/// Segments moved over the `local` port in one round, and while several users share the engine: their octets are copied, up to
+/// Segments moved over the `local` port in one round, and while several users share the engine: their bytes are copied, up to
 /// 64 KiB each.
 const LOCAL_PER_ROUND: usize = 512;
 const LOCAL_PER_SHARED_ROUND: usize = 16;

@@ -255,7 +255,7 @@ impl Sessions {
         }
     }
 
-    /// `staging_len`: octets of the engine's own memory.
+    /// `staging_len`: bytes of the engine's own memory.
     pub fn new(staging_len: u64) -> std::io::Result<Sessions> {
         let staging = Region::reserve(staging_len).map_err(|errno| {
             let why = std::io::Error::from(errno);

@@ -13,14 +13,14 @@ pub(crate) fn scheduling() -> Option<libc::sched_attr> {
     // SAFETY: needed because neither rustix nor nix has this call. It is plain numbers, of which zero is one.
     let mut attr: libc::sched_attr = unsafe { core::mem::zeroed() };
     let size = size_of::<libc::sched_attr>();
-    // SAFETY: as above; the kernel writes at most `size` octets of `attr`, which are its own.
+    // SAFETY: as above; the kernel writes at most `size` bytes of `attr`, which are its own.
     let done = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) };
     (done == 0).then_some(attr)
 }
 
 /// Changes how the calling thread is scheduled.
 pub(crate) fn set_scheduling(attr: &libc::sched_attr) -> std::io::Result<()> {
-    // SAFETY: needed because neither rustix nor nix has this call. The kernel reads as many octets of `attr` as that says it has.
+    // SAFETY: needed because neither rustix nor nix has this call. The kernel reads as many bytes of `attr` as that says it has.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(attr), 0) };
     if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
@@ -36,7 +36,7 @@ fn option<T: FromBytes + IntoBytes>(socket: impl AsFd, level: i32, name: i32) ->
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: needed because neither rustix nor nix has these options. The descriptor is open for the length of the
     // call; `value` and `len` are ours, `len` is the size of `value`, beyond which the kernel does not write, and any
-    // octets are a `T`.
+    // bytes are a `T`.
     let done = unsafe {
         libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
     };
@@ -79,7 +79,7 @@ pub(crate) fn let_descriptors_in(socket: impl AsFd, on: bool) {
     let value = i32::from(on);
     let len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: needed because neither rustix nor nix has this option. The descriptor is open for the length of the call,
-    // and the kernel reads `len` octets of `value`, which are its own.
+    // and the kernel reads `len` bytes of `value`, which are its own.
     let _ = unsafe {
         let (socket, value) = (socket.as_fd().as_raw_fd(), (&raw const value).cast());
         libc::setsockopt(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, value, len)

@@ -188,7 +188,7 @@ impl World {
         self.una = ack;
     }
 
-    /// Octets on their way.
+    /// Bytes on their way.
     fn out(&self) -> u32 {
         self.wire.end.expect("some").distance_from(self.una)
     }
@@ -236,8 +236,8 @@ fn at(una: SeqNum, from: u32, len: u32) -> (SeqNum, SeqNum) {
 
 const ATTACKS: [(&str, Attack); 9] = [
     ("in order, each second segment", |_, _, _| (2 * MSS, vec![])),
-    ("one octet each, from the front", |n, una, out| (0, vec![at(una, (3 * n + 1) % (out - 2), 1)])),
-    ("four octets a block, four blocks", |n, una, out| {
+    ("one byte each, from the front", |n, una, out| (0, vec![at(una, (3 * n + 1) % (out - 2), 1)])),
+    ("four bytes a block, four blocks", |n, una, out| {
         (0, (0..4).map(|k| at(una, (n.wrapping_mul(7919) + k * (out / 4)) % (out - 8) + 1, 1)).collect())
     }),
     ("each second segment, from the front", |n, una, out| {
@@ -252,7 +252,7 @@ const ATTACKS: [(&str, Attack); 9] = [
     ("D-SACKs of what is acknowledged", |n, una, _| {
         (0, vec![(una.minus(n % 1000 + 1), una.minus(n % 1000))])
     }),
-    ("an octet each", |_, _, _| (1, vec![])),
+    ("a byte each", |_, _, _| (1, vec![])),
     ("duplicates", |_, _, _| (0, vec![])),
     ("all of it sacked but one segment, and not", |n, una, out| {
         (0, vec![at(una, if n % 2 == 0 { MSS } else { out / 2 / MSS * MSS }, out / 2 / MSS * MSS - MSS)])
@@ -272,11 +272,11 @@ fn main() {
         let out = world.out();
         let (start, began) = (spent_ns(), Clock::now());
         for n in 0..ACKS {
-            let (octets, mut blocks) = attack(n, world.una, world.out().max(4 * MSS));
+            let (bytes, mut blocks) = attack(n, world.una, world.out().max(4 * MSS));
             let end = world.wire.end.expect("some");
             blocks.retain(|(_, right)| right.at_or_before(end));
             world.now = world.now.after_us(PACE_US);
-            world.ack(world.una.plus(octets).earlier(end), &blocks);
+            world.ack(world.una.plus(bytes).earlier(end), &blocks);
             if n % 64 == 0 {
                 world.engine.handle_timeout(world.now, &mut world.program);
                 world.engine.poll_completions(&mut world.program);

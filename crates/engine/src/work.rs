@@ -20,7 +20,7 @@ pub struct Link {
     /// By which link-local addresses of this link are told from those of others: the interface's index, as programs name
     /// it (sin6_scope_id).
     pub zone: u32,
-    /// Largest IP datagram that fits one frame, in octets.
+    /// Largest IP datagram that fits one frame, in bytes.
     pub mtu: u32,
     pub caps: LinkCaps,
     /// Of the networks on the wire the one that the port is of; `None`: that of untagged frames.
@@ -66,11 +66,11 @@ pub struct Piece<'a> {
     /// What the whole begins with; of IPv6 that may be an extension header.
     pub protocol: u8,
     pub ident: u32,
-    /// Where the piece lies in the whole, in octets.
+    /// Where the piece lies in the whole, in bytes.
     pub offset: u32,
     /// It is not the last one.
     pub more: bool,
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
 }
 
 /// Ingress → control: neighbour discovery (RFC 4861).
@@ -88,7 +88,7 @@ pub struct IcmpError {
     /// The connection that the segment was of, if it was ours.
     pub key: FlowKey,
     pub seq: SeqNum,
-    /// Octets of the datagram that the segment was in.
+    /// Bytes of the datagram that the segment was in.
     pub datagram_len: u32,
     pub trouble: Trouble,
 }
@@ -101,7 +101,7 @@ pub struct RxDatagram<'a> {
     /// Its headers as they came, from that of IP on, to be quoted; none of one that did not come in a packet of its own.
     pub headers: &'a [u8],
     pub text: &'a [u8],
-    /// There are several of so many octets each, one behind the other; the last may be shorter.
+    /// There are several of so many bytes each, one behind the other; the last may be shorter.
     pub segment: Option<u16>,
 }
 
@@ -134,7 +134,7 @@ pub struct RxPacket<'a> {
     pub port: PortId,
     pub arrival: Arrival,
     pub protocol: u8,
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
 }
 
 /// Protocols → egress: a packet to send to a neighbour, without its headers.
@@ -144,7 +144,7 @@ pub struct TxPacket {
     pub from: Addr,
     pub to: Addr,
     pub protocol: u8,
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 /// UDP → egress: a datagram to send.
@@ -155,7 +155,7 @@ pub struct TxDatagram {
     pub ttl: u8,
     /// DSCP and ECN bits.
     pub traffic_class: u8,
-    /// Octets of the largest packet.
+    /// Bytes of the largest packet.
     pub mtu: u16,
     pub discover: MtuDiscover,
 }

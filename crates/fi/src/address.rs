@@ -1,14 +1,14 @@
 //! Addresses of endpoints. libfabric's layers above (ofi_rxm) want socket addresses, so they look like IPv6 (`struct sockaddr_in6`), but nothing is ever sent
 //! to one: they name a node and a place there.
 //!
-//! | octets | meaning |
+//! | bytes | meaning |
 //! |---|---|
 //! | 0 | 0xfd, as of addresses that are nobody's in the Internet (RFC 4193) |
 //! | 1–7 | the node: the hash of its name |
 //! | 8–9 | zero |
 //! | 10–15 | who at the node: zero for a port that was asked for, else random |
 //!
-//! Of the engine a node is known as `fi.` and its eight octets in hexadecimal; the discriminator is "who" and the port.
+//! Of the engine a node is known as `fi.` and its eight bytes in hexadecimal; the discriminator is "who" and the port.
 
 use siphasher::sip::SipHasher13;
 use std::hash::{BuildHasher, Hasher};
@@ -23,7 +23,7 @@ const EPHEMERAL: u16 = 49152;
 /// An address with its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    pub octets: [u8; 16],
+    pub bytes: [u8; 16],
     pub port: u16,
 }
 
@@ -40,16 +40,16 @@ impl Address {
     pub fn of_node(name: &[u8], port: u16) -> Address {
         let mut hasher = SipHasher13::new();
         hasher.write(name);
-        let mut octets = [0; 16];
-        octets[..8].copy_from_slice(&hasher.finish().to_be_bytes());
-        octets[0] = PREFIX;
-        Address { octets, port }
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&hasher.finish().to_be_bytes());
+        bytes[0] = PREFIX;
+        Address { bytes, port }
     }
 
     /// A place of its own at this node.
     pub fn own(node: &NodeName) -> Address {
         let mut address = Address::of_node(node.as_bytes(), 0);
-        address.octets[10..].copy_from_slice(&random().to_be_bytes()[2..]);
+        address.bytes[10..].copy_from_slice(&random().to_be_bytes()[2..]);
         address
     }
 
@@ -66,15 +66,15 @@ impl Address {
 
     /// The node's own place at the port.
     pub fn at_node(mut self) -> Address {
-        self.octets[8..].fill(0);
+        self.bytes[8..].fill(0);
         self
     }
 
     /// Who is where, for the engine.
     pub fn place(&self) -> (NodeName, u64) {
-        let hex: String = self.octets[..8].iter().map(|octet| format!("{octet:02x}")).collect();
-        let name = NodeName::new(format!("fi.{hex}").as_bytes()).expect("19 octets, none of them zero");
-        let who = self.octets[8..].iter().fold(0, |who, octet| who << 8 | u64::from(*octet));
+        let hex: String = self.bytes[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = NodeName::new(format!("fi.{hex}").as_bytes()).expect("19 bytes, none of them zero");
+        let who = self.bytes[8..].iter().fold(0, |who, byte| who << 8 | u64::from(*byte));
         (name, who << 16 | u64::from(self.port))
     }
 
@@ -86,7 +86,7 @@ impl Address {
         let ip = node.parse::<std::net::IpAddr>().ok();
         match ip {
             Some(std::net::IpAddr::V6(ip)) if ip.octets()[0] == PREFIX => {
-                Address { octets: ip.octets(), port }
+                Address { bytes: ip.octets(), port }
             }
             Some(ip) if ip.is_loopback() || ip.is_unspecified() => Address::of_node(own.as_bytes(), port),
             _ if node == "localhost" => Address::of_node(own.as_bytes(), port),
@@ -99,23 +99,23 @@ impl Address {
         let mut sockaddr = [0; SOCKADDR_LEN];
         sockaddr[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
         sockaddr[2..4].copy_from_slice(&self.port.to_be_bytes());
-        sockaddr[8..24].copy_from_slice(&self.octets);
+        sockaddr[8..24].copy_from_slice(&self.bytes);
         sockaddr
     }
 
     /// `None`: it is no address of this kind.
     pub fn from_sockaddr(sockaddr: &[u8]) -> Option<Address> {
         let family = u16::from_ne_bytes(*sockaddr.first_chunk()?);
-        let octets: [u8; 16] = sockaddr.get(8..24)?.try_into().ok()?;
+        let bytes: [u8; 16] = sockaddr.get(8..24)?.try_into().ok()?;
         let port = u16::from_be_bytes(sockaddr[2..4].try_into().ok()?);
-        (i32::from(family) == libc::AF_INET6 && octets[0] == PREFIX).then_some(Address { octets, port })
+        (i32::from(family) == libc::AF_INET6 && bytes[0] == PREFIX).then_some(Address { bytes, port })
     }
 
     /// As it stands in greetings.
     pub fn to_greeting(self) -> [u8; ADDRESS_LEN] {
-        let mut octets = [0; ADDRESS_LEN];
-        octets[..SOCKADDR_LEN].copy_from_slice(&self.to_sockaddr());
-        octets
+        let mut bytes = [0; ADDRESS_LEN];
+        bytes[..SOCKADDR_LEN].copy_from_slice(&self.to_sockaddr());
+        bytes
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
         let address = Address { port: 4711, ..Address::own(&name("alice")) };
         assert_eq!(Address::from_sockaddr(&address.to_sockaddr()), Some(address));
         assert_eq!(Address::from_sockaddr(&address.to_greeting()), Some(address));
-        let text = std::net::Ipv6Addr::from(address.octets).to_string();
+        let text = std::net::Ipv6Addr::from(address.bytes).to_string();
         assert_eq!(Address::parse(Some(&text), &name("bob"), 4711), address);
         assert_eq!(Address::from_sockaddr(&[0; 28]), None);
         assert_eq!(Address::from_sockaddr(&address.to_sockaddr()[..23]), None);
@@ -147,7 +147,7 @@ mod tests {
         }
         assert_ne!(Address::parse(Some("10.0.0.1"), &own, 9), here);
         assert_eq!(Address::parse(Some("10.0.0.1"), &own, 9), Address::of_node(b"10.0.0.1", 9));
-        assert_eq!(here.place(), Address { octets: here.octets, port: 9 }.place());
+        assert_eq!(here.place(), Address { bytes: here.bytes, port: 9 }.place());
         assert_eq!(here.place().1, 9, "a port of the node's alone");
         let one = Address::own(&own);
         assert_eq!((one.place().0, one.at_node()), (here.place().0, Address { port: 0, ..here }));

@@ -103,7 +103,7 @@ static MR_FID_OPS: Ops = Ops {
     ops_open: no_ops_open,
 };
 
-/// Not while octets are copied.
+/// Not while bytes are copied.
 unsafe extern "C" fn close_mr(fid: FidPtr) -> c_int {
     // SAFETY: needed to end it; the program uses it no more.
     let region = unsafe { MrObject::take_back(fid) };

@@ -37,7 +37,7 @@ pub enum Event {
     /// What a program has written.
     Written {
         event: u32,
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
     },
 }
 
@@ -125,10 +125,10 @@ impl Eq {
     /// Reads the first event. FI_EAVAIL: it is an error.
     ///
     /// # Safety
-    /// `event` can be written to, `buf` has `len` octets.
+    /// `event` can be written to, `buf` has `len` bytes.
     unsafe fn read(&self, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> Ssize {
         let mut inside = self.look();
-        let (kind, octets) = match inside.events.front() {
+        let (kind, bytes) = match inside.events.front() {
             None => return -(libc::EAGAIN as Ssize),
             Some(Event::Failed { .. }) => return -(sys::EAVAIL as Ssize),
             Some(Event::Request { passive, request }) => {
@@ -136,17 +136,17 @@ impl Eq {
             }
             Some(Event::Connected { ep, private }) => (sys::CONNECTED, cm_entry(*ep, null_mut(), private)),
             Some(Event::Shutdown { ep }) => (sys::SHUTDOWN, cm_entry(*ep, null_mut(), &[])),
-            Some(Event::Written { event, octets }) => (*event, octets.clone()),
+            Some(Event::Written { event, bytes }) => (*event, bytes.clone()),
         };
         let is_connections = kind != sys::NOTIFY;
-        if len < if is_connections { size_of::<sys::EqCmEntry>() } else { octets.len() } {
+        if len < if is_connections { size_of::<sys::EqCmEntry>() } else { bytes.len() } {
             return -(sys::ETOOSMALL as Ssize);
         }
-        let told = octets.len().min(len);
+        let told = bytes.len().min(len);
         // SAFETY: needed to tell the program, which has promised so much room.
         unsafe {
             event.write(kind);
-            buf.cast::<u8>().copy_from_nonoverlapping(octets.as_ptr(), told);
+            buf.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), told);
         }
         if flags & sys::PEEK == 0
             && let Some(Event::Request { request, .. }) = inside.events.pop_front()
@@ -183,13 +183,13 @@ impl Eq {
     }
 }
 
-/// `struct fi_eq_cm_entry`, as octets.
+/// `struct fi_eq_cm_entry`, as bytes.
 fn cm_entry(fid: usize, info: *mut Info, private: &[u8]) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(16 + private.len());
-    octets.extend_from_slice(&fid.to_ne_bytes());
-    octets.extend_from_slice(&info.expose_provenance().to_ne_bytes());
-    octets.extend_from_slice(private);
-    octets
+    let mut bytes = Vec::with_capacity(16 + private.len());
+    bytes.extend_from_slice(&fid.to_ne_bytes());
+    bytes.extend_from_slice(&info.expose_provenance().to_ne_bytes());
+    bytes.extend_from_slice(private);
+    bytes
 }
 
 #[derive(Debug)]
@@ -286,10 +286,10 @@ unsafe extern "C" fn write(fid: FidPtr, event: u32, buf: *const c_void, len: usi
     if event != sys::NOTIFY || len > size_of::<EqEntry>() {
         return -(libc::EINVAL as Ssize);
     }
-    // SAFETY: needed to read what the program writes: `len` octets.
-    let octets = unsafe { std::slice::from_raw_parts(buf.cast::<u8>(), len) }.to_vec();
+    // SAFETY: needed to read what the program writes: `len` bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(buf.cast::<u8>(), len) }.to_vec();
     // SAFETY: needed to find what the program means.
-    unsafe { EqObject::of(fid) }.queue.push(Event::Written { event, octets });
+    unsafe { EqObject::of(fid) }.queue.push(Event::Written { event, bytes });
     len as Ssize
 }
 

@@ -85,7 +85,7 @@ pub unsafe fn free(info: *mut Info) {
 
 fn sockaddr(address: Option<Address>) -> Option<(*mut c_void, usize)> {
     let Some(address) = address else { return Some((null_mut(), 0)) };
-    // SAFETY: needed as in `zeroed`; all zeros are octets.
+    // SAFETY: needed as in `zeroed`; all zeros are bytes.
     let made = unsafe { zeroed::<[u8; SOCKADDR_LEN]>() }?;
     // SAFETY: needed to fill in what was made just now.
     unsafe { *made = address.to_sockaddr() };
@@ -287,14 +287,14 @@ unsafe fn fits(hints: &Info) -> bool {
 /// The address that hints have; `Err`: it is of another kind.
 ///
 /// # Safety
-/// `len` octets, or null.
+/// `len` bytes, or null.
 pub unsafe fn read_address(address: *const c_void, len: usize) -> Result<Option<Address>, c_int> {
     if address.is_null() || len == 0 {
         return Ok(None);
     }
     // SAFETY: needed to read what the caller has promised.
-    let octets = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), len) };
-    Address::from_sockaddr(octets).map(Some).ok_or(libc::ENODATA)
+    let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), len) };
+    Address::from_sockaddr(bytes).map(Some).ok_or(libc::ENODATA)
 }
 
 /// # Safety

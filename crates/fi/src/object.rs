@@ -104,7 +104,7 @@ pub unsafe extern "C" fn strerror(
 ) -> *const c_char {
     let text = c"no more is known";
     if !buf.is_null() && len > 0 {
-        // SAFETY: needed to write what the program wants, into `len` octets that it has promised.
+        // SAFETY: needed to write what the program wants, into `len` bytes that it has promised.
         unsafe { libc::strncpy(buf, text.as_ptr(), len - 1) };
     }
     text.as_ptr()

@@ -275,7 +275,7 @@ unsafe extern "C" fn reject(_: FidPtr, handle: FidPtr, param: *const c_void, len
 /// What a program says with a connection.
 ///
 /// # Safety
-/// `len` octets, or null.
+/// `len` bytes, or null.
 pub unsafe fn private(param: *const c_void, len: usize) -> Vec<u8> {
     if param.is_null() || len == 0 {
         return Vec::new();

@@ -65,7 +65,7 @@ fn told(bound: &Bound, flags: Option<u64>) -> Told {
     if is_marked || !bound.is_selective() { Told::Always } else { Told::Failure }
 }
 
-/// What a call wants, beside where its octets are.
+/// What a call wants, beside where its bytes are.
 #[derive(Clone, Copy)]
 struct Call {
     work: Work,
@@ -86,7 +86,7 @@ impl Call {
     }
 
     /// # Safety
-    /// `fid` is an endpoint of this provider's, and the octets stay until the end of the post is told.
+    /// `fid` is an endpoint of this provider's, and the bytes stay until the end of the post is told.
     unsafe fn post(self, fid: FidPtr, places: Option<Places>) -> Ssize {
         // SAFETY: needed to find what the program means.
         let ep = &unsafe { EpObject::of(fid) }.ep;

@@ -16,11 +16,11 @@ fn has_one_thread() -> bool {
     rustix::fs::stat("/proc/self/task").is_ok_and(|stat| stat.st_nlink == 2 + 1)
 }
 
-/// Octets that are enough for a session of any engine's, and what the smallest ones may take.
+/// Bytes that are enough for a session of any engine's, and what the smallest ones may take.
 const ENOUGH: u64 = 64 << 20;
 const LEAST: u64 = 16 << 20;
 
-/// The process is about to be limited to `limit` octets.
+/// The process is about to be limited to `limit` bytes.
 pub fn before_little(limit: u64) {
     let mapped: u64 = Stack::all_attached().map(|stack| stack.layout().len()).sum();
     // What is here already and stays counts against the limit, too.
@@ -49,7 +49,7 @@ pub fn before_little(limit: u64) {
     fitting.into_iter().for_each(|stack| _ = Stack::adopt(stack));
 }
 
-/// With the smallest session that the engine makes, if it makes none of `room` octets: of what is below the limit then there may be
+/// With the smallest session that the engine makes, if it makes none of `room` bytes: of what is below the limit then there may be
 /// nothing left, which is better than connections that cannot be used.
 fn attach_within(engine: EngineIdx, room: u64) {
     let rooms = std::iter::successors(Some(room.max(LEAST)), |room| Some(room * 2));

@@ -40,7 +40,7 @@ const SPARE_MAX: u32 = CHANNEL_ENTRIES / 2;
 /// It is again when so many more are: for each one that the peer takes it would be woken in vain.
 const SPARE_AGAIN: u32 = CHANNEL_ENTRIES / 4;
 
-/// Octets of one connection that may wait unread here, at most.
+/// Bytes of one connection that may wait unread here, at most.
 const UNREAD_MAX: u64 = SEND_LIMIT_NEAR as u64 * 4;
 
 /// Which stream a slot belongs to, and which use of it that is.
@@ -143,7 +143,7 @@ impl Channel {
         self.end.room(enough) >= enough && (memory.at_hand() > 0 || self.blocks.available())
     }
 
-    /// Those whose octets go through it.
+    /// Those whose bytes go through it.
     pub(crate) fn streams(&self) -> impl Iterator<Item = Place> {
         self.slots.iter().filter_map(|used| used.stream)
     }
@@ -493,7 +493,7 @@ impl Queue {
         streams.into_iter().for_each(|place| self.reset_stream(place));
     }
 
-    /// Ends a connection whose octets are lost.
+    /// Ends a connection whose bytes are lost.
     pub(crate) fn reset_stream(&mut self, place: Place) {
         let Some(stream) = self.streams.get_mut(place) else { return };
         if let Some(direct) = &mut stream.direct {

@@ -1,13 +1,13 @@
 //! Streams that leave their channel, and those that are given back to the engine.
 //!
-//! A sender counts octets before it has stored their entry. So whoever ends a direction may know of octets that are not
+//! A sender counts bytes before it has stored their entry. So whoever ends a direction may know of bytes that are not
 //! here yet: its peer stores them within the time of a copy, or was stopped or killed there and never does. Nobody waits
-//! for that with a lock in hand. A stream that is still owed octets is noted in its channel ([`Leaving`]), every drain
+//! for that with a lock in hand. A stream that is still owed bytes is noted in its channel ([`Leaving`]), every drain
 //! looks again, and a call that must have them waits between two drains ([`QueueSet::wait_until_left`]). A peer that is
 //! late has broken the contract: all connections over the channel are reset at once, so that a call waits once however
 //! many there are.
 //!
-//! A stream that is given back may also lack octets that come before the channel's and that the engine still brings, if its
+//! A stream that is given back may also lack bytes that come before the channel's and that the engine still brings, if its
 //! peer has told the truth. It is noted in [`Queue`] ([`Yielding`]), every drain tries again, and who must have it done waits
 //! in the same way. One that waits too long is reset.
 //!
@@ -31,10 +31,10 @@ use toe_abi::attach::Request;
 use toe_abi::errno::Errno;
 use toe_base::{Cred, FlowId};
 
-/// How long a sender that has counted octets may take to store their entry.
+/// How long a sender that has counted bytes may take to store their entry.
 pub const LAST_ENTRY_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long the engine may take to bring what comes before octets of a channel, and to take a stream back: many times what it
+/// How long the engine may take to bring what comes before bytes of a channel, and to take a stream back: many times what it
 /// needs on a machine with more to do than cores, and no program waits for ever for one that has stopped.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
 /// How often a thread that waits looks before it sleeps between two looks, and for how long then.
@@ -45,7 +45,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
 const DISTRUSTED_MAX: usize = 64;
 
-/// Octets that a stream keeps itself so that the engine can bring more.
+/// Bytes that a stream keeps itself so that the engine can bring more.
 const VACATED_MAX: usize = SEND_LIMIT_NEAR as usize;
 
 /// A stream that is to be given back, and cannot be yet.
@@ -92,7 +92,7 @@ impl Distrusted {
     }
 }
 
-/// The streams of one channel that are owed octets.
+/// The streams of one channel that are owed bytes.
 #[derive(Debug, Default)]
 pub struct Leaving {
     streams: Vec<Place>,
@@ -123,7 +123,7 @@ impl Leaving {
 }
 
 impl Stack {
-    /// The octets that a flow's program has not read go back to the engine with the flow.
+    /// The bytes that a flow's program has not read go back to the engine with the flow.
     fn hand_back(&self, flow: FlowId, unread: usize, memory: Option<&Fd>) -> Result<(), Errno> {
         let shown: Vec<_> = memory.into_iter().map(rustix::fd::AsFd::as_fd).collect();
         let request = Request::Relinquish { flow: flow.raw(), unread: unread as u32 };
@@ -131,12 +131,12 @@ impl Stack {
     }
 }
 
-/// Memory to show so many octets in. `None`: there are none.
-fn memory_for(octets: usize) -> Result<Option<Fd>, Errno> {
-    match octets {
+/// Memory to show so many bytes in. `None`: there are none.
+fn memory_for(bytes: usize) -> Result<Option<Fd>, Errno> {
+    match bytes {
         0 => Ok(None),
         _ if confine::is_filtered() => Err(Errno::EPERM),
-        _ => sys::memory_for(octets).map(Some),
+        _ => sys::memory_for(bytes).map(Some),
     }
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn give_up_at() -> Duration {
 }
 
 impl QueueSet {
-    /// Waits, without the lock, until nothing that leaves a channel is owed octets. Ends soon after
+    /// Waits, without the lock, until nothing that leaves a channel is owed bytes. Ends soon after
     /// [`LAST_ENTRY_WITHIN`], because then the channels of those that are owed some are reset.
     pub(crate) fn wait_until_left(&self) {
         self.drain_until(give_up_at(), |queue| !queue.is_leaving());
@@ -255,7 +255,7 @@ impl Queue {
 
     /// Gives a stream back to the engine, with what the program has not read; whoever shows the descriptor next gets it.
     /// What it is still owed comes first: then every drain tries again ([`Queue::retry_yields`]), also when the program has
-    /// let go of its descriptor meanwhile, because the octets here are those of whoever has another.
+    /// let go of its descriptor meanwhile, because the bytes here are those of whoever has another.
     pub(crate) fn relinquish(&mut self, place: Place) {
         let attempt = self.try_to_relinquish(place);
         let is_done = attempt == Attempt::Done;
@@ -289,7 +289,7 @@ impl Queue {
         self.streams.get(place).is_some_and(|stream| stream.yields)
     }
 
-    /// Whether one is that the engine brings the rest of: not one whose octets nothing but the program's reading lets go.
+    /// Whether one is that the engine brings the rest of: not one whose bytes nothing but the program's reading lets go.
     pub(crate) fn awaits_rest_of(&self, place: Place) -> bool {
         let is_awaited = |one: &Yielding| one.place == place && one.until.is_some();
         self.is_yielding(place) && self.yielding.iter().any(is_awaited)
@@ -300,7 +300,7 @@ impl Queue {
         self.yielding.iter().any(|one| one.until.is_some())
     }
 
-    /// Tries again to give back what is to be. One that has waited long enough for octets of which its peer has said that the
+    /// Tries again to give back what is to be. One that has waited long enough for bytes of which its peer has said that the
     /// engine brings them is reset, and no connection uses that channel any more.
     pub(crate) fn retry_yields(&mut self) {
         if self.yielding.is_empty() {
@@ -344,7 +344,7 @@ impl Queue {
             self.give_up(flow);
             return Attempt::Done;
         }
-        // Octets that come before some of those in the channel may still be the engine's, and it brings them only while its
+        // Bytes that come before some of those in the channel may still be the engine's, and it brings them only while its
         // window has room, which a program that does not read never makes.
         let is_holding = stream.direct.as_ref().is_some_and(|direct| direct.is_holding());
         // No more than its peer can have sent by the engine: beyond, there is no end to it.
@@ -358,7 +358,7 @@ impl Queue {
         // Before anything is taken: without memory nothing has changed.
         let Ok(memory) = memory_for(stream.received.private()) else { return Attempt::NoMemory };
         let unread = stream.take_private(&mut self.io, place);
-        // Credit that the engine does not know of would bring octets a second time.
+        // Credit that the engine does not know of would bring bytes a second time.
         self.settle_owed();
         self.hand_over(place, unread, memory)
     }
@@ -399,7 +399,7 @@ impl Queue {
         let _ = self.io.stack.request(Request::Relinquish { flow: flow.raw(), unread: 0 }, &[]);
     }
 
-    /// Streams with octets that only this process can reach.
+    /// Streams with bytes that only this process can reach.
     fn private_streams(&self) -> Vec<Place> {
         let is_private = |stream: &Stream| {
             let private = stream.direct.is_some() || stream.received.private() > 0;
@@ -415,7 +415,7 @@ impl Queue {
         }
     }
 
-    /// Before a fork: no stream may have octets that only this process can reach, for the child may be the one to read
+    /// Before a fork: no stream may have bytes that only this process can reach, for the child may be the one to read
     /// them, and this process may not get round to giving it up then.
     pub fn leave_all(&mut self) {
         if !self.io.stack.is_foreign() {

@@ -2,7 +2,7 @@
 //!
 //! Papers' names: the *TDDL* (attach, rings, doorbells) and the *TOPL* (socket operations to and from commands). The
 //! modules in the order in which data flows up: [`attach`], [`stack`] and [`anchor`] (the session), [`queue`] (completions to
-//! sockets), [`channel`] and [`leaving`] (octets from
+//! sockets), [`channel`] and [`leaving`] (bytes from
 //! another session), [`slots`], [`send_memory`], [`socket`], [`datagram`], [`wait`], [`epoll`] and [`poll`], [`file`], [`fd_table`], [`fork`],
 //! [`signals`], [`cancel`], [`helper`], [`confine`], [`address_space`], [`admit`], [`program_memory`], [`capi`] (the `toe_` functions of `include/toe.h`), and [`native`] (the same in Rust's words).
 //!

@@ -11,24 +11,24 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use toe_abi::errno::Errno;
 
-pub use crate::socket::slices::{Octets, Room};
+pub use crate::socket::slices::{Bytes, Room};
 
-/// Octets that are made where they are sent from.
+/// Bytes that are made where they are sent from.
 pub trait Maker {
-    /// Octets that are left.
+    /// Bytes that are left.
     fn left(&self) -> usize;
 
     /// Makes the next ones: `max`, or all that are left, if these are fewer. Returns how many.
     fn make(&mut self, room: Room<'_>, max: usize) -> usize;
 }
 
-/// Who takes received octets from where they lie.
+/// Who takes received bytes from where they lie.
 pub trait Taker {
-    /// Octets that it takes now.
+    /// Bytes that it takes now.
     fn left(&self) -> usize;
 
     /// Takes the next `len` ones, which are no more than are left.
-    fn take(&mut self, octets: Octets<'_>, len: usize);
+    fn take(&mut self, bytes: Bytes<'_>, len: usize);
 }
 
 struct Made<'a>(&'a mut dyn Maker);
@@ -57,9 +57,9 @@ impl Target for Taken<'_> {
         self.0.left()
     }
 
-    fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno> {
+    fn take(&mut self, bytes: Bytes<'_>, max: usize) -> Result<usize, Errno> {
         let len = max.min(self.0.left());
-        self.0.take(octets, len);
+        self.0.take(bytes, len);
         Ok(len)
     }
 }
@@ -116,9 +116,9 @@ impl Connection {
     }
 
     /// Sends as much as fits. EAGAIN: nothing does now.
-    pub fn send(&self, octets: &[u8]) -> Result<usize, Errno> {
+    pub fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let how = SendFlags { dont_wait: true, ..SendFlags::default() };
-        self.0.socket.send(&[IoSlice::new(octets)], how)
+        self.0.socket.send(&[IoSlice::new(bytes)], how)
     }
 
     /// [`Connection::send`] of what is made for it.
@@ -145,7 +145,7 @@ impl Connection {
         let _ = self.0.socket.shutdown(Shutdown::Write);
     }
 
-    /// Octets that were sent and that the peer's host has not said to have.
+    /// Bytes that were sent and that the peer's host has not said to have.
     pub fn unacknowledged(&self) -> usize {
         self.0.socket.unsent()
     }

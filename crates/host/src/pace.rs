@@ -1,4 +1,4 @@
-//! The pace at which the octets of one call come. A call that wants many of them, over a slow link, would be woken for each segment and have
+//! The pace at which the bytes of one call come. A call that wants many of them, over a slow link, would be woken for each segment and have
 //! nothing to do but to sleep again; so it sleeps through some of them, for a while that nothing but a signal ends. A plain state machine over
 //! the clock; [`crate::wait`] does what it says.
 //!
@@ -22,7 +22,7 @@ const AGAIN_MAX: u32 = 1024;
 #[derive(Debug)]
 pub struct Pace<'a> {
     all: usize,
-    /// Octets that have come.
+    /// Bytes that have come.
     got: &'a Cell<usize>,
     state: Cell<State>,
 }
@@ -39,7 +39,7 @@ struct State {
 }
 
 impl<'a> Pace<'a> {
-    /// Of a call that wants `all` octets and counts those that have come in `got`.
+    /// Of a call that wants `all` bytes and counts those that have come in `got`.
     pub fn new(all: usize, got: &'a Cell<usize>) -> Pace<'a> {
         let state = State { since: None, promised: None, wait: AGAIN_MIN, next_wait: AGAIN_MIN * 2 };
         Pace { all, got, state: Cell::new(state) }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_octets_are_waited_for_awake() {
+    fn the_last_bytes_are_waited_for_awake() {
         let all = 60 * SEGMENT;
         let mut wire = Wire::new(120, usize::MAX);
         let got = wire.got.clone();

@@ -94,7 +94,7 @@ mod routines {
         ".hidden toe_copy_landing",
         "toe_copy_landing: mov eax, 1",
         "ret",
-        // usize toe_touch(const u8 *at [rdi], usize len [rsi]); how many octets can be read, one of each page is.
+        // usize toe_touch(const u8 *at [rdi], usize len [rsi]); how many bytes can be read, one of each page is.
         ".p2align 5",
         ".globl toe_touch",
         ".hidden toe_touch",
@@ -110,7 +110,7 @@ mod routines {
         ".globl toe_touch_landing",
         ".hidden toe_touch_landing",
         "toe_touch_landing: ret",
-        // usize toe_touch_to_write(u8 *at [rdi], usize len [rsi]); the same, for octets that are to be written. They stay what they are, also
+        // usize toe_touch_to_write(u8 *at [rdi], usize len [rsi]); the same, for bytes that are to be written. They stay what they are, also
         // where another thread writes them meanwhile.
         ".p2align 5",
         ".globl toe_touch_to_write",
@@ -197,7 +197,7 @@ fn is_nowhere(at: *const u8) -> bool {
     at.addr() < FIRST_PAGE
 }
 
-/// How many octets from `at` on can be read, as far as `len`.
+/// How many bytes from `at` on can be read, as far as `len`.
 #[inline]
 #[expect(
     clippy::not_unsafe_ptr_arg_deref,
@@ -212,14 +212,14 @@ pub fn readable(at: *const u8, len: usize) -> usize {
     unsafe { routines::toe_touch(at, len) }
 }
 
-/// Has the octets' pages made present, and such as can be written: what a disk has to be asked for is waited for here, and not where they are
+/// Has the bytes' pages made present, and such as can be written: what a disk has to be asked for is waited for here, and not where they are
 /// written under a lock. What is not there at all is found out there.
 #[inline]
-pub fn make_writable(octets: &mut [u8]) {
-    if !octets.is_empty() && !is_nowhere(octets.as_ptr()) {
-        // SAFETY: needed because a page that is only read may have to be waited for again when it is written. The octets keep their values; a
+pub fn make_writable(bytes: &mut [u8]) {
+    if !bytes.is_empty() && !is_nowhere(bytes.as_ptr()) {
+        // SAFETY: needed because a page that is only read may have to be waited for again when it is written. The bytes keep their values; a
         // fault of the routine is its landing's.
-        unsafe { routines::toe_touch_to_write(octets.as_mut_ptr(), octets.len()) };
+        unsafe { routines::toe_touch_to_write(bytes.as_mut_ptr(), bytes.len()) };
     }
 }
 
@@ -233,7 +233,7 @@ pub fn check<T>(at: *const T, count: usize) -> Result<(), Errno> {
 /// A value that a program points to.
 ///
 /// # Safety
-/// Every pattern of octets is a `T`.
+/// Every pattern of bytes is a `T`.
 #[inline]
 pub unsafe fn read<T: Copy>(at: *const T) -> Result<T, Errno> {
     check(at, 1)?;
@@ -263,7 +263,7 @@ mod tests {
             // SAFETY: two vectors.
             unsafe { copy(to[5..].as_mut_ptr(), from[3..].as_ptr(), len) }.expect("there");
             assert_eq!(to[5..5 + len], from[3..3 + len], "{len}");
-            assert!(to[..5].iter().chain(&to[5 + len..]).all(|octet| *octet == 0xaa), "{len}");
+            assert!(to[..5].iter().chain(&to[5 + len..]).all(|byte| *byte == 0xaa), "{len}");
             assert_eq!(readable(from.as_ptr(), len), len);
             let before = to.clone();
             make_writable(&mut to[3..3 + len]);

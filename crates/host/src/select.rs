@@ -11,7 +11,7 @@ use toe_abi::errno::Errno;
 
 const BITS: usize = usize::BITS as usize;
 
-/// What of poll's events makes a descriptor one of each of select's sets. Of an end alone (POLLRDHUP) it tells as of octets.
+/// What of poll's events makes a descriptor one of each of select's sets. Of an end alone (POLLRDHUP) it tells as of bytes.
 const ASKED: [i16; 3] = [
     libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLRDHUP,
     libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND,

@@ -1,7 +1,7 @@
-//! Where the octets lie that a socket has sent and its peer has not yet acknowledged.
+//! Where the bytes lie that a socket has sent and its peer has not yet acknowledged.
 //!
 //! A socket writes into a ring of memory out of the session's send part. The ring starts small, is replaced by a
-//! larger one while the old one drains, and goes back when nothing is outstanding. At any time the octets that the engine
+//! larger one while the old one drains, and goes back when nothing is outstanding. At any time the bytes that the engine
 //! knows of a flow lie in at most three rings, so in at most six pieces, and one more of those that another session had sent before:
 //! within [`toe_base::limits::SEND_EXTENTS_MAX`]. In a channel each piece is named by itself, and they stay until the peer's program has read them: there as many rings may
 //! drain as it takes to hold what two ends of Linux would.
@@ -21,7 +21,7 @@ const RING_MIN: u32 = 4 << 10;
 pub const SEND_LIMIT_MAX: u32 = toe_base::limits::WINDOW_MAX;
 /// The most that one grows to by itself on a short path: more would only spoil caches.
 pub const SEND_LIMIT_NEAR: u32 = 4 << 20;
-/// Octets that a new socket may have outstanding; doubles when they are too few.
+/// Bytes that a new socket may have outstanding; doubles when they are too few.
 pub const SEND_LIMIT_INITIAL: u32 = 256 << 10;
 /// Smallest limit that SO_SNDBUF can set (Linux: SOCK_MIN_SNDBUF).
 pub const SEND_LIMIT_MIN: u32 = 4608;
@@ -31,7 +31,7 @@ const DRAINING_MAX: usize = 2;
 
 const _: () = assert!(toe_base::limits::SEND_EXTENTS_MAX > 2 * (DRAINING_MAX + 1));
 
-/// The same of octets in a channel: each is twice the last, so the limit comes first.
+/// The same of bytes in a channel: each is twice the last, so the limit comes first.
 const DRAINING_IN_CHANNEL_MAX: usize = 16;
 
 /// Who sends this much at once will send more.
@@ -58,19 +58,19 @@ impl Blocks {
         KEPT_ORDERS.contains(&order).then(|| usize::from(order - KEPT_ORDERS.start()))
     }
 
-    /// A block of about `octets`; less when memory is short, `None` when there is none.
-    fn take(&mut self, octets: u32) -> Option<Block> {
-        let order = Arena::order_for(octets)?;
+    /// A block of about `bytes`; less when memory is short, `None` when there is none.
+    fn take(&mut self, bytes: u32) -> Option<Block> {
+        let order = Arena::order_for(bytes)?;
         if let Some(block) = Self::shelf(order).and_then(|shelf| self.kept[shelf].pop()) {
             return Some(block);
         }
         let mut arena = self.arena.lock();
-        let mut octets = octets.min(fair_share(arena.used(), arena.capacity()));
-        while octets >= RING_MIN {
-            if let Some(block) = arena.alloc(octets) {
+        let mut bytes = bytes.min(fair_share(arena.used(), arena.capacity()));
+        while bytes >= RING_MIN {
+            if let Some(block) = arena.alloc(bytes) {
                 return Some(block);
             }
-            octets /= 2;
+            bytes /= 2;
         }
         drop(arena);
         self.kept.iter_mut().find_map(Vec::pop)
@@ -96,7 +96,7 @@ impl Blocks {
     }
 }
 
-/// Largest block that one socket is given when `used` of `capacity` octets are taken: the fuller, the smaller. Where many share it,
+/// Largest block that one socket is given when `used` of `capacity` bytes are taken: the fuller, the smaller. Where many share it,
 /// what all have together should stay in the caches: with 64 connections and 256 KiB each requests of 16 KiB went at two thirds of
 /// the rate, 64 of 1 KiB at half of it (files of 1 and 10 MiB: a tenth faster).
 fn fair_share(used: u64, capacity: u64) -> u32 {
@@ -113,9 +113,9 @@ fn fair_share(used: u64, capacity: u64) -> u32 {
 #[derive(Clone, Copy, Debug)]
 struct Ring {
     block: Block,
-    /// Where the next octet goes.
+    /// Where the next byte goes.
     head: u32,
-    /// Octets before `head`, round the end, that are outstanding.
+    /// Bytes before `head`, round the end, that are outstanding.
     used: u32,
 }
 
@@ -124,7 +124,7 @@ impl Ring {
         self.block.len() - self.used
     }
 
-    /// Free octets from `head` in one piece.
+    /// Free bytes from `head` in one piece.
     fn contiguous(&self) -> u32 {
         self.free().min(self.block.len() - self.head)
     }
@@ -164,12 +164,12 @@ impl Default for SendMemory {
 }
 
 impl SendMemory {
-    /// Octets given to the engine and not yet returned.
+    /// Bytes given to the engine and not yet returned.
     pub fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// Octets that may still be sent before the limit.
+    /// Bytes that may still be sent before the limit.
     pub fn room(&self) -> u32 {
         self.limit.saturating_sub(self.outstanding)
     }
@@ -178,14 +178,14 @@ impl SendMemory {
         self.limit
     }
 
-    pub fn set_limit(&mut self, octets: u32) {
-        self.limit = octets.clamp(SEND_LIMIT_MIN, SEND_LIMIT_MAX);
+    pub fn set_limit(&mut self, bytes: u32) {
+        self.limit = bytes.clamp(SEND_LIMIT_MIN, SEND_LIMIT_MAX);
         self.fixed = true;
     }
 
     /// The same of a memory in a channel.
-    pub fn set_limit_in_channel(&mut self, octets: u32) {
-        self.set_limit(octets.saturating_add(RECEIVE_WINDOW_INITIAL));
+    pub fn set_limit_in_channel(&mut self, bytes: u32) {
+        self.set_limit(bytes.saturating_add(RECEIVE_WINDOW_INITIAL));
     }
 
     /// The same limit for a memory in a channel that has nothing in it yet. One that the program has set is of its own end
@@ -201,12 +201,12 @@ impl SendMemory {
         }
     }
 
-    /// Whether more fits behind a piece of `len` octets that is about to be committed.
+    /// Whether more fits behind a piece of `len` bytes that is about to be committed.
     pub fn has_room_behind(&self, len: u32) -> bool {
         self.room() > len && (self.at_hand() > len || self.old.len() < self.old_max)
     }
 
-    /// Octets that can be sent now, in as many pieces as it takes: with another ring where one may be made.
+    /// Bytes that can be sent now, in as many pieces as it takes: with another ring where one may be made.
     pub fn room_now(&self) -> u32 {
         if self.may_enlarge() { self.room() } else { self.room().min(self.at_hand()) }
     }
@@ -217,8 +217,8 @@ impl SendMemory {
         !draining || (self.old.len() < self.old_max && !self.has_share)
     }
 
-    /// Finds out whether another ring may be made, where the next octet needs one, and whether there may be more outstanding. After
-    /// octets were taken: what is told of room is then what the next call finds.
+    /// Finds out whether another ring may be made, where the next byte needs one, and whether there may be more outstanding. After
+    /// bytes were taken: what is told of room is then what the next call finds.
     pub fn look_at_share(&mut self, blocks: &Blocks) {
         // Also where the peer reads nothing: two programs that both write before they read would wait for each other.
         let may_grow = !self.fixed && self.limit < self.grows_to;
@@ -228,7 +228,7 @@ impl SendMemory {
         self.has_share = self.at_hand() == 0 && self.room() > 0 && self.has_its_share(blocks);
     }
 
-    /// Octets that fit without more memory.
+    /// Bytes that fit without more memory.
     pub fn at_hand(&self) -> u32 {
         self.current.map_or(0, |ring| ring.free())
     }
@@ -252,7 +252,7 @@ impl SendMemory {
         fits && self.room() >= self.outstanding >> 1
     }
 
-    /// A piece of memory of up to `piece` octets, to be filled and then [`SendMemory::commit`]ted; a new ring is made
+    /// A piece of memory of up to `piece` bytes, to be filled and then [`SendMemory::commit`]ted; a new ring is made
     /// for all of `want`. `None`: no memory now.
     pub fn reserve(&mut self, blocks: &mut Blocks, want: usize, piece: u32) -> Option<MemRange> {
         let want = u32::try_from(want).unwrap_or(u32::MAX).min(self.room());
@@ -260,7 +260,7 @@ impl SendMemory {
             return None;
         }
         let have = self.current.map_or(0, |ring| ring.free());
-        // What is left of one that was made for a few octets would take a part of its own.
+        // What is left of one that was made for a few bytes would take a part of its own.
         let too_small = self.current.is_some_and(|ring| ring.block.len() < want.min(BULK));
         if have == 0 {
             self.enlarge(blocks, want).then_some(())?;
@@ -303,7 +303,7 @@ impl SendMemory {
         self.outstanding >= SEND_LIMIT_INITIAL && !blocks.is_plenty()
     }
 
-    /// `len` octets of the last reserved piece are the engine's now.
+    /// `len` bytes of the last reserved piece are the engine's now.
     pub fn commit(&mut self, len: u32) {
         if let Some(ring) = &mut self.current {
             ring.head = (ring.head + len) & (ring.block.len() - 1);
@@ -312,7 +312,7 @@ impl SendMemory {
         }
     }
 
-    /// The engine returned the oldest `len` octets. More than it has counts as all.
+    /// The engine returned the oldest `len` bytes. More than it has counts as all.
     pub fn release(&mut self, blocks: &mut Blocks, len: u32) {
         let len = len.min(self.outstanding);
         self.outstanding -= len;
@@ -367,7 +367,7 @@ mod tests {
             memory.release(&mut blocks, read);
             unread -= read;
         }
-        assert_eq!((memory.outstanding(), blocks.arena.lock().used()), (0, blocks.kept_octets()));
+        assert_eq!((memory.outstanding(), blocks.arena.lock().used()), (0, blocks.kept_bytes()));
     }
 
     impl SendMemory {
@@ -377,13 +377,13 @@ mod tests {
     }
 
     impl Blocks {
-        fn kept_octets(&self) -> u64 {
+        fn kept_bytes(&self) -> u64 {
             self.kept.iter().flatten().map(|block| u64::from(block.len())).sum()
         }
     }
 
-    fn blocks(octets: u64) -> Blocks {
-        Blocks::new(Arc::new(Lock::new(Arena::new(1 << 20, octets))))
+    fn blocks(bytes: u64) -> Blocks {
+        Blocks::new(Arc::new(Lock::new(Arena::new(1 << 20, bytes))))
     }
 
     fn fill(memory: &mut SendMemory, blocks: &mut Blocks, mut want: u32) -> Vec<MemRange> {
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn outstanding_octets_lie_in_few_pieces_that_do_not_overlap() {
+    fn outstanding_bytes_lie_in_few_pieces_that_do_not_overlap() {
         let mut blocks = blocks(64 << 20);
         let mut memory = SendMemory::default();
         let mut outstanding: std::collections::VecDeque<MemRange> = Default::default();
@@ -472,7 +472,7 @@ mod tests {
         }
     }
 
-    /// The old ring drains and the current one is full: there is room by the count of octets, and nowhere to put any.
+    /// The old ring drains and the current one is full: there is room by the count of bytes, and nowhere to put any.
     #[test]
     fn full_rings_are_not_writable_until_one_has_drained_or_has_a_third_free() {
         let mut blocks = blocks(64 << 20);
@@ -552,7 +552,7 @@ mod tests {
                 memory.outstanding()
             })
             .sum();
-        assert_eq!(held, 64 << 10, "every octet of the send part is used");
+        assert_eq!(held, 64 << 10, "every byte of the send part is used");
         assert!(!blocks.available());
         sockets[0].release(&mut blocks, 4096);
         assert!(blocks.available());

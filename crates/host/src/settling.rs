@@ -1,9 +1,9 @@
 //! What a call has returned for, everybody can see: how a look knows that the engine has finished what was handed to it.
 //!
-//! A program's commands are seen by others once the engine has taken them. What goes past the engine (the octets of a channel), and a look
+//! A program's commands are seen by others once the engine has taken them. What goes past the engine (the bytes of a channel), and a look
 //! that finds nothing, can be faster. So:
 //!
-//! - *Who puts octets into a channel* while something of his process may still be before the engine puts in how far the engine must
+//! - *Who puts bytes into a channel* while something of his process may still be before the engine puts in how far the engine must
 //!   be ([`Settling::debt`]); who takes them out waits until it is ([`Settling::wait_for`]).
 //! - *Who is about to say "nothing"* waits until the engine is through with what this process handed to it; then he looks again
 //!   ([`Settling::settle`]).
@@ -131,7 +131,7 @@ impl Settling {
         self.looks.count() >= debt >> COUNT_SHIFT || self.looks.asleep().is_some_and(|sleep| !ends(sleep))
     }
 
-    /// Waits for what a peer says that its octets come after. A number that no engine can have asked for is not waited for, nor a peer
+    /// Waits for what a peer says that its bytes come after. A number that no engine can have asked for is not waited for, nor a peer
     /// that has cost too much: until `paid_at`, by [`sys::coarse_ms`], its waits in vain are paid for.
     pub fn wait_for(&self, debt: Debt, paid_at: &mut u64) {
         let is_possible = debt >> COUNT_SHIFT <= self.looks.count() + 2;

@@ -75,7 +75,7 @@ pub fn is_used() -> bool {
 
 fn tell(set: &'static EpollSet) {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_AT_ONCE];
-    // Where the last urgent octet was that was told of.
+    // Where the last urgent byte was that was told of.
     let mut urgent: HashMap<RawFd, u64> = HashMap::new();
     loop {
         let found = {

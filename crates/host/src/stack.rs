@@ -149,7 +149,7 @@ impl Stack {
         Stack::attach_by(engine, Stack::open)
     }
 
-    /// The same, with a region of at most `room` octets. ENOMEM: the engine makes none so small.
+    /// The same, with a region of at most `room` bytes. ENOMEM: the engine makes none so small.
     pub fn attach_within(engine: EngineIdx, room: u64) -> Result<&'static Stack, Errno> {
         Stack::attach_by(engine, |engine, control| Stack::open_within(engine, control, room))
     }
@@ -203,7 +203,7 @@ impl Stack {
         Stack::open_within(engine, control, sys::address_room())
     }
 
-    /// The same, with a region of at most `room` octets; 0: no limit.
+    /// The same, with a region of at most `room` bytes; 0: no limit.
     pub fn open_within(engine: EngineIdx, control: Control, room: u64) -> Result<Stack, Errno> {
         let (reply, fds) = control.request(Request::Hello { room }, &[])?;
         let Reply::Welcome { session, layout } = reply else { return Err(Errno::EPROTO) };

@@ -174,7 +174,7 @@ pub fn is_at_end(fd: RawFd) -> bool {
     use rustix::io::Errno as Of;
     use rustix::net::RecvFlags;
     let looked = rustix::net::recv(borrow(fd), &mut [0u8], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    looked.map_or_else(|error| !matches!(error, Of::AGAIN | Of::INTR), |(octets, _)| octets == 0)
+    looked.map_or_else(|error| !matches!(error, Of::AGAIN | Of::INTR), |(bytes, _)| bytes == 0)
 }
 
 /// Sleeps as long as `word` is `value` (`futex(2)`). ETIMEDOUT: for this long.
@@ -307,14 +307,14 @@ pub fn raise_sigpipe() {
     signal_thread(thread, libc::SIGPIPE as usize);
 }
 
-/// Octets that this process may map for a session, when there is a limit to its address space (RLIMIT_AS): half of what is
+/// Bytes that this process may map for a session, when there is a limit to its address space (RLIMIT_AS): half of what is
 /// left, so that the program can go on growing. 0: no limit.
 pub fn address_room() -> u64 {
     use rustix::process::{Resource, getrlimit};
     getrlimit(Resource::As).current.map_or(0, |limit| room_below(limit, 0))
 }
 
-/// The same below a `limit`, once `released` octets that are mapped now are not any more.
+/// The same below a `limit`, once `released` bytes that are mapped now are not any more.
 pub fn room_below(limit: u64, released: u64) -> u64 {
     // The first number is the size of the address space in pages.
     let mut text = [0; 32];
@@ -322,7 +322,7 @@ pub fn room_below(limit: u64, released: u64) -> u64 {
         .map(Fd::from)
         .and_then(|file| rustix::io::read(&file, &mut text));
     let len = read.unwrap_or(0);
-    let number = text[..len].split(|octet| *octet == b' ').next().unwrap_or_default();
+    let number = text[..len].split(|byte| *byte == b' ').next().unwrap_or_default();
     let pages: u64 = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()).unwrap_or(0);
     let used = (pages * rustix::param::page_size() as u64).saturating_sub(released);
     (limit.saturating_sub(used) / 2).max(1)
@@ -389,28 +389,28 @@ pub fn should_restart() -> bool {
     })
 }
 
-/// Octets that a file of this process may have (RLIMIT_FSIZE), memory files included. Who writes beyond gets SIGXFSZ, which no
+/// Bytes that a file of this process may have (RLIMIT_FSIZE), memory files included. Who writes beyond gets SIGXFSZ, which no
 /// call of the library may earn its program.
 pub fn file_room() -> u64 {
     use rustix::process::{Resource, getrlimit};
     getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
-/// Anonymous memory for so many octets, to be shown to another process.
-pub fn memory_for(octets: usize) -> Result<Fd, Errno> {
+/// Anonymous memory for so many bytes, to be shown to another process.
+pub fn memory_for(bytes: usize) -> Result<Fd, Errno> {
     use rustix::fs::MemfdFlags;
     // The engine settles its length.
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    if file_room() < octets as u64 {
+    if file_room() < bytes as u64 {
         return Err(Errno::ENOMEM);
     }
     let file = rustix::fs::memfd_create("toe-unread", flags).map_err(crate::errno::from_os)?;
     Ok(move_to_high(Fd::from(file)))
 }
 
-/// Writes all of `octets` where the file stands.
-pub fn write_all(file: &Fd, octets: &[u8]) -> Result<(), Errno> {
-    let mut rest = octets;
+/// Writes all of `bytes` where the file stands.
+pub fn write_all(file: &Fd, bytes: &[u8]) -> Result<(), Errno> {
+    let mut rest = bytes;
     while !rest.is_empty() {
         let n = rustix::io::write(file, rest).map_err(crate::errno::from_os)?;
         rest = &rest[n..];
@@ -418,17 +418,17 @@ pub fn write_all(file: &Fd, octets: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The first `len` octets of such memory. Whoever made it may have made it shorter: then EPROTO.
+/// The first `len` bytes of such memory. Whoever made it may have made it shorter: then EPROTO.
 pub fn memory_of(file: &Fd, len: usize) -> Result<Vec<u8>, Errno> {
-    let mut octets = vec![0; len];
+    let mut bytes = vec![0; len];
     let mut done = 0;
     while done < len {
-        match rustix::io::pread(file, &mut octets[done..], done as u64).map_err(crate::errno::from_os)? {
+        match rustix::io::pread(file, &mut bytes[done..], done as u64).map_err(crate::errno::from_os)? {
             0 => return Err(Errno::EPROTO),
             n => done += n,
         }
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 /// Whether the kernel's descriptor has O_NONBLOCK.

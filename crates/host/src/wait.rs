@@ -31,7 +31,7 @@ use toe_ring::owed::{Link, Sleeper};
 /// Longest park while something must be retried that no interrupt announces.
 pub const STUCK: Duration = Duration::from_millis(1);
 
-/// Octets that are worth their transfer between two processors: less than the switch to who brings them costs.
+/// Bytes that are worth their transfer between two processors: less than the switch to who brings them costs.
 const FEW: usize = 4096;
 
 const RUNNING: u32 = 0;
@@ -386,9 +386,9 @@ pub struct BlockOn<'a> {
     /// The program's descriptor is a listener's twin, which ends a sleep when it is readable: then this is set.
     pub twin_ready: Option<&'a Cell<bool>>,
     pub on_signal: OnSignal,
-    /// Octets that the call has moved: with any, Linux does not restart it.
+    /// Bytes that the call has moved: with any, Linux does not restart it.
     pub moved: Option<&'a Cell<usize>>,
-    /// Of a call that wants many octets: it need not be woken for each segment.
+    /// Of a call that wants many bytes: it need not be woken for each segment.
     pub pace: Option<&'a Pace<'a>>,
 }
 
@@ -487,7 +487,7 @@ fn parked<T>(
             if !on.turn.is_on() {
                 return Err(Errno::EBADF);
             }
-            // Twice: what ends the call otherwise than by octets (the direction is shut, an error) shows only where there are no more.
+            // Twice: what ends the call otherwise than by bytes (the direction is shut, an error) shows only where there are no more.
             for _ in 0..2 {
                 if let Some(outcome) = attempt()? {
                     return Ok(outcome);

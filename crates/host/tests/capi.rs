@@ -56,7 +56,7 @@ fn answer_connect(engine: &Engine) -> (usize, toe_base::FlowId, ConnectArgs) {
         "10.0.0.2:80".parse().expect("an address"),
     );
     engine.post(queue_set, result);
-    (queue_set, flow, ConnectArgs::read_from_bytes(&args).expect("64 octets"))
+    (queue_set, flow, ConnectArgs::read_from_bytes(&args).expect("64 bytes"))
 }
 
 #[test]
@@ -85,17 +85,17 @@ fn a_connection_from_c() {
     assert_eq!(unsafe { toe_getpeername(fd, std::ptr::from_mut(&mut peer).cast(), &mut len) }, 0);
     assert_eq!((peer.sin_port, len), (80u16.to_be(), 16));
 
-    let octets = *b"abcdef";
-    let piece = |at: usize, len| iovec { iov_base: octets[at..].as_ptr().cast_mut().cast(), iov_len: len };
+    let bytes = *b"abcdef";
+    let piece = |at: usize, len| iovec { iov_base: bytes[at..].as_ptr().cast_mut().cast(), iov_len: len };
     let from = [piece(0, 2), iovec { iov_base: null_mut(), iov_len: 0 }, piece(2, 4)];
     // SAFETY: three live buffers, of which the empty one may be null.
     assert_eq!(unsafe { toe_writev(fd, from.as_ptr(), 3) }, 6);
-    assert_eq!(engine.sent_octets(), octets);
+    assert_eq!(engine.sent_bytes(), bytes);
     engine.data(queue_set, flow, b"xyz");
     let mut into = [0u8; 20];
     let many: Vec<iovec> =
         into.chunks_mut(1).map(|one| iovec { iov_base: one.as_mut_ptr().cast(), iov_len: 1 }).collect();
-    // SAFETY: twenty live buffers of one octet.
+    // SAFETY: twenty live buffers of one byte.
     assert_eq!(unsafe { toe_readv(fd, many.as_ptr(), 20) }, 3);
     assert_eq!(&into[..4], b"xyz\0");
 
@@ -103,7 +103,7 @@ fn a_connection_from_c() {
     assert_eq!(toe_fcntl(fd, libc::F_SETFL, c_long::from(libc::O_NONBLOCK)), 0);
     assert_eq!(toe_fcntl(fd, libc::F_GETFL, 0) & libc::O_NONBLOCK, libc::O_NONBLOCK);
     let mut one = 0u8;
-    // SAFETY: one live octet.
+    // SAFETY: one live byte.
     assert_eq!(unsafe { toe_recv(fd, std::ptr::from_mut(&mut one).cast(), 1, 0) }, -1);
     assert_eq!(errno(), libc::EAGAIN);
     let copy = toe_fcntl(fd, libc::F_DUPFD_CLOEXEC, 0);

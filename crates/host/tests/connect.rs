@@ -51,7 +51,7 @@ fn at_once(queue_set: usize, remote: SocketAddr) -> Option<Connection> {
 fn connect_entry(engine: &Engine) -> FlowId {
     let (_, command, args) = engine.command();
     assert!(matches!(command, Command::Connect { .. }), "{command:?}");
-    let args = ConnectArgs::read_from_bytes(&args).expect("64 octets");
+    let args = ConnectArgs::read_from_bytes(&args).expect("64 bytes");
     assert_eq!(args.remote.to_socket_addr(), Some(server()));
     FlowId::from_raw(args.flow)
 }
@@ -106,7 +106,7 @@ fn what_is_sent_right_after_connect_goes_out() {
         });
         assert_eq!(c.send(b"at once"), Ok(7));
     });
-    assert_eq!(engine.sent_octets(), b"at once");
+    assert_eq!(engine.sent_bytes(), b"at once");
     assert_eq!(c.socket.peer_addr(), Ok(server()));
 }
 

@@ -1,4 +1,4 @@
-//! Connections whose octets go through a channel: a fake engine offers it, the test plays the other session.
+//! Connections whose bytes go through a channel: a fake engine offers it, the test plays the other session.
 
 mod fake;
 
@@ -16,14 +16,14 @@ const OUT: u32 = libc::EPOLLOUT as u32;
 const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 
 #[test]
-fn octets_go_through_the_channel_and_not_through_the_engine() {
+fn bytes_go_through_the_channel_and_not_through_the_engine() {
     let engine = Engine::attached();
     let c = engine.connected();
     let mut peer = Peer::direct(&engine, &c);
     assert_eq!(c.send(b"hello "), Ok(6));
     assert_eq!(c.send(b"world"), Ok(5));
     assert_eq!(peer.next(), Some(ChannelEntry::Begin { slot: SLOT, generation: GENERATION, after: 0 }));
-    assert_eq!(peer.octets(), b"hello world");
+    assert_eq!(peer.bytes(), b"hello world");
     assert_eq!(peer.end.memory().sent(SLOT, Side::Zero), 11);
     assert_eq!(engine.sends(), []);
     peer.begin(0);
@@ -38,7 +38,7 @@ fn octets_go_through_the_channel_and_not_through_the_engine() {
 }
 
 #[test]
-fn octets_that_the_engine_carries_come_first() {
+fn bytes_that_the_engine_carries_come_first() {
     let engine = Engine::attached();
     let c = engine.connected();
     assert_eq!(c.send(b"early"), Ok(5));
@@ -103,7 +103,7 @@ fn a_full_window_waits_for_the_peer_to_read() {
 }
 
 #[test]
-fn octets_in_the_channel_are_unacknowledged_only_beyond_a_peers_window() {
+fn bytes_in_the_channel_are_unacknowledged_only_beyond_a_peers_window() {
     let engine = Engine::attached();
     let c = engine.connected();
     let _peer = Peer::direct(&engine, &c);
@@ -138,8 +138,8 @@ fn a_direction_that_was_frozen_goes_on_through_the_engine() {
     assert_eq!(c.send(b"direct"), Ok(6));
     assert_eq!(peer.end.memory().freeze(SLOT, Side::Zero), 6);
     assert_eq!(c.send(b"engine"), Ok(6));
-    assert_eq!(peer.octets(), b"direct");
-    assert_eq!(engine.sent_octets(), b"engine");
+    assert_eq!(peer.bytes(), b"direct");
+    assert_eq!(engine.sent_bytes(), b"engine");
     peer.begin(0);
     peer.send(b"one ");
     assert_eq!(peer.end.memory().freeze(SLOT, Side::One), 4);
@@ -159,7 +159,7 @@ fn the_end_comes_after_what_is_in_the_channel() {
     assert_eq!(c.recv(99), Ok(b"last".to_vec()));
     assert_eq!(c.recv(99), Ok(vec![]));
     assert_eq!(c.send(b"x"), Ok(1), "the other direction is open");
-    assert_eq!(peer.octets(), b"x");
+    assert_eq!(peer.bytes(), b"x");
     assert_eq!(c.socket.shutdown(Shutdown::Write), Ok(()));
     assert_eq!(engine.command().1, Command::ShutdownSend { flow: c.flow });
 }
@@ -200,7 +200,7 @@ fn a_connection_that_is_closed_before_its_channel_is_heard_of_leaves_the_slot() 
 }
 
 #[test]
-fn close_with_unread_octets_is_a_reset() {
+fn close_with_unread_bytes_is_a_reset() {
     let engine = Engine::attached();
     for (read, abort) in [(4, false), (3, true)] {
         let c = engine.connected();
@@ -229,7 +229,7 @@ fn a_slot_is_held_until_the_peer_has_read_what_was_sent() {
     assert_eq!(c.send(b"last words"), Ok(10));
     c.close();
     assert!(!peer.end.memory().is_done(SLOT, Side::Zero));
-    assert_eq!(peer.octets(), b"last words");
+    assert_eq!(peer.bytes(), b"last words");
     peer.end.memory().set_read(SLOT, Side::One, 10);
     // A thread that goes to sleep looks.
     std::thread::scope(|scope| {
@@ -377,17 +377,17 @@ fn a_sender_that_waited_for_the_engine_goes_on_through_the_channel() {
     assert_eq!(c.ready(), OUT);
 }
 
-/// Writes of `octets` for as long as there is said to be room, each of which is taken. How many they were.
-fn fill(c: &Connection, octets: &[u8]) -> u32 {
+/// Writes of `bytes` for as long as there is said to be room, each of which is taken. How many they were.
+fn fill(c: &Connection, bytes: &[u8]) -> u32 {
     let mut writes = 0;
     while c.ready() & OUT != 0 {
-        assert_eq!(c.send(octets), Ok(octets.len()), "it was writable, after {writes}");
+        assert_eq!(c.send(bytes), Ok(bytes.len()), "it was writable, after {writes}");
         writes += 1;
     }
     writes
 }
 
-/// Entries are short long before the octets are too many.
+/// Entries are short long before the bytes are too many.
 #[test]
 fn small_writes_fill_the_ring_and_go_on_when_the_peer_has_made_room() {
     let engine = Engine::attached();
@@ -422,7 +422,7 @@ fn a_full_ring_takes_what_the_peer_has_taken_out() {
     (0..5).for_each(|_| _ = peer.next());
     assert_eq!((c.ready(), c.send(&[1; 100])), (0, Ok(100)), "who tries is not held up");
     peer.push(ChannelEntry::Space { slot: SLOT, generation: GENERATION });
-    assert_eq!(c.ready(), 0, "octets were read, and the ring is full");
+    assert_eq!(c.ready(), 0, "bytes were read, and the ring is full");
     while peer.next().is_some() {}
     assert_eq!(c.ready(), OUT);
 }
@@ -480,7 +480,7 @@ fn who_waits_for_the_ring_of_a_peer_that_is_gone_goes_on_through_the_engine() {
     fill(&c, &[1; 100]);
     peer.end.memory().freeze(SLOT, Side::Zero);
     assert_eq!((c.ready(), c.send(b"on")), (OUT, Ok(2)));
-    assert_eq!(engine.sent_octets(), b"on");
+    assert_eq!(engine.sent_bytes(), b"on");
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Drop for Set {
 }
 
 fn drain(c: &Connection) {
-    while c.recv(1000).is_ok_and(|octets| !octets.is_empty()) {}
+    while c.recv(1000).is_ok_and(|bytes| !bytes.is_empty()) {}
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_parked_wait_wakes_for_data_for_the_kernel_and_for_time() {
         set.add_kernel(near.as_raw_fd(), IN);
         rustix::io::write(&far, b"k").expect("room");
         assert_eq!(waiter.join().expect("no panic"), [(near.as_raw_fd(), IN)]);
-        rustix::io::read(&near, &mut [0; 4]).expect("an octet");
+        rustix::io::read(&near, &mut [0; 4]).expect("a byte");
     });
     let before = std::time::Instant::now();
     assert_eq!(set.wait_for(4, Some(Duration::from_millis(30))), []);
@@ -404,7 +404,7 @@ fn a_connection_that_another_process_has_is_not_at_its_end() {
     take_away(&engine, &c);
     let at_once = toe::socket::RecvFlags { dont_wait: true, ..Default::default() };
     let taken_back = c.recv_with(9, at_once);
-    assert_eq!(taken_back, Err(Errno::EAGAIN), "the octets are about to be announced again");
+    assert_eq!(taken_back, Err(Errno::EAGAIN), "the bytes are about to be announced again");
     assert!(!c.socket.is_moved());
 }
 
@@ -460,7 +460,7 @@ fn poll_mixes_sockets_and_kernel_descriptors() {
     assert_eq!(toe::poll::poll(&mut fds, None, None), Ok(2));
     assert_eq!(fds.map(|polled| polled.revents), [libc::POLLIN, 0, libc::POLLIN]);
     drain(&c);
-    rustix::io::read(&near, &mut [0; 4]).expect("an octet");
+    rustix::io::read(&near, &mut [0; 4]).expect("a byte");
     std::thread::scope(|scope| {
         let waiter =
             scope.spawn(|| toe::poll::poll(&mut fds, None, None).map(|n| (n, fds.map(|p| p.revents))));

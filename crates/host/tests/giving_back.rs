@@ -1,4 +1,4 @@
-//! Connections whose octets go through a channel, and what becomes of those when they are closed, given up or passed on.
+//! Connections whose bytes go through a channel, and what becomes of those when they are closed, given up or passed on.
 
 mod fake;
 
@@ -51,7 +51,7 @@ fn a_claimed_flow_begins_with_what_its_last_holder_did_not_read() {
     assert_eq!(c.recv(9), Err(Errno::EAGAIN));
 }
 
-/// A connection that others have, too, claimed with four octets that were kept for who comes next.
+/// A connection that others have, too, claimed with four bytes that were kept for who comes next.
 fn claimed_with_four(engine: &Engine) -> (fake::Connection, toe_base::FlowId) {
     let c = engine.connected();
     let _peer = Peer::direct(engine, &c);
@@ -76,7 +76,7 @@ fn what_was_kept_goes_back_with_each_call_and_also_when_nothing_is_left_of_it() 
     for (asked, left) in [(2, &b"ne"[..]), (4, b"")] {
         let engine = Engine::attached();
         let (c, flow) = claimed_with_four(&engine);
-        assert_eq!(c.recv(asked).map(|octets| octets.len()), Ok(asked));
+        assert_eq!(c.recv(asked).map(|bytes| bytes.len()), Ok(asked));
         assert_eq!(
             engine.relinquished(),
             [(flow.raw(), left.to_vec())],
@@ -101,9 +101,9 @@ fn a_connection_that_another_process_has_got_meanwhile_is_claimed_again() {
     assert_eq!(c.recv(9), Ok(b" own".to_vec()));
 }
 
-/// Where a process has no descriptor left, the one with the octets does not come.
+/// Where a process has no descriptor left, the one with the bytes does not come.
 #[test]
-fn a_connection_whose_unread_octets_could_not_be_received_is_not_gone_on_with() {
+fn a_connection_whose_unread_bytes_could_not_be_received_is_not_gone_on_with() {
     let engine = Engine::attached();
     let (c, _) = claimed_with_four(&engine);
     engine.carry(b"");
@@ -112,7 +112,7 @@ fn a_connection_whose_unread_octets_could_not_be_received_is_not_gone_on_with() 
 }
 
 #[test]
-fn one_range_of_the_engine_may_lie_on_both_sides_of_the_channels_octets() {
+fn one_range_of_the_engine_may_lie_on_both_sides_of_the_channels_bytes() {
     let engine = Engine::attached();
     let c = engine.connected();
     let mut peer = Peer::direct(&engine, &c);
@@ -124,7 +124,7 @@ fn one_range_of_the_engine_may_lie_on_both_sides_of_the_channels_octets() {
 }
 
 #[test]
-fn a_flow_is_given_up_only_when_what_comes_before_the_channels_octets_is_there() {
+fn a_flow_is_given_up_only_when_what_comes_before_the_channels_bytes_is_there() {
     let engine = Engine::attached();
     let c = engine.connected();
     let mut peer = Peer::direct(&engine, &c);
@@ -175,9 +175,9 @@ fn a_flow_is_given_up_by_a_program_that_closes_it_before_the_engine_has_brought_
     assert_eq!(engine.relinquished(), [(flow.raw(), b"first then ".to_vec())]);
 }
 
-/// A peer that says of octets that the engine brings them, and never gave them to it.
+/// A peer that says of bytes that the engine brings them, and never gave them to it.
 #[test]
-fn a_peer_whose_first_octets_never_come_is_waited_for_once_and_uses_no_channel_any_more() {
+fn a_peer_whose_first_bytes_never_come_is_waited_for_once_and_uses_no_channel_any_more() {
     let engine = Engine::attached();
     let c = engine.connected();
     let other = engine.connected();
@@ -268,7 +268,7 @@ fn a_peer_that_waits_for_room_is_told_by_a_process_that_has_passed_the_connectio
     assert_eq!(peer.next(), Some(ChannelEntry::Space { slot: SLOT, generation: GENERATION }));
 }
 
-/// A sender has counted octets, and stores their entry a little later.
+/// A sender has counted bytes, and stores their entry a little later.
 #[test]
 fn nobody_is_kept_from_the_queue_set_while_a_peers_last_entry_is_waited_for() {
     let engine = Engine::attached();

@@ -44,9 +44,9 @@ fn a_listener_asks_for_connections_only_when_somebody_wants_them() {
     let (_, command, _) = engine.command();
     assert!(matches!(command, Command::Accept { flow: f, fd, .. } if f == flow && fd == accepted.fd as u32));
     assert_eq!(engine.command().1, Command::AcceptCredit { listener: id, count: 1 });
-    let mut octets = [0; 9];
-    let got = accepted.socket.recv(&mut [std::io::IoSliceMut::new(&mut octets)], Default::default());
-    assert_eq!((got, &octets[..5]), (Ok(5), &b"early"[..]));
+    let mut bytes = [0; 9];
+    let got = accepted.socket.recv(&mut [std::io::IoSliceMut::new(&mut bytes)], Default::default());
+    assert_eq!((got, &bytes[..5]), (Ok(5), &b"early"[..]));
     assert_eq!(l.ready(), 0);
     assert_eq!(engine.open_anchors().len(), 2, "the listener's and the connection's");
     close(accepted.fd);
@@ -68,7 +68,7 @@ fn the_engine_is_told_how_many_may_come_early() {
 }
 
 #[test]
-fn the_engine_is_told_for_how_long_a_connection_without_octets_waits() {
+fn the_engine_is_told_for_how_long_a_connection_without_bytes_waits() {
     let engine = Engine::attached();
     let (l, id) = engine.listening();
     let set =
@@ -142,7 +142,7 @@ fn a_listener_with_a_twin_takes_from_both_and_outlives_the_engine() {
         scope.spawn(|| {
             let (queue_set, command, args) = engine.command();
             let Command::Listen { token } = command else { panic!("{command:?} is no Listen") };
-            let args = ListenArgs::read_from_bytes(&args).expect("64 octets");
+            let args = ListenArgs::read_from_bytes(&args).expect("64 bytes");
             assert_eq!((args.twin, args.flags), (7, LISTEN_KERNEL_TOO));
             let kind = command.kind();
             let result = Completion::CommandResult { token, command: kind, errno: Errno::OK, id: id.0.raw() };

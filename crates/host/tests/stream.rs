@@ -110,12 +110,12 @@ fn a_reset_is_told_to_send_or_so_error_instead() {
 }
 
 #[test]
-fn octets_go_out_in_order_and_their_memory_comes_back() {
+fn bytes_go_out_in_order_and_their_memory_comes_back() {
     let engine = Engine::attached();
     let c = engine.connected();
     let all: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
     assert_eq!(c.send(&all), Ok(all.len()));
-    assert_eq!(engine.sent_octets(), all);
+    assert_eq!(engine.sent_bytes(), all);
     assert_eq!(c.socket.unsent(), all.len());
     engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: 150_000 });
     engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: 50_000 });
@@ -124,7 +124,7 @@ fn octets_go_out_in_order_and_their_memory_comes_back() {
 
 /// MSG_EOR.
 #[test]
-fn a_record_ends_with_the_last_octet_of_what_is_taken_whole() {
+fn a_record_ends_with_the_last_byte_of_what_is_taken_whole() {
     let engine = Engine::attached();
     let c = engine.connected();
     let ends = SendFlags { end_of_record: true, ..SendFlags::default() };
@@ -212,13 +212,13 @@ fn small_writes_fill_the_engines_ring_and_go_on_when_it_has_made_room() {
 fn a_socket_takes_more_than_it_began_with() {
     let engine = Engine::attached();
     let c = engine.connected();
-    let octets = vec![7; 4 << 20];
-    let first = c.send(&octets).expect("room");
+    let bytes = vec![7; 4 << 20];
+    let first = c.send(&bytes).expect("room");
     assert!(first > 1 << 20, "{first}");
     engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: first as u32 });
-    let second = c.send(&octets).expect("room");
+    let second = c.send(&bytes).expect("room");
     assert!(second >= first, "{second}");
-    assert_eq!(engine.sent_octets().len(), first + second);
+    assert_eq!(engine.sent_bytes().len(), first + second);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_connect_goes_through_its_answers() {
 }
 
 #[test]
-fn a_connect_that_waits_for_octets_is_done_at_once() {
+fn a_connect_that_waits_for_bytes_is_done_at_once() {
     let engine = Engine::attached();
     let c = engine.connecting_by(FastOpen::Option, 50);
     assert_eq!(c.socket.wait_connected(true), Ok(()));
@@ -249,7 +249,7 @@ fn a_connect_that_waits_for_octets_is_done_at_once() {
     assert_eq!((c.ready(), c.recv(1)), (OUT, Err(Errno::EAGAIN)));
     assert_eq!(c.socket.fast_open_error(), None);
     assert_eq!(c.send(&[7; 80]), Ok(50), "what fits the SYN");
-    assert_eq!(engine.sent_octets(), [7; 50]);
+    assert_eq!(engine.sent_bytes(), [7; 50]);
     assert_eq!((c.ready(), c.send(b"x")), (0, Err(Errno::EAGAIN)));
     assert_eq!(c.socket.wait_connected(true), Err(Errno::EALREADY));
     assert_eq!(c.socket.fast_open_error(), Some(Errno::EALREADY));
@@ -259,10 +259,10 @@ fn a_connect_that_waits_for_octets_is_done_at_once() {
 }
 
 #[test]
-fn octets_that_come_with_the_connect_do_not_make_it_done() {
+fn bytes_that_come_with_the_connect_do_not_make_it_done() {
     let engine = Engine::attached();
     let c = engine.connecting_by(FastOpen::Message, 50);
-    assert!(c.socket.waits_for_octets());
+    assert!(c.socket.waits_for_bytes());
     assert_eq!(c.send(&[7; 20]), Ok(20));
     assert_eq!(c.socket.wait_connected(true), Err(Errno::EALREADY));
     engine.post(c.queue_set, Completion::Connected { flow: c.flow, errno: Errno::ECONNREFUSED });
@@ -270,7 +270,7 @@ fn octets_that_come_with_the_connect_do_not_make_it_done() {
     assert_eq!(engine.command().1, Command::Close { flow: c.flow, abort: false });
     drop(c);
     let c = engine.connecting_by(FastOpen::Message, 0);
-    assert_eq!((c.socket.waits_for_octets(), c.ready()), (false, 0), "without a cookie it is as any other");
+    assert_eq!((c.socket.waits_for_bytes(), c.ready()), (false, 0), "without a cookie it is as any other");
     assert_eq!(c.socket.wait_connected(true), Err(Errno::EINPROGRESS));
 }
 
@@ -305,7 +305,7 @@ fn tcp_info_is_what_the_engine_says_when_it_is_asked() {
     assert_eq!((info[0], &info[68..72], info[248]), (4, &0x0102_0304u32.to_ne_bytes()[..], 9));
     assert_eq!(ask(libc::TCP_INFO, &mut info[..5]), Ok(5), "cut, as Linux does");
     assert_eq!(ask(libc::TCP_CC_INFO, &mut info), Ok(16), "what the algorithm fills");
-    assert!(info[..16].iter().step_by(4).all(|octet| *octet == 5));
+    assert!(info[..16].iter().step_by(4).all(|byte| *byte == 5));
 }
 
 #[test]
@@ -354,8 +354,8 @@ fn a_soft_error_that_was_asked_for_is_told_once_and_ends_nothing() {
 fn a_program_is_not_asked_for_more_than_it_wants_to_wait() {
     let engine = Engine::attached();
     let c = engine.connected();
-    let set = |octets: i32| {
-        let value = octets.to_ne_bytes();
+    let set = |bytes: i32| {
+        let value = bytes.to_ne_bytes();
         c.socket.set_option(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &value).expect("an option")
     };
     let went_out = |len| engine.post(c.queue_set, Completion::WentOut { flow: c.flow, len });
@@ -379,25 +379,25 @@ fn a_program_is_not_asked_for_more_than_it_wants_to_wait() {
 fn a_call_takes_what_is_there_however_much_it_is_and_however_its_buffers_lie() {
     let engine = Engine::attached();
     let c = engine.connected();
-    let octets: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
-    for part in octets.chunks(60_000) {
+    let bytes: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
+    for part in bytes.chunks(60_000) {
         engine.data(c.queue_set, c.flow, part);
     }
     let peek = RecvFlags { peek: true, ..RecvFlags::default() };
-    assert_eq!(c.recv_with(1 << 20, peek), Ok(octets.clone()));
+    assert_eq!(c.recv_with(1 << 20, peek), Ok(bytes.clone()));
     let (mut memory, mut at) = (vec![0; 8 << 10], 0);
     let mut parts: Vec<_> = memory.chunks_mut(60).map(IoSliceMut::new).collect();
     assert_eq!(c.socket.recv(&mut parts, RecvFlags::default()), Ok(8 << 10));
     at += memory.len();
-    assert_eq!(memory, octets[..at]);
-    assert_eq!(c.recv(1 << 20), Ok(octets[at..].to_vec()));
+    assert_eq!(memory, bytes[..at]);
+    assert_eq!(c.recv(1 << 20), Ok(bytes[at..].to_vec()));
     assert_eq!(c.recv(1), Err(Errno::EAGAIN));
 }
 
-/// A command may reach the engine after octets that were given to it later: an answer's head then went out alone, and the rest of it
+/// A command may reach the engine after bytes that were given to it later: an answer's head then went out alone, and the rest of it
 /// when the peer had acknowledged that.
 #[test]
-fn that_more_follows_what_is_corked_goes_with_the_octets() {
+fn that_more_follows_what_is_corked_goes_with_the_bytes() {
     let engine = Engine::attached();
     let c = engine.connected();
     let cork = |value: i32| c.socket.set_option(libc::IPPROTO_TCP, libc::TCP_CORK, &value.to_ne_bytes());
@@ -410,7 +410,7 @@ fn that_more_follows_what_is_corked_goes_with_the_octets() {
 }
 
 #[test]
-fn octets_that_came_are_read_before_a_soft_error() {
+fn bytes_that_came_are_read_before_a_soft_error() {
     let engine = Engine::attached();
     let c = engine.connected();
     engine.data(c.queue_set, c.flow, b"abc");
@@ -495,7 +495,7 @@ fn a_shutdown_ends_an_attempt_and_is_kept_once_both_syns_have_crossed() {
 }
 
 #[test]
-fn closing_keeps_unacknowledged_octets() {
+fn closing_keeps_unacknowledged_bytes() {
     let engine = Engine::attached();
     let c = engine.connected();
     assert_eq!(c.send(&[9; 5000]), Ok(5000));
@@ -506,8 +506,8 @@ fn closing_keeps_unacknowledged_octets() {
     let d = engine.connected();
     assert_eq!(d.send(&[1; 20_000]), Ok(20_000));
     let (held, new): (Vec<_>, Vec<_>) = engine.sends().into_iter().partition(|send| send.flow == flow);
-    assert!(held.iter().all(|send| engine.read(send.data).iter().all(|octet| *octet == 9)));
-    assert!(new.iter().all(|send| engine.read(send.data).iter().all(|octet| *octet == 1)));
+    assert!(held.iter().all(|send| engine.read(send.data).iter().all(|byte| *byte == 9)));
+    assert!(new.iter().all(|send| engine.read(send.data).iter().all(|byte| *byte == 1)));
     engine.post(queue_set, Completion::Sent { flow, len: 5000 });
     assert_eq!(d.recv(1), Err(Errno::EAGAIN));
 }
@@ -616,14 +616,14 @@ fn a_sleeping_engine_is_woken_for_what_matters() {
     assert_eq!(c.send(b"x"), Ok(1));
     assert!(engine.was_rung());
     engine.data(c.queue_set, c.flow, &[0; 60_000]);
-    assert_eq!(c.recv(100).map(|octets| octets.len()), Ok(100));
+    assert_eq!(c.recv(100).map(|bytes| bytes.len()), Ok(100));
     assert!(!engine.was_rung(), "little credit can wait");
-    assert_eq!(c.recv(40_000).map(|octets| octets.len()), Ok(40_000));
+    assert_eq!(c.recv(40_000).map(|bytes| bytes.len()), Ok(40_000));
     assert!(engine.was_rung());
     let small = 2000i32.to_ne_bytes();
     assert_eq!(c.socket.set_option(libc::SOL_SOCKET, libc::SO_RCVBUF, &small), Ok(()));
     assert!(engine.was_rung());
-    assert_eq!(c.recv(2000).map(|octets| octets.len()), Ok(2000));
+    assert_eq!(c.recv(2000).map(|bytes| bytes.len()), Ok(2000));
     assert!(engine.was_rung(), "of a small window it is much");
 }
 

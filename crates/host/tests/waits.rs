@@ -51,7 +51,7 @@ fn a_blocked_send_goes_on_when_there_is_room() {
         let sender = scope.spawn(|| c.send(&all));
         let mut arrived = Vec::new();
         while arrived.len() < all.len() {
-            let piece = until(|| Some(engine.sent_octets()).filter(|piece| !piece.is_empty()));
+            let piece = until(|| Some(engine.sent_bytes()).filter(|piece| !piece.is_empty()));
             engine.post(c.queue_set, Completion::Sent { flow: c.flow, len: piece.len() as u32 });
             arrived.extend(piece);
         }
@@ -102,7 +102,7 @@ fn a_signal_ends_the_wait_unless_handlers_restart() {
     });
 }
 
-/// As Linux: it waits as for one octet, and then finds that there is nothing to do.
+/// As Linux: it waits as for one byte, and then finds that there is nothing to do.
 #[test]
 fn a_receive_of_nothing_ends_in_nothing_when_its_time_is_over() {
     let engine = Engine::attached();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Octets of output that are shown when a test fails.
+/// Bytes of output that are shown when a test fails.
 const SHOWN_MAX: usize = 8 << 10;
 
 /// A child process, in a process group of its own so that what it started ends with it.

@@ -249,20 +249,20 @@ impl Lab {
         words
     }
 
-    /// Writes a file of `len` octets that do not repeat, the same each time; gives its path.
+    /// Writes a file of `len` bytes that do not repeat, the same each time; gives its path.
     pub fn file(&self, name: &str, len: u64) -> Result<PathBuf> {
         let path = self.dir.join(name);
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        while (octets.len() as u64) < len {
+        while (bytes.len() as u64) < len {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
             let word = state.to_le_bytes();
-            let wanted = (len - octets.len() as u64).min(word.len() as u64) as usize;
-            octets.extend_from_slice(&word[..wanted]);
+            let wanted = (len - bytes.len() as u64).min(word.len() as u64) as usize;
+            bytes.extend_from_slice(&word[..wanted]);
         }
-        fs::write(&path, &octets).map_err(|error| Error::failed(path.display().to_string(), error))?;
+        fs::write(&path, &bytes).map_err(|error| Error::failed(path.display().to_string(), error))?;
         Ok(path)
     }
 

@@ -71,7 +71,7 @@ struct icmp {
     __be32 rest;
 };
 
-/* Octets as on the wire. */
+/* Bytes as on the wire. */
 struct endpoint {
     __be32 addr;
     __be16 port, zero;

@@ -14,7 +14,7 @@ use crate::virtio_net;
 
 /// Frames of one batch.
 pub(crate) const BATCH_MAX: usize = 64;
-/// Octets of one batch: room for many large frames, and no more than a cache holds.
+/// Bytes of one batch: room for many large frames, and no more than a cache holds.
 const BATCH_BYTES: usize = 1 << 20;
 /// How soon to try again when the kernel had no room.
 const RETRY_US: u64 = 100;

@@ -45,7 +45,7 @@ fn write(fd: BorrowedFd<'_>, header: &[u8], head: &[u8], tail: &[&[AtomicU8]]) -
         *place = vector(piece.as_ptr().cast(), piece.len());
     }
     let count = (2 + tail.len()) as libc::c_int;
-    // SAFETY: needed because the tail may be changing while it is read, so that no slice of plain octets may be made of
+    // SAFETY: needed because the tail may be changing while it is read, so that no slice of plain bytes may be made of
     // it. The first `count` vectors name memory that is borrowed until this returns; the kernel only reads it, although
     // the C type is not const, and what it finds in the tail is the sender's own affair.
     let result = unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr(), count) };
@@ -59,14 +59,14 @@ mod tests {
     use std::io::Read;
     use std::os::fd::AsFd;
 
-    fn octets(bytes: &[u8]) -> Vec<AtomicU8> {
+    fn bytes(bytes: &[u8]) -> Vec<AtomicU8> {
         bytes.iter().copied().map(AtomicU8::new).collect()
     }
 
     #[test]
     fn a_frame_goes_out_whole_and_is_counted() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
-        let (one, two) = (octets(b"pay"), octets(b"load"));
+        let (one, two) = (bytes(b"pay"), bytes(b"load"));
         let mut counters = PortCounters::default();
         let frame = (&b"head"[..], &[&one[..], &two[..]][..]);
         assert!(send(writer.as_fd(), &TxQueue::new(), &mut counters, frame, TxOffload::default()));
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn what_waits_goes_first_and_what_fails_is_not_counted() {
         let (_reader, writer) = io::pipe().expect("a pipe");
-        let tail = octets(b"x");
+        let tail = bytes(b"x");
         let mut counters = PortCounters::default();
         let mut queue = TxQueue::new();
         queue.frame(60).expect("room");

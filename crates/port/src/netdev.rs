@@ -25,8 +25,8 @@ pub(crate) fn request_for(name: &str) -> io::Result<libc::ifreq> {
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
     }
-    for (place, octet) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *place = octet as libc::c_char;
+    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *place = byte as libc::c_char;
     }
     Ok(request)
 }
@@ -74,7 +74,7 @@ impl NetDevices {
             return Ok(None);
         }
         let [a, b, c, d, e, f, ..] = address.sa_data;
-        Ok(Some(MacAddr([a, b, c, d, e, f].map(|octet| octet as u8))))
+        Ok(Some(MacAddr([a, b, c, d, e, f].map(|byte| byte as u8))))
     }
 
     /// Brings the interface up if it is down, and waits up to `wait` for it to carry frames.

@@ -1,7 +1,7 @@
 //! Where packets lie in a buffer: so that the payload of a TCP segment begins on a cache line.
 //!
 //! The kernel copies packets with one string instruction, which some processors do more slowly when source or destination
-//! is not aligned; and a payload behind 76 octets of headers is not when the packet is.
+//! is not aligned; and a payload behind 76 bytes of headers is not when the packet is.
 
 use crate::virtio_net;
 use toe_wire::tcp;
@@ -14,9 +14,9 @@ const HEADERS: usize =
     virtio_net::HEADER_LEN + eth::HEADER_LEN + ipv4::HEADER_LEN + tcp::HEADER_LEN + TIMESTAMPS;
 /// The timestamps option, padded (RFC 7323 appendix A).
 const TIMESTAMPS: usize = 12;
-/// Octets left free in front of a packet.
+/// Bytes left free in front of a packet.
 const LEAD: usize = HEADERS.next_multiple_of(ALIGN) - HEADERS;
-/// Octets more than packets have that a buffer needs, wherever the allocator puts it.
+/// Bytes more than packets have that a buffer needs, wherever the allocator puts it.
 pub(crate) const SLACK: usize = ALIGN + LEAD;
 
 /// Where in `buffer` its first packet goes.

@@ -22,7 +22,7 @@ pub trait Port: Send {
     /// The hardware address that the engine uses on this link.
     fn mac(&self) -> MacAddr;
 
-    /// Octets of the largest IP packet that the link carries in one frame.
+    /// Bytes of the largest IP packet that the link carries in one frame.
     fn mtu(&self) -> u32;
 
     fn caps(&self) -> LinkCaps;
@@ -62,7 +62,7 @@ pub trait Port: Send {
     fn counters(&self) -> PortCounters;
 
     /// As [`Port::receive`], but of a large segment that need not be checked only the headers may have been read: then the rest of the
-    /// slice is of no meaning, and its octets are to be had from the [`FrameTail`].
+    /// slice is of no meaning, and its bytes are to be had from the [`FrameTail`].
     fn receive_heads(&mut self, budget: usize, each: &mut EachFrame<'_>) -> io::Result<usize> {
         self.receive(budget, &mut |frame, offload| each(frame, offload, None))
     }

@@ -166,7 +166,7 @@ fn take_vlan(options: &str) -> Result<(Option<VlanId>, Option<String>), SpecErro
     Ok((Some(vlan), (!faults.is_empty()).then(|| faults.join("&"))))
 }
 
-/// Stricter than the kernel, which takes any octets but `/`, `:` and white space; `%` would make it choose a name.
+/// Stricter than the kernel, which takes any bytes but `/`, `:` and white space; `%` would make it choose a name.
 fn is_interface_name(name: &str) -> bool {
     let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(known) && name != "." && name != ".."
@@ -248,7 +248,7 @@ mod tests {
             ("tap:a?delay_us=x", "microseconds"),
             ("tap:a?jitter_us=10000001", "microseconds"),
             ("tap:a?rate_kbit=fast", "kbit/s"),
-            ("tap:a?queue_bytes=-1", "octets"),
+            ("tap:a?queue_bytes=-1", "bytes"),
             ("tap:a?burst=1001", "frames"),
             ("tap:a?seed=-1", "whole number"),
             ("tap:a?", "drop"),

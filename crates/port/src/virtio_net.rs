@@ -1,9 +1,9 @@
-//! The virtio-net header (virtio 1.2 section 5.1.6), as TAP and AF_PACKET put it before each frame: 10 octets, in the
+//! The virtio-net header (virtio 1.2 section 5.1.6), as TAP and AF_PACKET put it before each frame: 10 bytes, in the
 //! machine's byte order. Both drivers use it; nothing else knows its encoding.
 
 use toe_wire::link::{Cut, RxOffload, TxOffload};
 
-/// Octets of `struct virtio_net_hdr` without the count of merged buffers.
+/// Bytes of `struct virtio_net_hdr` without the count of merged buffers.
 pub const HEADER_LEN: usize = 10;
 
 const FLAG_NEEDS_CSUM: u8 = 1;
@@ -27,7 +27,7 @@ pub enum HeaderError {
     ChecksumOutside,
 }
 
-/// Reads the header of a received frame of `frame_len` octets.
+/// Reads the header of a received frame of `frame_len` bytes.
 pub fn decode(header: &[u8; HEADER_LEN], frame_len: usize) -> Result<RxOffload, HeaderError> {
     let [flags, gso, _, _, size0, size1, start0, start1, offset0, offset1] = *header;
     let gso_size = u16::from_ne_bytes([size0, size1]);
@@ -49,7 +49,7 @@ pub fn decode(header: &[u8; HEADER_LEN], frame_len: usize) -> Result<RxOffload, 
     Ok(RxOffload { checksum_ok: needs_checksum || flags & FLAG_DATA_VALID != 0, coalesced_mss })
 }
 
-/// The header for a frame of `frame_len` octets that is to be sent; `None` when what is asked of the link does not
+/// The header for a frame of `frame_len` bytes that is to be sent; `None` when what is asked of the link does not
 /// fit the frame, or when segments are asked for without checksums.
 pub fn encode(offload: TxOffload, frame_len: usize) -> Option<[u8; HEADER_LEN]> {
     let mut header = [0; HEADER_LEN];

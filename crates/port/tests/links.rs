@@ -25,7 +25,7 @@ const OUR_PORT: u16 = 4000;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// An interface that has just come up may lose what it is given first, so what is sent first is sent again.
 const RESEND: Duration = Duration::from_millis(20);
-/// Octets sent each way: many segments, yet within everybody's first window.
+/// Bytes sent each way: many segments, yet within everybody's first window.
 const BULK: usize = 12_000;
 
 fn open_port(spec: &str) -> Box<dyn Port> {

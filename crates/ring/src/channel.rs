@@ -5,7 +5,7 @@
 //! index, and an entry is copied before it is looked at.
 //!
 //! **Ending a direction.** The sender adds to `SENT`, and stores the entry if [`FROZEN`] was not set; whoever ends the
-//! direction sets the bit and gets the count of octets whose entries are in the ring or will be in a moment. So all agree
+//! direction sets the bit and gets the count of bytes whose entries are in the ring or will be in a moment. So all agree
 //! on how much went through the channel, whoever it was that ended it and whenever.
 //!
 //! **Sleeping.** As in [`crate::irq`]: store `armed`, fence, look again, sleep on the queue set's interrupt; the
@@ -53,17 +53,17 @@ impl<M: Words> ChannelMemory<M> {
         ChannelMemory(memory)
     }
 
-    /// Counts `octets` as sent by `side`, unless the direction was ended. Before the entry that carries them.
-    pub fn add_sent(&self, slot: u32, side: Side, octets: u32) -> core::result::Result<(), Frozen> {
+    /// Counts `bytes` as sent by `side`, unless the direction was ended. Before the entry that carries them.
+    pub fn add_sent(&self, slot: u32, side: Side, bytes: u32) -> core::result::Result<(), Frozen> {
         let word = ChannelLayout::line(slot, side) + SlotLine::SENT;
         let before = self.0.load_u64(word, Ordering::Relaxed);
         // Nobody else changes the word but to freeze it, so one try tells.
         let open = before & FROZEN == 0
-            && self.0.replace_u64(word, before, (before + u64::from(octets)) & !FROZEN, Ordering::AcqRel);
+            && self.0.replace_u64(word, before, (before + u64::from(bytes)) & !FROZEN, Ordering::AcqRel);
         if open { Ok(()) } else { Err(Frozen) }
     }
 
-    /// Ends the direction out of `side`. Returns the octets that went, and will ever go, through the channel.
+    /// Ends the direction out of `side`. Returns the bytes that went, and will ever go, through the channel.
     pub fn freeze(&self, slot: u32, side: Side) -> u64 {
         let word = ChannelLayout::line(slot, side) + SlotLine::SENT;
         self.0.fetch_or_u64(word, FROZEN, Ordering::AcqRel) & !FROZEN
@@ -75,19 +75,19 @@ impl<M: Words> ChannelMemory<M> {
         self.0.load_u64(word, Ordering::Acquire) & FROZEN != 0
     }
 
-    /// Octets sent by `side`.
+    /// Bytes sent by `side`.
     pub fn sent(&self, slot: u32, side: Side) -> u64 {
         self.0.load_u64(ChannelLayout::line(slot, side) + SlotLine::SENT, Ordering::Acquire) & !FROZEN
     }
 
-    /// Octets of the other side that `side` has read; [`ALL_READ`]: it will read no more.
+    /// Bytes of the other side that `side` has read; [`ALL_READ`]: it will read no more.
     pub fn read(&self, slot: u32, side: Side) -> u64 {
         self.0.load_u64(ChannelLayout::line(slot, side) + SlotLine::READ, Ordering::Acquire)
     }
 
     /// Says how much `side` has read. Release: the reads come before, so the memory may be written again.
-    pub fn set_read(&self, slot: u32, side: Side, octets: u64) {
-        self.0.store_u64(ChannelLayout::line(slot, side) + SlotLine::READ, octets, Ordering::Release);
+    pub fn set_read(&self, slot: u32, side: Side, bytes: u64) {
+        self.0.store_u64(ChannelLayout::line(slot, side) + SlotLine::READ, bytes, Ordering::Release);
     }
 
     /// Whether `side` refers to the slot no more.
@@ -127,7 +127,7 @@ impl<M: Words> ChannelMemory<M> {
 
     /// The engine: the connection ends at `side`. The other one finds everything read and its own direction ended.
     ///
-    /// Returns whether octets were on their way to `side` that its program had not read. Hostile words give some answer.
+    /// Returns whether bytes were on their way to `side` that its program had not read. Hostile words give some answer.
     pub fn end(&self, slot: u32, side: Side) -> bool {
         let sent = self.freeze(slot, side.other());
         let read = self.read(slot, side);

@@ -15,7 +15,7 @@ mod x86_64 {
     const UNIT: usize = size_of::<__m128i>();
     const LINE: usize = 4 * UNIT;
 
-    /// Copies `len` octets, those of whole lines at the target by `store`, 16 at a time.
+    /// Copies `len` bytes, those of whole lines at the target by `store`, 16 at a time.
     ///
     /// # Safety
     /// As of [`core::ptr::copy_nonoverlapping`]; `store` writes what it is given to where it is told, a multiple of 16.
@@ -23,8 +23,8 @@ mod x86_64 {
     pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize, store: impl Fn(*mut __m128i, __m128i)) {
         let before = to.align_offset(LINE).min(len);
         let lines = (len - before) / LINE;
-        // SAFETY: needed to copy so. All of it is within the `len` octets at both pointers, which the caller has promised: `before`
-        // octets, then whole lines, then the rest. `to` is at a multiple of 64 after `before`, as the stores want it (16).
+        // SAFETY: needed to copy so. All of it is within the `len` bytes at both pointers, which the caller has promised: `before`
+        // bytes, then whole lines, then the rest. `to` is at a multiple of 64 after `before`, as the stores want it (16).
         unsafe {
             core::ptr::copy_nonoverlapping(from, to, before);
             for line in 0..lines {
@@ -70,16 +70,16 @@ pub(crate) use core::ptr::{copy_nonoverlapping as in_vectors, copy_nonoverlappin
 #[cfg(test)]
 mod tests {
     #[test]
-    fn octets_of_any_alignment_and_length_are_copied_and_no_others_touched() {
+    fn bytes_of_any_alignment_and_length_are_copied_and_no_others_touched() {
         let from: Vec<u8> = (0..1000u32).map(|at| (at * 7) as u8).collect();
         for copy in [super::past_cache, super::in_vectors] {
             for start in [0, 1, 15, 16, 63, 64] {
                 for (skip, len) in [(0, 0), (3, 1), (0, 63), (0, 64), (1, 65), (5, 127), (0, 640), (9, 700)] {
                     let mut to = vec![0xee; 1000];
-                    // SAFETY: needed to call it. Both have so many octets from there on.
+                    // SAFETY: needed to call it. Both have so many bytes from there on.
                     unsafe { copy(from.as_ptr().add(skip), to.as_mut_ptr().add(start), len) };
                     assert!(to[start..start + len] == from[skip..skip + len], "{start} {skip} {len}");
-                    let is_left = |octets: &[u8]| octets.iter().all(|octet| *octet == 0xee);
+                    let is_left = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0xee);
                     assert!(is_left(&to[..start]) && is_left(&to[start + len..]), "{start} {skip} {len}");
                 }
             }

@@ -56,7 +56,7 @@ impl LaneMemory {
         &self.memory
     }
 
-    /// Where the octets of a record lie that begins at `place`, in two pieces: offsets in the region, and lengths.
+    /// Where the bytes of a record lie that begins at `place`, in two pieces: offsets in the region, and lengths.
     pub fn pieces(&self, place: u64, len: u32) -> [(u64, usize); 2] {
         let first = LaneWord::after(place, RECORD_UNIT) & (self.ring_len - 1);
         let to_end = (self.ring_len - first).min(u64::from(len));
@@ -64,15 +64,15 @@ impl LaneMemory {
         [(LaneLayout::RING + first, to_end as usize), (LaneLayout::RING, rest as usize)]
     }
 
-    /// The same of `len` octets from the record's octet `at` on.
+    /// The same of `len` bytes from the record's byte `at` on.
     pub fn pieces_from(&self, place: u64, at: u32, len: u32) -> [(u64, usize); 2] {
         self.pieces(LaneWord::after(place, u64::from(at)), len)
     }
 
-    /// Copies into a record that begins at `place`, from its octet `at` on.
-    pub fn write(&self, place: u64, at: u32, octets: &[u8]) {
-        let mut rest = octets;
-        for (offset, len) in self.pieces_from(place, at, octets.len() as u32) {
+    /// Copies into a record that begins at `place`, from its byte `at` on.
+    pub fn write(&self, place: u64, at: u32, bytes: &[u8]) {
+        let mut rest = bytes;
+        for (offset, len) in self.pieces_from(place, at, bytes.len() as u32) {
             let (piece, behind) = rest.split_at(len.min(rest.len()));
             // A place within the ring is within the memory.
             let _ = self.memory.write(offset, piece);
@@ -80,9 +80,9 @@ impl LaneMemory {
         }
     }
 
-    /// Copies out of a record that begins at `place`, from its octet `at` on.
-    pub fn read(&self, place: u64, at: u32, octets: &mut [u8]) {
-        let mut rest = octets;
+    /// Copies out of a record that begins at `place`, from its byte `at` on.
+    pub fn read(&self, place: u64, at: u32, bytes: &mut [u8]) {
+        let mut rest = bytes;
         for (offset, len) in self.pieces_from(place, at, rest.len() as u32) {
             let (piece, behind) = rest.split_at_mut(len.min(rest.len()));
             // As above.
@@ -132,7 +132,7 @@ impl<M: Words> LaneMemory<M> {
 /// What becomes of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// Its octets belong at this place; then [`LaneSender::publish`].
+    /// Its bytes belong at this place; then [`LaneSender::publish`].
     Lane { place: u64 },
     /// It goes by the kernel; what follows does, too, until the receiver has opened the lane again.
     Kernel,
@@ -169,7 +169,7 @@ impl<M: Words> LaneSender<M> {
         self.is_over
     }
 
-    /// Where a datagram of `len` octets goes.
+    /// Where a datagram of `len` bytes goes.
     #[inline]
     pub fn offer(&mut self, len: u32) -> Offer {
         if !self.is_open() {
@@ -179,7 +179,7 @@ impl<M: Words> LaneSender<M> {
         if self.room() < need { self.ask_for_room(need) } else { Offer::Lane { place: self.word.tail() } }
     }
 
-    /// The octets are in their place: the receiver may have them. `false`: it does not look any more; the datagram goes by the kernel.
+    /// The bytes are in their place: the receiver may have them. `false`: it does not look any more; the datagram goes by the kernel.
     #[inline]
     pub fn publish(&mut self, len: u32) -> bool {
         self.publish_as(len, false)
@@ -299,7 +299,7 @@ pub struct LaneReceiver<M = Region> {
     /// As it was last seen.
     word: LaneWord,
     head: u64,
-    /// Octets that were ever published, as far as seen.
+    /// Bytes that were ever published, as far as seen.
     came: u64,
     /// The head that the sender knows.
     told: u64,
@@ -409,7 +409,7 @@ impl<M: Words> LaneReceiver<M> {
         self.fresh = false;
     }
 
-    /// Octets of the ring that were ever filled: another number when something has come. Looks at the lane.
+    /// Bytes of the ring that were ever filled: another number when something has come. Looks at the lane.
     pub fn came(&mut self) -> u64 {
         self.look();
         self.came

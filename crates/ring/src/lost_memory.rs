@@ -1,5 +1,5 @@
 //! Memory that ends while it is in use. Pages of a region are taken at the first touch; where the system has none left (strict
-//! overcommit, a full tmpfs), or a page turns out to be broken, that touch raises SIGBUS, and the process that copies octets
+//! overcommit, a full tmpfs), or a page turns out to be broken, that touch raises SIGBUS, and the process that copies bytes
 //! for everybody would die of one session's memory.
 //!
 //! [`install`] makes that a fact to be looked up instead: the handler finds the region that the address lies in, marks it, puts a spare page
@@ -25,7 +25,7 @@ use toe_abi::region::PAGE;
 const REGIONS_MAX: usize = 8192;
 /// Spare pages. One step of a copy reaches fewer, and what is lost is not written to again.
 const SPARE_PAGES: usize = 64;
-/// Octets of a page as an address has them.
+/// Bytes of a page as an address has them.
 const PAGE_LEN: usize = PAGE as usize;
 
 /// Where a region lies.
@@ -116,7 +116,7 @@ impl Drop for Watched {
 
 fn set_handler(handler: usize, flags: c_int) -> Result<()> {
     // SAFETY: needed because there is no safe way to hear of SIGBUS: it must be answered before the faulting instruction goes
-    // on. All octets of `sigaction` may be 0.
+    // on. All bytes of `sigaction` may be 0.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = handler;
     action.sa_flags = flags;
@@ -179,7 +179,7 @@ fn replace_page(at: usize) -> Result<()> {
     // SAFETY: needed to borrow the descriptor that `install` left open for good.
     let file = unsafe { BorrowedFd::borrow_raw(file) };
     // SAFETY: needed because the page that was there cannot be had. `at` is a page of a region that the interrupted thread is
-    // accessing, so it stays mapped meanwhile; nothing but the region's octets lies there, to which no reference exists.
+    // accessing, so it stays mapped meanwhile; nothing but the region's bytes lies there, to which no reference exists.
     let page = unsafe {
         rustix::mm::mmap(
             at as *mut c_void,

@@ -10,7 +10,7 @@ use toe_abi::region::{PAGE, RegionLayout};
 
 pub(crate) const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// A file of `len` zeroed octets in memory that can neither shrink nor grow.
+/// A file of `len` zeroed bytes in memory that can neither shrink nor grow.
 pub(crate) fn memory_file(len: u64) -> Result<OwnedFd> {
     let file = rustix::fs::memfd_create("toe-region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&file, len)?;
@@ -25,7 +25,7 @@ pub(crate) fn checked(file: &impl AsFd, len: u64) -> Result<BorrowedFd<'_>> {
     if is_sealed && is_so_long { Ok(file.as_fd()) } else { Err(Errno::INVAL) }
 }
 
-/// Octets of a receive part, which is a file of its own and so whole pages.
+/// Bytes of a receive part, which is a file of its own and so whole pages.
 pub(crate) fn receive_size(layout: &RegionLayout) -> Result<NonZeroUsize> {
     let size = NonZeroUsize::new(layout.receive_len as usize);
     size.filter(|_| layout.receive_len.is_multiple_of(PAGE)).ok_or(Errno::INVAL)

@@ -20,7 +20,7 @@ use toe_abi::register::{EngineRegisters, HostRegisters};
 use toe_base::Instant;
 use zerocopy::IntoBytes;
 
-/// Octets of an argument block, as a copy.
+/// Bytes of an argument block, as a copy.
 pub type ArgBlock = [u8; ARG_LEN as usize];
 
 /// Where a queue set's parts are in the region.

@@ -5,7 +5,7 @@
 //!
 //! **What may be assumed of the bytes: nothing.** The other process may change any of them at any moment. No
 //! reference to them is ever formed, because a `&[u8]` promises that they stand still and a `&mut [u8]` that nobody
-//! else looks. Octets are copied through raw pointers; words of the ring protocol are atomics.
+//! else looks. Bytes are copied through raw pointers; words of the ring protocol are atomics.
 
 use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
@@ -28,7 +28,7 @@ const _: () = assert!(usize::BITS == 64, "offsets of a region are 64-bit");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange;
 
-/// Octets that are written at a time. What is lost meanwhile is written to no more, so that the spare pages suffice
+/// Bytes that are written at a time. What is lost meanwhile is written to no more, so that the spare pages suffice
 /// ([`crate::lost_memory`]).
 const STEP: usize = 64 << 10;
 
@@ -45,7 +45,7 @@ impl core::error::Error for OutOfRange {}
 struct Mapping {
     start: NonNull<u8>,
     len: NonZeroUsize,
-    /// Octets of it that may be used: all, or none while it is withheld and once it is gone.
+    /// Bytes of it that may be used: all, or none while it is withheld and once it is gone.
     usable: AtomicU64,
     /// The address range was given back.
     is_gone: AtomicBool,
@@ -87,7 +87,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// The engine's side: makes a zeroed region of `len` octets that can neither shrink nor grow, whoever holds its
+    /// The engine's side: makes a zeroed region of `len` bytes that can neither shrink nor grow, whoever holds its
     /// descriptor. Memory is taken page by page, at the first write. The descriptor is for the host, who can still punch
     /// holes into it: what is handed out is [`Region::withhold`] until it is [`Region::settle`]d.
     pub fn create(len: u64) -> Result<(Region, OwnedFd)> {
@@ -156,7 +156,7 @@ impl Region {
         let size = receive_size(layout)?.get();
         let at = self.at(layout.receive_offset(), size).map_err(|OutOfRange| Errno::INVAL)?;
         let (flags, to) = (rustix::mm::MremapFlags::MAYMOVE, at.cast());
-        // SAFETY: needed because the region is one range of addresses. `received` is a mapping of `size` octets that was made just now and to
+        // SAFETY: needed because the region is one range of addresses. `received` is a mapping of `size` bytes that was made just now and to
         // which nothing refers; the place is within the region's mapping (checked above), on page borders (`receive_size`), and nobody
         // has looked there yet.
         unsafe {
@@ -166,7 +166,7 @@ impl Region {
         }
     }
 
-    /// The host's side: maps a region that an engine made. `EINVAL` unless it is exactly `len` octets long and sealed
+    /// The host's side: maps a region that an engine made. `EINVAL` unless it is exactly `len` bytes long and sealed
     /// against shrinking, without which a later access could end in SIGBUS. Where the system has no memory for a page at its
     /// first touch it still does, as in any memory of a program's own.
     pub fn map(file: impl AsFd, len: u64) -> Result<Region> {
@@ -216,12 +216,12 @@ impl Region {
         Region::of_mapping(start, size, false)
     }
 
-    /// Whether the system had no memory for an octet of it. Nothing is written to it any more.
+    /// Whether the system had no memory for a byte of it. Nothing is written to it any more.
     pub fn is_lost(&self) -> bool {
         self.mapping.watched.as_ref().is_some_and(Watched::is_lost)
     }
 
-    /// Octets in the region.
+    /// Bytes in the region.
     pub fn len(&self) -> u64 {
         self.mapping.usable.load(Ordering::Relaxed)
     }
@@ -246,13 +246,13 @@ impl Region {
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.mapping.len.get()) };
     }
 
-    /// Whether `len` octets from `offset` lie in the region.
+    /// Whether `len` bytes from `offset` lie in the region.
     pub fn contains(&self, offset: u64, len: u64) -> bool {
         let usable = self.len();
         offset <= usable && len <= usable - offset
     }
 
-    /// The address of `offset`, good for `len` octets.
+    /// The address of `offset`, good for `len` bytes.
     fn at(&self, offset: u64, len: usize) -> core::result::Result<*mut u8, OutOfRange> {
         if !self.contains(offset, len as u64) {
             return Err(OutOfRange);
@@ -286,7 +286,7 @@ impl Region {
         self.at(offset, from.len())?;
         for step in from.chunks(STEP) {
             let to = self.at_mut(offset, step.len())?;
-            // SAFETY: needed because the octets are shared with another process. `to` is good for `step.len()` octets
+            // SAFETY: needed because the bytes are shared with another process. `to` is good for `step.len()` bytes
             // (checked above) and `step` is ordinary memory, which the mapping never overlaps because no reference into
             // it exists. On concurrent change see `read`; what the other side finds then is its own loss.
             unsafe { ptr::copy_nonoverlapping(step.as_ptr(), to, step.len()) };
@@ -315,7 +315,7 @@ impl Region {
         Ok(unsafe { crate::summed::copy(crc, from, to.as_mut_ptr(), to.len()) })
     }
 
-    /// Copies `len` octets from here to another region, and gives the CRC32C of what was copied behind what `crc` is that of.
+    /// Copies `len` bytes from here to another region, and gives the CRC32C of what was copied behind what `crc` is that of.
     pub fn copy_summed(
         &self,
         offset: u64,
@@ -332,7 +332,7 @@ impl Region {
         while done < len {
             let step = STEP.min(len - done);
             let target = to.at_mut(to_offset + done as u64, step)?;
-            // SAFETY: needed to move data between two memories without a detour. Both pointers are good for `step` octets (checked above),
+            // SAFETY: needed to move data between two memories without a detour. Both pointers are good for `step` bytes (checked above),
             // and two mappings are apart. On concurrent change see `read`.
             crc = unsafe { crate::summed::copy(crc, source.add(done), target, step) };
             done += step;
@@ -340,7 +340,7 @@ impl Region {
         Ok(crc)
     }
 
-    /// Reads from a file straight into the region: up to `len` octets from `position` on, as far as they are at hand. Fails with
+    /// Reads from a file straight into the region: up to `len` bytes from `position` on, as far as they are at hand. Fails with
     /// EAGAIN where a disk would have to be waited for, and with EOPNOTSUPP where the file cannot tell; unless it `may_wait`.
     pub fn read_file(
         &self,
@@ -354,20 +354,20 @@ impl Region {
         let position = libc::off_t::try_from(position).map_err(|_| Errno::INVAL)?;
         let into = libc::iovec { iov_base: to.cast(), iov_len: len };
         let (file, flags) = (file.as_fd().as_raw_fd(), if may_wait { 0 } else { libc::RWF_NOWAIT });
-        // SAFETY: needed because a slice of shared octets cannot be had (see `read`). `to` is good for `len` octets, which the kernel
+        // SAFETY: needed because a slice of shared bytes cannot be had (see `read`). `to` is good for `len` bytes, which the kernel
         // writes as it copies for any other program: what the other side does to them meanwhile is its own loss.
         let got = unsafe { libc::preadv2(file, &into, 1, position, flags) };
         count(got)
     }
 
-    /// The same from a pipe, whose octets are there.
+    /// The same from a pipe, whose bytes are there.
     pub fn read_pipe(&self, offset: u64, len: usize, pipe: impl AsFd) -> Result<usize> {
         let to = self.at_mut(offset, len).map_err(|OutOfRange| Errno::FAULT)?;
         // SAFETY: as for `read_file`.
         count(unsafe { libc::read(pipe.as_fd().as_raw_fd(), to.cast(), len) })
     }
 
-    /// Writes octets of the region to a file, at `position` or where it stands, and waits for it unless it is `now` or never (EAGAIN;
+    /// Writes bytes of the region to a file, at `position` or where it stands, and waits for it unless it is `now` or never (EAGAIN;
     /// EOPNOTSUPP: the file cannot tell).
     pub fn write_file(
         &self,
@@ -382,21 +382,21 @@ impl Region {
         let position = position.map_or(Ok(-1), libc::off_t::try_from).map_err(|_| Errno::INVAL)?;
         let out_of = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: len };
         let (file, flags) = (file.as_fd().as_raw_fd(), if now { libc::RWF_NOWAIT } else { 0 });
-        // SAFETY: needed because a slice of shared octets cannot be had (see `read`). They are good to be read for the call (`lend`), by
+        // SAFETY: needed because a slice of shared bytes cannot be had (see `read`). They are good to be read for the call (`lend`), by
         // the kernel, which takes what it finds.
         let put = unsafe { libc::pwritev2(file, &out_of, 1, position, flags) };
         count(put)
     }
 
-    /// Copies from the region into `to`. When the other side writes there meanwhile, each octet is an old or a new
+    /// Copies from the region into `to`. When the other side writes there meanwhile, each byte is an old or a new
     /// one.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> core::result::Result<(), OutOfRange> {
         let from = self.at(offset, to.len())?;
-        // SAFETY: needed because the octets are shared with another process. `from` is good for `to.len()` octets
+        // SAFETY: needed because the bytes are shared with another process. `from` is good for `to.len()` bytes
         // (checked above) and `to` cannot overlap the mapping. The other process may be writing: Rust's memory model
-        // has no word for that (a racing copy of plain octets is a data race inside one program, and an atomic
+        // has no word for that (a racing copy of plain bytes is a data race inside one program, and an atomic
         // memcpy does not exist), so what counts is what the compiler can make of this call: it sees one copy
-        // through a pointer that it knows nothing about, out of memory to which no reference exists, into octets for
+        // through a pointer that it knows nothing about, out of memory to which no reference exists, into bytes for
         // which every value is valid. It cannot assume that a second copy would find the same, and nothing here
         // copies twice. What is read is checked by whoever uses it, as data from outside.
         unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
@@ -411,17 +411,17 @@ impl Region {
         Ok(())
     }
 
-    /// The octets of a range, for a system call to read. Whoever loads them finds what the other side wrote last.
+    /// The bytes of a range, for a system call to read. Whoever loads them finds what the other side wrote last.
     pub fn lend(&self, offset: u64, len: usize) -> core::result::Result<&[AtomicU8], OutOfRange> {
         let start = self.at(offset, len)?;
-        // SAFETY: needed to hand the octets on without a copy. `start` is good for `len` octets (checked above), the
-        // mapping outlives the borrow of `self`, an octet needs no alignment, and atomics may change under a shared
-        // reference. This process copies plain octets over them only by other methods of the region, of whose effect on
+        // SAFETY: needed to hand the bytes on without a copy. `start` is good for `len` bytes (checked above), the
+        // mapping outlives the borrow of `self`, a byte needs no alignment, and atomics may change under a shared
+        // reference. This process copies plain bytes over them only by other methods of the region, of whose effect on
         // a concurrent access `read` speaks.
         Ok(unsafe { core::slice::from_raw_parts(start.cast::<AtomicU8>().cast_const(), len) })
     }
 
-    /// Copies `len` octets from one region to another, or within one; ranges may overlap.
+    /// Copies `len` bytes from one region to another, or within one; ranges may overlap.
     pub fn copy_between(
         from: &Region,
         from_offset: u64,
@@ -438,7 +438,7 @@ impl Region {
         while done < len && !to.is_lost() {
             let count = STEP.min(len - done);
             let at = if is_backwards { len - done - count } else { done };
-            // SAFETY: needed to move data between sessions without a detour. Both pointers are good for `len` octets
+            // SAFETY: needed to move data between sessions without a detour. Both pointers are good for `len` bytes
             // (checked above), of which these are a part; `ptr::copy` allows overlap. On concurrent change see `read`.
             unsafe { ptr::copy(source.add(at), target.add(at), count) };
             done += count;
@@ -469,7 +469,7 @@ impl Region {
         }
         // SAFETY: needed because words of the protocol are read and written by two processes. The pointer is
         // aligned, in the mapping, and the mapping outlives the borrow of `self`. An atomic may change under a
-        // shared reference, from this process or another. Nobody copies plain octets over the words of the protocol.
+        // shared reference, from this process or another. Nobody copies plain bytes over the words of the protocol.
         Ok(unsafe { AtomicU32::from_ptr(at) })
     }
 
@@ -509,7 +509,7 @@ impl Region {
         Arc::ptr_eq(&self.mapping, &other.mapping)
     }
 
-    /// Gives the memory of the whole pages in a range back to the system; they read as zero afterwards. The octets
+    /// Gives the memory of the whole pages in a range back to the system; they read as zero afterwards. The bytes
     /// of the range must mean nothing to anyone any more.
     ///
     /// It waits for the lock of the file's inode, which whoever has the file holds for as long as he likes: a `write` to it
@@ -525,7 +525,7 @@ impl Region {
         }
         let at = self.at(first, (last - first) as usize).map_err(|OutOfRange| Errno::INVAL)?;
         // SAFETY: needed because the system call takes an address. The range was checked to lie in the mapping, and
-        // the call only makes octets of it zero, as the other process could at any time.
+        // the call only makes bytes of it zero, as the other process could at any time.
         unsafe { rustix::mm::madvise(at.cast(), (last - first) as usize, Advice::LinuxRemove) }
     }
 }
@@ -584,8 +584,8 @@ impl Words for Region {
     }
 }
 
-/// What a system call said: so many octets, or what went wrong.
-fn count(octets: isize) -> Result<usize> {
-    usize::try_from(octets)
+/// What a system call said: so many bytes, or what went wrong.
+fn count(bytes: isize) -> Result<usize> {
+    usize::try_from(bytes)
         .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }

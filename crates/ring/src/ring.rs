@@ -1,6 +1,6 @@
 //! Where a ring lies and how an index maps to a place and an epoch: the arithmetic that all four ring ends share.
 //!
-//! A ring is a power of two of 16-octet entries and a *head register*, where the consumer says how many entries it
+//! A ring is a power of two of 16-byte entries and a *head register*, where the consumer says how many entries it
 //! has taken. Indices are free-running 32-bit counts: an entry's place is the index modulo the ring's size, its lap
 //! the quotient. The ring starts zeroed, so the epoch bit of a first lap is 1, of a second 0, and so on. A power of
 //! two laps make 2^32 indices, so the epoch carries on correctly when an index wraps.
@@ -20,7 +20,7 @@ pub struct Ring<M> {
 }
 
 impl<M: Words> Ring<M> {
-    /// The ring of `capacity` entries at `entries`, whose consumer's head is at `head_register` (octet offsets).
+    /// The ring of `capacity` entries at `entries`, whose consumer's head is at `head_register` (byte offsets).
     pub fn new(memory: M, entries: u64, capacity: u32, head_register: u64) -> Result<Ring<M>, OutOfRange> {
         let fits = capacity.is_power_of_two()
             && capacity <= 1 << 31

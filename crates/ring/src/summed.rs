@@ -1,13 +1,13 @@
-//! A copy and the CRC32C of what was copied, in one pass: each octet is loaded once, so that the CRC is that of the copy also where somebody else
+//! A copy and the CRC32C of what was copied, in one pass: each byte is loaded once, so that the CRC is that of the copy also where somebody else
 //! writes the source meanwhile. Called by [`crate::region`].
 //!
 //! With carry-less multiplication of 512 bits at a time it takes little longer than the copy alone; the CRC instruction takes one cycle for
-//! 8 octets at best. (V. Gopal and others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.)
+//! 8 bytes at best. (V. Gopal and others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.)
 
-/// Octets that are copied at a time where there is no such instruction: they stay in the nearest cache for the pass that follows.
+/// Bytes that are copied at a time where there is no such instruction: they stay in the nearest cache for the pass that follows.
 const STEP: usize = 4 << 10;
 
-/// Copies `len` octets, and goes on with `crc`, which is that of the octets before them.
+/// Copies `len` bytes, and goes on with `crc`, which is that of the bytes before them.
 ///
 /// # Safety
 /// As of [`core::ptr::copy_nonoverlapping`].
@@ -32,7 +32,7 @@ unsafe fn by_steps<const STEP: usize>(mut crc: u32, from: *const u8, to: *mut u8
     while done < len {
         let step = STEP.min(len - done);
         let own = &mut own[..step];
-        // SAFETY: needed to copy so. These are a part of the `len` octets at both pointers, which the caller has promised; `own` is apart.
+        // SAFETY: needed to copy so. These are a part of the `len` bytes at both pointers, which the caller has promised; `own` is apart.
         unsafe { core::ptr::copy_nonoverlapping(from.add(done), own.as_mut_ptr(), step) };
         crc = crc32c::crc32c_append(crc, own);
         // SAFETY: as above.
@@ -54,7 +54,7 @@ mod x86_64 {
     const UNIT: usize = size_of::<__m512i>();
     const UNITS: usize = 4;
     const ROUND: usize = UNIT * UNITS;
-    /// Fewer octets than this are not worth the way down from 2048 bits to 32.
+    /// Fewer bytes than this are not worth the way down from 2048 bits to 32.
     pub const LEAST: usize = 2 * ROUND;
 
     /// x^(distance + 31) and x^(distance - 33) modulo the polynomial, bits reversed: what the two halves of 128 bits are multiplied with to go on
@@ -90,7 +90,7 @@ mod x86_64 {
     }
 
     /// # Safety
-    /// As of [`core::ptr::copy_nonoverlapping`]; at least [`ROUND`] octets, and the instructions are there.
+    /// As of [`core::ptr::copy_nonoverlapping`]; at least [`ROUND`] bytes, and the instructions are there.
     #[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
     pub unsafe fn copy(crc: u32, from: *const u8, to: *mut u8, len: usize) -> u32 {
         const FAR: (i64, i64) = onward(8 * ROUND as u32);
@@ -98,7 +98,7 @@ mod x86_64 {
         const WITHIN: [(i64, i64); 3] = [onward(384), onward(256), onward(128)];
         let by = |(low, high)| _mm512_set_epi64(high, low, high, low, high, low, high, low);
         let load_and_store = |at: usize| {
-            // SAFETY: needed to copy so. `at` is a unit's beginning in whole rounds of the `len` octets, which the caller has promised at both
+            // SAFETY: needed to copy so. `at` is a unit's beginning in whole rounds of the `len` bytes, which the caller has promised at both
             // pointers; neither access wants an alignment.
             unsafe {
                 let unit = _mm512_loadu_si512(from.add(at).cast());
@@ -132,7 +132,7 @@ mod x86_64 {
         let crc = _mm_crc32_u64(0, _mm_cvtsi128_si64(all) as u64);
         let crc = _mm_crc32_u64(crc, _mm_cvtsi128_si64(_mm_unpackhi_epi64(all, all)) as u64);
         let done = rounds * ROUND;
-        // SAFETY: needed to copy the rest, which is within the `len` octets.
+        // SAFETY: needed to copy the rest, which is within the `len` bytes.
         unsafe { super::by_steps::<ROUND>(!(crc as u32), from.add(done), to.add(done), len - done) }
     }
 }
@@ -150,13 +150,13 @@ mod tests {
                     for before in [0, 5] {
                         let mut to = vec![0xee; 20_000];
                         let crc = crc32c::crc32c(&from[..before]);
-                        // SAFETY: needed to call it. Both have so many octets from there on.
+                        // SAFETY: needed to call it. Both have so many bytes from there on.
                         let crc =
                             unsafe { way(crc, from.as_ptr().add(skip), to.as_mut_ptr().add(start), len) };
                         assert!(to[start..start + len] == from[skip..skip + len], "{start} {skip} {len}");
                         let whole = [&from[..before], &from[skip..skip + len]].concat();
                         assert_eq!(crc, crc32c::crc32c(&whole), "{start} {skip} {len} {before}");
-                        let is_left = |octets: &[u8]| octets.iter().all(|octet| *octet == 0xee);
+                        let is_left = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0xee);
                         assert!(is_left(&to[..start]) && is_left(&to[start + len..]), "{start} {skip} {len}");
                     }
                 }
@@ -182,7 +182,7 @@ mod tests {
             let mut to = vec![0u8; LEN];
             for round in 0..300 {
                 for way in [copy, by_steps::<STEP>] {
-                    // SAFETY: needed to call it. Both have so many octets, and those of the source are atomics.
+                    // SAFETY: needed to call it. Both have so many bytes, and those of the source are atomics.
                     let crc = unsafe { way(0, source.as_ptr().cast(), to.as_mut_ptr(), LEN) };
                     assert_eq!(crc, crc32c::crc32c(&to), "round {round}");
                 }

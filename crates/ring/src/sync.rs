@@ -16,7 +16,7 @@ pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, fence};
 /// Offsets are checked when a ring end is built ([`Words::spans`]). An access that is out of range or misaligned all
 /// the same reads as zero and stores nothing: no caller can be made to touch other memory or to panic.
 pub trait Words {
-    /// Whether `len` octets from `offset` are there, and `offset` is a multiple of 8.
+    /// Whether `len` bytes from `offset` are there, and `offset` is a multiple of 8.
     fn spans(&self, offset: u64, len: u64) -> bool;
     fn load_u64(&self, offset: u64, order: Ordering) -> u64;
     fn store_u64(&self, offset: u64, value: u64, order: Ordering);

@@ -23,9 +23,9 @@ use toe_abi::via::{Attributes, Fragment, INLINE_MAX, ViaLayout, ViaShape, ViaSta
 /// There are three steps up.
 const ADVANCE_TRIES: u32 = 8;
 
-/// Octets from which a copy for another program goes past this core's cache.
+/// Bytes from which a copy for another program goes past this core's cache.
 const PAST_CACHE_MIN: usize = 8 << 10;
-/// Octets from which one of what another program has written is not left to the C library.
+/// Bytes from which one of what another program has written is not left to the C library.
 const READ_MUCH_MIN: usize = 2 << 10;
 
 /// The other side did what it must not.
@@ -57,7 +57,7 @@ impl ViaMemory {
         Ok(ViaMemory { memory: Region::map(file, ViaLayout::LEN)?, shape: ViaShape::NEAR })
     }
 
-    /// Copies octets of a fragment to their place.
+    /// Copies bytes of a fragment to their place.
     #[inline]
     pub fn write(&self, offset: u64, from: &[u8]) -> core::result::Result<(), OutOfRange> {
         if from.len() < PAST_CACHE_MIN || self.shape != ViaShape::NEAR {
@@ -66,7 +66,7 @@ impl ViaMemory {
         self.memory.write_past_cache(offset, from)
     }
 
-    /// Copies octets of a fragment out; the other side may change them meanwhile.
+    /// Copies bytes of a fragment out; the other side may change them meanwhile.
     #[inline]
     pub fn read(&self, offset: u64, to: &mut [u8]) -> core::result::Result<(), OutOfRange> {
         if to.len() < READ_MUCH_MIN {
@@ -145,7 +145,7 @@ impl<M: Words> ViaMemory<M> {
     }
 }
 
-/// Where the octets of a fragment go.
+/// Where the bytes of a fragment go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// In the memory.
@@ -162,7 +162,7 @@ pub struct ViaSender<M = Region> {
     next: u32,
     /// What the other side is known to be done with.
     taken: u32,
-    /// Octets of the data part that were ever used, free-running, and those of them that are free again.
+    /// Bytes of the data part that were ever used, free-running, and those of them that are free again.
     data_end: u64,
     data_free: u64,
     /// By slot: `data_end` after its fragment.
@@ -186,7 +186,7 @@ impl<M: Words> ViaSender<M> {
         &self.memory
     }
 
-    /// Where a fragment of `len` octets goes. `None`: there is no credit for it now.
+    /// Where a fragment of `len` bytes goes. `None`: there is no credit for it now.
     #[inline]
     pub fn room(&mut self, len: u32) -> core::result::Result<Option<Room>, Breach> {
         let found = self.known_room(len);
@@ -205,7 +205,7 @@ impl<M: Words> ViaSender<M> {
         Ok(used <= shape.slots() / 4 * 3 && used_data <= shape.data_len() / 4 * 3)
     }
 
-    /// The octets are in their place: the other side may have them. It is then to be woken ([`ViaMemory::must_wake`]).
+    /// The bytes are in their place: the other side may have them. It is then to be woken ([`ViaMemory::must_wake`]).
     #[inline]
     pub fn publish(&mut self, fragment: Fragment, room: Room) {
         let shape = self.memory.shape;
@@ -223,7 +223,7 @@ impl<M: Words> ViaSender<M> {
         self.next
     }
 
-    /// What the other side is done with: fragments (free-running), and octets of the data part that are free again.
+    /// What the other side is done with: fragments (free-running), and bytes of the data part that are free again.
     pub fn taken(&mut self) -> core::result::Result<(u32, u64), Breach> {
         self.look()?;
         Ok((self.taken, self.data_free))
@@ -286,7 +286,7 @@ impl<M: Words> ViaSender<M> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
     pub fragment: Fragment,
-    /// Where its octets are in the memory.
+    /// Where its bytes are in the memory.
     pub offset: u64,
     data_end: u64,
 }

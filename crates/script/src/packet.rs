@@ -1,4 +1,4 @@
-//! Segments as octets: built for the far end, taken apart when the stack sends them. Options are read and written here
+//! Segments as bytes: built for the far end, taken apart when the stack sends them. Options are read and written here
 //! and not by `toe_wire`, so that scripts can send any, and a mistake there shows here.
 
 use std::fmt;
@@ -76,7 +76,7 @@ impl Segment {
         self.flags & flags == flags
     }
 
-    /// Octets of sequence space.
+    /// Bytes of sequence space.
     pub fn seq_len(&self) -> u32 {
         self.payload.len() as u32 + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
@@ -158,7 +158,7 @@ impl Segment {
         })
     }
 
-    /// What a link makes of a large segment: pieces of at most `mss` octets.
+    /// What a link makes of a large segment: pieces of at most `mss` bytes.
     pub fn cut(self, mss: usize) -> Vec<Segment> {
         if self.payload.len() <= mss || mss == 0 {
             return vec![self];
@@ -179,7 +179,7 @@ impl Segment {
     }
 }
 
-/// An ICMP error about a segment that the stack sent (RFC 792): its IP header and eight octets.
+/// An ICMP error about a segment that the stack sent (RFC 792): its IP header and eight bytes.
 pub fn icmp_error(icmp: IcmpRepr, ports: (u16, u16), seq: u32) -> Vec<u8> {
     let quoted = Segment { ttl: 60, dont_fragment: true, ..Segment::default() };
     let mut ip = quoted.ip_header(Protocol::Tcp, 1500);
@@ -296,9 +296,9 @@ impl fmt::Display for TcpOption {
             TcpOption::FastOpen(cookie) if cookie.is_empty() => f.write_str("cookie request"),
             TcpOption::FastOpen(cookie) => {
                 f.write_str("cookie ")?;
-                cookie.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+                cookie.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
-            TcpOption::Other(kind, body) => write!(f, "option {kind} of {} octets", body.len()),
+            TcpOption::Other(kind, body) => write!(f, "option {kind} of {} bytes", body.len()),
         }
     }
 }

@@ -247,7 +247,7 @@ pub enum Cookie {
     Request,
     /// When expected: some cookie. When injected: the one that the stack gave.
     Given,
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
 }
 
 /// Codepoint of the IP header (RFC 3168 section 5).
@@ -303,11 +303,11 @@ pub struct SegmentSpec {
     pub ack: AckSpec,
     /// The script says that there is no ACK.
     pub no_ack: bool,
-    /// Payload octets; none when the script does not say.
+    /// Payload bytes; none when the script does not say.
     pub len: Option<Span>,
     /// The window field as it is.
     pub win: Option<Span>,
-    /// The window in octets, its scale applied.
+    /// The window in bytes, its scale applied.
     pub room: Option<Span>,
     pub mss: Want<Span>,
     pub wscale: Want<Span>,
@@ -316,7 +316,7 @@ pub struct SegmentSpec {
     pub sack: Want<Vec<(i64, i64)>>,
     pub stamps: Want<StampSpec>,
     pub cookie: Want<Cookie>,
-    /// Option octets put before all others.
+    /// Option bytes put before all others.
     pub raw_options: Vec<u8>,
     pub ecn: Option<Ecn>,
     pub ttl: Option<Span>,
@@ -325,7 +325,7 @@ pub struct SegmentSpec {
     pub dont_fragment: Option<bool>,
     /// Injected with a wrong checksum.
     pub bad_checksum: bool,
-    /// Injected with octets that are not those of the stream.
+    /// Injected with bytes that are not those of the stream.
     pub altered: bool,
 }
 
@@ -345,7 +345,7 @@ pub enum Call {
     Listen {
         backlog: u32,
     },
-    /// Starts to connect, from a port of its own or of the stack's choice, with octets in the SYN if the cookie is known.
+    /// Starts to connect, from a port of its own or of the stack's choice, with bytes in the SYN if the cookie is known.
     Connect {
         from: u16,
         fast: Option<u32>,
@@ -374,7 +374,7 @@ pub enum Call {
     Abort,
     CloseListener,
     Set(SocketOption, u32),
-    /// SIOCATMARK: whether the next octet to be read is the urgent one.
+    /// SIOCATMARK: whether the next byte to be read is the urgent one.
     AtMark(bool),
     /// SO_ERROR.
     ErrorIs(toe_abi::errno::Errno),

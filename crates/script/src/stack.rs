@@ -51,14 +51,14 @@ pub enum Outcome {
     Nothing,
     EndOfFile,
     Error(Errno),
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
     State(StateName),
     Number(i64),
 }
 
 /// What `info` asks, of what an engine says of a connection; windows in segments.
 pub fn number_of(report: &TcpReport, name: InfoName) -> i64 {
-    let segments = |octets: u32| i64::from(octets / u32::from(report.mss).max(1));
+    let segments = |bytes: u32| i64::from(bytes / u32::from(report.mss).max(1));
     match name {
         InfoName::Cwnd => segments(report.cwnd),
         InfoName::Ssthresh => report.ssthresh.map_or(i64::MAX, segments),
@@ -103,6 +103,6 @@ pub trait Stack {
         None
     }
 
-    /// The program does or asks something. `octets` are those to send.
-    fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError>;
+    /// The program does or asks something. `bytes` are those to send.
+    fn call(&mut self, conn: ConnName, call: &Call, bytes: &[u8]) -> Result<Outcome, StackError>;
 }

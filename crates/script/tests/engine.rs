@@ -50,7 +50,7 @@ fn what_is_not_as_the_script_says_is_found() {
     fails("open passive\nstate CLOSE-WAIT", "the call gave ESTABLISHED");
     fails(
         "open passive\ninject seq 1 ack 1 len 9 altered\n+0..500ms expect ack 10\nread 9",
-        "octet 0 of the stream",
+        "byte 0 of the stream",
     );
     fails("open passive\naccept gives nothing\nquiet 1s\nread gives eof", "the call gave nothing");
 }

@@ -1,4 +1,4 @@
-//! Channels as the engine sees them: the words of each slot, without octets. The programs of these worlds send through the
+//! Channels as the engine sees them: the words of each slot, without bytes. The programs of these worlds send through the
 //! engine all the same.
 
 use crate::checkers::{Checker, Verdict};
@@ -56,7 +56,7 @@ impl Channels {
         }
     }
 
-    /// Whether octets were on their way to `side` that its program had not read.
+    /// Whether bytes were on their way to `side` that its program had not read.
     pub fn end(&mut self, id: ChannelId, slot: u32, side: Side, verdict: &mut Verdict) -> bool {
         let Some(lines) = self.lines(id, slot, verdict) else { return false };
         let sent = lines[side.other().index()].sent;

@@ -137,7 +137,7 @@ impl Target {
     }
 }
 
-/// Flips bits, sets octets to borders, cuts, lengthens, or puts the end of another frame behind the beginning of this one.
+/// Flips bits, sets bytes to borders, cuts, lengthens, or puts the end of another frame behind the beginning of this one.
 pub fn change(random: &mut Random, frame: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..random.between(1, 4) {
         if frame.is_empty() {

@@ -30,7 +30,7 @@ pub struct TcpFrame {
     pub header: TcpRepr,
     pub tcp_at: usize,
     pub payload_at: usize,
-    /// One past the last octet of the datagram.
+    /// One past the last byte of the datagram.
     pub end: usize,
 }
 
@@ -92,7 +92,7 @@ impl TcpFrame {
         tcp::checksum_is_valid(&frame[self.tcp_at..self.end], self.way.from.0, self.way.to.0)
     }
 
-    /// The same frame with another header and other octets, its checksums right.
+    /// The same frame with another header and other bytes, its checksums right.
     pub fn rebuilt(&self, frame: &[u8], header: &TcpRepr, payload: &[u8]) -> Vec<u8> {
         let segment_len = header.header_len() + payload.len();
         let is_v4 = self.way.to.0.is_ipv4();
@@ -157,7 +157,7 @@ pub fn mark_congestion(frame: &mut [u8]) -> bool {
             frame[IP_AT + 10..IP_AT + 12].copy_from_slice(&sum.to_be_bytes());
             true
         }
-        // The traffic class lies across two octets.
+        // The traffic class lies across two bytes.
         Ok(EtherType::Ipv6)
             if frame.len() >= IP_AT + ipv6::HEADER_LEN && frame[IP_AT + 1] & CONGESTION << 4 != 0 =>
         {
@@ -177,7 +177,7 @@ pub fn pieces(frame: &[u8], random: &mut Random) -> Vec<Vec<u8>> {
     let (mut at, mut out) = (0, Vec::new());
     while at < body.len() {
         let left = body.len() - at;
-        // All but the last are of a multiple of 8 octets.
+        // All but the last are of a multiple of 8 bytes.
         let len = 8 * random.between(1, (left as u32).div_ceil(8)) as usize;
         let (len, more) = if len >= left { (left, false) } else { (len, true) };
         let piece = piece(frame, ident, at, &body[at..at + len], more);
@@ -190,7 +190,7 @@ pub fn pieces(frame: &[u8], random: &mut Random) -> Vec<Vec<u8>> {
     out
 }
 
-fn piece(frame: &[u8], ident: u64, at: usize, octets: &[u8], more: bool) -> Vec<u8> {
+fn piece(frame: &[u8], ident: u64, at: usize, bytes: &[u8], more: bool) -> Vec<u8> {
     let (link, datagram) = frame.split_at(IP_AT);
     let mut out = link.to_vec();
     if let Ok((ip, _)) = Ipv4Repr::parse(datagram) {
@@ -200,7 +200,7 @@ fn piece(frame: &[u8], ident: u64, at: usize, octets: &[u8], more: bool) -> Vec<
             dont_fragment: false,
             more_fragments: more,
             fragment_offset: (at / 8) as u16,
-            total_len: (ipv4::HEADER_LEN + octets.len()) as u16,
+            total_len: (ipv4::HEADER_LEN + bytes.len()) as u16,
             ..ip
         };
         ip.emit(&mut out[IP_AT..]);
@@ -208,14 +208,14 @@ fn piece(frame: &[u8], ident: u64, at: usize, octets: &[u8], more: bool) -> Vec<
         const FRAGMENT: u8 = 44;
         out.resize(IP_AT + ipv6::HEADER_LEN, 0);
         let protocol = Protocol::from_raw(FRAGMENT);
-        let ip = Ipv6Repr { protocol, payload_len: (8 + octets.len()) as u16, ..ip };
+        let ip = Ipv6Repr { protocol, payload_len: (8 + bytes.len()) as u16, ..ip };
         ip.emit(&mut out[IP_AT..]);
         let place = at as u16 | u16::from(more);
         out.extend_from_slice(&[Protocol::Tcp.raw(), 0]);
         out.extend_from_slice(&place.to_be_bytes());
         out.extend_from_slice(&(ident as u32).to_be_bytes());
     }
-    out.extend_from_slice(octets);
+    out.extend_from_slice(bytes);
     out
 }
 

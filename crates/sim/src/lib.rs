@@ -1,7 +1,7 @@
 //! The simulator: engines, sessions, programs and bad links in virtual time, all from one seed.
 //!
 //! A seed chooses a world and which faults it has ([`swarm`]), runs it in three phases ([`run`]: with faults, healed, at
-//! the end), and every checker ([`checkers`]) looks on all the way. The same seed gives the same run, octet by octet. The
+//! the end), and every checker ([`checkers`]) looks on all the way. The same seed gives the same run, byte by byte. The
 //! engine is the one that `toed` runs; the simulator plays what is around it: the daemon and the clock ([`world`]),
 //! session memory and completion rings ([`memory`]), programs ([`program`]), hosts that mean harm ([`hostile`]), and links
 //! ([`network`]). docs/simulator.md says how to use it.

@@ -14,7 +14,7 @@ use toe_abi::region::RegionLayout;
 use toe_base::{ChannelId, FlowId, QueueSetId, SessionId};
 use toe_engine::{GivenBack, HostMemory, HostSide, STAGING_LEN};
 
-/// What fresh memory holds, and memory that nobody may read any more: an octet of it in a stream is noticed.
+/// What fresh memory holds, and memory that nobody may read any more: a byte of it in a stream is noticed.
 pub const SPOILT: u8 = 0xdd;
 
 /// Which part of a region a range lies in.
@@ -38,7 +38,7 @@ struct Region {
     /// Where the send part starts; for staging memory, the end.
     send: u64,
     end: u64,
-    /// Octets from the start of each part that were ever written to.
+    /// Bytes from the start of each part that were ever written to.
     dirty: [u64; 2],
     /// Grows on demand: the engine's staging memory is larger than anything that a run needs.
     grows: bool,
@@ -255,7 +255,7 @@ impl Memory {
         Some((session, range))
     }
 
-    /// Nobody needs these octets; whoever still does notices.
+    /// Nobody needs these bytes; whoever still does notices.
     fn spoil(&mut self, session: SessionId, range: &Range<u64>) {
         let region = &mut self.regions[session.index()];
         let index = region.index(range, false);

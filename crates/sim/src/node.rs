@@ -84,7 +84,7 @@ pub struct Session {
     pub wake_scheduled: bool,
     /// Sockets that want send memory.
     pub hungry: Vec<usize>,
-    /// Octets that it sends to whoever connects and is not known.
+    /// Bytes that it sends to whoever connects and is not known.
     pub greets: u32,
     /// Set once it means harm.
     pub mischief: Option<Mischief>,

@@ -1,4 +1,4 @@
-//! What the octets of a stream are: a function of the connection, the direction and the place, so that any octet can be
+//! What the bytes of a stream are: a function of the connection, the direction and the place, so that any byte can be
 //! judged wherever it turns up.
 
 /// Which stream: the connection's number and who sends.
@@ -10,7 +10,7 @@ pub struct StreamId {
 }
 
 impl StreamId {
-    /// Eight octets of the stream, from the place `8 * index` on.
+    /// Eight bytes of the stream, from the place `8 * index` on.
     fn word(self, index: u64) -> u64 {
         let key = (u64::from(self.conn) << 1 | u64::from(self.side)).wrapping_add(1);
         let mut z = index.wrapping_add(key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -19,7 +19,7 @@ impl StreamId {
         z ^ (z >> 31)
     }
 
-    /// The stream's octets from `at` on.
+    /// The stream's bytes from `at` on.
     pub fn fill(self, at: u64, out: &mut [u8]) {
         let head = ((8 - at % 8) % 8).min(out.len() as u64) as usize;
         let (front, rest) = out.split_at_mut(head);

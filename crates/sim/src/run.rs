@@ -526,10 +526,10 @@ impl World {
             for side in [0, 1] {
                 let id = crate::pattern::StreamId { conn: number as u32, side };
                 let stream = self.streams.get(id);
-                let planned = conn.plans[usize::from(side)].octets;
+                let planned = conn.plans[usize::from(side)].bytes;
                 let nobody_waits = conn.plans[usize::from(side)].gate == Gate::Open || planned == 0;
                 if stream.read != planned || stream.handed != planned && nobody_waits {
-                    let what = format!("{id:?} is complete, but {} of {planned} octets arrived", stream.read);
+                    let what = format!("{id:?} is complete, but {} of {planned} bytes arrived", stream.read);
                     return Err(Failure { checker: Checker::Streams, at_us: self.now_us, what });
                 }
             }

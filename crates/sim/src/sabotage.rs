@@ -3,7 +3,7 @@
 /// What is wrong with the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// A link changes an octet of payload and mends the checksum.
+    /// A link changes a byte of payload and mends the checksum.
     FlipPayload,
     /// A link makes an acknowledgement cover what never arrived.
     FlipAcknowledgement,
@@ -11,7 +11,7 @@ pub enum Sabotage {
     AcknowledgeLess,
     /// A frame leaves with a wrong checksum.
     WrongChecksum,
-    /// A frame leaves with the octet before its own.
+    /// A frame leaves with the byte before its own.
     ShiftSequence,
     /// What the engine writes for a session lands elsewhere.
     MisplaceWrites,

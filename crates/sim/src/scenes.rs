@@ -23,7 +23,7 @@ pub fn port_again_after_time_wait() -> Tallies {
 }
 
 fn conn_from_port(world: &World, start_us: u64) -> Conn {
-    let plans = [Plan { octets: 1000, ..PLAIN }, PLAIN];
+    let plans = [Plan { bytes: 1000, ..PLAIN }, PLAIN];
     Conn { from_port: 4100, ..Conn::new((0, 0), (1, 7000), 0, plans, world.now_us + start_us) }
 }
 
@@ -46,7 +46,7 @@ pub fn fast_open_beyond_its_limits() -> Tallies {
     })
 }
 
-/// Every SYN with octets comes once more, some of them when their connections have come to their ends (RFC 7413 section 2.1).
+/// Every SYN with bytes comes once more, some of them when their connections have come to their ends (RFC 7413 section 2.1).
 pub fn fast_open_comes_again() -> Tallies {
     let tcp = TcpConfig { fast_open: FastOpenMode::Both, ..ENGINE.tcp };
     play(vec![EngineSpec { tcp, ..ENGINE }; 2], 0, |world| {
@@ -55,7 +55,7 @@ pub fn fast_open_comes_again() -> Tallies {
         for number in 0..100 {
             let conn = conn_from_port(world, 1_000 + number * 100_000);
             // The server ends last, and keeps nothing.
-            let plans = [conn.plans[0], Plan { octets: 100, gate: Gate::AfterEnd, ..PLAIN }];
+            let plans = [conn.plans[0], Plan { bytes: 100, gate: Gate::AfterEnd, ..PLAIN }];
             world.add_connection(Conn { from_port: 0, fast: true, plans, ..conn });
         }
         world.catch_up(world.now_us + 50_000)?;
@@ -78,7 +78,7 @@ pub fn a_direct_connection_changes_hands() -> Tallies {
     play(vec![engine, ENGINE], 0, |world| {
         world.set_up_sessions();
         let exchange = |first| Plan {
-            octets: 200 * 10,
+            bytes: 200 * 10,
             gate: Gate::Exchange { sends: 10, takes: 10, first },
             read_pause_us: 500,
             ..PLAIN
@@ -107,11 +107,11 @@ pub fn a_direct_connection_changes_hands() -> Tallies {
 pub struct Shared {
     pub link: LinkFaults,
     pub congestion: &'static str,
-    pub octets: u64,
+    pub bytes: u64,
     pub streams: u32,
 }
 
-/// Streams of so many octets from one engine to another, all begun at once: how long they took, in µs, and what each had got when the
+/// Streams of so many bytes from one engine to another, all begun at once: how long they took, in µs, and what each had got when the
 /// first was there.
 pub fn streams_share_a_link(scene: &Shared) -> (u64, Vec<u64>) {
     let mut came = Vec::new();
@@ -122,7 +122,7 @@ pub fn streams_share_a_link(scene: &Shared) -> (u64, Vec<u64>) {
         world.set_up_sessions();
         world.network.set_faults(&scene.link);
         let plan = Plan {
-            octets: scene.octets,
+            bytes: scene.bytes,
             congestion: toe_abi::congestion::number_of(scene.congestion).map(u32::from),
             ..PLAIN
         };
@@ -135,7 +135,7 @@ pub fn streams_share_a_link(scene: &Shared) -> (u64, Vec<u64>) {
             let of = |conn| world.streams.get(StreamId { conn, side: 0 }).read;
             (0..scene.streams).map(of).collect()
         };
-        while got(world).iter().all(|octets| *octets < scene.octets) && world.advance(u64::MAX)? {}
+        while got(world).iter().all(|bytes| *bytes < scene.bytes) && world.advance(u64::MAX)? {}
         came = got(world);
         world.everything_completes()?;
         took_us = world.now_us - begun_us;

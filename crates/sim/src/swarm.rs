@@ -176,8 +176,8 @@ pub struct Swarm {
     /// All at the same moment.
     pub storm: bool,
     pub backlog: u32,
-    /// Largest stream, in octets.
-    pub octets_max: u32,
+    /// Largest stream, in bytes.
+    pub bytes_max: u32,
     pub session_flows: u32,
     pub receive_len: u64,
     pub send_len: u64,
@@ -210,7 +210,7 @@ impl Swarm {
         let engines = (0..if random.one_in(6) { 3 } else { 2 })
             .map(|_| choose_engine(random, connections, &on))
             .collect();
-        let octets_max = match connections {
+        let bytes_max = match connections {
             0..9 => random.pick(&[2_000, 60_000, 60_000, 300_000]),
             9..50 => random.pick(&[2_000, 20_000, 60_000]),
             _ => random.pick(&[500, 3_000]),
@@ -226,7 +226,7 @@ impl Swarm {
             connections,
             storm: random.one_in(4),
             backlog: random.pick(&[1, 4, 64, 1024]),
-            octets_max,
+            bytes_max,
             session_flows: (2 * connections + 16).next_power_of_two(),
             receive_len: part * scale,
             send_len: part * scale,

@@ -29,7 +29,7 @@ pub struct Wider {
     pub choose_congestion: bool,
     /// Hostile hosts write nonsense to registers, too.
     pub bad_registers: bool,
-    /// So many in a hundred connects whose programs have octets at once use Fast Open.
+    /// So many in a hundred connects whose programs have bytes at once use Fast Open.
     pub fast_open_percent: u32,
     /// So many of a million writes end a record.
     pub record_ppm: u32,

@@ -415,7 +415,7 @@ impl World {
     }
 }
 
-/// Changes an octet of payload and mends the checksum.
+/// Changes a byte of payload and mends the checksum.
 fn flip_payload(frame: &mut [u8]) {
     if let Some(tcp) = TcpFrame::parse(frame).filter(|tcp| !tcp.is_empty()) {
         frame[tcp.payload_at] ^= 1;
@@ -430,7 +430,7 @@ pub struct Seen<'a>(pub &'a [u8]);
 impl std::fmt::Display for Seen<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Some(tcp) = TcpFrame::parse(self.0) else {
-            return write!(f, "{} octets, no TCP", self.0.len());
+            return write!(f, "{} bytes, no TCP", self.0.len());
         };
         let header = &tcp.header;
         let (from, to) = (tcp.way.from, tcp.way.to);

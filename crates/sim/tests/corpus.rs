@@ -18,8 +18,8 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         .map(|line| {
             let (counter, hex) = line.split_once(' ').expect("a counter and a frame");
             let hex = hex.trim();
-            let octet = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
-            (counter, (0..hex.len()).step_by(2).map(octet).collect())
+            let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+            (counter, (0..hex.len()).step_by(2).map(byte).collect())
         })
         .collect()
 }

@@ -21,7 +21,7 @@ fn corpora(total: &mut Tallies) {
     for line in include_str!("../corpus/frames.txt").lines().filter(|line| !line.starts_with('#')) {
         let (_, digits) = line.split_once(' ').expect("a counter and a frame");
         let mut target = Target::new();
-        target.frame(&octets(digits), false);
+        target.frame(&bytes(digits), false);
         total.add_engine(target.engine());
     }
     for target in fuzz::Target::ALL {
@@ -61,7 +61,7 @@ fn scenes(total: &mut Tallies) {
     let mut target = Target::new();
     for line in include_str!("../corpus/bursts.txt").lines().filter(|line| !line.starts_with('#')) {
         let (copies, digits) = line.split_once(' ').expect("how many, and a frame");
-        target.burst(&octets(digits), copies.parse().expect("a number"));
+        target.burst(&bytes(digits), copies.parse().expect("a number"));
     }
     total.add_engine(target.engine());
     total.merge(&scenes::port_again_after_time_wait());
@@ -81,7 +81,7 @@ fn fast_open_comes_again() -> Tallies {
     tallies
 }
 
-fn octets(digits: &str) -> Vec<u8> {
+fn bytes(digits: &str) -> Vec<u8> {
     let digit = |c: u8| char::from(c).to_digit(16).expect("hexadecimal") as u8;
     digits.trim().as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }

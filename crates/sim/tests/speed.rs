@@ -10,12 +10,12 @@ fn link(loss_ppm: u32) -> LinkFaults {
     LinkFaults { loss_ppm, delay_us: 5_000, bottleneck: Some(bottleneck), ..LinkFaults::default() }
 }
 
-/// How many times as long a stream took as its octets alone take on the link.
+/// How many times as long a stream took as its bytes alone take on the link.
 #[track_caller]
-fn slowness(congestion: &'static str, loss_ppm: u32, octets: u64) -> f64 {
-    let scene = Shared { link: link(loss_ppm), congestion, octets, streams: 1 };
+fn slowness(congestion: &'static str, loss_ppm: u32, bytes: u64) -> f64 {
+    let scene = Shared { link: link(loss_ppm), congestion, bytes, streams: 1 };
     let (took_us, _) = streams_share_a_link(&scene);
-    let alone_us = octets * 8 / u64::from(MBIT_PER_S);
+    let alone_us = bytes * 8 / u64::from(MBIT_PER_S);
     took_us as f64 / alone_us as f64
 }
 
@@ -38,7 +38,7 @@ fn a_little_loss_costs_little() {
 #[test]
 fn streams_that_share_a_link_get_like_parts() {
     for congestion in ["cubic", "reno", "bbr"] {
-        let scene = Shared { link: link(0), congestion, octets: 30 << 20, streams: 4 };
+        let scene = Shared { link: link(0), congestion, bytes: 30 << 20, streams: 4 };
         let (_, came) = streams_share_a_link(&scene);
         let (least, most) = (came.iter().min().expect("four"), came.iter().max().expect("four"));
         assert!(least * 3 > *most, "{congestion}: {came:?}");

@@ -42,14 +42,14 @@ pub enum Verdict {
 /// connect on an undecided twin.
 ///
 /// # Safety
-/// `addr` is null or points to `len` readable octets.
+/// `addr` is null or points to `len` readable bytes.
 pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Verdict {
     let manner = Manner { fast: fast_open(fd), dont_wait: false };
     // SAFETY: the caller's promise.
     unsafe { undecided_by(fd, addr, len, manner) }
 }
 
-/// The same for a call that sends octets at once (MSG_FASTOPEN). When it is done with 0 the octets can be sent.
+/// The same for a call that sends bytes at once (MSG_FASTOPEN). When it is done with 0 the bytes can be sent.
 ///
 /// # Safety
 /// As [`undecided`].
@@ -74,7 +74,7 @@ fn fast_open(fd: c_int) -> FastOpen {
     let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
     let name = libc::TCP_FASTOPEN_CONNECT;
-    // SAFETY: a local buffer of `len` octets.
+    // SAFETY: a local buffer of `len` bytes.
     let result =
         unsafe { real::getsockopt(fd, libc::IPPROTO_TCP, name, (&raw mut value).cast::<c_void>(), &mut len) };
     if result == 0 && value != 0 { FastOpen::Option } else { FastOpen::No }
@@ -477,8 +477,8 @@ fn wait_placed(
     let waits = (!dont_wait).then(|| socket.hold());
     drop(replacing);
     let result = match manner.fast {
-        // The octets that it waits for come with this call, and then it is waited for.
-        FastOpen::Message if socket.waits_for_octets() => Ok(()),
+        // The bytes that it waits for come with this call, and then it is waited for.
+        FastOpen::Message if socket.waits_for_bytes() => Ok(()),
         _ => hidden_twin::wait_connected(fd, (socket, waits), &mut twin, dont_wait),
     };
     if !is_still(fd, socket) {

@@ -191,7 +191,7 @@ fn ask(fd: c_int, datagram: &Datagram, to: Endpoint) -> Option<()> {
     }
 }
 
-/// Octets of the largest packets that get to what an engine has connected the socket to: asked for, as that changes.
+/// Bytes of the largest packets that get to what an engine has connected the socket to: asked for, as that changes.
 pub fn path_mtu(fd: c_int, datagram: &Datagram) -> Option<u16> {
     let peer = datagram.connected()?.peer;
     let engine = engine_for(Call::Connect, peer)?;

@@ -13,7 +13,7 @@ use toe_base::{Addr, Endpoint};
 
 /// Most buffers in one vector (Linux: UIO_MAXIOV).
 pub const IOV_MAX: usize = 1024;
-/// Most octets that one call moves (Linux: MAX_RW_COUNT).
+/// Most bytes that one call moves (Linux: MAX_RW_COUNT).
 pub const RW_MAX: usize = 0x7fff_f000;
 
 /// Sets the thread's errno.
@@ -113,7 +113,7 @@ pub const fn is_too_long(len: socklen_t) -> bool {
 /// The address family of a socket address, when it is long enough to have one.
 ///
 /// # Safety
-/// `addr` is null or points to `len` readable octets.
+/// `addr` is null or points to `len` readable bytes.
 pub unsafe fn family(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
     if (len as usize) < size_of::<libc::sa_family_t>() {
         return None;
@@ -127,7 +127,7 @@ pub unsafe fn family(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
 /// An AF_INET address as the program passed it.
 ///
 /// # Safety
-/// `addr` is null or points to `len` readable octets.
+/// `addr` is null or points to `len` readable bytes.
 pub unsafe fn read_inet(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddrV4> {
     // SAFETY: the caller's promise.
     let family = unsafe { family(addr, len) }?;
@@ -146,7 +146,7 @@ const SIN6_LEN_RFC2133: usize = 24;
 /// wants zeros there) is no engine's.
 ///
 /// # Safety
-/// `addr` is null or points to `len` readable octets.
+/// `addr` is null or points to `len` readable bytes.
 pub unsafe fn read_inet6(addr: *const sockaddr, len: socklen_t) -> Option<Endpoint> {
     // SAFETY: the caller's promise.
     let family = unsafe { family(addr, len) }?;
@@ -161,7 +161,7 @@ pub unsafe fn read_inet6(addr: *const sockaddr, len: socklen_t) -> Option<Endpoi
         sin6_scope_id: 0,
     };
     let len = (len as usize).min(size_of::<sockaddr_in6>());
-    // SAFETY: so many octets are there in both, and a sockaddr_in6 has no invalid values.
+    // SAFETY: so many bytes are there in both, and a sockaddr_in6 has no invalid values.
     unsafe { core::ptr::copy_nonoverlapping(addr.cast::<u8>(), (&raw mut whole).cast::<u8>(), len) };
     let ip = Ipv6Addr::from(whole.sin6_addr.s6_addr);
     let addr = Addr::checked_v6(ip, whole.sin6_scope_id)?;
@@ -184,7 +184,7 @@ pub unsafe fn read_endpoint(addr: *const sockaddr, len: socklen_t, inet6: bool) 
 /// AF_INET6, whose IPv4 addresses are mapped.
 ///
 /// # Safety
-/// `out` is writable for `*out_len` octets and `out_len` is a valid pointer, or `out` or `out_len` is null.
+/// `out` is writable for `*out_len` bytes and `out_len` is a valid pointer, or `out` or `out_len` is null.
 pub unsafe fn write_inet(
     from: SocketAddr,
     inet6: bool,
@@ -221,13 +221,13 @@ pub unsafe fn write_inet(
         sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
         sin6_scope_id: scope,
     };
-    let (octets, whole) = match inet6 {
+    let (bytes, whole) = match inet6 {
         false => ((&raw const inet).cast::<u8>(), size_of::<sockaddr_in>()),
         true => ((&raw const in_v6).cast::<u8>(), size_of::<sockaddr_in6>()),
     };
-    // SAFETY: so many octets are in both; the program's buffer and our locals do not overlap.
+    // SAFETY: so many bytes are in both; the program's buffer and our locals do not overlap.
     unsafe {
-        program_memory::copy(out.cast::<u8>(), octets, (room as usize).min(whole))?;
+        program_memory::copy(out.cast::<u8>(), bytes, (room as usize).min(whole))?;
         program_memory::write(out_len, whole as socklen_t)
     }
 }
@@ -235,7 +235,7 @@ pub unsafe fn write_inet(
 /// A buffer that the program wants filled.
 ///
 /// # Safety
-/// `buf` is writable for `len` octets for as long as the result is used.
+/// `buf` is writable for `len` bytes for as long as the result is used.
 pub unsafe fn slice_mut<'a>(buf: *mut core::ffi::c_void, len: usize) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
@@ -247,7 +247,7 @@ pub unsafe fn slice_mut<'a>(buf: *mut core::ffi::c_void, len: usize) -> &'a mut 
 /// A buffer that the program wants sent.
 ///
 /// # Safety
-/// `buf` is readable for `len` octets for as long as the result is used.
+/// `buf` is readable for `len` bytes for as long as the result is used.
 pub unsafe fn slice<'a>(buf: *const core::ffi::c_void, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
@@ -332,7 +332,7 @@ mod tests {
         let from = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 8080);
         let mut out = [0u8; 16];
         let mut len = 16;
-        // SAFETY: a local buffer of 16 octets, and its length.
+        // SAFETY: a local buffer of 16 bytes, and its length.
         unsafe {
             write_inet(from.into(), false, out.as_mut_ptr().cast(), &mut len).unwrap();
             assert_eq!(len, 16);
@@ -359,7 +359,7 @@ mod tests {
         let from = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 8080);
         let mut out = [0u8; 28];
         let mut len = 28;
-        // SAFETY: a local buffer of 28 octets, and its length.
+        // SAFETY: a local buffer of 28 bytes, and its length.
         unsafe {
             write_inet(from.into(), true, out.as_mut_ptr().cast(), &mut len).unwrap();
             assert_eq!(len, 28);
@@ -375,7 +375,7 @@ mod tests {
         let from: SocketAddr = "[fe80::1%3]:8080".parse().unwrap();
         let mut out = [0u8; 28];
         let mut len = 28;
-        // SAFETY: a local buffer of 28 octets, and its length.
+        // SAFETY: a local buffer of 28 bytes, and its length.
         unsafe {
             write_inet(from, true, out.as_mut_ptr().cast(), &mut len).unwrap();
             assert_eq!(read_endpoint(out.as_ptr().cast(), len, true), Some(from.into()));

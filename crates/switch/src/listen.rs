@@ -333,7 +333,7 @@ fn release_nonblocking(fd: c_int, wants: bool) {
 fn info_now(fd: c_int) -> Option<[u8; 32]> {
     let mut info = [0u8; 32];
     let mut len = info.len() as socklen_t;
-    // SAFETY: a local buffer of `len` octets.
+    // SAFETY: a local buffer of `len` bytes.
     let result = unsafe {
         real::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &mut len)
     };

@@ -115,7 +115,7 @@ pub fn fold(addr: Addr) -> u32 {
     if let Some(v4) = addr.to_v4() {
         return v4.to_bits();
     }
-    let bits = u128::from_be_bytes(addr.octets());
+    let bits = u128::from_be_bytes(addr.bytes());
     let (high, low) = ((bits >> 64) as u64, bits as u64);
     ((high.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ low).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
 }

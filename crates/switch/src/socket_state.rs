@@ -142,7 +142,7 @@ impl Replayed {
     pub fn value_on(self, fd: c_int) -> Option<([u8; VALUE_MAX], usize)> {
         let mut value = [0; VALUE_MAX];
         let mut len = VALUE_MAX as socklen_t;
-        // SAFETY: a local buffer of `len` octets.
+        // SAFETY: a local buffer of `len` bytes.
         let result = unsafe {
             real::getsockopt(fd, self.level, self.name, value.as_mut_ptr().cast::<c_void>(), &mut len)
         };

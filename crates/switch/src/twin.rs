@@ -223,7 +223,7 @@ pub fn reopen(fd: c_int) -> Result<(), Errno> {
         let _ = put_at(other, twin.raw(), socket, State::default());
     }
     for (level, name, value) in options {
-        // SAFETY: a slice of that many octets, which is only read.
+        // SAFETY: a slice of that many bytes, which is only read.
         unsafe {
             calls::option::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as socklen_t);
         }

@@ -19,7 +19,7 @@ pub fn bound_to(fd: c_int, state: State) -> Option<Endpoint> {
 pub fn twin_address(fd: c_int) -> Option<Endpoint> {
     let mut addr = core::mem::MaybeUninit::<sockaddr_in6>::zeroed();
     let mut len = size_of::<sockaddr_in6>() as socklen_t;
-    // SAFETY: a local buffer of `len` octets, long enough for both families; zeroed, so that it is initialised whatever the
+    // SAFETY: a local buffer of `len` bytes, long enough for both families; zeroed, so that it is initialised whatever the
     // kernel writes.
     unsafe {
         if real::getsockname(fd, addr.as_mut_ptr().cast(), &mut len) < 0 {

@@ -1,5 +1,5 @@
 //! A listener that wants connections only once they have something to say (TCP_DEFER_ACCEPT, as Linux has it): the ACK that would
-//! complete the handshake is passed over if nothing comes with it, and the peer's first octets complete it instead. When the time is
+//! complete the handshake is passed over if nothing comes with it, and the peer's first bytes complete it instead. When the time is
 //! over the SYN-ACK goes once more, and whatever answers that completes the handshake.
 
 use crate::record::{Deferral, Tcb};

@@ -1,10 +1,10 @@
-//! Fast Open (RFC 7413) on one connection: the program's first octets in the SYN, and what of them is taken.
+//! Fast Open (RFC 7413) on one connection: the program's first bytes in the SYN, and what of them is taken.
 //!
 //! | | where |
 //! |---|---|
-//! | whether the SYN waits for octets, and how many fit it | [`waits`], [`syn_len`], by [`super::output`] |
-//! | octets of a peer's SYN are the program's (section 4.2.2) | [`take_syn_text`] |
-//! | a SYN-ACK that takes the octets, or not (section 4.2.2) | [`super::segment_arrives`], `syn_sent` |
+//! | whether the SYN waits for bytes, and how many fit it | [`waits`], [`syn_len`], by [`super::output`] |
+//! | bytes of a peer's SYN are the program's (section 4.2.2) | [`take_syn_text`] |
+//! | a SYN-ACK that takes the bytes, or not (section 4.2.2) | [`super::segment_arrives`], `syn_sent` |
 //! | cookies and limits | [`crate::control::fast_open`] |
 
 use crate::open::mss_default;
@@ -59,26 +59,26 @@ pub fn ask(tcb: &mut Tcb) {
     tcb.fast_open.option = Some(FastOpenCookie::REQUEST);
 }
 
-/// The SYN will have the program's first octets, as many as a segment holds that the server took last time (RFC 7413
+/// The SYN will have the program's first bytes, as many as a segment holds that the server took last time (RFC 7413
 /// section 4.1.3), with room for all options that somebody on the way may add.
-pub fn wait_for_octets(tcb: &mut Tcb, cookie: FastOpenCookie, mss: Option<u16>) {
+pub fn wait_for_bytes(tcb: &mut Tcb, cookie: FastOpenCookie, mss: Option<u16>) {
     let most = mss.unwrap_or_else(|| mss_default(tcb.is_v4)).min(tcb.snd.mss);
     tcb.fast_open.option = Some(cookie);
     tcb.fast_open.room = most.saturating_sub(OPTIONS_LEN_MAX as u16);
     tcb.fast_open.waits = true;
 }
 
-/// Whether the SYN waits for the program's first octets.
+/// Whether the SYN waits for the program's first bytes.
 pub fn waits(tcb: &Tcb) -> bool {
     tcb.fast_open.waits && tcb.send_queue.is_empty() && !tcb.snd.fin_queued
 }
 
-/// Octets that go in the first SYN.
+/// Bytes that go in the first SYN.
 pub fn syn_len(tcb: &Tcb) -> u32 {
     tcb.send_queue.len().min(u32::from(tcb.fast_open.room))
 }
 
-/// Whether the SYN, or the SYN-ACK, is to be sent again: octets that went with it or behind it wait for the handshake
+/// Whether the SYN, or the SYN-ACK, is to be sent again: bytes that went with it or behind it wait for the handshake
 /// (RFC 7413 section 4.2.2: what is sent again has none).
 pub fn is_syn_lost(tcb: &Tcb, sent: &SentPool) -> bool {
     tcb.board.first_lost(sent).is_some_and(|range| range.start == tcb.snd.iss)

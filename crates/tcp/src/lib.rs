@@ -16,7 +16,7 @@
 //! | round-trip time, delivery rate | [`rtt`], [`rate`] |
 //! | the congestion window while all is well, one algorithm a file | [`congestion`] |
 //! | marks instead of losses | [`ecn`] |
-//! | octets in the SYN | [`fast_open`] |
+//! | bytes in the SYN | [`fast_open`] |
 //! | the largest segment that gets through | [`path_mtu`] |
 //! | trouble that does not end a connection | [`soft_error`] |
 //!

@@ -16,7 +16,7 @@ use toe_wire::tcp::SackBlocks;
 /// RFC 9293 section 3.7.1: what a peer without the option takes over IPv4, and over IPv6.
 const MSS_DEFAULT: u16 = 536;
 const MSS_DEFAULT_V6: u16 = 1220;
-/// Smallest MSS that is believed: a smaller one would make each octet cost a frame.
+/// Smallest MSS that is believed: a smaller one would make each byte cost a frame.
 const MSS_MIN: u16 = 48;
 /// Timestamps take this much of each segment (RFC 7323 appendix A, RFC 9293 section 3.7.1).
 pub const TIMESTAMPS_LEN: u16 = 12;
@@ -151,7 +151,7 @@ pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
             tcb.rcv.scale = WindowScale::ZERO;
         }
     }
-    tcb.rcv.edge = tcb.rcv.nxt.plus(syn_window(tcb).octets());
+    tcb.rcv.edge = tcb.rcv.nxt.plus(syn_window(tcb).bytes());
     // The window of a SYN is never scaled (RFC 7323 section 2.2).
     tcb.snd.wnd = syn.window.scaled(WindowScale::ZERO);
     tcb.snd.max_wnd = tcb.snd.wnd;

@@ -52,7 +52,7 @@ pub(super) struct Shape<'a> {
     pub(super) now: Instant,
     /// RFC 2018 section 4: all ACKs tell of what came out of order.
     pub(super) sack: SackBlocks,
-    /// Octets of data that fit beside that.
+    /// Bytes of data that fit beside that.
     pub(super) mss: u32,
     /// No segment spans one of these.
     pub(super) record_ends: &'a [SeqNum],
@@ -66,7 +66,7 @@ impl<'a> Shape<'a> {
         Shape { now: cx.now, sack, mss, record_ends: tcb.record_ends.ends(&cx.tcp.record_ends) }
     }
 
-    /// Octets from `seq` on that are of one record.
+    /// Bytes from `seq` on that are of one record.
     pub(super) fn record_from(&self, seq: SeqNum) -> u32 {
         record_ends::room_from(self.record_ends, seq)
     }
@@ -102,7 +102,7 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     segment.cwr = asks;
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
     segment.window_scale = (!answers || tcb.rcv.scale != WindowScale::ZERO).then_some(tcb.rcv.scale);
-    // What octets of the peer's SYN have taken of it is gone: the edge was said by the numbers before them.
+    // What bytes of the peer's SYN have taken of it is gone: the edge was said by the numbers before them.
     let window = if answers {
         WindowSize::new(tcb.rcv.edge.distance_from(tcb.rcv.nxt).min(u32::from(u16::MAX)))
     } else {
@@ -128,7 +128,7 @@ fn prepare_resend(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxS
         Frto::Resent | Frto::SentNew => return None,
     };
     let is_head = range.start == tcb.snd.una;
-    let window_end = tcb.snd.una.plus(tcb.snd.wnd.octets());
+    let window_end = tcb.snd.una.plus(tcb.snd.wnd.bytes());
     let fin_alone = range.start == tcb.queue_end();
     let data_end = range.end.earlier(tcb.queue_end());
     let data_len = data_end.distance_from(range.start).min(shape.record_from(range.start));
@@ -148,7 +148,7 @@ fn prepare_resend(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxS
     Some(data_segment(tcb, shape, range.start, len, true))
 }
 
-/// Octets that congestion control and pacing let go now; 0 or at least a segment.
+/// Bytes that congestion control and pacing let go now; 0 or at least a segment.
 pub(super) fn path_left(tcb: &Tcb, now: Instant) -> u32 {
     if tcb.is_local {
         return u32::MAX;
@@ -176,7 +176,7 @@ fn prepare_new(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegm
 /// Whether a whole segment is the last of several that go at once, and the windows let no more go: to a link that cuts it would have been
 /// the end of one large unit.
 fn ends_burst(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> bool {
-    let window_left = tcb.snd.wnd.octets().saturating_sub(tcb.outstanding());
+    let window_left = tcb.snd.wnd.bytes().saturating_sub(tcb.outstanding());
     let left = window_left.min(path_left(tcb, shape.now));
     left < 2 * shape.mss && tcb.board.last(&cx.tcp.sent).is_some_and(|last| last.sent_at == shape.now)
 }
@@ -214,7 +214,7 @@ fn sack_blocks(tcb: &Tcb, held: &HeldPool) -> SackBlocks {
     }
     let room = sack_room(tcb) - blocks.as_slice().len();
     let ranges = tcb.held.ranges(held);
-    // FIN takes the number behind the last octet.
+    // FIN takes the number behind the last byte.
     let block = |range: SeqRange| SackBlock {
         left: range.start,
         right: if fin == Some(range.end) { range.end.plus(1) } else { range.end },
@@ -258,7 +258,7 @@ const fn sack_room(tcb: &Tcb) -> usize {
 /// have reached.
 pub fn empty_seq(tcb: &Tcb) -> SeqNum {
     if tcb.state.is_synchronized() {
-        tcb.snd.nxt.earlier(tcb.snd.una.plus(tcb.snd.wnd.octets()))
+        tcb.snd.nxt.earlier(tcb.snd.una.plus(tcb.snd.wnd.bytes()))
     } else {
         tcb.snd.nxt
     }
@@ -269,7 +269,7 @@ pub fn is_sent(tcb: &Tcb, seq: SeqNum) -> bool {
     seq.at_or_before(tcb.snd.nxt)
 }
 
-/// Octets of queued data that may go now from `snd.nxt` on.
+/// Bytes of queued data that may go now from `snd.nxt` on.
 fn new_data_len(tcb: &Tcb, unit_max: u32, shape: &Shape<'_>) -> u32 {
     let mss = shape.mss;
     // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
@@ -277,7 +277,7 @@ fn new_data_len(tcb: &Tcb, unit_max: u32, shape: &Shape<'_>) -> u32 {
     let queued = tcb.queue_end().distance_from(tcb.snd.nxt);
     let ready = queued.min(shape.record_from(tcb.snd.nxt));
     let outstanding = tcb.outstanding();
-    let window_left = tcb.snd.wnd.octets().saturating_sub(outstanding);
+    let window_left = tcb.snd.wnd.bytes().saturating_sub(outstanding);
     let path_left = path_left(tcb, shape.now);
     let may_go = ready.min(window_left).min(path_left);
     let len = if may_go < mss {
@@ -297,7 +297,7 @@ fn new_data_len(tcb: &Tcb, unit_max: u32, shape: &Shape<'_>) -> u32 {
         // half of what the peer can ever take. Between local ends a segment is as large as a window may be that scarce memory has
         // cut down, and the peer tells of no more before half of that is free: what it takes goes when nothing is under way.
         let takes_all = tcb.is_local && outstanding == 0;
-        len < mss && len < tcb.snd.max_wnd.octets() / 2 && !takes_all || len > mss
+        len < mss && len < tcb.snd.max_wnd.bytes() / 2 && !takes_all || len > mss
     } else if ready < queued {
         // A record's end: nothing that could be waited for can join it (Linux: tcp_nagle_test, for what is not the last).
         false
@@ -311,7 +311,7 @@ fn new_data_len(tcb: &Tcb, unit_max: u32, shape: &Shape<'_>) -> u32 {
     if hold_tail { len - tail } else { len }
 }
 
-/// As many segments as the link cuts, of which each has the options: without them one more octet would fit.
+/// As many segments as the link cuts, of which each has the options: without them one more byte would fit.
 fn whole_unit(tcb: &Tcb, unit_max: u32, mss: u32) -> u32 {
     let segments = unit_max / u32::from(tcb.snd.mss).max(1);
     unit_max.min((segments * mss).max(mss))
@@ -366,7 +366,7 @@ pub(super) fn header(tcb: &Tcb, now: Instant, seq: SeqNum) -> Segment {
     }
 }
 
-/// What leads from `seq` to the octet after the urgent one, while that is ahead. Farther than the field reaches, it says
+/// What leads from `seq` to the byte after the urgent one, while that is ahead. Farther than the field reaches, it says
 /// that there is something (RFC 9293 section 3.8.5: "as soon as possible").
 fn urgent_pointer(tcb: &Tcb, seq: SeqNum) -> Option<u16> {
     let up = tcb.snd.up.filter(|up| seq.before(*up))?;
@@ -533,7 +533,7 @@ pub fn settle(tcb: &mut Tcb, now: Instant) {
     if !waiting && tcb.pipe() < tcb.cc.cwnd {
         rate::note_app_limited(tcb);
     }
-    let asked = outstanding && tcb.snd.wnd.octets() > 0;
+    let asked = outstanding && tcb.snd.wnd.bytes() > 0;
     if !waiting || asked {
         // What is on its way brings an answer, or its time-out comes.
         if outstanding && tcb.timers.retransmit.is_far_future() && tcb.timers.persist.is_far_future() {
@@ -541,7 +541,7 @@ pub fn settle(tcb: &mut Tcb, now: Instant) {
         }
         return;
     }
-    if tcb.snd.wnd.octets() > 0 && waits_for_more(tcb) {
+    if tcb.snd.wnd.bytes() > 0 && waits_for_more(tcb) {
         if tcb.timers.cork.is_far_future() {
             tcb.timers.cork = now.after_us(CORK_US);
         }
@@ -557,7 +557,7 @@ pub fn settle(tcb: &mut Tcb, now: Instant) {
 
 /// Whom what is queued waits for, for reports.
 fn note_limit(tcb: &mut Tcb, now: Instant) {
-    let window_end = tcb.snd.una.plus(tcb.snd.wnd.octets());
+    let window_end = tcb.snd.una.plus(tcb.snd.wnd.bytes());
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
     let wait = if tcb.send_queue.is_empty() {
         Wait::Nothing
@@ -569,7 +569,7 @@ fn note_limit(tcb: &mut Tcb, now: Instant) {
     tcb.traffic.limits.note(now, wait);
 }
 
-/// Header octets of the TCP options that [`header`] fills in.
+/// Header bytes of the TCP options that [`header`] fills in.
 pub const fn options_len(tcb: &Tcb) -> u16 {
     if tcb.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!            snd.mss                search_high          limit
-//!    ───────────┼────────────────────────┼─────────────────┤ octets of payload
+//!    ───────────┼────────────────────────┼─────────────────┤ bytes of payload
 //!     gets through│  a probe lies here   │ was lost, or    │ link and peer
 //!                 │                      │ ICMP said so    │ take no more
 //! ```
@@ -15,11 +15,11 @@ use crate::record::{Phase, Tcb};
 use crate::scoreboard::SentPool;
 use toe_base::Instant;
 
-/// Payload that is sent when large segments seem to vanish (RFC 4821 section 7.2: a path MTU of 1024 octets).
+/// Payload that is sent when large segments seem to vanish (RFC 4821 section 7.2: a path MTU of 1024 bytes).
 const MSS_BASE: u16 = 1024 - 40;
-/// The same over IPv6, where nothing below 1280 octets is needed.
+/// The same over IPv6, where nothing below 1280 bytes is needed.
 const MSS_BASE_V6: u16 = 1280 - 60;
-/// Payload that ICMP cannot push a segment below (RFC 791's 576 octets; less would be an attack, RFC 5927 section 7.2).
+/// Payload that ICMP cannot push a segment below (RFC 791's 576 bytes; less would be an attack, RFC 5927 section 7.2).
 pub const MSS_LEAST: u16 = 536;
 /// Time-outs in a row after which large segments are taken to vanish (RFC 4821 section 7.7).
 const SILENT_TIMEOUTS: u8 = 3;
@@ -28,7 +28,7 @@ const CLOSE_ENOUGH: u16 = 16;
 /// A larger path MTU is looked for after this (RFC 1191 section 6.3, RFC 8201 section 4).
 const SEARCH_AGAIN_US: u64 = 600_000_000;
 
-/// A router says that datagrams with `mss` octets of payload are the largest that it forwards.
+/// A router says that datagrams with `mss` bytes of payload are the largest that it forwards.
 pub fn lowered(tcb: &mut Tcb, sent: &mut SentPool, mss: u16, now: Instant) {
     let mss = mss.max(MSS_LEAST);
     if mss >= tcb.snd.mss {
@@ -67,7 +67,7 @@ pub fn next_probe(tcb: &Tcb, now: Instant) -> Option<u16> {
     let high = if mtu.search_high > tcb.snd.mss + CLOSE_ENOUGH { mtu.search_high } else { mtu.limit };
     let size = tcb.snd.mss + (high - tcb.snd.mss).div_ceil(2);
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
-    let room = tcb.snd.wnd.octets().min(tcb.cc.cwnd).saturating_sub(tcb.outstanding());
+    let room = tcb.snd.wnd.bytes().min(tcb.cc.cwnd).saturating_sub(tcb.outstanding());
     // Others around it, so that its loss is noticed at once (RFC 4821 section 7.4).
     let with_others = u32::from(size) + 3 * u32::from(tcb.snd.mss);
     (unsent >= with_others && room >= with_others).then_some(size)
@@ -121,7 +121,7 @@ mod tests {
     use crate::state::TcpState;
     use toe_base::SeqNum;
 
-    /// A sender of four segments of 1000 octets, the second of them a probe of 1400, and the rest of a large window.
+    /// A sender of four segments of 1000 bytes, the second of them a probe of 1400, and the rest of a large window.
     fn with_probe(sent: &mut SentPool) -> Tcb {
         let mut tcb = Tcb::vacant();
         tcb.snd.mss = 1000;
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// RFC 4821 section 7.2; over IPv6 nothing below 1280 octets is needed (RFC 8201 section 4).
+    /// RFC 4821 section 7.2; over IPv6 nothing below 1280 bytes is needed (RFC 8201 section 4).
     #[test]
     fn silence_leads_to_a_size_that_every_path_takes() {
         for (is_v4, packet) in [(true, 1024 - 40), (false, 1280 - 60)] {
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// A sender with so much to send that was told of a path of 900 octets, all of it answered.
+    /// A sender with so much to send that was told of a path of 900 bytes, all of it answered.
     fn lowered_with(queued: u32) -> Tcb {
         use toe_abi::entry::MemRange;
         use toe_base::SessionId;

@@ -1,5 +1,5 @@
 //! Arrays of plain data that connections have a varying number of: what was sent and is on its way, what came out of order.
-//! A record holds an [`Array`], an index and no pointer; the octets lie here. Idle connections have none.
+//! A record holds an [`Array`], an index and no pointer; the bytes lie here. Idle connections have none.
 //!
 //! Arrays have a power of two of places and double when they are full. Each size has a list of free ones; memory is
 //! taken from the end of one bounded table, so that nothing a peer sends makes it grow beyond that.

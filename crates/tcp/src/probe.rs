@@ -15,7 +15,7 @@ pub(super) fn of_silence(tcb: &Tcb, shape: &Shape<'_>) -> Option<TxSegment> {
         let again = tcb.snd.nxt != tcb.snd.una;
         // What is out already was offered room for once, and goes again. Else, into a window that silly window avoidance did not
         // use goes what fits, and into a closed one, as in Linux, nothing. The peer says how it stands in any case.
-        let room = match tcb.snd.wnd.octets() {
+        let room = match tcb.snd.wnd.bytes() {
             0 if again => shape.mss.min(tcb.snd.nxt.distance_from(tcb.snd.una)),
             room => room.min(shape.mss),
         };
@@ -41,7 +41,7 @@ pub(super) fn of_tail(tcb: &Tcb, shape: &Shape<'_>) -> Option<TxSegment> {
     if !tcb.snd.tail_probe {
         return None;
     }
-    let room = tcb.snd.una.plus(tcb.snd.wnd.octets()).distance_from(tcb.snd.nxt);
+    let room = tcb.snd.una.plus(tcb.snd.wnd.bytes()).distance_from(tcb.snd.nxt);
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
     let fresh = unsent.min(shape.mss).min(shape.record_from(tcb.snd.nxt));
     if fresh > 0 && fresh <= room {

@@ -1,11 +1,11 @@
-//! How fast octets arrive at the peer (draft-cheng-iccrg-delivery-rate-estimation), and pacing.
+//! How fast bytes arrive at the peer (draft-cheng-iccrg-delivery-rate-estimation), and pacing.
 //! [`stamp`] when a stretch goes out, [`Sample`] when it is delivered.
 
 use crate::record::{DeliveryRate, Tcb};
 use crate::scoreboard::{DeliveryStamp, Losses, SentRange};
 use toe_base::Instant;
 
-/// What to note of `len` octets that go out now.
+/// What to note of `len` bytes that go out now.
 pub fn stamp(tcb: &mut Tcb, now: Instant, len: u32) -> DeliveryStamp {
     if tcb.pipe() == 0 {
         // Nothing is out: a new flight begins, and the time before it says nothing.
@@ -45,17 +45,17 @@ impl Sample {
         }
     }
 
-    /// `octets` were delivered by this ACK. `lost_ever`: octets that were ever marked lost.
+    /// `bytes` were delivered by this ACK. `lost_ever`: bytes that were ever marked lost.
     pub fn finish(
         self,
         rate: &mut DeliveryRate,
-        octets: u32,
+        bytes: u32,
         lost_ever: u32,
         min_rtt_us: u32,
         now: Instant,
     ) -> RateSample {
-        rate.delivered += u64::from(octets);
-        if octets > 0 {
+        rate.delivered += u64::from(bytes);
+        if bytes > 0 {
             rate.delivered_at = now;
         }
         if rate.delivered > rate.app_limited_until {
@@ -92,12 +92,12 @@ impl Sample {
 /// What one ACK tells of the rate at which its path delivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSample {
-    /// Octets a second; 0: the ACKs came too close together to tell.
+    /// Bytes a second; 0: the ACKs came too close together to tell.
     pub bw: u64,
-    /// Octets delivered, and lost, since the newest of what this ACK delivers was sent.
+    /// Bytes delivered, and lost, since the newest of what this ACK delivers was sent.
     pub delivered: u32,
     pub lost: u32,
-    /// Octets in the network when that was sent, and delivered by then.
+    /// Bytes in the network when that was sent, and delivered by then.
     pub tx_in_flight: u32,
     pub prior_delivered: u64,
     pub app_limited: bool,
@@ -116,12 +116,12 @@ const QUANTUM_MIN_SEGMENTS: u32 = 2;
 /// What a paced sender makes up for in any case: timers are as late as this. One that was idle, or waited for ACKs, makes up for no more.
 const LATE_MIN_US: u64 = 2_000;
 
-/// Octets that leave at once at this rate (draft-ietf-ccwg-bbr-05 section 5.6.3).
+/// Bytes that leave at once at this rate (draft-ietf-ccwg-bbr-05 section 5.6.3).
 pub fn quantum(pacing: u64, mss: u32) -> u32 {
     ((pacing / 1000).min(QUANTUM_MAX) as u32).max(QUANTUM_MIN_SEGMENTS * mss)
 }
 
-/// Octets that pacing lets go now.
+/// Bytes that pacing lets go now.
 pub fn paced_room(rate: &DeliveryRate, now: Instant, mss: u32) -> u32 {
     match rate.pacing {
         0 => u32::MAX,
@@ -130,7 +130,7 @@ pub fn paced_room(rate: &DeliveryRate, now: Instant, mss: u32) -> u32 {
     }
 }
 
-/// `len` octets went out: when the next may. A sender that pacing held back and that is called late makes up for half a round trip: on a busy
+/// `len` bytes went out: when the next may. A sender that pacing held back and that is called late makes up for half a round trip: on a busy
 /// machine that may be tens of ms, and whoever loses them each time takes his own lateness for the path's bandwidth.
 pub fn note_paced(tcb: &mut Tcb, now: Instant, len: u32) {
     let Some(us) = (u64::from(len) * 1_000_000).checked_div(tcb.rate.pacing) else { return };
@@ -148,7 +148,7 @@ mod tests {
 
     const MSS: u32 = 1_000;
 
-    /// A sender of a million octets a second, over 40 ms, whose next segment is due at 100 ms.
+    /// A sender of a million bytes a second, over 40 ms, whose next segment is due at 100 ms.
     fn paced() -> Tcb {
         let mut tcb = Tcb::vacant();
         tcb.rtt.srtt_us = 40_000;

@@ -1,4 +1,4 @@
-//! Which ranges beyond `rcv.nxt` have arrived. Their octets already lie in the receive buffer; this only remembers
+//! Which ranges beyond `rcv.nxt` have arrived. Their bytes already lie in the receive buffer; this only remembers
 //! where the holes are. When too many separate ranges are held, a new one is refused and the peer sends it again.
 
 use crate::pool::{Array, Pool};
@@ -114,7 +114,7 @@ mod tests {
         SeqNum::new(u32::MAX - 50).plus(n)
     }
 
-    /// Random ranges against a plain bit per octet.
+    /// Random ranges against a plain bit per byte.
     #[test]
     fn it_agrees_with_a_bitmap() {
         let mut seed = 1u32;

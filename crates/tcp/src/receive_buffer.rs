@@ -1,4 +1,4 @@
-//! Where a connection's received octets go in host memory, and how far each side has come with them.
+//! Where a connection's received bytes go in host memory, and how far each side has come with them.
 //!
 //! ```text
 //!        consumed          published           nxt (= rcv.nxt)
@@ -9,7 +9,7 @@
 //!
 //! Data is placed straight where the host will read it, out-of-order data too. A block is a ring over the stream;
 //! which block and where is told in each `Data` completion, so the engine alone decides. While everything has been
-//! consumed, the ring starts over at its first octet (small messages keep using the same warm lines) and may be
+//! consumed, the ring starts over at its first byte (small messages keep using the same warm lines) and may be
 //! exchanged for one of another size. When it is too small while in use, a second one takes over from `rcv.nxt` on.
 
 use crate::memory::GivenBack;
@@ -26,7 +26,7 @@ use toe_wire::link::FrameTail;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ring {
     block: Block,
-    /// The stream position that lies at the block's first octet.
+    /// The stream position that lies at the block's first byte.
     origin: SeqNum,
     /// The first stream position that this ring holds.
     first: SeqNum,
@@ -54,7 +54,7 @@ impl Ring {
         }
     }
 
-    /// Doubles the block until it holds `need` octets, as far as the other half is free each time. The octets `start..end`
+    /// Doubles the block until it holds `need` bytes, as far as the other half is free each time. The bytes `start..end`
     /// stay where they are. `false`: they begin anew within the block, or there is no more memory beside it.
     fn grow(&mut self, arena: &mut Arena, start: SeqNum, end: SeqNum, need: u32) -> bool {
         while self.block.len() < need {
@@ -71,12 +71,12 @@ impl Ring {
         true
     }
 
-    /// Octets from `seq` on that it can hold.
+    /// Bytes from `seq` on that it can hold.
     fn room(&self, seq: SeqNum) -> u32 {
         self.first.plus(self.block.len()).distance_from(seq)
     }
 
-    /// The contiguous memory from `seq` on, at most `len` octets.
+    /// The contiguous memory from `seq` on, at most `len` bytes.
     fn range(&self, seq: SeqNum, len: u32) -> MemRange {
         let at = (seq.diff(self.origin) as u32) & (self.block.len() - 1);
         MemRange { offset: self.block.offset + u64::from(at), len: len.min(self.block.len() - at) }
@@ -98,7 +98,7 @@ pub struct ReceiveBuffer {
     starved: bool,
 }
 
-/// Octets of the stream and where they belong.
+/// Bytes of the stream and where they belong.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
     pub seq: SeqNum,
@@ -110,7 +110,7 @@ pub struct Text<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// Credit for octets that were never announced.
+/// Credit for bytes that were never announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAnnounced;
 
@@ -139,7 +139,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Octets that the host has not given back yet.
+    /// Bytes that the host has not given back yet.
     pub fn unconsumed(&self, rcv_nxt: SeqNum) -> u32 {
         rcv_nxt.distance_from(self.consumed)
     }
@@ -178,12 +178,12 @@ impl ReceiveBuffer {
         self.current.is_some()
     }
 
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub fn memory(&self) -> u64 {
         [self.current, self.previous].iter().flatten().map(|r| u64::from(r.block.len())).sum()
     }
 
-    /// Octets of memory held beyond those that are in order and not consumed.
+    /// Bytes of memory held beyond those that are in order and not consumed.
     pub fn spare(&self, data_nxt: SeqNum) -> u64 {
         self.memory().saturating_sub(u64::from(self.unconsumed(data_nxt)))
     }
@@ -193,7 +193,7 @@ impl ReceiveBuffer {
         [self.current, self.previous].into_iter().flatten().map(|r| r.block)
     }
 
-    /// Places a segment's octets, which start at `seq` and lie within the offered window.
+    /// Places a segment's bytes, which start at `seq` and lie within the offered window.
     pub fn place<H: HostMemory>(
         &mut self,
         arena: &mut Arena,
@@ -216,7 +216,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// The link writes the octets itself: of a ring that holds them all there are two parts at most.
+    /// The link writes the bytes itself: of a ring that holds them all there are two parts at most.
     fn take_tail<H: HostMemory>(
         &self,
         host: &H,
@@ -228,7 +228,7 @@ impl ReceiveBuffer {
         let first = ring.range(seq, len);
         let second = ring.range(seq.plus(first.len), len - first.len);
         let lend = |part: MemRange| host.lend(self.session, part.offset, part.len).ok_or(NoMemory);
-        // A segment whose octets did not come is sent again, like one for which there is no memory.
+        // A segment whose bytes did not come is sent again, like one for which there is no memory.
         if tail.take(at, &[lend(first)?, lend(second)?]) { Ok(()) } else { Err(NoMemory) }
     }
 
@@ -309,7 +309,7 @@ impl ReceiveBuffer {
         Ok(())
     }
 
-    /// Copies the out-of-order octets from one ring to another within the same session.
+    /// Copies the out-of-order bytes from one ring to another within the same session.
     fn copy_held<H: HostMemory>(&self, host: &mut H, held: &[SeqRange], from: Ring, to: Ring) {
         for range in held {
             let mut at = range.start;
@@ -322,7 +322,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// The next octets to announce, as one contiguous range; `None` when all is announced.
+    /// The next bytes to announce, as one contiguous range; `None` when all is announced.
     pub fn next_to_publish(&self, rcv_nxt: SeqNum) -> Option<MemRange> {
         let len = rcv_nxt.distance_from(self.published);
         if len == 0 {
@@ -338,7 +338,7 @@ impl ReceiveBuffer {
         if seq.before(current.first) { self.previous } else { Some(current) }
     }
 
-    /// The host is done with `len` octets. `Err` when they were never announced.
+    /// The host is done with `len` bytes. `Err` when they were never announced.
     pub fn consume(&mut self, arena: &mut Arena, len: u32) -> Result<(), NotAnnounced> {
         if len > self.published.distance_from(self.consumed) {
             return Err(NotAnnounced);
@@ -381,7 +381,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Gives back what memory has none of the octets that are in order and not consumed. Those stay where they are, as the host
+    /// Gives back what memory has none of the bytes that are in order and not consumed. Those stay where they are, as the host
     /// was told of them; nothing may be held out of order. The pages stay: others of the session want them now.
     pub fn collapse(&mut self, arena: &mut Arena, data_nxt: SeqNum) {
         if self.consumed == data_nxt {
@@ -501,13 +501,13 @@ mod tests {
             }
         }
 
-        fn octet(at: u32) -> u8 {
+        fn byte(at: u32) -> u8 {
             (at.wrapping_mul(2_654_435_761) >> 24) as u8
         }
 
-        /// In-order data of `len` octets arrives.
+        /// In-order data of `len` bytes arrives.
         fn arrive(&mut self, len: u32) {
-            let bytes: Vec<u8> = (self.stream..self.stream + len).map(Self::octet).collect();
+            let bytes: Vec<u8> = (self.stream..self.stream + len).map(Self::byte).collect();
             let arena = &mut self.arenas[self.buffer.session.index()];
             self.buffer
                 .place(
@@ -529,7 +529,7 @@ mod tests {
                 let mut bytes = vec![0; range.len as usize];
                 self.memory.read(self.buffer.session, range.offset, &mut bytes);
                 for byte in bytes {
-                    assert_eq!(byte, Self::octet(self.read), "at {}", self.read);
+                    assert_eq!(byte, Self::byte(self.read), "at {}", self.read);
                     self.read += 1;
                 }
                 self.buffer.published = self.buffer.published.plus(range.len);
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn small_messages_keep_using_the_same_octets() {
+    fn small_messages_keep_using_the_same_bytes() {
         let mut world = World::new();
         for _ in 0..100 {
             world.arrive(200);
@@ -618,11 +618,11 @@ mod tests {
         let blocks = world.arenas[0].used() as usize;
         world.buffer.release_if_empty(&mut world.arenas[0], &mut world.memory, &[], world.nxt);
         assert_eq!(world.arenas[0].used(), 0);
-        let given_back = world.memory.0[0].iter().filter(|octet| **octet == 0xdd).count();
+        let given_back = world.memory.0[0].iter().filter(|byte| **byte == 0xdd).count();
         assert!(given_back >= blocks, "its pages too: {given_back} of {blocks}");
     }
 
-    /// Wherever in a ring the unread octets lie, and in however many.
+    /// Wherever in a ring the unread bytes lie, and in however many.
     #[test]
     fn what_collapses_keeps_what_is_unread() {
         for (window, before, unread) in
@@ -640,7 +640,7 @@ mod tests {
             assert_eq!(world.arenas[0].used(), world.buffer.memory());
             assert!(world.buffer.memory() <= held && world.buffer.spare(world.nxt) <= spare);
             if unread == 1 {
-                assert!(world.buffer.memory() < 4096, "{} for 11 octets", world.buffer.memory());
+                assert!(world.buffer.memory() < 4096, "{} for 11 bytes", world.buffer.memory());
             }
             world.read_all();
             assert_eq!(world.read, 5000 + before + unread);
@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_announces_the_unread_octets_again() {
+    fn a_move_announces_the_unread_bytes_again() {
         let mut world = World::new();
         world.arrive(3000);
         world.read_all();
@@ -732,7 +732,7 @@ mod tests {
         world.arenas[0] = Arena::new(0, 128 << 10);
         world.buffer.window_max = 256 << 10;
         world.arrive(6_000);
-        assert!(world.buffer.memory() <= 32 << 10, "{} octets for 6000", world.buffer.memory());
+        assert!(world.buffer.memory() <= 32 << 10, "{} bytes for 6000", world.buffer.memory());
         let mut others = Vec::new();
         while world.arenas[0].available() > 16 << 10 {
             others.push(world.arenas[0].alloc(8 << 10).expect("free"));
@@ -761,7 +761,7 @@ mod tests {
         world.read_all();
     }
 
-    /// Bytes that a link may write to, in which the ring has 4096 octets.
+    /// Bytes that a link may write to, in which the ring has 4096 bytes.
     struct Shared(Vec<AtomicU8>);
 
     impl HostMemory for Shared {
@@ -775,7 +775,7 @@ mod tests {
         }
     }
 
-    /// A frame behind whose head there are the stream's octets from here on.
+    /// A frame behind whose head there are the stream's bytes from here on.
     #[derive(Debug)]
     struct Kept {
         stream: u32,
@@ -786,9 +786,9 @@ mod tests {
 
     impl FrameTail for Kept {
         fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool {
-            let octets = into.iter().flat_map(|piece| piece.iter());
-            for (at, octet) in (self.stream + (from - HEAD) as u32..).zip(octets) {
-                octet.store(World::octet(at), Ordering::Relaxed);
+            let bytes = into.iter().flat_map(|piece| piece.iter());
+            for (at, byte) in (self.stream + (from - HEAD) as u32..).zip(bytes) {
+                byte.store(World::byte(at), Ordering::Relaxed);
             }
             self.gives
         }
@@ -806,7 +806,7 @@ mod tests {
         let mut buffer = ReceiveBuffer::new(SessionId(0), start, FIRST_RING);
         let mut place =
             |buffer: &mut ReceiveBuffer, arena: &mut Arena, from: u32, old: u32, len: u32, gives: bool| {
-                // The first octets of the frame are old.
+                // The first bytes of the frame are old.
                 let kept = Kept { stream: from - old, gives };
                 let payload = Payload::Tail(&kept, HEAD + old as usize);
                 let text = Text { seq: start.plus(from), payload, len };
@@ -819,8 +819,8 @@ mod tests {
         assert_eq!(place(&mut buffer, &mut arena, 3000, 7, 2500, true), Ok(()));
         let mut read = 2000;
         while let Some(part) = buffer.next_to_publish(start.plus(5500)) {
-            for octet in host.lend(SessionId(0), part.offset, part.len).expect("in the memory") {
-                assert_eq!(octet.load(Ordering::Relaxed), World::octet(read), "octet {read}");
+            for byte in host.lend(SessionId(0), part.offset, part.len).expect("in the memory") {
+                assert_eq!(byte.load(Ordering::Relaxed), World::byte(read), "byte {read}");
                 read += 1;
             }
             buffer.published = buffer.published.plus(part.len);

@@ -1,4 +1,4 @@
-//! Where the records end that a program wants kept apart (MSG_EOR): no segment has octets from both sides of such an end, be it
+//! Where the records end that a program wants kept apart (MSG_EOR): no segment has bytes from both sides of such an end, be it
 //! sent for the first time or again. Kept until the peer has acknowledged them. [`crate::output`] cuts by them; a
 //! connection whose program marks no records has none, and pays a comparison a segment for it.
 
@@ -8,7 +8,7 @@ use toe_base::SeqNum;
 /// Where the record ends of all connections lie.
 pub type RecordEndPool = Pool<SeqNum>;
 
-/// For each record the number behind its last octet, in stream order. The connection's record owns it; [`RecordEndPool`] has
+/// For each record the number behind its last byte, in stream order. The connection's record owns it; [`RecordEndPool`] has
 /// its places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordEnds {
@@ -46,7 +46,7 @@ impl RecordEnds {
     }
 }
 
-/// Octets from `seq` on that may go in one segment: up to the next of `ends`.
+/// Bytes from `seq` on that may go in one segment: up to the next of `ends`.
 pub fn room_from(ends: &[SeqNum], seq: SeqNum) -> u32 {
     if ends.is_empty() {
         return u32::MAX;
@@ -55,7 +55,7 @@ pub fn room_from(ends: &[SeqNum], seq: SeqNum) -> u32 {
     ends.get(next).map_or(u32::MAX, |end| end.distance_from(seq))
 }
 
-/// Where the segment begins whose last octet is before `end` and which would begin at `start` if there were no records.
+/// Where the segment begins whose last byte is before `end` and which would begin at `start` if there were no records.
 pub fn start_of_last(ends: &[SeqNum], start: SeqNum, end: SeqNum) -> SeqNum {
     let before = ends.partition_point(|record_end| record_end.before(end));
     before.checked_sub(1).map_or(start, |last| start.later(ends[last]))
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_one_octet_take_a_bounded_part_of_the_pool() {
+    fn records_of_one_byte_take_a_bounded_part_of_the_pool() {
         let mut pool = RecordEndPool::new(8);
         let mut greedy = [RecordEnds::default(); 8];
         for records in &mut greedy {

@@ -25,17 +25,17 @@ use toe_base::Instant;
 /// What one ACK brought, after the scoreboard has taken it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AckNews {
-    /// Octets that `snd.una` went forward by.
+    /// Bytes that `snd.una` went forward by.
     pub acked: u32,
-    /// Octets that the peer is newly known to have, in order or not.
+    /// Bytes that the peer is newly known to have, in order or not.
     pub delivered: u32,
     /// Some of them had been sent once only, and before the present phase began.
     pub originals: bool,
-    /// Octets that it got twice (D-SACK).
+    /// Bytes that it got twice (D-SACK).
     pub duplicated: u32,
     /// A duplicate ACK by RFC 5681 section 2.
     pub is_duplicate: bool,
-    /// Octets in the network before it came, and not cumulatively acknowledged.
+    /// Bytes in the network before it came, and not cumulatively acknowledged.
     pub pipe_before: u32,
     pub outstanding_before: u32,
     pub rtt_us: Option<u32>,
@@ -81,7 +81,7 @@ pub fn on_ack(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, news: &AckNews, 
     congestion::note_usage(tcb, now);
 }
 
-/// Octets went out again.
+/// Bytes went out again.
 pub fn resent(tcb: &mut Tcb, len: u32, timestamp: Option<u32>) {
     if let Some(undo) = &mut tcb.cc.undo {
         undo.unexplained = undo.unexplained.saturating_add(len);
@@ -278,7 +278,7 @@ fn loss(
 
 fn may_send_new(tcb: &Tcb) -> bool {
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
-    unsent > 0 && tcb.snd.una.plus(tcb.snd.wnd.octets()).after(tcb.snd.nxt)
+    unsent > 0 && tcb.snd.una.plus(tcb.snd.wnd.bytes()).after(tcb.snd.nxt)
 }
 
 /// The retransmission timer ran out (RFC 5681 section 3.1, RFC 6298 section 5, RFC 8985 section 6.3).
@@ -290,7 +290,7 @@ pub fn on_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) {
         return;
     }
     if tcb.board.first(pool).is_some_and(|r| r.fate == Fate::Sacked) {
-        // The peer said that it has the first octet and acknowledges less: it forgot (RFC 2018 section 8).
+        // The peer said that it has the first byte and acknowledges less: it forgot (RFC 2018 section 8).
         tcb.board.unmark_sacked(pool);
     }
     if tcb.is_local {

@@ -19,7 +19,7 @@ use toe_base::{Instant, SeqNum};
 /// What was marked lost since congestion control looked last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    pub octets: u32,
+    pub bytes: u32,
     pub stretches: u16,
     /// Where the losses of one flight first were more than [`Losses::excess_of`] of it.
     pub excess: Option<Excess>,
@@ -36,18 +36,18 @@ impl Losses {
     /// Too much is more than a fiftieth: BBR.LossThresh.
     const THRESHOLD: u64 = 50;
 
-    /// Whether `lost` octets are too many of a flight of `in_flight`.
+    /// Whether `lost` bytes are too many of a flight of `in_flight`.
     pub fn excess_of(lost: u32, in_flight: u32) -> bool {
         u64::from(lost) * Self::THRESHOLD > u64::from(in_flight)
     }
 
-    /// `range` is lost, with `lost` octets since it was sent.
+    /// `range` is lost, with `lost` bytes since it was sent.
     fn take(&mut self, range: &SentRange, lost: u32) {
-        self.octets = self.octets.saturating_add(range.len());
+        self.bytes = self.bytes.saturating_add(range.len());
         self.stretches = self.stretches.saturating_add(1);
         let stamp = &range.stamp;
         if self.excess.is_none() && Self::excess_of(lost, stamp.in_flight) {
-            // BBRInflightAtLoss: at which octet of this stretch was it too much?
+            // BBRInflightAtLoss: at which byte of this stretch was it too much?
             let before = stamp.in_flight.saturating_sub(range.len());
             let lost_before = u64::from(lost.saturating_sub(range.len())) * Self::THRESHOLD;
             let prefix = u64::from(before).saturating_sub(lost_before) / (Self::THRESHOLD - 1);
@@ -64,12 +64,12 @@ pub struct Scoreboard {
     tally: Tally,
 }
 
-/// Octets by fate.
+/// Bytes by fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     sacked: u32,
     lost: u32,
-    /// Octets that were ever marked lost.
+    /// Bytes that were ever marked lost.
     lost_ever: u32,
     losses: Losses,
 }
@@ -118,17 +118,17 @@ impl Scoreboard {
         self.stretches.is_empty()
     }
 
-    /// Octets that the peer has out of order.
+    /// Bytes that the peer has out of order.
     pub const fn sacked(&self) -> u32 {
         self.tally.sacked
     }
 
-    /// Octets that are to be sent again.
+    /// Bytes that are to be sent again.
     pub const fn lost(&self) -> u32 {
         self.tally.lost
     }
 
-    /// Octets that were ever marked lost, as a number that wraps.
+    /// Bytes that were ever marked lost, as a number that wraps.
     pub const fn lost_ever(&self) -> u32 {
         self.tally.lost_ever
     }
@@ -264,7 +264,7 @@ impl Scoreboard {
         })
     }
 
-    /// The first `len` octets are to be sent again, unless the peer has them.
+    /// The first `len` bytes are to be sent again, unless the peer has them.
     pub fn mark_head_lost(&mut self, pool: &mut SentPool, len: u32) -> bool {
         let Some(first) = self.first(pool).filter(|first| first.fate == Fate::InFlight) else { return false };
         self.cut(pool, first.start.plus(len.min(first.len())), Rounding::Up);
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(shown(&board, &pool), "0-200. 200-300.");
     }
 
-    /// One fate an octet.
+    /// One fate a byte.
     struct Model {
         board: Scoreboard,
         pool: SentPool,
@@ -467,7 +467,7 @@ mod tests {
             self.fates.resize(self.nxt as usize, Fate::InFlight);
         }
 
-        /// Something at random, to stretches of up to `reach` octets.
+        /// Something at random, to stretches of up to `reach` bytes.
         fn step(&mut self, now: u64, reach: u32) {
             let (una, nxt) = (self.una, self.nxt);
             let a = una + self.next(nxt - una + 1);
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_a_model_of_single_octets() {
+    fn it_agrees_with_a_model_of_single_bytes() {
         for seed in 0..300 {
             let mut model = Model::new(seed);
             for now in 0..60 {
@@ -574,14 +574,14 @@ mod tests {
         }
     }
 
-    /// RFC 2018 speaks of octets; a sender that believes it cuts what it sent at single ones, as often as a peer likes.
+    /// RFC 2018 speaks of bytes; a sender that believes it cuts what it sent at single ones, as often as a peer likes.
     #[test]
     fn a_segment_is_there_or_not() {
         let mut pool = SentPool::new(1);
         let mut board = Scoreboard::default();
         board.sent(&mut pool, SentRange { mss: 100, ..range(0, 1050, 5) });
         for at in 1..1040 {
-            board.sack(&mut pool, seq(at), seq(at + 1), |_| panic!("one octet is no segment"));
+            board.sack(&mut pool, seq(at), seq(at + 1), |_| panic!("one byte is no segment"));
         }
         assert_eq!(shown(&board, &pool), "0-1050.");
         board.sack(&mut pool, seq(150), seq(299), |_| panic!("parts of two are none"));

@@ -30,9 +30,9 @@ pub struct Segment {
     pub timestamps: Option<(u32, u32)>,
     /// RFC 7413; it counts only with SYN.
     pub fast_open: Option<FastOpenCookie>,
-    /// With the URG bit: the urgent pointer, octets from `seq` to the one after the urgent octet.
+    /// With the URG bit: the urgent pointer, bytes from `seq` to the one after the urgent byte.
     pub urgent: Option<u16>,
-    /// Payload octets.
+    /// Payload bytes.
     pub len: u32,
 }
 
@@ -78,12 +78,12 @@ impl Segment {
     }
 }
 
-/// A segment's octets: in the frame that brought them, still with the link that it came by, or still in the sender's memory when both
+/// A segment's bytes: in the frame that brought them, still with the link that it came by, or still in the sender's memory when both
 /// ends are ours.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
     Frame(&'a [u8]),
-    /// From this octet of the frame on.
+    /// From this byte of the frame on.
     Tail(&'a dyn FrameTail, usize),
     Memory(&'a Pieces),
 }
@@ -101,9 +101,9 @@ pub struct RxSegment<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxSegment {
     pub segment: Segment,
-    /// Where the payload starts, in octets from the first unacknowledged one.
+    /// Where the payload starts, in bytes from the first unacknowledged one.
     pub payload_at: u32,
-    /// Payload octets of one wire segment.
+    /// Payload bytes of one wire segment.
     pub mss: u16,
     /// The segment was sent before.
     pub is_retransmit: bool,
@@ -126,6 +126,6 @@ pub enum FlowEvent {
     Reject,
     /// The connection is gone for this reason, and the peer must be told with RST.
     Abort(Errno),
-    /// The same because octets came that no program can read; the peer gets what was sent before.
+    /// The same because bytes came that no program can read; the peer gets what was sent before.
     AbortBehindData,
 }

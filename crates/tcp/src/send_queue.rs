@@ -1,4 +1,4 @@
-//! Where a connection's unacknowledged and unsent octets lie in host memory. The host chose the places; the engine only
+//! Where a connection's unacknowledged and unsent bytes lie in host memory. The host chose the places; the engine only
 //! remembers them, in stream order, until the peer has acknowledged them.
 
 use toe_abi::entry::MemRange;
@@ -14,7 +14,7 @@ pub struct Extent {
 
 /// Places in a queue: what the contract allows the owner, and one for what an earlier owner left behind.
 pub const PIECES_MAX: usize = SEND_EXTENTS_MAX + 1;
-/// Most octets in a queue: positions in it stay far from half of the sequence space.
+/// Most bytes in a queue: positions in it stay far from half of the sequence space.
 const QUEUE_MAX: u32 = 1 << 30;
 
 /// Up to [`SEND_EXTENTS_MAX`] extents of the owner, behind one that an earlier owner left; in stream order. Plain
@@ -38,7 +38,7 @@ impl Pieces {
         self.extents[..usize::from(self.count)].iter()
     }
 
-    /// Octets in all pieces.
+    /// Bytes in all pieces.
     pub fn len(&self) -> u32 {
         self.iter().map(|e| e.range.len).sum()
     }
@@ -47,7 +47,7 @@ impl Pieces {
         self.count == 0
     }
 
-    /// The pieces without the first `skip` octets, cut to `len` octets.
+    /// The pieces without the first `skip` bytes, cut to `len` bytes.
     #[must_use]
     pub fn slice(&self, skip: u32, len: u32) -> Pieces {
         let mut out = Pieces::default();
@@ -77,7 +77,7 @@ impl Pieces {
 pub struct TooManyExtents;
 
 impl SendQueue {
-    /// Octets in the queue.
+    /// Bytes in the queue.
     pub const fn len(&self) -> u32 {
         self.len
     }
@@ -86,7 +86,7 @@ impl SendQueue {
         self.len == 0
     }
 
-    /// Appends octets; adjacent memory joins the last extent.
+    /// Appends bytes; adjacent memory joins the last extent.
     pub fn push(&mut self, session: SessionId, range: MemRange) -> Result<(), TooManyExtents> {
         let total = self.len.checked_add(range.len).filter(|t| *t <= QUEUE_MAX).ok_or(TooManyExtents)?;
         if let Some(last) = self.extents[..usize::from(self.count)].last_mut()
@@ -108,7 +108,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Drops `n` acknowledged octets from the front; returns how many of them were `owner`'s.
+    /// Drops `n` acknowledged bytes from the front; returns how many of them were `owner`'s.
     pub fn acknowledge(&mut self, n: u32, owner: SessionId) -> u32 {
         let mut left = n.min(self.len);
         self.len -= left;
@@ -130,23 +130,23 @@ impl SendQueue {
         owners
     }
 
-    /// The pieces that hold `len` octets from `at` on.
+    /// The pieces that hold `len` bytes from `at` on.
     pub fn pieces(&self, at: u32, len: u32) -> Pieces {
         Pieces { extents: self.extents, count: self.count }.slice(at, len)
     }
 
-    /// Whether some octets lie in `session`'s region.
+    /// Whether some bytes lie in `session`'s region.
     pub fn uses(&self, session: SessionId) -> bool {
         self.extents[..usize::from(self.count)].iter().any(|e| e.session == session)
     }
 
-    /// Whether some octets lie in another session's region than `session`'s.
+    /// Whether some bytes lie in another session's region than `session`'s.
     pub fn uses_other_than(&self, session: SessionId) -> bool {
         self.extents[..usize::from(self.count)].iter().any(|e| e.session != session)
     }
 
-    /// Octets that lie in `session`'s region.
-    pub fn octets_of(&self, session: SessionId) -> u32 {
+    /// Bytes that lie in `session`'s region.
+    pub fn bytes_of(&self, session: SessionId) -> u32 {
         self.extents[..usize::from(self.count)]
             .iter()
             .filter(|e| e.session == session)
@@ -185,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_owners_octets_are_reported_back() {
+    fn only_the_owners_bytes_are_reported_back() {
         let mut queue = SendQueue::default();
         queue.push(S, range(0, 10)).expect("room");
         queue.push(SessionId(4), range(0, 10)).expect("room");
         assert_eq!(queue.acknowledge(15, SessionId(4)), 5);
         assert!(!queue.uses(S));
-        assert_eq!(queue.octets_of(SessionId(4)), 5);
+        assert_eq!(queue.bytes_of(SessionId(4)), 5);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! what one cut costs must not depend on how many others there are.
 //!
 //! ```text
-//!   chunks   │ until seq │ octets lost │ earliest sending in flight │ …      at most CHUNKS_MAX, one array
+//!   chunks   │ until seq │ bytes lost │ earliest sending in flight │ …      at most CHUNKS_MAX, one array
 //!                │
 //!   stretches    └─▶ │ 0-1448 . │ 1448-2896 s │ …                           at most CHUNK each, an array each
 //! ```
@@ -34,7 +34,7 @@ pub struct SentRange {
     pub fate: Fate,
     /// It went out more than once.
     pub resent: bool,
-    /// Octets of each of the segments it went out as, but for the last; 0 counts as 1. The peer has a segment or has not, so
+    /// Bytes of each of the segments it went out as, but for the last; 0 counts as 1. The peer has a segment or has not, so
     /// that nothing smaller ever has a fate of its own, whatever a peer says.
     pub mss: u16,
     pub stamp: DeliveryStamp,
@@ -44,15 +44,15 @@ pub struct SentRange {
 /// section 3.1.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryStamp {
-    /// Octets that had been delivered by then.
+    /// Bytes that had been delivered by then.
     pub delivered: u64,
     /// When the last of those were.
     pub delivered_at: Instant,
     /// When the first of the flight that was out then had been sent.
     pub first_sent_at: Instant,
-    /// Octets in the network with it.
+    /// Bytes in the network with it.
     pub in_flight: u32,
-    /// Octets that had been marked lost by then, ever.
+    /// Bytes that had been marked lost by then, ever.
     pub lost: u32,
     /// The program, not the window, limited what was out.
     pub app_limited: bool,
@@ -67,10 +67,10 @@ impl SentRange {
         self.start == self.end
     }
 
-    /// How many of its first octets are whole segments, of `octets`.
-    pub fn whole_segments(&self, octets: u32) -> u32 {
+    /// How many of its first bytes are whole segments, of `bytes`.
+    pub fn whole_segments(&self, bytes: u32) -> u32 {
         let mss = u32::from(self.mss).max(1);
-        octets / mss * mss
+        bytes / mss * mss
     }
 
     /// Its last transmission.
@@ -106,7 +106,7 @@ pub(super) struct Chunk {
     places: Array,
     /// Of the last one.
     end: SeqNum,
-    /// Octets that are to be sent again.
+    /// Bytes that are to be sent again.
     lost: u32,
     /// None of those in flight was sent before this; [`Sending::NEVER`]: none is in flight.
     earliest: Sending,

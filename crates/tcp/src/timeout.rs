@@ -118,7 +118,7 @@ fn retransmit(tcb: &mut Tcb, sent: &mut SentPool, now: Instant, counters: &mut C
     if is_given_up(tcb, now) {
         return give_up(tcb);
     }
-    if tcb.snd.wnd.octets() == 0 && tcb.state.is_synchronized() && !tcb.send_queue.is_empty() {
+    if tcb.snd.wnd.bytes() == 0 && tcb.state.is_synchronized() && !tcb.send_queue.is_empty() {
         // The peer closed its window under what is out, which may be why it is silent: it is asked, and lost is nothing yet.
         tcb.timers.retransmit = Instant::FAR_FUTURE;
         tcb.timers.tail_probe = Instant::FAR_FUTURE;

@@ -37,9 +37,9 @@ pub(super) fn defers(tcb: &Tcb, sent: &SentPool, shape: &Shape<'_>) -> bool {
         return false;
     }
     let queued = tcb.queue_end().distance_from(tcb.snd.nxt);
-    let window_left = tcb.snd.wnd.octets().saturating_sub(tcb.outstanding());
+    let window_left = tcb.snd.wnd.bytes().saturating_sub(tcb.outstanding());
     let limit = window_left.min(path_left(tcb, shape.now));
-    let window = tcb.snd.wnd.octets().min(tcb.cc.cwnd);
+    let window = tcb.snd.wnd.bytes().min(tcb.cc.cwnd);
     let unit = unit(tcb);
     let worth = unit / shape.mss;
     if limit >= queued || limit >= window / WINDOW_PART || limit / shape.mss >= worth || worth <= ACK_SEGMENTS
@@ -53,7 +53,7 @@ pub(super) fn defers(tcb: &Tcb, sent: &SentPool, shape: &Shape<'_>) -> bool {
         && shape.now.since_us(head.sent_at) >= u64::from(tcb.rtt.srtt_us / 2)
 }
 
-/// Octets that are worth a unit: what goes in a millisecond at the rate at which the window leaves, and more on short paths.
+/// Bytes that are worth a unit: what goes in a millisecond at the rate at which the window leaves, and more on short paths.
 fn unit(tcb: &Tcb) -> u32 {
     // In slow start a window doubles in a round trip; later a fifth is left for what is not even (Linux: tcp_pacing_ss_ratio, _ca_).
     let percent = if tcb.cc.cwnd < tcb.cc.ssthresh / 2 { 200 } else { 120 };

@@ -160,8 +160,8 @@ static void *never(void *of)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	make(call);
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
-	char octet;
-	(void)!read(call->fd, &octet, 1);
+	char byte;
+	(void)!read(call->fd, &byte, 1);
 	call->cleaned = 7;
 	return NULL;
 }
@@ -215,8 +215,8 @@ static void closed_while_another_waits(void)
 	MUST(write(ends[1], "still", 5) == 5);
 	pthread_join(thread, NULL);
 	MUST(call.result == 5 && memcmp(big, "still", 5) == 0);
-	char octet;
-	MUST(read(ends[1], &octet, 1) == 0);
+	char byte;
+	MUST(read(ends[1], &byte, 1) == 0);
 	close(ends[1]);
 }
 
@@ -284,8 +284,8 @@ static void closed_while_another_connects(void)
 		if (!is_made)
 			continue;
 		int end = accept(listener, NULL, NULL);
-		char octet;
-		MUST(end >= 0 && read(end, &octet, 1) == 0);
+		char byte;
+		MUST(end >= 0 && read(end, &byte, 1) == 0);
 		close(end);
 	}
 	pthread_join(closer, NULL);
@@ -390,8 +390,8 @@ static void taken_away_while_another_reads(void)
 	pthread_join(thread, NULL);
 	pthread_join(other, NULL);
 	MUST(call.result == 5 && second.result == 5);
-	char octet;
-	MUST(read(ends[1], &octet, 1) == 0);
+	char byte;
+	MUST(read(ends[1], &byte, 1) == 0);
 	part(ends);
 }
 
@@ -476,11 +476,11 @@ static void addresses_of_accept(void)
 		int end = socket(AF_INET, SOCK_STREAM, 0);
 		MUST(connect(end, (struct sockaddr *)&place, sizeof place) == 0);
 		int got = accept(listener, addr, tries[n].has_len ? &len : NULL);
-		char octet;
+		char byte;
 		if (tries[n].error) {
 			MUST(got == -1 && errno == tries[n].error);
 			/* It was taken all the same, and is over. */
-			MUST(read(end, &octet, 1) == 0);
+			MUST(read(end, &byte, 1) == 0);
 			close(end);
 			continue;
 		}
@@ -492,7 +492,7 @@ static void addresses_of_accept(void)
 			MUST(copied == 0 || room[0] == AF_INET);
 			MUST(room[copied] == 0xee);
 		}
-		MUST(write(end, "x", 1) == 1 && read(got, &octet, 1) == 1);
+		MUST(write(end, "x", 1) == 1 && read(got, &byte, 1) == 1);
 		close(got);
 		close(end);
 	}
@@ -848,7 +848,7 @@ static void *move(void *of)
 }
 
 /* Linux restarts only what has moved nothing, SA_RESTART or not. */
-static void not_restarted_when_octets_were_moved(void)
+static void not_restarted_when_bytes_were_moved(void)
 {
 	for (int kind = SEND; kind < MOVES; kind++) {
 		int ends[2];
@@ -1058,9 +1058,9 @@ static void bound_by_the_c_library(void)
 static void one_connection(void)
 {
 	int ends[2];
-	char octet;
+	char byte;
 	join(ends);
-	MUST(write(ends[0], "x", 1) == 1 && read(ends[1], &octet, 1) == 1);
+	MUST(write(ends[0], "x", 1) == 1 && read(ends[1], &byte, 1) == 1);
 	part(ends);
 }
 
@@ -1091,7 +1091,7 @@ static long locked(const char *what)
 	return at ? atol(at + strlen(what)) : -1;
 }
 
-static void few_octets_in_files(void)
+static void few_bytes_in_files(void)
 {
 	struct rlimit limit = {16 << 10, 16 << 10};
 	setrlimit(RLIMIT_FSIZE, &limit);
@@ -1157,7 +1157,7 @@ int main(int count, char **words)
 	    {"handlers", handlers_before_the_call_returns},
 	    {"restarted", restarted_beside_a_handler_that_does_not},
 	    {"forgotten", ended_by_a_handler_that_is_forgotten},
-	    {"moved", not_restarted_when_octets_were_moved},
+	    {"moved", not_restarted_when_bytes_were_moved},
 	    {"ended", ended_in_a_handler},
 	    {"another", restarted_at_another_connection},
 	    {"many", many_at_once},
@@ -1178,7 +1178,7 @@ int main(int count, char **words)
 	int is_limited = !strcmp(only, "files") || !strcmp(only, "locked");
 	/* Before the first socket. */
 	if (!strcmp(only, "files"))
-		few_octets_in_files();
+		few_bytes_in_files();
 	if (!strcmp(only, "locked"))
 		MUST(mlockall(MCL_FUTURE) == 0);
 	listen_there(100);

@@ -56,7 +56,7 @@ void raw_value(const char *name, long number)
     say(" ~%s=%ld", name, number);
 }
 
-void octets(const char *name, const void *data, size_t length)
+void bytes(const char *name, const void *data, size_t length)
 {
     say(" %s=", name);
     for (size_t i = 0; i < length; i++)
@@ -192,10 +192,10 @@ static void op_pass(const struct call *call)
 
 static void op_take(const struct call *call)
 {
-    char octet;
+    char byte;
     int fd = -1, flags = MSG_DONTWAIT | (call->n[0] ? MSG_CMSG_CLOEXEC : 0);
     union control_data control_data;
-    struct iovec part = {&octet, 1};
+    struct iovec part = {&byte, 1};
     struct msghdr message = {NULL, 0, &part, 1, &control_data, sizeof control_data, 0};
     ssize_t length = recvmsg(inbox, &message, flags);
     answer(length);

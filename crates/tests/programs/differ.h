@@ -41,9 +41,9 @@ void value(const char *name, long number);
 /* A value that differs between the two stacks by its nature; for the driver's use only. */
 void raw_value(const char *name, long number);
 void seen(int fd, const int numbers[SEEN]);
-void octets(const char *name, const void *data, size_t length);
+void bytes(const char *name, const void *data, size_t length);
 
-/* Octets to send, a pattern of their own for each seed, and a short sum of those that came. */
+/* Bytes to send, a pattern of their own for each seed, and a short sum of those that came. */
 void fill(unsigned char *buffer, size_t length, long seed);
 unsigned long sum(const unsigned char *buffer, size_t length);
 

@@ -1,4 +1,4 @@
-/* read, write, recv, send and all their relatives. Octets sent are a pattern; of octets received a sum is told. */
+/* read, write, recv, send and all their relatives. Bytes sent are a pattern; of bytes received a sum is told. */
 #define _GNU_SOURCE
 #include "differ.h"
 

@@ -12,7 +12,7 @@
 
 static unsigned char buffer[BUFFER_MAX], answer_buffer[BUFFER_MAX];
 
-/* What a message says beside its octets. */
+/* What a message says beside its bytes. */
 enum control {
     NOTHING,
     FROM_FIRST,
@@ -97,8 +97,8 @@ static void op_udp_send(const struct call *call)
     char control[64] = {0};
     struct sockaddr_in address;
     socklen_t length = make_address(&address, call->n[1], call->n[2]);
-    size_t octets = (size_t)call->n[3] > BUFFER_MAX ? BUFFER_MAX : (size_t)call->n[3];
-    struct iovec part = {buffer, octets};
+    size_t bytes = (size_t)call->n[3] > BUFFER_MAX ? BUFFER_MAX : (size_t)call->n[3];
+    struct iovec part = {buffer, bytes};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (call->n[1] != NO_ADDRESS) {
         message.msg_name = &address;
@@ -106,9 +106,9 @@ static void op_udp_send(const struct call *call)
     }
     message.msg_controllen = put_control(control, call->n[6]);
     message.msg_control = message.msg_controllen != 0 ? control : NULL;
-    fill(buffer, octets, call->n[5]);
+    fill(buffer, bytes, call->n[5]);
     if (call->n[6] == NOTHING && call->n[5] % 2 == 0)
-        answer(sendto((int)call->n[0], buffer, octets, (int)call->n[4], message.msg_name, message.msg_namelen));
+        answer(sendto((int)call->n[0], buffer, bytes, (int)call->n[4], message.msg_name, message.msg_namelen));
     else
         answer(sendmsg((int)call->n[0], &message, (int)call->n[4]));
 }
@@ -157,7 +157,7 @@ static void op_volley(const struct call *call)
 {
     struct sockaddr_in address = {0};
     socklen_t length = sizeof address;
-    size_t octets = (size_t)call->n[3] > BUFFER_MAX ? BUFFER_MAX : (size_t)call->n[3];
+    size_t bytes = (size_t)call->n[3] > BUFFER_MAX ? BUFFER_MAX : (size_t)call->n[3];
     long came = 0, went = 0;
     int sending = 0, receiving = 0;
     if (getsockname((int)call->n[1], (struct sockaddr *)&address, &length) < 0 || address.sin_family != AF_INET) {
@@ -167,12 +167,12 @@ static void op_volley(const struct call *call)
     if (address.sin_addr.s_addr == htonl(INADDR_ANY))
         address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     for (long n = 0; n < call->n[2]; n++) {
-        fill(buffer, octets, n);
-        ssize_t put = sendto((int)call->n[0], buffer, octets, MSG_DONTWAIT, (struct sockaddr *)&address, sizeof address);
-        went += put == (ssize_t)octets;
+        fill(buffer, bytes, n);
+        ssize_t put = sendto((int)call->n[0], buffer, bytes, MSG_DONTWAIT, (struct sockaddr *)&address, sizeof address);
+        went += put == (ssize_t)bytes;
         sending = put < 0 ? errno : sending;
         ssize_t got = recv((int)call->n[1], answer_buffer, sizeof answer_buffer, MSG_DONTWAIT);
-        came += got == (ssize_t)octets && memcmp(buffer, answer_buffer, octets) == 0;
+        came += got == (ssize_t)bytes && memcmp(buffer, answer_buffer, bytes) == 0;
         receiving = got < 0 ? errno : receiving;
     }
     answer(0);

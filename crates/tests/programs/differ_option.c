@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Octets of an option's value that are told. */
+/* Bytes of an option's value that are told. */
 enum { TOLD_MAX = 16 };
 
 /* Descriptor, level, name, room for the value. */
@@ -26,7 +26,7 @@ static void op_getopt(const struct call *call)
     /* struct tcp_info has grown over the years, and all of it but the state is figures of the moment. */
     if (!is_info)
         value("length", length);
-    octets("value", place, is_info ? length >= 1 : length > TOLD_MAX ? TOLD_MAX : length);
+    bytes("value", place, is_info ? length >= 1 : length > TOLD_MAX ? TOLD_MAX : length);
 }
 
 /* Descriptor, level, name, length, and two ints or two longs as the length wants. */

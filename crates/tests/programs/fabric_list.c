@@ -152,16 +152,16 @@ static void rejected(void)
     close_end(&end);
 }
 
-static void fill(uint8_t *octets, size_t len, int seed)
+static void fill(uint8_t *bytes, size_t len, int seed)
 {
     for (size_t at = 0; at < len; at++)
-        octets[at] = (uint8_t)(at * 31 + (size_t)seed * 7 + (at >> 8));
+        bytes[at] = (uint8_t)(at * 31 + (size_t)seed * 7 + (at >> 8));
 }
 
-static void check(const uint8_t *octets, size_t len, int seed)
+static void check(const uint8_t *bytes, size_t len, int seed)
 {
     for (size_t at = 0; at < len; at++)
-        CHECK(octets[at] == (uint8_t)(at * 31 + (size_t)seed * 7 + (at >> 8)));
+        CHECK(bytes[at] == (uint8_t)(at * 31 + (size_t)seed * 7 + (at >> 8)));
 }
 
 static void send_one(struct end *end, size_t len, int seed)

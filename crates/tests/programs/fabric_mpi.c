@@ -1,4 +1,4 @@
-/* What Open MPI does over the provider: collectives, one-sided access, and messages of random sizes between all, each octet checked. */
+/* What Open MPI does over the provider: collectives, one-sided access, and messages of random sizes between all, each byte checked. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static uint64_t next(uint64_t *state)
     return *state ^= *state << 17;
 }
 
-static uint8_t octet(int from, int to, int number, int at)
+static uint8_t byte(int from, int to, int number, int at)
 {
     return (uint8_t)(from * 31 + to * 17 + number * 7 + at * 3 + (at >> 8));
 }
@@ -107,7 +107,7 @@ static void messages(int count)
         MPI_Wait(&sends[slot], MPI_STATUS_IGNORE);
         int len = length(rank, to, number);
         for (int at = 0; at < len; at++)
-            out[slot][at] = octet(rank, to, number, at);
+            out[slot][at] = byte(rank, to, number, at);
         MPI_Isend(out[slot], len, MPI_BYTE, to, number % 1000, MPI_COMM_WORLD, &sends[slot]);
         MPI_Status status;
         int got, is_any = number % 3 == 0;
@@ -115,7 +115,7 @@ static void messages(int count)
         MPI_Get_count(&status, MPI_BYTE, &got);
         CHECK(got == length(from, rank, number));
         for (int at = 0; at < got; at++)
-            CHECK(in[at] == octet(from, rank, number, at));
+            CHECK(in[at] == byte(from, rank, number, at));
         received++;
     }
     MPI_Waitall(IN_FLIGHT, sends, MPI_STATUSES_IGNORE);

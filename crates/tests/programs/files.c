@@ -53,16 +53,16 @@ static void close_ends(void) {
     toe_close(ends[1]);
 }
 
-/* Receives so many octets at the second end. */
-static void receive(size_t octets) {
-    for (size_t have = 0; have < octets;) {
-        ssize_t n = toe_recv(ends[1], got + have, octets - have, 0);
+/* Receives so many bytes at the second end. */
+static void receive(size_t bytes) {
+    for (size_t have = 0; have < bytes;) {
+        ssize_t n = toe_recv(ends[1], got + have, bytes - have, 0);
         CHECK(n > 0);
         have += (size_t)n;
     }
 }
 
-static void send_all(const unsigned char *from, size_t octets) { CHECK(toe_send(ends[0], from, octets, 0) == (ssize_t)octets); }
+static void send_all(const unsigned char *from, size_t bytes) { CHECK(toe_send(ends[0], from, bytes, 0) == (ssize_t)bytes); }
 
 static size_t size_of(int file) {
     struct stat stat;
@@ -182,7 +182,7 @@ static void what_cannot_be(int file, const char *folder) {
     puts("what cannot be is told, and nothing is lost");
 }
 
-/* Until the library's thread that moves the octets sleeps: of this process it is the only one of its name. */
+/* Until the library's thread that moves the bytes sleeps: of this process it is the only one of its name. */
 static void until_it_sleeps(void) {
     for (;;) {
         DIR *threads = opendir("/proc/self/task");
@@ -234,7 +234,7 @@ static void ends_early(int file) {
     puts("cancelled, and cut short: what is said to have gone has");
 }
 
-/* Disks that take whole blocks only: octets that begin and end anywhere go there and come from there all the same. */
+/* Disks that take whole blocks only: bytes that begin and end anywhere go there and come from there all the same. */
 static void unbuffered(const char *folder) {
     char path[4096];
     snprintf(path, sizeof path, "%s/content", folder);
@@ -451,7 +451,7 @@ int main(int argc, char **argv) {
     while (n > 0);
     CHECK(n == -1 && (errno == EPIPE || errno == ECONNRESET));
     toe_close(ends[0]);
-    /* A reset is not taken for the end of what the peer sends, though octets came before it. */
+    /* A reset is not taken for the end of what the peer sends, though bytes came before it. */
     struct linger abort = {.l_onoff = 1, .l_linger = 0};
     connect_ends(port);
     send_all(content, 1000);

@@ -24,19 +24,19 @@
 
 enum { PIECE = 1 << 20, LARGE = 8 << 20, ROUNDS = 40 };
 
-static char octets[PIECE];
+static char bytes[PIECE];
 
-static int file_of(char octet, size_t length)
+static int file_of(char byte, size_t length)
 {
 	int file = memfd_create("held", MFD_CLOEXEC);
 	MUST(file >= 0);
-	memset(octets, octet, sizeof octets);
-	for (size_t at = 0; at < length; at += sizeof octets)
-		MUST(pwrite(file, octets, sizeof octets, at) == sizeof octets);
+	memset(bytes, byte, sizeof bytes);
+	for (size_t at = 0; at < length; at += sizeof bytes)
+		MUST(pwrite(file, bytes, sizeof bytes, at) == sizeof bytes);
 	return file;
 }
 
-/* What came at the other end, of each octet. */
+/* What came at the other end, of each byte. */
 struct drain {
 	int fd;
 	_Atomic long came;
@@ -70,10 +70,10 @@ static void *make(void *of)
 	call->thread = gettid();
 	switch (call->kind) {
 	case SEND:
-		call->result = send(call->fd, octets, call->length, 0);
+		call->result = send(call->fd, bytes, call->length, 0);
 		break;
 	case SENDMMSG: {
-		struct iovec part = {octets, call->length / 4};
+		struct iovec part = {bytes, call->length / 4};
 		struct mmsghdr messages[4];
 		memset(messages, 0, sizeof messages);
 		for (int n = 0; n < 4; n++)
@@ -94,15 +94,15 @@ static void *make(void *of)
 		call->result = splice(call->fd, NULL, call->file, NULL, call->length, 0);
 		break;
 	case RECEIVE:
-		call->result = recv(call->fd, octets, call->length, MSG_WAITALL);
+		call->result = recv(call->fd, bytes, call->length, MSG_WAITALL);
 		break;
 	}
 	call->error = errno;
 	return NULL;
 }
 
-/* The connection is closed while octets go, and the next one is opened. */
-static void closed_while_octets_go(int kind)
+/* The connection is closed while bytes go, and the next one is opened. */
+static void closed_while_bytes_go(int kind)
 {
 	int file = file_of('A', PIECE);
 	for (int round = 0; round < ROUNDS; round++) {
@@ -134,7 +134,7 @@ static void closed_while_octets_go(int kind)
 }
 
 /* The same of a receive that has some and waits for more. */
-static void closed_while_octets_come(void)
+static void closed_while_bytes_come(void)
 {
 	for (int round = 0; round < ROUNDS; round++) {
 		int ends[2], others[2];
@@ -142,7 +142,7 @@ static void closed_while_octets_come(void)
 		pthread_t thread;
 		struct call call = {.fd = ends[0], .kind = RECEIVE, .length = 6};
 		MUST(send(ends[1], "AAA", 3, 0) == 3);
-		MUST(recv(ends[0], octets, 3, MSG_PEEK | MSG_WAITALL) == 3);
+		MUST(recv(ends[0], bytes, 3, MSG_PEEK | MSG_WAITALL) == 3);
 		MUST(pthread_create(&thread, NULL, make, &call) == 0);
 		/* It has taken these, and waits or is about to. */
 		while (!call.thread)
@@ -157,8 +157,8 @@ static void closed_while_octets_come(void)
 		MUST(send(others[1], "BBBBBB", 6, 0) == 6);
 		MUST(send(ends[1], "CCC", 3, MSG_NOSIGNAL) == 3);
 		pthread_join(thread, NULL);
-		MUST(call.result == 6 && memcmp(octets, "AAACCC", 6) == 0);
-		MUST(recv(others[0], octets, 6, MSG_WAITALL) == 6 && memcmp(octets, "BBBBBB", 6) == 0);
+		MUST(call.result == 6 && memcmp(bytes, "AAACCC", 6) == 0);
+		MUST(recv(others[0], bytes, 6, MSG_WAITALL) == 6 && memcmp(bytes, "BBBBBB", 6) == 0);
 		close(ends[1]);
 		close(others[0]);
 		close(others[1]);
@@ -166,7 +166,7 @@ static void closed_while_octets_come(void)
 	puts(now);
 }
 
-/* The number of the file is closed, or is another file's, while its octets wait for room. */
+/* The number of the file is closed, or is another file's, while its bytes wait for room. */
 static void another_file_at_the_number(int kind, int other, size_t length)
 {
 	int ends[2];
@@ -201,7 +201,7 @@ static void another_file_at_the_number(int kind, int other, size_t length)
 	close(ends[1]);
 }
 
-/* The number of a pipe is another one's while it is waited for octets to splice. */
+/* The number of a pipe is another one's while it is waited for bytes to splice. */
 static void another_pipe_at_the_number(int kind)
 {
 	int ends[2], pipes[2], others[2];
@@ -235,7 +235,7 @@ static void another_pipe_at_the_number(int kind)
 	}
 }
 
-/* The process locks the file while its octets wait for room: the end of the call takes the lock from it no more than that of the kernel's. */
+/* The process locks the file while its bytes wait for room: the end of the call takes the lock from it no more than that of the kernel's. */
 static void a_lock_meanwhile(void)
 {
 	int ends[2], status, few = 1 << 14;
@@ -274,13 +274,13 @@ int main(int count, char **arguments)
 	place = (struct sockaddr_in){AF_INET, htons(atoi(arguments[1])), {htonl(INADDR_LOOPBACK)}, {0}};
 	listen_there(16);
 	now = "closed in send";
-	closed_while_octets_go(SEND);
+	closed_while_bytes_go(SEND);
 	now = "closed in sendmmsg";
-	closed_while_octets_go(SENDMMSG);
+	closed_while_bytes_go(SENDMMSG);
 	now = "closed in sendfile";
-	closed_while_octets_go(SENDFILE);
+	closed_while_bytes_go(SENDFILE);
 	now = "closed in recv";
-	closed_while_octets_come();
+	closed_while_bytes_come();
 	now = "another file";
 	another_file_at_the_number(SENDFILE, 1, LARGE);
 	now = "another file, where it stands";

@@ -69,7 +69,7 @@ static struct log *log_;
 static struct held held[SLOTS];
 static int listeners[LISTENERS], set, self;
 static uint64_t state, events_max, made;
-static char octets[SEND_MAX];
+static char bytes[SEND_MAX];
 
 static uint64_t now(void) {
     struct timespec t;
@@ -187,7 +187,7 @@ static void do_send(int slot) {
     if (own->is_shut || sent + length > atomic_load(&at->read[own->side]) + UNREAD_MAX)
         return;
     uint64_t begin = beginning();
-    int64_t came = came_of(send(own->fd, octets, length, MSG_DONTWAIT | MSG_NOSIGNAL));
+    int64_t came = came_of(send(own->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL));
     note(begin, now(), SEND, own->side, own->connection, came);
     if (came > 0)
         atomic_store(&at->sent[own->side], sent + (uint64_t)came);

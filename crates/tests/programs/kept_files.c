@@ -37,7 +37,7 @@ static void close_ends(void) {
     toe_close(ends[1]);
 }
 
-static void send_all(size_t octets) { CHECK(toe_send(ends[0], content, octets, 0) == (ssize_t)octets); }
+static void send_all(size_t bytes) { CHECK(toe_send(ends[0], content, bytes, 0) == (ssize_t)bytes); }
 
 static void fork_one_that_ends(void) {
     pid_t child = fork();
@@ -71,7 +71,7 @@ static void a_fork_beside_a_full_pipe(void) {
     puts("a fork beside a full pipe");
 }
 
-/* Children come and go while octets trickle in: each time the connection is another process's for a moment, with what nobody has read. */
+/* Children come and go while bytes trickle in: each time the connection is another process's for a moment, with what nobody has read. */
 static void forks_beside_a_file(void) {
     for (int round = 0; round < 5; round++) {
         int memory = memfd_create("into", 0);
@@ -181,7 +181,7 @@ static void locks_stay(const char *folder) {
     CHECK((transfer = toe_directread_begin(ends[1], file, 0, PIECE)) != NULL);
     CHECK(toe_transfer_end(transfer, &done) == 0 && done == PIECE);
     CHECK(has_lock(path));
-    /* Octets that are no whole block, so that they go by the page cache. */
+    /* Bytes that are no whole block, so that they go by the page cache. */
     int unbuffered = open(path, O_RDWR | O_DIRECT);
     if (unbuffered >= 0) {
         CHECK(fcntl(file, F_SETLK, &lock) == 0);

@@ -50,7 +50,7 @@ static void close_ends(void) {
     close(ends[1]);
 }
 
-/* struct tls12_crypto_info_*: all octets but the head are `fill`, the record's number is 0. */
+/* struct tls12_crypto_info_*: all bytes but the head are `fill`, the record's number is 0. */
 static socklen_t info(unsigned char *into, uint16_t version, uint16_t cipher, unsigned char fill) {
     socklen_t length = cipher == GCM_128 ? 40 : 56;
     memset(into, fill, length);
@@ -61,9 +61,9 @@ static socklen_t info(unsigned char *into, uint16_t version, uint16_t cipher, un
 }
 
 static int set_key(int fd, int direction, uint16_t version, uint16_t cipher, unsigned char fill) {
-    unsigned char octets[64];
-    socklen_t length = info(octets, version, cipher, fill);
-    return setsockopt(fd, SOL_TLS_, direction, octets, length);
+    unsigned char bytes[64];
+    socklen_t length = info(bytes, version, cipher, fill);
+    return setsockopt(fd, SOL_TLS_, direction, bytes, length);
 }
 
 static void join(int fd) { CHECK(setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", sizeof "tls") == 0); }
@@ -90,9 +90,9 @@ static void take(int fd, size_t count) {
     }
 }
 
-static ssize_t send_type(int fd, unsigned char type, const void *octets, size_t length, int flags) {
+static ssize_t send_type(int fd, unsigned char type, const void *bytes, size_t length, int flags) {
     char control[CMSG_SPACE(1)] = {0};
-    struct iovec part = {.iov_base = (void *)octets, .iov_len = length};
+    struct iovec part = {.iov_base = (void *)bytes, .iov_len = length};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     struct cmsghdr *head = CMSG_FIRSTHDR(&message);
     head->cmsg_level = SOL_TLS_;
@@ -126,7 +126,7 @@ static void wait_readable(int fd) {
 }
 
 static void options(void) {
-    unsigned char octets[64], back[64];
+    unsigned char bytes[64], back[64];
     char name[16];
     socklen_t length = sizeof name;
     connect_ends();
@@ -145,16 +145,16 @@ static void options(void) {
     FAILS(getsockopt(fd, SOL_TLS_, TLS_TX_, back, &length), EBUSY);
     FAILS(set_key(fd, TLS_TX_, 0x302, GCM_128, 1), EINVAL);
     FAILS(set_key(fd, TLS_TX_, TLS_13, CCM_128, 1), EINVAL);
-    FAILS(setsockopt(fd, SOL_TLS_, TLS_TX_, octets, 3), EINVAL);
-    FAILS(setsockopt(fd, SOL_TLS_, TLS_TX_, octets, info(octets, TLS_13, GCM_256, 1) - 1), EINVAL);
+    FAILS(setsockopt(fd, SOL_TLS_, TLS_TX_, bytes, 3), EINVAL);
+    FAILS(setsockopt(fd, SOL_TLS_, TLS_TX_, bytes, info(bytes, TLS_13, GCM_256, 1) - 1), EINVAL);
     CHECK(set_key(fd, TLS_TX_, TLS_12, GCM_256, 1) == 0);
     FAILS(set_key(fd, TLS_TX_, TLS_12, GCM_256, 1), EBUSY);
     FAILS(set_key(fd, TLS_RX_, TLS_12, GCM_128, 1), EINVAL);
     FAILS(set_key(fd, TLS_RX_, TLS_13, GCM_256, 1), EINVAL);
     length = 4;
     CHECK(getsockopt(fd, SOL_TLS_, TLS_TX_, back, &length) == 0 && back[2] == GCM_256);
-    length = info(octets, TLS_12, GCM_256, 1);
-    CHECK(getsockopt(fd, SOL_TLS_, TLS_TX_, back, &length) == 0 && memcmp(back, octets, length) == 0);
+    length = info(bytes, TLS_12, GCM_256, 1);
+    CHECK(getsockopt(fd, SOL_TLS_, TLS_TX_, back, &length) == 0 && memcmp(back, bytes, length) == 0);
     CHECK(send(fd, "x", 1, 0) == 1);
     CHECK(getsockopt(fd, SOL_TLS_, TLS_TX_, back, &length) == 0 && back[length - 1] == 1);
     length = 50;
@@ -170,7 +170,7 @@ static void options(void) {
     close_ends();
 }
 
-/* On the wire there is the record that RFC 8446 says, and no octet of the program's. */
+/* On the wire there is the record that RFC 8446 says, and no byte of the program's. */
 static void wire(void) {
     connect_ends();
     join(ends[0]);
@@ -224,7 +224,7 @@ static void calls(void) {
 }
 
 static void files(void) {
-    int file = memfd_create("octets", 0), pipes[2];
+    int file = memfd_create("bytes", 0), pipes[2];
     off_t at = 3;
     CHECK(file >= 0 && write(file, out, 300000) == 300000);
     CHECK(sendfile(ends[0], file, &at, 65536) == 65536 && at == 65539);
@@ -342,7 +342,7 @@ static void ends_of_it(uint16_t version, uint16_t cipher) {
     connect_ends();
     join(ends[1]);
     CHECK(set_key(ends[1], TLS_RX_, version, cipher, 1) == 0);
-    CHECK(send(ends[0], "\27\3\3\0\50 these are not the octets of a record of ours", 46, 0) == 46);
+    CHECK(send(ends[0], "\27\3\3\0\50 these are not the bytes of a record of ours", 46, 0) == 46);
     wait_readable(ends[1]);
     FAILS(recv(ends[1], in, 99, 0), EBADMSG);
     FAILS(recv(ends[1], in, 99, 0), EBADMSG);
@@ -434,8 +434,8 @@ static void stream(uint16_t version, uint16_t cipher, uint32_t seed, size_t tota
             continue;
         }
         CHECK(type == DATA && got + (size_t)n <= total);
-        for (ssize_t at_octet = 0; at_octet < n; at_octet++)
-            CHECK(in[at_octet] == (unsigned char)((got + (size_t)at_octet) % 251));
+        for (ssize_t at_byte = 0; at_byte < n; at_byte++)
+            CHECK(in[at_byte] == (unsigned char)((got + (size_t)at_byte) % 251));
         got += (size_t)n;
     }
     close(fd);

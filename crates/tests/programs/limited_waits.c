@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FULL = 64, PAIRS = 3, ROUNDS = 200, OCTETS = 100 };
+enum { FULL = 64, PAIRS = 3, ROUNDS = 200, BYTES = 100 };
 enum { WAITS_IN_RECV, WAITS_IN_POLL, WAITS_IN_EPOLL };
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
@@ -62,14 +62,14 @@ static void connect_pair(int pair)
 
 static void get(int fd)
 {
-    char got[OCTETS];
-    CHECK(recv(fd, got, sizeof got, MSG_WAITALL) == OCTETS);
+    char got[BYTES];
+    CHECK(recv(fd, got, sizeof got, MSG_WAITALL) == BYTES);
 }
 
 static void put(int fd)
 {
-    char octets[OCTETS] = {0};
-    CHECK(send(fd, octets, sizeof octets, 0) == OCTETS);
+    char bytes[BYTES] = {0};
+    CHECK(send(fd, bytes, sizeof bytes, 0) == BYTES);
 }
 
 /* Until the main thread sleeps in the kernel: nothing else tells that a call waits. */
@@ -188,7 +188,7 @@ static void go_on_below(long most) { go_on(most, 0); }
 
 static void go_on_below_by_another(long most) { go_on(most, 1); }
 
-/* The child is left `most` octets of address space, of which it may have more already. */
+/* The child is left `most` bytes of address space, of which it may have more already. */
 static void serve_within(long most)
 {
     connect_pair(0);
@@ -241,7 +241,7 @@ int main(int count, char **arguments)
     for (size_t at = 0; at < sizeof space / sizeof *space; at++) {
         in_child(serve_within, space[at]);
         in_child(serve_within_beside_threads, space[at]);
-        printf("a child in %ld octets\n", space[at]);
+        printf("a child in %ld bytes\n", space[at]);
     }
     printf("all\n");
     return 0;

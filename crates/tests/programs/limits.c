@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 /* More than a socket's buffers hold, and what of it is read before the limit; what memory there may be, and what is asked for then. */
-enum { OCTETS = 6 << 20, FIRST = 1000, SPACE = 200 << 20, ASKED = 64 << 20, MUCH_SPACE = 1000 << 20 };
+enum { BYTES = 6 << 20, FIRST = 1000, SPACE = 200 << 20, ASKED = 64 << 20, MUCH_SPACE = 1000 << 20 };
 enum { BY_SETRLIMIT, BY_PRLIMIT, BY_NUMBER, WAYS };
 enum { FEW_DESCRIPTORS, LITTLE_SPACE, FEW_AND_LESS_SPACE };
 
-static char octets[OCTETS];
+static char bytes[BYTES];
 static struct sockaddr_in address = {.sin_family = AF_INET};
 
 static void limit_to(int resource, rlim_t most, int way)
@@ -33,12 +33,12 @@ static void limit_to(int resource, rlim_t most, int way)
         CHECK(syscall(SYS_prlimit64, 0, resource, &limit, NULL) == 0);
 }
 
-static char octet_at(size_t at) { return (char)(at * 7 + at / 251); }
+static char byte_at(size_t at) { return (char)(at * 7 + at / 251); }
 
 static void write_some(int fd, size_t from, size_t to)
 {
     for (ssize_t n; from < to; from += (size_t)n)
-        CHECK((n = write(fd, octets + from, to - from)) > 0);
+        CHECK((n = write(fd, bytes + from, to - from)) > 0);
 }
 
 static void read_some(int fd, size_t from, size_t to)
@@ -49,7 +49,7 @@ static void read_some(int fd, size_t from, size_t to)
         CHECK(poll(&polled, 1, -1) == 1);
         size_t most = to - from < sizeof got ? to - from : sizeof got;
         ssize_t n = read(fd, got, most);
-        CHECK(n > 0 && memcmp(got, octets + from, (size_t)n) == 0);
+        CHECK(n > 0 && memcmp(got, bytes + from, (size_t)n) == 0);
         from += (size_t)n;
     }
 }
@@ -73,8 +73,8 @@ static int connected(void)
 static void be_client(void)
 {
     int fd = connected();
-    write_some(fd, 0, OCTETS);
-    read_some(fd, 0, OCTETS);
+    write_some(fd, 0, BYTES);
+    read_some(fd, 0, BYTES);
     char more;
     CHECK(read(fd, &more, 1) == 0);
     exit(0);
@@ -103,7 +103,7 @@ static void limit(int what, int way)
     }
 }
 
-/* A child with the connection: its parent has read `by_parent` octets, itself it reads up to `before` before the limit. */
+/* A child with the connection: its parent has read `by_parent` bytes, itself it reads up to `before` before the limit. */
 static void in_child(int what, int way, size_t by_parent, size_t before)
 {
     int listening = listener();
@@ -117,8 +117,8 @@ static void in_child(int what, int way, size_t by_parent, size_t before)
     if (fork() == 0) {
         read_some(fd, by_parent, before);
         limit(what, way);
-        read_some(fd, before, OCTETS);
-        write_some(fd, 0, OCTETS);
+        read_some(fd, before, BYTES);
+        write_some(fd, 0, BYTES);
         exit(0);
     }
     CHECK(close(fd) == 0);
@@ -137,7 +137,7 @@ static void be_talking_client(void)
     }
     write_some(fd, 0, UNREAD);
     read_some(fd, 0, EXCHANGED);
-    write_some(fd, UNREAD, OCTETS);
+    write_some(fd, UNREAD, BYTES);
     read_some(fd, EXCHANGED, 2 * EXCHANGED);
     exit(0);
 }
@@ -176,7 +176,7 @@ static void unread_in_child(int way, int is_shared)
     CHECK(read(tell[0], seen, 1) == 1);
     if (!is_shared)
         write_some(fd, 0, EXCHANGED);
-    read_some(fd, UNREAD, OCTETS);
+    read_some(fd, UNREAD, BYTES);
     write_some(fd, EXCHANGED, 2 * EXCHANGED);
     CHECK(close(fd) == 0 && close(tell[0]) == 0);
     expect_ends(2);
@@ -195,7 +195,7 @@ static void watch(int set, int fd)
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
 }
 
-/* What a server has when the limit comes: a listener, a connection with octets both ways, a set, and a socket of UDP. */
+/* What a server has when the limit comes: a listener, a connection with bytes both ways, a set, and a socket of UDP. */
 static void be_limited_server(void)
 {
     int listening = listener(), datagrams = socket(AF_INET, SOCK_DGRAM, 0), set = epoll_create1(0);
@@ -208,8 +208,8 @@ static void be_limited_server(void)
         read_some(fd, 0, FIRST);
         char go;
         CHECK(read(tell[0], &go, 1) == 1);
-        write_some(fd, 2 * FIRST, OCTETS);
-        read_some(fd, FIRST, OCTETS);
+        write_some(fd, 2 * FIRST, BYTES);
+        read_some(fd, FIRST, BYTES);
         CHECK(sendto(own, "d", 1, 0, (struct sockaddr *)&address, sizeof address) == 1);
         close(fd);
         be_client();
@@ -227,15 +227,15 @@ static void be_limited_server(void)
     read_some(fd, FIRST, 2 * FIRST);
     CHECK(write(tell[1], "g", 1) == 1);
     CHECK(next_of(set) == fd);
-    read_some(fd, 2 * FIRST, OCTETS);
-    write_some(fd, FIRST, OCTETS);
+    read_some(fd, 2 * FIRST, BYTES);
+    write_some(fd, FIRST, BYTES);
     char of_datagram[2];
     CHECK(recv(datagrams, of_datagram, 2, 0) == 1);
     CHECK(next_of(set) == fd && read(fd, of_datagram, 1) == 0 && close(fd) == 0);
     CHECK(next_of(set) == listening);
     fd = accept(listening, NULL, NULL);
-    read_some(fd, 0, OCTETS);
-    write_some(fd, 0, OCTETS);
+    read_some(fd, 0, BYTES);
+    write_some(fd, 0, BYTES);
     CHECK(close(fd) == 0);
     expect_ends(1);
 }
@@ -246,8 +246,8 @@ int main(int count, char **arguments)
     alarm(50);
     address.sin_port = htons((in_port_t)atoi(arguments[1]));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    for (size_t at = 0; at < OCTETS; at++)
-        octets[at] = octet_at(at);
+    for (size_t at = 0; at < BYTES; at++)
+        bytes[at] = byte_at(at);
     for (int way = 0; way < WAYS; way++) {
         in_child(FEW_DESCRIPTORS, way, FIRST, FIRST);
         in_child(LITTLE_SPACE, way, FIRST, 2 * FIRST);

@@ -3,8 +3,8 @@
  *
  *     many_sendfiles PORT FILE COUNT
  *
- * Says "under way" once all have begun and some octets have come, and goes on until its standard input ends. Then it shuts the connections, and
- * looks that all octets that came are the file's (odd_disk's "plain").
+ * Says "under way" once all have begun and some bytes have come, and goes on until its standard input ends. Then it shuts the connections, and
+ * looks that all bytes that came are the file's (odd_disk's "plain").
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -37,8 +37,8 @@ static void *send_one(void *which) {
     off_t at = 0;
     int socket = all[(size_t)which].sends;
     while (!atomic_load(&is_over)) {
-        ssize_t octets = sendfile(socket, file, &at, STEP);
-        CHECK(octets > 0 || atomic_load(&is_over));
+        ssize_t bytes = sendfile(socket, file, &at, STEP);
+        CHECK(bytes > 0 || atomic_load(&is_over));
     }
     shutdown(socket, SHUT_WR);
     return NULL;
@@ -51,13 +51,13 @@ static void *receive_all(void *unused) {
         CHECK(n > 0);
         for (int i = 0; i < n; i++) {
             size_t which = events[i].data.u64;
-            ssize_t octets = recv(all[which].receives, got, sizeof got, MSG_DONTWAIT);
-            CHECK(octets >= 0 || errno == EAGAIN);
-            for (ssize_t k = 0; k < octets; k++)
+            ssize_t bytes = recv(all[which].receives, got, sizeof got, MSG_DONTWAIT);
+            CHECK(bytes >= 0 || errno == EAGAIN);
+            for (ssize_t k = 0; k < bytes; k++)
                 CHECK(got[k] == 1 + all[which].came++ * 7 % 251);
-            if (octets > 0)
-                atomic_fetch_add(&came, (size_t)octets);
-            if (octets == 0) {
+            if (bytes > 0)
+                atomic_fetch_add(&came, (size_t)bytes);
+            if (bytes == 0) {
                 CHECK(epoll_ctl(epoll, EPOLL_CTL_DEL, all[which].receives, NULL) == 0);
                 open--;
             }
@@ -98,8 +98,8 @@ int main(int argc, char **argv) {
     puts("under way");
     fflush(stdout);
     size_t before = atomic_load(&came);
-    char octet;
-    CHECK(read(0, &octet, 1) == 0);
+    char byte;
+    CHECK(read(0, &byte, 1) == 0);
     size_t meanwhile = atomic_load(&came) - before;
     atomic_store(&is_over, 1);
     for (int i = 0; i < count; i++)
@@ -107,6 +107,6 @@ int main(int argc, char **argv) {
     for (int i = 0; i < count; i++)
         CHECK(pthread_join(all[i].thread, NULL) == 0);
     CHECK(pthread_join(receiver, NULL) == 0);
-    printf("all: %zu octets meanwhile\n", meanwhile);
+    printf("all: %zu bytes meanwhile\n", meanwhile);
     return 0;
 }

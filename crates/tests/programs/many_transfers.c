@@ -2,8 +2,8 @@
  *
  *     many_transfers PORT FILE COUNT
  *
- * Says "under way" once all have begun and some octets have come, and goes on until its standard input ends. Then it cancels them, and looks that
- * as many octets have come on each connection as are said to have gone, each of them the file's (odd_disk's "plain").
+ * Says "under way" once all have begun and some bytes have come, and goes on until its standard input ends. Then it cancels them, and looks that
+ * as many bytes have come on each connection as are said to have gone, each of them the file's (odd_disk's "plain").
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -42,13 +42,13 @@ static void *receive_all(void *unused) {
         CHECK(n > 0);
         for (int i = 0; i < n; i++) {
             size_t which = events[i].data.u64;
-            ssize_t octets = toe_recv(all[which].receives, got, sizeof got, MSG_DONTWAIT);
-            CHECK(octets >= 0 || errno == EAGAIN);
-            for (ssize_t k = 0; k < octets; k++)
+            ssize_t bytes = toe_recv(all[which].receives, got, sizeof got, MSG_DONTWAIT);
+            CHECK(bytes >= 0 || errno == EAGAIN);
+            for (ssize_t k = 0; k < bytes; k++)
                 CHECK(got[k] == 1 + all[which].came++ * 7 % 251);
-            if (octets > 0)
-                atomic_fetch_add(&came, (size_t)octets);
-            if (octets == 0) {
+            if (bytes > 0)
+                atomic_fetch_add(&came, (size_t)bytes);
+            if (bytes == 0) {
                 CHECK(toe_epoll_ctl(epoll, EPOLL_CTL_DEL, all[which].receives, NULL) == 0);
                 open--;
             }
@@ -100,6 +100,6 @@ int main(int argc, char **argv) {
     CHECK(pthread_join(receiver, NULL) == 0);
     for (int i = 0; i < count; i++)
         CHECK(all[i].came == done[i]);
-    printf("all: %zu octets meanwhile, %zu of %d transfers came to their end\n", meanwhile, ended, count);
+    printf("all: %zu bytes meanwhile, %zu of %d transfers came to their end\n", meanwhile, ended, count);
     return 0;
 }

@@ -1,12 +1,12 @@
 /*
  * Threads that accept, connect, send, receive, poll, dup, close, fork, spawn, pass descriptors, get signals and die, all at
- * once, over TCP connections of which every octet is checked.
+ * once, over TCP connections of which every byte is checked.
  *
  *   mixes serve|SECONDS ADDRESS PORT
  *
  * Two processes: one listens, the other connects for so many seconds; either does what comes to the minds of its threads. A connection begins
- * with what the client wants of it; then octets go both ways that both sides can work out from the seed. Whatever Linux would
- * not give (an errno, an early end, a wrong octet) ends the program with a line that says what. At the end every descriptor
+ * with what the client wants of it; then bytes go both ways that both sides can work out from the seed. Whatever Linux would
+ * not give (an errno, an early end, a wrong byte) ends the program with a line that says what. At the end every descriptor
  * that the program has made must be gone.
  */
 #define _GNU_SOURCE
@@ -37,11 +37,11 @@ extern char **environ;
 
 #define ACCEPTORS 6
 #define CLIENTS 6
-#define OCTETS_MAX 200000
+#define BYTES_MAX 200000
 
 /* What the client wants. */
 enum {
-	ECHO,	/* the octets come back */
+	ECHO,	/* the bytes come back */
 	CHILD,	/* a child of fork serves, and its parent lets go */
 	PASS,	/* the descriptor goes by a message to another thread, which serves */
 	KILL,	/* the child that serves is killed at some point: the end may come early */
@@ -49,7 +49,7 @@ enum {
 };
 
 struct head {
-	uint32_t seed, octets, want, check;
+	uint32_t seed, bytes, want, check;
 };
 
 static struct sockaddr_in place;
@@ -91,7 +91,7 @@ static uint32_t below(uint32_t *state, uint32_t n)
 	return next(state) % n;
 }
 
-static unsigned char octet_at(uint32_t seed, uint32_t at)
+static unsigned char byte_at(uint32_t seed, uint32_t at)
 {
 	return (unsigned char)(at * 7 + (at >> 8) * 13 + seed);
 }
@@ -122,7 +122,7 @@ static void wait_for(int fd, int events, uint32_t *dice)
 			fault("poll");
 }
 
-/* Octets received; 0 at the end, -1 after a reset if that `may_end`. */
+/* Bytes received; 0 at the end, -1 after a reset if that `may_end`. */
 static ssize_t get(int fd, void *to, size_t room, uint32_t *dice, int may_end)
 {
 	for (;;) {
@@ -164,10 +164,10 @@ static ssize_t get(int fd, void *to, size_t room, uint32_t *dice, int may_end)
 	}
 }
 
-static int put(int fd, const unsigned char *from, size_t octets, uint32_t *dice, int may_end)
+static int put(int fd, const unsigned char *from, size_t bytes, uint32_t *dice, int may_end)
 {
-	while (octets > 0) {
-		size_t some = 1 + below(dice, octets < 30000 ? octets : 30000);
+	while (bytes > 0) {
+		size_t some = 1 + below(dice, bytes < 30000 ? bytes : 30000);
 		struct iovec parts[2] = {{(void *)from, some / 2}, {(void *)(from + some / 2), some - some / 2}};
 		ssize_t n;
 		switch (below(dice, 5)) {
@@ -195,37 +195,37 @@ static int put(int fd, const unsigned char *from, size_t octets, uint32_t *dice,
 			fault("send on %d", fd);
 		}
 		from += n;
-		octets -= n;
+		bytes -= n;
 	}
 	return 0;
 }
 
-static void fill(unsigned char *to, uint32_t seed, uint32_t at, uint32_t octets)
+static void fill(unsigned char *to, uint32_t seed, uint32_t at, uint32_t bytes)
 {
-	for (uint32_t i = 0; i < octets; i++)
-		to[i] = octet_at(seed, at + i);
+	for (uint32_t i = 0; i < bytes; i++)
+		to[i] = byte_at(seed, at + i);
 }
 
-static void check(const unsigned char *from, uint32_t seed, uint32_t at, uint32_t octets)
+static void check(const unsigned char *from, uint32_t seed, uint32_t at, uint32_t bytes)
 {
-	for (uint32_t i = 0; i < octets; i++)
-		if (from[i] != octet_at(seed, at + i))
-			fault("octet %u of seed %u is %u and not %u", at + i, seed, from[i], octet_at(seed, at + i));
+	for (uint32_t i = 0; i < bytes; i++)
+		if (from[i] != byte_at(seed, at + i))
+			fault("byte %u of seed %u is %u and not %u", at + i, seed, from[i], byte_at(seed, at + i));
 }
 
 /* Reads what the client sends and sends it back. */
 static void serve(int fd, const struct head *head, uint32_t *dice)
 {
-	unsigned char *room = malloc(OCTETS_MAX);
+	unsigned char *room = malloc(BYTES_MAX);
 	uint32_t at = 0;
 	int may_end = head->want == KILL;
 	wanted = (int)head->want;
-	while (at < head->octets) {
+	while (at < head->bytes) {
 		ssize_t n = get(fd, room, 1 + below(dice, 40000), dice, may_end);
 		if (n <= 0 && may_end)
 			break;
 		if (n <= 0)
-			fault("end after %u of %u octets on %d, want %u", at, head->octets, fd, head->want);
+			fault("end after %u of %u bytes on %d, want %u", at, head->bytes, fd, head->want);
 		check(room, head->seed, at, n);
 		if (put(fd, room, n, dice, may_end) < 0)
 			break;
@@ -240,8 +240,8 @@ static void serve(int fd, const struct head *head, uint32_t *dice)
 	}
 	free(room);
 	/* The client closes first, so that both know that the other has had all. */
-	char octet;
-	ssize_t n = get(fd, &octet, 1, dice, may_end);
+	char byte;
+	ssize_t n = get(fd, &byte, 1, dice, may_end);
 	if (n != 0 && !may_end)
 		fault("%zd and not the end", n);
 	close(fd);
@@ -358,9 +358,9 @@ static void *acceptor(void *at)
 			if (n <= 0)
 				fault("no beginning on %d", fd);
 		}
-		if (head.check != (head.seed ^ head.octets ^ head.want))
+		if (head.check != (head.seed ^ head.bytes ^ head.want))
 			fault("a beginning of another connection on %d", fd);
-		if (head.octets == 0) {
+		if (head.bytes == 0) {
 			/* The end: told once for each acceptor. */
 			close(fd);
 			atomic_store(&over, 1);
@@ -405,41 +405,41 @@ done:
 	return fd;
 }
 
-static int ask(uint32_t *dice, uint32_t want, uint32_t octets)
+static int ask(uint32_t *dice, uint32_t want, uint32_t bytes)
 {
-	struct head head = {next(dice), octets, want, 0};
-	head.check = head.seed ^ head.octets ^ head.want;
+	struct head head = {next(dice), bytes, want, 0};
+	head.check = head.seed ^ head.bytes ^ head.want;
 	wanted = (int)want;
 	int fd = reach(dice);
 	int may_end = want == KILL;
 	put(fd, (unsigned char *)&head, sizeof head, dice, 0);
-	unsigned char *room = malloc(OCTETS_MAX);
+	unsigned char *room = malloc(BYTES_MAX);
 	uint32_t sent = 0, back = 0;
-	while (back < octets) {
-		if (sent < octets && sent - back < 60000) {
-			uint32_t some = 1 + below(dice, octets - sent < 20000 ? octets - sent : 20000);
+	while (back < bytes) {
+		if (sent < bytes && sent - back < 60000) {
+			uint32_t some = 1 + below(dice, bytes - sent < 20000 ? bytes - sent : 20000);
 			fill(room, head.seed, sent, some);
 			if (put(fd, room, some, dice, may_end) < 0)
 				break;
 			sent += some;
 		}
-		if (sent == octets || below(dice, 2)) {
+		if (sent == bytes || below(dice, 2)) {
 			ssize_t n = get(fd, room, sent - back ? sent - back : 1, dice, may_end);
 			if (n <= 0 && may_end)
 				break;
 			if (n <= 0)
-				fault("end after %u of %u octets back on %d, want %u", back, octets, fd, want);
+				fault("end after %u of %u bytes back on %d, want %u", back, bytes, fd, want);
 			check(room, head.seed, back, n);
 			back += n;
 		}
 	}
 	if (shutdown(fd, SHUT_WR) < 0 && !may_end)
 		fault("shutdown");
-	if (octets > 0) {
+	if (bytes > 0) {
 		ssize_t n = get(fd, room, 1, dice, may_end);
 		/* Of one that was killed some may still be on the way. */
 		if (n != 0 && !may_end)
-			fault("%zd octets behind the last", n);
+			fault("%zd bytes behind the last", n);
 	}
 	free(room);
 	close(fd);
@@ -453,7 +453,7 @@ static void *client(void *at)
 	mark((int)((uintptr_t)at & 255), 1);
 	for (int lives = 1 + (int)below(&dice, 60); lives > 0 && !atomic_load(&over); lives--) {
 		uint32_t want = below(&dice, 3) ? ECHO : below(&dice, WANTS);
-		ask(&dice, want, 1 + below(&dice, below(&dice, 4) ? 3000 : OCTETS_MAX / 2));
+		ask(&dice, want, 1 + below(&dice, below(&dice, 4) ? 3000 : BYTES_MAX / 2));
 	}
 	atomic_store(&mark_state[(uintptr_t)at & 255], 0);
 	return NULL;

@@ -70,7 +70,7 @@ static int said(const char *what, long result, int is_fd) {
 #define SAY(call) said(#call, (long)my_##call, 0)
 #define MAKE(call) said(#call, (long)my_##call, 1)
 
-static char octets[200];
+static char bytes[200];
 static struct iovec many[1100];
 static const struct sockaddr *const NOWHERE = NULL;
 
@@ -108,11 +108,11 @@ static void wrong(int fd) {
     SAY(accept4(fd, NULL, NULL, 0));
     SAY(accept4(fd, NULL, NULL, -1));
     SAY(connect(fd, at, len));
-    SAY(send(fd, octets, 1, 0));
-    SAY(recv(fd, octets, 1, MSG_DONTWAIT));
-    SAY(recv(fd, octets, 0, MSG_DONTWAIT));
-    SAY(sendto(fd, octets, 1, 0, at, len));
-    SAY(recvfrom(fd, octets, 1, MSG_DONTWAIT, at, &len));
+    SAY(send(fd, bytes, 1, 0));
+    SAY(recv(fd, bytes, 1, MSG_DONTWAIT));
+    SAY(recv(fd, bytes, 0, MSG_DONTWAIT));
+    SAY(sendto(fd, bytes, 1, 0, at, len));
+    SAY(recvfrom(fd, bytes, 1, MSG_DONTWAIT, at, &len));
     SAY(sendmsg(fd, &message, 0));
     SAY(recvmsg(fd, &message, MSG_DONTWAIT));
     SAY(sendmmsg(fd, messages, 1, 0));
@@ -192,9 +192,9 @@ static void options(int fd) {
 
 /* Nothing is on its way to it. */
 static void data(int one) {
-    struct iovec vector = {octets, 1}, none = {NULL, 0}, negative = {octets, (size_t)-1};
+    struct iovec vector = {bytes, 1}, none = {NULL, 0}, negative = {bytes, (size_t)-1};
     struct mmsghdr messages[2] = {0};
-    SAY(read(one, octets, 0));
+    SAY(read(one, bytes, 0));
     SAY(read(one, NULL, 0));
     SAY(readv(one, &none, 1));
     SAY(readv(one, NULL, 0));
@@ -207,7 +207,7 @@ static void data(int one) {
     SAY(writev(one, many, 1025));
     SAY(writev(one, NULL, 1));
     SAY(writev(one, &negative, 1));
-    SAY(recv(one, octets, 1, MSG_DONTWAIT));
+    SAY(recv(one, bytes, 1, MSG_DONTWAIT));
     SAY(sendmmsg(one, messages, 0, 0));
     SAY(sendmmsg(one, NULL, 1, 0));
     SAY(recvmmsg(one, messages, 0, MSG_DONTWAIT, NULL));
@@ -223,44 +223,44 @@ static void datagrams(void) {
     options(one);
     SAY(listen(one, 1));
     SAY(accept4(one, NULL, NULL, 0));
-    SAY(send(one, octets, 1, 0));
-    SAY(write(one, octets, 0));
+    SAY(send(one, bytes, 1, 0));
+    SAY(write(one, bytes, 0));
     of_none = of_another = to;
     of_none.sin_family = AF_UNSPEC;
     of_another.sin_family = AF_INET6;
     struct sockaddr *at = (void *)&to;
-    SAY(sendto(one, octets, 1, 0, at, 0));
-    SAY(sendto(one, octets, 1, 0, at, 15));
-    SAY(sendto(one, octets, 1, 0, at, 129));
-    SAY(sendto(one, octets, 1, 0, at, huge));
-    SAY(sendto(one, octets, 1, 0, NOWHERE, 16));
-    SAY(sendto(one, octets, 1, 0, (void *)&of_another, 16));
+    SAY(sendto(one, bytes, 1, 0, at, 0));
+    SAY(sendto(one, bytes, 1, 0, at, 15));
+    SAY(sendto(one, bytes, 1, 0, at, 129));
+    SAY(sendto(one, bytes, 1, 0, at, huge));
+    SAY(sendto(one, bytes, 1, 0, NOWHERE, 16));
+    SAY(sendto(one, bytes, 1, 0, (void *)&of_another, 16));
     struct sockaddr_in no_port = local(AF_INET, 0);
-    SAY(sendto(one, octets, 1, 0, (void *)&no_port, 16));
-    SAY(sendto(one, octets, 100000, 0, at, 16));
+    SAY(sendto(one, bytes, 1, 0, (void *)&no_port, 16));
+    SAY(sendto(one, bytes, 100000, 0, at, 16));
     /* These go, in this order. */
-    SAY(sendto(one, octets, 1, 0, (void *)&of_none, 16));
+    SAY(sendto(one, bytes, 1, 0, (void *)&of_none, 16));
     SAY(sendto(one, NULL, 0, 0, at, 16));
-    SAY(sendto(one, octets, 2, 0, at, 16));
-    SAY(sendto(one, octets, 3, 0, at, 16));
-    SAY(sendto(one, octets, 4, 0, at, 16));
-    SAY(read(two, octets, 0));
-    SAY(recv(two, octets, 10, 0));
+    SAY(sendto(one, bytes, 2, 0, at, 16));
+    SAY(sendto(one, bytes, 3, 0, at, 16));
+    SAY(sendto(one, bytes, 4, 0, at, 16));
+    SAY(read(two, bytes, 0));
+    SAY(recv(two, bytes, 10, 0));
     SAY(recv(two, NULL, 0, 0));
     len = sizeof from;
-    SAY(recvfrom(two, octets, 10, 0, (void *)&from, &len));
+    SAY(recvfrom(two, bytes, 10, 0, (void *)&from, &len));
     printf("%d %d\n", len, from.sin_family);
     len = 4;
-    SAY(recvfrom(two, octets, 10, 0, (void *)&from, &len));
+    SAY(recvfrom(two, bytes, 10, 0, (void *)&from, &len));
     printf("%d\n", len);
     len = huge;
-    SAY(recvfrom(two, octets, 10, 0, (void *)&from, &len));
-    SAY(recvfrom(two, octets, 10, MSG_DONTWAIT, (void *)&from, NULL));
-    SAY(sendto(one, octets, 5, 0, at, 16));
-    SAY(recvfrom(two, octets, 10, 0, (void *)&from, NULL));
-    SAY(recv(two, octets, 10, MSG_DONTWAIT));
+    SAY(recvfrom(two, bytes, 10, 0, (void *)&from, &len));
+    SAY(recvfrom(two, bytes, 10, MSG_DONTWAIT, (void *)&from, NULL));
+    SAY(sendto(one, bytes, 5, 0, at, 16));
+    SAY(recvfrom(two, bytes, 10, 0, (void *)&from, NULL));
+    SAY(recv(two, bytes, 10, MSG_DONTWAIT));
 
-    struct iovec vector = {octets, 1};
+    struct iovec vector = {bytes, 1};
     struct msghdr message = {.msg_name = at, .msg_namelen = 16, .msg_iov = &vector, .msg_iovlen = 1};
     SAY(sendmsg(one, NULL, 0));
     SAY(recvmsg(one, NULL, MSG_DONTWAIT));
@@ -278,8 +278,8 @@ static void datagrams(void) {
     SAY(sendmsg(one, &message, 0));
     message.msg_iovlen = 0;
     SAY(sendmsg(one, &message, 0));
-    SAY(recv(two, octets, 10, 0));
-    SAY(recv(two, octets, 10, 0));
+    SAY(recv(two, bytes, 10, 0));
+    SAY(recv(two, bytes, 10, 0));
     message.msg_iov = NULL;
     message.msg_iovlen = 1;
     SAY(sendmsg(one, &message, 0));
@@ -300,7 +300,7 @@ static void datagrams(void) {
     SAY(recvmmsg(two, messages, 3, MSG_DONTWAIT, &limit));
     SAY(recvmmsg(two, messages, 3, MSG_DONTWAIT, &limit));
     limit = (struct timespec){.tv_sec = 100};
-    SAY(sendto(one, octets, 1, 0, at, 16));
+    SAY(sendto(one, bytes, 1, 0, at, 16));
     SAY(recvmmsg(two, messages, 1, 0, &limit));
     printf("%d\n", limit.tv_sec == 99);
 
@@ -308,7 +308,7 @@ static void datagrams(void) {
     SAY(connect(one, at, 3));
     SAY(connect(one, NOWHERE, 16));
     SAY(connect(one, (void *)&of_another, 16));
-    SAY(send(one, octets, 1, 0));
+    SAY(send(one, bytes, 1, 0));
     data(two);
     SAY(shutdown(one, 3));
     SAY(shutdown(one, -1));
@@ -329,7 +329,7 @@ static void streams(void) {
     SAY(shutdown(fresh, 9));
     SAY(accept4(fresh, NULL, NULL, 0));
     SAY(accept4(fresh, NULL, NULL, 1));
-    SAY(read(fresh, octets, 0));
+    SAY(read(fresh, bytes, 0));
     SAY(close(fresh));
     CHECK(my_bind(listener, (void *)&name, sizeof name) == 0);
     SAY(listen(listener, -1));
@@ -344,18 +344,18 @@ static void streams(void) {
     struct iovec null = {NULL, 1};
     SAY(writev(one, &null, 1));
     SAY(send(one, NULL, 1, 0));
-    SAY(sendto(one, octets, 1, 0, (void *)&to, 129));
+    SAY(sendto(one, bytes, 1, 0, (void *)&to, 129));
     SAY(write(one, NULL, 0));
-    SAY(write(one, octets, 3));
+    SAY(write(one, bytes, 3));
     struct pollfd polled = {.fd = two, .events = POLLIN};
     SAY(poll(&polled, 1, -1));
     struct sockaddr_in from;
     len = sizeof from;
-    SAY(recvfrom(two, octets, 1, 0, (void *)&from, &len));
+    SAY(recvfrom(two, bytes, 1, 0, (void *)&from, &len));
     printf("%d\n", len);
-    SAY(recvfrom(two, octets, 1, 0, (void *)&from, NULL));
-    SAY(recv(two, octets, 0, 0));
-    SAY(recv(two, octets, 10, 0));
+    SAY(recvfrom(two, bytes, 1, 0, (void *)&from, NULL));
+    SAY(recv(two, bytes, 0, 0));
+    SAY(recv(two, bytes, 10, 0));
     SAY(shutdown(one, -1));
     SAY(close(two));
     SAY(close(two));
@@ -405,7 +405,7 @@ int main(int count, char **words) {
     CHECK(count == 2);
     by_toe = strcmp(words[1], "toe") == 0;
     for (int i = 0; i < 1100; i++)
-        many[i] = (struct iovec){octets, i == 0};
+        many[i] = (struct iovec){bytes, i == 0};
     sockets();
     int file = open("/dev/null", O_RDWR);
     wrong(-1);

@@ -110,7 +110,7 @@ static void several(void) {
     CHECK(toe_setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on) == 0);
     char out[SEVERAL][4], back[SEVERAL][8];
     union {
-        char octets[64];
+        char bytes[64];
         struct cmsghdr header;
     } control[SEVERAL];
     struct iovec vectors[SEVERAL];
@@ -144,7 +144,7 @@ static void several(void) {
     char large[400];
     memset(large, 'L', sizeof large);
     union {
-        char octets[CMSG_SPACE(sizeof(uint16_t))];
+        char bytes[CMSG_SPACE(sizeof(uint16_t))];
         struct cmsghdr header;
     } segments = {.header = {.cmsg_len = CMSG_LEN(sizeof(uint16_t)), .cmsg_level = SOL_UDP, .cmsg_type = UDP_SEGMENT}};
     uint16_t size = 100;

@@ -140,10 +140,10 @@ static void close_sets(int *sets, int depth)
 enum { READABLE, LATER, BESIDE_KERNELS, SET_READABLE, SET_LATER, SET_ONCE, SOCKET_ONCE, EDGES, EDGE_AGAIN, CONNECTS, KINDS };
 
 static const char *const kinds[KINDS] = {
-	"a readable socket comes", "a socket comes, and then octets", "a socket comes beside the kernel's",
-	"a set with a readable socket comes", "a set comes, and then octets", "a one-shot set is armed anew",
+	"a readable socket comes", "a socket comes, and then bytes", "a socket comes beside the kernel's",
+	"a set with a readable socket comes", "a set comes, and then bytes", "a one-shot set is armed anew",
 	"a one-shot socket is armed anew", "an edge", "an edge-triggered set is told of anew",
-	"a socket connects, and then octets come",
+	"a socket connects, and then bytes come",
 };
 
 static void one(int kind, int way, int depth)

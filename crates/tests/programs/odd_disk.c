@@ -3,14 +3,14 @@
  *
  *     odd_disk FOLDER SIZE DELAY_US
  *
- * Mounts itself at FOLDER, says "mounted", and answers one request after another until it is unmounted. Its files have SIZE octets: number n
+ * Mounts itself at FOLDER, says "mounted", and answers one request after another until it is unmounted. Its files have SIZE bytes: number n
  * (from 0 on) is 1 + n * 7 % 251, so that none is zero.
  *
  *     plain    each read takes DELAY_US
  *     short    a read gives a third of what was asked for
  *     failing  a read past the middle fails with EIO
- *     full     takes SIZE / 2 octets, then says EDQUOT
- *     broken   takes SIZE / 2 octets, then says EIO
+ *     full     takes SIZE / 2 bytes, then says EDQUOT
+ *     broken   takes SIZE / 2 bytes, then says EIO
  *     stuck    opened, it answers neither reads nor closes before somebody has changed its mode
  */
 #define _GNU_SOURCE
@@ -33,7 +33,7 @@ static const char *const names[] = {NULL, NULL, "plain", "short", "failing", "fu
 static int device;
 static uint64_t size;
 static struct timespec delay;
-static unsigned char request[BUFFER], octets[READ_MAX], written[8 << 20];
+static unsigned char request[BUFFER], bytes[READ_MAX], written[8 << 20];
 
 static void answer(uint64_t unique, int error, const void *body, size_t length) {
     static struct {
@@ -79,8 +79,8 @@ static void give(const struct fuse_in_header *head, const struct fuse_read_in *r
     if (head->nodeid == PLAIN)
         nanosleep(&delay, NULL);
     for (size_t i = 0; i < length; i++)
-        octets[i] = (unsigned char)(1 + (read->offset + i) * 7 % 251);
-    answer(head->unique, 0, octets, length);
+        bytes[i] = (unsigned char)(1 + (read->offset + i) * 7 % 251);
+    answer(head->unique, 0, bytes, length);
 }
 
 static void take(const struct fuse_in_header *head, const struct fuse_write_in *in) {
@@ -102,8 +102,8 @@ static struct {
 static int waiting_count, is_free;
 
 static void answer_stuck(uint64_t unique, int is_read, size_t length) {
-    memset(octets, 's', sizeof octets);
-    answer(unique, 0, octets, is_read ? length : 0);
+    memset(bytes, 's', sizeof bytes);
+    answer(unique, 0, bytes, is_read ? length : 0);
 }
 
 /* Whether it was one of these. */

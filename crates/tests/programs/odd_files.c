@@ -3,7 +3,7 @@
  *
  *     odd_files PORT FOLDER SIZE
  *
- * FOLDER is odd_disk's, with files of SIZE octets.
+ * FOLDER is odd_disk's, with files of SIZE bytes.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -46,7 +46,7 @@ static int opened(const char *name, int flags) {
     return file;
 }
 
-/* The next octets that come are those of the content from here on. */
+/* The next bytes that come are those of the content from here on. */
 static void comes(size_t from, size_t length) {
     for (size_t have = 0; have < length;) {
         ssize_t n = toe_recv(ends[1], got + have, length - have, 0);

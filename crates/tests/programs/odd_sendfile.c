@@ -2,7 +2,7 @@
  *
  *     odd_sendfile PORT FOLDER SIZE
  *
- * FOLDER is odd_disk's, with files of SIZE octets.
+ * FOLDER is odd_disk's, with files of SIZE bytes.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -70,7 +70,7 @@ static void goes(const char *folder, const char *name, const char *how,
     int error = errno;
     close(fd);
     CHECK(pthread_join(receiver, NULL) == 0 && came == (size_t)sent);
-    printf("%s by %s: %zu octets, then %s\n", name, how, came, n == 0 ? "its end" : strerror(error));
+    printf("%s by %s: %zu bytes, then %s\n", name, how, came, n == 0 ? "its end" : strerror(error));
     close(file);
 }
 

@@ -1,6 +1,6 @@
 /* A file to a connection by one sendfile, between two marks that strace shows.
  *
- *     one_call PORT FILE OCTETS
+ *     one_call PORT FILE BYTES
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -18,12 +18,12 @@ int main(int count, char **arguments) {
     CHECK(count == 4);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((unsigned short)atoi(arguments[1]))};
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    size_t octets = (size_t)atol(arguments[3]), got = 0;
-    char *buffer = malloc(octets);
+    size_t bytes = (size_t)atol(arguments[3]), got = 0;
+    char *buffer = malloc(bytes);
     int listener, on = 1, sends, receives, file = open(arguments[2], O_RDONLY);
     CHECK(buffer && file >= 0);
     /* In memory from here on. */
-    CHECK(read(file, buffer, octets) == (ssize_t)octets);
+    CHECK(read(file, buffer, bytes) == (ssize_t)bytes);
     CHECK((listener = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
     CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
     CHECK(bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0);
@@ -33,11 +33,11 @@ int main(int count, char **arguments) {
     CHECK(send(sends, buffer, 1, 0) == 1 && recv(receives, buffer, 1, 0) == 1);
     off_t from = 0;
     CHECK(write(2, "begin\n", 6) == 6);
-    ssize_t sent = sendfile(sends, file, &from, octets);
+    ssize_t sent = sendfile(sends, file, &from, bytes);
     CHECK(write(2, "end\n", 4) == 4);
-    CHECK(sent == (ssize_t)octets);
-    while (got < octets) {
-        ssize_t n = recv(receives, buffer + got, octets - got, 0);
+    CHECK(sent == (ssize_t)bytes);
+    while (got < bytes) {
+        ssize_t n = recv(receives, buffer + got, bytes - got, 0);
         CHECK(n > 0);
         got += (size_t)n;
     }

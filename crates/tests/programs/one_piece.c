@@ -54,10 +54,10 @@ static void records(int record, int count, int offset)
 {
 	int ends[2];
 	join(ends);
-	char *octets = space_of_pages();
+	char *bytes = space_of_pages();
 	for (int n = 0; n < count; n++)
-		memset(octets + n * record, n, record);
-	MUST(send(ends[1], octets, (size_t)record * count, 0) == (ssize_t)record * count);
+		memset(bytes + n * record, n, record);
+	MUST(send(ends[1], bytes, (size_t)record * count, 0) == (ssize_t)record * count);
 	/* All of it is here before anybody reads. */
 	for (int there = 0; there < record * count;)
 		MUST(ioctl(ends[0], FIONREAD, &there) == 0);
@@ -73,25 +73,25 @@ static void records(int record, int count, int offset)
 		all += readers[n].records;
 	}
 	MUST(all == count);
-	munmap(octets, SPACE);
+	munmap(bytes, SPACE);
 	close(ends[0]);
 	close(ends[1]);
 }
 
-/* An urgent octet that is next is left out, and what is behind it shown. */
+/* An urgent byte that is next is left out, and what is behind it shown. */
 static void peek_behind_the_mark(int offset)
 {
 	int ends[2];
 	join(ends);
-	char *octets = space_of_pages();
-	MUST(send(ends[1], "!", 1, MSG_OOB) == 1 && send(ends[1], octets, BEHIND, 0) == BEHIND);
-	while (recv(ends[0], octets, 1, MSG_OOB | MSG_PEEK) != 1)
+	char *bytes = space_of_pages();
+	MUST(send(ends[1], "!", 1, MSG_OOB) == 1 && send(ends[1], bytes, BEHIND, 0) == BEHIND);
+	while (recv(ends[0], bytes, 1, MSG_OOB | MSG_PEEK) != 1)
 		MUST(errno == EINVAL || errno == EAGAIN);
 	ssize_t shown;
-	while ((shown = recv(ends[0], octets + offset, SPACE - offset, MSG_PEEK | MSG_DONTWAIT)) < BEHIND)
+	while ((shown = recv(ends[0], bytes + offset, SPACE - offset, MSG_PEEK | MSG_DONTWAIT)) < BEHIND)
 		MUST(shown > 0 || errno == EAGAIN);
 	MUST(shown == BEHIND);
-	munmap(octets, SPACE);
+	munmap(bytes, SPACE);
 	close(ends[0]);
 	close(ends[1]);
 }
@@ -112,7 +112,7 @@ int main(int count, char **arguments)
 		}
 		now = "peek behind the mark";
 		peek_behind_the_mark(offsets[n]);
-		printf("buffer %d octets into its page\n", offsets[n]);
+		printf("buffer %d bytes into its page\n", offsets[n]);
 	}
 	printf("all\n");
 	return 0;

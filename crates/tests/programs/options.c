@@ -3,7 +3,7 @@
  * values, values at the bounds and beyond, and values that are too short or too long. The same program runs on the kernel's
  * stack and on the engine (crates/tests/tests/options). Each line of output is one state and option:
  *
- *     state level name | get: room=errno or length:octets … | set: length/value=errno:value read back …
+ *     state level name | get: room=errno or length:bytes … | set: length/value=errno:value read back …
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -167,7 +167,7 @@ static void tear_down(struct scene scene)
         end(scene.peer);
 }
 
-/* What one getsockopt answers: its errno, or the length and the octets. */
+/* What one getsockopt answers: its errno, or the length and the bytes. */
 static void tell_get(int fd, int level, int name, long room, int with_value)
 {
     unsigned char place[VALUE_MAX];
@@ -191,7 +191,7 @@ static const int values[] = {1,     0,     -1,    2,     3,     5,          7,  
                              119,   120,   127,   128,   255,   256,        1000,       2304,   4608,     32767,     32768,
                              65535, 65536, 65537, 70000, 90000, 1000000,    0x7fffffff, -2147483647};
 
-/* Octets of the value are ints, the first of which is `value`; of a struct timeval or linger the second counts, too. */
+/* Bytes of the value are ints, the first of which is `value`; of a struct timeval or linger the second counts, too. */
 static void tell_set(int fd, int level, int name, int length, int value, int with_value)
 {
     int place[16] = {value, 0, value};

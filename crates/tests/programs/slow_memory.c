@@ -45,11 +45,11 @@ static struct late late_memory(void)
 	return late;
 }
 
-/* So many of them, all with this octet; whoever waits for them goes on. */
-static void let_in(struct late *late, int from, int to, char octet)
+/* So many of them, all with this byte; whoever waits for them goes on. */
+static void let_in(struct late *late, int from, int to, char byte)
 {
 	static char page[PAGE];
-	memset(page, octet, sizeof page);
+	memset(page, byte, sizeof page);
 	for (int n = from; n < to; n++) {
 		struct uffdio_copy one = {.dst = (uintptr_t)late->at + n * PAGE, .src = (uintptr_t)page, .len = PAGE};
 		MUST(ioctl(late->fd, UFFDIO_COPY, &one) == 0);
@@ -115,14 +115,14 @@ static ssize_t end(struct call *call)
 /* Another connection goes on, a new one comes about, and fork returns in both. */
 static void others_go_on(int ends[2])
 {
-	char octet;
+	char byte;
 	for (int n = 0; n < 100; n++) {
-		MUST(send(ends[0], "?", 1, 0) == 1 && recv(ends[1], &octet, 1, 0) == 1);
-		MUST(send(ends[1], "!", 1, 0) == 1 && recv(ends[0], &octet, 1, 0) == 1);
+		MUST(send(ends[0], "?", 1, 0) == 1 && recv(ends[1], &byte, 1, 0) == 1);
+		MUST(send(ends[1], "!", 1, 0) == 1 && recv(ends[0], &byte, 1, 0) == 1);
 	}
 	int more[2];
 	join(more);
-	MUST(send(more[0], "?", 1, 0) == 1 && recv(more[1], &octet, 1, 0) == 1);
+	MUST(send(more[0], "?", 1, 0) == 1 && recv(more[1], &byte, 1, 0) == 1);
 	close(more[0]);
 	close(more[1]);
 	pid_t child = fork();
@@ -133,12 +133,12 @@ static void others_go_on(int ends[2])
 	MUST(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
-static void received(int fd, size_t length, char octet)
+static void received(int fd, size_t length, char byte)
 {
 	char *got = malloc(length);
 	MUST(recv(fd, got, length, MSG_WAITALL) == (ssize_t)length);
 	for (size_t n = 0; n < length; n++)
-		MUST(got[n] == octet);
+		MUST(got[n] == byte);
 	free(got);
 }
 
@@ -166,9 +166,9 @@ static void into_late_memory(enum kind kind, int other[2])
 	int ends[2];
 	join(ends);
 	struct late late = late_memory();
-	char octets[LONG];
-	memset(octets, 'b', sizeof octets);
-	MUST(send(ends[1], octets, sizeof octets, 0) == sizeof octets);
+	char bytes[LONG];
+	memset(bytes, 'b', sizeof bytes);
+	MUST(send(ends[1], bytes, sizeof bytes, 0) == sizeof bytes);
 	struct call call = {.kind = kind, .fd = ends[0], .at = late.at};
 	begin(&call);
 	others_go_on(other);
@@ -177,7 +177,7 @@ static void into_late_memory(enum kind kind, int other[2])
 	others_go_on(other);
 	let_in(&late, 2, PAGES, 'x');
 	MUST(end(&call) == LONG);
-	MUST(memcmp(late.at, octets, LONG) == 0);
+	MUST(memcmp(late.at, bytes, LONG) == 0);
 	done_with(&late);
 	close(ends[0]);
 	close(ends[1]);
@@ -197,11 +197,11 @@ static void datagram_out_of_late_memory(int other[2])
 	struct sockaddr_in from, to;
 	int ends[2] = {datagrams(&from), datagrams(&to)};
 	MUST(connect(ends[0], (struct sockaddr *)&to, sizeof to) == 0);
-	char octets[LONG];
-	memset(octets, 'd', sizeof octets);
+	char bytes[LONG];
+	memset(bytes, 'd', sizeof bytes);
 	/* What goes between two sockets for long may go another way then. */
 	for (int n = 0; n < 300; n++)
-		MUST(send(ends[0], octets, 64, 0) == 64 && recv(ends[1], octets, LONG, 0) == 64);
+		MUST(send(ends[0], bytes, 64, 0) == 64 && recv(ends[1], bytes, LONG, 0) == 64);
 	struct late late = late_memory();
 	struct call call = {.kind = SEND, .fd = ends[0], .at = late.at};
 	begin(&call);

@@ -74,16 +74,16 @@ static void all_of_a_file(void) {
 
 /* What does not go stays in the pipe, in its order. */
 static void what_is_full(void) {
-    static unsigned char octets[SIZE], got[SIZE];
+    static unsigned char bytes[SIZE], got[SIZE];
     int pipes[2];
     size_t put = 0, taken = 0;
-    CHECK(pread(from, octets, SIZE, 0) == SIZE && pipe(pipes) == 0);
+    CHECK(pread(from, bytes, SIZE, 0) == SIZE && pipe(pipes) == 0);
     CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
     for (;;) {
         size_t in = part(60000);
         if (put + in > SIZE)
             break;
-        CHECK(write(pipes[1], octets + put, in) == (ssize_t)in);
+        CHECK(write(pipes[1], bytes + put, in) == (ssize_t)in);
         put += in;
         ssize_t out;
         while (in > 0 && (out = splice(pipes[0], NULL, ends[0], NULL, in, 0)) > 0)
@@ -117,7 +117,7 @@ static void what_is_full(void) {
         CHECK((n = recv(ends[1], got + taken, put - taken, 0)) > 0);
         taken += (size_t)n;
     }
-    CHECK(memcmp(got, octets, put) == 0 && recv(ends[1], got, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+    CHECK(memcmp(got, bytes, put) == 0 && recv(ends[1], got, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
     puts("what does not go stays in the pipe");
 }
 

@@ -69,16 +69,16 @@ int main(int count, char **arguments) {
     until_it_waits();
     pid_t child = fork();
     CHECK(child >= 0);
-    char octet;
+    char byte;
     if (child == 0) {
         alarm(20);
-        CHECK(write(runs[1], "", 1) == 1 && read(answered[0], &octet, 1) == 1);
+        CHECK(write(runs[1], "", 1) == 1 && read(answered[0], &byte, 1) == 1);
         close(connected());
         while (descriptors_of(arguments[2]) != 1)
             sched_yield();
         _exit(0);
     }
-    CHECK(read(runs[0], &octet, 1) == 1);
+    CHECK(read(runs[0], &byte, 1) == 1);
     puts("the child runs");
     CHECK(fchmod(file, 0600) == 0);
     for (ssize_t n, came = 0; came < LENGTH; came += n) {

@@ -42,7 +42,7 @@ static struct ends join(void)
 	return ends;
 }
 
-/* One octet comes to the near end. */
+/* One byte comes to the near end. */
 static void say(struct ends ends)
 {
 	char room[64];

@@ -53,7 +53,7 @@ static struct plan {
     enum method method;
     enum fault fault;
     size_t offset, length;
-    /* Octets after which the fault comes. */
+    /* Bytes after which the fault comes. */
     size_t when;
 } now;
 
@@ -61,7 +61,7 @@ static struct plan {
 static struct shared {
     /* The transfer that the mover has begun, and the one that is wholly over, from 1 on. */
     _Atomic uint32_t begun, over;
-    /* Octets of it that the peer has sent or received, and whether it will do no more. */
+    /* Bytes of it that the peer has sent or received, and whether it will do no more. */
     _Atomic size_t at_peer;
     _Atomic uint32_t peer_done;
     _Atomic uint32_t peer_listens;
@@ -72,7 +72,7 @@ static unsigned char content[OFFSET_MAX + LENGTH_MAX + 1], got[OFFSET_MAX + LENG
 static uint64_t seed;
 
 static void show(void) {
-    fprintf(stderr, "  seed %ju: %s, method %d, fault '%s' after %zu, %zu octets from %zu on; at the peer: %zu\n", (uintmax_t)seed,
+    fprintf(stderr, "  seed %ju: %s, method %d, fault '%s' after %zu, %zu bytes from %zu on; at the peer: %zu\n", (uintmax_t)seed,
             now.receives ? "receives" : "sends", now.method, faults[now.fault], now.when, now.length, now.offset,
             atomic_load(&shared->at_peer));
 }
@@ -107,14 +107,14 @@ static void plan(uint32_t number) {
 /* As long as nothing else is to be done: until somebody else is as far. */
 static void give_way(void) { sched_yield(); }
 
-/* No octet is zero, which is what a hole has. */
+/* No byte is zero, which is what a hole has. */
 static void make_content(void) {
     state = 7;
     for (size_t i = 0; i < sizeof content; i++)
         content[i] = (unsigned char)(1 + chance(255));
 }
 
-static int is_there(const unsigned char *octets, size_t count) { return memcmp(octets, content + now.offset, count) == 0; }
+static int is_there(const unsigned char *bytes, size_t count) { return memcmp(bytes, content + now.offset, count) == 0; }
 
 /* ---- the peer ---- */
 
@@ -123,7 +123,7 @@ static void reset(int fd) {
     CHECK(toe_setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
 }
 
-/* How many octets the peer takes or gives before it ends. */
+/* How many bytes the peer takes or gives before it ends. */
 static size_t until(void) { return now.fault == PEER_ENDS || now.fault == PEER_RESETS ? now.when : now.length; }
 
 static void serve(int fd) {
@@ -194,7 +194,7 @@ static ssize_t step(int fd, size_t done, size_t most) {
     return now.receives ? toe_directread(fd, file, at, most) : toe_directwrite(file, fd, at, most);
 }
 
-/* Moves the octets; returns how many, and for what it stopped, if for something. */
+/* Moves the bytes; returns how many, and for what it stopped, if for something. */
 static size_t move(int fd, int *error) {
     size_t done = 0, part = now.method == PARTS ? 1 + now.length / 7 : now.length;
     *error = 0;
@@ -322,7 +322,7 @@ static void mover(uint16_t port, const char *folder, uint32_t first, uint32_t co
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-    /* In memory and on a disk turn about: their octets go other ways. */
+    /* In memory and on a disk turn about: their bytes go other ways. */
     int files[2];
     CHECK((files[0] = memfd_create("transfers", 0)) >= 0);
     CHECK((files[1] = open(folder, O_TMPFILE | O_RDWR, 0600)) >= 0);

@@ -235,7 +235,7 @@ static void touch_remotely(void)
     send_is(good, VIP_SUCCESS, status);
     for (int i = 0; !writes && i < SIZE; i++)
         IS("what was read", memory.out[i] & 0xff, 0xee);
-    /* One octet beyond the region. */
+    /* One byte beyond the region. */
     VIP_DESCRIPTOR *beyond = remote(operation, place + SHARED - SIZE + 1, of);
     if (writes && !reception)
         send_is(beyond, VIP_SUCCESS, status);

@@ -1,5 +1,5 @@
 /*
- * recv of MSG_WAITALL while octets come slowly, ended by something else than octets: `wait_all PORT`. What ends it is seen soon, however
+ * recv of MSG_WAITALL while bytes come slowly, ended by something else than bytes: `wait_all PORT`. What ends it is seen soon, however
  * steadily they come. Prints what it has tried, and "all" at the end.
  */
 #define _GNU_SOURCE
@@ -27,7 +27,7 @@
 /* Pieces until it is ended, and how many more may come until it is: a third of a second's, where it takes a few milliseconds. */
 enum { PIECE = 1448, BEFORE = 200, SOON = 1000, TURNS = 5, LARGE = 64 << 20 };
 
-static char octets[LARGE], piece[PIECE];
+static char bytes[LARGE], piece[PIECE];
 static atomic_int is_over;
 
 struct call {
@@ -39,7 +39,7 @@ struct call {
 static void *receive_all(void *of)
 {
 	struct call *call = of;
-	call->got = recv(call->socket, octets, LARGE, MSG_WAITALL);
+	call->got = recv(call->socket, bytes, LARGE, MSG_WAITALL);
 	call->error = errno;
 	is_over = 1;
 	return NULL;
@@ -66,7 +66,7 @@ static int until_over(int ends[2], pthread_t thread, int by_signal)
 	return after;
 }
 
-/* An urgent octet among others: a call that has some ends before it, also one that wants more. */
+/* An urgent byte among others: a call that has some ends before it, also one that wants more. */
 static void stops_before_what_is_urgent(struct sockaddr_in *place, int listener, int low_water)
 {
 	int ends[2] = {socket(AF_INET, SOCK_STREAM, 0)}, flags = low_water ? 0 : MSG_WAITALL, is_there = 0, want = 2 * PIECE;
@@ -80,9 +80,9 @@ static void stops_before_what_is_urgent(struct sockaddr_in *place, int listener,
 	/* All is there. */
 	struct pollfd end = {.fd = ends[1], .events = POLLRDHUP};
 	MUST(poll(&end, 1, -1) == 1);
-	ssize_t before = recv(ends[1], octets, 3 * PIECE, flags);
+	ssize_t before = recv(ends[1], bytes, 3 * PIECE, flags);
 	MUST(ioctl(ends[1], SIOCATMARK, &is_there) == 0);
-	ssize_t it = recv(ends[1], &urgent, 1, MSG_OOB), behind = recv(ends[1], octets, 3 * PIECE, flags);
+	ssize_t it = recv(ends[1], &urgent, 1, MSG_OOB), behind = recv(ends[1], bytes, 3 * PIECE, flags);
 	printf("%zd, at the mark: %d, urgent %zd %c, behind %zd\n", before, is_there, it, urgent, behind);
 	close(ends[0]);
 	close(ends[1]);

@@ -30,7 +30,7 @@ static const char *const names[] = {"poll", "select", "epoll", "edge", "blocking
 static char block[1 << 18];
 static int set = -1;
 
-/* The other end: reads `chunk` octets at a time with pauses between, until the end. Its exit code tells whether it had them all. */
+/* The other end: reads `chunk` bytes at a time with pauses between, until the end. Its exit code tells whether it had them all. */
 static pid_t reader(uint16_t port, size_t total, size_t chunk, long pause_us) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
     pid_t child = fork();

@@ -20,7 +20,7 @@
 #include "checks.h"
 
 enum { SIZE = 40000 };
-static unsigned char octets[SIZE], got[SIZE];
+static unsigned char bytes[SIZE], got[SIZE];
 static int ends[2], is_v6;
 
 static void connect_ends(const char *ip, const char *port, int before) {
@@ -48,7 +48,7 @@ static void take(size_t count) {
         CHECK(n > 0);
         have += (size_t)n;
     }
-    CHECK(memcmp(got, octets, count) == 0);
+    CHECK(memcmp(got, bytes, count) == 0);
 }
 
 /* One completion: adds its calls to `next`, where it has to begin. Returns -1 and errno if there is none. */
@@ -93,29 +93,29 @@ int main(int argc, char **argv) {
     if (argc < 3)
         return 2;
     for (size_t i = 0; i < SIZE; i++)
-        octets[i] = (unsigned char)(i * 7 + i / 251);
+        bytes[i] = (unsigned char)(i * 7 + i / 251);
     uint32_t next = 0;
     int on = 1, off = 0, two = 2, value = -1, copied;
     socklen_t length = sizeof value;
     connect_ends(argv[1], argv[2], 0);
     /* Not asked for: sent as ever, and nothing is told. */
     CHECK(getsockopt(ends[0], SOL_SOCKET, SO_ZEROCOPY, &value, &length) == 0 && value == 0);
-    CHECK(send(ends[0], octets, SIZE, MSG_ZEROCOPY) == SIZE);
+    CHECK(send(ends[0], bytes, SIZE, MSG_ZEROCOPY) == SIZE);
     take(SIZE);
     CHECK(completed(&next, &copied) == -1 && errno == EAGAIN);
     CHECK(setsockopt(ends[0], SOL_SOCKET, SO_ZEROCOPY, &two, sizeof two) == -1 && errno == EINVAL);
     CHECK(setsockopt(ends[0], SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on) == 0);
     CHECK(getsockopt(ends[0], SOL_SOCKET, SO_ZEROCOPY, &value, &length) == 0 && value == 1);
     /* Calls of all kinds are numbered one after another; one of nothing, and one without the flag, are not. */
-    struct iovec parts[] = {{octets, 10}, {octets + 10, SIZE - 10}};
+    struct iovec parts[] = {{bytes, 10}, {bytes + 10, SIZE - 10}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    CHECK(send(ends[0], octets, SIZE, MSG_ZEROCOPY) == SIZE);
+    CHECK(send(ends[0], bytes, SIZE, MSG_ZEROCOPY) == SIZE);
     take(SIZE);
     CHECK(sendmsg(ends[0], &message, MSG_ZEROCOPY) == SIZE);
     take(SIZE);
-    CHECK(send(ends[0], octets, 0, MSG_ZEROCOPY) == 0 && send(ends[0], octets, 5, 0) == 5);
+    CHECK(send(ends[0], bytes, 0, MSG_ZEROCOPY) == 0 && send(ends[0], bytes, 5, 0) == 5);
     take(5);
-    CHECK(sendto(ends[0], octets, 1, MSG_ZEROCOPY, NULL, 0) == 1);
+    CHECK(sendto(ends[0], bytes, 1, MSG_ZEROCOPY, NULL, 0) == 1);
     take(1);
     all_completed(&next, 3);
     printf("told of %u calls, copied\n", next);
@@ -124,7 +124,7 @@ int main(int argc, char **argv) {
     int epoll = epoll_create1(0);
     CHECK(epoll >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &event) == 0);
     CHECK(epoll_wait(epoll, &event, 1, 0) == 0);
-    CHECK(send(ends[0], octets, 100, MSG_ZEROCOPY) == 100);
+    CHECK(send(ends[0], bytes, 100, MSG_ZEROCOPY) == 100);
     take(100);
     CHECK(epoll_wait(epoll, &event, 1, 10000) == 1 && event.events == EPOLLERR);
     CHECK(epoll_wait(epoll, &event, 1, 0) == 0);
@@ -132,13 +132,13 @@ int main(int argc, char **argv) {
     CHECK(recv(ends[0], got, sizeof got, MSG_ERRQUEUE) == -1 && errno == EAGAIN);
     next++;
     /* It is no error of the connection's. */
-    CHECK(send(ends[0], octets, 100, MSG_ZEROCOPY) == 100);
+    CHECK(send(ends[0], bytes, 100, MSG_ZEROCOPY) == 100);
     take(100);
     CHECK(getsockopt(ends[0], SOL_SOCKET, SO_ERROR, &value, &length) == 0 && value == 0);
-    CHECK(send(ends[1], octets, 100, 0) == 100 && recv(ends[0], got, 100, MSG_WAITALL) == 100);
+    CHECK(send(ends[1], bytes, 100, 0) == 100 && recv(ends[0], got, 100, MSG_WAITALL) == 100);
     all_completed(&next, 5);
     CHECK(setsockopt(ends[0], SOL_SOCKET, SO_ZEROCOPY, &off, sizeof off) == 0);
-    CHECK(send(ends[0], octets, 100, MSG_ZEROCOPY) == 100);
+    CHECK(send(ends[0], bytes, 100, MSG_ZEROCOPY) == 100);
     take(100);
     all_completed(&next, 5);
     /* Said before there is a connection. */
@@ -146,7 +146,7 @@ int main(int argc, char **argv) {
     close(ends[1]);
     connect_ends(argv[1], argv[2], 1);
     next = 0;
-    CHECK(send(ends[0], octets, SIZE, MSG_ZEROCOPY) == SIZE);
+    CHECK(send(ends[0], bytes, SIZE, MSG_ZEROCOPY) == SIZE);
     take(SIZE);
     all_completed(&next, 1);
     puts("all");

@@ -36,7 +36,7 @@ impl Lab {
         self.0.command(side, program)
     }
 
-    /// A file of `len` octets that do not repeat, the same for each test; gives its path and SHA-256.
+    /// A file of `len` bytes that do not repeat, the same for each test; gives its path and SHA-256.
     pub fn file(&self, name: &str, len: u64) -> (PathBuf, String) {
         let path = must(self.0.file(name, len));
         let sum = sha256(&path);

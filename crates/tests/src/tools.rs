@@ -126,8 +126,8 @@ pub fn share(dir: &Path) {
 }
 
 /// Megabytes a second.
-pub fn rate(octets: u64, took: Duration) -> String {
-    format!("{:.0} MB/s", octets as f64 / 1e6 / took.as_secs_f64())
+pub fn rate(bytes: u64, took: Duration) -> String {
+    format!("{:.0} MB/s", bytes as f64 / 1e6 / took.as_secs_f64())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use toe_abi::errno::Errno;
 /// What is to be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Move up to so many octets, as many as go at once, after so many ([`Beside::moved`]).
+    /// Move up to so many bytes, as many as go at once, after so many ([`Beside::moved`]).
     Move { done: usize, most: usize },
     /// Wait for the connection or the file ([`Beside::waited`]).
     Wait,
@@ -14,7 +14,7 @@ pub enum Next {
     End(Result<usize, Stopped>),
 }
 
-/// A transfer of up to so many octets.
+/// A transfer of up to so many bytes.
 #[derive(Debug)]
 pub struct Beside {
     length: usize,
@@ -26,12 +26,12 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// So many octets, in parts of up to so many: between two of them it is asked whether the program has cancelled it.
+    /// So many bytes, in parts of up to so many: between two of them it is asked whether the program has cancelled it.
     pub fn new(length: usize, part: usize) -> Beside {
         Beside { length, part, done: 0, waits: false, is_over: false, errno: None }
     }
 
-    /// Octets that are at their place by now.
+    /// Bytes that are at their place by now.
     pub fn done(&self) -> usize {
         self.done
     }
@@ -50,9 +50,9 @@ impl Beside {
     /// A part has moved so many, or fewer than it should; 0: the file or the stream has ended, unless the program has cancelled it meanwhile.
     pub fn moved(&mut self, outcome: Result<usize, Stopped>, is_cancelled: bool) {
         match outcome {
-            Ok(octets) => {
-                self.done += octets;
-                self.is_over = octets == 0 && !is_cancelled;
+            Ok(bytes) => {
+                self.done += bytes;
+                self.is_over = bytes == 0 && !is_cancelled;
             }
             Err(Stopped { done, errno }) => {
                 self.done += done;

@@ -1,6 +1,6 @@
 //! From a connection to a file.
 //!
-//! Octets are received into a buffer and written from there, without a lock, as most files cannot be written without waiting; what the file does not
+//! Bytes are received into a buffer and written from there, without a lock, as most files cannot be written without waiting; what the file does not
 //! take goes back in front of what waits to be received. A pipe takes what it has room for straight from where they lie, under the stream's
 //! lock, unless it cannot tell: that part goes by the buffer.
 
@@ -11,32 +11,32 @@ use toe_abi::errno::Errno;
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Receive up to so many octets straight into the file, at this place or where it stands ([`Inward::went_straight`]).
+    /// Receive up to so many bytes straight into the file, at this place or where it stands ([`Inward::went_straight`]).
     Straight { at: Option<u64>, most: usize },
-    /// Receive up to so many octets into the buffer, from its beginning on ([`Inward::received`]).
+    /// Receive up to so many bytes into the buffer, from its beginning on ([`Inward::received`]).
     Receive { most: usize },
-    /// Write these octets of the buffer, at this place or where the file stands ([`Inward::written`]).
+    /// Write these bytes of the buffer, at this place or where the file stands ([`Inward::written`]).
     Write { at: Option<u64>, held: Range<usize> },
     /// The file takes whole blocks only: find another way to it, and say from which place on ([`Inward::passed_by`]).
     PassBy { at: Option<u64> },
-    /// These octets of the buffer go back to the connection, before all others.
+    /// These bytes of the buffer go back to the connection, before all others.
     PutBack { held: Range<usize> },
     /// The file is to stand here: it was written by another way.
     Stand { at: u64 },
     /// The connection says this with its next call.
     TellNext(Errno),
-    /// The call is over. 0 octets: the stream has ended.
+    /// The call is over. 0 bytes: the stream has ended.
     End(Result<usize, Stopped>),
 }
 
 /// How it went straight into the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Straight {
-    /// What the connection said: octets, or what is wrong with it.
+    /// What the connection said: bytes, or what is wrong with it.
     pub said: Result<usize, Errno>,
-    /// Octets that are in the file.
+    /// Bytes that are in the file.
     pub taken: usize,
-    /// What the file said: it has failed; `Some(None)`: the next octets have to be waited for.
+    /// What the file said: it has failed; `Some(None)`: the next bytes have to be waited for.
     pub file: Option<Option<Errno>>,
 }
 
@@ -52,7 +52,7 @@ enum State {
 /// One call.
 #[derive(Debug)]
 pub struct Inward {
-    /// Where its first octet goes; `None`: where the file stands.
+    /// Where its first byte goes; `None`: where the file stands.
     at: Option<u64>,
     /// Where the next one goes by another way.
     past: Option<u64>,
@@ -72,7 +72,7 @@ pub struct Inward {
 }
 
 impl Inward {
-    /// Up to `length` octets, from this place on or from where the file stands, by a buffer of so many; `waits`: for the connection, if need be.
+    /// Up to `length` bytes, from this place on or from where the file stands, by a buffer of so many; `waits`: for the connection, if need be.
     pub fn new(at: Option<u64>, length: usize, chunk: usize, waits: bool) -> Inward {
         Inward {
             at,
@@ -97,7 +97,7 @@ impl Inward {
         Inward { state, ..self }
     }
 
-    /// The buffer is filled before it is written: each write is a system call, and octets come in small parts. Who reads at the other end of a pipe
+    /// The buffer is filled before it is written: each write is a system call, and bytes come in small parts. Who reads at the other end of a pipe
     /// has what is there at once.
     pub fn collects(&self) -> bool {
         self.at.is_some()
@@ -146,7 +146,7 @@ impl Inward {
         Step::End(self.stopped.map_or(Ok(done), |errno| Err(Stopped { done, errno })))
     }
 
-    /// Octets were received straight into the file.
+    /// Bytes were received straight into the file.
     pub fn went_straight(&mut self, how: Straight) {
         self.count(how.taken);
         match (how.said, how.file) {
@@ -163,7 +163,7 @@ impl Inward {
         }
     }
 
-    /// So many octets are in the buffer; 0: the stream has ended.
+    /// So many bytes are in the buffer; 0: the stream has ended.
     pub fn received(&mut self, outcome: Result<usize, Errno>) {
         match outcome {
             Ok(0) => self.state = State::Over,
@@ -185,15 +185,15 @@ impl Inward {
         self.state = State::Over;
     }
 
-    /// The file took so many of the octets that are held. Whether it is a regular one is asked where it matters: what is none takes a part of
+    /// The file took so many of the bytes that are held. Whether it is a regular one is asked where it matters: what is none takes a part of
     /// them, or none (EINTR), when a signal comes while it has no room: the call is to end then, as splice(2) does.
     pub fn written(&mut self, outcome: Result<usize, Errno>, is_file: impl FnOnce() -> bool) {
         match outcome {
             Ok(0) => self.stop(Errno::ENOSPC),
-            Ok(octets) => {
-                let octets = octets.min(self.held.len());
-                self.held.start += octets;
-                self.count(octets);
+            Ok(bytes) => {
+                let bytes = bytes.min(self.held.len());
+                self.held.start += bytes;
+                self.count(bytes);
                 if self.held.is_empty() {
                     self.chunk_is_written();
                 } else if self.at.is_none() && !self.is_past() && !is_file() {
@@ -217,9 +217,9 @@ impl Inward {
         }
     }
 
-    fn count(&mut self, octets: usize) {
-        self.done += octets;
-        self.past = self.past.map(|at| at + octets as u64);
+    fn count(&mut self, bytes: usize) {
+        self.done += bytes;
+        self.past = self.past.map(|at| at + bytes as u64);
     }
 
     fn chunk_is_written(&mut self) {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_says_once_is_for_the_next_call_if_octets_moved() {
+    fn what_a_connection_says_once_is_for_the_next_call_if_bytes_moved() {
         for (errno, is_told) in [(Errno::ECONNRESET, true), (Errno::EAGAIN, false), (Errno::EINTR, false)] {
             let mut call = Inward::new(None, 10, 8, true);
             call.received(Ok(4));

@@ -1,6 +1,6 @@
 //! Transfers between a file and a connection, without I/O: directwrite and directread of the paper, and what sendfile is with them.
 //!
-//! A machine says what is to be done next and is told what came of it; it counts octets and never sees one. What a call returns, what goes back to
+//! A machine says what is to be done next and is told what came of it; it counts bytes and never sees one. What a call returns, what goes back to
 //! the connection, and what is left for the next call to tell is decided here. [`Outward`] is a file's way to a connection, [`Inward`] a connection's to a
 //! file, [`Beside`] either in parts, beside the program.
 //!
@@ -22,7 +22,7 @@ pub mod step {
     pub use crate::outward::Step as Outward;
 }
 
-/// What a transfer that ends early has done, and why it ended; `done` octets are at their place in any case.
+/// What a transfer that ends early has done, and why it ended; `done` bytes are at their place in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped {
     pub done: usize,
@@ -30,7 +30,7 @@ pub struct Stopped {
 }
 
 /// What a connection says of the call or of the place where it asks, and not of the stream: it would say it again. All else it says once, so a call
-/// that has moved octets leaves it to the next one: a reset is not to pass for an end.
+/// that has moved bytes leaves it to the next one: a reset is not to pass for an end.
 fn is_said_again(errno: Errno) -> bool {
     matches!(errno, Errno::EAGAIN | Errno::EINTR | ERESTART | Errno::EPIPE | Errno::ENOTCONN)
 }

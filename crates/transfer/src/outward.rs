@@ -1,17 +1,17 @@
 //! From a file to a connection.
 //!
-//! The connection asks for octets, under its lock, when it has room for them. Those that were read ahead come first; then the file is read straight
+//! The connection asks for bytes, under its lock, when it has room for them. Those that were read ahead come first; then the file is read straight
 //! into the room, as long as that needs no waiting. Where it would, the file is read ahead without the lock. What the connection has no use
 //! for after all it gives back, and is given again.
 
 use crate::is_said_again;
 use toe_abi::errno::Errno;
 
-/// Most octets that are spoken of at a time.
+/// Most bytes that are spoken of at a time.
 const MOST: usize = 1 << 30;
-/// So few octets cost less to copy once more than it costs to ask what kind of file it is.
+/// So few bytes cost less to copy once more than it costs to ask what kind of file it is.
 const FEW: usize = 16 << 10;
-/// So few octets are read at once where there is room for them: what kind of file it is shows then.
+/// So few bytes are read at once where there is room for them: what kind of file it is shows then.
 pub const ONE_PIECE: usize = 256 << 10;
 
 /// Why nothing is read straight from the file.
@@ -21,7 +21,7 @@ enum Stop {
     End,
     /// The disk has to be waited for.
     Waits,
-    /// Whoever wanted the octets has cancelled that.
+    /// Whoever wanted the bytes has cancelled that.
     Cancelled,
     Failed(Errno),
 }
@@ -31,7 +31,7 @@ enum Stop {
 pub enum Step {
     /// Ask what the file has from this position on ([`Outward::looked`]).
     Look { position: u64 },
-    /// Read up to so many octets from there on, and wait for them ([`Outward::read_ahead`]).
+    /// Read up to so many bytes from there on, and wait for them ([`Outward::read_ahead`]).
     ReadAhead { position: u64, most: usize },
     /// Have the connection take what it has room for ([`Outward::went`]).
     Send,
@@ -57,25 +57,25 @@ pub struct Looked {
 /// One call.
 #[derive(Debug)]
 pub struct Outward {
-    /// Of the next octet that is to be put.
+    /// Of the next byte that is to be put.
     position: u64,
     /// All that the call is to send from there on.
     wanted: usize,
     /// As much of it as the file had when it was looked at.
     left: usize,
     sent: usize,
-    /// Octets read ahead at a time, at most.
+    /// Bytes read ahead at a time, at most.
     ahead_max: usize,
     /// The connection had room when the call began.
     has_room: bool,
     /// The program has more to send after this call.
     more: bool,
     state: State,
-    /// It is known how many octets there are: the last one is known, too.
+    /// It is known how many bytes there are: the last one is known, too.
     is_sized: bool,
     by_blocks: bool,
     stopped: Option<Stop>,
-    /// The next octets, so many, were read and not put yet.
+    /// The next bytes, so many, were read and not put yet.
     ahead: usize,
     /// The last that were put had been read ahead.
     last_was_ahead: bool,
@@ -94,14 +94,14 @@ enum State {
     Over(Result<usize, Errno>),
 }
 
-/// Whether a file is looked at before so many octets of it are sent, and its disk is not simply waited for. `has_room`: some of them can go at once.
+/// Whether a file is looked at before so many bytes of it are sent, and its disk is not simply waited for. `has_room`: some of them can go at once.
 pub fn is_long(length: usize, has_room: bool) -> bool {
     length > if has_room { ONE_PIECE } else { FEW }
 }
 
 impl Outward {
-    /// `length` octets from `position` on, up to the file's end, towards a connection that has room now, or has none; `more`: the program will send more.
-    /// So many octets are read ahead at a time, at most.
+    /// `length` bytes from `position` on, up to the file's end, towards a connection that has room now, or has none; `more`: the program will send more.
+    /// So many bytes are read ahead at a time, at most.
     pub fn new(position: u64, length: usize, ahead_max: usize, has_room: bool, more: bool) -> Outward {
         Outward {
             position,
@@ -178,24 +178,24 @@ impl Outward {
         }
     }
 
-    /// The connection was asked, and so many octets went; or it said what is wrong.
+    /// The connection was asked, and so many bytes went; or it said what is wrong.
     pub fn went(&mut self, outcome: Result<usize, Errno>) {
         self.state = match outcome {
-            Ok(octets) => self.after(octets),
+            Ok(bytes) => self.after(bytes),
             Err(errno) if self.sent > 0 => told_next(errno, Ok(self.sent)),
             Err(errno) if self.has_room => State::Asking(errno),
             Err(errno) => State::Over(Err(errno)),
         };
     }
 
-    /// So many octets went.
-    fn after(&mut self, octets: usize) -> State {
-        self.sent += octets;
+    /// So many bytes went.
+    fn after(&mut self, bytes: usize) -> State {
+        self.sent += bytes;
         let (has_all, has_failed) =
             (self.left == 0 && self.is_sized, matches!(self.stopped, Some(Stop::Failed(_))));
-        if octets > 0 && !self.more && self.is_done() && self.left > 0 {
+        if bytes > 0 && !self.more && self.is_done() && self.left > 0 {
             State::LettingGo
-        } else if octets > 0 && self.wanted > 0 && has_all && !has_failed {
+        } else if bytes > 0 && self.wanted > 0 && has_all && !has_failed {
             // What has grown since is looked for.
             State::Looking
         } else {
@@ -213,7 +213,7 @@ impl Outward {
         }
     }
 
-    /// Whoever wanted the octets wants no more of them.
+    /// Whoever wanted the bytes wants no more of them.
     pub fn cancel(&mut self) {
         self.stopped = Some(Stop::Cancelled);
     }
@@ -223,14 +223,14 @@ fn told_next(errno: Errno, outcome: Result<usize, Errno>) -> State {
     if is_said_again(errno) { State::Over(outcome) } else { State::Telling(errno, outcome) }
 }
 
-/// While the connection takes octets.
+/// While the connection takes bytes.
 impl Outward {
-    /// Of the next octet that is to be put.
+    /// Of the next byte that is to be put.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Octets that the connection may be given now, or more of them.
+    /// Bytes that the connection may be given now, or more of them.
     pub fn left(&self) -> usize {
         match self.stopped {
             None => self.left.min(MOST),
@@ -243,31 +243,31 @@ impl Outward {
         self.left
     }
 
-    /// Most octets to read ahead now.
+    /// Most bytes to read ahead now.
     pub fn wanted_ahead(&self) -> usize {
         self.ahead_max.min(self.left)
     }
 
-    /// Octets that were read ahead and not put: the last of those that were read.
+    /// Bytes that were read ahead and not put: the last of those that were read.
     pub fn ahead(&self) -> usize {
         self.ahead
     }
 
     /// So many of those that were read ahead were put.
-    pub fn put_ahead(&mut self, octets: usize) {
-        self.ahead -= octets;
+    pub fn put_ahead(&mut self, bytes: usize) {
+        self.ahead -= bytes;
         self.last_was_ahead = true;
-        self.advance(octets);
+        self.advance(bytes);
     }
 
-    /// The file was read straight into the room, without waiting. How many octets count. EAGAIN, EOPNOTSUPP: it would have to be waited for, or cannot tell.
+    /// The file was read straight into the room, without waiting. How many bytes count. EAGAIN, EOPNOTSUPP: it would have to be waited for, or cannot tell.
     pub fn read_at_hand(&mut self, outcome: Result<usize, Errno>) -> usize {
         self.stopped = match outcome {
             Ok(0) => Some(Stop::End),
-            Ok(octets) => {
+            Ok(bytes) => {
                 self.last_was_ahead = false;
-                self.advance(octets);
-                return octets;
+                self.advance(bytes);
+                return bytes;
             }
             Err(Errno::EAGAIN | Errno::EOPNOTSUPP | Errno::EINTR) => Some(Stop::Waits),
             // It may be one that is read by whole blocks.
@@ -277,12 +277,12 @@ impl Outward {
         0
     }
 
-    /// The file was read and waited for; so many octets lie there now.
+    /// The file was read and waited for; so many bytes lie there now.
     pub fn read_ahead(&mut self, outcome: Result<usize, Errno>) {
         match outcome {
             Ok(0) => self.stopped = Some(Stop::End),
-            Ok(octets) => {
-                self.ahead = octets.min(self.left);
+            Ok(bytes) => {
+                self.ahead = bytes.min(self.left);
                 // What follows may be at hand by now.
                 if self.is_sized && !self.by_blocks {
                     self.stopped = None;
@@ -302,12 +302,12 @@ impl Outward {
         self.by_blocks
     }
 
-    /// The last octets that were put, so many, are to be put again.
-    pub fn take_back(&mut self, octets: usize) {
-        self.position -= octets as u64;
-        (self.left, self.wanted) = (self.left + octets, self.wanted + octets);
+    /// The last bytes that were put, so many, are to be put again.
+    pub fn take_back(&mut self, bytes: usize) {
+        self.position -= bytes as u64;
+        (self.left, self.wanted) = (self.left + bytes, self.wanted + bytes);
         if self.last_was_ahead {
-            self.ahead += octets;
+            self.ahead += bytes;
         }
     }
 
@@ -322,10 +322,10 @@ impl Outward {
         self.stopped == Some(Stop::Waits) && self.ahead == 0 && self.left > 0
     }
 
-    fn advance(&mut self, octets: usize) {
-        self.position += octets as u64;
-        self.left -= octets;
-        self.wanted -= octets;
+    fn advance(&mut self, bytes: usize) {
+        self.position += bytes as u64;
+        self.left -= bytes;
+        self.wanted -= bytes;
     }
 }
 

@@ -39,10 +39,10 @@ pub struct Channel {
     closed: AtomicBool,
 }
 
-/// Octets of a message that are taken before its sender is woken; at its end it always is.
+/// Bytes of a message that are taken before its sender is woken; at its end it always is.
 const WAKE_AT: u64 = DATA_LEN / 4;
 
-/// Fragments that make a stream of small ones where nothing goes the other way, most octets of one, and how long who has come to its end looks
+/// Fragments that make a stream of small ones where nothing goes the other way, most bytes of one, and how long who has come to its end looks
 /// away: half a microsecond. With larger ones the copies take longer than that.
 const STREAM: u32 = 16;
 const SMALL_MAX: u32 = 4 << 10;
@@ -166,10 +166,10 @@ impl Channel {
         self.link.get().ok_or(Error::NotConnected)
     }
 
-    /// Sends a message of any size. Returns when the last octet is where the peer finds it, not when it is received.
-    pub fn send(&self, octets: &[u8]) -> Result<(), Error> {
+    /// Sends a message of any size. Returns when the last byte is where the peer finds it, not when it is received.
+    pub fn send(&self, bytes: &[u8]) -> Result<(), Error> {
         let link = self.link()?;
-        if octets.len() as u64 > link.message_max() {
+        if bytes.len() as u64 > link.message_max() {
             return Err(Error::Invalid);
         }
         if !link.is_settled() {
@@ -179,7 +179,7 @@ impl Channel {
         if link.streak.load(Ordering::Relaxed) != 0 {
             link.streak.store(0, Ordering::Relaxed);
         }
-        let mut message = Outgoing::new(octets.len() as u64);
+        let mut message = Outgoing::new(bytes.len() as u64);
         let mut deadline = None;
         while let Some(piece) = message.next() {
             // A bad peer is a breach, whatever it says of itself.
@@ -197,7 +197,7 @@ impl Channel {
                 continue;
             };
             let at = piece.at as usize;
-            let part = &octets[at..at + len as usize];
+            let part = &bytes[at..at + len as usize];
             link.send(&mut sending, piece.fragment, room, part)?;
             message.sent(piece);
         }
@@ -234,12 +234,12 @@ impl Channel {
         until(&self.session, deadline, || link.memory.arm(link.side), has_room)
     }
 
-    /// Receives the next message, which is no longer than `octets`; gives its length.
-    pub fn recv(&self, octets: &mut [u8]) -> Result<usize, Error> {
+    /// Receives the next message, which is no longer than `bytes`; gives its length.
+    pub fn recv(&self, bytes: &mut [u8]) -> Result<usize, Error> {
         let link = self.link()?;
         let mut receiving = lock(&link.receiving);
         let mut deadline = None;
-        // Whether something of this message was taken, and octets of it for which the sender was not woken yet.
+        // Whether something of this message was taken, and bytes of it for which the sender was not woken yet.
         let (mut is_begun, mut unsaid) = (false, 0);
         loop {
             let next = link.broken_by(receiving.end.first())?;
@@ -256,10 +256,10 @@ impl Channel {
             };
             let placed = link.broken_by(receiving.incoming.place(arrived.fragment))?;
             let at = placed.at as usize;
-            if placed.total > octets.len() as u64 {
+            if placed.total > bytes.len() as u64 {
                 return Err(Error::TooLong);
             }
-            let part = octets.get_mut(at..at + arrived.fragment.len as usize).ok_or(Error::TooLong)?;
+            let part = bytes.get_mut(at..at + arrived.fragment.len as usize).ok_or(Error::TooLong)?;
             link.memory.read(arrived.offset, part).map_err(|_| Error::Broken)?;
             receiving.end.take(arrived);
             receiving.incoming.took(placed, arrived.fragment);

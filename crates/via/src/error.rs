@@ -54,7 +54,7 @@ impl Error {
     pub const fn text(self) -> &'static str {
         match self {
             Error::Invalid => {
-                "an argument cannot be: ports are 1 to 255, names have 1 to 32 octets, sizes are not negative\0"
+                "an argument cannot be: ports are 1 to 255, names have 1 to 32 bytes, sizes are not negative\0"
             }
             Error::NoChannel => {
                 "no such channel: via_open it first, in this process and not in its parent, and use it no more after via_close\0"

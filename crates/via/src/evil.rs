@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use toe_abi::via::{DATA_LEN, FRAGMENT_MAX, NodeName};
 
-/// Octets of a name with the zero behind it.
+/// Bytes of a name with the zero behind it.
 pub const VIA_NAME_LEN: usize = 36;
 /// The other side has sent something, or has left.
 pub const VIA_IN: c_short = 1;
@@ -69,10 +69,10 @@ fn status(result: Result<(), Error>) -> c_int {
 }
 
 fn name_of(name: Option<NodeName>) -> [c_char; VIA_NAME_LEN] {
-    let mut octets = [0; VIA_NAME_LEN];
+    let mut bytes = [0; VIA_NAME_LEN];
     let name = name.as_ref().map_or(&b"*"[..], NodeName::as_bytes);
-    octets.iter_mut().zip(name).for_each(|(to, from)| *to = *from as c_char);
-    octets
+    bytes.iter_mut().zip(name).for_each(|(to, from)| *to = *from as c_char);
+    bytes
 }
 
 /// Opens a channel to the node `peer` (see below) at `port`, 1 to 255, and fills in `vc`. A peer that is NULL, "" or "*" is
@@ -134,47 +134,47 @@ pub extern "C" fn via_connect(vc: ViaChann) -> c_int {
     status(channel(vc.viHand).and_then(|channel| channel.connect()))
 }
 
-/// Sends a message of `size` octets. Messages are received in their order, whole, and none is lost: while the other side has no room for
+/// Sends a message of `size` bytes. Messages are received in their order, whole, and none is lost: while the other side has no room for
 /// more, the call waits.
 ///
 /// Blocks as long as via_timeout says; returns 0 once `data` may be used again, or a negative number. One thread may send while another
 /// receives.
 ///
 /// # Safety
-/// `data` has `size` octets.
+/// `data` has `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn via_send(vc: ViaChann, data: *const c_void, size: c_int) -> c_int {
     let Ok(len) = usize::try_from(size) else { return Error::Invalid.code() };
     if data.is_null() && len > 0 {
         return Error::Invalid.code();
     }
-    let octets = match len {
+    let bytes = match len {
         0 => &[],
         // SAFETY: needed to read what the caller sends, of which he has promised that it is there.
         _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) },
     };
-    status(channel(vc.viHand).and_then(|channel| channel.send(octets)))
+    status(channel(vc.viHand).and_then(|channel| channel.send(bytes)))
 }
 
-/// Receives the next message into `data`, where there is room for `size` octets. A message that is longer is not taken (via_size tells its
+/// Receives the next message into `data`, where there is room for `size` bytes. A message that is longer is not taken (via_size tells its
 /// length).
 ///
 /// Blocks as long as via_timeout says. Returns the length of the message, or a negative number.
 ///
 /// # Safety
-/// `data` has room for `size` octets.
+/// `data` has room for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn via_recv(vc: ViaChann, data: *mut c_void, size: c_int) -> c_int {
     let Ok(len) = usize::try_from(size) else { return Error::Invalid.code() };
     if data.is_null() && len > 0 {
         return Error::Invalid.code();
     }
-    let octets = match len {
+    let bytes = match len {
         0 => &mut [],
         // SAFETY: needed to write to the caller's buffer, of which he has promised that it is there.
         _ => unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), len) },
     };
-    match channel(vc.viHand).and_then(|channel| channel.recv(octets)) {
+    match channel(vc.viHand).and_then(|channel| channel.recv(bytes)) {
         Ok(len) => len as c_int,
         Err(error) => error.code(),
     }

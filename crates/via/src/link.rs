@@ -173,7 +173,7 @@ impl Link {
         until(session, deadline, || self.memory.arm(self.side), is_settled)
     }
 
-    /// Most octets of a message.
+    /// Most bytes of a message.
     pub const fn message_max(&self) -> u64 {
         match self.waker {
             Waker::Peer(_) => toe_abi::via::MESSAGE_MAX,
@@ -181,7 +181,7 @@ impl Link {
         }
     }
 
-    /// What a message of `total` octets begins with. Copied once: the sender may write others meanwhile.
+    /// What a message of `total` bytes begins with. Copied once: the sender may write others meanwhile.
     pub fn operation(&self, arrived: Arrived, total: u64) -> Result<Operation, Breach> {
         let mut header = [0; HEAD_LEN];
         if (arrived.fragment.len as usize) < HEAD_LEN {
@@ -205,15 +205,15 @@ impl Link {
         sending: &mut ViaSender,
         fragment: Fragment,
         room: Room,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Result<(), Error> {
         if let Waker::Far(far) = &self.waker
-            && octets.len() >= STRAIGHT_MIN
-            && far.take_from(sending, fragment, room, octets)
+            && bytes.len() >= STRAIGHT_MIN
+            && far.take_from(sending, fragment, room, bytes)
         {
             return Ok(());
         }
-        self.memory.write(room.offset, octets).map_err(|_| Error::Broken)?;
+        self.memory.write(room.offset, bytes).map_err(|_| Error::Broken)?;
         sending.publish(fragment, room);
         self.wake();
         Ok(())

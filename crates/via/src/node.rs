@@ -127,12 +127,12 @@ impl Node {
 
     /// # Panics
     /// Outside of its memory.
-    pub fn write(&mut self, at: u64, octets: &[u8]) {
+    pub fn write(&mut self, at: u64, bytes: &[u8]) {
         let at = at as usize;
-        assert!(at <= self.len() && octets.len() <= self.len() - at);
+        assert!(at <= self.len() && bytes.len() <= self.len() - at);
         let base = self.lines.as_mut_ptr().cast::<u8>();
         // SAFETY: needed because the memory is reached by address, as that of programs is. The range was checked, and nobody else has it.
-        unsafe { std::ptr::copy_nonoverlapping(octets.as_ptr(), base.add(at), octets.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), base.add(at), bytes.len()) };
     }
 
     /// # Panics
@@ -169,17 +169,17 @@ impl Node {
 
     /// Writes a descriptor, whatever is in it.
     pub fn describe(&mut self, at: u64, control: Control, segments: &[Segment]) {
-        let mut octets = vec![0; 32];
-        octets[12..14].copy_from_slice(&control.segments.to_le_bytes());
-        octets[14..16].copy_from_slice(&control.control.to_le_bytes());
-        octets[20..24].copy_from_slice(&control.immediate.to_le_bytes());
-        octets[24..28].copy_from_slice(&control.length.to_le_bytes());
+        let mut bytes = vec![0; 32];
+        bytes[12..14].copy_from_slice(&control.segments.to_le_bytes());
+        bytes[14..16].copy_from_slice(&control.control.to_le_bytes());
+        bytes[20..24].copy_from_slice(&control.immediate.to_le_bytes());
+        bytes[24..28].copy_from_slice(&control.length.to_le_bytes());
         for segment in segments {
-            octets.extend(segment.data.to_le_bytes());
-            octets.extend(segment.handle.to_le_bytes());
-            octets.extend(segment.length.to_le_bytes());
+            bytes.extend(segment.data.to_le_bytes());
+            bytes.extend(segment.handle.to_le_bytes());
+            bytes.extend(segment.length.to_le_bytes());
         }
-        self.write(at, &octets);
+        self.write(at, &bytes);
     }
 
     /// Posts the descriptor at an address. `false`: it is refused at once.
@@ -207,9 +207,8 @@ impl Node {
     pub fn done(&mut self, number: usize, of_receives: bool) -> Option<Done> {
         let (address, _) = self.interfaces[number].done(of_receives)?;
         let at = address - self.base();
-        let octets = self.read(at, 32);
-        let word =
-            |at: usize| u32::from_le_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+        let bytes = self.read(at, 32);
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Some(Done { at, status: word(28) & !STATUS_DONE, length: word(24), immediate: word(20) })
     }
 
@@ -245,5 +244,5 @@ impl Node {
     }
 }
 
-/// Octets of a connection's memory.
+/// Bytes of a connection's memory.
 pub const CONNECTION_LEN: u64 = ViaLayout::LEN;

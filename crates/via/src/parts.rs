@@ -53,7 +53,7 @@ impl<const MAX: usize> Parts<MAX> {
     }
 }
 
-/// The parts that hold `len` octets from `from` on, of those that lie one behind the other, each with where in those it begins.
+/// The parts that hold `len` bytes from `from` on, of those that lie one behind the other, each with where in those it begins.
 pub fn within(parts: &[Part], from: u64, len: u64) -> impl Iterator<Item = (Part, u64)> {
     let mut at = 0;
     parts.iter().filter_map(move |part| {
@@ -69,18 +69,18 @@ pub fn within(parts: &[Part], from: u64, len: u64) -> impl Iterator<Item = (Part
     })
 }
 
-/// The octets of a part, which the program has promised to be there until what it has posted is done; where memory is registered, the
+/// The bytes of a part, which the program has promised to be there until what it has posted is done; where memory is registered, the
 /// registry is kept locked.
 pub fn to_connection(part: Part, memory: &ViaMemory, offset: u64) -> Result<(), OutOfRange> {
     // SAFETY: needed to send what the program has described. It has promised that the memory is there until it is given back (a lock is
     // taken for that: VipRegisterMem, fi_mr_reg) or until the send is done (fi_send), and that it leaves alone what it has posted.
-    let octets = unsafe { std::slice::from_raw_parts(part.address as *const u8, part.len as usize) };
-    memory.write(offset, octets)
+    let bytes = unsafe { std::slice::from_raw_parts(part.address as *const u8, part.len as usize) };
+    memory.write(offset, bytes)
 }
 
 /// The same the other way.
 pub fn from_connection(part: Part, memory: &ViaMemory, offset: u64) -> Result<(), OutOfRange> {
     // SAFETY: as in `to_connection`; that the memory may be written to belongs to the promise.
-    let octets = unsafe { std::slice::from_raw_parts_mut(part.address as *mut u8, part.len as usize) };
-    memory.read(offset, octets)
+    let bytes = unsafe { std::slice::from_raw_parts_mut(part.address as *mut u8, part.len as usize) };
+    memory.read(offset, bytes)
 }

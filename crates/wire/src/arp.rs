@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 
 use crate::{MacAddr, ParseError};
 
-/// Octets of an ARP message for IPv4 over Ethernet.
+/// Bytes of an ARP message for IPv4 over Ethernet.
 pub const MESSAGE_LEN: usize = 28;
 
 /// Hardware type Ethernet, protocol IPv4, address lengths 6 and 4: the only combination spoken here.
@@ -98,7 +98,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_octets_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let _ = ArpRepr::parse(&bytes);
         }
     }

@@ -4,7 +4,7 @@
 use toe_base::Addr;
 
 /// A running sum. Sums of pieces add up to the sum of the whole as long as every piece but the last has an even
-/// number of octets.
+/// number of bytes.
 ///
 /// Kept in the machine's own byte order: the one's complement sum of byte-swapped words is the byte-swapped sum
 /// (RFC 1071 section 1.2 B), so the swap is done once, at the end.
@@ -14,7 +14,7 @@ pub struct Sum(u64);
 impl Sum {
     pub const ZERO: Sum = Sum(0);
 
-    /// The sum of `bytes`; an odd last octet counts as if a zero followed it.
+    /// The sum of `bytes`; an odd last byte counts as if a zero followed it.
     pub fn of(bytes: &[u8]) -> Sum {
         // Words of 32 bits into 64-bit lanes: no carry can be lost below 2^32 words, and the independent lanes let
         // the compiler use vector adds.
@@ -39,7 +39,7 @@ impl Sum {
         total
     }
 
-    /// This sum with the octets of `bytes` added.
+    /// This sum with the bytes of `bytes` added.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Sum {
         self.plus_u64(Sum::of(bytes).0)
@@ -71,7 +71,7 @@ impl Sum {
         !self.folded()
     }
 
-    /// Whether octets that include their checksum field are intact.
+    /// Whether bytes that include their checksum field are intact.
     pub fn is_valid(self) -> bool {
         self.folded() == 0xffff
     }
@@ -82,7 +82,7 @@ impl Sum {
     }
 }
 
-/// The sum of the pseudo-header of a transport segment of `len` octets (RFC 9293 section 3.1, RFC 8200 section 8.1).
+/// The sum of the pseudo-header of a transport segment of `len` bytes (RFC 9293 section 3.1, RFC 8200 section 8.1).
 pub fn pseudo_header_sum(src: impl Into<Addr>, dst: impl Into<Addr>, protocol: u8, len: u32) -> Sum {
     // Both families add the addresses, the length and the protocol; only how many zeros stand between differs.
     address_sum(src.into())
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(pseudo_header_sum(v6, v6, 6, 20).folded(), plain(&of_v6));
         let full = "2001:db8:3:4:5:6:7:8".parse::<core::net::Ipv6Addr>().expect("an address");
         of_v6[..16].copy_from_slice(&full.octets());
-        assert_eq!(pseudo_header_sum(full, v6, 6, 20).folded(), plain(&of_v6), "every octet counts");
+        assert_eq!(pseudo_header_sum(full, v6, 6, 20).folded(), plain(&of_v6), "every byte counts");
         let zoned = Addr::v6("fe80::1".parse().expect("an address"), 0x1234_5678);
         let plain_one = Addr::v6("fe80::1".parse().expect("an address"), 0);
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use crate::{MacAddr, ParseError};
 
-/// Octets of an Ethernet header; an 802.1Q tag is not part of it.
+/// Bytes of an Ethernet header; an 802.1Q tag is not part of it.
 pub const HEADER_LEN: usize = 14;
 
 /// What an Ethernet frame carries.

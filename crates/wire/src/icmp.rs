@@ -5,7 +5,7 @@ use toe_base::{Addr, Endpoint, SeqNum};
 
 use crate::{Ipv4Repr, Ipv6Repr, ParseError, Protocol, Sum, ipv6};
 
-/// Octets before an ICMP message's payload.
+/// Bytes before an ICMP message's payload.
 pub const HEADER_LEN: usize = 8;
 
 /// Code of "fragmentation needed and DF set", which carries the next hop's MTU (RFC 1191 section 4).
@@ -48,7 +48,7 @@ pub struct QuotedTcp {
     pub src: Endpoint,
     pub dst: Endpoint,
     pub seq: SeqNum,
-    /// Octets of the whole datagram.
+    /// Bytes of the whole datagram.
     pub datagram_len: u32,
 }
 
@@ -94,7 +94,7 @@ impl IcmpRepr {
     }
 }
 
-/// The TCP segment quoted in the payload of an ICMP error. At least 8 octets of it are always there (RFC 792).
+/// The TCP segment quoted in the payload of an ICMP error. At least 8 bytes of it are always there (RFC 792).
 pub fn quoted_tcp(payload: &[u8]) -> Result<QuotedTcp, ParseError> {
     let (ip, segment) = Ipv4Repr::parse_quoted(payload)?;
     if ip.protocol != Protocol::Tcp || ip.fragment_offset != 0 {
@@ -176,7 +176,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_octets_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..80), repaired: bool) {
+        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..80), repaired: bool) {
             let _ = quoted_tcp(&bytes);
             let _ = quoted_tcp_v6(&bytes, 1);
             if repaired && bytes.len() >= HEADER_LEN {

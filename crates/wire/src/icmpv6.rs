@@ -10,9 +10,9 @@ use toe_base::Addr;
 use crate::checksum::pseudo_header_sum;
 use crate::{MacAddr, ParseError, Protocol, Sum};
 
-/// Octets before the payload of an echo or an error.
+/// Bytes before the payload of an echo or an error.
 pub const HEADER_LEN: usize = 8;
-/// Octets of a neighbour message with its one option.
+/// Bytes of a neighbour message with its one option.
 pub const NEIGHBOUR_LEN: usize = 32;
 /// Code of "port unreachable" (RFC 4443 section 3.1).
 pub const CODE_PORT: u8 = 4;
@@ -136,7 +136,7 @@ impl Icmpv6Repr {
         Ok((repr, payload))
     }
 
-    /// Octets that [`Icmpv6Repr::emit`] writes before a payload.
+    /// Bytes that [`Icmpv6Repr::emit`] writes before a payload.
     pub const fn header_len(&self) -> usize {
         match self {
             Icmpv6Repr::NeighbourSolicitation { source_mac: Some(_), .. }
@@ -239,8 +239,8 @@ pub fn multicast_mac(addr: Ipv6Addr) -> MacAddr {
 /// The link-local address of an interface with this hardware address (RFC 4291 appendix A, RFC 2464 section 5), in its zone.
 pub fn link_local_of(mac: MacAddr, zone: u32) -> Addr {
     let [a, b, c, d, e, f] = mac.0;
-    let octets = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f];
-    Addr::v6(Ipv6Addr::from(octets), zone)
+    let bytes = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+    Addr::v6(Ipv6Addr::from(bytes), zone)
 }
 
 #[cfg(test)]
@@ -252,9 +252,9 @@ mod tests {
     const DST: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
     fn any_repr() -> impl Strategy<Value = Icmpv6Repr> {
-        let target = any::<[u8; 15]>().prop_map(|octets| {
+        let target = any::<[u8; 15]>().prop_map(|bytes| {
             let mut all = [0x20; 16];
-            all[1..].copy_from_slice(&octets);
+            all[1..].copy_from_slice(&bytes);
             Ipv6Addr::from(all)
         });
         let mac = any::<Option<[u8; 6]>>().prop_map(|mac| mac.map(MacAddr));
@@ -294,7 +294,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_octets_never_panic(
+        fn arbitrary_bytes_never_panic(
             kind in prop::sample::select(vec![1u8, 2, 128, 134, 135, 136]),
             mut bytes in proptest::collection::vec(any::<u8>(), 0..80),
             small: bool,

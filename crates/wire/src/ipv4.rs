@@ -7,7 +7,7 @@ use crate::{ParseError, Sum};
 /// TTL or hop limit of what we send, unless the program says another (RFC 1700's successor registry: 64).
 pub const TTL: u8 = 64;
 
-/// Octets of a header without options, the only kind that is emitted.
+/// Bytes of a header without options, the only kind that is emitted.
 pub const HEADER_LEN: usize = 20;
 
 const DONT_FRAGMENT: u16 = 0x4000;
@@ -58,14 +58,14 @@ pub struct Ipv4Repr {
     pub ident: u16,
     pub dont_fragment: bool,
     pub more_fragments: bool,
-    /// Place of this fragment in its datagram, in units of 8 octets.
+    /// Place of this fragment in its datagram, in units of 8 bytes.
     pub fragment_offset: u16,
-    /// Octets of the whole datagram, its header included.
+    /// Bytes of the whole datagram, its header included.
     pub total_len: u16,
 }
 
 impl Ipv4Repr {
-    /// The header, its checksum verified, and exactly the octets that it claims (not the padding behind them).
+    /// The header, its checksum verified, and exactly the bytes that it claims (not the padding behind them).
     pub fn parse(bytes: &[u8]) -> Result<(Ipv4Repr, &[u8]), ParseError> {
         let (h, header_len) = Self::fixed_part(bytes)?;
         let header = bytes.get(..header_len).ok_or(ParseError::Truncated)?;
@@ -80,7 +80,7 @@ impl Ipv4Repr {
         Ok((Self::fields(h, total_len), payload))
     }
 
-    /// The header of a datagram that is quoted in an ICMP error: cut short behind its first octets, and with a
+    /// The header of a datagram that is quoted in an ICMP error: cut short behind its first bytes, and with a
     /// checksum that the quoting router has already changed, so neither is checked.
     pub fn parse_quoted(bytes: &[u8]) -> Result<(Ipv4Repr, &[u8]), ParseError> {
         let (h, header_len) = Self::fixed_part(bytes)?;
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A TCP datagram of 20 payload octets, whole.
+    /// A TCP datagram of 20 payload bytes, whole.
     fn repr() -> Ipv4Repr {
         Ipv4Repr {
             src: Ipv4Addr::new(10, 0, 0, 1),
@@ -253,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_octets_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..80), repaired: bool) {
+        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..80), repaired: bool) {
             if repaired && bytes.len() >= 60 {
                 bytes[0] |= 0x45;
                 repair(&mut bytes);

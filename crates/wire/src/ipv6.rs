@@ -8,13 +8,13 @@ use core::net::Ipv6Addr;
 
 use crate::{ParseError, Protocol};
 
-/// Octets of the fixed header, the only one that is emitted.
+/// Bytes of the fixed header, the only one that is emitted.
 pub const HEADER_LEN: usize = 40;
 /// Most extension headers of a packet (RFC 9288 section 2 lets a node set such limits).
 pub const EXTENSIONS_MAX: usize = 8;
-/// Most octets of all extension headers together.
+/// Most bytes of all extension headers together.
 const EXTENSIONS_LEN_MAX: usize = 512;
-/// Octets of a fragment header.
+/// Bytes of a fragment header.
 pub const FRAGMENT_LEN: usize = 8;
 
 // Numbers of extension headers (RFC 8200 section 4).
@@ -38,7 +38,7 @@ pub struct Ipv6Repr {
     pub traffic_class: u8,
     /// 20 bits (RFC 6437).
     pub flow_label: u32,
-    /// Octets behind the fixed header, extension headers included.
+    /// Bytes behind the fixed header, extension headers included.
     pub payload_len: u16,
 }
 
@@ -46,7 +46,7 @@ pub struct Ipv6Repr {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     pub ident: u32,
-    /// Place in the fragmentable part, in units of 8 octets.
+    /// Place in the fragmentable part, in units of 8 bytes.
     pub offset: u16,
     pub more: bool,
     /// What the fragmentable part begins with: see [`upper_layer`]. Only that of the first piece counts.
@@ -68,7 +68,7 @@ impl Fragment {
 /// What stands behind the headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// A whole packet's transport octets.
+    /// A whole packet's transport bytes.
     Whole(&'a [u8]),
     /// A piece of the fragmentable part.
     Piece(Fragment, &'a [u8]),
@@ -96,9 +96,9 @@ impl Ipv6Repr {
         let mut walk = Walk { next, rest, is_first: true };
         match walk.go_to_upper_layer()? {
             Some((Fragment { offset: 0, next_header, .. }, piece)) => {
-                let (protocol, octets) = upper_layer(next_header, piece)?;
+                let (protocol, bytes) = upper_layer(next_header, piece)?;
                 repr.protocol = protocol;
-                Ok((repr, octets))
+                Ok((repr, bytes))
             }
             Some(_) => Err(ParseError::Unsupported),
             None => {
@@ -115,9 +115,9 @@ impl Ipv6Repr {
             return Err(ParseError::BadVersion);
         }
         let addr = |at: usize| {
-            let mut octets = [0; 16];
-            octets.copy_from_slice(&h[at..at + 16]);
-            Ipv6Addr::from(octets)
+            let mut bytes = [0; 16];
+            bytes.copy_from_slice(&h[at..at + 16]);
+            Ipv6Addr::from(bytes)
         };
         let repr = Ipv6Repr {
             src: addr(8),
@@ -147,10 +147,10 @@ impl Ipv6Repr {
     }
 }
 
-/// The protocol and octets behind the extension headers that stand in front of a reassembled packet's transport header.
+/// The protocol and bytes behind the extension headers that stand in front of a reassembled packet's transport header.
 /// A fragment header in there is refused: fragments are not nested.
-pub fn upper_layer(next: u8, octets: &[u8]) -> Result<(Protocol, &[u8]), ParseError> {
-    let mut walk = Walk { next, rest: octets, is_first: false };
+pub fn upper_layer(next: u8, bytes: &[u8]) -> Result<(Protocol, &[u8]), ParseError> {
+    let mut walk = Walk { next, rest: bytes, is_first: false };
     match walk.go_to_upper_layer()? {
         Some(_) => Err(ParseError::BadExtension),
         None => Ok((Protocol::from_raw(walk.next), walk.rest)),
@@ -267,7 +267,7 @@ mod tests {
 
     fn upper(next: u8, payload: &[u8]) -> Result<(Protocol, usize), ParseError> {
         match Ipv6Repr::parse(&packet(next, payload))? {
-            (repr, Body::Whole(octets)) => Ok((repr.protocol, octets.len())),
+            (repr, Body::Whole(bytes)) => Ok((repr.protocol, bytes.len())),
             (_, Body::Piece(..)) => panic!("whole"),
         }
     }
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(upper(HOP_BY_HOP, &chain), Ok((Protocol::Tcp, 20)));
         let mut padded = packet(6, &[9; 20]);
         padded.extend([0; 6]);
-        assert!(matches!(Ipv6Repr::parse(&padded), Ok((_, Body::Whole(octets))) if octets.len() == 20));
+        assert!(matches!(Ipv6Repr::parse(&padded), Ok((_, Body::Whole(bytes))) if bytes.len() == 20));
     }
 
     #[test]
@@ -311,9 +311,9 @@ mod tests {
     #[test]
     fn a_chain_is_no_longer_than_its_limits() {
         let chain = |n: usize| {
-            let mut octets: Vec<u8> = (1..n).flat_map(|_| [DESTINATION, 0, 1, 4, 0, 0, 0, 0]).collect();
-            octets.extend([6, 0, 1, 4, 0, 0, 0, 0]);
-            octets
+            let mut bytes: Vec<u8> = (1..n).flat_map(|_| [DESTINATION, 0, 1, 4, 0, 0, 0, 0]).collect();
+            bytes.extend([6, 0, 1, 4, 0, 0, 0, 0]);
+            bytes
         };
         assert_eq!(upper(DESTINATION, &chain(EXTENSIONS_MAX)), Ok((Protocol::Tcp, 0)));
         assert_eq!(upper(DESTINATION, &chain(EXTENSIONS_MAX + 1)), Err(ParseError::BadExtension));
@@ -351,7 +351,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_octets_never_panic(
+        fn arbitrary_bytes_never_panic(
             next in prop::sample::select(vec![0u8, 6, 43, 44, 60]),
             payload in proptest::collection::vec(prop::sample::select(vec![0u8, 1, 5, 6, 43, 44, 60, 255]), 0..120),
             cut in 0usize..200,

@@ -1,6 +1,6 @@
 //! Frames and headers: Ethernet with VLAN tags, ARP, IPv4, IPv6, ICMP of both, TCP and UDP, parsed once at the border and written once at the other.
 //!
-//! Each protocol has a small owned `…Repr`. `Repr::parse` takes octets from the network: it never panics, and what it
+//! Each protocol has a small owned `…Repr`. `Repr::parse` takes bytes from the network: it never panics, and what it
 //! refuses has a [`ParseError`] that can be counted. `Repr::emit` writes a header into room that its caller sized
 //! with `header_len()`; too little room is the caller's mistake and panics. No heap, no clock, no I/O. The engine's
 //! ingress and egress use all of it, the ports only [`link`].

@@ -34,7 +34,7 @@ pub struct LinkCaps {
     pub cuts_datagrams: bool,
 }
 
-/// Where a link is to put a checksum: over the octets from `start` to the end, stored at `start + offset`. The field
+/// Where a link is to put a checksum: over the bytes from `start` to the end, stored at `start + offset`. The field
 /// already holds the pseudo-header's sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialChecksum {
@@ -55,9 +55,9 @@ pub enum Cut {
 /// How a link is to cut a large frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Octets of Ethernet, IP and TCP or UDP header, repeated in each segment.
+    /// Bytes of Ethernet, IP and TCP or UDP header, repeated in each segment.
     pub header_len: u16,
-    /// Payload octets of each segment but the last.
+    /// Payload bytes of each segment but the last.
     pub mss: u16,
     pub cut: Cut,
 }
@@ -78,10 +78,10 @@ pub struct RxOffload {
     pub coalesced_mss: Option<u16>,
 }
 
-/// A large frame that arrived, of which only the headers have been read: the octets behind them are where the link has them until
+/// A large frame that arrived, of which only the headers have been read: the bytes behind them are where the link has them until
 /// somebody says where they belong.
 pub trait FrameTail: core::fmt::Debug {
-    /// Puts the frame's octets from `from` on into these pieces of memory, one after the other. Once: there are none for a second call.
+    /// Puts the frame's bytes from `from` on into these pieces of memory, one after the other. Once: there are none for a second call.
     /// They may be memory that another process reads and writes, so it is for the kernel to write. `false`: that was not to be, and
     /// what is there now has no meaning.
     fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool;
@@ -91,7 +91,7 @@ pub trait FrameTail: core::fmt::Debug {
 
 /// Takes frames to be sent; a port's transmit queue.
 pub trait FrameSink {
-    /// Room for one frame of exactly `len` octets (contents arbitrary), or `None` when the port takes no more now.
+    /// Room for one frame of exactly `len` bytes (contents arbitrary), or `None` when the port takes no more now.
     fn frame(&mut self, len: usize) -> Option<&mut [u8]>;
     /// Hands over the frame that the last [`FrameSink::frame`] gave.
     fn commit(&mut self, offload: TxOffload);

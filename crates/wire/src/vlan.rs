@@ -1,10 +1,10 @@
-//! IEEE 802.1Q tags: four octets behind the hardware addresses that say which of several networks on one wire a frame is
+//! IEEE 802.1Q tags: four bytes behind the hardware addresses that say which of several networks on one wire a frame is
 //! of. Used by the engine's ingress and egress for ports that have such a network.
 
 use crate::ParseError;
 use crate::eth::EtherType;
 
-/// Octets between the hardware addresses and the EtherType of an untagged frame's place.
+/// Bytes between the hardware addresses and the EtherType of an untagged frame's place.
 pub const TAG_LEN: usize = 4;
 
 /// Twelve bits of the tag; the other four are priority and drop eligibility.

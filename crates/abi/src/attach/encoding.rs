@@ -1,4 +1,4 @@
-//! Requests and replies as the octets of a [`Message`], and back. What comes from the other side is taken for hostile: a number that stands
+//! Requests and replies as the bytes of a [`Message`], and back. What comes from the other side is taken for hostile: a number that stands
 //! for nothing is a [`BadMessage`].
 
 use super::{BadMessage, MESSAGE_MAGIC, Message, Reply, ReportKind, Request, Use, Way};
@@ -54,7 +54,7 @@ impl Message {
         Message { magic: MESSAGE_MAGIC, version: crate::INTERFACE_VERSION, kind, args: [a, b, c, d, e, 0, 0] }
     }
 
-    /// One about a node; no name is no octets.
+    /// One about a node; no name is no bytes.
     const fn about(kind: u16, name: Option<NodeName>, rest: [u64; 2]) -> Message {
         let [a, b, c, d] = match name {
             Some(name) => name.to_words(),
@@ -85,12 +85,12 @@ impl Message {
 
 /// An address in two arguments.
 const fn words_of(addr: Addr) -> [u64; 2] {
-    let addr = u128::from_le_bytes(addr.octets());
+    let addr = u128::from_le_bytes(addr.bytes());
     [addr as u64, (addr >> 64) as u64]
 }
 
 fn address_in([low, high]: [u64; 2]) -> Addr {
-    Addr::from_octets((u128::from(low) | u128::from(high) << 64).to_le_bytes())
+    Addr::from_bytes((u128::from(low) | u128::from(high) << 64).to_le_bytes())
 }
 
 impl Request {

@@ -1,6 +1,6 @@
 //! Attach messages: how a host gets a session, its memory, its doorbell and its descriptors.
 //!
-//! They go over a Unix socket of type SOCK_SEQPACKET, one message a packet, each a [`Message`] of 64 octets with
+//! They go over a Unix socket of type SOCK_SEQPACKET, one message a packet, each a [`Message`] of 64 bytes with
 //! descriptors beside it (SCM_RIGHTS). The host asks, the engine answers each request with exactly one message, in
 //! order. The engine closes the socket when it fences the session; the host closes it to end the session.
 
@@ -37,7 +37,7 @@ const _: () = assert!(size_of::<Message>() == 64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// First message of a connection that wants a session. Credentials are the kernel's (SO_PEERCRED).
-    /// `room`: octets that the host can map, 0: no limit; the region is made smaller for it.
+    /// `room`: bytes that the host can map, 0: no limit; the region is made smaller for it.
     /// Answer: [`Reply::Welcome`] with descriptors [region memory, doorbell eventfd, the engine's page ([`crate::looks`]),
     /// the session's directory of anchors].
     Hello { room: u64 },
@@ -58,7 +58,7 @@ pub enum Request {
     /// [the channel's memory, a sending end of the other side's interrupt].
     OpenChannel { channel: u32 },
     /// Give a flow back to the engine: whoever shows its anchor next, be it the same session, gets it. With descriptor
-    /// [memory that holds `unread` octets] when the program has received octets through a channel that it has not
+    /// [memory that holds `unread` bytes] when the program has received bytes through a channel that it has not
     /// read; those go to whoever gets the flow. Answer: [`Reply::Done`].
     Relinquish { flow: u32, unread: u32 },
     /// Ask for a report (no session needed). Answer: [`Reply::Report`] with descriptor [memory holding JSON].
@@ -75,9 +75,9 @@ pub enum Request {
     /// With a descriptor [anything]: is it an anchor of this engine? Answer: [`Reply::Done`] for a flow's,
     /// [`Reply::Handle`] for a listener's, or ENOENT.
     Recognise,
-    /// Copy packets, `snaplen` octets of each at most, into a stream (no session needed): all of them for the engine's
+    /// Copy packets, `snaplen` bytes of each at most, into a stream (no session needed): all of them for the engine's
     /// starter and root, for others those of their own connections. `interface`: of this one only ([`crate::capture`]). With descriptor [memory that holds the filter's text of
-    /// `filter_len` octets] when that is not 0. One capture a connection; it ends with the connection.
+    /// `filter_len` bytes] when that is not 0. One capture a connection; it ends with the connection.
     /// Answer: [`Reply::Capture`] with descriptor [the stream's reading end].
     Capture { snaplen: u32, interface: Option<u16>, filter_len: u32 },
     /// The asking process is about to become user `uid`, who may attach from then on, until the engine ends, in the network
@@ -149,7 +149,7 @@ pub enum Reply {
     Handle {
         handle: u32,
     },
-    /// With descriptor [memory that holds `unread` octets] when that is not 0: they come first in the stream.
+    /// With descriptor [memory that holds `unread` bytes] when that is not 0: they come first in the stream.
     ClaimedFlow {
         flow: u32,
         anchor: u32,
@@ -167,16 +167,16 @@ pub enum Reply {
         side: Side,
         peer: Cred,
     },
-    /// A lane whose ring has so many octets.
+    /// A lane whose ring has so many bytes.
     Lane {
         ring_len: u32,
     },
-    /// Two lanes whose rings have so many octets; 0: there is no new one. `source`: the address that the engine speaks to the peer
+    /// Two lanes whose rings have so many bytes; 0: there is no new one. `source`: the address that the engine speaks to the peer
     /// from.
     Datagrams {
         ring_len: u32,
         source: Addr,
-        /// Octets of the largest packets that get to the peer, and of the largest that its link takes; 0: there is no peer.
+        /// Bytes of the largest packets that get to the peer, and of the largest that its link takes; 0: there is no peer.
         path_mtu: u16,
         link_mtu: u16,
     },
@@ -212,7 +212,7 @@ pub enum ReportKind {
 /// Why a packet is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadMessage {
-    /// Not 64 octets, or no magic.
+    /// Not 64 bytes, or no magic.
     NotAMessage,
     /// Another version of the interface.
     Version(u16),

@@ -2,7 +2,7 @@
 //! stream of packets that the engine writes.
 //!
 //! The stream is a Unix stream socket whose reading end comes with [`crate::attach::Reply::Capture`]. On it are
-//! records, each a [`Record`] with the packet's octets behind it, until the capture ends; the last one is
+//! records, each a [`Record`] with the packet's bytes behind it, until the capture ends; the last one is
 //! [`RecordKind::End`]. Both ends are on one machine, so numbers are in its byte order.
 
 pub mod filter;
@@ -12,9 +12,9 @@ pub use filter::{Facts, Filter, FilterError};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Most octets of a filter's text.
+/// Most bytes of a filter's text.
 pub const FILTER_LEN_MAX: u32 = 4096;
-/// Most octets of one packet: a full IP datagram behind the longest link header. What a capture takes unless told.
+/// Most bytes of one packet: a full IP datagram behind the longest link header. What a capture takes unless told.
 pub const SNAPLEN_MAX: u32 = 262_144;
 /// The interface of packets between two programs of the engine; that of port `n` is `n + 1`.
 pub const LOCAL_INTERFACE: u16 = 0;
@@ -25,7 +25,7 @@ pub const LOCAL_INTERFACE: u16 = 0;
 pub struct Program {
     pub pid: u32,
     pub fd: u32,
-    /// The program's name, cut at 15 octets, zeros behind.
+    /// The program's name, cut at 15 bytes, zeros behind.
     pub name: [u8; 15],
     /// Not 0: it has the listener, and nobody has the connection yet. Others may have that listener, too.
     pub listens: u8,
@@ -64,13 +64,13 @@ pub enum RecordKind {
     End = 2,
 }
 
-/// What stands before a packet's octets.
+/// What stands before a packet's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Record {
-    /// Octets of the packet that follow.
+    /// Bytes of the packet that follow.
     pub captured_len: u32,
-    /// Octets that the packet had.
+    /// Bytes that the packet had.
     pub original_len: u32,
     /// Nanoseconds since 1970.
     pub at_ns: u64,
@@ -146,7 +146,7 @@ pub fn text_field<const N: usize>(text: &str) -> [u8; N] {
 
 /// The same back; what is no text shows as a replacement character.
 fn field_text(field: &[u8]) -> String {
-    let len = field.iter().position(|&octet| octet == 0).unwrap_or(field.len());
+    let len = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..len]).into_owned()
 }
 

@@ -26,7 +26,7 @@ impl fmt::Display for FilterError {
         match self {
             FilterError::Unexpected { word, wanted } => write!(f, "'{word}' where {wanted} is expected"),
             FilterError::Incomplete { wanted } => write!(f, "it ends where {wanted} is expected"),
-            FilterError::TooLong => write!(f, "longer than {FILTER_LEN_MAX} octets"),
+            FilterError::TooLong => write!(f, "longer than {FILTER_LEN_MAX} bytes"),
             FilterError::TooDeep => write!(f, "nested more than {DEPTH_MAX} deep"),
         }
     }

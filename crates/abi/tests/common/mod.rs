@@ -269,18 +269,18 @@ pub fn flow_info() -> FlowInfo {
 }
 
 pub fn flow_detail() -> FlowDetail {
-    // Octets that tell each place from every other.
-    let mut octets = [0; size_of::<FlowDetail>()];
-    octets.iter_mut().zip(1u32..).for_each(|(octet, at)| *octet = (at % 251) as u8);
-    FlowDetail::read_from_bytes(&octets).expect("its own length")
+    // Bytes that tell each place from every other.
+    let mut bytes = [0; size_of::<FlowDetail>()];
+    bytes.iter_mut().zip(1u32..).for_each(|(byte, at)| *byte = (at % 251) as u8);
+    FlowDetail::read_from_bytes(&bytes).expect("its own length")
 }
 
 pub fn region_header() -> RegionHeader {
     RegionHeader { doorbell_wanted: 3, fenced: 5, ..LAYOUT.header(0x0102) }
 }
 
-/// An entry's octets as they lie in the ring.
-pub fn entry_octets(raw: RawEntry) -> Vec<u8> {
+/// An entry's bytes as they lie in the ring.
+pub fn entry_bytes(raw: RawEntry) -> Vec<u8> {
     [raw.word0.to_le_bytes(), raw.word1.to_le_bytes()].concat()
 }
 

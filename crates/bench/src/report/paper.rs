@@ -156,7 +156,7 @@ pub(super) fn html(report: &Report) -> String {
     let mut out = String::from(
         "<h2>The directwrite paper's grid</h2>\n<p class=\"key\"><span><i class=\"linux\"></i>the paper's best</span>\
          <span><i class=\"toe\"></i>OpenTOE</span></p>\n<p class=\"note\">Time of its methods, in percent of that of read and write on \
-         the same stack: 2, 5 and 10 MB in packets of 128, 512 and 1024 octets. The bar is the middle of all cells, the whisker goes from the \
+         the same stack: 2, 5 and 10 MB in packets of 128, 512 and 1024 bytes. The bar is the middle of all cells, the whisker goes from the \
          least to the greatest. The paper gives its best cell alone.</p>\n",
     );
     let bar_row = |line: &Line| {

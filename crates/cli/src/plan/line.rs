@@ -13,7 +13,7 @@ const QUEUE_BATCHES: u32 = 8;
 /// What was measured for packets of one size, in ns a datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// Octets of the IP packet.
+    /// Bytes of the IP packet.
     pub size: u32,
     pub stages_ns: [f64; COUNT],
     /// A datagram's part of handing a batch on, and of taking it over.
@@ -56,7 +56,7 @@ pub struct Line {
     pub spare: u32,
     /// Datagrams a second: the slowest plane's.
     pub rate: f64,
-    /// The paper's formula of it: octets x 8 x threads / (µs x 10^3).
+    /// The paper's formula of it: bytes x 8 x threads / (µs x 10^3).
     pub gbit: f64,
     /// Datagrams a second if batches took times as irregular as exponential ones: the bounded queues then run full and empty.
     pub rate_irregular: f64,
@@ -184,13 +184,13 @@ fn name(stages: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// The paper's costs of 64 octets in ns, with no cost of handing over.
+    /// The paper's costs of 64 bytes in ns, with no cost of handing over.
     const PAPER: Costs =
         Costs { size: 64, stages_ns: [450.0, 1530.0, 1980.0, 810.0], put_ns: 0.0, take_ns: 0.0, beside: 1.0 };
 
     #[test]
     fn the_rate_is_the_papers_formula() {
-        // Its table 2: 64 octets, 4 threads of UDP.
+        // Its table 2: 64 bytes, 4 threads of UDP.
         let rate = |ns, threads| {
             let line = Line::new(64, vec![Plane { stages: vec!["receive UDP"], threads, ns }], threads);
             line.gbit

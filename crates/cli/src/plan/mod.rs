@@ -24,7 +24,7 @@ stage's cost is measured first, as 'toe profile' does. Then two kinds of layout 
   run to completion   each thread does all stages of its datagrams
   planes apart        stages on threads of their own, joined by bounded queues of batches; the best of all ways to cut the line. Each
                       spare thread goes to the plane that is slowest; no plane has a thread more than it takes to keep up
-The rate is that of the slowest plane, by the paper's formula: Gb/s = octets x 8 x threads / (us x 1000). 'irregular' is what is left of
+The rate is that of the slowest plane, by the paper's formula: Gb/s = bytes x 8 x threads / (us x 1000). 'irregular' is what is left of
 it if batches took exponential times (queues of 8 batches a thread, M/M/1/K); 'delay' is how long a datagram is in the line at 80 % of the rate
 (M/D/1 at each thread).
 Assumed: hot memory and no link; one size of packets; flows spread evenly over a plane's threads ('--flows one': there is one flow, which
@@ -86,7 +86,7 @@ fn costs(row: &profile::Row) -> Costs {
 fn sizes(report: &Report) -> String {
     let mut out = String::from(
         "       | run to completion                          | planes apart\n\
-         octets | threads      M/s    Gb/s irregular  delay |      M/s    Gb/s irregular  delay | spare | threads of each plane\n",
+         bytes | threads      M/s    Gb/s irregular  delay |      M/s    Gb/s irregular  delay | spare | threads of each plane\n",
     );
     for plan in &report.plans {
         let all = &plan.completion;
@@ -115,7 +115,7 @@ fn overview(report: &Report) -> String {
     for size in [smallest, largest] {
         let _ = writeln!(
             out,
-            "{size} octets\ncores | to completion M/s    Gb/s | apart M/s    Gb/s | spare | threads of each plane"
+            "{size} bytes\ncores | to completion M/s    Gb/s | apart M/s    Gb/s | spare | threads of each plane"
         );
         for plan in report.plans.iter().filter(|plan| plan.size == size && SHOWN.contains(&plan.cores)) {
             let all = &plan.completion;

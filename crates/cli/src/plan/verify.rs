@@ -69,7 +69,7 @@ impl Checked {
     pub fn table(&self) -> String {
         let mut out = String::from(
             "millions of datagrams a second, predicted and measured\n\
-             octets | one thread, to completion | two threads, to completion | receive | transmit, a thread each\n",
+             bytes | one thread, to completion | two threads, to completion | receive | transmit, a thread each\n",
         );
         let cell = |pair: Option<Pair>| match pair {
             Some(pair) => format!("{:>8.2} {:>8.2} {:>+6.1} %", pair.predicted, pair.measured, pair.off()),

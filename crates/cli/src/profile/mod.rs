@@ -12,11 +12,11 @@ use std::path::PathBuf;
 /// What a datagram costs, plane by plane and stage by stage
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Measured over memory, without a link and without a program, on one thread: IPv4, packets of 64 to 1500 octets with their headers, in batches
+Measured over memory, without a link and without a program, on one thread: IPv4, packets of 64 to 1500 bytes with their headers, in batches
 of 32.
 The sum of the stages of a plane is its total, as far as they can be told apart. The rate is that of one thread a plane, by the
-paper's formula: octets x 8 / ns. The paper's processor (an Intel IXP) is of another time; what compares is the shape: there UDP cost
-eight to ten times as much for 1500 octets as for 64, because of the checksum's reads of memory.")]
+paper's formula: bytes x 8 / ns. The paper's processor (an Intel IXP) is of another time; what compares is the shape: there UDP cost
+eight to ten times as much for 1500 bytes as for 64, because of the checksum's reads of memory.")]
 pub struct Args {
     /// Print JSON
     #[arg(long)]
@@ -104,7 +104,7 @@ fn said(what: &str) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Octets of the paper's packets, and its µs per packet of each (its table 1).
+/// Bytes of the paper's packets, and its µs per packet of each (its table 1).
 const PAPER_SIZES: [u32; 8] = [64, 125, 250, 500, 750, 1000, 1250, 1500];
 const PAPER: [(&str, [f64; 8]); 4] = [
     ("IP receive", [0.45, 0.46, 0.45, 0.46, 0.48, 0.46, 0.46, 0.46]),
@@ -130,7 +130,7 @@ fn costs(out: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(
         out,
         "       | receive                                           | transmit                                                  | control\n\
-         octets |     IP checksum  demux deliver |     all vouched |  route   copy checksum     IP   port |     all vouched | answer"
+         bytes |     IP checksum  demux deliver |     all vouched |  route   copy checksum     IP   port |     all vouched | answer"
     )?;
     for row in &report.rows {
         let (rx, tx) = (&row.receive, &row.transmit);
@@ -154,7 +154,7 @@ fn shares(out: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(out, "\nGb/s of one thread a plane; shares of that plane, and of the planes, in %")?;
     writeln!(
         out,
-        "octets | receive   IP  UDP | checksum of UDP | transmit   IP  UDP | checksum of UDP | receive transmit"
+        "bytes | receive   IP  UDP | checksum of UDP | transmit   IP  UDP | checksum of UDP | receive transmit"
     )?;
     let share = |part: f64, whole: f64| 100.0 * part / whole.max(f64::MIN_POSITIVE);
     for row in &report.rows {
@@ -180,7 +180,7 @@ fn beside(out: &mut String, report: &Report) -> std::fmt::Result {
     };
     writeln!(
         out,
-        "\nbeside the IXP paper (its table 1): {} octets, {} octets, and how many times as much",
+        "\nbeside the IXP paper (its table 1): {} bytes, {} bytes, and how many times as much",
         first.size, last.size
     )?;
     for ((name, paper), (a, b)) in PAPER.into_iter().zip(of(first).into_iter().zip(of(last))) {
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn what_is_measured_is_told_beside_the_papers_figures() {
         let text = tables(&report());
-        assert!(text.contains("10.24") && text.contains("8.00"), "64 octets in 50 and in 64 ns: {text}");
+        assert!(text.contains("10.24") && text.contains("8.00"), "64 bytes in 50 and in 64 ns: {text}");
         assert!(text.contains("UDP receive | paper  1.53 µs  15.83 µs  10.3 | here   30.0 ns"), "{text}");
     }
 }

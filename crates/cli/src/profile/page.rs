@@ -27,7 +27,7 @@ pub(super) fn page(report: &Report) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>toe profile</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>What a datagram costs</h1>\n\
-         <p>The engine's UDP over IPv4, over memory, on one thread; sizes in octets of the IP packet. The paper: UDP/IP on an Intel IXP1200 at \
+         <p>The engine's UDP over IPv4, over memory, on one thread; sizes in bytes of the IP packet. The paper: UDP/IP on an Intel IXP1200 at \
          232 MHz, its table 1, and what follows from that table for its figures 8 and 9: the part of UDP that grows with the size is the \
          checksum's. Of the modules within IP (its figure 7) its text gives no numbers.</p>\n"
     );
@@ -100,8 +100,8 @@ fn paper(title: &'static str, names: &'static [&'static str], parts: impl Fn(usi
 fn checksum_of_paper(n: usize) -> Vec<f64> {
     let (sizes, us) = (PAPER_SIZES, PAPER[1].1);
     let last = sizes.len() - 1;
-    let an_octet = (us[last] - us[0]) / f64::from(sizes[last] - sizes[0]);
-    let grown = an_octet * f64::from(sizes[n]);
+    let an_byte = (us[last] - us[0]) / f64::from(sizes[last] - sizes[0]);
+    let grown = an_byte * f64::from(sizes[n]);
     vec![grown, (us[n] - grown).max(0.0)]
 }
 

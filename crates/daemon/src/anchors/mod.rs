@@ -3,7 +3,7 @@
 //! An anchor is an empty directory. A host opens it, and that open file is the program's descriptor: it can be copied,
 //! inherited and passed on, and the kernel reports its last close, by name, to whoever watches the directory above. So an
 //! anchor costs the engine no descriptor, a host opens one without asking, and it can be used again once it was closed.
-//! Reading and writing a directory fail, so that octets which a call that the switch does not see moves are not lost in
+//! Reading and writing a directory fail, so that bytes which a call that the switch does not see moves are not lost in
 //! silence.
 //!
 //! The report by name holds while only the session that the anchor was made for can open it. Once another process has

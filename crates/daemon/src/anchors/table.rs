@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, channel};
 use toe_base::{AnchorHandle, Cred, Instant, NetNs, SessionId};
 use toe_ring::EventFd;
 
-/// Octets of reports of one user taken in one look: some sixty. The rest is reported again, or lost by who makes so many.
+/// Bytes of reports of one user taken in one look: some sixty. The rest is reported again, or lost by who makes so many.
 const REPORTS_LEN: usize = 2 << 10;
 /// How long an instance is not heard that reports nothing but openings for nothing.
 const MUTED_US: u64 = 1_000;

@@ -136,7 +136,7 @@ fn the_last_close_is_reported_and_the_anchor_can_be_used_again() {
 }
 
 #[test]
-fn octets_that_go_past_the_switch_fail_and_are_not_lost() {
+fn bytes_that_go_past_the_switch_fail_and_are_not_lost() {
     let world = World::new(1..2);
     let end = world.open(1);
     assert_eq!(rustix::io::write(&end, b"lost?"), Err(Errno::BADF));

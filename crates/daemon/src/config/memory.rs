@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 const LIMITS_V2: &[&str] = &["memory.max", "memory.high"];
 const LIMITS_V1: &[&str] = &["memory.limit_in_bytes"];
 
-/// Octets. `None`: nobody says.
+/// Bytes. `None`: nobody says.
 pub(super) fn available() -> Option<u64> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     available_by(&read)
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(with(&[MACHINE]), Some(8192 * MIB));
         assert_eq!(with(&[MACHINE, V2, ("/proc/self/cgroup", "0::/\n")]), Some(8192 * MIB));
         assert_eq!(with(&[]), None);
-        assert!(available().is_some_and(|octets| octets > 64 * MIB), "here");
+        assert!(available().is_some_and(|bytes| bytes > 64 * MIB), "here");
     }
 
     #[test]

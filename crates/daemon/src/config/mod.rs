@@ -56,7 +56,7 @@ pub struct Flags {
     /// Microseconds to look for work before sleeping; 0 sleeps at once.
     #[arg(long, value_name = "N")]
     pub spin_us: Option<u64>,
-    /// Send octets of local connections through the engine.
+    /// Send bytes of local connections through the engine.
     #[arg(long)]
     pub no_direct: bool,
     /// Congestion control of connections whose program chooses none: reno, cubic, dctcp or bbr.
@@ -125,7 +125,7 @@ pub struct Config {
     /// Whether the engine serves 127.0.0.0/8 itself.
     pub local: bool,
     pub spin_us: u64,
-    /// Whether octets of connections between two programs may go past the engine.
+    /// Whether bytes of connections between two programs may go past the engine.
     pub direct: bool,
     pub tcp: TcpConfig,
     /// `None`: wherever the kernel likes.
@@ -134,7 +134,7 @@ pub struct Config {
     /// Whom the engine runs as once it has opened what it needs root for.
     pub user: RunAs,
     pub seccomp: SeccompMode,
-    /// Octets of one session's receive and send part.
+    /// Bytes of one session's receive and send part.
     pub receive_len: u64,
     pub send_len: u64,
     /// What users may have.
@@ -321,7 +321,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// `toe.toml:LINE` of an octet of the file.
+    /// `toe.toml:LINE` of a byte of the file.
     fn place(&self, at: usize) -> String {
         let before = self.text.get(..at).unwrap_or(self.text);
         format!("{}:{}", self.path.display(), before.matches('\n').count() + 1)

@@ -15,7 +15,7 @@ const FLOWS_ONE_IN: u64 = 8;
 const ANCHORS_ONE_IN: u64 = 8;
 /// When nobody says how much that is: what makes a quarter of it 1 GiB.
 const MEMORY_DEFAULT: u64 = 4 << 30;
-/// The engine's record of a connection with what hangs on it, and a directory with its watch: octets.
+/// The engine's record of a connection with what hangs on it, and a directory with its watch: bytes.
 const FLOW_COST: u64 = 2 << 10;
 const ANCHOR_COST: u64 = 3 << 10;
 const MEMORY_MIN: u64 = 64 * MIB;
@@ -83,7 +83,7 @@ pub(super) fn from_flag(text: &str) -> Result<(Key, Given<u64>), ConfigError> {
     Ok((*key, Given::flag(value, &format!("--quota {name}"))))
 }
 
-/// The limits; `memory`: octets that the engine may have.
+/// The limits; `memory`: bytes that the engine may have.
 pub(super) fn check(given: &[(Key, Given<u64>)], memory: Option<u64>) -> Result<Quotas, ConfigError> {
     let memory = memory.unwrap_or(MEMORY_DEFAULT).max(MEMORY_MIN);
     let parts = [
@@ -104,8 +104,8 @@ pub(super) fn check(given: &[(Key, Given<u64>)], memory: Option<u64>) -> Result<
             Ok((resource, Limit { user, ..of(resource) }))
         };
         let memory = |limit: fn(Limit, u64) -> Limit| {
-            let octets = super::check_range(given, MEMORY_MIB, "MiB")? * MIB;
-            Ok((Resource::ReceiveMemory, limit(of(Resource::ReceiveMemory), octets)))
+            let bytes = super::check_range(given, MEMORY_MIB, "MiB")? * MIB;
+            Ok((Resource::ReceiveMemory, limit(of(Resource::ReceiveMemory), bytes)))
         };
         let (resource, limit) = match key {
             Key::Memory => memory(|limit, total| Limit { total, ..limit })?,

@@ -45,7 +45,7 @@ macro_rules! calls {
 }
 
 calls! {
-    // The round: what moves octets, sleeps and wakes.
+    // The round: what moves bytes, sleeps and wakes.
     SYS_read, Any, "TAP frames, inotify, signals, /proc, /sys", "non-blocking, or the kernel's own files";
     SYS_write, Any, "interrupts, TAP frames, the log", "non-blocking; the log is a file of the starter's choice";
     SYS_writev, Any, "TAP frames", "non-blocking";

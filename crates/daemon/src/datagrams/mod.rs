@@ -29,10 +29,10 @@ use toe_ring::{EventFd, LaneMemory, LaneReceiver, LaneSender};
 use unsent::Unsent;
 use zerocopy::FromBytes;
 
-/// Datagrams of all of a session's sockets taken in one turn, and what so many octets of one count beside: some of the most that a record
+/// Datagrams of all of a session's sockets taken in one turn, and what so many bytes of one count beside: some of the most that a record
 /// can hold, or many small ones.
 const DATAGRAMS_PER_TURN: usize = 64;
-const OCTETS_AS_ONE: usize = 4096;
+const BYTES_AS_ONE: usize = 4096;
 
 /// Where a session's socket puts what it sends.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl FromSocket {
         self.end.is_empty() && self.end.is_closed()
     }
 
-    /// The next record, its octets behind the head in `text`. A record without a head is as good as none.
+    /// The next record, its bytes behind the head in `text`. A record without a head is as good as none.
     fn take(&mut self, text: &mut Vec<u8>) -> Option<RecordHead> {
         let record = self.end.first()?;
         let mut head = [0; RecordHead::LEN as usize];
@@ -136,15 +136,10 @@ impl Datagrams {
         delivered
     }
 
-    /// The same where the octets are still with the link ([`toe_engine::HostSide::deliver_datagram_tail`]).
-    pub fn deliver_tail(
-        &mut self,
-        to: DatagramId,
-        late: Late<'_>,
-        octets: &mut Vec<u8>,
-    ) -> Option<Delivered> {
+    /// The same where the bytes are still with the link ([`toe_engine::HostSide::deliver_datagram_tail`]).
+    pub fn deliver_tail(&mut self, to: DatagramId, late: Late<'_>, bytes: &mut Vec<u8>) -> Option<Delivered> {
         let socket = self.sockets.get_mut(&to)?;
-        let delivered = socket.put_tail(late, octets);
+        let delivered = socket.put_tail(late, bytes);
         if socket.take_crowded() {
             self.crowd.note(socket.account());
         }
@@ -324,7 +319,7 @@ impl Daemon {
             match socket.take(text) {
                 Some(head) => {
                     taken += self.engine.handle_datagrams(now, end, &head, text, &mut self.sessions);
-                    taken += text.len() / OCTETS_AS_ONE;
+                    taken += text.len() / BYTES_AS_ONE;
                 }
                 None => {
                     // It is empty and closed: the host has left.

@@ -16,7 +16,7 @@ use toe_wire::ipv4::{self, Ipv4Repr};
 use toe_wire::ipv6::{self, Ipv6Repr};
 use toe_wire::{Protocol, udp};
 
-/// Octets of the largest packet of either family behind its header.
+/// Bytes of the largest packet of either family behind its header.
 const PAYLOAD_MAX: usize = 65_535 - ipv4::HEADER_LEN;
 
 /// Packets that wait for a user's thread, which finds that they take long; what comes then finds no room.
@@ -38,13 +38,13 @@ pub struct ToKernel(Arc<Raw>);
 pub(crate) struct Packet {
     raw: Arc<Raw>,
     is_v6: bool,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Packet {
     pub(crate) fn send(&self) {
         // As where the kernel's queue is full.
-        let _ = self.raw.send(self.is_v6, &[IoSlice::new(&self.octets)]);
+        let _ = self.raw.send(self.is_v6, &[IoSlice::new(&self.bytes)]);
     }
 }
 
@@ -152,7 +152,7 @@ impl ToKernel {
         let (ip, is_v6) = (&ip[..ip_len], ip_len == ipv6::HEADER_LEN);
         let now = || self.0.send(is_v6, &[IoSlice::new(ip), IoSlice::new(head), IoSlice::new(text)]);
         let later =
-            |()| Wake::Packet(Packet { raw: Arc::clone(&self.0), is_v6, octets: [ip, head, text].concat() });
+            |()| Wake::Packet(Packet { raw: Arc::clone(&self.0), is_v6, bytes: [ip, head, text].concat() });
         user.wake((), |()| now(), later).map_or(Delivered::ByKernel, |(delivered, ())| delivered)
     }
 }

@@ -25,7 +25,7 @@ const RETURNABLE_MAX: usize = 32;
 
 /// Datagrams of one record that go by the kernel: no peer's UDP_SEGMENT has more. What is more is lost.
 const TOGETHER_MAX: usize = 128;
-/// Octets in a lane that nobody has claimed and that are much: more than small datagrams are in so short a time, and still far from all that it holds.
+/// Bytes in a lane that nobody has claimed and that are much: more than small datagrams are in so short a time, and still far from all that it holds.
 const MUCH: usize = 128 << 10;
 /// What an unused buffer keeps.
 const KEPT: usize = 2048;
@@ -36,10 +36,10 @@ pub(super) trait ByKernel {
     fn deliver(&self, user: &PagesOut, datagram: &RxDatagram<'_>) -> Delivered;
 }
 
-/// Datagrams whose octets are still with the link, there from that octet of the frame on.
+/// Datagrams whose bytes are still with the link, there from that byte of the frame on.
 pub(super) type Late<'a> = (&'a RxDatagram<'a>, (&'a dyn FrameTail, usize));
 
-/// Octets of the record; `None`: there are none so large.
+/// Bytes of the record; `None`: there are none so large.
 fn record_len_of(datagram: &RxDatagram<'_>) -> Option<u32> {
     u32::try_from(datagram.text.len())
         .ok()
@@ -82,10 +82,10 @@ pub(super) struct ToSocket {
     account: Cred,
     user: PagesOut,
     bell: Bell,
-    /// Of the first ones since it was woken those that have not gone by the kernel; how many those were, and the octets of all.
+    /// Of the first ones since it was woken those that have not gone by the kernel; how many those were, and the bytes of all.
     unclaimed: VecDeque<Unclaimed>,
     remembered: usize,
-    unclaimed_octets: usize,
+    unclaimed_bytes: usize,
     /// When the first of them goes by the kernel, not known before the first look; and how long that is.
     until: Option<Instant>,
     patience_us: u64,
@@ -108,7 +108,7 @@ impl ToSocket {
             bell: Bell::default(),
             unclaimed: VecDeque::new(),
             remembered: 0,
-            unclaimed_octets: 0,
+            unclaimed_bytes: 0,
             until: None,
             patience_us: PATIENCE_US,
             is_listed: false,
@@ -126,7 +126,7 @@ impl ToSocket {
     /// So much that the lane may be full soon, of a program that was just woken. One that has not come for long is stopped, or does not
     /// mean to come, and others have the links as well.
     pub fn holds_much(&self) -> bool {
-        self.unclaimed_octets >= MUCH && self.patience_us == PATIENCE_US
+        self.unclaimed_bytes >= MUCH && self.patience_us == PATIENCE_US
     }
 
     /// Whether it is to be looked after, and is not yet: once.
@@ -183,10 +183,10 @@ impl ToSocket {
         })
     }
 
-    /// Of datagrams whose octets are still with the link: by the lane, or lost there. `None`: they are wanted first, and in `octets` if they are
+    /// Of datagrams whose bytes are still with the link: by the lane, or lost there. `None`: they are wanted first, and in `bytes` if they are
     /// not with the link any more.
-    pub fn put_tail(&mut self, late: Late<'_>, octets: &mut Vec<u8>) -> Option<Delivered> {
-        let delivered = self.lane.put_tail(late, octets);
+    pub fn put_tail(&mut self, late: Late<'_>, bytes: &mut Vec<u8>) -> Option<Delivered> {
+        let delivered = self.lane.put_tail(late, bytes);
         if delivered == Some(Delivered::ByLane) {
             self.note_unclaimed(late.0);
         }
@@ -202,7 +202,7 @@ impl ToSocket {
 
     fn note_unclaimed_record(&mut self, datagram: &RxDatagram<'_>) {
         let RxDatagram { arrival, ports, segment, .. } = *datagram;
-        self.unclaimed_octets += datagram.text.len();
+        self.unclaimed_bytes += datagram.text.len();
         // None behind one that is not remembered: that one is older.
         if self.remembered < RETURNABLE_MAX
             && let (Some(len), Some(place)) = (record_len_of(datagram), self.lane.last_place)
@@ -214,7 +214,7 @@ impl ToSocket {
 
     fn forget_unclaimed(&mut self) {
         self.unclaimed.clear();
-        (self.remembered, self.unclaimed_octets) = (0, 0);
+        (self.remembered, self.unclaimed_bytes) = (0, 0);
         (self.until, self.patience_us) = (None, PATIENCE_US);
     }
 
@@ -233,7 +233,7 @@ impl ToSocket {
     /// In each round while something is looked after: how many records went by the kernel.
     pub fn look(&mut self, now: Instant, kernel: &dyn ByKernel) -> usize {
         let rung = usize::from(self.ring(kernel));
-        if self.unclaimed_octets > 0 && !self.lane.end.is_unclaimed() {
+        if self.unclaimed_bytes > 0 && !self.lane.end.is_unclaimed() {
             self.forget_unclaimed();
         }
         let mut returned = 0;
@@ -259,7 +259,7 @@ impl ToSocket {
         self.is_listed
     }
 
-    /// What woke the program was lost, or it does not come: the next one goes by the kernel. Its octets are the program's memory by now, to which they
+    /// What woke the program was lost, or it does not come: the next one goes by the kernel. Its bytes are the program's memory by now, to which they
     /// go back; from whom they are it cannot say.
     #[cold]
     fn return_one(&mut self, kernel: &dyn ByKernel) -> usize {
@@ -308,8 +308,8 @@ impl Lane {
         self.end.publish(len).then_some(Delivered::ByLane)
     }
 
-    /// The same, and the link writes the octets itself.
-    fn put_tail(&mut self, (datagram, (tail, at)): Late<'_>, octets: &mut Vec<u8>) -> Option<Delivered> {
+    /// The same, and the link writes the bytes itself.
+    fn put_tail(&mut self, (datagram, (tail, at)): Late<'_>, bytes: &mut Vec<u8>) -> Option<Delivered> {
         let len = record_len_of(datagram)?;
         let place = match self.begin(len, datagram) {
             Ok(place) => place,
@@ -327,8 +327,8 @@ impl Lane {
             return Some(Delivered::ByLane);
         }
         // The program has just begun to wait, and the link does not have them any more.
-        octets.resize(text_len, 0);
-        self.end.lane().read(place, RecordHead::LEN, octets);
+        bytes.resize(text_len, 0);
+        self.end.lane().read(place, RecordHead::LEN, bytes);
         None
     }
 

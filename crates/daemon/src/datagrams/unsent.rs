@@ -1,7 +1,7 @@
 //! What a program had sent that is gone, or whose socket is, before the engine took it out of the lane: it goes out yet, as what lies in a
 //! queue of Linux's does. Filled when a session or a socket ends; emptied by the run loop.
 
-use super::{FromSocket, OCTETS_AS_ONE};
+use super::{BYTES_AS_ONE, FromSocket};
 use crate::daemon::Daemon;
 use std::collections::VecDeque;
 use toe_base::{Cred, Instant};
@@ -9,7 +9,7 @@ use toe_base::{Cred, Instant};
 /// Sockets of all users together, and of one user: what is more is lost.
 const SOCKETS_MAX: usize = 256;
 const USERS_SOCKETS_MAX: usize = 32;
-/// Records of one socket: as many as the smallest ring holds of 10 octets each. Who has the memory still may go on writing into it.
+/// Records of one socket: as many as the smallest ring holds of 10 bytes each. Who has the memory still may go on writing into it.
 const RECORDS_MAX: usize = 16_384;
 /// What no link has taken by then is lost: a link that takes nothing keeps nobody awake for longer.
 const KEPT_US: u64 = 1_000_000;
@@ -75,7 +75,7 @@ impl Daemon {
             };
             let before = self.clock.nanos();
             taken += self.engine.handle_datagrams(now, id, &head, &text, &mut self.sessions);
-            taken += text.len() / OCTETS_AS_ONE;
+            taken += text.len() / BYTES_AS_ONE;
             self.budget.charge(one.account, self.clock.nanos() - before);
             one.records_left -= 1;
             self.sessions.datagrams.unsent.0.push_back(one);

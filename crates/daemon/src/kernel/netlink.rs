@@ -25,7 +25,7 @@ const RTMGRP_NEIGH: u32 = 4;
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV4_ROUTE: u32 = 0x40;
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// Octets of a message's header, and what messages are aligned to.
+/// Bytes of a message's header, and what messages are aligned to.
 const HEADER_LEN: usize = 16;
 const ALIGN: usize = 4;
 /// The kernel fills no longer buffer when it lists things.
@@ -136,9 +136,9 @@ impl Netlink {
         header.sequence_number = self.sequence;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         message.finalize();
-        let mut octets = vec![0; message.buffer_len()];
-        message.serialize(&mut octets);
-        rustix::net::send(&self.socket, &octets, SendFlags::DONTWAIT)?;
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        rustix::net::send(&self.socket, &bytes, SendFlags::DONTWAIT)?;
         Ok(())
     }
 
@@ -166,15 +166,15 @@ impl Netlink {
 }
 
 /// Hands over the messages of one packet; whether one of them says that its list was interrupted.
-fn take_messages(mut octets: &[u8], each: &mut impl FnMut(News)) -> bool {
+fn take_messages(mut bytes: &[u8], each: &mut impl FnMut(News)) -> bool {
     let mut interrupted = false;
-    while let Some(header) = octets.first_chunk::<HEADER_LEN>() {
+    while let Some(header) = bytes.first_chunk::<HEADER_LEN>() {
         let [a, b, c, d, _, _, e, f, ..] = *header;
         let len = u32::from_ne_bytes([a, b, c, d]) as usize;
-        let Some(message) = octets.get(..len).filter(|_| len >= HEADER_LEN) else { break };
+        let Some(message) = bytes.get(..len).filter(|_| len >= HEADER_LEN) else { break };
         interrupted |= u16::from_ne_bytes([e, f]) & NLM_F_DUMP_INTR != 0;
         news::parse(message).into_iter().for_each(&mut *each);
-        octets = octets.get(len.next_multiple_of(ALIGN)..).unwrap_or_default();
+        bytes = bytes.get(len.next_multiple_of(ALIGN)..).unwrap_or_default();
     }
     interrupted
 }

@@ -89,8 +89,8 @@ pub enum NeighbourNews {
 }
 
 /// What a message says.
-pub fn parse(octets: &[u8]) -> Option<News> {
-    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(octets).ok()?;
+pub fn parse(bytes: &[u8]) -> Option<News> {
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes).ok()?;
     let is_listed = message.header.flags & NLM_F_MULTIPART != 0;
     let sequence = message.header.sequence_number;
     match message.payload {
@@ -122,8 +122,8 @@ pub fn parse(octets: &[u8]) -> Option<News> {
     }
 }
 
-fn mac_of(octets: &[u8]) -> Option<MacAddr> {
-    octets.try_into().ok().map(MacAddr)
+fn mac_of(bytes: &[u8]) -> Option<MacAddr> {
+    bytes.try_into().ok().map(MacAddr)
 }
 
 fn link_news(message: &LinkMessage) -> Option<News> {
@@ -136,7 +136,7 @@ fn link_news(message: &LinkMessage) -> Option<News> {
         match attribute {
             LinkAttribute::IfName(is) => name = Some(is.clone()),
             LinkAttribute::Mtu(is) => mtu = *is,
-            LinkAttribute::Address(octets) => mac = mac_of(octets),
+            LinkAttribute::Address(bytes) => mac = mac_of(bytes),
             LinkAttribute::LinkInfo(infos) => is_veth = infos.contains(&LinkInfo::Kind(InfoKind::Veth)),
             _ => {}
         }
@@ -206,7 +206,7 @@ fn neighbour_news(message: &NeighbourMessage, is_gone: bool) -> Option<News> {
     for attribute in &message.attributes {
         match attribute {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(is)) => addr = Some(Addr::v4(*is)),
-            NeighbourAttribute::LinkLayerAddress(octets) => mac = mac_of(octets),
+            NeighbourAttribute::LinkLayerAddress(bytes) => mac = mac_of(bytes),
             _ => {}
         }
     }
@@ -228,14 +228,14 @@ mod tests {
     use std::net::Ipv4Addr;
 
     /// As the kernel would send it.
-    fn octets(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
+    fn bytes(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
         let mut header = NetlinkHeader::default();
         header.flags = flags;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         message.finalize();
-        let mut octets = vec![0; message.buffer_len()];
-        message.serialize(&mut octets);
-        octets
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
     }
 
     fn route(table: u8, kind: RouteType, attributes: Vec<RouteAttribute>) -> Option<News> {
@@ -245,7 +245,7 @@ mod tests {
         message.header.table = table;
         message.header.kind = kind;
         message.attributes = attributes;
-        parse(&octets(RouteNetlinkMessage::NewRoute(message), NLM_F_MULTIPART))
+        parse(&bytes(RouteNetlinkMessage::NewRoute(message), NLM_F_MULTIPART))
     }
 
     fn net() -> RouteAttribute {
@@ -283,7 +283,7 @@ mod tests {
         for message in
             [RouteNetlinkMessage::NewRoute(message.clone()), RouteNetlinkMessage::DelRoute(message.clone())]
         {
-            assert_eq!(parse(&octets(message, 0)), Some(News::RoutesChanged));
+            assert_eq!(parse(&bytes(message, 0)), Some(News::RoutesChanged));
         }
     }
 
@@ -305,7 +305,7 @@ mod tests {
             } else {
                 RouteNetlinkMessage::NewNeighbour(message)
             };
-            match parse(&octets(message, 0))? {
+            match parse(&bytes(message, 0))? {
                 News::Neighbour { index: 7, addr: found, state } if found == addr.into() => Some(state),
                 other => panic!("{other:?}"),
             }
@@ -331,12 +331,12 @@ mod tests {
         ];
         let mac = Some(MacAddr([2, 0, 0, 0, 0, 7]));
         let is = LinkNews { name: "eth1".to_owned(), is_up: true, mtu: 1500, mac, is_veth: false };
-        let found = parse(&octets(RouteNetlinkMessage::NewLink(link.clone()), 0));
+        let found = parse(&bytes(RouteNetlinkMessage::NewLink(link.clone()), 0));
         assert_eq!(found, Some(News::Link { index: 7, link: is }));
-        let found = parse(&octets(RouteNetlinkMessage::DelLink(link.clone()), 0));
+        let found = parse(&bytes(RouteNetlinkMessage::DelLink(link.clone()), 0));
         assert_eq!(found, Some(News::LinkGone { index: 7 }));
         link.header.interface_family = AddressFamily::Bridge;
-        assert_eq!(parse(&octets(RouteNetlinkMessage::DelLink(link), 0)), None, "it has left a bridge");
+        assert_eq!(parse(&bytes(RouteNetlinkMessage::DelLink(link), 0)), None, "it has left a bridge");
 
         let mut address = AddressMessage::default();
         address.header.family = AddressFamily::Inet;
@@ -345,9 +345,9 @@ mod tests {
         let (local, peer) = (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1));
         address.attributes =
             vec![AddressAttribute::Address(peer.into()), AddressAttribute::Local(local.into())];
-        let found = parse(&octets(RouteNetlinkMessage::NewAddress(address.clone()), 0));
+        let found = parse(&bytes(RouteNetlinkMessage::NewAddress(address.clone()), 0));
         assert_eq!(found, Some(News::Addr { index: 7, addr: local.into(), prefix_len: 24 }));
-        let found = parse(&octets(RouteNetlinkMessage::DelAddress(address), 0));
+        let found = parse(&bytes(RouteNetlinkMessage::DelAddress(address), 0));
         assert_eq!(found, Some(News::AddrGone { index: 7, addr: local.into(), prefix_len: 24 }));
     }
 
@@ -365,8 +365,8 @@ mod tests {
     }
 
     #[test]
-    fn no_octets_do_harm() {
-        let good = octets(RouteNetlinkMessage::NewLink(LinkMessage::default()), 0);
+    fn no_bytes_do_harm() {
+        let good = bytes(RouteNetlinkMessage::NewLink(LinkMessage::default()), 0);
         for len in 0..good.len() {
             assert_eq!(parse(&good[..len]), None, "cut to {len}");
         }

@@ -215,8 +215,8 @@ fn unread_memory(shown: Option<OwnedFd>, len: u32) -> Result<Evidence, Errno> {
 
 fn filter(shown: Option<OwnedFd>, len: u32) -> Result<Evidence, Errno> {
     let memory = memory(shown, len, FILTER_LEN_MAX)?;
-    let mut octets = vec![0; len as usize];
-    let got = rustix::io::pread(&memory, octets.as_mut_slice(), 0).map_err(|_| Errno::EINVAL)?;
-    let text = std::str::from_utf8(&octets[..got]).map_err(|_| Errno::EINVAL)?;
+    let mut bytes = vec![0; len as usize];
+    let got = rustix::io::pread(&memory, bytes.as_mut_slice(), 0).map_err(|_| Errno::EINVAL)?;
+    let text = std::str::from_utf8(&bytes[..got]).map_err(|_| Errno::EINVAL)?;
     Filter::parse(text).map(Evidence::Filter).map_err(|_| Errno::EINVAL)
 }

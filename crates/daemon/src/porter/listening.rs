@@ -61,9 +61,9 @@ impl Listening {
         loop {
             // Only the kernel and who has CAP_NET_ADMIN can send here; what does not answer this request is passed over.
             let (len, _) = rustix::net::recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT)?;
-            let mut octets = &self.buffer[..len.min(BUFFER_LEN)];
-            while let Some((message, rest)) = next_message(octets) {
-                octets = rest;
+            let mut bytes = &self.buffer[..len.min(BUFFER_LEN)];
+            while let Some((message, rest)) = next_message(bytes) {
+                bytes = rest;
                 let Some((kind, body)) = body_of(message, self.sequence) else { continue };
                 match kind {
                     NLMSG_DONE => return Ok(()),
@@ -78,21 +78,21 @@ impl Listening {
 
 fn request(family: AddressFamily, sequence: u32) -> [u8; HEADER_LEN + REQUEST_LEN] {
     const IPPROTO_TCP: u8 = 6;
-    let mut octets = [0; HEADER_LEN + REQUEST_LEN];
-    octets[..4].copy_from_slice(&((HEADER_LEN + REQUEST_LEN) as u32).to_ne_bytes());
-    octets[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    octets[6..8].copy_from_slice(&NLM_F_REQUEST_DUMP.to_ne_bytes());
-    octets[8..12].copy_from_slice(&sequence.to_ne_bytes());
-    octets[16] = family.as_raw() as u8;
-    octets[17] = IPPROTO_TCP;
-    octets[20..24].copy_from_slice(&STATES.to_ne_bytes());
-    octets
+    let mut bytes = [0; HEADER_LEN + REQUEST_LEN];
+    bytes[..4].copy_from_slice(&((HEADER_LEN + REQUEST_LEN) as u32).to_ne_bytes());
+    bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&NLM_F_REQUEST_DUMP.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+    bytes[16] = family.as_raw() as u8;
+    bytes[17] = IPPROTO_TCP;
+    bytes[20..24].copy_from_slice(&STATES.to_ne_bytes());
+    bytes
 }
 
-fn next_message(octets: &[u8]) -> Option<(&[u8], &[u8])> {
-    let len = u32::from_ne_bytes(*octets.first_chunk()?) as usize;
-    let message = octets.get(..len).filter(|_| len >= HEADER_LEN)?;
-    Some((message, octets.get(len.next_multiple_of(4)..).unwrap_or_default()))
+fn next_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
+    let message = bytes.get(..len).filter(|_| len >= HEADER_LEN)?;
+    Some((message, bytes.get(len.next_multiple_of(4)..).unwrap_or_default()))
 }
 
 /// Kind and body of a message that answers the request `sequence`.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_octets_do_harm() {
+    fn no_bytes_do_harm() {
         let good = request(AddressFamily::INET, 7);
         assert!(next_message(&good).and_then(|(message, _)| body_of(message, 7)).is_some());
         assert!(body_of(&good, 8).is_none(), "the answer to another request");

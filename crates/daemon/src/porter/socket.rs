@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 /// Descriptors that are taken from a packet. No request needs more than one; the kernel closes those beyond, on the
 /// thread that receives.
 const RECEIVED_FDS_MAX: usize = 4;
-/// One octet longer than a message, so that a longer packet is noticed.
+/// One byte longer than a message, so that a longer packet is noticed.
 const PACKET_LEN: usize = size_of::<Message>() + 1;
 /// Packets that are read from a connection that is turned away, at most, where there may be descriptors in it.
 const DRAINED_MAX: usize = 8;
@@ -24,8 +24,8 @@ const DRAINED_MAX: usize = 8;
 /// A packet from a host.
 #[derive(Debug)]
 pub(super) enum Packet {
-    /// Its octets (at most one more than a message has) and the descriptor that came with it.
-    Message { octets: [u8; PACKET_LEN], len: usize, fd: Option<OwnedFd> },
+    /// Its bytes (at most one more than a message has) and the descriptor that came with it.
+    Message { bytes: [u8; PACKET_LEN], len: usize, fd: Option<OwnedFd> },
     /// Nothing there now.
     None,
     /// The host closed the connection, or it broke.
@@ -34,11 +34,11 @@ pub(super) enum Packet {
 
 /// The next packet. Waits for no packet, but perhaps for the end of a descriptor that nobody wants.
 pub(super) fn receive(socket: impl AsFd) -> Packet {
-    let mut octets = [0; PACKET_LEN];
+    let mut bytes = [0; PACKET_LEN];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(RECEIVED_FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut octets)], &mut control, flags);
+    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
     let len = match got {
         Ok(message) => message.bytes,
         Err(Errno::AGAIN | Errno::INTR) => return Packet::None,
@@ -53,7 +53,7 @@ pub(super) fn receive(socket: impl AsFd) -> Packet {
             }
         }
     }
-    if len == 0 { Packet::Closed } else { Packet::Message { octets, len, fd } }
+    if len == 0 { Packet::Closed } else { Packet::Message { bytes, len, fd } }
 }
 
 /// Sends an answer without waiting; an error means that the host does not read.
@@ -88,7 +88,7 @@ pub(super) fn close_unread(socket: OwnedFd) -> Result<(), OwnedFd> {
         match look(&socket) {
             Ok(Look::End) => return Ok(()),
             // Nobody else reads here, so this is the packet that was seen.
-            Ok(Look::Octets) if rustix::net::recv(&socket, &mut [0; 1], RecvFlags::DONTWAIT).is_ok() => {}
+            Ok(Look::Bytes) if rustix::net::recv(&socket, &mut [0; 1], RecvFlags::DONTWAIT).is_ok() => {}
             _ => return Err(socket),
         }
     }
@@ -99,13 +99,13 @@ pub(super) fn close_unread(socket: OwnedFd) -> Result<(), OwnedFd> {
 enum Look {
     End,
     /// A packet without descriptors.
-    Octets,
+    Bytes,
     Descriptors,
 }
 
 fn look(socket: &OwnedFd) -> rustix::io::Result<Look> {
     let peek = || {
-        // Without room for what goes beside the octets the kernel says that there is something, and keeps it where it is.
+        // Without room for what goes beside the bytes the kernel says that there is something, and keeps it where it is.
         let mut nothing = RecvAncillaryBuffer::default();
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
         let seen = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut [0; 1])], &mut nothing, flags)?;
@@ -113,14 +113,14 @@ fn look(socket: &OwnedFd) -> rustix::io::Result<Look> {
     };
     match peek()? {
         (_, true) => return Ok(Look::Descriptors),
-        (1.., false) => return Ok(Look::Octets),
+        (1.., false) => return Ok(Look::Bytes),
         (0, false) => {}
     }
-    // The end, or a packet of no octets: only that comes with a sender, if one asks.
+    // The end, or a packet of no bytes: only that comes with a sender, if one asks.
     sockopt::set_socket_passcred(socket, true)?;
     let is_packet = peek();
     sockopt::set_socket_passcred(socket, false)?;
-    Ok(if is_packet?.1 { Look::Octets } else { Look::End })
+    Ok(if is_packet?.1 { Look::Bytes } else { Look::End })
 }
 
 #[cfg(test)]

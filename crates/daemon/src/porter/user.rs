@@ -254,12 +254,12 @@ impl User {
     fn first_request(&mut self, socket: &OwnedFd) -> (Option<(Request, Evidence)>, Option<Packet>) {
         match socket::receive(socket) {
             Packet::None => (None, None),
-            Packet::Message { octets, len, fd } => match request_in(&octets[..len]) {
+            Packet::Message { bytes, len, fd } => match request_in(&bytes[..len]) {
                 Ok(request @ Request::Hello { .. }) => {
                     let evidence = self.evidence(&request, fd);
                     (Some((request, evidence)), None)
                 }
-                _ => (None, Some(Packet::Message { octets, len, fd })),
+                _ => (None, Some(Packet::Message { bytes, len, fd })),
             },
             Packet::Closed => (None, Some(Packet::Closed)),
         }
@@ -291,7 +291,7 @@ impl User {
         let matter = match packet {
             Packet::None => return Ok(()),
             Packet::Closed => return self.close(at),
-            Packet::Message { octets, len, fd } => match request_in(&octets[..len]) {
+            Packet::Message { bytes, len, fd } => match request_in(&bytes[..len]) {
                 Ok(request) => {
                     let evidence = self.evidence(&request, fd);
                     Matter::Request { place, request, evidence }

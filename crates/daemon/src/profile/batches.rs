@@ -14,7 +14,7 @@ const LOOKS: u32 = 1 << 12;
 /// Datagrams one behind the other.
 #[derive(Debug, Default)]
 pub struct Batch {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// Where each ends.
     ends: Vec<usize>,
 }
@@ -24,18 +24,18 @@ impl Batch {
     pub const MOST: usize = 32;
 
     pub fn clear(&mut self) {
-        self.octets.clear();
+        self.bytes.clear();
         self.ends.clear();
     }
 
     pub fn push(&mut self, text: &[u8]) {
-        self.octets.extend_from_slice(text);
-        self.ends.push(self.octets.len());
+        self.bytes.extend_from_slice(text);
+        self.ends.push(self.bytes.len());
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| &self.octets[start..*end])
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
     }
 }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Octets of the IP packets, headers included: those of the paper (its tables 1 and 2).
+/// Bytes of the IP packets, headers included: those of the paper (its tables 1 and 2).
 const SIZES: [usize; 8] = [64, 125, 250, 500, 750, 1000, 1250, 1500];
 /// Packets between two looks at the clock, and how often that is.
 const PACKETS: usize = 400;
@@ -42,7 +42,7 @@ pub struct Receive {
 pub struct Transmit {
     /// The record is read, and its route found.
     pub route_ns: f64,
-    /// Its octets are copied behind a UDP header.
+    /// Its bytes are copied behind a UDP header.
     pub copy_ns: f64,
     pub checksum_ns: f64,
     /// IP and Ethernet header.
@@ -57,7 +57,7 @@ pub struct Transmit {
 /// One size of packets.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Row {
-    /// Octets of the IP packet.
+    /// Bytes of the IP packet.
     pub size: usize,
     pub receive: Receive,
     pub transmit: Transmit,

@@ -92,7 +92,7 @@ fn transmit(size: usize, bed: &mut Bed) -> Transmit {
     let with_checksum = median_ns(Batch::MOST, || out(Checksums::ByEngine));
     let without = median_ns(Batch::MOST, || out(Checksums::ByLink));
     let link = Checksums::ByEngine.link();
-    let mut octets = vec![vec![0; ETHERNET + size]; Batch::MOST];
+    let mut bytes = vec![vec![0; ETHERNET + size]; Batch::MOST];
     let envelope = Envelope {
         hop: Hop::over(&link, PEER_MAC),
         from: OWN.into(),
@@ -101,14 +101,14 @@ fn transmit(size: usize, bed: &mut Bed) -> Transmit {
         traffic_class: 0,
     };
     let ip_ns = median_ns(Batch::MOST, || {
-        for octets in &mut octets {
-            black_box(FrameBuilder::ip(black_box(octets), &envelope, Protocol::Udp));
+        for bytes in &mut bytes {
+            black_box(FrameBuilder::ip(black_box(bytes), &envelope, Protocol::Udp));
         }
     });
     let mut port = vec![0; ETHERNET + size];
     let port_ns = median_ns(Batch::MOST, || {
-        for octets in &octets {
-            black_box(&mut port).copy_from_slice(black_box(octets));
+        for bytes in &bytes {
+            black_box(&mut port).copy_from_slice(black_box(bytes));
         }
     });
     let total_ns = median_ns(Batch::MOST, || bed.transmit_plane(&texts));

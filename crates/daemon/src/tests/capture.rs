@@ -37,9 +37,9 @@ fn capture(daemon: &mut Daemon, control: &Control, filter: &str) -> Result<File,
 
 /// The records of a stream that has ended.
 fn records(stream: &mut File) -> Vec<Record> {
-    let mut octets = Vec::new();
-    stream.read_to_end(&mut octets).expect("the stream ends");
-    let (mut rest, mut records) = (octets.as_slice(), Vec::new());
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("the stream ends");
+    let (mut rest, mut records) = (bytes.as_slice(), Vec::new());
     while !rest.is_empty() {
         let (record, behind) = Record::read_from_prefix(rest).expect("a whole record");
         record.kind().expect("a good record");
@@ -54,11 +54,11 @@ fn sighting(ports: (u16, u16)) -> Sighting {
     Sighting { port: None, direction: Direction::Local, facts, sender: None, receiver: None, reason: None }
 }
 
-fn show(daemon: &mut Daemon, packet: &Sighting, octets: &[u8]) {
+fn show(daemon: &mut Daemon, packet: &Sighting, bytes: &[u8]) {
     let captures = &mut daemon.sessions.captures;
     let seen = captures.seen(packet, [None, None]);
     if captures.wants(&seen) {
-        captures.take(&seen, octets);
+        captures.take(&seen, bytes);
     }
     captures.hand_on();
 }
@@ -148,9 +148,9 @@ fn a_client_that_does_not_read_loses_packets_and_hears_how_many() {
     let mut daemon = daemon();
     let control = Control::new(&mut daemon);
     let mut stream = capture(&mut daemon, &control, "").expect("a capture");
-    let (offered, octets) = (800, vec![7; 60_000]);
+    let (offered, bytes) = (800, vec![7; 60_000]);
     for _ in 0..offered {
-        show(&mut daemon, &sighting((1, 2)), &octets);
+        show(&mut daemon, &sighting((1, 2)), &bytes);
     }
     assert_eq!(control.ask(&mut daemon, Request::EndCapture).0, Reply::Done);
     let records = records(&mut stream);

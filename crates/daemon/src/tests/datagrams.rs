@@ -70,10 +70,10 @@ impl Shown {
     fn take(&mut self) -> Option<Vec<u8>> {
         self.from_engine.confirm();
         let record = self.from_engine.first()?;
-        let mut octets = vec![0; record.len as usize];
-        self.from_engine.lane().read(record.place, 0, &mut octets);
+        let mut bytes = vec![0; record.len as usize];
+        self.from_engine.lane().read(record.place, 0, &mut bytes);
         self.from_engine.take(record);
-        Some(octets.split_off(RecordHead::LEN as usize))
+        Some(bytes.split_off(RecordHead::LEN as usize))
     }
 }
 
@@ -237,8 +237,8 @@ fn a_list_shows_who_has_a_socket_and_what_it_did() {
     let udp = socket.udp.expect("a UDP socket");
     assert_eq!((&*socket.state, &*socket.device), ("UNCONN", "*"));
     assert_eq!((&*socket.local, &*socket.remote), (&*format!("0.0.0.0:{port}"), "0.0.0.0:*"));
-    assert_eq!((udp.tx_datagrams, udp.tx_octets, udp.tx_drops), (3, 30, 0));
-    assert_eq!((udp.rx_datagrams, udp.rx_octets, udp.rx_by_kernel, udp.rx_drops), (3, 30, 0, 0));
+    assert_eq!((udp.tx_datagrams, udp.tx_bytes, udp.tx_drops), (3, 30, 0));
+    assert_eq!((udp.rx_datagrams, udp.rx_bytes, udp.rx_by_kernel, udp.rx_drops), (3, 30, 0, 0));
     assert_eq!(socket.users.iter().map(|user| user.pid).collect::<Vec<_>>(), [std::process::id()]);
     drop(good);
     settle(&mut daemon);
@@ -346,7 +346,7 @@ fn a_lane_that_is_left_is_read_no_longer_than_it_could_be_full() {
     let session = daemon.sessions.live()[0];
     let now = daemon.clock.now();
     daemon.close_session(now, session, "it ends");
-    // A word that says that there is always one record more: they all have the same octets.
+    // A word that says that there is always one record more: they all have the same bytes.
     let memory = shown.to_engine.lane().clone();
     let each = toe_abi::lane::record_len(RecordHead::LEN + 1);
     for n in 0..memory.ring_len() / each {

@@ -123,12 +123,12 @@ fn open(host: &FakeHost, daemon: &mut Daemon, id: ChannelId) -> ChannelEnd {
 }
 
 impl Channel {
-    /// Octets from the server's program, straight to the client's.
-    fn server_sends(&mut self, octets: &[u8]) {
+    /// Bytes from the server's program, straight to the client's.
+    fn server_sends(&mut self, bytes: &[u8]) {
         let Channel { slot, generation, .. } = *self;
-        let range = MemRange { offset: ChannelLayout::data(self.server.side()), len: octets.len() as u32 };
+        let range = MemRange { offset: ChannelLayout::data(self.server.side()), len: bytes.len() as u32 };
         let memory = self.server.memory();
-        memory.region().write(range.offset, octets).expect("in the data part");
+        memory.region().write(range.offset, bytes).expect("in the data part");
         memory.add_sent(slot, self.server.side(), range.len).expect("open");
         self.server.push(ChannelEntry::Data { slot, generation, data: range }).expect("room");
         self.server.wake_peer();
@@ -141,9 +141,9 @@ impl Channel {
         assert_eq!((slot, generation), (self.slot, self.generation));
         assert!(self.client.is_peer_data(data));
         self.client.publish_head();
-        let mut octets = vec![0; data.len as usize];
-        self.client.memory().region().read(data.offset, &mut octets).expect("in the channel");
-        octets
+        let mut bytes = vec![0; data.len as usize];
+        self.client.memory().region().read(data.offset, &mut bytes).expect("in the channel");
+        bytes
     }
 
     /// As a host does that is about to give its flow back: nothing more comes, and what came is taken.
@@ -154,10 +154,10 @@ impl Channel {
     }
 }
 
-fn memory_with(octets: &[u8]) -> OwnedFd {
+fn memory_with(bytes: &[u8]) -> OwnedFd {
     let fd =
         rustix::fs::memfd_create("unread", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
-    rustix::io::write(&fd, octets).expect("written");
+    rustix::io::write(&fd, bytes).expect("written");
     fd
 }
 
@@ -183,7 +183,7 @@ fn a_round_that_tells_the_hosts_something_is_a_whole_look() {
 }
 
 #[test]
-fn octets_go_from_program_to_program() {
+fn bytes_go_from_program_to_program() {
     let mut pair = Pair::new(daemon());
     let mut channel = pair.go_direct();
     channel.client.arm();
@@ -209,7 +209,7 @@ fn the_waker_wakes_the_other_host_itself() {
 }
 
 #[test]
-fn octets_that_nobody_read_are_a_reset_for_their_sender() {
+fn bytes_that_nobody_read_are_a_reset_for_their_sender() {
     let mut pair = Pair::new(daemon());
     let mut channel = pair.go_direct();
     channel.server_sends(b"unread");
@@ -275,9 +275,9 @@ fn a_flow_moves_with_what_came_through_its_channel() {
     assert_eq!(pair.relinquish(unread.len() as u32, &[memory.as_fd()]), Reply::Done);
     let (reply, fds) = pair.claim(&child);
     let Reply::ClaimedFlow { unread: 12, .. } = reply else { panic!("{reply:?}") };
-    let mut octets = [0; 12];
-    assert_eq!(rustix::io::pread(&fds[0], &mut octets, 0), Ok(12));
-    assert_eq!(&octets, b"not yet read");
+    let mut bytes = [0; 12];
+    assert_eq!(rustix::io::pread(&fds[0], &mut bytes, 0), Ok(12));
+    assert_eq!(&bytes, b"not yet read");
     assert!(pair.daemon.unread.is_empty(), "handed on once");
     let server = channel.server.side();
     assert!(channel.server.memory().is_frozen(channel.slot, server), "the server goes on by the engine");

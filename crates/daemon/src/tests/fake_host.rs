@@ -71,12 +71,11 @@ impl Control {
 
     /// The next packet, if there is one; an empty one when the engine closed the connection.
     pub(crate) fn receive(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
-        let mut octets = [0; 128];
+        let mut bytes = [0; 128];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let got =
-            rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut octets)], &mut control, flags);
+        let got = rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
         let len = match got {
             Ok(message) => message.bytes,
             Err(Errno::AGAIN) => return None,
@@ -87,7 +86,7 @@ impl Control {
             RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
             _ => Vec::new(),
         });
-        Some((octets[..len].to_vec(), fds.collect()))
+        Some((bytes[..len].to_vec(), fds.collect()))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -318,16 +317,16 @@ impl FakeHost {
         self.doorbell.ring_if_wanted().expect("rung");
     }
 
-    /// Publishes octets to send. The send part is used once around, which is enough for a test.
-    pub(crate) fn send(&mut self, flow: FlowId, octets: &[u8]) {
+    /// Publishes bytes to send. The send part is used once around, which is enough for a test.
+    pub(crate) fn send(&mut self, flow: FlowId, bytes: &[u8]) {
         let end = self.layout.send_offset() + self.layout.send_len;
-        if self.send_at + octets.len() as u64 > end {
+        if self.send_at + bytes.len() as u64 > end {
             self.send_at = self.layout.send_offset();
         }
-        self.region.write(self.send_at, octets).expect("in the region");
-        let data = MemRange { offset: self.send_at, len: octets.len() as u32 };
+        self.region.write(self.send_at, bytes).expect("in the region");
+        let data = MemRange { offset: self.send_at, len: bytes.len() as u32 };
         self.queue.push_send(Send::new(flow, data)).expect("room");
-        self.send_at += octets.len() as u64;
+        self.send_at += bytes.len() as u64;
         self.doorbell.ring_if_wanted().expect("rung");
     }
 

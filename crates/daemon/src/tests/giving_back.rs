@@ -23,7 +23,7 @@ const USER: u32 = 4242;
 fn hold(memory: &OwnedFd) -> Option<Holding> {
     let memory = memory.try_clone().expect("a copy");
     Holding::new(move |page| {
-        rustix::io::pwrite(&memory, page.octet(), 0).expect("written");
+        rustix::io::pwrite(&memory, page.byte(), 0).expect("written");
     })
 }
 
@@ -67,7 +67,7 @@ fn receive_something(daemon: &mut Daemon, server: &mut FakeHost, host: &mut Fake
     let ((flow, accepted), ends) = connect(daemon, server, host, 8080);
     server.send(accepted, &[7; 10_000]);
     let mut got = 0;
-    until_with(daemon, "octets", |_| {
+    until_with(daemon, "bytes", |_| {
         got += host.receive(flow).len();
         got == 10_000
     });
@@ -117,11 +117,11 @@ fn a_host_that_holds_its_regions_lock_holds_up_its_user_alone() {
     let holding = hold(&fds[0]).expect("tried before");
     hostile.send(Request::AddQueueSet.encode().as_bytes(), &[]).expect("sent");
     until(&mut daemon, "his thread waits for the lock", stands_still);
-    // Others go on: their octets move, and somebody comes, for whom memory is mapped.
+    // Others go on: their bytes move, and somebody comes, for whom memory is mapped.
     for _ in 0..10 {
         client.send(flows.0, &[1; 5000]);
         let mut got = 0;
-        until_with(&mut daemon, "octets", |_| {
+        until_with(&mut daemon, "bytes", |_| {
             got += server.receive(flows.1).len();
             got == 5000
         });

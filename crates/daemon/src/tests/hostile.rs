@@ -83,7 +83,7 @@ fn nearly_right(random: &mut Random) -> (u64, u64) {
 }
 
 #[test]
-fn random_octets_in_every_ring_and_register_hurt_nobody_else() {
+fn random_bytes_in_every_ring_and_register_hurt_nobody_else() {
     let mut daemon = daemon();
     let mut server = FakeHost::attach(&mut daemon);
     let mut client = FakeHost::attach(&mut daemon);
@@ -99,7 +99,7 @@ fn random_octets_in_every_ring_and_register_hurt_nobody_else() {
         let _anchor = hostile.take_anchor(&mut daemon);
         let base = hostile.layout.queue_set(0);
         if round.is_multiple_of(2) {
-            // Every octet of the queue set: rings and registers, its own and the engine's.
+            // Every byte of the queue set: rings and registers, its own and the engine's.
             let junk: Vec<u8> = (0..QUEUE_SET_STRIDE).map(|_| random.next() as u8).collect();
             hostile.region.write(base, &junk).expect("in the region");
         } else {
@@ -152,8 +152,8 @@ fn random_control_messages_hurt_nobody_else() {
             // test runs as the engine's own user.
             let kind = [1u16, 2, 3, 4, 5, 6, 9, 0x101][random.next() as usize % 8];
             packet[6..8].copy_from_slice(&kind.to_le_bytes());
-            for octet in &mut packet[8..] {
-                *octet = random.next() as u8 & random.next() as u8 & random.next() as u8;
+            for byte in &mut packet[8..] {
+                *byte = random.next() as u8 & random.next() as u8 & random.next() as u8;
             }
             if random.next().is_multiple_of(8) {
                 packet.truncate(random.next() as usize % 65);

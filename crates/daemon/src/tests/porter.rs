@@ -47,7 +47,7 @@ impl Lingering {
         Lingering { socket: Some(socket.into()), local, listener: Some(listener) }
     }
 
-    /// Whether the last copy is being closed: FIN_WAIT1, as octets are left that come before the FIN.
+    /// Whether the last copy is being closed: FIN_WAIT1, as bytes are left that come before the FIN.
     fn is_closing(&self) -> bool {
         let SocketAddr::V4(local) = self.local else { panic!("IPv4") };
         let at = format!(" {:08X}:{:04X} ", u32::from_ne_bytes(local.ip().octets()), local.port());
@@ -349,7 +349,7 @@ fn memory_that_could_still_grow_is_not_kept() {
     assert_eq!(refusal(&mut daemon, &cannot_be_settled), Errno::EINVAL);
     for len in [2, 1 << 30] {
         let (daemon, memory) = (&mut daemon, memory(MemfdFlags::ALLOW_SEALING, len));
-        assert_eq!(refusal(daemon, &memory), Errno::EINVAL, "{len} octets");
+        assert_eq!(refusal(daemon, &memory), Errno::EINVAL, "{len} bytes");
     }
     let good = memory(MemfdFlags::ALLOW_SEALING, 3);
     // There is no such flow.

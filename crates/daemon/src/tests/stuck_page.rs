@@ -45,13 +45,13 @@ impl StuckPage {
             fn ioctl(fd: i32, request: core::ffi::c_ulong, ...) -> i32;
         }
         let request = core::ffi::c_ulong::from(request);
-        // SAFETY: needed because rustix has none of these. Each reads and writes at most 32 octets, which `words` has.
+        // SAFETY: needed because rustix has none of these. Each reads and writes at most 32 bytes, which `words` has.
         let result = unsafe { ioctl(self.faults.as_raw_fd(), request, words.as_mut_ptr()) };
         assert_eq!(result, 0, "request {request:#x}");
     }
 
-    /// An octet of the page, to be written to some file by a thread that may stand still.
-    pub(crate) fn octet(&self) -> &'static [u8] {
+    /// A byte of the page, to be written to some file by a thread that may stand still.
+    pub(crate) fn byte(&self) -> &'static [u8] {
         // SAFETY: needed to name memory that is not there. The page is mapped for ever, and nobody changes it.
         unsafe { std::slice::from_raw_parts(self.at as *const u8, 1) }
     }

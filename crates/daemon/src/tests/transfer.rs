@@ -14,7 +14,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Octets in which every place is recognised.
+/// Bytes in which every place is recognised.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
 }
@@ -186,7 +186,7 @@ fn sleepers_wake_each_other() {
     assert!(control.is_closed() || control.is_closed());
 }
 
-/// Waits, as a host does, until `len` octets have come.
+/// Waits, as a host does, until `len` bytes have come.
 fn wait_for(host: &mut FakeHost, flow: FlowId, len: usize) -> Vec<u8> {
     let mut got = Vec::new();
     loop {

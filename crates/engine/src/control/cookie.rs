@@ -89,8 +89,8 @@ fn low_bits(secret: &[u8; 16], key: &FlowKey, (minute, peer_seq, index): (u32, S
     // They stand in the secret: SipHash mixes it and the key alike.
     let mut secret = *secret;
     let covered = [minute, peer_seq.raw(), index].into_iter().flat_map(u32::to_le_bytes);
-    for (octet, mix) in secret.iter_mut().zip(covered) {
-        *octet ^= mix;
+    for (byte, mix) in secret.iter_mut().zip(covered) {
+        *byte ^= mix;
     }
     keyed_hash(&secret, key, HashPurpose::CookieCheck) as u32 & LOW_MASK & !INDEX_MASK | index
 }
@@ -135,7 +135,7 @@ impl Offer {
 }
 
 /// Cookies that have made a connection. One makes no second: a copy of its ACK that comes when the first has ended would
-/// hand the program octets that it has had. (Linux remembers none of them, and is open to this.)
+/// hand the program bytes that it has had. (Linux remembers none of them, and is open to this.)
 #[derive(Debug)]
 pub struct SpentCookies {
     /// A mark's low bits say in which set it stands; the newest comes first, and the oldest of the set goes.
@@ -237,7 +237,7 @@ mod tests {
     fn no_later_segment_of_a_connection_brings_its_cookie_back() {
         let cookie = make(&SECRET, &key(1), PEER, 1460, at(10));
         for n in 1..2000 {
-            assert_eq!(check(&SECRET, &key(1), PEER, cookie.plus(n), at(10)), None, "it sent {n} octets");
+            assert_eq!(check(&SECRET, &key(1), PEER, cookie.plus(n), at(10)), None, "it sent {n} bytes");
             assert_eq!(check(&SECRET, &key(1), PEER.plus(n), cookie.plus(n), at(10)), None, "both did");
         }
     }

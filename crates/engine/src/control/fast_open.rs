@@ -51,9 +51,9 @@ pub fn check(secret: &[u8; 16], key: &FlowKey, cookie: &FastOpenCookie, now: Ins
 }
 
 fn of_period(secret: &[u8; 16], key: &FlowKey, period: u64) -> FastOpenCookie {
-    let octets = fast_open_hash(secret, key, period).to_be_bytes();
-    // Eight octets are a cookie.
-    FastOpenCookie::new(&octets).unwrap_or_default()
+    let bytes = fast_open_hash(secret, key, period).to_be_bytes();
+    // Eight bytes are a cookie.
+    FastOpenCookie::new(&bytes).unwrap_or_default()
 }
 
 /// A client's address and a server's: a server with several clients on one machine gives each its own cookie.
@@ -76,7 +76,7 @@ struct Server {
 /// What the SYN to a server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// The program's first octets may go in it.
+    /// The program's first bytes may go in it.
     Cookie(FastOpenCookie, Option<u16>),
     Nothing,
     /// No option: it was not to be reached with one.
@@ -88,7 +88,7 @@ pub enum Known {
 pub struct Heard {
     pub cookie: Option<FastOpenCookie>,
     pub mss: Option<u16>,
-    /// Octets of the SYN were not taken.
+    /// Bytes of the SYN were not taken.
     pub refused: bool,
     /// It had to be sent again without the option: [`Servers::lost`] knows.
     pub was_lost: bool,
@@ -218,8 +218,8 @@ mod tests {
         FlowKey::new(at([10, 0, 0, 1], port), at(server, 80))
     }
 
-    fn cookie(octet: u8) -> FastOpenCookie {
-        FastOpenCookie::new(&[octet; 8]).expect("8 octets")
+    fn cookie(byte: u8) -> FastOpenCookie {
+        FastOpenCookie::new(&[byte; 8]).expect("8 bytes")
     }
 
     fn heard(cookie: Option<FastOpenCookie>) -> Heard {

@@ -2,22 +2,22 @@
 //!
 //! Whoever sends fragments makes others keep memory, so all of it is bounded: in total, for each sender, for each packet,
 //! and in time. Fragments that overlap spoil their packet (RFC 5722, which IPv4 gains by as well): nobody honest sends
-//! such, and what the octets would be is for whoever comes last to say. Nothing is answered for what is given up.
+//! such, and what the bytes would be is for whoever comes last to say. Nothing is answered for what is given up.
 
 use crate::counter::Counter;
 use crate::work::{Arrival, Piece};
 use std::collections::HashMap;
 use toe_base::{Addr, Instant};
 
-/// Octets of all fragments together, with what keeping them costs.
+/// Bytes of all fragments together, with what keeping them costs.
 const MEMORY_MAX: usize = 4 << 20;
 /// The same of one sender.
 const MEMORY_OF_SENDER_MAX: usize = MEMORY_MAX / 8;
-/// Fragments of one packet: as many as the largest has over links of 576 octets.
+/// Fragments of one packet: as many as the largest has over links of 576 bytes.
 const PIECES_MAX: usize = 128;
-/// Octets of the largest packet behind its headers.
+/// Bytes of the largest packet behind its headers.
 const PACKET_MAX: u32 = 65_535;
-/// What keeping a packet or a piece costs beside its octets.
+/// What keeping a packet or a piece costs beside its bytes.
 const OVERHEAD: usize = 128;
 /// RFC 8200 section 4.5; Linux waits 30 s for IPv4 (RFC 1122 section 3.3.2 asks for 60 to 120 s, which only helps floods).
 const WAIT_V4_US: u64 = 30_000_000;
@@ -44,7 +44,7 @@ struct Partial {
     is_marked: bool,
     /// By offset; none lies over another.
     pieces: Vec<(u32, Vec<u8>)>,
-    /// Octets of the whole, known from the last piece.
+    /// Bytes of the whole, known from the last piece.
     len: Option<u32>,
     /// Pieces overlapped: all others are dropped, too.
     is_spoilt: bool,
@@ -56,7 +56,7 @@ struct Partial {
 pub struct Whole {
     pub arrival: Arrival,
     pub protocol: u8,
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 /// All packets that are not complete.
@@ -73,8 +73,8 @@ pub struct Fragments {
 impl Fragments {
     /// One more piece. `Ok(Some)`: it was the last that was missing.
     pub fn add(&mut self, now: Instant, piece: &Piece<'_>) -> Result<Option<Whole>, Counter> {
-        let end = piece.offset + piece.octets.len() as u32;
-        let is_sound = !piece.octets.is_empty() && (!piece.more || piece.octets.len().is_multiple_of(8));
+        let end = piece.offset + piece.bytes.len() as u32;
+        let is_sound = !piece.bytes.is_empty() && (!piece.more || piece.bytes.len().is_multiple_of(8));
         if !is_sound || end > PACKET_MAX {
             return Err(Counter::DropFragment);
         }
@@ -85,7 +85,7 @@ impl Fragments {
             protocol: is_v4.then_some(piece.protocol),
             ident: piece.ident,
         };
-        let cost = piece.octets.len() + OVERHEAD + if self.partial.contains_key(&key) { 0 } else { OVERHEAD };
+        let cost = piece.bytes.len() + OVERHEAD + if self.partial.contains_key(&key) { 0 } else { OVERHEAD };
         let of_sender = self.of_sender.get(&key.src).copied().unwrap_or(0);
         if self.memory + cost > MEMORY_MAX || of_sender + cost > MEMORY_OF_SENDER_MAX {
             return Err(Counter::DropFragmentLimit);
@@ -144,7 +144,7 @@ impl Fragments {
         Some(Whole {
             arrival: Arrival { traffic_class, ..partial.arrival },
             protocol: partial.protocol,
-            octets: partial.pieces.into_iter().flat_map(|(_, octets)| octets).collect(),
+            bytes: partial.pieces.into_iter().flat_map(|(_, bytes)| bytes).collect(),
         })
     }
 
@@ -197,13 +197,13 @@ impl Partial {
         let at = self.pieces.partition_point(|(offset, _)| *offset < piece.offset);
         let next = self.pieces.get(at);
         // A network may double a packet (RFC 8200 section 4.5 allows to leave out exact copies).
-        if next.is_some_and(|(offset, octets)| *offset == piece.offset && *octets == piece.octets) {
+        if next.is_some_and(|(offset, bytes)| *offset == piece.offset && *bytes == piece.bytes) {
             return Put::Known;
         }
         let before = at.checked_sub(1).and_then(|at| self.pieces.get(at));
-        let overlaps = before.is_some_and(|(offset, octets)| offset + octets.len() as u32 > piece.offset)
+        let overlaps = before.is_some_and(|(offset, bytes)| offset + bytes.len() as u32 > piece.offset)
             || next.is_some_and(|(offset, _)| *offset < end);
-        let reach = self.pieces.last().map_or(0, |(offset, octets)| offset + octets.len() as u32);
+        let reach = self.pieces.last().map_or(0, |(offset, bytes)| offset + bytes.len() as u32);
         let contradicts = match self.len {
             Some(len) => !piece.more && len != end || end > len,
             None => !piece.more && reach > end,
@@ -218,21 +218,21 @@ impl Partial {
             (self.arrival, self.protocol) = (piece.arrival, piece.protocol);
         }
         self.is_marked |= piece.arrival.traffic_class & CE == CE;
-        self.pieces.insert(at, (piece.offset, piece.octets.to_vec()));
+        self.pieces.insert(at, (piece.offset, piece.bytes.to_vec()));
         Put::Kept
     }
 
-    fn octets(&self) -> usize {
-        self.pieces.iter().map(|(_, octets)| octets.len()).sum()
+    fn bytes(&self) -> usize {
+        self.pieces.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 
-    /// Without overlaps, so many octets can only be all of them.
+    /// Without overlaps, so many bytes can only be all of them.
     fn is_whole(&self) -> bool {
-        self.len.is_some_and(|len| self.octets() == len as usize)
+        self.len.is_some_and(|len| self.bytes() == len as usize)
     }
 
     fn cost(&self) -> usize {
-        OVERHEAD + self.octets() + self.pieces.len() * OVERHEAD
+        OVERHEAD + self.bytes() + self.pieces.len() * OVERHEAD
     }
 }
 
@@ -246,8 +246,8 @@ mod tests {
         Arrival { from_mac: MacAddr::default(), src, dst, hop_limit: 64, traffic_class: 0, zone: 1 }
     }
 
-    fn piece(ident: u32, offset: u32, more: bool, octets: &[u8]) -> Piece<'_> {
-        Piece { arrival: arrival([10, 0, 0, 1].into()), protocol: 6, ident, offset, more, octets }
+    fn piece(ident: u32, offset: u32, more: bool, bytes: &[u8]) -> Piece<'_> {
+        Piece { arrival: arrival([10, 0, 0, 1].into()), protocol: 6, ident, offset, more, bytes }
     }
 
     const T0: Instant = Instant::ZERO;
@@ -258,8 +258,8 @@ mod tests {
 
     #[test]
     fn pieces_in_any_order_make_the_packet() {
-        let octets: Vec<u8> = (0..29).collect();
-        let cut = |from: usize, to: usize| piece(7, from as u32, to < 29, &octets[from..to]);
+        let bytes: Vec<u8> = (0..29).collect();
+        let cut = |from: usize, to: usize| piece(7, from as u32, to < 29, &bytes[from..to]);
         let orders = [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]];
         let pieces = [cut(0, 8), cut(8, 16), cut(16, 24), cut(24, 29)];
         for order in orders {
@@ -270,7 +270,7 @@ mod tests {
                 assert_eq!(fragments.add(T0, &pieces[order[0]]).map(|whole| whole.is_some()), Ok(false));
             }
             let whole = found.pop().flatten().expect("complete");
-            assert_eq!((whole.octets.as_slice(), whole.protocol), (octets.as_slice(), 6));
+            assert_eq!((whole.bytes.as_slice(), whole.protocol), (bytes.as_slice(), 6));
             assert!(found.iter().all(Option::is_none));
             // The copy that was added after the last piece began anew.
             fragments.on_timeout(T0.after_us(WAIT_V4_US));
@@ -284,12 +284,12 @@ mod tests {
             [(0, 16, true), (8, 8, true), (16, 16, true), (12, 3, false), (8, 24, true)]
         {
             let mut fragments = Fragments::default();
-            let octets = [1; 64];
-            fragments.add(T0, &piece(7, 0, true, &octets[..8])).expect("sound");
-            fragments.add(T0, &piece(7, 8, true, &octets[..16])).expect("sound");
-            let evil = piece(7, offset, more, &octets[..len]);
+            let bytes = [1; 64];
+            fragments.add(T0, &piece(7, 0, true, &bytes[..8])).expect("sound");
+            fragments.add(T0, &piece(7, 8, true, &bytes[..16])).expect("sound");
+            let evil = piece(7, offset, more, &bytes[..len]);
             assert_eq!(fragments.add(T0, &evil), Err(Counter::DropFragment), "{offset} {len}");
-            assert_eq!(fragments.add(T0, &piece(7, 24, false, &octets[..8])), Err(Counter::DropFragment));
+            assert_eq!(fragments.add(T0, &piece(7, 24, false, &bytes[..8])), Err(Counter::DropFragment));
             assert_eq!(fragments.memory, OVERHEAD, "only that it is spoilt is kept");
             assert_eq!(fragments.on_timeout(T0.after_us(WAIT_V4_US)), 1);
             assert!(is_empty(&fragments));
@@ -298,19 +298,19 @@ mod tests {
 
     #[test]
     fn ends_that_contradict_each_other_spoil_it_too() {
-        let octets = [1; 64];
+        let bytes = [1; 64];
         let mut fragments = Fragments::default();
-        fragments.add(T0, &piece(7, 16, false, &octets[..5])).expect("sound");
-        assert_eq!(fragments.add(T0, &piece(7, 24, true, &octets[..8])), Err(Counter::DropFragment));
-        fragments.add(T0, &piece(8, 32, true, &octets[..8])).expect("sound");
-        assert_eq!(fragments.add(T0, &piece(8, 16, false, &octets[..5])), Err(Counter::DropFragment));
+        fragments.add(T0, &piece(7, 16, false, &bytes[..5])).expect("sound");
+        assert_eq!(fragments.add(T0, &piece(7, 24, true, &bytes[..8])), Err(Counter::DropFragment));
+        fragments.add(T0, &piece(8, 32, true, &bytes[..8])).expect("sound");
+        assert_eq!(fragments.add(T0, &piece(8, 16, false, &bytes[..5])), Err(Counter::DropFragment));
         assert_eq!(
-            fragments.add(T0, &piece(9, 0, true, &octets[..7])),
+            fragments.add(T0, &piece(9, 0, true, &bytes[..7])),
             Err(Counter::DropFragment),
             "no units of 8"
         );
         assert_eq!(
-            fragments.add(T0, &piece(9, 65_528, false, &octets[..8])),
+            fragments.add(T0, &piece(9, 65_528, false, &bytes[..8])),
             Err(Counter::DropFragment),
             "too long"
         );
@@ -319,11 +319,11 @@ mod tests {
 
     #[test]
     fn neither_one_sender_nor_all_together_take_more_than_their_part() {
-        let octets = [1; 1024];
+        let bytes = [1; 1024];
         let mut fragments = Fragments::default();
         let from = |sender: u32, ident| Piece {
             arrival: arrival(sender.to_be_bytes().into()),
-            ..piece(ident, 0, true, &octets)
+            ..piece(ident, 0, true, &bytes)
         };
         let mut kept = 0;
         while fragments.add(T0, &from(1, kept)).is_ok() {
@@ -344,11 +344,11 @@ mod tests {
 
     #[test]
     fn each_family_waits_its_time_and_a_mark_on_any_piece_counts() {
-        let octets = [1; 8];
+        let bytes = [1; 8];
         let mut fragments = Fragments::default();
-        let v6 = Piece { arrival: arrival(Addr::LOCALHOST_V6), ..piece(1, 0, true, &octets) };
+        let v6 = Piece { arrival: arrival(Addr::LOCALHOST_V6), ..piece(1, 0, true, &bytes) };
         fragments.add(T0, &v6).expect("sound");
-        fragments.add(T0, &piece(1, 0, true, &octets)).expect("sound");
+        fragments.add(T0, &piece(1, 0, true, &bytes)).expect("sound");
         assert_eq!(fragments.on_timeout(T0.after_us(WAIT_V4_US)), 1);
         assert_eq!(fragments.next_deadline(), T0.after_us(WAIT_V6_US));
         // Of IPv6 only the first piece's next header counts.
@@ -361,9 +361,9 @@ mod tests {
 
     #[test]
     fn a_packet_of_very_many_pieces_is_none() {
-        let octets = [1; 8];
+        let bytes = [1; 8];
         let mut fragments = Fragments::default();
-        let add = |fragments: &mut Fragments, n: u32| fragments.add(T0, &piece(1, n * 8, true, &octets));
+        let add = |fragments: &mut Fragments, n: u32| fragments.add(T0, &piece(1, n * 8, true, &bytes));
         (0..PIECES_MAX as u32).for_each(|n| assert!(add(&mut fragments, n).is_ok()));
         assert_eq!(add(&mut fragments, PIECES_MAX as u32), Err(Counter::DropFragment));
         assert_eq!(fragments.memory, OVERHEAD);

@@ -112,13 +112,13 @@ pub struct Listener {
     /// Until then an ACK may bring a cookie back.
     pub cookies_until: Instant,
     pub fast_open: FastOpenQueue,
-    /// It wants connections with their first octets, for so many seconds (TCP_DEFER_ACCEPT); 0: as soon as they are open.
+    /// It wants connections with their first bytes, for so many seconds (TCP_DEFER_ACCEPT); 0: as soon as they are open.
     pub defer_secs: u32,
     pub process_each: ProcessEach,
 }
 
 impl Listener {
-    /// Until when a connection that begins now is not one without octets.
+    /// Until when a connection that begins now is not one without bytes.
     pub fn defers_until(&self, now: Instant) -> Option<Instant> {
         (self.defer_secs > 0).then(|| deferral::until(now, self.defer_secs))
     }

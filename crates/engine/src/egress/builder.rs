@@ -1,4 +1,4 @@
-//! Builds one Ethernet frame with an IP packet: knows every offset, so that nobody else counts octets.
+//! Builds one Ethernet frame with an IP packet: knows every offset, so that nobody else counts bytes.
 
 use crate::work::Link;
 use core::net::Ipv4Addr;
@@ -51,7 +51,7 @@ pub struct Envelope {
 
 /// ECN-capable transport (RFC 3168 section 5).
 pub const ECT_0: u8 = 0b10;
-/// The part of the octet that is not Diffserv's.
+/// The part of the byte that is not Diffserv's.
 pub const ECN_BITS: u8 = 0b11;
 
 /// A frame of known length being filled.
@@ -61,13 +61,13 @@ pub struct FrameBuilder<'a> {
     transport_at: usize,
 }
 
-/// Octets of the IP header of packets to `peer`.
+/// Bytes of the IP header of packets to `peer`.
 pub fn ip_header_len(peer: Addr) -> usize {
     if peer.is_v4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
 }
 
 impl Envelope {
-    /// Octets before the transport header.
+    /// Bytes before the transport header.
     pub fn headers_len(&self) -> usize {
         self.hop.header_len() + ip_header_len(self.to)
     }
@@ -80,7 +80,7 @@ impl<'a> FrameBuilder<'a> {
         FrameBuilder::head(frame, len, envelope, protocol)
     }
 
-    /// The same for the beginning of a frame that is `len` octets long in all.
+    /// The same for the beginning of a frame that is `len` bytes long in all.
     pub fn head(
         frame: &'a mut [u8],
         len: usize,
@@ -114,7 +114,7 @@ impl<'a> FrameBuilder<'a> {
         FrameBuilder { frame, transport_at }
     }
 
-    /// The octets behind the IP header.
+    /// The bytes behind the IP header.
     pub fn transport(&mut self) -> &mut [u8] {
         &mut self.frame[self.transport_at..]
     }

@@ -52,12 +52,12 @@ pub fn emit(sink: &mut dyn FrameSink, link: &Link, control: &ControlFrame) -> Re
             let envelope = Envelope { hop, from: *source, to: *to, ttl: TTL, traffic_class: 0 };
             emit_unreachable(sink, &envelope, quoted)
         }
-        ControlFrame::Packet(TxPacket { to_mac, from, to, protocol, octets }) => {
+        ControlFrame::Packet(TxPacket { to_mac, from, to, protocol, bytes }) => {
             let hop = Hop::over(link, *to_mac);
             let envelope = Envelope { hop, from: *from, to: *to, ttl: TTL, traffic_class: 0 };
-            let frame = sink.frame(envelope.headers_len() + octets.len()).ok_or(NoRoom)?;
+            let frame = sink.frame(envelope.headers_len() + bytes.len()).ok_or(NoRoom)?;
             let mut builder = FrameBuilder::ip(frame, &envelope, Protocol::from_raw(*protocol));
-            builder.transport().copy_from_slice(octets);
+            builder.transport().copy_from_slice(bytes);
             sink.commit(TxOffload::default());
             Ok(())
         }

@@ -53,7 +53,7 @@ pub fn header(key: &FlowKey, segment: &Segment) -> TcpRepr {
     }
 }
 
-/// Payload octets from which on a link that can take them from host memory by itself does so: below, its call for one
+/// Payload bytes from which on a link that can take them from host memory by itself does so: below, its call for one
 /// frame alone costs more than a copy into the batch.
 const GATHER_MIN: u32 = 8 << 10;
 /// Headers of one frame, with a VLAN tag.
@@ -104,7 +104,7 @@ pub fn emit<H: HostSide>(
     Ok(())
 }
 
-/// All headers of a frame of `frame_len` octets, into its beginning; with the pseudo-header's sum if the link is to do
+/// All headers of a frame of `frame_len` bytes, into its beginning; with the pseudo-header's sum if the link is to do
 /// the rest of the checksum.
 fn emit_headers(
     frame: &mut [u8],
@@ -133,10 +133,10 @@ fn gather<H: HostSide>(
     let mut tail: [&[AtomicU8]; PIECES_MAX] = [&[]; PIECES_MAX];
     let mut count = 0;
     for piece in payload.iter() {
-        let Some(octets) = host.lend(piece.session, piece.range.offset, piece.range.len) else {
+        let Some(bytes) = host.lend(piece.session, piece.range.offset, piece.range.len) else {
             return false;
         };
-        tail[count] = octets;
+        tail[count] = bytes;
         count += 1;
     }
     sink.gather(head, &tail[..count], offload)

@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// Octets of the stream are lost: nobody may take what follows for the whole of it.
+    /// Bytes of the stream are lost: nobody may take what follows for the whole of it.
     pub(super) fn abort_with_hole(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         if flow.tcb.state == TcpState::Closed {

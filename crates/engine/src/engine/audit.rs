@@ -16,9 +16,9 @@ use toe_tcp::state::TcpState;
 pub struct FlowAudit {
     pub key: FlowKey,
     pub state: TcpState,
-    /// Octets, SYN and FIN included, that were sent and not acknowledged.
+    /// Bytes, SYN and FIN included, that were sent and not acknowledged.
     pub in_flight: u32,
-    /// Octets that the program has queued and the peer has not acknowledged.
+    /// Bytes that the program has queued and the peer has not acknowledged.
     pub queued: u32,
     /// Only the peer or time can move it on.
     pub waits_for_peer: bool,
@@ -31,13 +31,13 @@ pub struct PathAudit {
     pub key: FlowKey,
     pub state: TcpState,
     pub is_local: bool,
-    /// Octets of a segment, as are those that follow, of the windows.
+    /// Bytes of a segment, as are those that follow, of the windows.
     pub mss: u32,
     pub cwnd: u32,
     pub ssthresh: u32,
     pub pipe: u32,
     pub outstanding: u32,
-    /// Of what is outstanding, octets that the peer has beyond a hole, and those that are to be sent again.
+    /// Of what is outstanding, bytes that the peer has beyond a hole, and those that are to be sent again.
     pub sacked: u32,
     pub lost: u32,
     /// 0: not measured yet.
@@ -139,7 +139,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether every octet that an arena has given out is held by exactly one flow or retired, and every region that is read
+    /// Whether every byte that an arena has given out is held by exactly one flow or retired, and every region that is read
     /// from is pinned by its readers.
     pub fn audit_memory(&self) -> Result<(), String> {
         let mut blocks = Vec::new();

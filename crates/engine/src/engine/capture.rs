@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// A capture begins, another one ends, or (`on` false) the last one has ended. Connections that the driver now wants to
-    /// see, and whose octets go past the engine, come back to it.
+    /// see, and whose bytes go past the engine, come back to it.
     pub fn set_capture<H: HostSide>(&mut self, on: bool, host: &mut H) {
         self.capture = Capture { on, ..Capture::default() };
         if !on {

@@ -143,7 +143,7 @@ impl Engine {
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
         flow.tcb.receive.announce_anew();
         flow.tcb.news.urgent = flow.tcb.rcv.up;
-        // A channel counts from the connection's first octet, which this owner has not seen.
+        // A channel counts from the connection's first byte, which this owner has not seen.
         flow.conn.carrier.stay_with_engine();
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
@@ -212,7 +212,7 @@ impl Engine {
         }
         let flow = self.flows.get_mut(idx);
         if !owner.is_nobody() {
-            let back = queue.octets_of(owner.session).saturating_add(flow.tcb.news.sent_behind);
+            let back = queue.bytes_of(owner.session).saturating_add(flow.tcb.news.sent_behind);
             flow.tcb.news.sent = flow.tcb.news.sent.saturating_add(back);
             flow.tcb.news.sent_behind = 0;
         }

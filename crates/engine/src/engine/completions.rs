@@ -60,7 +60,7 @@ fn frees_enough(flow: &Flow) -> bool {
     let sent = flow.tcb.news.sent;
     let more_may_follow = flow.tcb.snd.una != flow.tcb.snd.nxt && flow.tcb.rtt.backoff == 0;
     sent > 0
-        && (!more_may_follow || sent >= flow.tcb.send_queue.octets_of(flow.conn.tenancy.owner().session) / 2)
+        && (!more_may_follow || sent >= flow.tcb.send_queue.bytes_of(flow.conn.tenancy.owner().session) / 2)
 }
 
 impl Engine {
@@ -224,7 +224,7 @@ fn post_all<H: HostSide>(answers: &mut VecDeque<Completion>, place: Place, host:
     true
 }
 
-/// Octets that have gone out and are to be told of.
+/// Bytes that have gone out and are to be told of.
 fn went_out(flow: &Flow, unsent: Unsent) -> u32 {
     let end = flow.tcb.queue_end();
     let out = flow.tcb.snd.nxt.earlier(end);
@@ -237,7 +237,7 @@ fn is_info_old(flow: &Flow) -> bool {
     flow.report.state != flow.tcb.state || flow.report.shown_error != flow.tcb.snd.soft_error
 }
 
-/// Whether a SYN is to have the octets that the program sends first.
+/// Whether a SYN is to have the bytes that the program sends first.
 fn is_waiting(flow: &Flow) -> bool {
     flow.tcb.state == TcpState::SynSent && fast_open::waits(&flow.tcb)
 }
@@ -257,14 +257,14 @@ fn flow_flags(flow: &Flow) -> u8 {
     flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)
 }
 
-/// What the peer has sent: its data, and before it where the urgent octet is. `false`: there was no more room.
+/// What the peer has sent: its data, and before it where the urgent byte is. `false`: there was no more room.
 fn tell_data(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
     if flow.tcb.orphaned {
         flow.tcb.receive.published = flow.tcb.data_nxt();
         flow.tcb.news.urgent = None;
     }
     if let Some(urgent) = flow.tcb.news.urgent {
-        // Before its data: a host that has the octet knows what it is.
+        // Before its data: a host that has the byte knows what it is.
         let ahead = urgent.distance_from(flow.tcb.receive.published);
         if urgent.at_or_after(flow.tcb.receive.published) && !post(Completion::Urgent { flow: id, ahead }) {
             return false;

@@ -29,7 +29,7 @@ pub struct OpenedDatagrams {
     pub end: Option<NewEnd>,
     /// The address that the engine speaks to the peer from.
     pub source: Addr,
-    /// Octets of the largest packets that get to the peer, and that its link takes; 0: there is no peer.
+    /// Bytes of the largest packets that get to the peer, and that its link takes; 0: there is no peer.
     pub path_mtu: u16,
     pub link_mtu: u16,
 }
@@ -94,12 +94,9 @@ impl Engine {
         let ring_len = LaneLayout::from_engine(ring_len);
         let is_new = !self.udp.sockets.knows(shown.identity);
         // Of the other lane the memory is its program's, which fills it.
-        let octets = u64::from(ring_len);
-        let wanted = [
-            (Resource::Channels, 1),
-            (Resource::SessionMemory, octets),
-            (Resource::Flows, u64::from(is_new)),
-        ];
+        let bytes = u64::from(ring_len);
+        let wanted =
+            [(Resource::Channels, 1), (Resource::SessionMemory, bytes), (Resource::Flows, u64::from(is_new))];
         let users = self.sessions.users_mut();
         for (at, (resource, n)) in wanted.into_iter().enumerate() {
             if let Err(refused) = users.take(user, resource, n) {
@@ -108,14 +105,14 @@ impl Engine {
                 return Err(refused.into());
             }
         }
-        let id = self.udp.sockets.open(session, shown, octets, user);
+        let id = self.udp.sockets.open(session, shown, bytes, user);
         if is_new || purpose != Use::Sends {
             self.udp.sockets.update(shown, connected);
         }
         Ok(OpenedDatagrams { end: Some(NewEnd { id, ring_len }), ..opened })
     }
 
-    /// Octets of the largest packets that get to a peer, and that its link takes.
+    /// Bytes of the largest packets that get to a peer, and that its link takes.
     fn mtus_of(&self, now: Instant, route: Option<Route>, peer: Addr) -> (u16, u16) {
         match route {
             Some(Route::Via { port, .. }) => {
@@ -162,16 +159,16 @@ impl Engine {
     /// A host has closed its lane to the engine.
     pub fn close_datagrams(&mut self, session: SessionId, id: DatagramId) {
         let user = self.sessions.user_of(session);
-        let Some((octets, payer)) = self.udp.sockets.close(id) else { return };
-        self.give_lanes(user, 1, octets);
+        let Some((bytes, payer)) = self.udp.sockets.close(id) else { return };
+        self.give_lanes(user, 1, bytes);
         if let Some(payer) = payer {
             self.sessions.users_mut().give(payer, Resource::Flows, 1);
         }
     }
 
-    fn give_lanes(&mut self, user: UserIdx, count: usize, octets: u64) {
+    fn give_lanes(&mut self, user: UserIdx, count: usize, bytes: u64) {
         let users = self.sessions.users_mut();
-        users.give(user, Resource::SessionMemory, octets);
+        users.give(user, Resource::SessionMemory, bytes);
         users.give(user, Resource::Channels, count as u64);
     }
 
@@ -179,14 +176,14 @@ impl Engine {
     pub fn leave_datagrams(&mut self, session: SessionId) -> Vec<DatagramId> {
         let left = self.udp.sockets.leave(session);
         let user = self.sessions.user_of(session);
-        self.give_lanes(user, left.ids.len(), left.octets);
+        self.give_lanes(user, left.ids.len(), left.bytes);
         left.ids
     }
 
     /// The kernel has the socket no more. What sessions had of it still.
     pub fn datagram_socket_gone(&mut self, identity: u64) -> Vec<DatagramId> {
         let Some((payer, ends)) = self.udp.sockets.gone(identity) else { return Vec::new() };
-        self.give_lanes(payer, ends.ids.len(), ends.octets);
+        self.give_lanes(payer, ends.ids.len(), ends.bytes);
         // Last: it may be the last thing that he had.
         self.sessions.users_mut().give(payer, Resource::Flows, 1);
         ends.ids
@@ -250,7 +247,7 @@ impl Engine {
         is_settled
     }
 
-    /// Of a large frame only the headers were read: whose lane takes it gets the octets from the link itself.
+    /// Of a large frame only the headers were read: whose lane takes it gets the bytes from the link itself.
     pub(super) fn datagram_head_arrives<H: HostSide>(
         &mut self,
         now: Instant,
@@ -282,15 +279,15 @@ impl Engine {
         self.udp.large = text;
     }
 
-    /// So many octets came, in datagrams of `segment` if that is known, and this became of them all.
+    /// So many bytes came, in datagrams of `segment` if that is known, and this became of them all.
     fn count_arrived(
         &mut self,
         (to, from): (Endpoint, Endpoint),
-        (octets, segment): (usize, Option<u16>),
+        (bytes, segment): (usize, Option<u16>),
         delivered: Delivered,
     ) {
-        let count = segment.map_or(1, |len| octets.div_ceil(usize::from(len).max(1)));
-        let (_, socket) = self.udp.sockets.arrive(to, from, count, octets);
+        let count = segment.map_or(1, |len| bytes.div_ceil(usize::from(len).max(1)));
+        let (_, socket) = self.udp.sockets.arrive(to, from, count, bytes);
         if let Some(socket) = socket.filter(|_| delivered != Delivered::ByLane) {
             self.udp.sockets.went_by_kernel(socket, delivered == Delivered::ByKernel, count);
         }
@@ -359,16 +356,16 @@ impl Engine {
         self.udp.has_room()
     }
 
-    /// A record that a host has put into its lane: where to, and the octets. Returns how many datagrams it was, one at least.
+    /// A record that a host has put into its lane: where to, and the bytes. Returns how many datagrams it was, one at least.
     pub fn handle_datagrams<H: HostSide>(
         &mut self,
         now: Instant,
         id: DatagramId,
         head: &RecordHead,
-        octets: &[u8],
+        bytes: &[u8],
         host: &mut H,
     ) -> usize {
-        let out = match self.read_head(now, id, head, octets.len()) {
+        let out = match self.read_head(now, id, head, bytes.len()) {
             Ok(out) => out,
             Err(reason) => {
                 self.counters.add(reason);
@@ -378,28 +375,28 @@ impl Engine {
         };
         match usize::from(head.segment) {
             0 => {
-                self.send_datagram(now, &out, octets, host);
+                self.send_datagram(now, &out, bytes, host);
                 1
             }
-            len if self.send_joined(&out, octets, head.segment) => octets.len().div_ceil(len),
+            len if self.send_joined(&out, bytes, head.segment) => bytes.len().div_ceil(len),
             len => {
-                let each = octets.chunks(len).map(|text| self.send_datagram(now, &out, text, host));
+                let each = bytes.chunks(len).map(|text| self.send_datagram(now, &out, text, host));
                 each.count().max(1)
             }
         }
     }
 
     /// Datagrams that lie one behind the other, in one frame. `false`: they go one by one.
-    fn send_joined(&mut self, out: &Outgoing, octets: &[u8], segment: u16) -> bool {
+    fn send_joined(&mut self, out: &Outgoing, bytes: &[u8], segment: u16) -> bool {
         let Ok(Way::By(port, neighbour)) = out.way else { return false };
         let neighbours = &self.ports[port.index()].neighbours;
         // One that is asked for anew is for the first that goes alone to do.
         let Some(to_mac) = neighbours.mac_without_doubt(neighbour) else { return false };
         let link = self.ports[port.index()].link;
-        if !self.udp.queue(port.index()).push_joined(&link, to_mac, &out.datagram, octets, segment) {
+        if !self.udp.queue(port.index()).push_joined(&link, to_mac, &out.datagram, bytes, segment) {
             return false;
         }
-        let count = octets.len().div_ceil(usize::from(segment));
+        let count = bytes.len().div_ceil(usize::from(segment));
         self.counters.add_many(Counter::TxDatagrams, count as u64);
         true
     }

@@ -101,7 +101,7 @@ impl Engine {
 fn standing(flow: &Flow, now: Instant) -> FlowDetail {
     let Tcb { state, snd, rcv, cc, rtt, rate, board, timers, .. } = &flow.tcb;
     let mss = u32::from(snd.mss).max(1);
-    let segments = |octets: u32| octets.div_ceil(mss);
+    let segments = |bytes: u32| bytes.div_ceil(mss);
     let open = snd.syn_acked;
     let limitless = |rate: u64| if rate == 0 { u64::MAX } else { rate };
     FlowDetail {
@@ -138,7 +138,7 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
         notsent_bytes: flow.tcb.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),
         min_rtt: if rtt.min_us == 0 { u32::MAX } else { rtt.min_us },
         delivery_rate: rate.latest,
-        snd_wnd: snd.wnd.octets(),
+        snd_wnd: snd.wnd.bytes(),
         rcv_wnd: if open { flow.tcb.receive.window(rcv.nxt) } else { 0 },
         ..FlowDetail::default()
     }

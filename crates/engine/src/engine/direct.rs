@@ -1,4 +1,4 @@
-//! Connections between two sessions of this engine leave it: their octets go through a channel, from program to
+//! Connections between two sessions of this engine leave it: their bytes go through a channel, from program to
 //! program (decision 0010). Here is decided which and when, and what happens to that when a flow ends or moves.
 //!
 //! The two records stay established and carry no more data; FIN, RST and timers are theirs as before.
@@ -81,7 +81,7 @@ impl Engine {
         Attempt::Direct
     }
 
-    /// Where a flow's octets would leave or enter the engine, if it may have a channel at all.
+    /// Where a flow's bytes would leave or enter the engine, if it may have a channel at all.
     fn direct_end(&self, idx: FlowIdx) -> Option<End> {
         let flow = self.flows.get(idx);
         let owner = flow.conn.tenancy.owner();
@@ -145,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// The flow uses its channel no more. Returns whether octets that its program has not read are lost with it.
+    /// The flow uses its channel no more. Returns whether bytes that its program has not read are lost with it.
     pub(super) fn let_go_of_channel<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
         let Some(Direct { channel, slot, side, .. }) = flow.conn.carrier.leave_channel() else {
@@ -192,7 +192,7 @@ impl Engine {
     }
 
     /// A session gives a flow back to the engine, whoever shows its descriptor next gets it. `unread`: the driver keeps
-    /// octets for that one. Returns the anchor under which it is to keep them. EAGAIN: the session has completions to look at first.
+    /// bytes for that one. Returns the anchor under which it is to keep them. EAGAIN: the session has completions to look at first.
     pub fn relinquish<H: HostSide>(
         &mut self,
         session: SessionId,

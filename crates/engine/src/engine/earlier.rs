@@ -38,7 +38,7 @@ impl Engine {
 
     /// The same, for an end that is about to be closed: what its peer has done before, closed among it, is done at this end, too. Else
     /// both would be the first to close, and a name that the peer's end is to leave last would be in use for a minute. A peer that has not
-    /// closed is not the first, whatever of its octets is on its way.
+    /// closed is not the first, whatever of its bytes is on its way.
     pub(super) fn deliver_to<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
         if let Some(peer) = self.peer_here(idx).filter(|peer| self.flows.get(*peer).tcb.snd.fin_queued) {
             let user = self.flows.get(peer).conn.user;

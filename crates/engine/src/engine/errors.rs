@@ -57,7 +57,7 @@ fn is_keepalive_probe(flow: &Flow, error: &IcmpError) -> bool {
     flow.tcb.timers.probes_sent > 0 && error.seq == flow.tcb.snd.una.minus(1)
 }
 
-/// Octets of payload in packets of `mtu` octets; 0: a router did not say how large they may be, only that `datagram_len` is too
+/// Bytes of payload in packets of `mtu` bytes; 0: a router did not say how large they may be, only that `datagram_len` is too
 /// much (RFC 1191 section 5).
 fn payload_within(flow: &Flow, mtu: u32, datagram_len: u32) -> u16 {
     let peer = flow.conn.key.remote.addr;

@@ -1,4 +1,4 @@
-//! Fast Open (RFC 7413): octets of the program in a SYN that goes out, and octets for the program in one that comes in.
+//! Fast Open (RFC 7413): bytes of the program in a SYN that goes out, and bytes for the program in one that comes in.
 //! Called by whoever opens a connection ([`super::host`], [`super::syn`]), and with what the peer answers.
 
 use super::Engine;
@@ -27,7 +27,7 @@ pub(super) struct Taken {
 impl Engine {
     // ---- connecting ----
 
-    /// A connection is about to be made, whose program has octets for its SYN or will soon. Between two local ends a SYN
+    /// A connection is about to be made, whose program has bytes for its SYN or will soon. Between two local ends a SYN
     /// takes no time.
     pub(super) fn open_fast(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
@@ -35,7 +35,7 @@ impl Engine {
             return;
         }
         match self.servers.known(&flow.conn.key, now) {
-            Known::Cookie(cookie, mss) => fast_open::wait_for_octets(&mut flow.tcb, cookie, mss),
+            Known::Cookie(cookie, mss) => fast_open::wait_for_bytes(&mut flow.tcb, cookie, mss),
             Known::Nothing => fast_open::ask(&mut flow.tcb),
             Known::Blocked => {}
         }
@@ -93,7 +93,7 @@ impl Engine {
             return Taken::default();
         }
         // It may be the copy of one that was answered with a SYN cookie, and then the ACK of that is on its way, perhaps with the same
-        // octets: the handshake tells.
+        // bytes: the handshake tells.
         let is_copy_perhaps = now < listener.cookies_until;
         let secret = &self.config.secret;
         let gives = Some(cookies::make(secret, &work.key, now));
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// The program may have a connection whose SYN brought a good cookie, and the octets that came with it.
+    /// The program may have a connection whose SYN brought a good cookie, and the bytes that came with it.
     pub(super) fn came_early<H: HostSide>(
         &mut self,
         now: Instant,

@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// Octets to send.
+    /// Bytes to send.
     pub fn handle_send(&mut self, _now: Instant, session: SessionId, send: Send) -> Result<(), FenceReason> {
         let layout = self.sessions.get(session).ok_or(FenceReason::BadArgument)?.layout;
         if !send.data.lies_in(layout.send_offset(), layout.send_len) {
@@ -112,7 +112,7 @@ impl Engine {
         if flow.tcb.orphaned || flow.tcb.snd.fin_queued || !flow.tcb.state.may_send() {
             // The connection ended while the entry was on its way: the memory goes back, in the order of the stream.
             flow.tcb.news.sent_behind = flow.tcb.news.sent_behind.saturating_add(send.data.len);
-            flow.tcb.news.return_late_octets(&flow.tcb.send_queue);
+            flow.tcb.news.return_late_bytes(&flow.tcb.send_queue);
         } else {
             flow.tcb.send_queue.push(session, send.data).map_err(|_| FenceReason::BadSendRange)?;
             flow.tcb.snd.more = send.more && flow.conn.carrier.channel().is_none();
@@ -128,7 +128,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Received octets that the host is done with.
+    /// Received bytes that the host is done with.
     pub fn handle_credit(
         &mut self,
         now: Instant,
@@ -418,7 +418,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
             let segment = if is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.tcb.snd.mss) };
             let limit = options.receive_window_limit.max(segment);
             flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(limit);
-            // A channel's octets wait in memory that only their sender bounds.
+            // A channel's bytes wait in memory that only their sender bounds.
             if options.receive_window_limit < RECEIVE_WINDOW_INITIAL {
                 flow.conn.carrier.stay_with_engine();
             }

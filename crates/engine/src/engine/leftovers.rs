@@ -21,7 +21,7 @@ const REUSE_AFTER_US: u64 = 1_000_000;
 /// A new connection's numbers begin so far beyond the old one's: farther than its window reached (as Linux has it).
 const BEYOND: u32 = (1 << 16) + 1;
 
-/// The list of orphans whose peers have all octets, the first that came to that first.
+/// The list of orphans whose peers have all bytes, the first that came to that first.
 const TOLD: u32 = 0;
 
 /// How many there are, and which may go first.
@@ -54,7 +54,7 @@ impl Engine {
     }
 
     /// Whether another connection may close without its program. When there are too many, one is reset, as Linux does: first one whose
-    /// peer has all octets, so that peers which never acknowledge a FIN do not cut others' last octets short; else this one.
+    /// peer has all bytes, so that peers which never acknowledge a FIN do not cut others' last bytes short; else this one.
     pub(super) fn may_be_orphan(&mut self, now: Instant) -> bool {
         if self.leftovers.orphans < self.config.flows_max / ORPHANS_ONE_IN {
             return true;

@@ -96,7 +96,7 @@ impl Engine {
 
     /// The connection is gone; the record stays until its owner has been told and has let go.
     ///
-    /// One that its listener's program has not taken yet waits on, as in Linux: it is handed out with its octets and its error.
+    /// One that its listener's program has not taken yet waits on, as in Linux: it is handed out with its bytes and its error.
     pub(super) fn closed(&mut self, idx: FlowIdx, errno: Errno) {
         if !self.flows.get(idx).tcb.snd.syn_acked || self.flows.get(idx).tcb.fast_open.early {
             self.forget_in_listener(idx);
@@ -116,13 +116,13 @@ impl Engine {
         }
         if flow.report.reset.is_none() && !flow.conn.tenancy.owner().is_nobody() {
             // No reset will tell the owner that its memory is its own again.
-            let returned = flow.tcb.send_queue.octets_of(flow.conn.tenancy.owner().session);
+            let returned = flow.tcb.send_queue.bytes_of(flow.conn.tenancy.owner().session);
             flow.tcb.news.sent = flow.tcb.news.sent.saturating_add(returned);
         }
         flow.tcb.send_queue.clear();
         flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
         flow.tcb.board.clear(&mut self.tcp.sent);
-        flow.tcb.news.return_late_octets(&flow.tcb.send_queue);
+        flow.tcb.news.return_late_bytes(&flow.tcb.send_queue);
         if flow.conn.indexed {
             self.leave_index(idx);
         }
@@ -441,7 +441,7 @@ impl Engine {
             if let Some(closing) = self.closing.front_mut() {
                 closing.next = next;
             }
-            // What nobody has accepted may be accepted elsewhere, as long as all of its octets are there.
+            // What nobody has accepted may be accepted elsewhere, as long as all of its bytes are there.
             let flow = self.flows.get(idx);
             let taken = flow.conn.tenancy.is_held() || flow.tcb.is_written();
             if resets == Resets::All || resets == Resets::Accepted && taken {

@@ -141,7 +141,7 @@ pub struct EngineConfig {
     pub ports: PortRange,
     /// Connections that the engine can have at one time.
     pub flows_max: usize,
-    /// Octets of local connections may go through channels, past the engine.
+    /// Bytes of local connections may go through channels, past the engine.
     pub direct: bool,
     pub tcp: TcpConfig,
     /// What users may have; of connections there are no more than `flows_max`.
@@ -248,7 +248,7 @@ pub struct Engine {
     half_open: usize,
     spent_cookies: crate::control::cookie::SpentCookies,
     leftovers: leftovers::Leftovers,
-    /// Those that our programs have opened connections to with octets in the SYN, or may.
+    /// Those that our programs have opened connections to with bytes in the SYN, or may.
     servers: Servers,
     reset_limit: RateLimit,
 }

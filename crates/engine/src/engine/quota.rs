@@ -42,7 +42,7 @@ impl Engine {
         self.may_take(user, Resource::Anchors)
     }
 
-    /// Whether the session's user may leave octets with the driver for who has one of his flows next; then he is charged.
+    /// Whether the session's user may leave bytes with the driver for who has one of his flows next; then he is charged.
     pub fn take_unread(&mut self, session: SessionId) -> Result<UserIdx, Errno> {
         let user = self.sessions.user_of(session);
         match self.sessions.users_mut().take(user, Resource::Unread, 1) {

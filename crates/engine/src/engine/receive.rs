@@ -34,7 +34,7 @@ impl Engine {
         }
     }
 
-    /// The head of a large segment, or of large datagrams, arrived at `port`, whose checksum needs no look: behind the headers the octets of `frame` have no
+    /// The head of a large segment, or of large datagrams, arrived at `port`, whose checksum needs no look: behind the headers the bytes of `frame` have no
     /// meaning, and are to be had from `tail`. Not while a capture goes on ([`Engine::needs_whole_frames`]).
     pub fn handle_head<H: HostSide>(
         &mut self,
@@ -84,7 +84,7 @@ impl Engine {
         match self.fragments.add(now, piece) {
             Ok(Some(whole)) => {
                 self.counters.add(Counter::Reassembled);
-                match ingress::parse_reassembled(&whole.arrival, whole.protocol, &whole.octets) {
+                match ingress::parse_reassembled(&whole.arrival, whole.protocol, &whole.bytes) {
                     Ok(arrived) => self.arrived(now, port, arrived, host),
                     Err(reason) => self.counters.add(reason),
                 }
@@ -109,8 +109,8 @@ impl Engine {
             Arrived::Fragment(piece) => self.fragment_arrived(now, port, &piece, host),
             Arrived::Datagram(datagram) => self.datagram_arrives(now, Some(port), &datagram, host),
             Arrived::DatagramError(error) => self.datagram_error_arrives(now, &error, host),
-            Arrived::Other { arrival, protocol, octets } => {
-                self.packet_arrives(now, &RxPacket { port, arrival, protocol, octets });
+            Arrived::Other { arrival, protocol, bytes } => {
+                self.packet_arrives(now, &RxPacket { port, arrival, protocol, bytes });
             }
             Arrived::Ignored => {}
         }

@@ -18,9 +18,9 @@ pub struct SocketView {
     pub state: &'static str,
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Octets received and not taken; for a listener, connections not taken.
+    /// Bytes received and not taken; for a listener, connections not taken.
     pub recv_q: u32,
-    /// Octets queued and not acknowledged; for a listener, its backlog.
+    /// Bytes queued and not acknowledged; for a listener, its backlog.
     pub send_q: u32,
     /// Sessions that hold it, and the descriptor number that each said.
     pub holders: Vec<(SessionId, u32)>,
@@ -55,7 +55,7 @@ impl SocketCursor {
 pub struct SessionView {
     pub flows: u32,
     pub listeners: u32,
-    /// Octets of receive memory in use.
+    /// Bytes of receive memory in use.
     pub receive_memory_used: u64,
 }
 

@@ -46,7 +46,7 @@ impl Engine {
             reordering_seen: flow.tcb.rack.reordering_seen,
             reordering_window: flow.tcb.rack.reo_wnd_mult,
             notsent: flow.tcb.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),
-            snd_wnd: snd.wnd.octets(),
+            snd_wnd: snd.wnd.bytes(),
             rcv_wnd: if snd.syn_acked { flow.tcb.receive.window(rcv.nxt) } else { 0 },
             rcv_space: flow.tcb.receive.window_max,
             counts: counts(&detail),

@@ -19,9 +19,9 @@ use toe_wire::link::FrameSink;
 
 /// Units that one flow may send before it is the next one's turn.
 const TURN: usize = 4;
-/// Octets after which no more go in a round: a stream's program hears of what was acknowledged, and makes more, while the engine
+/// Bytes after which no more go in a round: a stream's program hears of what was acknowledged, and makes more, while the engine
 /// copies what comes next, instead of all waiting for a whole window.
-const OCTETS_PER_ROUND: u64 = 256 << 10;
+const BYTES_PER_ROUND: u64 = 256 << 10;
 
 /// Why a flow's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Engine {
         // Connections have their turn beside them.
         sent += self.transmit_datagrams(port, sink, budget / 2);
         let mut gone = 0;
-        while sent < budget && gone < OCTETS_PER_ROUND {
+        while sent < budget && gone < BYTES_PER_ROUND {
             let Some((user, idx)) = self.ports[port.index()].ready.pop() else { break };
             if !self.flows.is_used(idx) {
                 continue;
@@ -80,10 +80,10 @@ impl Engine {
             }
             let before = self.flows.get(idx).tcb.traffic.sent;
             let (units, end) = self.transmit_turn(now, port, idx, sink, host);
-            let octets = self.flows.get(idx).tcb.traffic.sent.saturating_sub(before);
-            self.ports[port.index()].ready.spend(user, units, octets);
+            let bytes = self.flows.get(idx).tcb.traffic.sent.saturating_sub(before);
+            self.ports[port.index()].ready.spend(user, units, bytes);
             sent += units;
-            gone += octets;
+            gone += bytes;
             match end {
                 TurnEnd::Idle => {}
                 TurnEnd::More => self.ports[port.index()].ready.push(user, idx),
@@ -164,7 +164,7 @@ impl Engine {
         self.tell_what_went_out(idx);
     }
 
-    /// Octets went out, and the owner may want to hear of that.
+    /// Bytes went out, and the owner may want to hear of that.
     fn tell_what_went_out(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
         if flow.report.unsent.is_some() && completions::has_something(flow) {

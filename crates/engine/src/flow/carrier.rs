@@ -1,9 +1,9 @@
-//! What moves a connection's octets: the engine, or a channel between its two programs (decision 0010).
+//! What moves a connection's bytes: the engine, or a channel between its two programs (decision 0010).
 
 use toe_abi::channel::Side;
 use toe_base::ChannelId;
 
-/// What moves the octets.
+/// What moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// The engine. A local connection that lasts is on the way to a channel.

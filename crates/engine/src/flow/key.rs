@@ -51,21 +51,21 @@ impl FlowKey {
         self.local.addr.is_v4()
     }
 
-    /// Both ends, for keyed hashes. In IPv4 it is 12 octets, in IPv6 36, and two more of another namespace than the
+    /// Both ends, for keyed hashes. In IPv4 it is 12 bytes, in IPv6 36, and two more of another namespace than the
     /// engine's: none is ever taken for the other.
     pub fn hash_into(&self, hasher: &mut impl Hasher) {
-        let mut octets = [0; 36];
-        octets[0..2].copy_from_slice(&self.local.port.to_be_bytes());
-        octets[2..4].copy_from_slice(&self.remote.port.to_be_bytes());
-        let (local, remote) = (self.local.addr.octets(), self.remote.addr.octets());
+        let mut bytes = [0; 36];
+        bytes[0..2].copy_from_slice(&self.local.port.to_be_bytes());
+        bytes[2..4].copy_from_slice(&self.remote.port.to_be_bytes());
+        let (local, remote) = (self.local.addr.bytes(), self.remote.addr.bytes());
         if self.is_v4() && self.remote.addr.is_v4() {
-            octets[4..8].copy_from_slice(&local[12..]);
-            octets[8..12].copy_from_slice(&remote[12..]);
-            hasher.write(&octets[..12]);
+            bytes[4..8].copy_from_slice(&local[12..]);
+            bytes[8..12].copy_from_slice(&remote[12..]);
+            hasher.write(&bytes[..12]);
         } else {
-            octets[4..20].copy_from_slice(&local);
-            octets[20..36].copy_from_slice(&remote);
-            hasher.write(&octets);
+            bytes[4..20].copy_from_slice(&local);
+            bytes[20..36].copy_from_slice(&remote);
+            hasher.write(&bytes);
         }
         if !self.scope.is_own() {
             hasher.write(&self.scope.0.to_be_bytes());

@@ -70,7 +70,7 @@ pub enum Leftover {
     No,
     /// It is still closing.
     Orphan,
-    /// The same, and its peer has all octets: but for the end of the stream nothing can be lost.
+    /// The same, and its peer has all bytes: but for the end of the stream nothing can be lost.
     ToldOrphan,
     TimeWait,
 }
@@ -81,7 +81,7 @@ pub enum Leftover {
 pub struct Report {
     pub accepted: Option<toe_base::ListenerId>,
     pub connected: Option<Errno>,
-    /// That its octets go through a channel is new.
+    /// That its bytes go through a channel is new.
     pub direct: bool,
     /// The owner wants to hear of what has gone out.
     pub unsent: Option<Unsent>,
@@ -95,7 +95,7 @@ pub struct Report {
     pub reset_told: bool,
 }
 
-/// What has gone out is news when fewer octets than half of the mark have not (`FlowOption::UnsentLowWater`).
+/// What has gone out is news when fewer bytes than half of the mark have not (`FlowOption::UnsentLowWater`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsent {
     pub low_water: u32,

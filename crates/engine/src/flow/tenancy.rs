@@ -32,7 +32,7 @@ pub enum Tenancy {
     /// No session has it. Some process has its descriptor.
     Parked {
         lifetime: AnchorHandle,
-        /// The driver keeps octets for whoever shows the descriptor next, which come before those of the engine.
+        /// The driver keeps bytes for whoever shows the descriptor next, which come before those of the engine.
         has_prefix: bool,
     },
     /// Its program has let go of it. The session is to hear that its memory is its own again.
@@ -69,7 +69,7 @@ pub struct Ownership {
     pub owner: Owner,
     /// The descriptor pair whose last close ends the connection.
     pub lifetime: AnchorHandle,
-    /// Octets came with it that the session before had received: it may still have some that nobody else can reach.
+    /// Bytes came with it that the session before had received: it may still have some that nobody else can reach.
     pub has_carried: bool,
     pub notice: Notice,
 }
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_that_were_carried_over_are_known_of_the_next_owner_alone() {
+    fn bytes_that_were_carried_over_are_known_of_the_next_owner_alone() {
         let parked = all_states()[5];
         let claimed = |parked: Tenancy| parked.after(TenancyEvent::Claimed(owner(2)));
         let carried = claimed(parked.after(TenancyEvent::PrefixKept));

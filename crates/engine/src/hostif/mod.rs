@@ -29,7 +29,7 @@ pub enum Delivered {
 }
 
 /// The memory and rings of the sessions, as the engine reaches them. Served by the daemon over shared memory, by
-/// tests over a `Vec`. Session 0 is the engine's own staging memory of [`crate::STAGING_LEN`] octets.
+/// tests over a `Vec`. Session 0 is the engine's own staging memory of [`crate::STAGING_LEN`] bytes.
 ///
 /// Offsets that the engine passes were checked against the session's layout; an implementation still checks its own
 /// bounds and ignores what does not fit.
@@ -51,7 +51,7 @@ pub trait HostSide: HostMemory {
         false
     }
     /// A packet that a capture wants, from its link header on.
-    fn capture(&mut self, _packet: &Sighting, _octets: &[u8]) {}
+    fn capture(&mut self, _packet: &Sighting, _bytes: &[u8]) {}
 
     // Datagrams: a driver to which no sockets are shown gets none.
 
@@ -61,15 +61,15 @@ pub trait HostSide: HostMemory {
         Delivered::Nowhere
     }
     /// Hands the kernel an ICMP error about a datagram of a socket's. `false`: it cannot.
-    /// The same of datagrams whose octets are still with the link: those of the frame from there on belong where `text` is, whose own have no
-    /// meaning. `None`: it is to be delivered by [`HostSide::deliver_datagram`]; its octets are in `octets` if there are any, and else
+    /// The same of datagrams whose bytes are still with the link: those of the frame from there on belong where `text` is, whose own have no
+    /// meaning. `None`: it is to be delivered by [`HostSide::deliver_datagram`]; its bytes are in `bytes` if there are any, and else
     /// still with the link.
     fn deliver_datagram_tail(
         &mut self,
         _to: DatagramId,
         _datagram: &RxDatagram<'_>,
         _tail: (&dyn FrameTail, usize),
-        _octets: &mut Vec<u8>,
+        _bytes: &mut Vec<u8>,
     ) -> Option<Delivered> {
         None
     }
@@ -91,7 +91,7 @@ pub trait HostSide: HostMemory {
     fn close_channel(&mut self, _channel: ChannelId) {}
     /// Makes a slot ready for a connection.
     fn channel_reset(&mut self, _channel: ChannelId, _slot: u32) {}
-    /// Ends a slot's use for `side`; whether octets were on their way to it that its program had not read.
+    /// Ends a slot's use for `side`; whether bytes were on their way to it that its program had not read.
     fn channel_end(&mut self, _channel: ChannelId, _slot: u32, _side: Side, _gone: bool) -> bool {
         false
     }

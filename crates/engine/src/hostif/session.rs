@@ -175,7 +175,7 @@ pub struct Session {
     pub anchors: u32,
     /// What it has begun with.
     pub beginning: Beginning,
-    /// Octets of memory beside the receive part that its user is charged for.
+    /// Bytes of memory beside the receive part that its user is charged for.
     memory: u64,
     /// What its arena may hand out was true at this version of what users have.
     room_version: Option<u64>,
@@ -226,7 +226,7 @@ struct Lent {
 
 /// Pages that nobody needs stay so long: whoever ends one transfer may begin another.
 const TRIM_AFTER_US: u64 = 1_000_000;
-/// So many octets of them are worth a system call.
+/// So many bytes of them are worth a system call.
 const TRIM_MIN: u64 = 1 << 20;
 /// So many of them are given back at once: some tenths of a millisecond.
 const TRIM_STEP: u64 = 4 << 20;
@@ -286,16 +286,16 @@ impl Sessions {
     }
 
     /// The session's memory beside the receive part becomes larger.
-    fn take_memory(&mut self, id: SessionId, octets: u64) -> Result<(), Refused> {
+    fn take_memory(&mut self, id: SessionId, bytes: u64) -> Result<(), Refused> {
         let user = self.user_of(id);
-        self.users_mut().take(user, Resource::SessionMemory, octets)?;
-        self.charge_memory(id, octets);
+        self.users_mut().take(user, Resource::SessionMemory, bytes)?;
+        self.charge_memory(id, bytes);
         Ok(())
     }
 
-    fn charge_memory(&mut self, id: SessionId, octets: u64) {
+    fn charge_memory(&mut self, id: SessionId, bytes: u64) {
         if let Some(session) = self.get_mut(id) {
-            session.memory += octets;
+            session.memory += bytes;
         }
     }
 
@@ -444,7 +444,7 @@ impl Sessions {
         Some(result)
     }
 
-    /// The next pages of a session's receive part, or of the staging memory, that nobody needs: where they begin, and how many octets. Nothing is
+    /// The next pages of a session's receive part, or of the staging memory, that nobody needs: where they begin, and how many bytes. Nothing is
     /// handed out there or beyond until [`Sessions::end_trim`].
     pub fn next_trim(&mut self, now: Instant) -> Option<(SessionId, u64, u64)> {
         self.settle();

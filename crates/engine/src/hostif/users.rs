@@ -41,11 +41,11 @@ pub enum Resource {
     Listeners,
     Anchors,
     Channels,
-    /// Octets of the receive parts of sessions' memory that the engine has written to and not given back.
+    /// Bytes of the receive parts of sessions' memory that the engine has written to and not given back.
     ReceiveMemory,
-    /// Octets of sessions' memory beside that: rings, records of flows, answers that wait, lanes to sockets.
+    /// Bytes of sessions' memory beside that: rings, records of flows, answers that wait, lanes to sockets.
     SessionMemory,
-    /// Octets of the engine's own memory, for data of connections that no session has.
+    /// Bytes of the engine's own memory, for data of connections that no session has.
     StagingMemory,
     /// What programs had not read of connections that they gave up, kept for the next holder: a descriptor each.
     Unread,
@@ -107,7 +107,7 @@ pub struct Quotas {
     is_ones: bool,
 }
 
-/// Octets of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
+/// Bytes of the engine's own staging memory (session 0): data of connections that no session holds yet or any more.
 pub const STAGING_LEN: u64 = 256 << 20;
 
 /// Those of flows and listeners, and 64 in hand for each session: a host takes 32 at once, and may have

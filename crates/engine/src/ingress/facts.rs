@@ -17,7 +17,7 @@ const EXTENSIONS_MAX: usize = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
     pub facts: Facts,
-    /// Where the transport header starts and the datagram ends, in octets from the frame's start.
+    /// Where the transport header starts and the datagram ends, in bytes from the frame's start.
     pub transport: Option<(usize, usize)>,
 }
 
@@ -59,8 +59,8 @@ fn ipv6_facts(packet: &[u8], facts: &mut Facts) -> Option<(usize, usize)> {
         return None;
     }
     let addr = |at: usize| {
-        let octets: [u8; 16] = core::array::from_fn(|i| header[at + i]);
-        IpAddr::V6(Ipv6Addr::from(octets))
+        let bytes: [u8; 16] = core::array::from_fn(|i| header[at + i]);
+        IpAddr::V6(Ipv6Addr::from(bytes))
     };
     facts.addrs = Some((addr(8), addr(24)));
     let payload_len = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -68,7 +68,7 @@ fn ipv6_facts(packet: &[u8], facts: &mut Facts) -> Option<(usize, usize)> {
     let (mut next, mut at) = (header[6], IPV6_HEADER_LEN);
     for _ in 0..EXTENSIONS_MAX {
         match next {
-            // Hop-by-hop, routing and destination options say their length in units of 8 octets beyond the first.
+            // Hop-by-hop, routing and destination options say their length in units of 8 bytes beyond the first.
             0 | 43 | 60 => {
                 let extension = packet.get(at..at + 2)?;
                 next = extension[0];
@@ -90,8 +90,8 @@ fn ipv6_facts(packet: &[u8], facts: &mut Facts) -> Option<(usize, usize)> {
     (at <= end).then_some((at, end))
 }
 
-fn word_at(octets: &[u8], at: usize) -> Option<u16> {
-    let pair = octets.get(at..)?.first_chunk::<2>()?;
+fn word_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let pair = bytes.get(at..)?.first_chunk::<2>()?;
     Some(u16::from_be_bytes(*pair))
 }
 
@@ -151,7 +151,7 @@ mod tests {
         ] {
             for len in 0..whole.len() {
                 let cut = facts_of(&whole[..len]);
-                assert_eq!(cut.facts.ports, None, "{len} of {} octets", whole.len());
+                assert_eq!(cut.facts.ports, None, "{len} of {} bytes", whole.len());
             }
         }
     }

@@ -50,7 +50,7 @@ pub enum Arrived<'a> {
     Other {
         arrival: Arrival,
         protocol: u8,
-        octets: &'a [u8],
+        bytes: &'a [u8],
     },
     /// Well-formed, and nothing that the engine answers.
     Ignored,
@@ -128,7 +128,7 @@ fn parse_ipv4<'a>(
             ident: u32::from(ip.ident),
             offset: u32::from(ip.fragment_offset) * 8,
             more: ip.more_fragments,
-            octets: payload,
+            bytes: payload,
         };
         return Ok(Arrived::Fragment(piece));
     }
@@ -169,13 +169,13 @@ fn parse_ipv6<'a>(
         Body::Whole(payload) => {
             Ok(with_headers(parse_transport(&arrival, ip.protocol, payload, offload)?, packet))
         }
-        Body::Piece(fragment, octets) => Ok(Arrived::Fragment(Piece {
+        Body::Piece(fragment, bytes) => Ok(Arrived::Fragment(Piece {
             arrival,
             protocol: fragment.next_header,
             ident: fragment.ident,
             offset: u32::from(fragment.offset) * 8,
             more: fragment.more,
-            octets,
+            bytes,
         })),
     }
 }
@@ -193,14 +193,14 @@ fn address_of(addr: Ipv6Addr, zone: u32) -> Result<Addr, Counter> {
 pub fn parse_reassembled<'a>(
     arrival: &Arrival,
     protocol: u8,
-    octets: &'a [u8],
+    bytes: &'a [u8],
 ) -> Result<Arrived<'a>, Counter> {
-    let (protocol, octets) = if arrival.src.is_v4() {
-        (Protocol::from_raw(protocol), octets)
+    let (protocol, bytes) = if arrival.src.is_v4() {
+        (Protocol::from_raw(protocol), bytes)
     } else {
-        ipv6::upper_layer(protocol, octets).map_err(|_| Counter::DropBadIp)?
+        ipv6::upper_layer(protocol, bytes).map_err(|_| Counter::DropBadIp)?
     };
-    parse_transport(arrival, protocol, octets, RxOffload::default())
+    parse_transport(arrival, protocol, bytes, RxOffload::default())
 }
 
 fn parse_transport<'a>(
@@ -219,7 +219,7 @@ fn parse_transport<'a>(
         Protocol::Icmp if arrival.src.is_v4() => icmp::parse(arrival, payload),
         Protocol::Icmpv6 if arrival.src.is_v6() => icmp::parse_v6(arrival, payload),
         Protocol::Other(protocol) if !arrival.dst.is_multicast() && !arrival.src.is_unspecified() => {
-            Ok(Arrived::Other { arrival: *arrival, protocol, octets: payload })
+            Ok(Arrived::Other { arrival: *arrival, protocol, bytes: payload })
         }
         _ => Err(Counter::DropProtocol),
     }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use toe_base::FlowIdx;
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;
 
-/// What a unit costs beside its octets, in octets that could be copied meanwhile.
+/// What a unit costs beside its bytes, in bytes that could be copied meanwhile.
 pub const UNIT_COST: u32 = 4096;
 /// A user's turn: some units of the largest size.
 const QUANTUM: i64 = 4 * (SEGMENT_PAYLOAD_MAX as i64 + UNIT_COST as i64);
@@ -83,11 +83,11 @@ impl FairList {
         }
     }
 
-    /// What came of a turn: so many units, so many octets in all.
-    pub fn spend(&mut self, user: UserIdx, units: usize, octets: u64) {
+    /// What came of a turn: so many units, so many bytes in all.
+    pub fn spend(&mut self, user: UserIdx, units: usize, bytes: u64) {
         let turn = self.turn_mut(user);
         if turn.waits {
-            turn.credit -= (units as u64 * u64::from(UNIT_COST) + octets) as i64;
+            turn.credit -= (units as u64 * u64::from(UNIT_COST) + bytes) as i64;
         }
     }
 
@@ -102,11 +102,11 @@ impl FairList {
 mod tests {
     use super::*;
 
-    /// Pops and pushes back `turns` times, each flow sending what `octets` says of its user; who had them.
-    fn run(list: &mut FairList, turns: usize, octets: impl Fn(UserIdx) -> u64) -> Vec<u32> {
+    /// Pops and pushes back `turns` times, each flow sending what `bytes` says of its user; who had them.
+    fn run(list: &mut FairList, turns: usize, bytes: impl Fn(UserIdx) -> u64) -> Vec<u32> {
         let turn = |_| {
             let (user, flow) = list.pop().expect("somebody waits");
-            list.spend(user, 1, octets(user));
+            list.spend(user, 1, bytes(user));
             list.push(user, flow);
             user.0
         };
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_count_and_not_turns() {
+    fn bytes_count_and_not_turns() {
         let mut list = FairList::new(2);
         list.push(UserIdx(1), FlowIdx(0));
         list.push(UserIdx(2), FlowIdx(1));

@@ -36,7 +36,7 @@ impl Hoards {
         Hoards { heads: vec![[NONE; SIZES]; SESSIONS_MAX], links: vec![link; flows] }
     }
 
-    /// The flow has so many octets of `session` to spare.
+    /// The flow has so many bytes of `session` to spare.
     pub fn note(&mut self, flow: FlowIdx, session: SessionId, spare: u64) {
         let size = if spare < LEAST { 0 } else { (spare / LEAST).ilog2() as usize + 1 };
         let size = size.min(SIZES - 1) as u8;

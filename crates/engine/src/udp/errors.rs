@@ -9,9 +9,9 @@ use toe_wire::ipv4::{self, Ipv4Repr};
 use toe_wire::ipv6::{self, Ipv6Repr};
 use toe_wire::{Protocol, UdpRepr, udp};
 
-/// Octets of the header of such a message of ICMPv6.
+/// Bytes of the header of such a message of ICMPv6.
 const HEADER_LEN_V6: usize = 8;
-/// Octets of a datagram that are quoted: with all headers no more than links carry whole (RFC 1812 section 4.3.2.3).
+/// Bytes of a datagram that are quoted: with all headers no more than links carry whole (RFC 1812 section 4.3.2.3).
 const QUOTED_MAX: usize = 512;
 /// The same of an IPv6 header and UDP's, and IPv4's with all options.
 const HEADERS_AND_TEXT_MAX: usize = ipv6::HEADER_LEN + udp::HEADER_LEN + QUOTED_MAX;

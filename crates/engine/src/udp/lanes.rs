@@ -30,7 +30,7 @@ pub struct Shown {
     pub netns: NetNs,
     /// Others may be bound to its port, and get what is sent there (SO_REUSEADDR, SO_REUSEPORT).
     pub shares_port: bool,
-    /// Octets that its queue holds (SO_RCVBUF).
+    /// Bytes that its queue holds (SO_RCVBUF).
     pub receive_buffer: u32,
 }
 

@@ -40,7 +40,7 @@ pub struct Udp<P> {
     pub waiting: Waiting<P>,
     pub paths: PathMtus,
     pub unreachables: RateLimit,
-    /// Room for the octets of a large frame that no lane takes from the link.
+    /// Room for the bytes of a large frame that no lane takes from the link.
     pub large: Vec<u8>,
     /// Of the next packet that is cut up (RFC 791, RFC 8200 section 4.5).
     ident: u32,

@@ -15,20 +15,20 @@ struct End {
     id: DatagramId,
     session: SessionId,
     /// What is charged for its lane.
-    octets: u64,
+    bytes: u64,
 }
 
 /// Ends that are gone: how many, and what was charged for their lanes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gone {
     pub ids: Vec<DatagramId>,
-    pub octets: u64,
+    pub bytes: u64,
 }
 
 impl Gone {
     fn add(&mut self, end: End) {
         self.ids.push(end.id);
-        self.octets += end.octets;
+        self.bytes += end.bytes;
     }
 }
 
@@ -169,8 +169,8 @@ impl<P: Copy> Sockets<P> {
     }
 
     /// A session shows a socket that is not charged for yet, or one that is; the payer is of the first time.
-    /// `octets` are charged for its lane.
-    pub fn open(&mut self, session: SessionId, shown: &Shown, octets: u64, payer: P) -> DatagramId {
+    /// `bytes` are charged for its lane.
+    pub fn open(&mut self, session: SessionId, shown: &Shown, bytes: u64, payer: P) -> DatagramId {
         let id = DatagramId(self.next);
         self.next = self.next.wrapping_add(1);
         let socket = self.table.entry(shown.identity).or_insert_with(|| Socket {
@@ -182,7 +182,7 @@ impl<P: Copy> Sockets<P> {
             payer,
             traffic: UdpReport::default(),
         });
-        socket.ends.push(End { id, session, octets });
+        socket.ends.push(End { id, session, bytes });
         self.ends.insert(id, shown.identity);
         self.of_session.entry(session).or_default().insert(id);
         let name = socket.name();
@@ -204,12 +204,12 @@ impl<P: Copy> Sockets<P> {
         }
     }
 
-    /// What it sends so many datagrams from, of so many octets together, and who is charged for it.
-    pub fn sends(&mut self, id: DatagramId, datagrams: usize, octets: usize) -> Option<(Endpoint, P)> {
+    /// What it sends so many datagrams from, of so many bytes together, and who is charged for it.
+    pub fn sends(&mut self, id: DatagramId, datagrams: usize, bytes: usize) -> Option<(Endpoint, P)> {
         let Some(identity) = self.ends.get(&id) else { return self.left.get(&id).copied() };
         let Socket { local, payer, traffic, .. } = self.table.get_mut(identity)?;
         traffic.tx_datagrams += datagrams as u64;
-        traffic.tx_octets += octets as u64;
+        traffic.tx_bytes += bytes as u64;
         Some((*local, *payer))
     }
 
@@ -220,18 +220,18 @@ impl<P: Copy> Sockets<P> {
         }
     }
 
-    /// So many datagrams of so many octets together come. Whose they are, and which socket, if they are of one.
+    /// So many datagrams of so many bytes together come. Whose they are, and which socket, if they are of one.
     pub fn arrive(
         &mut self,
         to: Endpoint,
         from: Endpoint,
         datagrams: usize,
-        octets: usize,
+        bytes: usize,
     ) -> (Receiver, Option<u64>) {
         let (receiver, identity) = self.find(to, from);
         if let Some(socket) = identity.and_then(|identity| self.table.get_mut(&identity)) {
             socket.traffic.rx_datagrams += datagrams as u64;
-            socket.traffic.rx_octets += octets as u64;
+            socket.traffic.rx_bytes += bytes as u64;
         }
         (receiver, identity)
     }
@@ -310,7 +310,7 @@ impl<P: Copy> Sockets<P> {
         let end = socket.ends.swap_remove(at);
         let is_last = socket.ends.is_empty() && !socket.is_shared;
         self.drop_end(end);
-        Some((end.octets, if is_last { self.forget(identity) } else { None }))
+        Some((end.bytes, if is_last { self.forget(identity) } else { None }))
     }
 
     fn drop_end(&mut self, End { id, session, .. }: End) {

@@ -13,21 +13,21 @@ use toe_wire::{Protocol, UdpRepr, udp};
 const QUEUE_FULL: usize = 256;
 /// Frames beyond which datagrams are dropped: what more the last record was.
 const DROP_BEYOND: usize = 2 * QUEUE_FULL;
-/// The same by octets, as a frame that the link cuts up holds many.
-const OCTETS_FULL: usize = 1 << 20;
-const DROP_BEYOND_OCTETS: usize = 2 * OCTETS_FULL;
+/// The same by bytes, as a frame that the link cuts up holds many.
+const BYTES_FULL: usize = 1 << 20;
+const DROP_BEYOND_BYTES: usize = 2 * BYTES_FULL;
 /// Looks for room in vain after which a port is taken for stuck: some ms of an engine that does nothing else.
 const STUCK_AFTER: u32 = 1 << 14;
-/// Frames whose memory is kept for the next ones, and octets of it.
+/// Frames whose memory is kept for the next ones, and bytes of it.
 const SPARE_MAX: usize = 512;
-const SPARE_OCTETS_MAX: usize = 1 << 20;
+const SPARE_BYTES_MAX: usize = 1 << 20;
 
 /// Datagrams that go in one frame because they were queued one behind the other (Linux: UDP_MAX_SEGMENTS of before 6.9).
 const JOINED_MAX: usize = 64;
 
 #[derive(Debug)]
 struct Frame {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     offload: TxOffload,
     /// What may be put behind it.
     growing: Option<Growing>,
@@ -39,7 +39,7 @@ struct Growing {
     to_mac: MacAddr,
     datagram: TxDatagram,
     headers_len: usize,
-    /// Octets of each but the last.
+    /// Bytes of each but the last.
     segment: usize,
     count: usize,
 }
@@ -48,12 +48,12 @@ struct Growing {
 #[derive(Debug, Default)]
 pub struct TxQueue {
     frames: VecDeque<Frame>,
-    /// Octets of them all.
-    octets: usize,
+    /// Bytes of them all.
+    bytes: usize,
     /// Looks for room in vain since the port took a frame.
     in_vain: u32,
     spare: Vec<Vec<u8>>,
-    spare_octets: usize,
+    spare_bytes: usize,
 }
 
 impl TxQueue {
@@ -64,7 +64,7 @@ impl TxQueue {
     /// Whether what one more record holds may be queued. A port that takes no frames, as its link is gone, does not keep records where
     /// they are for ever: then they are taken, and dropped.
     pub fn has_room(&mut self) -> bool {
-        if self.frames.len() < QUEUE_FULL && self.octets < OCTETS_FULL {
+        if self.frames.len() < QUEUE_FULL && self.bytes < BYTES_FULL {
             return true;
         }
         self.in_vain = self.in_vain.saturating_add(1);
@@ -76,11 +76,11 @@ impl TxQueue {
     }
 
     fn room(&mut self, len: usize) -> Vec<u8> {
-        let mut octets = self.spare.pop().unwrap_or_default();
-        self.spare_octets -= octets.capacity();
-        // What was there before is written over, each octet of it, so it need not be cleared.
-        octets.resize(len, 0);
-        octets
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        self.spare_bytes -= bytes.capacity();
+        // What was there before is written over, each byte of it, so it need not be cleared.
+        bytes.resize(len, 0);
+        bytes
     }
 
     /// Hands frames to a port, `budget` at most. Returns how many.
@@ -88,35 +88,35 @@ impl TxQueue {
         let mut sent = 0;
         while sent < budget
             && let Some(frame) = self.frames.front()
-            && let Some(room) = sink.frame(frame.octets.len())
+            && let Some(room) = sink.frame(frame.bytes.len())
         {
-            room.copy_from_slice(&frame.octets);
+            room.copy_from_slice(&frame.bytes);
             sink.commit(frame.offload);
             sent += 1;
             self.in_vain = 0;
             if let Some(frame) = self.frames.pop_front() {
-                self.octets -= frame.octets.len();
-                self.keep(frame.octets);
+                self.bytes -= frame.bytes.len();
+                self.keep(frame.bytes);
             }
         }
         sent
     }
 
     /// The memory is for another frame.
-    fn keep(&mut self, octets: Vec<u8>) {
-        if self.spare.len() < SPARE_MAX && self.spare_octets + octets.capacity() <= SPARE_OCTETS_MAX {
-            self.spare_octets += octets.capacity();
-            self.spare.push(octets);
+    fn keep(&mut self, bytes: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && self.spare_bytes + bytes.capacity() <= SPARE_BYTES_MAX {
+            self.spare_bytes += bytes.capacity();
+            self.spare.push(bytes);
         }
     }
 
     fn is_beyond(&self) -> bool {
-        self.frames.len() >= DROP_BEYOND || self.octets >= DROP_BEYOND_OCTETS
+        self.frames.len() >= DROP_BEYOND || self.bytes >= DROP_BEYOND_BYTES
     }
 
-    fn queue(&mut self, octets: Vec<u8>, offload: TxOffload) {
-        self.octets += octets.len();
-        self.frames.push_back(Frame { octets, offload, growing: None });
+    fn queue(&mut self, bytes: Vec<u8>, offload: TxOffload) {
+        self.bytes += bytes.len();
+        self.frames.push_back(Frame { bytes, offload, growing: None });
     }
 
     /// Queues a datagram for a neighbour. `ident`: of the packet if it is cut up. Returns how many frames it is; 0: there is no room.
@@ -156,20 +156,20 @@ impl TxQueue {
     fn may_grow(&mut self, link: &Link, to_mac: MacAddr, datagram: &TxDatagram, segment: usize) {
         let can = link.caps.cuts_datagrams && link.caps.tx_checksum && segment > 0;
         if let Some(frame) = self.frames.back_mut().filter(|_| can) {
-            let headers_len = frame.octets.len() - segment;
+            let headers_len = frame.bytes.len() - segment;
             frame.growing = Some(Growing { to_mac, datagram: *datagram, headers_len, segment, count: 1 });
         }
     }
 
     /// Puts a datagram behind one that has just been queued to the same peer, if nothing came between them, it is no longer, and the
-    /// link cuts that up: it then costs what a copy of its octets costs. Nobody waits for that.
+    /// link cuts that up: it then costs what a copy of its bytes costs. Nobody waits for that.
     fn append(&mut self, link: &Link, to_mac: MacAddr, datagram: &TxDatagram, text: &[u8]) -> bool {
         let Some(frame) = self.frames.back_mut() else { return false };
         let Some(growing) = &mut frame.growing else { return false };
         let Growing { headers_len, segment, count, .. } = *growing;
-        let len = frame.octets.len() - headers_len + text.len() + udp::HEADER_LEN;
+        let len = frame.bytes.len() - headers_len + text.len() + udp::HEADER_LEN;
         let is_alike = growing.to_mac == to_mac && growing.datagram == *datagram && text.len() <= segment;
-        let is_beyond = self.octets >= DROP_BEYOND_OCTETS;
+        let is_beyond = self.bytes >= DROP_BEYOND_BYTES;
         if !is_alike
             || text.is_empty()
             || count == JOINED_MAX
@@ -178,13 +178,13 @@ impl TxQueue {
         {
             return false;
         }
-        self.octets += text.len();
-        frame.octets.extend_from_slice(text);
+        self.bytes += text.len();
+        frame.bytes.extend_from_slice(text);
         growing.count += 1;
         let TxDatagram { from, to, ttl, traffic_class, .. } = *datagram;
         let hop = Hop::over(link, to_mac);
         let envelope = Envelope { hop, from: from.addr, to: to.addr, ttl, traffic_class };
-        let mut builder = FrameBuilder::ip(&mut frame.octets, &envelope, Protocol::Udp);
+        let mut builder = FrameBuilder::ip(&mut frame.bytes, &envelope, Protocol::Udp);
         let transport = builder.transport();
         header(transport, datagram);
         let start = envelope.headers_len() as u16;
@@ -198,7 +198,7 @@ impl TxQueue {
         true
     }
 
-    /// Queues datagrams of `segment` octets each, one behind the other, in one frame that the link cuts up. `false`: it cannot, and they
+    /// Queues datagrams of `segment` bytes each, one behind the other, in one frame that the link cuts up. `false`: it cannot, and they
     /// go one by one.
     pub fn push_joined(
         &mut self,
@@ -222,7 +222,7 @@ impl TxQueue {
         let hop = Hop::over(link, to_mac);
         self.push_whole(link, hop, datagram, text);
         if let Some(frame) = self.frames.back_mut() {
-            let header_len = (frame.octets.len() - text.len()) as u16;
+            let header_len = (frame.bytes.len() - text.len()) as u16;
             let cut = Cut::Datagrams;
             frame.offload.segmentation = Some(Segmentation { header_len, mss: segment, cut });
         }
@@ -233,8 +233,8 @@ impl TxQueue {
         let TxDatagram { from, to, ttl, traffic_class, .. } = *datagram;
         let envelope = Envelope { hop, from: from.addr, to: to.addr, ttl, traffic_class };
         let len = udp::HEADER_LEN + text.len();
-        let mut octets = self.room(envelope.headers_len() + len);
-        let mut builder = FrameBuilder::ip(&mut octets, &envelope, Protocol::Udp);
+        let mut bytes = self.room(envelope.headers_len() + len);
+        let mut builder = FrameBuilder::ip(&mut bytes, &envelope, Protocol::Udp);
         let transport = builder.transport();
         let checksum = match link.caps.tx_checksum {
             true => {
@@ -249,7 +249,7 @@ impl TxQueue {
             }
         };
         let offload = TxOffload { checksum, segmentation: None };
-        self.queue(octets, offload);
+        self.queue(bytes, offload);
     }
 
     /// RFC 791 section 2.3, RFC 8200 section 4.5.
@@ -286,8 +286,8 @@ impl TxQueue {
         let (ip_at, ip_len) = (hop.header_len(), ip_header_len(to.addr));
         let extra = if to.addr.is_v4() { 0 } else { ipv6::FRAGMENT_LEN };
         let piece_at = ip_at + ip_len + extra;
-        let mut octets = self.room(piece_at + piece.len());
-        octets[piece_at..].copy_from_slice(piece);
+        let mut bytes = self.room(piece_at + piece.len());
+        bytes[piece_at..].copy_from_slice(piece);
         let ethertype = match (from.addr.to_v4(), to.addr.to_v4()) {
             (Some(src), Some(dst)) => {
                 let header = Ipv4Repr {
@@ -302,7 +302,7 @@ impl TxQueue {
                     fragment_offset: offset,
                     total_len: (ip_len + piece.len()) as u16,
                 };
-                header.emit(&mut octets[ip_at..]);
+                header.emit(&mut bytes[ip_at..]);
                 EtherType::Ipv4
             }
             _ => {
@@ -315,18 +315,18 @@ impl TxQueue {
                     flow_label: 0,
                     payload_len: (extra + piece.len()) as u16,
                 };
-                header.emit(&mut octets[ip_at..]);
+                header.emit(&mut bytes[ip_at..]);
                 let fragment = Fragment { ident, offset, more, next_header: Protocol::Udp.raw() };
-                fragment.emit(&mut octets[ip_at + ip_len..]);
+                fragment.emit(&mut bytes[ip_at + ip_len..]);
                 EtherType::Ipv6
             }
         };
-        hop.emit(ethertype, &mut octets);
-        self.queue(octets, TxOffload::default());
+        hop.emit(ethertype, &mut bytes);
+        self.queue(bytes, TxOffload::default());
     }
 }
 
-/// The datagram with its checksum. To sum the octets up while they are copied gains nothing (docs/performance.md).
+/// The datagram with its checksum. To sum the bytes up while they are copied gains nothing (docs/performance.md).
 fn fill(transport: &mut [u8], datagram: &TxDatagram, text: &[u8]) {
     header(transport, datagram);
     transport[udp::HEADER_LEN..].copy_from_slice(text);

@@ -4,11 +4,11 @@ use crate::work::TxDatagram;
 use std::collections::VecDeque;
 use toe_base::PortId;
 
-/// So many wait, of so many octets together; of who has most of them the oldest give way (Linux keeps about as many for each neighbour).
+/// So many wait, of so many bytes together; of who has most of them the oldest give way (Linux keeps about as many for each neighbour).
 const WAITING_MAX: usize = 128;
-const OCTETS_MAX: usize = 1 << 20;
-/// What one datagram counts beside its octets, so that many small ones are as much as a few large ones.
-const EACH_COUNTS: usize = OCTETS_MAX / WAITING_MAX;
+const BYTES_MAX: usize = 1 << 20;
+/// What one datagram counts beside its bytes, so that many small ones are as much as a few large ones.
+const EACH_COUNTS: usize = BYTES_MAX / WAITING_MAX;
 
 #[derive(Debug)]
 struct One<P> {
@@ -23,12 +23,12 @@ struct One<P> {
 #[derive(Debug)]
 pub struct Waiting<P> {
     queue: VecDeque<One<P>>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl<P> Default for Waiting<P> {
     fn default() -> Waiting<P> {
-        Waiting { queue: VecDeque::new(), octets: 0 }
+        Waiting { queue: VecDeque::new(), bytes: 0 }
     }
 }
 
@@ -42,12 +42,12 @@ impl<P: Copy + Eq> Waiting<P> {
         text: &[u8],
     ) -> Vec<(PortId, u16)> {
         let mut gone = Vec::new();
-        while self.queue.len() >= WAITING_MAX || self.octets + text.len() > OCTETS_MAX {
+        while self.queue.len() >= WAITING_MAX || self.bytes + text.len() > BYTES_MAX {
             let Some(first) = self.first_of_greediest().and_then(|at| self.queue.remove(at)) else { break };
-            self.octets -= first.text.len();
+            self.bytes -= first.text.len();
             gone.push((first.port, first.neighbour));
         }
-        self.octets += text.len();
+        self.bytes += text.len();
         let (port, neighbour) = to;
         self.queue.push_back(One { port, neighbour, payer, datagram, text: text.to_vec() });
         gone
@@ -81,7 +81,7 @@ impl<P: Copy + Eq> Waiting<P> {
         }
         for one in std::mem::take(&mut self.queue) {
             if is_for(&one) {
-                self.octets -= one.text.len();
+                self.bytes -= one.text.len();
                 taken.push((one.datagram, one.text));
             } else {
                 self.queue.push_back(one);

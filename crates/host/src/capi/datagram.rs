@@ -262,7 +262,7 @@ fn with_slices<R>(
     let buffers = buffers_of(iov, c_int::try_from(count).map_err(|_| Errno::EMSGSIZE)?)?;
     with_copy(buffers, |iov| {
         // SAFETY: needed because the buffers are C's. `IoSlice` has the layout of `iovec` on Unix (documented). Each buffer
-        // is `iov_len` readable octets, as documented for the caller, and none starts at null.
+        // is `iov_len` readable bytes, as documented for the caller, and none starts at null.
         f(unsafe { std::slice::from_raw_parts(iov.as_ptr().cast::<IoSlice<'_>>(), iov.len()) })
     })
 }
@@ -276,7 +276,7 @@ fn with_slices_mut<R>(
     let buffers = buffers_of(iov, c_int::try_from(count).map_err(|_| Errno::EMSGSIZE)?)?;
     with_copy(buffers, |iov| {
         let (at, len) = (iov.as_mut_ptr().cast::<IoSliceMut<'_>>(), iov.len());
-        // SAFETY: as above, with writable octets.
+        // SAFETY: as above, with writable bytes.
         f(unsafe { std::slice::from_raw_parts_mut(at, len) })
     })
 }
@@ -399,10 +399,10 @@ pub(super) fn receive_buffers(fd: c_int, iov: *const iovec, count: c_int, flags:
     or_fail(receive_message(fd, &raw mut message, flags))
 }
 
-/// Sends a datagram of `len` octets to `addr` (a struct sockaddr_in of `addr_len` octets), or, with NULL, to what the socket is connected
+/// Sends a datagram of `len` bytes to `addr` (a struct sockaddr_in of `addr_len` bytes), or, with NULL, to what the socket is connected
 /// to. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL; with others, as MSG_MORE, the kernel sends it. On a TCP socket as toe_send.
 ///
-/// Blocks while the engine has no room for it, unless the socket or the call is non-blocking; SO_SNDTIMEO limits the wait. The octets
+/// Blocks while the engine has no room for it, unless the socket or the call is non-blocking; SO_SNDTIMEO limits the wait. The bytes
 /// are copied: `buf` can be used again at once.
 ///
 /// Returns `len`, or -1 with errno: EAGAIN: no room now, or time over; EMSGSIZE: larger than a datagram can be, or than the path takes where
@@ -434,13 +434,13 @@ pub extern "C" fn toe_sendto(
     or_fail(send_message(fd, &raw const message, flags))
 }
 
-/// Receives a datagram: up to `len` octets of it, the rest is lost. `addr` may be NULL; otherwise the sender's address is written there, up to
-/// `*addr_len` octets, and `*addr_len` set to its length. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC (the datagram's whole length is
+/// Receives a datagram: up to `len` bytes of it, the rest is lost. `addr` may be NULL; otherwise the sender's address is written there, up to
+/// `*addr_len` bytes, and `*addr_len` set to its length. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC (the datagram's whole length is
 /// returned), MSG_ERRQUEUE (which is the kernel's). On a TCP socket as toe_recv.
 ///
 /// Blocks until there is one, unless the socket or the call is non-blocking; SO_RCVTIMEO limits the wait.
 ///
-/// Returns the octets received, or -1 with errno: EAGAIN: none now, or time over; ECONNREFUSED: nobody is at the port that the socket is
+/// Returns the bytes received, or -1 with errno: EAGAIN: none now, or time over; ECONNREFUSED: nobody is at the port that the socket is
 /// connected to; EINTR: a signal came; EBADF, ENOTSOCK, EFAULT.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_recvfrom(
@@ -473,7 +473,7 @@ pub extern "C" fn toe_recvfrom(
         Ok(room) => room.min(message.msg_namelen as usize),
         Err(error) => return fail(error) as ssize_t,
     };
-    // SAFETY: needed because the memory is C's: as documented, `addr_len` points to a length and `addr` to that many writable octets.
+    // SAFETY: needed because the memory is C's: as documented, `addr_len` points to a length and `addr` to that many writable bytes.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const name).cast::<u8>(), addr.cast::<u8>(), room);
         *addr_len = message.msg_namelen;
@@ -484,7 +484,7 @@ pub extern "C" fn toe_recvfrom(
 /// Like toe_sendto, of several buffers, with control data: IP_PKTINFO, IP_TTL, IP_TOS and UDP_SEGMENT; with other control data the kernel sends
 /// it. UDP sockets only.
 ///
-/// Returns the octets sent, or -1 with errno as toe_sendto; EOPNOTSUPP: a TCP socket.
+/// Returns the bytes sent, or -1 with errno as toe_sendto; EOPNOTSUPP: a TCP socket.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     or_fail(send_message(fd, message, flags))
@@ -493,7 +493,7 @@ pub extern "C" fn toe_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -
 /// Like toe_recvfrom, into several buffers, with the control data that has been asked for by toe_setsockopt: IP_PKTINFO, IP_RECVTOS, UDP_GRO, and
 /// all others, with which every datagram comes by the kernel. UDP sockets only.
 ///
-/// Returns the octets received, or -1 with errno as toe_recvfrom; EOPNOTSUPP: a TCP socket.
+/// Returns the bytes received, or -1 with errno as toe_recvfrom; EOPNOTSUPP: a TCP socket.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     or_fail(receive_message(fd, message, flags))

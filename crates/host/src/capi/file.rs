@@ -20,13 +20,13 @@ fn position(offset: off_t) -> Option<u64> {
     u64::try_from(offset).ok()
 }
 
-/// Sends `length` octets of `file` from `offset` on, without the program's hands: a part a call, or all of it in one (TOE_ALL: to its
-/// end). The file's position stays. The octets are those that the file has when they are taken, each one copied once.
+/// Sends `length` bytes of `file` from `offset` on, without the program's hands: a part a call, or all of it in one (TOE_ALL: to its
+/// end). The file's position stays. The bytes are those that the file has when they are taken, each one copied once.
 ///
 /// Blocks until all is in the engine's hands, unless the socket is non-blocking: then as much as fits. SO_SNDTIMEO limits the wait.
 /// A disk is waited for in any case.
 ///
-/// Returns the octets sent: fewer than `length` where the file has ended; 0: it has no more. Or -1 with errno, if none were: EBADF: `file`
+/// Returns the bytes sent: fewer than `length` where the file has ended; 0: it has no more. Or -1 with errno, if none were: EBADF: `file`
 /// is not open for reading; EINVAL: a negative offset; ESPIPE, EISDIR: what it is has no positions; EIO and others of read(2); and those
 /// of toe_send, with its SIGPIPE.
 #[unsafe(no_mangle)]
@@ -41,13 +41,13 @@ pub extern "C" fn toe_directwrite(file: c_int, fd: c_int, offset: off_t, length:
     count(outcome)
 }
 
-/// Receives `length` octets into `file`, without the program's hands: at `offset`, or where the file stands when that is -1 (pipes, too,
+/// Receives `length` bytes into `file`, without the program's hands: at `offset`, or where the file stands when that is -1 (pipes, too,
 /// and what is open for appending). TOE_ALL: all that the peer sends.
 ///
 /// Blocks until all are written, or the stream has ended, unless the socket is non-blocking: then as many as are there. SO_RCVTIMEO limits
 /// the wait.
 ///
-/// Returns the octets written: fewer than `length` where the stream, or the room for the file, has ended; 0: the stream has. Or -1 with
+/// Returns the bytes written: fewer than `length` where the stream, or the room for the file, has ended; 0: the stream has. Or -1 with
 /// errno, if none were: ENOSPC, EDQUOT, EFBIG (and SIGXFSZ: RLIMIT_FSIZE), EIO, EBADF: `file` is not open for writing; EAGAIN: a pipe is
 /// full, or nothing is there; and those of toe_recv. What has come and was not written is there for the next call.
 #[unsafe(no_mangle)]
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn toe_transfer_fd(transfer: *const toe_transfer) -> c_int
     unsafe { job(transfer) }.descriptor().as_raw_fd()
 }
 
-/// Octets that are sent, or written, by now.
+/// Bytes that are sent, or written, by now.
 ///
 /// # Safety
 /// `transfer` is a handle that has not been ended.
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn toe_transfer_cancel(transfer: *const toe_transfer) {
     unsafe { job(transfer) }.cancel();
 }
 
-/// Waits until the transfer is over and frees the handle. `done`, unless it is null: how many octets went.
+/// Waits until the transfer is over and frees the handle. `done`, unless it is null: how many bytes went.
 ///
 /// Returns 0, or -1 with the errno of toe_directwrite or toe_directread that ended it, or ECANCELED. What came and was not written is there to be
 /// received.
@@ -153,13 +153,13 @@ pub unsafe extern "C" fn toe_transfer_cancel(transfer: *const toe_transfer) {
 pub unsafe extern "C" fn toe_transfer_end(transfer: *mut toe_transfer, done: *mut usize) -> c_int {
     // SAFETY: a handle is what `Box::into_raw` gave, and it is given back once: the caller's promise.
     let transfer = unsafe { Box::from_raw(transfer) };
-    let (octets, status) = match transfer.0.end() {
-        Ok(octets) => (octets, 0),
+    let (bytes, status) = match transfer.0.end() {
+        Ok(bytes) => (bytes, 0),
         Err(Stopped { done, errno }) => (done, fail(errno)),
     };
     if !done.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { done.write(octets) };
+        unsafe { done.write(bytes) };
     }
     status
 }

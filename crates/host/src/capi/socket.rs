@@ -43,7 +43,7 @@ pub(super) fn read_addr(addr: *const sockaddr, len: socklen_t) -> Result<SocketA
         return Err(Errno::EINVAL);
     }
     // SAFETY: needed because the address comes from C. The caller of a `toe_` function passes, as its documentation
-    // says, `len` readable octets; that they are enough was checked; no alignment is assumed.
+    // says, `len` readable bytes; that they are enough was checked; no alignment is assumed.
     let addr = unsafe { addr.cast::<libc::sockaddr_in>().read_unaligned() };
     if i32::from(addr.sin_family) != libc::AF_INET {
         return Err(EAFNOSUPPORT);
@@ -79,7 +79,7 @@ fn write_name(from: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Res
     };
     let size = size_of::<libc::sockaddr_in>();
     // SAFETY: needed because the memory is C's. As documented, `len` points to a length and `addr` to that many
-    // writable octets; no more than that is written.
+    // writable bytes; no more than that is written.
     unsafe {
         if !addr.is_null() {
             let full = std::ptr::from_ref(&full).cast::<u8>();
@@ -145,7 +145,7 @@ fn make_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Err
     Ok(fd)
 }
 
-/// Remembers the local address (a struct sockaddr_in of `len` octets) for toe_listen or toe_connect. Whether it can be
+/// Remembers the local address (a struct sockaddr_in of `len` bytes) for toe_listen or toe_connect. Whether it can be
 /// had is found out there. Port 0 lets the engine choose. Does not block. A UDP socket has the name at once, and hears what comes there.
 ///
 /// Returns 0, or -1 with errno: EBADF, ENOTSOCK; EINVAL: already connected or listening, or `len` too small;
@@ -186,7 +186,7 @@ pub extern "C" fn toe_listen(fd: c_int, backlog: c_int) -> c_int {
 }
 
 /// Takes a connection that came in (Command `Accept` of the host interface). `addr` may be NULL; otherwise the peer's
-/// address is written there, up to `*len` octets, and `*len` set to its length.
+/// address is written there, up to `*len` bytes, and `*len` set to its length.
 ///
 /// Blocks until there is one, unless the listener is non-blocking; SO_RCVTIMEO limits the wait.
 ///
@@ -228,7 +228,7 @@ pub extern "C" fn toe_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_
     }
 }
 
-/// Connects to `addr` (a struct sockaddr_in of `len` octets). RFC 9293 section 3.9.1.1.
+/// Connects to `addr` (a struct sockaddr_in of `len` bytes). RFC 9293 section 3.9.1.1.
 ///
 /// Blocks until the peer has answered, unless the socket is non-blocking (EINPROGRESS; writability tells the end, SO_ERROR
 /// the result); SO_SNDTIMEO limits the wait (EINPROGRESS).
@@ -254,12 +254,12 @@ pub extern "C" fn toe_connect(fd: c_int, addr: *const sockaddr, len: socklen_t) 
     }))
 }
 
-/// Sends `len` octets. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE, MSG_EOR.
+/// Sends `len` bytes. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE, MSG_EOR.
 ///
 /// Blocks until all is in the engine's hands, unless the socket or the call is non-blocking: then as much as fits.
-/// SO_SNDTIMEO limits the wait. The octets are copied: `buf` can be used again at once.
+/// SO_SNDTIMEO limits the wait. The bytes are copied: `buf` can be used again at once.
 ///
-/// Returns the octets sent, or -1 with errno: EAGAIN: nothing fits now; EPIPE: closed or shut for sending (and SIGPIPE,
+/// Returns the bytes sent, or -1 with errno: EAGAIN: nothing fits now; EPIPE: closed or shut for sending (and SIGPIPE,
 /// without MSG_NOSIGNAL); ECONNRESET, ETIMEDOUT, …: why the connection ended, once; EINTR: a signal came before
 /// anything was sent; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
 #[unsafe(no_mangle)]
@@ -301,7 +301,7 @@ fn send_all(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssize
         let iov = buffers_of(iov, buffers)?;
         with_copy(iov, |iov| {
             // SAFETY: needed because the buffers are C's. `IoSlice` has the layout of `iovec` on Unix (documented).
-            // Each buffer is `iov_len` readable octets, as documented for the caller, and none starts at null.
+            // Each buffer is `iov_len` readable bytes, as documented for the caller, and none starts at null.
             let slices = unsafe { std::slice::from_raw_parts(iov.as_ptr().cast::<IoSlice<'_>>(), iov.len()) };
             socket.send(slices, how)
         })
@@ -312,12 +312,12 @@ fn send_all(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssize
     count(result)
 }
 
-/// Receives up to `len` octets. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC (throw away), MSG_NOSIGNAL.
+/// Receives up to `len` bytes. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC (throw away), MSG_NOSIGNAL.
 ///
-/// Blocks until something is there (with MSG_WAITALL: until `len` octets are), unless the socket or the call is
+/// Blocks until something is there (with MSG_WAITALL: until `len` bytes are), unless the socket or the call is
 /// non-blocking; SO_RCVTIMEO limits the wait.
 ///
-/// Returns the octets received, 0 at the end of the stream, or -1 with errno: EAGAIN: nothing now, or time over;
+/// Returns the bytes received, 0 at the end of the stream, or -1 with errno: EAGAIN: nothing now, or time over;
 /// ECONNRESET, ETIMEDOUT, …: why the connection ended, once, after all that had arrived; ENOTCONN; EINTR: a signal came
 /// before anything did; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
 #[unsafe(no_mangle)]
@@ -371,7 +371,7 @@ fn recv_into(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssiz
         with_copy(iov, |iov| {
             let (at, len) = (iov.as_mut_ptr().cast::<IoSliceMut<'_>>(), iov.len());
             // SAFETY: needed because the buffers are C's. `IoSliceMut` has the layout of `iovec` on Unix (documented).
-            // Each buffer is `iov_len` writable octets, as documented for the caller, and none starts at null.
+            // Each buffer is `iov_len` writable bytes, as documented for the caller, and none starts at null.
             socket.recv(unsafe { std::slice::from_raw_parts_mut(at, len) }, how)
         })
     }))
@@ -467,7 +467,7 @@ pub extern "C" fn toe_getpeername(fd: c_int, addr: *mut sockaddr, len: *mut sock
     status(name.and_then(|name| write_name(name, addr, len)))
 }
 
-/// Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (octets;
+/// Sets an option, as Linux's setsockopt. With effect: SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (bytes;
 /// doubled, as in Linux), SO_RCVLOWAT, SO_KEEPALIVE, TCP_NODELAY, TCP_CORK, TCP_KEEPIDLE and TCP_KEEPINTVL (seconds),
 /// TCP_KEEPCNT, TCP_USER_TIMEOUT (milliseconds, RFC 5482), IP_RECVERR and IPV6_RECVERR (2: retransmissions that reach R1 of RFC
 /// 9293 section 3.8.3 are told, too, by ETIMEDOUT). A UDP socket has all that the kernel has. Does not block.
@@ -493,7 +493,7 @@ pub extern "C" fn toe_setsockopt(
             // Too short comes first.
             return Err(if (len as usize) < size_of::<c_int>() { Errno::EINVAL } else { EFAULT });
         }
-        // SAFETY: needed because the value is C's: as documented, `len` readable octets.
+        // SAFETY: needed because the value is C's: as documented, `len` readable bytes.
         let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
         socket.set_native_option(level, name, value)
     }))
@@ -525,7 +525,7 @@ pub extern "C" fn toe_getsockopt(
             return if filled > 0 { Err(EFAULT) } else { Ok(()) };
         }
         // SAFETY: needed because the memory is C's: as documented, `len` points to a length and `value` to that many
-        // writable octets.
+        // writable bytes.
         let (out, len) = unsafe { (std::slice::from_raw_parts_mut(value.cast::<u8>(), room), &mut *len) };
         *len = socket.get_native_option(level, name, out)? as socklen_t;
         Ok(())

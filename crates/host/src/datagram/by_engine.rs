@@ -46,7 +46,7 @@ pub(super) struct ByEngine {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     addr: Addr,
-    /// Octets of the largest packets there, and on the engine's link, if the engine has the way.
+    /// Bytes of the largest packets there, and on the engine's link, if the engine has the way.
     mtus: Option<[u16; 2]>,
 }
 
@@ -141,7 +141,7 @@ impl ByEngine {
             gather.empty(piece, |done, part| {
                 let to = room.as_ptr().cast::<u8>().cast_mut().wrapping_add(done);
                 // SAFETY: needed because the one is shared with the engine and the other may not be there. Atomics may change
-                // under a shared reference; from `done` on there is room for as many octets as `part` has.
+                // under a shared reference; from `done` on there is room for as many bytes as `part` has.
                 unsafe { program_memory::copy(to, part.as_ptr(), part.len()) }
             })?;
         }
@@ -222,7 +222,7 @@ impl Datagram {
         by_engine.known.iter().find(|known| known.addr == to).map(|known| known.mtus.is_some())
     }
 
-    /// Octets of the largest packets that get there by the engine, as far as is known.
+    /// Bytes of the largest packets that get there by the engine, as far as is known.
     pub fn path_mtu(&self, to: Addr) -> Option<u16> {
         let by_engine = self.by_engine.lock();
         let known = by_engine.known.iter().find(|known| known.addr == to)?;

@@ -38,7 +38,7 @@ impl Control<'_> {
         let mut header: cmsghdr = unsafe { core::mem::zeroed() };
         (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (len as _, level, kind);
         let place = self.message.msg_control.cast::<u8>().wrapping_add(self.used);
-        // SAFETY: the program says that so many octets are there; if they are not, that is EFAULT.
+        // SAFETY: the program says that so many bytes are there; if they are not, that is EFAULT.
         unsafe {
             copy(place, (&raw const header).cast::<u8>(), header_len)?;
             copy(place.wrapping_add(header_len), data.as_ptr(), len - header_len)?;
@@ -52,11 +52,11 @@ impl Control<'_> {
     }
 }
 
-/// Octets of a structure of the C library's.
+/// Bytes of a structure of the C library's.
 ///
 /// # Safety
-/// It has no padding: all its octets are written.
-unsafe fn octets<T>(of: &T) -> &[u8] {
+/// It has no padding: all its bytes are written.
+unsafe fn bytes<T>(of: &T) -> &[u8] {
     // SAFETY: needed because the C library's structures do not say so themselves. The caller does.
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(of).cast::<c_void>().cast(), size_of::<T>()) }
 }
@@ -80,18 +80,18 @@ pub unsafe fn fill_control(message: &mut msghdr, taken: &Taken, datagram: &Datag
             ipi6_addr: libc::in6_addr { s6_addr: taken.own.to_v6().octets() },
             ipi6_ifindex: LOOPBACK as u32,
         };
-        // SAFETY: needed as said there. An address and a number of four octets have nothing in between.
-        let octets = unsafe { octets(&info) };
-        control.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, octets)?;
+        // SAFETY: needed as said there. An address and a number of four bytes have nothing in between.
+        let bytes = unsafe { bytes(&info) };
+        control.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, bytes)?;
     }
     match taken.own.to_v4() {
         Some(own) => {
             if told.has(Told::V4_OWN) {
                 let addr = libc::in_addr { s_addr: u32::from(own).to_be() };
                 let info = libc::in_pktinfo { ipi_ifindex: LOOPBACK, ipi_spec_dst: addr, ipi_addr: addr };
-                // SAFETY: needed as said there. Three words of four octets have nothing in between.
-                let octets = unsafe { octets(&info) };
-                control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, octets)?;
+                // SAFETY: needed as said there. Three words of four bytes have nothing in between.
+                let bytes = unsafe { bytes(&info) };
+                control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, bytes)?;
             }
             if told.has(Told::V4_CLASS) {
                 control.put(libc::IPPROTO_IP, libc::IP_TOS, &[taken.traffic_class])?;
@@ -132,7 +132,7 @@ pub unsafe fn details_of(message: *const libc::msghdr) -> Result<(Details, bool)
                 return Err(Errno::EINVAL);
             }
             let number = if len == 4 { Some(data.cast::<c_int>().read_unaligned()) } else { None };
-            let octet = number.and_then(|number| u8::try_from(number).ok());
+            let byte = number.and_then(|number| u8::try_from(number).ok());
             match ((*header).cmsg_level, (*header).cmsg_type) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) if len == size_of::<libc::in_pktinfo>() => {
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
@@ -144,14 +144,14 @@ pub unsafe fn details_of(message: *const libc::msghdr) -> Result<(Details, bool)
                     let zone = if addr.is_unicast_link_local() { info.ipi6_ifindex } else { 0 };
                     details.from = Some(Addr::v6(addr, zone));
                 }
-                (libc::IPPROTO_IP, libc::IP_TTL) if octet.is_some_and(|ttl| ttl > 0) => {
-                    details.hop_limit = octet;
+                (libc::IPPROTO_IP, libc::IP_TTL) if byte.is_some_and(|ttl| ttl > 0) => {
+                    details.hop_limit = byte;
                 }
-                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) if octet.is_some() => details.hop_limit = octet,
-                (libc::IPPROTO_IP, libc::IP_TOS) if octet.is_some() => details.traffic_class = octet,
-                // Linux takes an octet as well.
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) if byte.is_some() => details.hop_limit = byte,
+                (libc::IPPROTO_IP, libc::IP_TOS) if byte.is_some() => details.traffic_class = byte,
+                // Linux takes a byte as well.
                 (libc::IPPROTO_IP, libc::IP_TOS) if len == 1 => details.traffic_class = Some(data.read()),
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if octet.is_some() => details.traffic_class = octet,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if byte.is_some() => details.traffic_class = byte,
                 (libc::SOL_UDP, libc::UDP_SEGMENT) if len == 2 => {
                     details.segment = Some(data.cast::<u16>().read_unaligned());
                 }

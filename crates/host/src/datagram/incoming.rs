@@ -16,7 +16,7 @@ pub(super) const LANES_MAX: usize = 16;
 /// After so many datagrams from lanes the kernel's queue is looked at, so that those who send by it are heard, too.
 const KERNEL_HEARD_EVERY: u32 = 64;
 
-/// A datagram takes up at least so many octets of a socket's queue (Linux counts what it needs for itself).
+/// A datagram takes up at least so many bytes of a socket's queue (Linux counts what it needs for itself).
 const QUEUED_LEN_MIN: u64 = 512;
 
 /// What a look at the kernel's queue found.
@@ -49,7 +49,7 @@ pub(super) enum Next {
 /// A datagram that came by a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Octets that were copied…
+    /// Bytes that were copied…
     pub len: usize,
     /// …of so many.
     pub whole: usize,
@@ -58,7 +58,7 @@ pub struct Taken {
     pub own: Addr,
     /// DSCP and ECN bits.
     pub traffic_class: u8,
-    /// It is several of so many octets each, the last perhaps shorter; 0: it is one.
+    /// It is several of so many bytes each, the last perhaps shorter; 0: it is one.
     pub segment: u16,
 }
 
@@ -93,7 +93,7 @@ impl Sender {
 struct Lane {
     end: LaneReceiver,
     from: Sender,
-    /// Octets of the first record's datagrams that have been taken.
+    /// Bytes of the first record's datagrams that have been taken.
     done: u32,
     /// How many datagrams had come by the kernel when the first of this opening was seen here.
     seen_at: Option<u32>,
@@ -123,7 +123,7 @@ enum Peeked {
     Kernel,
 }
 
-/// The head of a record, if it has one, and the octets that it takes up.
+/// The head of a record, if it has one, and the bytes that it takes up.
 fn head_of(end: &LaneReceiver, from: Sender, record: Record) -> (RecordHead, u32) {
     let mut head = RecordHead::default();
     if record.len < RecordHead::LEN || !record.has_head && from != Sender::Engine {
@@ -138,7 +138,7 @@ impl Lane {
         Lane { end, from, done: 0, seen_at: None }
     }
 
-    /// Of a record's `text_len` octets the part that is taken now: from where, how many, and what of [`Taken::segment`].
+    /// Of a record's `text_len` bytes the part that is taken now: from where, how many, and what of [`Taken::segment`].
     fn part(&self, text_len: u32, segment: u16, joins: bool) -> (u32, u32, u16) {
         let each = u32::from(segment);
         if each == 0 || each >= text_len {
@@ -350,12 +350,12 @@ impl Incoming {
             if piece == 0 {
                 continue;
             }
-            let Ok(octets) = lane.end.lane().region().lend(offset, piece) else { break };
+            let Ok(bytes) = lane.end.lane().region().lend(offset, piece) else { break };
             copied = scatter
                 .fill(piece, |done, room| {
-                    let from = octets.as_ptr().cast::<u8>().wrapping_add(done);
+                    let from = bytes.as_ptr().cast::<u8>().wrapping_add(done);
                     // SAFETY: needed because the one is shared with another process and the other may not be there. `room` is
-                    // the program's, which asked for it; from `done` on there are as many octets as it has.
+                    // the program's, which asked for it; from `done` on there are as many bytes as it has.
                     unsafe { program_memory::copy(room.as_mut_ptr(), from, room.len()) }
                 })
                 .map(|done| len += done);
@@ -375,7 +375,7 @@ impl Incoming {
         copied.map(|()| Taken { len, whole, from, own, traffic_class: head.traffic_class, segment })
     }
 
-    /// Octets of records that have come by lanes.
+    /// Bytes of records that have come by lanes.
     pub fn came(&mut self) -> u64 {
         self.looks = self.looks.wrapping_add(1);
         self.came_before + self.lanes.iter_mut().map(|lane| lane.end.came()).sum::<u64>()

@@ -91,18 +91,18 @@ const NET: u32 = -0x10_0000i32 as u32;
 pub fn hear_only(fd: c_int, peer: Endpoint) {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
-    const LOAD_OCTET: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+    const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
     const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
     const EQUALS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let step = |code, k| sock_filter { code, jt: 0, jf: 0, k };
     let mut checks = Vec::with_capacity(20);
-    let (version, at, octets) = match peer.addr.to_v4() {
+    let (version, at, bytes) = match peer.addr.to_v4() {
         Some(v4) => (0x40, 12, v4.octets().to_vec()),
         None => (0x60, 8, peer.addr.to_v6().octets().to_vec()),
     };
-    checks.extend([step(LOAD_OCTET, NET), step(AND, 0xf0), step(EQUALS, version)]);
-    for (n, word) in octets.chunks_exact(4).enumerate() {
+    checks.extend([step(LOAD_BYTE, NET), step(AND, 0xf0), step(EQUALS, version)]);
+    for (n, word) in bytes.chunks_exact(4).enumerate() {
         let word = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
         checks.extend([step(LOAD, NET + at + 4 * n as u32), step(EQUALS, word)]);
     }

@@ -311,7 +311,7 @@ impl Datagram {
         mut empty: Option<u32>,
     ) -> Step {
         let generation = self.generation.load(Ordering::Relaxed);
-        // Of how many octets the next one is, is not known: those of more than a page may be waited for under the lock.
+        // Of how many bytes the next one is, is not known: those of more than a page may be waited for under the lock.
         Scatter::of_program(into).prepare(0);
         loop {
             let mut incoming = self.incoming.lock();
@@ -540,7 +540,7 @@ impl Datagram {
         self.receives_by_lanes() && self.incoming.lock().has_something()
     }
 
-    /// Octets of the datagram that is next, if that is in a lane: it stays the next.
+    /// Bytes of the datagram that is next, if that is in a lane: it stays the next.
     pub fn next_len(&self, fd: RawFd) -> Option<usize> {
         if !self.has_something() {
             return None;
@@ -574,7 +574,7 @@ fn look_at_queue(fd: RawFd) -> Result<Queue, Errno> {
         (&raw mut len).addr(),
     ];
     // SAFETY: needed because the C library's function is a point of cancellation. The kernel writes an address of at most `len`
-    // octets, and that; both are locals.
+    // bytes, and that; both are locals.
     match unsafe { sys::raw(libc::SYS_recvfrom, args) } {
         0.. => Ok(Queue::From(endpoint_of(&from))),
         error if -error == libc::EAGAIN as isize => Ok(Queue::Empty),

@@ -20,7 +20,7 @@ const SEGMENTS_MAX: usize = 64;
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is on its way, or lost as Linux loses it: so many octets.
+    /// It is on its way, or lost as Linux loses it: so many bytes.
     Done(usize),
     /// It goes by the kernel, as do those that follow until [`super::Datagram::takes`] says otherwise.
     Kernel,
@@ -109,29 +109,29 @@ impl Outgoing {
         let Some(lane) = self.lane_to(to) else { return Ok(Sent::Kernel) };
         let mut gather = Gather::new(from);
         let len = gather.left();
-        let octets = u32::try_from(len).ok().filter(|octets| *octets <= DATAGRAM_MAX);
-        let (Some(octets), Ok(head)) = (octets, lane.head(len, &options, details)) else {
+        let bytes = u32::try_from(len).ok().filter(|bytes| *bytes <= DATAGRAM_MAX);
+        let (Some(bytes), Ok(head)) = (bytes, lane.head(len, &options, details)) else {
             lane.end.divert();
             return Ok(Sent::Kernel);
         };
         let head_len = if head.is_some() { RecordHead::LEN } else { 0 };
-        match lane.end.offer(head_len + octets) {
+        match lane.end.offer(head_len + bytes) {
             Offer::Lane { place } => {
                 if let Some(head) = &head {
                     lane.end.lane().write(place, 0, head.as_bytes());
                 }
-                for (offset, piece) in lane.end.lane().pieces_from(place, head_len, octets) {
+                for (offset, piece) in lane.end.lane().pieces_from(place, head_len, bytes) {
                     let Ok(room) = lane.end.lane().region().lend(offset, piece) else {
                         return Ok(Sent::Kernel);
                     };
                     gather.empty(piece, |done, part| {
                         let to = room.as_ptr().cast::<u8>().cast_mut().wrapping_add(done);
                         // SAFETY: needed because the one is shared with another process and the other may not be there. Atomics
-                        // may change under a shared reference; from `done` on there is room for as many octets as `part` has.
+                        // may change under a shared reference; from `done` on there is room for as many bytes as `part` has.
                         unsafe { program_memory::copy(to, part.as_ptr(), part.len()) }
                     })?;
                 }
-                if lane.end.publish_as(head_len + octets, head.is_some()) {
+                if lane.end.publish_as(head_len + bytes, head.is_some()) {
                     return Ok(Sent::Done(len));
                 }
             }
@@ -142,7 +142,7 @@ impl Outgoing {
         Ok(Sent::Kernel)
     }
 
-    /// A datagram of so many octets for which there is no room.
+    /// A datagram of so many bytes for which there is no room.
     pub fn overflow(&mut self, to: Option<Endpoint>, len: usize) -> Sent {
         let is_lost = self.lane_to(to).is_some_and(|lane| !lane.end.overflow());
         if is_lost { Sent::Done(len) } else { Sent::Kernel }

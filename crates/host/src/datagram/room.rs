@@ -73,8 +73,8 @@ fn tell_of_room(fd: RawFd) {
     }
     let socket = sys::borrow(fd);
     // The kernel says twice as much as it was told.
-    let Ok(octets) = sockopt::socket_send_buffer_size(socket).map(|octets| octets / 2) else { return };
-    if sockopt::set_socket_send_buffer_size_force(socket, octets).is_err() {
-        let _ = sockopt::set_socket_send_buffer_size(socket, octets);
+    let Ok(bytes) = sockopt::socket_send_buffer_size(socket).map(|bytes| bytes / 2) else { return };
+    if sockopt::set_socket_send_buffer_size_force(socket, bytes).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(socket, bytes);
     }
 }

@@ -29,8 +29,8 @@ fn lane(incoming: &mut Incoming, from: Endpoint) -> Outgoing {
 /// What no lane carries: its sender diverts.
 static TOO_LONG: [u8; DATAGRAM_MAX as usize + 1] = [0; DATAGRAM_MAX as usize + 1];
 
-fn send(outgoing: &mut Outgoing, octets: &[u8]) -> Sent {
-    outgoing.send(Some(at(53)), &[IoSlice::new(octets)], &Details::default()).expect("readable memory")
+fn send(outgoing: &mut Outgoing, bytes: &[u8]) -> Sent {
+    outgoing.send(Some(at(53)), &[IoSlice::new(bytes)], &Details::default()).expect("readable memory")
 }
 
 /// Takes what is next, which has to be in a lane.
@@ -340,7 +340,7 @@ fn a_socket_that_is_left_to_the_kernel_stays_with_it() {
     datagram.drop_reference();
 }
 
-/// What is next, which has to be in a lane, taken so: its octets, and what is told beside them.
+/// What is next, which has to be in a lane, taken so: its bytes, and what is told beside them.
 fn taken(incoming: &mut Incoming, how: How) -> (Vec<u8>, Taken) {
     let Next::Take { lane, record } = incoming.next(true, 0) else { panic!("nothing in a lane") };
     let mut room = [0; 2000];
@@ -356,17 +356,17 @@ fn what_is_sent_together_comes_one_by_one_or_together_as_asked() {
     opened(&mut incoming);
     let details = Details { segment: Some(4), traffic_class: Some(2), ..Details::default() };
     let mut together =
-        |octets: &[u8]| peer.send(Some(at(53)), &[IoSlice::new(octets)], &details).expect("memory");
-    for octets in [&b"aaaabbbbcc"[..], b"ddddeee", b"ffffgggghh", b"iiii"] {
-        assert_eq!(together(octets), Sent::Done(octets.len()));
+        |bytes: &[u8]| peer.send(Some(at(53)), &[IoSlice::new(bytes)], &details).expect("memory");
+    for bytes in [&b"aaaabbbbcc"[..], b"ddddeee", b"ffffgggghh", b"iiii"] {
+        assert_eq!(together(bytes), Sent::Done(bytes.len()));
     }
     incoming.next(true, 0);
     opened(&mut incoming);
     let peeks = How { peeks: true, joins: false };
-    for octets in [&b"aaaa"[..], b"bbbb", b"cc", b"dddd", b"eee"] {
-        assert_eq!(taken(&mut incoming, peeks).0, octets, "a look leaves it");
+    for bytes in [&b"aaaa"[..], b"bbbb", b"cc", b"dddd", b"eee"] {
+        assert_eq!(taken(&mut incoming, peeks).0, bytes, "a look leaves it");
         let (came, taken) = taken(&mut incoming, How::default());
-        assert_eq!((came.as_slice(), taken.segment, taken.traffic_class), (octets, 0, 2));
+        assert_eq!((came.as_slice(), taken.segment, taken.traffic_class), (bytes, 0, 2));
     }
     // One is taken before the program asks for all that there are.
     assert_eq!(taken(&mut incoming, How::default()).0, b"ffff");

@@ -96,12 +96,12 @@ pub(super) fn descriptor_of(set: &EpollSet, not: RawFd) -> Option<RawFd> {
 fn shown(fd: RawFd) -> rustix::io::Result<String> {
     let path = format!("/proc/self/fdinfo/{fd}");
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     loop {
         let mut piece = [0; 4096];
         match rustix::io::read(&file, &mut piece)? {
-            0 => return Ok(String::from_utf8_lossy(&octets).into_owned()),
-            count => octets.extend_from_slice(&piece[..count]),
+            0 => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            count => bytes.extend_from_slice(&piece[..count]),
         }
     }
 }

@@ -10,13 +10,13 @@ use rustix::fd::BorrowedFd;
 /// What is wiped out ends where some page of the file does, or the read did.
 const PAGE: u64 = 4096;
 
-/// How many of `got` octets, which were read from `position` on, are of the file. The file is asked only where a page ends in a zero, as
+/// How many of `got` bytes, which were read from `position` on, are of the file. The file is asked only where a page ends in a zero, as
 /// to ask is a system call; whoever sees the zero sees the new size, which was set before.
-pub fn of_the_file(file: BorrowedFd<'_>, position: u64, got: usize, octet: impl Fn(usize) -> u8) -> usize {
+pub fn of_the_file(file: BorrowedFd<'_>, position: u64, got: usize, byte: impl Fn(usize) -> u8) -> usize {
     let Some(last) = got.checked_sub(1) else { return 0 };
     let first_end = (PAGE - 1 - position % PAGE) as usize;
     let mut page_ends = (first_end..last).step_by(PAGE as usize);
-    if octet(last) != 0 && page_ends.all(|at| octet(at) != 0) {
+    if byte(last) != 0 && page_ends.all(|at| byte(at) != 0) {
         return got;
     }
     let left = kind::size(file).map(|size| size.saturating_sub(position));
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
     use rustix::fd::AsFd;
 
-    /// A file of so many octets, and what was read of it when it had more.
+    /// A file of so many bytes, and what was read of it when it had more.
     fn kept(size: u64, position: u64, read: &[u8]) -> usize {
         let file = rustix::fs::memfd_create("cut-test", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
         rustix::fs::ftruncate(&file, size).expect("room");

@@ -1,4 +1,4 @@
-//! A transfer beside the program: a thread of the library's moves the octets, and a descriptor tells when it is over.
+//! A transfer beside the program: a thread of the library's moves the bytes, and a descriptor tells when it is over.
 
 use super::kind::is_file;
 use super::{KeptFile, Stopped};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use toe_abi::errno::Errno;
 use toe_transfer::{Beside, Next};
 
-/// Octets in one go: between two of them it is looked whether the program has cancelled it, and before each read.
+/// Bytes in one go: between two of them it is looked whether the program has cancelled it, and before each read.
 const STEP: usize = 4 << 20;
 /// How long a pipe is waited for at a time: who cancels the transfer does not wake who waits for one.
 const PIPE_LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -83,7 +83,7 @@ impl Job {
         self.state.over.as_fd()
     }
 
-    /// Octets that are at their place by now.
+    /// Bytes that are at their place by now.
     pub fn done(&self) -> usize {
         self.state.done.load(Ordering::Acquire)
     }
@@ -95,7 +95,7 @@ impl Job {
         self.socket.kick_waiters();
     }
 
-    /// Waits until it is over. How many octets went; with what it ended, if not with all of them.
+    /// Waits until it is over. How many bytes went; with what it ended, if not with all of them.
     pub fn end(self) -> Result<usize, Stopped> {
         let mut fds = [PollFd::new(&self.state.over, PollFlags::IN)];
         while poll(&mut fds, None).is_err() {}
@@ -182,7 +182,7 @@ impl Work {
         };
         if reads {
             // A pipe may be full instead. Nothing is received before it has room.
-            while !self.is_cancelled() && !self.takes_octets() {}
+            while !self.is_cancelled() && !self.takes_bytes() {}
         }
         let _ = block_on(on, &mut || {
             // Looked at before the look is over: with it what came from another process with the connection goes back there.
@@ -192,8 +192,8 @@ impl Work {
         });
     }
 
-    /// Whether what the octets go to takes some, or says what is wrong; waits a while for that.
-    fn takes_octets(&self) -> bool {
+    /// Whether what the bytes go to takes some, or says what is wrong; waits a while for that.
+    fn takes_bytes(&self) -> bool {
         let limit = Timespec { tv_sec: 0, tv_nsec: PIPE_LOOK_AGAIN.as_nanos() as i64 };
         poll(&mut [PollFd::from_borrowed_fd(self.file.fd(), PollFlags::OUT)], Some(&limit)) != Ok(0)
     }

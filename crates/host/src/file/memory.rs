@@ -24,7 +24,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Whether none of `len` octets from `position` on was swapped out when it was looked, of `left` that will be asked for. `false` also
+    /// Whether none of `len` bytes from `position` on was swapped out when it was looked, of `left` that will be asked for. `false` also
     /// where that cannot be known.
     pub fn has(&mut self, file: BorrowedFd<'_>, position: u64, len: usize, left: usize) -> bool {
         let end = position.saturating_add(len as u64);

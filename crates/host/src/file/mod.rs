@@ -1,8 +1,8 @@
-//! Octets between a file and a connection without the program's hands: directwrite and directread (the paper's names: a transfer that
+//! Bytes between a file and a connection without the program's hands: directwrite and directread (the paper's names: a transfer that
 //! stays below the application). A chunk a call is its Method I, a whole file in one call its Method II; here the length decides.
 //!
 //! Towards the connection the file's pages are copied once, into the memory that the engine (or the peer) reads ([`source`]); what is not
-//! at hand is waited for without a lock. From the connection octets go by a buffer: what the file does not take is put back, so that
+//! at hand is waited for without a lock. From the connection bytes go by a buffer: what the file does not take is put back, so that
 //! nothing that was received is lost. [`job`] does either beside the program, in a thread of its own. What is done next, and what a call returns,
 //! is decided by `toe_transfer`, which knows no file and no socket; here it is done.
 //!
@@ -37,11 +37,11 @@ use toe_abi::errno::Errno;
 pub use toe_transfer::Stopped;
 use toe_transfer::{Inward, Outward, step};
 
-/// Octets from a connection to a file at a time.
+/// Bytes from a connection to a file at a time.
 const CHUNK: usize = 256 << 10;
 
 impl Socket {
-    /// Sends up to `length` octets of `file` from `position` on: all of them, as far as the file has them, or as much as fits when the
+    /// Sends up to `length` bytes of `file` from `position` on: all of them, as far as the file has them, or as much as fits when the
     /// socket or the call is non-blocking. Fewer: the file has ended, SO_SNDTIMEO is over, a signal came, or what is wrong shows with
     /// the next call. What is read is what the file has at that moment.
     ///
@@ -56,7 +56,7 @@ impl Socket {
         self.send_file_unless(file, position, length, flags, None)
     }
 
-    /// The same, which reads nothing more once `cancelled` is set: fewer octets, or none.
+    /// The same, which reads nothing more once `cancelled` is set: fewer bytes, or none.
     fn send_file_unless(
         &'static self,
         file: &KeptFile<'_>,
@@ -90,7 +90,7 @@ impl Socket {
         }
     }
 
-    /// Receives up to `length` octets into `file`, from `position` on or, without one, where the file stands (pipes too): all of them,
+    /// Receives up to `length` bytes into `file`, from `position` on or, without one, where the file stands (pipes too): all of them,
     /// unless the stream ends before, or as many as are there when the socket is non-blocking or the call is not to wait. 0: the
     /// stream has ended.
     ///
@@ -132,10 +132,10 @@ impl Socket {
         }
     }
 
-    /// Whether so many octets are here, as far as is known.
-    fn has_come(&self, octets: usize) -> bool {
-        let has = |stream: &mut stream::Stream| !stream.opens_records() && stream.countable() >= octets;
-        self.kind() == Kind::Stream && octets <= CHUNK && self.peek_stream(has) == Some(true)
+    /// Whether so many bytes are here, as far as is known.
+    fn has_come(&self, bytes: usize) -> bool {
+        let has = |stream: &mut stream::Stream| !stream.opens_records() && stream.countable() >= bytes;
+        self.kind() == Kind::Stream && bytes <= CHUNK && self.peek_stream(has) == Some(true)
     }
 
     fn receive_by(
@@ -181,7 +181,7 @@ impl Socket {
         }
     }
 
-    /// The engine holds a part of a segment for octets that do not come: it goes out, unless the program has asked for that (TCP_CORK).
+    /// The engine holds a part of a segment for bytes that do not come: it goes out, unless the program has asked for that (TCP_CORK).
     fn let_held_go(&'static self) {
         let mut corked = [0; 4];
         let asked = self.get_option(libc::IPPROTO_TCP, libc::TCP_CORK, &mut corked);
@@ -196,35 +196,35 @@ impl Socket {
         });
     }
 
-    /// This call has moved octets, so what the connection says once is for the next one.
+    /// This call has moved bytes, so what the connection says once is for the next one.
     fn tell_next(&'static self, errno: Errno) {
         if self.kind() == Kind::Stream {
             self.with_stream(|_, stream, _| stream.put_error(errno));
         }
     }
 
-    /// Octets that were received go back to where they came from, before all others.
-    fn unreceive(&'static self, octets: Vec<u8>) {
+    /// Bytes that were received go back to where they came from, before all others.
+    fn unreceive(&'static self, bytes: Vec<u8>) {
         if self.kind() == Kind::Stream {
-            self.with_stream(|_, stream, _| stream.put_back(octets));
+            self.with_stream(|_, stream, _| stream.put_back(bytes));
         }
     }
 }
 
 /// With `at_once` it does not wait for a pipe's reader, where the kernel can do without (Linux 6.4): that a pipe is writable says that a page fits.
-fn write(file: BorrowedFd<'_>, position: Option<u64>, octets: &[u8], at_once: bool) -> Result<usize, Errno> {
+fn write(file: BorrowedFd<'_>, position: Option<u64>, bytes: &[u8], at_once: bool) -> Result<usize, Errno> {
     let outcome = match position {
-        Some(at) => rustix::io::pwrite(file, octets, at),
+        Some(at) => rustix::io::pwrite(file, bytes, at),
         None if at_once && !is_file(file) => {
-            let slices = [IoSlice::new(octets)];
+            let slices = [IoSlice::new(bytes)];
             match rustix::io::pwritev2(file, &slices, u64::MAX, rustix::io::ReadWriteFlags::NOWAIT) {
                 Err(rustix::io::Errno::OPNOTSUPP) => {
-                    rustix::io::write(file, &octets[..octets.len().min(libc::PIPE_BUF)])
+                    rustix::io::write(file, &bytes[..bytes.len().min(libc::PIPE_BUF)])
                 }
                 outcome => outcome,
             }
         }
-        None => rustix::io::write(file, octets),
+        None => rustix::io::write(file, bytes),
     };
     outcome.map_err(from_os)
 }

@@ -1,12 +1,12 @@
-//! Pipes: what splice(2) moves between one and a connection, each octet copied once. Called by the switch layer.
+//! Pipes: what splice(2) moves between one and a connection, each byte copied once. Called by the switch layer.
 //!
-//! Out of a connection octets go to the pipe from where the engine or the peer has put them, as far as it has room. Out of a pipe they
+//! Out of a connection bytes go to the pipe from where the engine or the peer has put them, as far as it has room. Out of a pipe they
 //! cannot be taken before it is known how many go: they are doubled (tee) into a pipe of ours, by reference; from there they are read into the stream's
 //! memory; and as many as went are then taken from the program's.
 
 use super::KeptFile;
 use crate::errno::from_os;
-use crate::socket::slices::{Octets, Room, Source, Target};
+use crate::socket::slices::{Bytes, Room, Source, Target};
 use crate::socket::{RecvFlags, SendFlags, Socket, Turn};
 use crate::sys::Fd;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -16,7 +16,7 @@ use std::io::IoSlice;
 use toe_abi::errno::Errno;
 use toe_transfer::Straight;
 
-/// Most octets in one go: as many as a pipe holds unless it was made larger.
+/// Most bytes in one go: as many as a pipe holds unless it was made larger.
 const AT_ONCE: usize = 64 << 10;
 
 /// A pipe that takes what it has room for.
@@ -35,7 +35,7 @@ impl<'a> PipeTarget<'a> {
 
     /// What came of it, and of what the connection said.
     pub(super) fn how_it_went(&self, said: Result<usize, Errno>) -> Straight {
-        // Where it cannot say that it has no room, the next octets have to be waited for.
+        // Where it cannot say that it has no room, the next bytes have to be waited for.
         let why = |error| (!matches!(error, Os::OPNOTSUPP | Os::INTR)).then(|| from_os(error));
         Straight { said, taken: self.all - self.left, file: self.stopped.map(why) }
     }
@@ -46,17 +46,17 @@ impl Target for PipeTarget<'_> {
         self.left
     }
 
-    fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno> {
+    fn take(&mut self, bytes: Bytes<'_>, max: usize) -> Result<usize, Errno> {
         let max = max.min(self.left);
         if max == 0 || self.stopped.is_some() {
             return Ok(0);
         }
-        let outcome = match octets {
-            Octets::Shared(region, from) => region.write_file(from, max, self.pipe, None, true),
-            Octets::Own(octets) => {
-                let octets = IoSlice::new(&octets[..max.min(octets.len())]);
+        let outcome = match bytes {
+            Bytes::Shared(region, from) => region.write_file(from, max, self.pipe, None, true),
+            Bytes::Own(bytes) => {
+                let bytes = IoSlice::new(&bytes[..max.min(bytes.len())]);
                 // The offset that means none.
-                rustix::io::pwritev2(self.pipe, &[octets], u64::MAX, ReadWriteFlags::NOWAIT)
+                rustix::io::pwritev2(self.pipe, &[bytes], u64::MAX, ReadWriteFlags::NOWAIT)
             }
         };
         match outcome {
@@ -76,7 +76,7 @@ impl Target for PipeTarget<'_> {
     }
 }
 
-/// A pipe of ours as the source of octets.
+/// A pipe of ours as the source of bytes.
 #[derive(Debug)]
 struct PipeSource<'a> {
     pipe: Fd,
@@ -118,7 +118,7 @@ impl Source for PipeSource<'_> {
 }
 
 impl Socket {
-    /// Receives up to `length` octets into a pipe: what is there, and as much as it has room for at once; waits for the connection, unless told
+    /// Receives up to `length` bytes into a pipe: what is there, and as much as it has room for at once; waits for the connection, unless told
     /// not to. 0: the stream has ended. EAGAIN from the connection is `Err(Ok(..))`'s; `Err(Err(..))` is the pipe's: EAGAIN: it has no
     /// room; EOPNOTSUPP: it cannot say; EPIPE.
     pub fn receive_pipe(
@@ -164,9 +164,9 @@ impl Socket {
     }
 }
 
-/// Takes octets out of `pipe` that are there: into one of ours, which has room for them if it `is_empty`, by reference.
-fn take_out(pipe: BorrowedFd<'_>, into: Fd, is_empty: bool, octets: usize) {
-    let mut left = octets;
+/// Takes bytes out of `pipe` that are there: into one of ours, which has room for them if it `is_empty`, by reference.
+fn take_out(pipe: BorrowedFd<'_>, into: Fd, is_empty: bool, bytes: usize) {
+    let mut left = bytes;
     while is_empty && left > 0 {
         match splice(pipe, None, &into, None, left, SpliceFlags::NONBLOCK) {
             Ok(moved) if moved > 0 => left -= moved,

@@ -1,4 +1,4 @@
-//! A file as the source of a stream's octets.
+//! A file as the source of a stream's bytes.
 //!
 //! What the page cache has is read straight into the stream's memory. The rest is read into a buffer first, without any lock, and a
 //! file that cannot say what is at hand goes that way altogether. What comes next is [`Outward`]'s to say; here it is done.
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use toe_abi::errno::Errno;
 use toe_transfer::{Looked, ONE_PIECE, Outward};
 
-/// Octets read ahead at a time.
+/// Bytes read ahead at a time.
 pub const AHEAD: usize = 128 << 10;
-/// Most octets that are read at once, each time by a system call.
+/// Most bytes that are read at once, each time by a system call.
 const PIECE_MAX: u32 = 1 << 20;
 
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl<'a> FileSource<'a> {
 
     /// What Linux would have said before it asked the connection: 0 or an error where there is nothing to read at `position`.
     pub fn ask(&mut self, position: u64) {
-        let mut octet = [0];
-        let first = match rustix::io::pread(self.file.fd(), &mut octet, position) {
+        let mut byte = [0];
+        let first = match rustix::io::pread(self.file.fd(), &mut byte, position) {
             Ok(0) => Some(Ok(0)),
             Err(error) if error != Os::INVAL => Some(Err(from_os(error))),
             _ => None,
@@ -59,7 +59,7 @@ impl<'a> FileSource<'a> {
         self.call.asked(first);
     }
 
-    /// Reads what comes next, and waits for it. How many octets there were.
+    /// Reads what comes next, and waits for it. How many bytes there were.
     fn read_ahead(&mut self) -> Result<usize, Os> {
         let (position, want) = (self.call.position(), self.call.wanted_ahead());
         let outcome = if self.call.by_blocks() {
@@ -86,16 +86,16 @@ impl<'a> FileSource<'a> {
         self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Acquire))
     }
 
-    /// Puts octets that were read ahead.
-    fn put_ahead(&mut self, room: Room<'_>, octets: usize) -> Result<usize, Errno> {
+    /// Puts bytes that were read ahead.
+    fn put_ahead(&mut self, room: Room<'_>, bytes: usize) -> Result<usize, Errno> {
         let from = self.ahead.len() - self.call.ahead();
-        let ahead = &self.ahead[from..from + octets];
+        let ahead = &self.ahead[from..from + bytes];
         match room {
             Room::Shared(region, offset) => region.write(offset, ahead).map_err(|_| Errno::EIO)?,
-            Room::Own(room) => room[..octets].copy_from_slice(ahead),
+            Room::Own(room) => room[..bytes].copy_from_slice(ahead),
         }
-        self.call.put_ahead(octets);
-        Ok(octets)
+        self.call.put_ahead(bytes);
+        Ok(bytes)
     }
 
     /// Reads what is at hand straight into the room.
@@ -127,7 +127,7 @@ fn look(file: BorrowedFd<'_>) -> Result<Looked, Errno> {
     })
 }
 
-/// Up to `max` octets of the file; EAGAIN where they would have to be waited for, EOPNOTSUPP where the file cannot tell, unless it `may_wait`.
+/// Up to `max` bytes of the file; EAGAIN where they would have to be waited for, EOPNOTSUPP where the file cannot tell, unless it `may_wait`.
 fn read_into(
     room: &mut Room<'_>,
     max: usize,
@@ -138,8 +138,8 @@ fn read_into(
     match room {
         Room::Shared(region, offset) => {
             let got = region.read_file(*offset, max, file, position, may_wait)?;
-            let octets = region.lend(*offset, got).map_err(|_| Os::FAULT)?;
-            Ok(cut::of_the_file(file, position, got, |at| octets[at].load(Ordering::Relaxed)))
+            let bytes = region.lend(*offset, got).map_err(|_| Os::FAULT)?;
+            Ok(cut::of_the_file(file, position, got, |at| bytes[at].load(Ordering::Relaxed)))
         }
         Room::Own(room) => {
             let how = if may_wait { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
@@ -240,7 +240,7 @@ mod tests {
         file
     }
 
-    /// All that the source gives, `max` octets at a time, by way of a region; and what the call comes to.
+    /// All that the source gives, `max` bytes at a time, by way of a region; and what the call comes to.
     fn drain(source: &mut FileSource<'_>, max: usize) -> (Vec<u8>, Result<usize, Errno>) {
         let (region, _file) = Region::create(1 << 20).expect("memory");
         let mut all = Vec::new();
@@ -255,9 +255,9 @@ mod tests {
                         while source.left() > 0 {
                             let most = max.min(source.left());
                             let put = source.put(Room::Shared(&region, 64), most).expect("in range");
-                            let mut octets = vec![0; put];
-                            region.read(64, &mut octets).expect("in range");
-                            all.extend(octets);
+                            let mut bytes = vec![0; put];
+                            region.read(64, &mut bytes).expect("in range");
+                            all.extend(bytes);
                         }
                     }
                     source.call.went(Ok(all.len() - before));
@@ -276,7 +276,7 @@ mod tests {
         for (position, length, expected) in [(5, usize::MAX, 299_995), (0, 70_000, 70_000), (299_999, 9, 1)] {
             let (all, outcome) = drain(&mut source_of(&kept, position, length), 65_536);
             assert_eq!((all.len(), outcome), (expected, Ok(expected)));
-            assert!(all.iter().enumerate().all(|(n, &octet)| octet == ((n + position as usize) % 251) as u8));
+            assert!(all.iter().enumerate().all(|(n, &byte)| byte == ((n + position as usize) % 251) as u8));
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         socket.abandon();
     }
 
-    /// Of octets that were not at hand, and of those that were and follow them.
+    /// Of bytes that were not at hand, and of those that were and follow them.
     #[test]
     fn what_is_taken_back_comes_again() {
         let file = file_of(3 * AHEAD);
@@ -325,9 +325,9 @@ mod tests {
             assert_eq!(source.call.ahead(), ahead);
             for _ in 0..2 {
                 assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(AHEAD));
-                let mut octets = vec![0; AHEAD];
-                region.read(0, &mut octets).expect("in range");
-                assert!((position..).zip(&octets).all(|(n, &octet)| octet == (n % 251) as u8), "{position}");
+                let mut bytes = vec![0; AHEAD];
+                region.read(0, &mut bytes).expect("in range");
+                assert!((position..).zip(&bytes).all(|(n, &byte)| byte == (n % 251) as u8), "{position}");
                 source.take_back(AHEAD);
             }
             assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(AHEAD));

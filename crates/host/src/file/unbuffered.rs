@@ -1,4 +1,4 @@
-//! Files that were opened with O_DIRECT: their disks take and give whole blocks, from and to memory that begins at one. Octets of a connection
+//! Files that were opened with O_DIRECT: their disks take and give whole blocks, from and to memory that begins at one. Bytes of a connection
 //! begin and end anywhere. So what is read is read around what is wanted, and what is written goes by the page cache.
 
 use super::copy::{Copy, has_own_locks};
@@ -20,7 +20,7 @@ pub fn is_unbuffered(file: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(file).is_ok_and(has_mark)
 }
 
-/// Reads up to `len` octets from `position` on into `buffer`, whole blocks around them. Where in it they begin; it ends with them.
+/// Reads up to `len` bytes from `position` on into `buffer`, whole blocks around them. Where in it they begin; it ends with them.
 pub fn read(file: BorrowedFd<'_>, position: u64, len: usize, buffer: &mut Vec<u8>) -> Result<usize, Os> {
     let before = (position % BLOCK as u64) as usize;
     let blocks = (before + len).next_multiple_of(BLOCK);
@@ -67,16 +67,16 @@ mod tests {
 
     #[test]
     fn blocks_around_what_is_wanted_are_read_and_left_out() {
-        let octets: Vec<u8> = (0..20_000u32).map(|n| (n % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..20_000u32).map(|n| (n % 251) as u8).collect();
         let fd = rustix::fs::memfd_create("blocks", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
-        rustix::io::write(&fd, &octets).expect("room");
+        rustix::io::write(&fd, &bytes).expect("room");
         let mut buffer = Vec::new();
         for (position, len, there) in
             [(0, 1, 1), (4095, 2, 2), (5000, 9000, 9000), (19_990, 100, 10), (20_000, 5, 0)]
         {
             let at = read(fd.as_fd(), position, len, &mut buffer).expect("read");
             let from = position as usize;
-            assert_eq!(buffer[at..], octets[from.min(20_000)..from.min(20_000) + there], "from {position}");
+            assert_eq!(buffer[at..], bytes[from.min(20_000)..from.min(20_000) + there], "from {position}");
         }
     }
 }

@@ -108,14 +108,14 @@ fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
 }
 
 /// What the last holder of a flow has not read. ENOBUFS: this process had no number free for the descriptor that it is sent in. Nobody
-/// else has those octets, and so the connection ends: better than to go on without them.
+/// else has those bytes, and so the connection ends: better than to go on without them.
 fn unread_of(queue: &mut Queue, flow: FlowId, fds: &[Fd], unread: u32) -> Result<Vec<u8>, Errno> {
-    let octets = match fds.first() {
+    let bytes = match fds.first() {
         Some(memory) => sys::memory_of(memory, unread as usize),
         None if unread == 0 => Ok(Vec::new()),
         None => Err(Errno::ENOBUFS),
     };
-    octets.inspect_err(|_| queue.io.command(Command::Close { flow, abort: true }))
+    bytes.inspect_err(|_| queue.io.command(Command::Close { flow, abort: true }))
 }
 
 fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> Result<(), Errno> {

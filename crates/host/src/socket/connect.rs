@@ -19,7 +19,7 @@ use toe_abi::errno::Errno;
 /// How often it is looked for what comes without an interrupt.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Whether the program has octets for the SYN (TCP Fast Open, RFC 7413).
+/// Whether the program has bytes for the SYN (TCP Fast Open, RFC 7413).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FastOpen {
     #[default]
@@ -191,14 +191,14 @@ impl Socket {
     }
 
     /// Whether the SYN waits for what the program sends first.
-    pub fn waits_for_octets(&'static self) -> bool {
-        self.peek_stream(|stream| stream.waits_for_octets()) == Some(true)
+    pub fn waits_for_bytes(&'static self) -> bool {
+        self.peek_stream(|stream| stream.waits_for_bytes()) == Some(true)
     }
 
-    /// What MSG_FASTOPEN gives on a socket that connects already or is connected: `None` while the SYN waits for octets.
+    /// What MSG_FASTOPEN gives on a socket that connects already or is connected: `None` while the SYN waits for bytes.
     pub fn fast_open_error(&'static self) -> Option<Errno> {
         self.peek_stream(|stream| match stream.link {
-            Link::Connecting if stream.waits_for_octets() => None,
+            Link::Connecting if stream.waits_for_bytes() => None,
             Link::Connecting => Some(Errno::EALREADY),
             _ => Some(Errno::EISCONN),
         })
@@ -333,7 +333,7 @@ impl Socket {
         if nonblocking || self.send_timeout() == Some(Duration::ZERO) {
             // Linux says so even when the peer has answered by then; there are programs that count on it.
             let first = self.peek_stream(|stream| {
-                let first = stream.told == ConnectTold::Nothing && !stream.waits_for_octets();
+                let first = stream.told == ConnectTold::Nothing && !stream.waits_for_bytes();
                 if first {
                     stream.told = ConnectTold::InProgress;
                 }

@@ -1,8 +1,8 @@
-//! A stream's use of a channel: its octets go from window to window, without the engine.
+//! A stream's use of a channel: its bytes go from window to window, without the engine.
 //!
 //! Owned by [`crate::socket::stream`]; the channel itself is in [`crate::channel`]. Each direction starts when its sender
 //! learns of the slot, and ends when anybody freezes it; before and after, the engine carries the stream. What goes
-//! through the channel is one piece of the stream in each direction: the octets that the engine carried before come
+//! through the channel is one piece of the stream in each direction: the bytes that the engine carried before come
 //! first ([`toe_abi::channel::ChannelEntry::Begin`] says how many), those that it carries after come last (the channel
 //! is drained before an engine's completion for the flow is looked at).
 
@@ -29,11 +29,11 @@ pub struct Waits {
     /// For the ring, or for memory that nobody gives back but others: before the send, and now.
     pub was_starved: bool,
     pub starved: bool,
-    /// For its own octets to be read.
+    /// For its own bytes to be read.
     pub draining: bool,
 }
 
-/// The octets of one direction that are in the channel, or were.
+/// The bytes of one direction that are in the channel, or were.
 #[derive(Debug)]
 pub struct Direct {
     pub channel: ChannelId,
@@ -45,7 +45,7 @@ pub struct Direct {
     side: Side,
     /// Memory of the channel that holds what the peer has not read.
     pub send: SendMemory,
-    /// Octets that were sent and read by the peer.
+    /// Bytes that were sent and read by the peer.
     released: u64,
     sending: bool,
     begun: bool,
@@ -55,20 +55,20 @@ pub struct Direct {
     wants_memory: bool,
     /// In the channel's list of streams with memory lent.
     pub lent: bool,
-    /// Octets whose entries have come.
+    /// Bytes whose entries have come.
     pub arrived: u64,
-    /// Octets that the program has read.
+    /// Bytes that the program has read.
     pub read: u64,
     /// Entries with data that went and came, and when that was last seen to change: for TCP_INFO.
     pieces: [u32; 2],
     last_seen: [LastSeen; 2],
-    /// Octets that the engine carries before those of the channel.
+    /// Bytes that the engine carries before those of the channel.
     after: u64,
     /// What came while the engine still owed some of those.
     held: VecDeque<MemRange>,
-    /// The peer waits for this many unread octets to be half as many.
+    /// The peer waits for this many unread bytes to be half as many.
     wanted_at: Option<u64>,
-    /// Octets that will have come through the channel, once both directions have been ended.
+    /// Bytes that will have come through the channel, once both directions have been ended.
     all: Option<u64>,
 }
 
@@ -100,12 +100,12 @@ impl Direct {
         }
     }
 
-    /// Where the peer's octets lie.
+    /// Where the peer's bytes lie.
     pub fn region(&self) -> &Region {
         self.memory.region()
     }
 
-    /// Whether octets of the program go through the channel.
+    /// Whether bytes of the program go through the channel.
     pub fn is_sending(&self) -> bool {
         self.sending
     }
@@ -126,7 +126,7 @@ impl Direct {
         }
     }
 
-    /// Memory for some of `want` octets.
+    /// Memory for some of `want` bytes.
     pub fn reserve(&mut self, channel: &mut Channel, want: usize, chunk: u32) -> Option<MemRange> {
         // The peer's word is another core's line: it is looked at only when what is at hand does not do.
         if (self.send.at_hand() as usize) < want || (self.send.room() as usize) < want {
@@ -135,15 +135,15 @@ impl Direct {
         self.send.reserve(&mut channel.blocks, want, chunk)
     }
 
-    /// Says that `octets` will go through the channel; `after`: octets that went by the engine before. `false`: the
+    /// Says that `bytes` will go through the channel; `after`: bytes that went by the engine before. `false`: the
     /// direction has been ended, and they will not. The ring has room for two entries.
-    pub fn claim(&mut self, channel: &mut Channel, octets: u32, after: u64) -> bool {
+    pub fn claim(&mut self, channel: &mut Channel, bytes: u32, after: u64) -> bool {
         let (slot, generation) = (self.slot, self.generation);
         if !self.begun {
             self.begun = true;
             channel.push(ChannelEntry::Begin { slot, generation, after });
         }
-        self.sending = self.memory.add_sent(slot, self.side, octets).is_ok();
+        self.sending = self.memory.add_sent(slot, self.side, bytes).is_ok();
         self.sending
     }
 
@@ -162,7 +162,7 @@ impl Direct {
         let is_short = waits.starved || channel.is_short();
         let lacks_memory = waits.draining || !self.send.is_writable();
         // The peer tells when it has read. Where it takes the entries and does not read, the next drains find out. For the ring
-        // the first one that finds it short asks: what is left of it is for octets.
+        // the first one that finds it short asks: what is left of it is for bytes.
         let asks = lacks_memory || (is_short && !waits.was_starved);
         let is_told = !asks || self.want(channel, lacks_memory);
         is_short || !is_told
@@ -190,14 +190,14 @@ impl Direct {
         self.reclaim(channel);
     }
 
-    /// `Begin`: so many octets of the engine come before.
+    /// `Begin`: so many bytes of the engine come before.
     pub fn on_begin(&mut self, after: u64) {
         if self.after == NOT_BEGUN {
             self.after = after;
         }
     }
 
-    /// Octets came; `engine_arrived` of the engine's were there. Gives back what is in order now.
+    /// Bytes came; `engine_arrived` of the engine's were there. Gives back what is in order now.
     pub fn on_data(&mut self, data: MemRange, engine_arrived: u64) -> Option<MemRange> {
         self.arrived += u64::from(data.len);
         self.pieces[1] = self.pieces[1].wrapping_add(1);
@@ -208,12 +208,12 @@ impl Direct {
         None
     }
 
-    /// What has come in order now that `engine_arrived` octets of the engine's are there.
+    /// What has come in order now that `engine_arrived` bytes of the engine's are there.
     pub fn next_in_order(&mut self, engine_arrived: u64) -> Option<MemRange> {
         if engine_arrived >= self.after { self.held.pop_front() } else { None }
     }
 
-    /// How many of `len` octets that the engine brings, after `engine_arrived`, belong before those of the channel; `None`
+    /// How many of `len` bytes that the engine brings, after `engine_arrived`, belong before those of the channel; `None`
     /// when it is all of them or none.
     pub fn split(&self, engine_arrived: u64, len: u32) -> Option<u32> {
         let before = self.after.checked_sub(engine_arrived)?;
@@ -230,8 +230,8 @@ impl Direct {
         !self.held.is_empty()
     }
 
-    /// Octets that come before the end of what is here, beyond those in order.
-    pub fn octets_ahead(&self, engine_arrived: u64) -> u64 {
+    /// Bytes that come before the end of what is here, beyond those in order.
+    pub fn bytes_ahead(&self, engine_arrived: u64) -> u64 {
         if self.held.is_empty() {
             return 0;
         }
@@ -240,7 +240,7 @@ impl Direct {
         held.saturating_add(self.after.saturating_sub(engine_arrived))
     }
 
-    /// Octets that came and that the program has not read.
+    /// Bytes that came and that the program has not read.
     pub fn unread(&self) -> u64 {
         self.arrived - self.read
     }
@@ -249,8 +249,8 @@ impl Direct {
     pub fn add_to(&mut self, detail: FlowDetail, now: Duration) -> FlowDetail {
         let sent = self.released + u64::from(self.send.outstanding());
         let [out, into] = self.pieces;
-        let out = Carried { octets: sent, pieces: out };
-        let mut sum = add_carried(detail, out, Carried { octets: self.arrived, pieces: into });
+        let out = Carried { bytes: sent, pieces: out };
+        let mut sum = add_carried(detail, out, Carried { bytes: self.arrived, pieces: into });
         let [sent_seen, arrived_seen] = &mut self.last_seen;
         let sent_ago = sent_seen.ago_ms(sent, now).unwrap_or(u32::MAX);
         let arrived_ago = arrived_seen.ago_ms(self.arrived, now).unwrap_or(u32::MAX);
@@ -260,9 +260,9 @@ impl Direct {
         sum
     }
 
-    /// The program has read `octets` more.
-    pub fn on_read(&mut self, channel: Option<&mut Channel>, octets: usize) {
-        self.read += octets as u64;
+    /// The program has read `bytes` more.
+    pub fn on_read(&mut self, channel: Option<&mut Channel>, bytes: usize) {
+        self.read += bytes as u64;
         self.memory.set_read(self.slot, self.side, self.read);
         if let Some(channel) = channel {
             self.answer_want(channel);
@@ -285,7 +285,7 @@ impl Direct {
         channel.tell_space(slot, generation);
     }
 
-    /// Ends both directions. Returns how many octets will have come through the channel.
+    /// Ends both directions. Returns how many bytes will have come through the channel.
     pub fn leave(&mut self) -> u64 {
         self.sending = false;
         self.memory.freeze(self.slot, self.side);
@@ -299,7 +299,7 @@ impl Direct {
         self.all.is_some_and(|all| self.arrived >= all)
     }
 
-    /// The program lets go: ends both directions and says that nothing will be read any more. Returns whether octets were
+    /// The program lets go: ends both directions and says that nothing will be read any more. Returns whether bytes were
     /// left unread.
     pub fn let_go(&mut self) -> bool {
         let unread = self.leave() > self.read;

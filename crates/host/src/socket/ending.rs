@@ -108,7 +108,7 @@ impl Socket {
     /// Whether a thread waits in a call on it, or is in one that will look again. Then that one ends it, and what the engine counts as its end, the close of the
     /// last descriptor, comes then: a copy of `fd` is kept. Without room for one it ends now.
     fn ends_later(&'static self, fd: RawFd) -> bool {
-        // A call that moves octets at this moment has the lock, and leaves word when it is to go on.
+        // A call that moves bytes at this moment has the lock, and leaves word when it is to go on.
         let home = self.lock_home();
         let mut watch = self.watch.lock();
         if !self.is_used(&watch) {
@@ -180,7 +180,7 @@ impl Socket {
             stream.end_records(io);
             stream.let_go = true;
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
-            // As for octets that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
+            // As for bytes that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
             let abort = unread || stream.received.private() > 0;
             let (stack, flow) = (io.stack, stream.flow);
             let keep = |anchor| may_keep.is_some_and(|fd| stack.anchors().keep(stack, anchor, fd));

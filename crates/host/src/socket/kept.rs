@@ -26,11 +26,11 @@ struct Kept {
 pub struct KeptOptions(Vec<Kept>);
 
 impl KeptOptions {
-    pub(super) fn set(&mut self, level: i32, name: i32, octets: &[u8]) {
-        let octets = &octets[..octets.len().min(VALUE_MAX)];
+    pub(super) fn set(&mut self, level: i32, name: i32, bytes: &[u8]) {
+        let bytes = &bytes[..bytes.len().min(VALUE_MAX)];
         let mut value = [0; VALUE_MAX];
-        value[..octets.len()].copy_from_slice(octets);
-        let kept = Kept { level, name, len: octets.len() as u8, value };
+        value[..bytes.len()].copy_from_slice(bytes);
+        let kept = Kept { level, name, len: bytes.len() as u8, value };
         let is_full = self.0.len() >= KEPT_MAX;
         match self.0.iter_mut().find(|known| (known.level, known.name) == (level, name)) {
             Some(known) => *known = kept,
@@ -158,7 +158,7 @@ impl Socket {
     fn shares_name(&self) -> u32 {
         let is_on = |name| {
             let mut on = false;
-            self.with_kept_option(libc::SOL_SOCKET, name, |value| on = value.iter().any(|octet| *octet != 0));
+            self.with_kept_option(libc::SOL_SOCKET, name, |value| on = value.iter().any(|byte| *byte != 0));
             on
         };
         let bit = |name, bit| if is_on(name) { bit } else { 0 };

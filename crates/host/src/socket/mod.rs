@@ -111,7 +111,7 @@ pub struct Socket {
     needs_claim: AtomicBool,
     /// Another process may hold it.
     shared: AtomicBool,
-    /// It was claimed with octets that only this process can reach now ([`Socket::give_back_carried`]).
+    /// It was claimed with bytes that only this process can reach now ([`Socket::give_back_carried`]).
     carries: AtomicBool,
     /// The inode of its anchor, once it is shared with a process that may send it back.
     device: AtomicU64,
@@ -121,7 +121,7 @@ pub struct Socket {
     nonblocking: AtomicBool,
     /// Of AF_INET6, see [`Socket::is_inet6`].
     inet6: AtomicBool,
-    /// TCP_INQ: who receives a message is told how many octets wait behind it.
+    /// TCP_INQ: who receives a message is told how many bytes wait behind it.
     tells_unread: AtomicBool,
     /// Timeouts in µs; 0: none.
     receive_timeout: AtomicU64,
@@ -483,33 +483,33 @@ impl Socket {
 
     // Small things.
 
-    /// Octets received and not yet read (FIONREAD).
+    /// Bytes received and not yet read (FIONREAD).
     pub fn unread(&'static self) -> usize {
         let _ = self.settle();
         let look = || self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0);
         self.seen(|unread| *unread == 0, look)
     }
 
-    /// What TCP_INQ tells with a message, if it was asked for: octets that wait, the end of the stream for one. It stays one
+    /// What TCP_INQ tells with a message, if it was asked for: bytes that wait, the end of the stream for one. It stays one
     /// when it has been read, so that the program comes and finds it.
     pub fn told_unread(&'static self) -> Option<usize> {
         let tells = self.tells_unread.load(Ordering::Relaxed);
         tells.then(|| self.with_stream(|_, stream, _| stream.unread_with_end()).unwrap_or(0))
     }
 
-    /// Whether the next octet is the urgent one (SIOCATMARK).
+    /// Whether the next byte is the urgent one (SIOCATMARK).
     pub fn is_at_mark(&'static self) -> bool {
         let _ = self.settle();
         let look = || self.with_stream(|_, stream, _| stream.is_at_mark()).unwrap_or(false);
         self.seen(|is_at_mark| !is_at_mark, look)
     }
 
-    /// Whether the urgent octet is next, and here.
+    /// Whether the urgent byte is next, and here.
     pub fn stops_at_mark(&self) -> bool {
         self.peek_stream(|stream| stream.is_at_mark() && stream.unread() > 0) == Some(true)
     }
 
-    /// Octets sent and not yet acknowledged (SIOCOUTQ).
+    /// Bytes sent and not yet acknowledged (SIOCOUTQ).
     pub fn unsent(&'static self) -> usize {
         let _ = self.settle();
         let look = || self.with_stream(|io, stream, _| stream.outstanding(io) as usize).unwrap_or(0);

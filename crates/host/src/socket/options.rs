@@ -108,7 +108,7 @@ pub struct Settings {
     low_water: Option<u32>,
     /// Number of the algorithm of congestion control that the program chose.
     congestion: Option<u8>,
-    /// Octets a second.
+    /// Bytes a second.
     max_pacing: Option<u64>,
     pub(super) kept: KeptOptions,
 }
@@ -185,25 +185,25 @@ fn window_of(buffer: u32) -> u32 {
 }
 
 /// What SO_RCVLOWAT of a socket with this buffer may be.
-fn low_water_of(octets: u32, buffer: u32) -> u32 {
-    octets.min(buffer / 2).max(1)
+fn low_water_of(bytes: u32, buffer: u32) -> u32 {
+    bytes.min(buffer / 2).max(1)
 }
 
 pub(super) fn int(value: &[u8]) -> Result<i32, Errno> {
     value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)).ok_or(Errno::EINVAL)
 }
 
-/// The number of an algorithm by its name, which ends at a zero octet or at the end; Linux cuts a longer one.
+/// The number of an algorithm by its name, which ends at a zero byte or at the end; Linux cuts a longer one.
 fn congestion_number(value: &[u8]) -> Result<u8, Errno> {
     if value.is_empty() {
         return Err(Errno::EINVAL);
     }
     let value = &value[..value.len().min(congestion::NAME_MAX - 1)];
-    let name = value.split(|octet| *octet == 0).next().unwrap_or_default();
+    let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
     core::str::from_utf8(name).ok().and_then(congestion::number_of).ok_or(ENOENT)
 }
 
-/// SO_MAX_PACING_RATE as 4 or 8 octets; all ones: no limit.
+/// SO_MAX_PACING_RATE as 4 or 8 bytes; all ones: no limit.
 fn pacing_rate(value: &[u8]) -> Result<u64, Errno> {
     if let Some(wide) = value.first_chunk() {
         return Ok(u64::from_ne_bytes(*wide));
@@ -488,7 +488,7 @@ impl Socket {
         self.settings.lock().signals
     }
 
-    /// Where the urgent octet is, if there is one that has not been read past.
+    /// Where the urgent byte is, if there is one that has not been read past.
     pub(crate) fn urgent_at(&self) -> Option<u64> {
         self.peek_stream(|stream| stream.urgent.place_in_stream()).flatten()
     }

@@ -1,16 +1,16 @@
 //! What a stream has received and its program has not read: ranges of shared memory, in stream order.
 //!
-//! Owned by [`crate::socket::stream`]. Octets lie in the session's region when the engine brought them, in the memory of
+//! Owned by [`crate::socket::stream`]. Bytes lie in the session's region when the engine brought them, in the memory of
 //! a channel when the peer put them there, or here, when another session had them before.
 
 use crate::queue::QueueIo;
 use crate::socket::direct::Direct;
-use crate::socket::slices::{Octets, Scatter, Target};
+use crate::socket::slices::{Bytes, Scatter, Target};
 use std::collections::VecDeque;
 use toe_abi::entry::{MemRange, RANGE_LEN_MAX};
 use toe_abi::errno::Errno;
 
-/// Where received octets lie.
+/// Where received bytes lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// In the session's region; the engine gets credit for them.
@@ -21,14 +21,14 @@ pub enum Source {
     Carried,
 }
 
-/// A range of received octets.
+/// A range of received bytes.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     source: Source,
     range: MemRange,
 }
 
-/// How many octets a read took from where.
+/// How many bytes a read took from where.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Copied {
     pub engine: u32,
@@ -37,11 +37,11 @@ pub struct Copied {
 }
 
 impl Copied {
-    fn add(&mut self, source: Source, octets: u32) {
+    fn add(&mut self, source: Source, bytes: u32) {
         match source {
-            Source::Engine => self.engine += octets,
-            Source::Channel => self.channel += octets,
-            Source::Carried => self.carried += octets,
+            Source::Engine => self.engine += bytes,
+            Source::Channel => self.channel += bytes,
+            Source::Carried => self.carried += bytes,
         }
     }
 
@@ -50,10 +50,10 @@ impl Copied {
     }
 }
 
-/// How octets are copied out.
+/// How bytes are copied out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct How {
-    /// Octets to leave out at first; of a peek only.
+    /// Bytes to leave out at first; of a peek only.
     pub skip: usize,
     /// No more than this.
     pub most: usize,
@@ -66,19 +66,19 @@ impl How {
     pub const ALL: How = How { skip: 0, most: usize::MAX, peek: false };
 }
 
-/// The octets.
+/// The bytes.
 #[derive(Debug, Default)]
 pub struct Received {
     /// Neighbours are one piece.
     pieces: VecDeque<Piece>,
     len: usize,
-    /// Octets that ever came.
+    /// Bytes that ever came.
     total: u64,
     carried: Vec<u8>,
 }
 
 impl Received {
-    /// Octets that wait.
+    /// Bytes that wait.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -87,12 +87,12 @@ impl Received {
         self.len == 0
     }
 
-    /// Octets that have been read.
+    /// Bytes that have been read.
     pub fn read(&self) -> u64 {
         self.total - self.len as u64
     }
 
-    /// Octets that ever came.
+    /// Bytes that ever came.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -101,41 +101,41 @@ impl Received {
         self.pieces.len()
     }
 
-    /// Octets up to the last one that only this process can reach.
+    /// Bytes up to the last one that only this process can reach.
     pub fn private(&self) -> usize {
         let last = self.pieces.iter().rposition(|piece| piece.source != Source::Engine);
         let count = last.map_or(0, |last| last + 1);
         self.pieces.iter().take(count).map(|piece| piece.range.len as usize).sum()
     }
 
-    /// Puts octets in front that somebody else received.
-    pub fn carry(&mut self, octets: Vec<u8>) {
-        self.total += octets.len() as u64;
-        self.put_back(octets);
+    /// Puts bytes in front that somebody else received.
+    pub fn carry(&mut self, bytes: Vec<u8>) {
+        self.total += bytes.len() as u64;
+        self.put_back(bytes);
     }
 
-    /// Puts octets in front that were taken from there.
-    pub fn put_back(&mut self, mut octets: Vec<u8>) {
-        if octets.is_empty() {
+    /// Puts bytes in front that were taken from there.
+    pub fn put_back(&mut self, mut bytes: Vec<u8>) {
+        if bytes.is_empty() {
             return;
         }
-        self.len += octets.len();
+        self.len += bytes.len();
         // At most one piece is carried, and it is the first.
         if let Some(Piece { source: Source::Carried, range }) = self.pieces.front().copied() {
             self.pieces.pop_front();
-            octets.extend_from_slice(&self.carried[range.offset as usize..][..range.len as usize]);
+            bytes.extend_from_slice(&self.carried[range.offset as usize..][..range.len as usize]);
         }
-        let range = MemRange { offset: 0, len: octets.len() as u32 };
-        self.carried = octets;
+        let range = MemRange { offset: 0, len: bytes.len() as u32 };
+        self.carried = bytes;
         self.pieces.push_front(Piece { source: Source::Carried, range });
     }
 
     /// Whether some of what waits lies in the engine's window.
-    pub fn has_engine_octets(&self) -> bool {
+    pub fn has_engine_bytes(&self) -> bool {
         self.pieces.iter().any(|piece| piece.source == Source::Engine)
     }
 
-    /// Octets arrived, next in the stream.
+    /// Bytes arrived, next in the stream.
     pub fn append(&mut self, source: Source, data: MemRange) {
         self.len += data.len as usize;
         self.total += u64::from(data.len);
@@ -151,18 +151,18 @@ impl Received {
         }
     }
 
-    /// The octet that comes `place` octets after the next one; it stays.
-    pub fn octet_at(
+    /// The byte that comes `place` bytes after the next one; it stays.
+    pub fn byte_at(
         &mut self,
         io: &QueueIo,
         direct: Option<&Direct>,
         place: usize,
     ) -> Result<Option<u8>, Errno> {
-        let mut octet = [0];
-        let mut slices = [std::io::IoSliceMut::new(&mut octet)];
+        let mut byte = [0];
+        let mut slices = [std::io::IoSliceMut::new(&mut byte)];
         let how = How { skip: place, most: 1, peek: true };
         let copied = self.copy_out(io, direct, &mut Scatter::new(&mut slices), how)?;
-        Ok((copied.all() == 1).then_some(octet[0]))
+        Ok((copied.all() == 1).then_some(byte[0]))
     }
 
     /// Copies into `into` what there is room for.
@@ -182,14 +182,14 @@ impl Received {
             skip -= skipped;
             let there = range.len as usize - skipped;
             let from = range.offset + skipped as u64;
-            let octets = match source {
-                Source::Engine => Ok(Octets::Shared(&io.region, from)),
+            let bytes = match source {
+                Source::Engine => Ok(Bytes::Shared(&io.region, from)),
                 Source::Channel => {
-                    direct.map(|direct| Octets::Shared(direct.region(), from)).ok_or(Errno::EIO)
+                    direct.map(|direct| Bytes::Shared(direct.region(), from)).ok_or(Errno::EIO)
                 }
-                Source::Carried => self.carried.get(from as usize..).map(Octets::Own).ok_or(Errno::EIO),
+                Source::Carried => self.carried.get(from as usize..).map(Bytes::Own).ok_or(Errno::EIO),
             };
-            let outcome = octets.and_then(|octets| into.take(octets, there.min(most)));
+            let outcome = bytes.and_then(|bytes| into.take(bytes, there.min(most)));
             let taken = match outcome {
                 Ok(taken) => taken as u32,
                 // What came before it is the program's already.

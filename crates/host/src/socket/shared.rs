@@ -89,7 +89,7 @@ impl Socket {
         }
     }
 
-    /// It was claimed with octets of which the engine has no copy.
+    /// It was claimed with bytes of which the engine has no copy.
     pub(super) fn note_carried(&self) {
         self.carries.store(true, Ordering::Relaxed);
         EVER_CARRIED.store(true, Ordering::Relaxed);
@@ -207,7 +207,7 @@ mod tests {
         File::from(made.expect("a file of its own"))
     }
 
-    /// Found by the stress of threads that do everything at once: who was passed a descriptor read another connection's octets.
+    /// Found by the stress of threads that do everything at once: who was passed a descriptor read another connection's bytes.
     /// The number of a descriptor was another file's by the time that its inode was noted.
     #[test]
     fn what_was_noted_of_a_descriptor_is_not_believed() {

@@ -9,25 +9,25 @@ use toe_abi::errno::Errno;
 use toe_ring::OutOfRange;
 use toe_ring::region::Region;
 
-/// Octets that go out with one entry: one segment of the engine. Whoever takes them can begin with the first while the next are still being
+/// Bytes that go out with one entry: one segment of the engine. Whoever takes them can begin with the first while the next are still being
 /// copied.
 pub const PIECE: u32 = 64 << 10;
-/// Octets that are sent out of a program's buffers before it is looked again, without a lock, whether the next ones are there.
+/// Bytes that are sent out of a program's buffers before it is looked again, without a lock, whether the next ones are there.
 const AT_HAND: usize = 256 << 10;
 const PAGE: usize = 4096;
 
-/// Where octets come from that a stream sends: a program's buffers, or a file.
+/// Where bytes come from that a stream sends: a program's buffers, or a file.
 pub trait Source {
-    /// Octets that can be put now, or more of them.
+    /// Bytes that can be put now, or more of them.
     fn left(&self) -> usize;
 
-    /// Whether the next `len` octets are certain to be put in whole. EFAULT: they are not all there to be read.
+    /// Whether the next `len` bytes are certain to be put in whole. EFAULT: they are not all there to be read.
     fn check_next(&self, len: usize) -> Result<bool, Errno>;
 
-    /// Puts up to `max` octets where there is room for them. Returns how many.
+    /// Puts up to `max` bytes where there is room for them. Returns how many.
     fn put(&mut self, room: Room<'_>, max: usize) -> Result<usize, Errno>;
 
-    /// The last octets that were put, so many, are to be put again.
+    /// The last bytes that were put, so many, are to be put again.
     fn take_back(&mut self, len: usize);
 
     /// Nothing more will come.
@@ -46,7 +46,7 @@ pub trait Source {
         false
     }
 
-    /// Most octets of it that go out with one entry while so many are on their way.
+    /// Most bytes of it that go out with one entry while so many are on their way.
     fn piece(&self, _on_their_way: u32) -> u32 {
         PIECE
     }
@@ -56,18 +56,18 @@ pub trait Source {
         false
     }
 
-    /// Whether more octets are certain to come.
+    /// Whether more bytes are certain to come.
     fn follows(&self) -> bool {
         self.left() > 0
     }
 
-    /// Of a connection that makes records: the type of those for these octets.
+    /// Of a connection that makes records: the type of those for these bytes.
     fn record_type(&self) -> u8 {
         tls::DATA
     }
 }
 
-/// Where a source's octets go.
+/// Where a source's bytes go.
 #[derive(Debug)]
 pub enum Room<'a> {
     /// From an offset of a region on, which has room for them, in memory that is shared with another process.
@@ -76,17 +76,17 @@ pub enum Room<'a> {
     Own(&'a mut [u8]),
 }
 
-/// Octets that were received, where they lie.
+/// Bytes that were received, where they lie.
 #[derive(Clone, Copy, Debug)]
-pub enum Octets<'a> {
+pub enum Bytes<'a> {
     /// From an offset of a region on, in memory that is shared with another process.
     Shared(&'a Region, u64),
     Own(&'a [u8]),
 }
 
-/// Where received octets go: a program's buffers, or a file.
+/// Where received bytes go: a program's buffers, or a file.
 pub trait Target {
-    /// Octets that still fit.
+    /// Bytes that still fit.
     fn left(&self) -> usize;
 
     /// Most that are given to it in one go, under the lock.
@@ -99,13 +99,13 @@ pub trait Target {
         false
     }
 
-    /// Called without any lock: where the next octets go, of which so many are there, is to be at hand.
+    /// Called without any lock: where the next bytes go, of which so many are there, is to be at hand.
     fn prepare(&mut self, _there: usize) {}
 
-    /// Takes up to `max` octets. Returns how many: fewer, where it has no room now. After an error it is as if none had been.
-    fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno>;
+    /// Takes up to `max` bytes. Returns how many: fewer, where it has no room now. After an error it is as if none had been.
+    fn take(&mut self, bytes: Bytes<'_>, max: usize) -> Result<usize, Errno>;
 
-    /// Of a connection with records: whether it takes octets of one of this type. After the answer is yes it is given some.
+    /// Of a connection with records: whether it takes bytes of one of this type. After the answer is yes it is given some.
     fn takes(&mut self, kind: u8) -> Takes {
         if kind == tls::DATA { Takes::Yes } else { Takes::No }
     }
@@ -113,14 +113,14 @@ pub trait Target {
 
 /// Buffers to be filled in order.
 ///
-/// A program's may be a file's pages, which have to be read from a disk: that is waited for without a lock, before octets are copied there.
+/// A program's may be a file's pages, which have to be read from a disk: that is waited for without a lock, before bytes are copied there.
 #[derive(Debug)]
 pub struct Scatter<'a, 'b> {
     slices: &'a mut [IoSliceMut<'b>],
     index: usize,
     offset: usize,
     left: usize,
-    /// So many of the next octets' places are.
+    /// So many of the next bytes' places are.
     at_hand: usize,
 }
 
@@ -135,12 +135,12 @@ impl<'a, 'b> Scatter<'a, 'b> {
         Scatter { at_hand: 0, ..Scatter::new(slices) }
     }
 
-    /// Octets that still fit.
+    /// Bytes that still fit.
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// Fills up to `max` octets: `copy(done, piece)` writes the octets from `done` on into `piece`. Returns how many. After an
+    /// Fills up to `max` bytes: `copy(done, piece)` writes the bytes from `done` on into `piece`. Returns how many. After an
     /// error it is as if none had been.
     pub fn fill(
         &mut self,
@@ -181,7 +181,7 @@ impl Target for Scatter<'_, '_> {
         self.at_hand
     }
 
-    /// Where no octets are known of, only the page on which each buffer begins: a program may have said more than it has.
+    /// Where no bytes are known of, only the page on which each buffer begins: a program may have said more than it has.
     fn prepare(&mut self, there: usize) {
         let there = there.min(self.left);
         if self.at_hand > 0 && self.at_hand >= there {
@@ -201,10 +201,10 @@ impl Target for Scatter<'_, '_> {
         }
     }
 
-    fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno> {
-        self.fill(max, |done, to| match octets {
-            Octets::Shared(region, from) => read_region(region, from + done as u64, to),
-            Octets::Own(octets) => read_slice(octets, done, to),
+    fn take(&mut self, bytes: Bytes<'_>, max: usize) -> Result<usize, Errno> {
+        self.fill(max, |done, to| match bytes {
+            Bytes::Shared(region, from) => read_region(region, from + done as u64, to),
+            Bytes::Own(bytes) => read_slice(bytes, done, to),
         })
     }
 }
@@ -217,10 +217,10 @@ fn read_region(region: &Region, from: u64, to: &mut [u8]) -> Result<(), Errno> {
     unsafe { program_memory::copy(to.as_mut_ptr(), lent.as_ptr().cast(), to.len()) }
 }
 
-fn read_slice(octets: &[u8], from: usize, to: &mut [u8]) -> Result<(), Errno> {
-    let octets = octets.get(from..from + to.len()).ok_or(Errno::EIO)?;
+fn read_slice(bytes: &[u8], from: usize, to: &mut [u8]) -> Result<(), Errno> {
+    let bytes = bytes.get(from..from + to.len()).ok_or(Errno::EIO)?;
     // SAFETY: needed as above; our own memory and the program's are apart.
-    unsafe { program_memory::copy(to.as_mut_ptr(), octets.as_ptr(), octets.len()) }
+    unsafe { program_memory::copy(to.as_mut_ptr(), bytes.as_ptr(), bytes.len()) }
 }
 
 /// Buffers to be emptied in order. A program's are looked after as a [`Scatter`]'s.
@@ -243,7 +243,7 @@ impl<'a, 'b> Gather<'a, 'b> {
         Gather { at_hand: 0, ..Gather::new(slices) }
     }
 
-    /// Octets that are left.
+    /// Bytes that are left.
     pub fn left(&self) -> usize {
         self.left
     }
@@ -254,7 +254,7 @@ impl<'a, 'b> Gather<'a, 'b> {
         let _ = gather.check_next(gather.left.min(AT_HAND));
     }
 
-    /// EFAULT: the next `left` octets are not all there to be read. Linux takes a piece in whole or not at all, too.
+    /// EFAULT: the next `left` bytes are not all there to be read. Linux takes a piece in whole or not at all, too.
     pub fn check_next(&self, mut left: usize) -> Result<(), Errno> {
         let mut offset = self.offset;
         for slice in self.slices.iter().skip(self.index) {
@@ -269,7 +269,7 @@ impl<'a, 'b> Gather<'a, 'b> {
         Ok(())
     }
 
-    /// Takes up to `max` octets: `copy(done, piece)` puts `piece` where the octets from `done` on belong. Returns how
+    /// Takes up to `max` bytes: `copy(done, piece)` puts `piece` where the bytes from `done` on belong. Returns how
     /// many.
     pub fn empty(
         &mut self,
@@ -330,12 +330,11 @@ impl Source for Gather<'_, '_> {
 
     fn put(&mut self, room: Room<'_>, max: usize) -> Result<usize, Errno> {
         match room {
-            Room::Shared(region, offset) => self.empty(max, |done, octets| {
-                region.write(offset + done as u64, octets).map_err(|_| Errno::EIO)
-            }),
-            Room::Own(room) => self.empty(max.min(room.len()), |done, octets| {
+            Room::Shared(region, offset) => self
+                .empty(max, |done, bytes| region.write(offset + done as u64, bytes).map_err(|_| Errno::EIO)),
+            Room::Own(room) => self.empty(max.min(room.len()), |done, bytes| {
                 // SAFETY: needed because the program's memory may not be there; ours, which has room for them, is apart from it.
-                unsafe { program_memory::copy(room[done..].as_mut_ptr(), octets.as_ptr(), octets.len()) }
+                unsafe { program_memory::copy(room[done..].as_mut_ptr(), bytes.as_ptr(), bytes.len()) }
             }),
         }
     }
@@ -349,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn octets_cross_slice_borders_both_ways() {
+    fn bytes_cross_slice_borders_both_ways() {
         let (a, b, c) = (*b"abc", *b"", *b"defgh");
         let from = [IoSlice::new(&a), IoSlice::new(&b), IoSlice::new(&c)];
         let mut gather = Gather::new(&from);

@@ -15,24 +15,24 @@ use zerocopy::IntoBytes;
 /// What a channel has carried, in one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carried {
-    pub octets: u64,
+    pub bytes: u64,
     pub pieces: u32,
 }
 
 /// When a count was last seen to change: a clock that is read when somebody asks, not for every message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LastSeen {
-    octets: u64,
+    bytes: u64,
     at: Duration,
 }
 
 impl LastSeen {
     /// Milliseconds since it changed; `None`: it never did.
-    pub fn ago_ms(&mut self, octets: u64, now: Duration) -> Option<u32> {
-        if octets != self.octets {
-            *self = LastSeen { octets, at: now };
+    pub fn ago_ms(&mut self, bytes: u64, now: Duration) -> Option<u32> {
+        if bytes != self.bytes {
+            *self = LastSeen { bytes, at: now };
         }
-        (octets > 0).then(|| u32::try_from((now - self.at).as_millis()).unwrap_or(u32::MAX))
+        (bytes > 0).then(|| u32::try_from((now - self.at).as_millis()).unwrap_or(u32::MAX))
     }
 }
 
@@ -72,7 +72,7 @@ impl Socket {
         info
     }
 
-    /// `union tcp_cc_info`, and how many of its octets the algorithm fills.
+    /// `union tcp_cc_info`, and how many of its bytes the algorithm fills.
     pub(super) fn congestion_info(&'static self) -> ([u8; 20], usize) {
         let detail = self.detail();
         let mut info = [0; 20];
@@ -85,7 +85,7 @@ impl Socket {
         self.detail().pmtu
     }
 
-    /// Octets that the program has sent and the engine has not (SIOCOUTQNSD).
+    /// Bytes that the program has sent and the engine has not (SIOCOUTQNSD).
     pub fn not_sent(&'static self) -> usize {
         self.detail().notsent_bytes as usize
     }
@@ -136,9 +136,9 @@ impl Socket {
 pub fn add_carried(detail: FlowDetail, out: Carried, into: Carried) -> FlowDetail {
     let pieces = out.pieces.wrapping_add(into.pieces);
     FlowDetail {
-        bytes_sent: detail.bytes_sent + out.octets,
-        bytes_acked: detail.bytes_acked + out.octets,
-        bytes_received: detail.bytes_received + into.octets,
+        bytes_sent: detail.bytes_sent + out.bytes,
+        bytes_acked: detail.bytes_acked + out.bytes,
+        bytes_received: detail.bytes_received + into.bytes,
         data_segs_out: detail.data_segs_out.wrapping_add(out.pieces),
         data_segs_in: detail.data_segs_in.wrapping_add(into.pieces),
         segs_out: detail.segs_out.wrapping_add(pieces),
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn what_a_channel_carries_is_added_to_what_the_engine_counts() {
         let engine = FlowDetail { bytes_sent: 10, data_segs_in: 1, segs_in: 4, ..FlowDetail::default() };
-        let (out, into) = (Carried { octets: 300, pieces: 3 }, Carried { octets: 50, pieces: 5 });
+        let (out, into) = (Carried { bytes: 300, pieces: 3 }, Carried { bytes: 50, pieces: 5 });
         let sum = add_carried(engine, out, into);
         assert_eq!((sum.bytes_sent, sum.bytes_acked, sum.bytes_received), (310, 300, 50));
         assert_eq!((sum.data_segs_out, sum.data_segs_in, sum.delivered), (3, 6, 3));

@@ -23,11 +23,11 @@ use toe_abi::errno::Errno;
 const TAKEN_BACK_MAX: u32 = 256;
 const MOVED: Errno = Errno::EAGAIN;
 
-/// What a look for octets came to.
+/// What a look for bytes came to.
 enum Look {
     /// So many are there, and not all of where they go is at hand. Nothing was taken.
     Unprepared(usize),
-    /// With it, how many octets end the call.
+    /// With it, how many bytes end the call.
     Over(Result<Attempt, Errno>, usize),
 }
 
@@ -40,7 +40,7 @@ pub struct RecvFlags {
     pub wait_all: bool,
     /// MSG_DONTWAIT.
     pub dont_wait: bool,
-    /// MSG_TRUNC: the octets are thrown away; the buffers only say how many.
+    /// MSG_TRUNC: the bytes are thrown away; the buffers only say how many.
     pub discard: bool,
 }
 
@@ -51,9 +51,9 @@ pub struct SendFlags {
     pub dont_wait: bool,
     /// MSG_MORE.
     pub more: bool,
-    /// MSG_OOB: the last octet is urgent.
+    /// MSG_OOB: the last byte is urgent.
     pub urgent: bool,
-    /// MSG_EOR: the last octet ends a record, which no later octet joins in a segment.
+    /// MSG_EOR: the last byte ends a record, which no later byte joins in a segment.
     pub end_of_record: bool,
 }
 
@@ -83,7 +83,7 @@ impl Socket {
         }
     }
 
-    /// Receives into `into`: what is there, at least an octet; 0 at the end of the stream.
+    /// Receives into `into`: what is there, at least a byte; 0 at the end of the stream.
     ///
     /// Waits until something is there, unless the socket or the call is non-blocking (EAGAIN), until SO_RCVTIMEO is
     /// over (EAGAIN) or a signal comes (EINTR). ECONNRESET and other errors of the connection are told once.
@@ -98,7 +98,7 @@ impl Socket {
         self.recv_to(&mut Scatter::of_program(into), flags)
     }
 
-    /// The same, into whatever takes octets.
+    /// The same, into whatever takes bytes.
     pub(crate) fn recv_to(&'static self, into: &mut impl Target, flags: RecvFlags) -> Result<usize, Errno> {
         self.recv_in(&Turn::begin(self), into, flags)
     }
@@ -110,7 +110,7 @@ impl Socket {
         into: &mut impl Target,
         flags: RecvFlags,
     ) -> Result<usize, Errno> {
-        // Of no octets it waits as of one: what counts is whether there is something.
+        // Of no bytes it waits as of one: what counts is whether there is something.
         let is_empty = into.left() == 0;
         let all = into.left().max(1);
         let got = Cell::new(0);
@@ -181,7 +181,7 @@ impl Socket {
         }
     }
 
-    /// One look for octets, under the lock, for a call that wants `all` and has `got`, if it has looked before. All that is there is taken in one go, as nobody else may
+    /// One look for bytes, under the lock, for a call that wants `all` and has `got`, if it has looked before. All that is there is taken in one go, as nobody else may
     /// have some of it: so if more is there than is at hand where it goes, that comes first, unless so many are `known` already.
     fn recv_once(
         &'static self,
@@ -203,7 +203,7 @@ impl Socket {
                 return Look::Over(over, all);
             }
             if got > 0 && stream.is_at_mark() {
-                // Linux: a call that has octets ends before the urgent one, which only the next one may leave out.
+                // Linux: a call that has bytes ends before the urgent one, which only the next one may leave out.
                 return Look::Over(Ok(Attempt::Done(0)), all);
             }
             let there = stream.most_readable().min(room);
@@ -232,7 +232,7 @@ impl Socket {
         })
     }
 
-    /// MSG_OOB: the urgent octet, `None` at the end of the stream. Never waits (EAGAIN: announced, but not here yet). EINVAL:
+    /// MSG_OOB: the urgent byte, `None` at the end of the stream. Never waits (EAGAIN: announced, but not here yet). EINVAL:
     /// there is none, it has been read, or SO_OOBINLINE leaves it in the stream.
     pub fn recv_urgent(&'static self, peek: bool) -> Result<Option<u8>, Errno> {
         if self.kind() != Kind::Stream {
@@ -242,10 +242,10 @@ impl Socket {
         self.with_stream(|io, stream, _| stream.recv_urgent(io, peek)).unwrap_or(Err(Errno::ENOTCONN))
     }
 
-    /// MSG_TRUNC: throws `len` octets away as a receive would take them.
+    /// MSG_TRUNC: throws `len` bytes away as a receive would take them.
     pub fn discard(&'static self, mut len: usize, flags: RecvFlags) -> Result<usize, Errno> {
         if len == 0 {
-            // It waits as a receive of one octet does.
+            // It waits as a receive of one byte does.
             return self.recv(&mut [], RecvFlags { discard: false, ..flags });
         }
         let mut scratch = [0u8; 4096];
@@ -275,7 +275,7 @@ impl Socket {
                 break;
             }
             flags.dont_wait |= !flags.wait_all;
-            // The error that may be next is for the next call, and so is what is behind an urgent octet.
+            // The error that may be next is for the next call, and so is what is behind an urgent byte.
             let ends = |stream: &mut stream::Stream| {
                 stream.is_at_mark() || stream.unread() == 0 && !stream.error().is_ok()
             };
@@ -510,7 +510,7 @@ impl Socket {
         }
     }
 
-    /// SO_LINGER: waits until all is acknowledged, the end of the stream among it, `time` at most. With octets left unread there
+    /// SO_LINGER: waits until all is acknowledged, the end of the stream among it, `time` at most. With bytes left unread there
     /// is nothing to wait for: the connection is reset.
     pub(super) fn wait_drained(&'static self, time: Duration) {
         let mut is_told = false;

@@ -1,13 +1,13 @@
-//! Urgent data, as Linux shows it: one octet of the stream is marked, and is not part of what `recv` gives but of what
+//! Urgent data, as Linux shows it: one byte of the stream is marked, and is not part of what `recv` gives but of what
 //! `recv` with MSG_OOB gives, unless SO_OOBINLINE leaves it where it is. No read goes past the mark (`tcp_recvmsg`,
 //! `tcp_recv_urg` and `tcp_ioctl` of Linux, as observed).
 //!
-//! Owned by [`crate::socket::stream`]. Places count the octets that came in order, from the session's first one.
+//! Owned by [`crate::socket::stream`]. Places count the bytes that came in order, from the session's first one.
 
 /// The mark of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Urgent {
-    /// Where the urgent octet is, until it has been read past.
+    /// Where the urgent byte is, until it has been read past.
     at: Option<u64>,
     /// It has been read by MSG_OOB.
     taken: bool,
@@ -20,16 +20,16 @@ pub struct Urgent {
 /// How a read is to go about the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// There is none in the way: any number of octets.
+    /// There is none in the way: any number of bytes.
     Free,
-    /// So many octets, then stop.
+    /// So many bytes, then stop.
     Before(usize),
-    /// The next octet is the urgent one and is to be left out.
+    /// The next byte is the urgent one and is to be left out.
     Skip,
 }
 
 impl Urgent {
-    /// The peer has told of an urgent octet.
+    /// The peer has told of an urgent byte.
     pub fn announce(&mut self, at: u64, read: u64) {
         if self.at == Some(read) && at != read && !self.inline {
             self.earlier = self.at;
@@ -38,7 +38,7 @@ impl Urgent {
         self.taken = false;
     }
 
-    /// Octets from the next one to be read to the urgent one.
+    /// Bytes from the next one to be read to the urgent one.
     fn ahead(&self, read: u64) -> Option<u64> {
         self.at?.checked_sub(read)
     }
@@ -49,7 +49,7 @@ impl Urgent {
         self.earlier = self.earlier.filter(|at| *at >= read);
     }
 
-    /// How a read of the `unread` octets that are there is to go.
+    /// How a read of the `unread` bytes that are there is to go.
     pub fn plan(&self, read: u64, unread: usize) -> Plan {
         if self.earlier == Some(read) && unread > 0 {
             return Plan::Skip;
@@ -61,7 +61,7 @@ impl Urgent {
         }
     }
 
-    /// How far a look may go that begins with an octet that is left out: to the mark, if that is not the octet itself.
+    /// How far a look may go that begins with a byte that is left out: to the mark, if that is not the byte itself.
     pub fn most_behind(&self, read: u64, unread: usize) -> usize {
         match self.ahead(read) {
             Some(ahead) if ahead > 0 && ahead <= unread as u64 => ahead as usize,
@@ -69,7 +69,7 @@ impl Urgent {
         }
     }
 
-    /// What FIONREAD says of `unread` octets.
+    /// What FIONREAD says of `unread` bytes.
     pub fn countable(&self, read: u64, unread: usize) -> usize {
         let before = match self.ahead(read) {
             Some(ahead) if !self.inline && ahead < unread as u64 => ahead as usize,
@@ -83,7 +83,7 @@ impl Urgent {
         self.ahead(read) == Some(0)
     }
 
-    /// Whether the octet is there and has not been taken: EPOLLPRI.
+    /// Whether the byte is there and has not been taken: EPOLLPRI.
     pub fn is_here(&self, read: u64, unread: usize) -> bool {
         !self.taken && self.ahead(read).is_some_and(|ahead| ahead < unread as u64)
     }
@@ -93,12 +93,12 @@ impl Urgent {
         !self.inline && !self.taken && self.at.is_some()
     }
 
-    /// Where the octet is among the `unread` ones, if it is there.
+    /// Where the byte is among the `unread` ones, if it is there.
     pub fn place(&self, read: u64, unread: usize) -> Option<usize> {
         self.ahead(read).filter(|ahead| *ahead < unread as u64).map(|ahead| ahead as usize)
     }
 
-    /// Where it is, counted from the first octet of all.
+    /// Where it is, counted from the first byte of all.
     pub fn place_in_stream(&self) -> Option<u64> {
         self.at
     }
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(urgent.most_behind(3, 7), 2);
         urgent.on_read(4);
         assert_eq!((urgent.plan(4, 6), urgent.countable(4, 6)), (Plan::Before(1), 1));
-        // Of one that was not next an octet like the others is left.
+        // Of one that was not next a byte like the others is left.
         let mut urgent = Urgent::default();
         urgent.announce(3, 0);
         urgent.announce(5, 2);

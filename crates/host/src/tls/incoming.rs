@@ -1,12 +1,12 @@
-//! Records that arrive: one at a time is opened, in memory of the process, and its octets are given out from there.
+//! Records that arrive: one at a time is opened, in memory of the process, and its bytes are given out from there.
 
 use super::keys::{EBADMSG, HEADER, Keys};
 use super::parameters::Version;
 use super::{DATA, HANDSHAKE, typed};
-use crate::socket::slices::{Octets, Target};
+use crate::socket::slices::{Bytes, Target};
 use toe_abi::errno::Errno;
 
-/// First octet of the handshake message after which the peer's records have another key (RFC 8446 section 4.6.3).
+/// First byte of the handshake message after which the peer's records have another key (RFC 8446 section 4.6.3).
 const KEY_UPDATE: u8 = 24;
 pub const EKEYEXPIRED: Errno = Errno(libc::EKEYEXPIRED as u16);
 
@@ -14,7 +14,7 @@ pub const EKEYEXPIRED: Errno = Errno(libc::EKEYEXPIRED as u16);
 #[derive(Debug)]
 struct Opened {
     kind: u8,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// Those that the program has not had.
     left: core::ops::Range<usize>,
 }
@@ -25,7 +25,7 @@ pub struct Incoming {
     opened: Option<Opened>,
     /// Of the record that comes next, once it has been looked at.
     header: Option<[u8; HEADER]>,
-    /// Octets that must have been received before there is anything to do.
+    /// Bytes that must have been received before there is anything to do.
     needed: usize,
     /// What came cannot be read, nor what follows.
     failed: Option<Errno>,
@@ -36,7 +36,7 @@ pub struct Incoming {
 /// How far one look came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
-    /// So many octets, and there may be more.
+    /// So many bytes, and there may be more.
     More(usize),
     /// So many, and no more in this call.
     Last(usize),
@@ -59,12 +59,12 @@ impl Incoming {
         self.awaits_key = false;
     }
 
-    /// Whether a read would get something, with `unread` octets received: of a record whose length is not known yet, its header counts.
+    /// Whether a read would get something, with `unread` bytes received: of a record whose length is not known yet, its header counts.
     pub fn is_ready(&self, unread: usize) -> bool {
         self.opened.is_some() || self.failed.is_some() || unread >= self.needed
     }
 
-    /// Octets that are opened.
+    /// Bytes that are opened.
     pub fn opened(&self) -> usize {
         self.opened.as_ref().map_or(0, |opened| opened.left.len())
     }
@@ -90,20 +90,20 @@ impl Incoming {
         Ok(())
     }
 
-    /// The whole record has come, [`Incoming::needed`] octets of it.
-    pub fn take_record(&mut self, mut octets: Vec<u8>) -> Result<(), Errno> {
+    /// The whole record has come, [`Incoming::needed`] bytes of it.
+    pub fn take_record(&mut self, mut bytes: Vec<u8>) -> Result<(), Errno> {
         let header = self.header.take().ok_or(EBADMSG)?;
         self.needed = HEADER;
         // What stood in memory that others can write to is believed as it was first seen.
-        let body = octets.get_mut(HEADER..).ok_or(EBADMSG)?;
+        let body = bytes.get_mut(HEADER..).ok_or(EBADMSG)?;
         let (kind, range) = self.keys.open(header, body).inspect_err(|errno| self.failed = Some(*errno))?;
         let left = range.start + HEADER..range.end + HEADER;
         self.awaits_key = self.keys.version() == Version::Tls13
             && kind == HANDSHAKE
-            && octets.get(left.start).is_some_and(|first| !left.is_empty() && *first == KEY_UPDATE);
-        // Of a record without octets there is nothing to tell, unless it is the type.
+            && bytes.get(left.start).is_some_and(|first| !left.is_empty() && *first == KEY_UPDATE);
+        // Of a record without bytes there is nothing to tell, unless it is the type.
         if !left.is_empty() || kind != DATA {
-            self.opened = Some(Opened { kind, octets, left });
+            self.opened = Some(Opened { kind, bytes, left });
         }
         Ok(())
     }
@@ -116,8 +116,8 @@ impl Incoming {
             typed::Takes::NotNow => return Ok(Given::Last(0)),
             typed::Takes::No => return Err(Errno::EIO),
         }
-        let rest = &opened.octets[opened.left.clone()];
-        let taken = into.take(Octets::Own(rest), rest.len())?;
+        let rest = &opened.bytes[opened.left.clone()];
+        let taken = into.take(Bytes::Own(rest), rest.len())?;
         let is_all = taken == rest.len();
         if !peek {
             opened.left.start += taken;
@@ -129,17 +129,17 @@ impl Incoming {
         Ok(if is_all && is_data && !peek { Given::More(taken) } else { Given::Last(taken) })
     }
 
-    /// Octets that were given out are to be given out again, before all others.
-    pub fn put_back(&mut self, mut octets: Vec<u8>) {
-        if octets.is_empty() {
+    /// Bytes that were given out are to be given out again, before all others.
+    pub fn put_back(&mut self, mut bytes: Vec<u8>) {
+        if bytes.is_empty() {
             return;
         }
         let mut kind = DATA;
         if let Some(opened) = self.opened.take() {
             kind = opened.kind;
-            octets.extend_from_slice(&opened.octets[opened.left]);
+            bytes.extend_from_slice(&opened.bytes[opened.left]);
         }
-        let left = 0..octets.len();
-        self.opened = Some(Opened { kind, octets, left });
+        let left = 0..bytes.len();
+        self.opened = Some(Opened { kind, bytes, left });
     }
 }

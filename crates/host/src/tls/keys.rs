@@ -8,7 +8,7 @@ use core::ops::Range;
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use toe_abi::errno::Errno;
 
-/// Octets before a record's body: type, version, length.
+/// Bytes before a record's body: type, version, length.
 pub const HEADER: usize = 5;
 const TAG: usize = 16;
 /// Of the nonce that TLS 1.2 sends with each record of AES-GCM.
@@ -64,17 +64,17 @@ impl Keys {
         if self.sends_nonce() { EXPLICIT } else { 0 }
     }
 
-    /// The octet for a record's true type.
+    /// The byte for a record's true type.
     fn tail_len(&self) -> usize {
         usize::from(self.parameters.version == Version::Tls13)
     }
 
-    /// Octets of a record before those of the program.
+    /// Bytes of a record before those of the program.
     pub fn before(&self) -> usize {
         HEADER + self.explicit_len()
     }
 
-    /// Octets of a record that are not the program's.
+    /// Bytes of a record that are not the program's.
     pub fn overhead(&self) -> usize {
         self.before() + self.tail_len() + TAG
     }
@@ -87,7 +87,7 @@ impl Keys {
             None => {
                 let sequence = self.parameters.sequence.to_be_bytes();
                 let last = nonce[NONCE - sequence.len()..].iter_mut();
-                last.zip(sequence).for_each(|(octet, number)| *octet ^= number);
+                last.zip(sequence).for_each(|(byte, number)| *byte ^= number);
             }
         }
         Nonce::assume_unique_for_key(nonce)
@@ -116,7 +116,7 @@ impl Keys {
         }
     }
 
-    /// Makes a record of `kind` at the beginning of `room`: of `plain_len` octets of the program's, [`PLAIN_MAX`] at most, that lie behind
+    /// Makes a record of `kind` at the beginning of `room`: of `plain_len` bytes of the program's, [`PLAIN_MAX`] at most, that lie behind
     /// [`Keys::before`] of any value, with as many behind them as [`Keys::overhead`] says. How long it is. An error: the numbers are used up.
     pub fn seal(&mut self, kind: u8, room: &mut [u8], plain_len: usize) -> Result<usize, Errno> {
         debug_assert!(plain_len <= PLAIN_MAX, "a record is cut before it is sealed");
@@ -152,7 +152,7 @@ impl Keys {
         Ok(len)
     }
 
-    /// Octets of the body that `header` announces. The errors are those of Linux (tls_rx_msg_size): EMSGSIZE: more than a record has; EBADMSG:
+    /// Bytes of the body that `header` announces. The errors are those of Linux (tls_rx_msg_size): EMSGSIZE: more than a record has; EBADMSG:
     /// too few; EINVAL: not TLS.
     pub fn body_len(&self, header: [u8; HEADER]) -> Result<usize, Errno> {
         let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
@@ -168,7 +168,7 @@ impl Keys {
         }
     }
 
-    /// Opens the record with this header and body in place: its type, and where in the body the program's octets are. EBADMSG: somebody
+    /// Opens the record with this header and body in place: its type, and where in the body the program's bytes are. EBADMSG: somebody
     /// has changed it, or it has no type.
     pub fn open(&mut self, header: [u8; HEADER], body: &mut [u8]) -> Result<(u8, Range<usize>), Errno> {
         if self.is_spent {
@@ -189,7 +189,7 @@ impl Keys {
             Version::Tls12 => (header[0], plain.len()),
             // Behind the type there may be zeros.
             Version::Tls13 => {
-                let last = plain.iter().rposition(|octet| *octet != 0).ok_or(EBADMSG)?;
+                let last = plain.iter().rposition(|byte| *byte != 0).ok_or(EBADMSG)?;
                 (plain[last], last)
             }
         };

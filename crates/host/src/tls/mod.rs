@@ -2,7 +2,7 @@
 //! handshake themselves and hand the keys to the socket.
 //!
 //! This room makes and opens records, and does no I/O: [`parameters`] reads what a program gives, [`keys`] seals and opens one record,
-//! [`outgoing`] makes records of a source's octets, [`incoming`] takes them apart, [`typed`] carries a record's type between a call and
+//! [`outgoing`] makes records of a source's bytes, [`incoming`] takes them apart, [`typed`] carries a record's type between a call and
 //! the stream. A stream joins it by one field (`socket/stream/records.rs`), and [`crate::socket`] by its options ([`options`]).
 //!
 //! Keys are in the process that set them and nowhere else ([`mark`]; docs/decisions/0039-tls-records.md).
@@ -31,11 +31,11 @@ pub const TLS_RX_EXPECT_NO_PAD: i32 = 4;
 pub const TLS_SET_RECORD_TYPE: i32 = 1;
 pub const TLS_GET_RECORD_TYPE: i32 = 2;
 
-/// Content type of a program's octets (RFC 8446 section 5.1), and of handshake messages.
+/// Content type of a program's bytes (RFC 8446 section 5.1), and of handshake messages.
 pub const DATA: u8 = 23;
 pub const HANDSHAKE: u8 = 22;
 
-/// Most octets of a program's in a record (RFC 8446 section 5.1).
+/// Most bytes of a program's in a record (RFC 8446 section 5.1).
 pub const PLAIN_MAX: usize = 1 << 14;
 
 /// What a stream has of TLS once its program has said TCP_ULP "tls": each direction is plain until it has a key.
@@ -43,7 +43,7 @@ pub const PLAIN_MAX: usize = 1 << 14;
 pub struct Tls {
     pub outgoing: Option<Outgoing>,
     pub incoming: Option<Incoming>,
-    /// TLS_TX_ZEROCOPY_RO: remembered only, as a file's octets are never sent from its pages here.
+    /// TLS_TX_ZEROCOPY_RO: remembered only, as a file's bytes are never sent from its pages here.
     pub zero_copy: bool,
     /// TLS_RX_EXPECT_NO_PAD: remembered only.
     pub expects_no_padding: bool,

@@ -25,7 +25,7 @@ impl Socket {
         if name.is_empty() {
             return Err(Errno::EINVAL);
         }
-        let len = name.iter().take(NAME_MAX - 1).position(|octet| *octet == 0);
+        let len = name.iter().take(NAME_MAX - 1).position(|byte| *byte == 0);
         if name[..len.unwrap_or(name.len().min(NAME_MAX - 1))] != *NAME {
             return Err(Errno::ENOPROTOOPT);
         }
@@ -59,7 +59,7 @@ impl Socket {
             .unwrap_or(Err(Errno::ENOPROTOOPT))
     }
 
-    /// Its value, into as much room as the program has; how many octets. EOPNOTSUPP before TCP_ULP.
+    /// Its value, into as much room as the program has; how many bytes. EOPNOTSUPP before TCP_ULP.
     pub(crate) fn get_tls_option(&'static self, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
         self.with_stream(|_, stream, _| match &stream.tls {
             Some(tls) => tls.get_option(name, out),
@@ -71,7 +71,7 @@ impl Socket {
 
 /// 0 or 1.
 fn switch(value: &[u8]) -> Result<bool, Errno> {
-    match value.first_chunk().map(|octets| u32::from_ne_bytes(*octets)) {
+    match value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)) {
         Some(0) => Ok(false),
         Some(1) => Ok(true),
         _ => Err(Errno::EINVAL),
@@ -139,9 +139,9 @@ impl Tls {
     }
 
     fn get_option(&self, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
-        let put = |out: &mut [u8], octets: &[u8]| {
-            out.get_mut(..octets.len()).ok_or(Errno::EINVAL)?.copy_from_slice(octets);
-            Ok(octets.len())
+        let put = |out: &mut [u8], bytes: &[u8]| {
+            out.get_mut(..bytes.len()).ok_or(Errno::EINVAL)?.copy_from_slice(bytes);
+            Ok(bytes.len())
         };
         match name {
             TLS_TX | TLS_RX if out.len() < HEAD => Err(Errno::EINVAL),

@@ -1,4 +1,4 @@
-//! Records that are sent: a source's octets are read into memory of the process, sealed there, and wait until the stream has taken
+//! Records that are sent: a source's bytes are read into memory of the process, sealed there, and wait until the stream has taken
 //! them.
 
 use super::keys::Keys;
@@ -13,7 +13,7 @@ pub const AT_ONCE: usize = 4;
 #[derive(Debug)]
 pub struct Outgoing {
     keys: Keys,
-    /// Octets of a record that the program has not ended (MSG_MORE).
+    /// Bytes of a record that the program has not ended (MSG_MORE).
     open: Vec<u8>,
     /// Where records are made: of many connections few send at a time, so there is none where none wait ([`Outgoing::borrow`]).
     memory: Vec<u8>,
@@ -39,7 +39,7 @@ impl Outgoing {
         !self.open.is_empty()
     }
 
-    /// Octets that the records of `plain` octets more have.
+    /// Bytes that the records of `plain` bytes more have.
     pub fn sealed_len(&self, plain: usize) -> usize {
         let plain = (plain + self.open.len()).min(AT_ONCE * PLAIN_MAX);
         plain + plain.div_ceil(PLAIN_MAX) * self.keys.overhead()
@@ -54,8 +54,8 @@ impl Outgoing {
         &self.memory[self.waiting.clone()]
     }
 
-    pub fn taken(&mut self, octets: usize) {
-        self.waiting.start += octets;
+    pub fn taken(&mut self, bytes: usize) {
+        self.waiting.start += bytes;
         if self.waiting.is_empty() {
             self.waiting = 0..0;
         }
@@ -78,8 +78,8 @@ impl Outgoing {
         }
     }
 
-    /// Seals what there is of `from`, as far as the records fit into `budget` octets; with `more`, a last one that is not full stays open.
-    /// Returns how many octets of `from` were taken. An error: none were.
+    /// Seals what there is of `from`, as far as the records fit into `budget` bytes; with `more`, a last one that is not full stays open.
+    /// Returns how many bytes of `from` were taken. An error: none were.
     pub fn fill(
         &mut self,
         from: &mut impl Source,
@@ -106,7 +106,7 @@ impl Outgoing {
         Ok(taken)
     }
 
-    /// One record of up to `most` octets. `None`: there was nothing to make it of.
+    /// One record of up to `most` bytes. `None`: there was nothing to make it of.
     fn fill_one(
         &mut self,
         from: &mut impl Source,
@@ -133,15 +133,15 @@ impl Outgoing {
         Ok(Some(got))
     }
 
-    /// There are so many octets to make records in.
-    fn has_memory(&mut self, octets: usize) {
-        if self.memory.len() < octets {
+    /// There are so many bytes to make records in.
+    fn has_memory(&mut self, bytes: usize) {
+        if self.memory.len() < bytes {
             let most = AT_ONCE * (PLAIN_MAX + self.keys.overhead());
-            self.memory.resize(octets.max(most), 0);
+            self.memory.resize(bytes.max(most), 0);
         }
     }
 
-    /// Reads up to `want` octets to where they are sealed.
+    /// Reads up to `want` bytes to where they are sealed.
     fn read(&mut self, from: &mut impl Source, at: usize, want: usize) -> Result<usize, Errno> {
         if want == 0 {
             return Ok(0);
@@ -150,7 +150,7 @@ impl Outgoing {
         from.put(Room::Own(&mut self.memory[at..at + want]), want)
     }
 
-    /// Ends the open record, as far as it fits into `budget` octets.
+    /// Ends the open record, as far as it fits into `budget` bytes.
     pub fn end_record(&mut self, budget: usize) -> Result<(), Errno> {
         self.fill(&mut super::typed::Nothing, DATA, budget, false).map(|_| ())
     }

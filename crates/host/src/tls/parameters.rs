@@ -1,9 +1,9 @@
-//! `struct tls_crypto_info` and its relatives (linux/tls.h): what a program says of one direction. Octets in, values out, and back for
+//! `struct tls_crypto_info` and its relatives (linux/tls.h): what a program says of one direction. Bytes in, values out, and back for
 //! getsockopt.
 
 use toe_abi::errno::Errno;
 
-/// Octets that all of them begin with: version and cipher, two octets each.
+/// Bytes that all of them begin with: version and cipher, two bytes each.
 pub const HEAD: usize = 4;
 const SALT: usize = 4;
 const SEQUENCE: usize = 8;
@@ -51,7 +51,7 @@ impl Cipher {
         }
     }
 
-    /// Octets of the nonce that stay what they are for all records: the others are the `iv` of the structure.
+    /// Bytes of the nonce that stay what they are for all records: the others are the `iv` of the structure.
     fn salt_len(self) -> usize {
         match self {
             Cipher::AesGcm128 | Cipher::AesGcm256 => SALT,
@@ -59,7 +59,7 @@ impl Cipher {
         }
     }
 
-    /// Octets of its structure.
+    /// Bytes of its structure.
     pub fn info_len(self) -> usize {
         HEAD + NONCE + self.key_len() + SEQUENCE
     }
@@ -93,25 +93,25 @@ impl Drop for Parameters {
 
 impl Parameters {
     /// EINVAL: a version or cipher that is not known here, or not the length of its structure, as Linux says.
-    pub fn read(octets: &[u8]) -> Result<Parameters, Errno> {
-        let (head, rest) = octets.split_at_checked(HEAD).ok_or(Errno::EINVAL)?;
+    pub fn read(bytes: &[u8]) -> Result<Parameters, Errno> {
+        let (head, rest) = bytes.split_at_checked(HEAD).ok_or(Errno::EINVAL)?;
         let number = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
         let version = [Version::Tls12, Version::Tls13].into_iter().find(|known| known.number() == number(0));
         let ciphers = [Cipher::AesGcm128, Cipher::AesGcm256, Cipher::ChaCha20Poly1305];
         let cipher = ciphers.into_iter().find(|known| known.number() == number(2));
         let (Some(version), Some(cipher)) = (version, cipher) else { return Err(Errno::EINVAL) };
-        if octets.len() != cipher.info_len() {
+        if bytes.len() != cipher.info_len() {
             return Err(Errno::EINVAL);
         }
         let salt_len = cipher.salt_len();
         let (iv, rest) = rest.split_at(NONCE - salt_len);
-        let (key_octets, rest) = rest.split_at(cipher.key_len());
+        let (key_bytes, rest) = rest.split_at(cipher.key_len());
         let (salt, sequence) = rest.split_at(salt_len);
         let (mut key, mut nonce) = ([0; KEY_MAX], [0; NONCE]);
-        key[..key_octets.len()].copy_from_slice(key_octets);
+        key[..key_bytes.len()].copy_from_slice(key_bytes);
         nonce[..salt_len].copy_from_slice(salt);
         nonce[salt_len..].copy_from_slice(iv);
-        let sequence = sequence.first_chunk().map_or(0, |octets| u64::from_be_bytes(*octets));
+        let sequence = sequence.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         Ok(Parameters { version, cipher, key, nonce, sequence })
     }
 
@@ -126,7 +126,7 @@ impl Parameters {
         [a, b, c, d]
     }
 
-    /// The whole structure; how many octets of it there are.
+    /// The whole structure; how many bytes of it there are.
     pub fn write(&self, out: &mut [u8; LEN_MAX]) -> usize {
         let salt_len = self.cipher.salt_len();
         let (salt, iv) = self.nonce.split_at(salt_len);
@@ -144,21 +144,21 @@ mod tests {
     use super::*;
 
     fn info(version: u16, cipher: u16, len: usize) -> Vec<u8> {
-        let mut octets: Vec<u8> = (0..len).map(|n| n as u8).collect();
-        octets[..2].copy_from_slice(&version.to_ne_bytes());
-        octets[2..4].copy_from_slice(&cipher.to_ne_bytes());
-        octets
+        let mut bytes: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        bytes[..2].copy_from_slice(&version.to_ne_bytes());
+        bytes[2..4].copy_from_slice(&cipher.to_ne_bytes());
+        bytes
     }
 
     #[test]
     fn the_structures_of_linux_are_read_and_written_back() {
         for (cipher, len) in [(51, 40), (52, 56), (54, 56)] {
             for version in [0x0303, 0x0304] {
-                let octets = info(version, cipher, len);
-                let read = Parameters::read(&octets).expect("known");
+                let bytes = info(version, cipher, len);
+                let read = Parameters::read(&bytes).expect("known");
                 let mut out = [0; LEN_MAX];
                 assert_eq!(read.write(&mut out), len);
-                assert_eq!(out[..len], octets);
+                assert_eq!(out[..len], bytes);
             }
         }
     }

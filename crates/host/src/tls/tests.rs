@@ -5,7 +5,7 @@ use super::keys::{EBADMSG, HEADER, Keys};
 use super::outgoing::Outgoing;
 use super::parameters::Parameters;
 use super::{DATA, HANDSHAKE, PLAIN_MAX, typed};
-use crate::socket::slices::{Gather, Octets, Scatter, Target};
+use crate::socket::slices::{Bytes, Gather, Scatter, Target};
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
 
@@ -20,10 +20,10 @@ fn hex(text: &str) -> Vec<u8> {
 
 /// `struct tls12_crypto_info_*`.
 fn info((version, cipher): (u16, u16), key: &[u8], salt: &[u8], iv: &[u8], sequence: u64) -> Vec<u8> {
-    let mut octets = version.to_ne_bytes().to_vec();
-    octets.extend(cipher.to_ne_bytes());
-    [iv, key, salt, &sequence.to_be_bytes()].iter().for_each(|part| octets.extend_from_slice(part));
-    octets
+    let mut bytes = version.to_ne_bytes().to_vec();
+    bytes.extend(cipher.to_ne_bytes());
+    [iv, key, salt, &sequence.to_be_bytes()].iter().for_each(|part| bytes.extend_from_slice(part));
+    bytes
 }
 
 fn keys_of(suite: (u16, u16), seed: u8, sequence: u64) -> Keys {
@@ -37,25 +37,25 @@ fn pair(suite: (u16, u16)) -> (Outgoing, Incoming) {
     (Outgoing::new(keys_of(suite, 7, 0)), Incoming::new(keys_of(suite, 7, 0)))
 }
 
-/// The octets of all records made of `plain`.
+/// The bytes of all records made of `plain`.
 fn sealed(outgoing: &mut Outgoing, plain: &[u8], kind: u8, more: bool) -> Vec<u8> {
     let slices = [IoSlice::new(plain)];
     let mut from = Gather::new(&slices);
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     while from.left() > 0 {
         outgoing.fill(&mut from, kind, 1 << 20, more).expect("sealed");
-        octets.extend_from_slice(outgoing.waiting());
+        bytes.extend_from_slice(outgoing.waiting());
         outgoing.taken(outgoing.waiting().len());
     }
-    octets
+    bytes
 }
 
 /// Hands one record to `incoming`, as a stream does.
-fn arrive(incoming: &mut Incoming, octets: &mut &[u8]) -> Result<(), Errno> {
+fn arrive(incoming: &mut Incoming, bytes: &mut &[u8]) -> Result<(), Errno> {
     incoming.refusal().map_or(Ok(()), Err)?;
-    incoming.take_header(*octets.first_chunk().expect("a header"))?;
-    let (record, rest) = octets.split_at(incoming.needed());
-    *octets = rest;
+    incoming.take_header(*bytes.first_chunk().expect("a header"))?;
+    let (record, rest) = bytes.split_at(incoming.needed());
+    *bytes = rest;
     incoming.take_record(record.to_vec())
 }
 
@@ -66,8 +66,8 @@ impl Target for Told<'_, '_> {
     fn left(&self) -> usize {
         self.0.left()
     }
-    fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno> {
-        self.0.take(octets, max)
+    fn take(&mut self, bytes: Bytes<'_>, max: usize) -> Result<usize, Errno> {
+        self.0.take(bytes, max)
     }
     fn takes(&mut self, kind: u8) -> typed::Takes {
         self.1 = Some(kind);
@@ -77,16 +77,16 @@ impl Target for Told<'_, '_> {
 
 /// What the opened record gives, of which type.
 fn given(incoming: &mut Incoming, room: usize, peek: bool) -> (Vec<u8>, Option<u8>) {
-    let mut octets = vec![0; room];
-    let mut slices = [IoSliceMut::new(&mut octets)];
+    let mut bytes = vec![0; room];
+    let mut slices = [IoSliceMut::new(&mut bytes)];
     let mut told = Told(Scatter::new(&mut slices), None);
     let got = match incoming.give(&mut told, peek).expect("given") {
         Given::More(got) | Given::Last(got) => got,
         Given::Nothing => 0,
     };
     let kind = told.1;
-    octets.truncate(got);
-    (octets, kind)
+    bytes.truncate(got);
+    (bytes, kind)
 }
 
 /// RFC 8448, section 3: the client's application data.
@@ -215,8 +215,8 @@ fn types_are_told_and_refused_where_nobody_asks() {
         let wire = sealed(&mut outgoing, &[1, 0], ALERT, false);
         arrive(&mut incoming, &mut &wire[..]).expect("opened");
         for _ in 0..2 {
-            let mut octets = [0; 9];
-            let mut slices = [IoSliceMut::new(&mut octets)];
+            let mut bytes = [0; 9];
+            let mut slices = [IoSliceMut::new(&mut bytes)];
             assert_eq!(incoming.give(&mut Scatter::new(&mut slices), false), Err(Errno::EIO));
         }
         assert_eq!(given(&mut incoming, 1, false), (vec![1], Some(ALERT)));
@@ -226,9 +226,9 @@ fn types_are_told_and_refused_where_nobody_asks() {
 }
 
 #[test]
-fn every_changed_octet_is_found_and_nothing_is_opened_after_it() {
+fn every_changed_byte_is_found_and_nothing_is_opened_after_it() {
     for suite in SUITES {
-        let wire = sealed(&mut pair(suite).0, b"some octets", DATA, false);
+        let wire = sealed(&mut pair(suite).0, b"some bytes", DATA, false);
         for at in 0..wire.len() {
             let (_, mut incoming) = pair(suite);
             let mut bad = wire.clone();
@@ -290,7 +290,7 @@ fn padding_is_not_the_programs() {
 }
 
 #[test]
-fn a_record_without_octets_is_no_end() {
+fn a_record_without_bytes_is_no_end() {
     for suite in SUITES {
         let mut record = vec![0; keys_of(suite, 7, 0).overhead()];
         keys_of(suite, 7, 0).seal(DATA, &mut record, 0).expect("sealed");

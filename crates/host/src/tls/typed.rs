@@ -2,7 +2,7 @@
 //! which one it got.
 
 use super::DATA;
-use crate::socket::slices::{Gather, Octets, Room, Scatter, Source, Target};
+use crate::socket::slices::{Bytes, Gather, Room, Scatter, Source, Target};
 use crate::socket::{RecvFlags, SendFlags, Socket};
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
@@ -17,7 +17,7 @@ pub enum Takes {
     No,
 }
 
-/// A source without octets.
+/// A source without bytes.
 #[derive(Debug)]
 pub struct Nothing;
 
@@ -101,8 +101,8 @@ impl Target for TypedTarget<'_, '_> {
         self.into.prepare(there);
     }
 
-    fn take(&mut self, octets: Octets<'_>, max: usize) -> Result<usize, Errno> {
-        self.into.take(octets, max)
+    fn take(&mut self, bytes: Bytes<'_>, max: usize) -> Result<usize, Errno> {
+        self.into.take(bytes, max)
     }
 
     fn takes(&mut self, kind: u8) -> Takes {
@@ -129,7 +129,7 @@ impl Socket {
         self.send_from(&mut TypedSource(Gather::of_program(from), kind), flags)
     }
 
-    /// [`Socket::recv`], with the type of the record that the octets are of, where the connection has them. EIO: `can_tell` is not set, and the
+    /// [`Socket::recv`], with the type of the record that the bytes are of, where the connection has them. EIO: `can_tell` is not set, and the
     /// next record is not the program's data.
     pub fn recv_record(
         &'static self,

@@ -44,7 +44,7 @@ pub struct Session {
     pub region: Region,
     pub queue_sets: Vec<EngineQueueSet>,
     pub bell: EventFd,
-    /// Where the next received octets go.
+    /// Where the next received bytes go.
     receive_at: u64,
 }
 
@@ -184,9 +184,9 @@ impl Engine {
         lock(&self.shared).is_elsewhere = true;
     }
 
-    /// The next claimed flow comes with octets that its last holder had not read.
-    pub fn carry(&self, octets: &[u8]) {
-        lock(&self.shared).carried = octets.to_vec();
+    /// The next claimed flow comes with bytes that its last holder had not read.
+    pub fn carry(&self, bytes: &[u8]) {
+        lock(&self.shared).carried = bytes.to_vec();
     }
 
     pub fn relinquished(&self) -> Vec<(u32, Vec<u8>)> {
@@ -239,21 +239,21 @@ impl Engine {
         })
     }
 
-    /// The octets of everything in `snd`, in order.
-    pub fn sent_octets(&self) -> Vec<u8> {
+    /// The bytes of everything in `snd`, in order.
+    pub fn sent_bytes(&self) -> Vec<u8> {
         let sends = self.sends();
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         for send in sends {
-            octets.extend(self.read(send.data));
+            bytes.extend(self.read(send.data));
         }
-        octets
+        bytes
     }
 
     pub fn read(&self, range: MemRange) -> Vec<u8> {
         self.with(0, |session| {
-            let mut octets = vec![0; range.len as usize];
-            session.region.read(range.offset, &mut octets).expect("a range of the region");
-            octets
+            let mut bytes = vec![0; range.len as usize];
+            session.region.read(range.offset, &mut bytes).expect("a range of the region");
+            bytes
         })
     }
 
@@ -284,16 +284,16 @@ impl Engine {
     }
 
     /// Data arrives: right after the last, as the engine would place it.
-    pub fn data(&self, queue_set: usize, flow: FlowId, octets: &[u8]) {
-        self.data_to(0, queue_set, flow, octets);
+    pub fn data(&self, queue_set: usize, flow: FlowId, bytes: &[u8]) {
+        self.data_to(0, queue_set, flow, bytes);
     }
 
-    pub fn data_to(&self, session: usize, queue_set: usize, flow: FlowId, octets: &[u8]) {
+    pub fn data_to(&self, session: usize, queue_set: usize, flow: FlowId, bytes: &[u8]) {
         let data = self.with(session, |session| {
             let offset = LAYOUT.receive_offset() + session.receive_at;
-            session.region.write(offset, octets).expect("room in the region");
-            session.receive_at += octets.len() as u64;
-            MemRange { offset, len: octets.len() as u32 }
+            session.region.write(offset, bytes).expect("room in the region");
+            session.receive_at += bytes.len() as u64;
+            MemRange { offset, len: bytes.len() as u32 }
         });
         self.post_to(session, queue_set, Completion::Data { flow, data });
     }
@@ -363,7 +363,7 @@ impl Engine {
         self.connecting_by(FastOpen::No, 0)
     }
 
-    /// The same, with octets for the SYN, which has room for so many; 0: the engine has no cookie.
+    /// The same, with bytes for the SYN, which has room for so many; 0: the engine has no cookie.
     pub fn connecting_by(&self, fast: FastOpen, syn_room: u16) -> Connection {
         self.connecting_to("10.0.0.2:80".parse().expect("an address"), fast, syn_room)
     }
@@ -387,7 +387,7 @@ impl Engine {
             let engine = scope.spawn(|| {
                 let (queue_set, command, args) = self.command();
                 let Command::Connect { token } = command else { panic!("{command:?} is no Connect") };
-                let args = ConnectArgs::read_from_bytes(&args).expect("64 octets");
+                let args = ConnectArgs::read_from_bytes(&args).expect("64 bytes");
                 assert_eq!(args.remote.to_socket_addr(), Some(remote));
                 assert_eq!(args.flags, if fast == FastOpen::No { 0 } else { CONNECT_FAST_OPEN });
                 let kind = command.kind();
@@ -429,7 +429,7 @@ impl Engine {
             let engine = scope.spawn(|| {
                 let (queue_set, command, args) = self.command();
                 let Command::Listen { token } = command else { panic!("{command:?} is no Listen") };
-                let args = ListenArgs::read_from_bytes(&args).expect("64 octets");
+                let args = ListenArgs::read_from_bytes(&args).expect("64 bytes");
                 assert_eq!((args.local.to_socket_addr(), args.backlog), (Some(local), 10));
                 let kind = command.kind();
                 let result =
@@ -468,18 +468,18 @@ impl Connection {
     }
 
     pub fn recv_with(&self, len: usize, flags: toe::socket::RecvFlags) -> Result<Vec<u8>, Errno> {
-        let mut octets = vec![0; len];
-        let got = self.socket.recv(&mut [std::io::IoSliceMut::new(&mut octets)], flags)?;
-        octets.truncate(got);
-        Ok(octets)
+        let mut bytes = vec![0; len];
+        let got = self.socket.recv(&mut [std::io::IoSliceMut::new(&mut bytes)], flags)?;
+        bytes.truncate(got);
+        Ok(bytes)
     }
 
-    pub fn send(&self, octets: &[u8]) -> Result<usize, Errno> {
-        self.send_with(octets, toe::socket::SendFlags::default())
+    pub fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        self.send_with(bytes, toe::socket::SendFlags::default())
     }
 
-    pub fn send_with(&self, octets: &[u8], flags: toe::socket::SendFlags) -> Result<usize, Errno> {
-        self.socket.send(&[std::io::IoSlice::new(octets)], flags)
+    pub fn send_with(&self, bytes: &[u8], flags: toe::socket::SendFlags) -> Result<usize, Errno> {
+        self.socket.send(&[std::io::IoSlice::new(bytes)], flags)
     }
 
     /// The bits of poll that this interface and old programs know.
@@ -565,12 +565,12 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 Reply::Refused { errno: Errno::EINVAL.0, version: toe_abi::INTERFACE_VERSION }
             }
             Request::Relinquish { flow, unread } => {
-                let mut octets = vec![0; unread as usize];
+                let mut bytes = vec![0; unread as usize];
                 if let Some(memory) = shown.first() {
-                    let n = rustix::io::pread(memory, &mut octets, 0).expect("memory");
-                    assert_eq!(n, octets.len());
+                    let n = rustix::io::pread(memory, &mut bytes, 0).expect("memory");
+                    assert_eq!(n, bytes.len());
                 }
-                shared.relinquished.push((flow, octets));
+                shared.relinquished.push((flow, bytes));
                 Reply::Done
             }
             _ => Reply::Refused { errno: toe::errno::ENOENT.0, version: toe_abi::INTERFACE_VERSION },
@@ -591,9 +591,9 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
     }
 }
 
-fn memory_with(octets: &[u8]) -> OwnedFd {
+fn memory_with(bytes: &[u8]) -> OwnedFd {
     let file = rustix::fs::memfd_create("carried", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
-    assert_eq!(rustix::io::write(&file, octets), Ok(octets.len()));
+    assert_eq!(rustix::io::write(&file, bytes), Ok(bytes.len()));
     file
 }
 

@@ -13,7 +13,7 @@ pub const GENERATION: u16 = 1;
 /// The other session's end, used by hand.
 pub struct Peer {
     pub end: ChannelEnd,
-    /// Where its next octets go.
+    /// Where its next bytes go.
     pub at: u64,
 }
 
@@ -55,10 +55,10 @@ impl Peer {
         self.push(ChannelEntry::Begin { slot: SLOT, generation: GENERATION, after });
     }
 
-    pub fn send(&mut self, octets: &[u8]) {
-        let data = MemRange { offset: self.at, len: octets.len() as u32 };
-        self.end.memory().region().write(self.at, octets).unwrap();
-        self.at += octets.len() as u64;
+    pub fn send(&mut self, bytes: &[u8]) {
+        let data = MemRange { offset: self.at, len: bytes.len() as u32 };
+        self.end.memory().region().write(self.at, bytes).unwrap();
+        self.at += bytes.len() as u64;
         assert!(self.end.memory().add_sent(SLOT, Side::One, data.len).is_ok());
         self.push(ChannelEntry::Data { slot: SLOT, generation: GENERATION, data });
     }
@@ -69,8 +69,8 @@ impl Peer {
         entry
     }
 
-    /// Octets that came, without saying that they were read.
-    pub fn octets(&mut self) -> Vec<u8> {
+    /// Bytes that came, without saying that they were read.
+    pub fn bytes(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         while let Some(entry) = self.next() {
             if let ChannelEntry::Data { data, .. } = entry {

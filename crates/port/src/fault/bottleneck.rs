@@ -3,8 +3,8 @@
 
 use super::plan::FaultRates;
 
-/// From kbit/s and nanoseconds to octets.
-const NS_KBIT_PER_OCTET: u64 = 8_000_000;
+/// From kbit/s and nanoseconds to bytes.
+const NS_KBIT_PER_BYTE: u64 = 8_000_000;
 
 /// The slow part of one direction.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Bottleneck {
         }
     }
 
-    /// A frame of `len` octets comes; `None` when the queue has no room for it. The frame that is leaving counts as
+    /// A frame of `len` bytes comes; `None` when the queue has no room for it. The frame that is leaving counts as
     /// queued with what is left of it, and an empty queue has room for any frame.
     pub(super) fn offer(&mut self, now_us: u64, len: usize) -> Option<Passage> {
         if self.rate_kbit == 0 {
@@ -43,11 +43,11 @@ impl Bottleneck {
         }
         let (now, rate, len) = (now_us * 1000, u64::from(self.rate_kbit), len as u64);
         let begins = self.idle_at_ns.max(now);
-        let queued = (begins - now) * rate / NS_KBIT_PER_OCTET;
+        let queued = (begins - now) * rate / NS_KBIT_PER_BYTE;
         if queued > 0 && queued + len > u64::from(self.queue_bytes) {
             return None;
         }
-        self.idle_at_ns = begins + len * NS_KBIT_PER_OCTET / rate;
+        self.idle_at_ns = begins + len * NS_KBIT_PER_BYTE / rate;
         Some(Passage {
             leaves_us: self.idle_at_ns.div_ceil(1000),
             mark: queued >= u64::from(self.mark_bytes),
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn frames_leave_one_after_the_other_at_the_rate() {
-        // 8 Mbit/s: an octet a microsecond.
+        // 8 Mbit/s: a byte a microsecond.
         let mut b = bottleneck(8_000, 0, 0);
         assert_eq!(leaves(&mut b, 10, 1000), Some(1010));
         assert_eq!(leaves(&mut b, 10, 500), Some(1510));
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn fractions_of_a_microsecond_add_up() {
-        // 1514 octets at 100 Mbit/s take 121.12 us.
+        // 1514 bytes at 100 Mbit/s take 121.12 us.
         let mut b = bottleneck(100_000, 0, 0);
         let all: Vec<_> = (0..1000).map(|_| leaves(&mut b, 0, 1514)).collect();
         assert_eq!((all[0], all[999]), (Some(122), Some(121_120)));

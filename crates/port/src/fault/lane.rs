@@ -205,7 +205,7 @@ fn corrupt<M: Fragile>(frame: &[u8], meta: M, bit: u64) -> Option<(Vec<u8>, M)> 
     let mut copy = frame.to_vec();
     let meta = meta.ready_to_corrupt(&mut copy)?;
     let bit = bit % (u64::from(ip.total_len) * 8);
-    let octet = copy.get_mut(eth::HEADER_LEN + (bit / 8) as usize)?;
-    *octet ^= 1 << (bit % 8);
+    let byte = copy.get_mut(eth::HEADER_LEN + (bit / 8) as usize)?;
+    *byte ^= 1 << (bit % 8);
     Some((copy, meta))
 }

@@ -227,7 +227,7 @@ impl Fragile for RxOffload {
 }
 
 impl Fragile for TxOffload {
-    /// The link would compute a right checksum over wrong octets, so the checksum is computed here first. For a frame
+    /// The link would compute a right checksum over wrong bytes, so the checksum is computed here first. For a frame
     /// that is still to be segmented that cannot be done.
     fn ready_to_corrupt(self, frame: &mut [u8]) -> Option<TxOffload> {
         if self.segmentation.is_some() {

@@ -45,7 +45,7 @@ pub struct FaultRates {
     pub jitter_us: u32,
     /// Frames leave one after the other at this rate; 0: at once.
     pub rate_kbit: u32,
-    /// Octets that wait for that; a frame for which there is no room is dropped. 0: as many as there is memory for.
+    /// Bytes that wait for that; a frame for which there is no room is dropped. 0: as many as there is memory for.
     pub queue_bytes: u32,
     /// When so many wait, a frame is marked if its sender can use that (RFC 3168). 0: never.
     pub mark_bytes: u32,
@@ -71,8 +71,8 @@ impl FaultRates {
             "delay_us" => self.delay_us = number(key, value, MICROSECONDS, MICROSECONDS_MAX)?,
             "jitter_us" => self.jitter_us = number(key, value, MICROSECONDS, MICROSECONDS_MAX)?,
             "rate_kbit" => self.rate_kbit = number(key, value, "kbit/s up to 100000000", 100_000_000)?,
-            "queue_bytes" => self.queue_bytes = number(key, value, OCTETS, OCTETS_MAX)?,
-            "mark_bytes" => self.mark_bytes = number(key, value, OCTETS, OCTETS_MAX)?,
+            "queue_bytes" => self.queue_bytes = number(key, value, BYTES, BYTES_MAX)?,
+            "mark_bytes" => self.mark_bytes = number(key, value, BYTES, BYTES_MAX)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -81,8 +81,8 @@ impl FaultRates {
 
 const MICROSECONDS: &str = "a number of microseconds up to 10000000";
 const MICROSECONDS_MAX: u32 = 10_000_000;
-const OCTETS: &str = "a number of octets up to 1000000000";
-const OCTETS_MAX: u32 = 1_000_000_000;
+const BYTES: &str = "a number of bytes up to 1000000000";
+const BYTES_MAX: u32 = 1_000_000_000;
 
 fn bad_value(key: &str, value: &str, wanted: &'static str) -> SpecError {
     SpecError::BadFaultValue { key: key.to_owned(), value: value.to_owned(), wanted }

@@ -44,7 +44,7 @@ impl World {
         put(&mut self.bad, frame, offload);
     }
 
-    /// The first octets behind the TCP header of what arrives at the far end.
+    /// The first bytes behind the TCP header of what arrives at the far end.
     fn arrived(&mut self) -> Vec<u8> {
         self.bad.flush().expect("memory");
         let mut numbers = Vec::new();
@@ -269,7 +269,7 @@ fn a_large_frame_keeps_its_offload() {
 
 #[test]
 fn a_slow_link_spaces_frames_and_drops_what_its_queue_cannot_hold() {
-    // Frames of 55 octets at 8 Mbit/s take 55 us each; the queue holds three of them.
+    // Frames of 55 bytes at 8 Mbit/s take 55 us each; the queue holds three of them.
     let mut world = World::new("tx_rate_kbit=8000&tx_queue_bytes=165&tx_delay_us=100");
     world.send_numbers(0..5);
     assert!(world.arrived().is_empty());

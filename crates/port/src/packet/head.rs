@@ -1,4 +1,4 @@
-//! Large segments, and large datagrams, of which the engine is shown the headers alone, and says where the octets behind them belong: the kernel then copies
+//! Large segments, and large datagrams, of which the engine is shown the headers alone, and says where the bytes behind them belong: the kernel then copies
 //! them straight there. Used by [`super::PacketPort`].
 
 use std::cell::{Cell, RefCell};
@@ -21,20 +21,20 @@ const UDP: u8 = 17;
 /// The beginning of a packet in the socket's queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
-    octets: &'a [u8],
+    bytes: &'a [u8],
     offload: RxOffload,
     frame_len: usize,
 }
 
 impl<'a> Head<'a> {
-    /// Of a TCP segment or of datagrams whose checksum needs no look; of others (`None`) all octets are wanted. `packet` is virtio-net header and the
+    /// Of a TCP segment or of datagrams whose checksum needs no look; of others (`None`) all bytes are wanted. `packet` is virtio-net header and the
     /// beginning of the frame.
     pub(super) fn of(packet: &'a [u8], frame_len: usize) -> Option<Head<'a>> {
         let (header, frame) = packet.split_first_chunk::<{ virtio_net::HEADER_LEN }>()?;
         let offload = virtio_net::decode(header, frame_len).ok()?;
-        let octets = frame.get(..HEAD_MAX)?;
-        let is_wanted = offload.checksum_ok && is_transport(octets) && frame_len <= FRAME_MAX;
-        is_wanted.then_some(Head { octets, offload, frame_len })
+        let bytes = frame.get(..HEAD_MAX)?;
+        let is_wanted = offload.checksum_ok && is_transport(bytes) && frame_len <= FRAME_MAX;
+        is_wanted.then_some(Head { bytes, offload, frame_len })
     }
 
     /// Shows it, and takes its packet from the queue. Whether it was good.
@@ -46,7 +46,7 @@ impl<'a> Head<'a> {
         each: &mut EachFrame<'_>,
     ) -> io::Result<bool> {
         counters.received(self.frame_len);
-        let (frame, spare) = receive.head(self.octets, self.frame_len);
+        let (frame, spare) = receive.head(self.bytes, self.frame_len);
         let tail = Tail { socket, frame, spare, outcome: RefCell::new(None) };
         each(frame, self.offload, Some(&tail));
         // Whoever does not want it has it taken away all the same: the next one stands behind it.
@@ -66,8 +66,7 @@ impl<'a> Head<'a> {
 fn is_transport(frame: &[u8]) -> bool {
     /// More fragments, or an offset.
     const FRAGMENT: u16 = 0x3fff;
-    let word =
-        |at: usize| frame.get(at..at + 2).map_or(0, |octets| u16::from_be_bytes([octets[0], octets[1]]));
+    let word = |at: usize| frame.get(at..at + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
     let protocol = |at: usize| matches!(frame.get(eth::HEADER_LEN + at), Some(&(TCP | UDP)));
     match EtherType::from_raw(word(12)) {
         EtherType::Ipv4 => protocol(9) && word(eth::HEADER_LEN + 6) & FRAGMENT == 0,
@@ -81,7 +80,7 @@ fn is_transport(frame: &[u8]) -> bool {
 struct Tail<'a> {
     socket: &'a PacketSocket,
     frame: &'a [u8],
-    /// Where octets go that nobody wants; and the headers, once more.
+    /// Where bytes go that nobody wants; and the headers, once more.
     spare: &'a [Cell<u8>],
     outcome: RefCell<Option<io::Result<()>>>,
 }
@@ -181,35 +180,32 @@ mod tests {
         (0..len).map(|_| AtomicU8::new(0xdd)).collect()
     }
 
-    fn octets(memory: &[AtomicU8]) -> Vec<u8> {
-        memory.iter().map(|octet| octet.load(std::sync::atomic::Ordering::Relaxed)).collect()
+    fn bytes(memory: &[AtomicU8]) -> Vec<u8> {
+        memory.iter().map(|byte| byte.load(std::sync::atomic::Ordering::Relaxed)).collect()
     }
 
     #[test]
-    fn the_octets_go_where_they_are_wanted_and_no_others() {
+    fn the_bytes_go_where_they_are_wanted_and_no_others() {
         let mut link = Link::new();
         let (one, two) = (packet(1, 5000), packet(7, 3000));
         link.arrives(&one);
         link.arrives(&two);
         let (first, second, third) = (memory(1000), memory(2000), memory(3000));
-        // The first octets are old, and there is no room for the last ones.
+        // The first bytes are old, and there is no room for the last ones.
         let skip = 10;
         assert!(link.show(&one, &mut |frame, _, tail| {
             assert_eq!((frame.len(), &frame[..HEADERS]), (HEADERS + 5000, &one[10..10 + HEADERS]));
             assert!(tail.expect("a tail").take(HEADERS + skip, &[&first, &second]));
         }));
         let payload = &one[virtio_net::HEADER_LEN + HEADERS + skip..];
-        assert_eq!(
-            (octets(&first), octets(&second)),
-            (payload[..1000].to_vec(), payload[1000..3000].to_vec())
-        );
+        assert_eq!((bytes(&first), bytes(&second)), (payload[..1000].to_vec(), payload[1000..3000].to_vec()));
         assert!(link.show(&two, &mut |_, _, tail| assert!(tail.expect("a tail").take(HEADERS, &[&third]))));
-        assert_eq!(octets(&third), two[virtio_net::HEADER_LEN + HEADERS..]);
+        assert_eq!(bytes(&third), two[virtio_net::HEADER_LEN + HEADERS..]);
         assert_eq!(link.counters.get(PortCounter::RxFrames), 2);
     }
 
     #[test]
-    fn the_octets_are_read_into_memory_of_ones_own() {
+    fn the_bytes_are_read_into_memory_of_ones_own() {
         let mut link = Link::new();
         let one = packet(1, 5000);
         link.arrives(&one);
@@ -227,7 +223,7 @@ mod tests {
         link.show(&one, &mut |_, _, _| {});
         let place = memory(3000);
         link.show(&two, &mut |_, _, tail| assert!(tail.expect("a tail").take(HEADERS, &[&place])));
-        assert_eq!(octets(&place), two[virtio_net::HEADER_LEN + HEADERS..]);
+        assert_eq!(bytes(&place), two[virtio_net::HEADER_LEN + HEADERS..]);
     }
 
     #[test]
@@ -248,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn of_other_frames_all_octets_are_wanted() {
+    fn of_other_frames_all_bytes_are_wanted() {
         let is_head = |change: fn(&mut Vec<u8>)| {
             let mut packet = packet(0, 5000);
             change(&mut packet);

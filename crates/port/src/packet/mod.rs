@@ -100,8 +100,8 @@ impl PacketPort {
             Ok(count) => {
                 let packets = self.receive.packets(count);
                 let good = packets.filter(|packet| {
-                    let octets = (!packet.truncated).then_some(packet.octets);
-                    deliver(octets, &mut self.counters, each)
+                    let bytes = (!packet.truncated).then_some(packet.bytes);
+                    deliver(bytes, &mut self.counters, each)
                 });
                 Ok((count, good.count()))
             }
@@ -177,11 +177,11 @@ impl PacketPort {
 
 /// Hands a received packet on; `None` when only a part of it came. Whether it was good.
 fn deliver(packet: Option<&[u8]>, counters: &mut PortCounters, each: &mut EachFrame<'_>) -> bool {
-    let Some(octets) = packet else {
+    let Some(bytes) = packet else {
         counters.add(PortCounter::RxTruncated, 1);
         return false;
     };
-    let decoded = octets
+    let decoded = bytes
         .split_first_chunk::<{ virtio_net::HEADER_LEN }>()
         .and_then(|(header, frame)| Some((frame, virtio_net::decode(header, frame.len()).ok()?)));
     let Some((frame, offload)) = decoded else {

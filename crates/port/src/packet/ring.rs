@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::virtio_net;
 
-/// Octets of a place: the kernel's header of it, some 80, and a frame of 1514.
+/// Bytes of a place: the kernel's header of it, some 80, and a frame of 1514.
 const PLACE: usize = 2048;
 const PLACES: usize = 8192;
 /// The kernel takes memory in pieces of this size.
@@ -73,7 +73,7 @@ pub(super) enum Next<'a> {
 /// The ring, mapped.
 #[derive(Debug)]
 pub(super) struct RxRing {
-    /// `PLACES` places of `PLACE` octets, shared with the kernel.
+    /// `PLACES` places of `PLACE` bytes, shared with the kernel.
     places: NonNull<u8>,
     next: usize,
     _owns: PhantomData<[u8]>,

@@ -31,7 +31,7 @@ const EMPTY: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }
 
 /// Packets that one receive call takes.
 pub(super) const RECEIVE_BATCH: usize = 32;
-/// Octets of a packet's place: header and the largest frame, in whole cache lines.
+/// Bytes of a packet's place: header and the largest frame, in whole cache lines.
 const SLOT: usize = (virtio_net::HEADER_LEN + FRAME_MAX).next_multiple_of(64);
 
 /// A non-blocking AF_PACKET socket.
@@ -87,8 +87,8 @@ impl PacketSocket {
     }
 
     /// The forced form goes beyond the administrator's limit but needs CAP_NET_ADMIN.
-    fn set_memory(&self, forced: libc::c_int, plain: libc::c_int, octets: i32) -> io::Result<()> {
-        self.set(libc::SOL_SOCKET, forced, &octets).or_else(|_| self.set(libc::SOL_SOCKET, plain, &octets))
+    fn set_memory(&self, forced: libc::c_int, plain: libc::c_int, bytes: i32) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, forced, &bytes).or_else(|_| self.set(libc::SOL_SOCKET, plain, &bytes))
     }
 
     fn set<T: Copy>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
@@ -186,7 +186,7 @@ impl PacketSocket {
         // `struct tpacket_stats`: packets seen, packets dropped.
         let mut statistics = [0u32; 2];
         let mut len = mem::size_of_val(&statistics) as libc::socklen_t;
-        // SAFETY: the pointer and length describe `statistics`; the kernel writes at most that many octets.
+        // SAFETY: the pointer and length describe `statistics`; the kernel writes at most that many bytes.
         let result = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
@@ -199,7 +199,7 @@ impl PacketSocket {
         if result < 0 { 0 } else { u64::from(statistics[1]) }
     }
 
-    /// Receives the next packet: as much of it as `spare` has room for, then the octets behind that into these places. How long the packet was.
+    /// Receives the next packet: as much of it as `spare` has room for, then the bytes behind that into these places. How long the packet was.
     pub(super) fn receive_into(&self, spare: &[Cell<u8>], places: Places<'_>) -> io::Result<usize> {
         let vector = |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
         let mut vectors = [vector(spare.as_ptr().cast(), spare.len()), EMPTY, EMPTY];
@@ -217,7 +217,7 @@ impl PacketSocket {
         message.msg_iovlen = vectors.len() as _;
         // MSG_TRUNC: the length is that of the packet, not of what there was room for.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        // SAFETY: needed because the pieces may be written by another process at the same time, so that no slice of plain octets may be
+        // SAFETY: needed because the pieces may be written by another process at the same time, so that no slice of plain bytes may be
         // made of them. The vectors name memory that is borrowed until this returns and may be written through a shared reference
         // (cells and atomics); the message asks for neither name nor control data.
         let received = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, flags) };
@@ -231,7 +231,7 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Where a packet's octets go.
+/// Where a packet's bytes go.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Places<'a> {
     Own(&'a [Cell<u8>]),
@@ -242,7 +242,7 @@ pub(super) enum Places<'a> {
 /// One received packet: virtio-net header and frame.
 #[derive(Debug)]
 pub(super) struct Packet<'a> {
-    pub(super) octets: &'a [u8],
+    pub(super) bytes: &'a [u8],
     /// The place was too small; the rest is lost.
     pub(super) truncated: bool,
 }
@@ -250,7 +250,7 @@ pub(super) struct Packet<'a> {
 /// Places for received packets, and the lists that describe them to the kernel. The lists are written once.
 #[derive(Debug)]
 pub(super) struct ReceiveBatch {
-    /// `RECEIVE_BATCH` places of `SLOT` octets, the first of them at `first`; owned, freed in drop.
+    /// `RECEIVE_BATCH` places of `SLOT` bytes, the first of them at `first`; owned, freed in drop.
     places: NonNull<[u8]>,
     first: usize,
     messages: Box<[libc::mmsghdr]>,
@@ -286,7 +286,7 @@ impl ReceiveBatch {
         let wanted = wanted.min(self.messages.len());
         let fd = socket.fd.as_raw_fd();
         // SAFETY: `messages` holds at least `wanted` entries. Each names one iovec in `_vectors`, and that one a
-        // place of SLOT octets in `places`; both live as long as `self`, and no reference to a place exists while
+        // place of SLOT bytes in `places`; both live as long as `self`, and no reference to a place exists while
         // `self` is borrowed exclusively. No entry asks for a name or control data.
         let result = unsafe {
             libc::recvmmsg(
@@ -300,7 +300,7 @@ impl ReceiveBatch {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
     }
 
-    /// A frame of this length of which only the head is there, and a place for octets that nobody wants, in which packets fit.
+    /// A frame of this length of which only the head is there, and a place for bytes that nobody wants, in which packets fit.
     pub(super) fn head(&mut self, head: &[u8], frame_len: usize) -> (&[u8], &[Cell<u8>]) {
         let frame_len = frame_len.clamp(head.len(), FRAME_MAX);
         let place = |n: usize| self.places.as_ptr().cast::<u8>().wrapping_add(self.first + n * SLOT);
@@ -321,11 +321,11 @@ impl ReceiveBatch {
         let first = self.places.as_ptr().cast::<u8>().cast_const();
         self.messages.iter().take(count).enumerate().map(move |(n, message)| {
             let len = (message.msg_len as usize).min(SLOT);
-            // SAFETY: place `n` is below RECEIVE_BATCH, for `messages` is that long, so its `len` <= SLOT octets, from
+            // SAFETY: place `n` is below RECEIVE_BATCH, for `messages` is that long, so its `len` <= SLOT bytes, from
             // `self.first` <= SLACK on, are inside `places`; they are initialised (zeroed at first) and nothing writes them while `self` is
             // borrowed.
-            let octets = unsafe { slice::from_raw_parts(first.add(self.first + n * SLOT), len) };
-            Packet { octets, truncated: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 }
+            let bytes = unsafe { slice::from_raw_parts(first.add(self.first + n * SLOT), len) };
+            Packet { bytes, truncated: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 }
         })
     }
 }
@@ -391,7 +391,7 @@ impl SendPackets for Sender<'_> {
         }
         let fd = self.socket.fd.as_raw_fd();
         // SAFETY: the first `count` messages name the vectors written above, and those name packets that are borrowed
-        // until this returns. The kernel only reads the octets, although the C type is not const.
+        // until this returns. The kernel only reads the bytes, although the C type is not const.
         let result = unsafe {
             libc::sendmmsg(
                 fd,

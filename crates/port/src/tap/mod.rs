@@ -27,7 +27,7 @@ use crate::port::{Port, PortCounter, PortCounters};
 use crate::spec::Driver;
 use crate::virtio_net;
 
-/// One octet more than the largest packet, so that a longer one is noticed.
+/// One byte more than the largest packet, so that a longer one is noticed.
 const BUFFER_LEN: usize = virtio_net::HEADER_LEN + FRAME_MAX + 1;
 
 /// What a TAP is opened for.
@@ -109,9 +109,9 @@ impl TapPort {
 /// The engine's address on the TAP `name`: locally administered, from a hash (FNV-1a) of the name, and not the
 /// kernel's, which may have been set by hand.
 fn engine_mac(name: &str, kernel_mac: MacAddr) -> MacAddr {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, octet| {
-        (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     let [_, _, a, b, c, d, e, f] = hash.to_be_bytes();
     let first = (a & 0xfc) | 0x02;
     let mac = MacAddr([first, b, c, d, e, f]);

@@ -25,7 +25,7 @@ use crate::netdev::NetDevices;
 use crate::port::{Port, PortCounter, PortCounters, Steering};
 use crate::spec::Driver;
 
-/// Octets of the largest datagram that a frame's place holds.
+/// Bytes of the largest datagram that a frame's place holds.
 pub(crate) const MTU_MAX: u32 = (FRAME_MAX - eth::HEADER_LEN) as u32;
 /// How soon to ask the kernel again that had no room.
 const RETRY_US: u64 = 100;

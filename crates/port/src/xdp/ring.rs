@@ -67,8 +67,8 @@ impl Umem {
         self.memory.len
     }
 
-    /// The octets of a frame that is ours now; `None` when they do not lie in the memory.
-    pub(super) fn octets(&self, at: u64, len: usize) -> Option<&[u8]> {
+    /// The bytes of a frame that is ours now; `None` when they do not lie in the memory.
+    pub(super) fn bytes(&self, at: u64, len: usize) -> Option<&[u8]> {
         let start = self.start_of(at, len)?;
         // SAFETY: needed because the kernel writes frames, too. `start + len` is inside the mapping, which lives as long as
         // `self`; the caller has taken the frame out of a ring and has not given it back, so the kernel leaves it alone.
@@ -76,9 +76,9 @@ impl Umem {
     }
 
     /// The same for writing.
-    pub(super) fn octets_mut(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
+    pub(super) fn bytes_mut(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
         let start = self.start_of(at, len)?;
-        // SAFETY: as in `octets`; and `self` is borrowed exclusively, so nobody else here refers to the memory.
+        // SAFETY: as in `bytes`; and `self` is borrowed exclusively, so nobody else here refers to the memory.
         Some(unsafe { slice::from_raw_parts_mut(self.memory.at.as_ptr().add(start), len) })
     }
 
@@ -88,7 +88,7 @@ impl Umem {
     }
 }
 
-/// A value that lies in a ring: any pattern of octets is one.
+/// A value that lies in a ring: any pattern of bytes is one.
 pub(super) trait Entry: Copy {}
 impl Entry for u64 {}
 impl Entry for XdpDesc {}
@@ -230,7 +230,7 @@ impl<T: Entry> FromKernel<T> {
             }
         }
         // SAFETY: needed to read what the kernel wrote. It has published this entry and does not write the place again before
-        // `release`; any octets are a T.
+        // `release`; any bytes are a T.
         let entry = unsafe { self.ring.entry(self.next).read() };
         self.next = self.next.wrapping_add(1);
         Some(entry)

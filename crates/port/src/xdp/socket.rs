@@ -15,11 +15,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::ring::{FromKernel, ToKernel, Umem};
 
-/// Octets of a frame's place; the kernel takes no more than a page.
+/// Bytes of a frame's place; the kernel takes no more than a page.
 const FRAME_LEN: usize = 4096;
 /// What the kernel leaves free in front of a frame that it receives (XDP_PACKET_HEADROOM).
 const HEADROOM: usize = 256;
-/// Octets of the longest frame that fits.
+/// Bytes of the longest frame that fits.
 pub(super) const FRAME_MAX: usize = FRAME_LEN - HEADROOM;
 /// What comes in while the engine is busy elsewhere waits in these.
 const RX_FRAMES: u32 = 4096;
@@ -104,8 +104,8 @@ impl Socket {
         let mut count = 0;
         while count < budget {
             let Some(desc) = self.rx.pop() else { break };
-            if let Some(octets) = self.umem.octets(desc.addr, desc.len as usize) {
-                each(octets);
+            if let Some(bytes) = self.umem.bytes(desc.addr, desc.len as usize) {
+                each(bytes);
             }
             // There is room: it came from there.
             self.fill.push(desc.addr - desc.addr % FRAME_LEN as u64);
@@ -135,7 +135,7 @@ impl Socket {
             return None;
         };
         self.open = Some((at, len));
-        self.umem.octets_mut(at, len)
+        self.umem.bytes_mut(at, len)
     }
 
     /// Queues the frame that was given out last; returns its length.

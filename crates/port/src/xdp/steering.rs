@@ -140,7 +140,7 @@ fn removed(result: Result<(), MapError>) -> io::Result<()> {
     }
 }
 
-/// Octets as the program sees them in a frame.
+/// Bytes as the program sees them in a frame.
 fn endpoint(local: SocketAddrV4) -> [u8; 8] {
     let mut key = [0; 8];
     key[..4].copy_from_slice(&local.ip().octets());

@@ -61,7 +61,7 @@ fn entries_go_both_ways_in_order_over_many_laps() {
 }
 
 #[test]
-fn octets_that_one_end_wrote_the_other_reads() {
+fn bytes_that_one_end_wrote_the_other_reads() {
     let ([mut zero, mut one], _wakes) = ends();
     let at = ChannelLayout::data(Side::Zero) + 12345;
     zero.memory().region().write(at, b"from window to window").unwrap();
@@ -69,9 +69,9 @@ fn octets_that_one_end_wrote_the_other_reads() {
     zero.push(data(at, 21)).unwrap();
     let Some(Ok(ChannelEntry::Data { data, .. })) = one.pop() else { panic!("data") };
     assert!(one.is_peer_data(data));
-    let mut octets = [0; 21];
-    one.memory().region().read(data.offset, &mut octets).unwrap();
-    assert_eq!(&octets, b"from window to window");
+    let mut bytes = [0; 21];
+    one.memory().region().read(data.offset, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"from window to window");
     one.memory().set_read(SLOT, Side::One, 21);
     assert_eq!(zero.memory().read(SLOT, Side::One), 21);
     assert_eq!(one.memory().sent(SLOT, Side::Zero), 21);

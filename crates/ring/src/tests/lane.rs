@@ -13,35 +13,35 @@ fn lane() -> (LaneMemory, LaneSender, LaneReceiver) {
     (memory, sender, receiver)
 }
 
-fn put(sender: &mut LaneSender, octets: &[u8]) -> Offer {
-    let offer = sender.offer(octets.len() as u32);
+fn put(sender: &mut LaneSender, bytes: &[u8]) -> Offer {
+    let offer = sender.offer(bytes.len() as u32);
     if let Offer::Lane { place } = offer {
-        let mut rest = octets;
-        for (offset, len) in sender.lane().pieces(place, octets.len() as u32) {
+        let mut rest = bytes;
+        for (offset, len) in sender.lane().pieces(place, bytes.len() as u32) {
             let (piece, behind) = rest.split_at(len);
             sender.lane().region().write(offset, piece).unwrap();
             rest = behind;
         }
-        assert!(sender.publish(octets.len() as u32));
+        assert!(sender.publish(bytes.len() as u32));
     }
     offer
 }
 
-fn octets_of(receiver: &LaneReceiver, record: Record) -> Vec<u8> {
-    let mut octets = vec![0; record.len as usize];
+fn bytes_of(receiver: &LaneReceiver, record: Record) -> Vec<u8> {
+    let mut bytes = vec![0; record.len as usize];
     let mut done = 0;
     for (offset, len) in receiver.lane().pieces(record.place, record.len) {
-        receiver.lane().region().read(offset, &mut octets[done..done + len]).unwrap();
+        receiver.lane().region().read(offset, &mut bytes[done..done + len]).unwrap();
         done += len;
     }
-    octets
+    bytes
 }
 
 fn get(receiver: &mut LaneReceiver) -> Option<Vec<u8>> {
     let record = receiver.first()?;
-    let octets = octets_of(receiver, record);
+    let bytes = bytes_of(receiver, record);
     receiver.take(record);
-    Some(octets)
+    Some(bytes)
 }
 
 #[test]
@@ -71,9 +71,9 @@ fn datagrams_of_all_lengths_go_round_the_ring() {
             1 => u64::from(DATAGRAM_MAX) - random.below(9),
             _ => random.below(2000),
         };
-        let octets: Vec<u8> = (0..len).map(|i| (i as u32 + n) as u8).collect();
-        match put(&mut sender, &octets) {
-            Offer::Lane { .. } => waiting.push_back(octets),
+        let bytes: Vec<u8> = (0..len).map(|i| (i as u32 + n) as u8).collect();
+        match put(&mut sender, &bytes) {
+            Offer::Lane { .. } => waiting.push_back(bytes),
             Offer::Full if !sender.overflow() => {
                 assert!(waiting.iter().map(|d| record_len(d.len() as u32)).sum::<u64>() > 190_000);
             }
@@ -143,7 +143,7 @@ fn whoever_closes_a_lane_what_is_in_it_is_read() {
 fn a_receiver_believes_no_tail_and_no_length() {
     let (memory, _, mut receiver) = lane();
     let region = memory.region();
-    let tail = |octets| region.store_u64(LaneLayout::WORD, octets, Ordering::Release);
+    let tail = |bytes| region.store_u64(LaneLayout::WORD, bytes, Ordering::Release);
     tail(u64::from(RING_LEN_MIN) + 8);
     assert!(receiver.first().is_none() && receiver.is_closed() && memory.is_closed());
     tail(0);
@@ -233,8 +233,8 @@ fn what_nobody_has_claimed_is_passed_over_when_it_went_by_the_kernel() {
     let (_, mut sender, mut receiver) = lane();
     assert_eq!(receiver.sleep(true), Ok(()));
     assert!(sender.begin_ring(false));
-    for octets in [&b"two"[..], b"three", b"four"] {
-        put(&mut sender, octets);
+    for bytes in [&b"two"[..], b"three", b"four"] {
+        put(&mut sender, bytes);
     }
     sender.end_ring();
     for (place, len) in [(0, 3), (16, 5)] {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use toe_abi::lane::{LaneLayout, LaneWord, record_len};
 
-/// Room for four datagrams of up to eight octets. What a datagram says is its length.
+/// Room for four datagrams of up to eight bytes. What a datagram says is its length.
 const RING_LEN: u64 = 64;
 const DATAGRAMS: u32 = 3;
 /// All interleavings with so many switches where no thread had to wait.

@@ -66,11 +66,11 @@ fn what_the_system_has_no_page_for_is_lost_and_nothing_else() {
     for round in 0..2 {
         for at in (LEFT + 16)..PAGES {
             region.read(at * PAGE, &mut page).expect("inside");
-            assert!(page.iter().all(|octet| *octet == 0), "round {round}, page {at}");
+            assert!(page.iter().all(|byte| *byte == 0), "round {round}, page {at}");
         }
     }
     region.read(PAGE, &mut page).expect("inside");
-    assert!(page.iter().all(|octet| *octet == 7), "what was there is there");
+    assert!(page.iter().all(|byte| *byte == 7), "what was there is there");
     other.write(0, &long).expect("inside");
     assert!(!other.is_lost());
     Region::copy_between(&region, 0, &other, 0, (PAGES * PAGE) as u32).expect("inside");
@@ -139,8 +139,8 @@ fn a_reserved_region_is_memory_like_any() {
     assert!(Region::reserve(1 << 50).is_err());
 }
 
-/// Octets of spare pages that stand somewhere.
-fn spare_octets() -> u64 {
+/// Bytes of spare pages that stand somewhere.
+fn spare_bytes() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("a list");
     let spares = maps.lines().filter(|line| line.contains("memfd:toe-spare"));
     let len = |line: &str| {
@@ -166,7 +166,7 @@ fn a_copy_within_lost_memory_reaches_fewer_pages_than_there_are_spare_ones() {
         let len = 150 * PAGE as u32;
         Region::copy_between(&region, from * PAGE + 5, &region, to * PAGE, len).expect("inside");
         assert!(region.is_lost());
-        let pages = spare_octets() / PAGE;
+        let pages = spare_bytes() / PAGE;
         assert!((1..40).contains(&pages), "{pages} pages of one step, read and written");
     }
 }

@@ -11,7 +11,7 @@ use toe_abi::region::{PAGE, REGION_MAGIC, RegionHeader, RegionLayout};
 const LEN: u64 = 16 * PAGE;
 
 #[test]
-fn both_sides_see_the_same_octets() {
+fn both_sides_see_the_same_bytes() {
     let (engine, file) = Region::create(LEN).unwrap();
     let host = Region::map(&file, LEN).unwrap();
     engine.write(5000, b"hello").unwrap();
@@ -58,8 +58,8 @@ fn copies_between_regions_agree_with_a_plain_copy() {
     let (b, _file) = Region::create(LEN).unwrap();
     let mut random = Random(1);
     let mut plain = vec![0u8; LEN as usize];
-    for octet in &mut plain {
-        *octet = random.next() as u8;
+    for byte in &mut plain {
+        *byte = random.next() as u8;
     }
     a.write(0, &plain).unwrap();
     let mut other = vec![0u8; LEN as usize];
@@ -106,9 +106,9 @@ fn what_is_withheld_is_not_touched_until_it_is_settled() {
     region.settle(&file).unwrap();
     assert_eq!(region.read_u32(0), Ok(0));
     other.write(0, b"on").unwrap();
-    let mut octets = [0; 2];
-    region.read(0, &mut octets).unwrap();
-    assert_eq!(&octets, b"on", "what is mapped goes on");
+    let mut bytes = [0; 2];
+    region.read(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"on", "what is mapped goes on");
     // Nor by MADV_REMOVE, by writing or by another mapping.
     assert_eq!((punch(), other.fill_hole(0, PAGE)), (Err(Errno::PERM), Err(Errno::PERM)));
     assert_eq!(rustix::io::pwrite(&file, b"x", 0), Err(Errno::PERM));
@@ -161,11 +161,11 @@ fn a_hole_gives_memory_back_and_reads_as_zero() {
     let before = blocks();
     region.fill_hole(100, 4 * PAGE).unwrap();
     assert_eq!(before - blocks(), 3 * PAGE as i64 / 512, "three whole pages lie in the range");
-    let mut octets = vec![0; LEN as usize];
-    region.read(0, &mut octets).unwrap();
-    for (at, octet) in octets.iter().enumerate() {
+    let mut bytes = vec![0; LEN as usize];
+    region.read(0, &mut bytes).unwrap();
+    for (at, byte) in bytes.iter().enumerate() {
         let in_hole = (PAGE as usize..4 * PAGE as usize).contains(&at);
-        assert_eq!(*octet, if in_hole { 0 } else { 0xff }, "{at}");
+        assert_eq!(*byte, if in_hole { 0 } else { 0xff }, "{at}");
     }
     region.fill_hole(10, 20).unwrap();
     assert_eq!(region.fill_hole(LEN - 1, 2), Err(Errno::INVAL));

@@ -13,20 +13,20 @@ fn ends() -> (ViaSender, ViaReceiver) {
 }
 
 /// Whether there was room for a message of one fragment.
-fn send(sender: &mut ViaSender, octets: &[u8]) -> bool {
-    let len = octets.len() as u32;
+fn send(sender: &mut ViaSender, bytes: &[u8]) -> bool {
+    let len = bytes.len() as u32;
     let Some(room) = sender.room(len).expect("no breach") else { return false };
-    sender.memory().write(room.offset, octets).expect("within the memory");
+    sender.memory().write(room.offset, bytes).expect("within the memory");
     sender.publish(Fragment { len, begins: Some(u64::from(len)) }, room);
     true
 }
 
 fn receive(receiver: &mut ViaReceiver) -> Option<Vec<u8>> {
     let arrived = receiver.first().expect("no breach")?;
-    let mut octets = vec![0; arrived.fragment.len as usize];
-    receiver.memory().read(arrived.offset, &mut octets).expect("within the memory");
+    let mut bytes = vec![0; arrived.fragment.len as usize];
+    receiver.memory().read(arrived.offset, &mut bytes).expect("within the memory");
     receiver.take(arrived);
-    Some(octets)
+    Some(bytes)
 }
 
 #[test]
@@ -39,9 +39,9 @@ fn what_is_sent_comes_in_order_and_whole_for_many_laps() {
         for _ in 0..4000 {
             if random.below(2) == 0 {
                 let limit = [1, 49, 200, u64::from(FRAGMENT_MAX) + 1][random.below(4) as usize];
-                let octets: Vec<u8> = (0..random.below(limit)).map(|at| (at as u32 ^ sent) as u8).collect();
-                if send(&mut sender, &octets) {
-                    under_way.push_back(octets);
+                let bytes: Vec<u8> = (0..random.below(limit)).map(|at| (at as u32 ^ sent) as u8).collect();
+                if send(&mut sender, &bytes) {
+                    under_way.push_back(bytes);
                     sent += 1;
                 } else {
                     refused += 1;

@@ -168,7 +168,7 @@ impl StuckPage {
             fn ioctl(fd: i32, request: core::ffi::c_ulong, ...) -> i32;
         }
         let fd = rustix::fd::AsRawFd::as_raw_fd(&self.faults);
-        // SAFETY: needed because rustix has none of these. Each reads and writes at most 32 octets, which `words` has.
+        // SAFETY: needed because rustix has none of these. Each reads and writes at most 32 bytes, which `words` has.
         let result = unsafe { ioctl(fd, core::ffi::c_ulong::from(request), words.as_mut_ptr()) };
         assert_eq!(result, 0, "request {request:#x}");
     }

@@ -21,7 +21,7 @@ pub enum Checksum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Injected {
     pub v6: bool,
-    /// Octets of text.
+    /// Bytes of text.
     pub len: u32,
     /// The stack's port.
     pub to: u16,
@@ -36,9 +36,9 @@ pub enum DatagramAct {
     /// The program's socket, at [`LISTEN_PORT`] of all addresses.
     Bind,
     Inject(Injected),
-    /// What the program has heard: so many octets of the far end's; `None`: nothing.
+    /// What the program has heard: so many bytes of the far end's; `None`: nothing.
     Receive(Option<u32>),
-    /// The program sends so many octets to the far end.
+    /// The program sends so many bytes to the far end.
     Reply(u32),
     /// The stack sends these, with that TTL if it is said.
     Expect {
@@ -60,7 +60,7 @@ pub trait DatagramStack {
     fn heard(&mut self) -> Option<Vec<u8>>;
 
     /// The program sends to the far end.
-    fn reply(&mut self, octets: &[u8]) -> Result<(), StackError>;
+    fn reply(&mut self, bytes: &[u8]) -> Result<(), StackError>;
 
     /// What the stack has sent that is no segment.
     fn packet_sent(&mut self) -> Option<Sent>;
@@ -101,7 +101,7 @@ impl Datagrams {
                 let heard = stack.heard();
                 if heard != wanted {
                     let words = |text: Option<&Vec<u8>>| {
-                        text.map_or("nothing".to_owned(), |text| format!("{} octets", text.len()))
+                        text.map_or("nothing".to_owned(), |text| format!("{} bytes", text.len()))
                     };
                     let (heard, wanted) = (words(heard.as_ref()), words(wanted.as_ref()));
                     return Err(Ended::Wrong(format!("the program heard {heard} instead of {wanted}")));

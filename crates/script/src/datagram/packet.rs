@@ -1,4 +1,4 @@
-//! Datagrams as octets: built for the far end, taken apart when the stack sends them. Headers are written here and not by `toe_wire`'s UDP, so that
+//! Datagrams as bytes: built for the far end, taken apart when the stack sends them. Headers are written here and not by `toe_wire`'s UDP, so that
 //! scripts can send any, and a mistake there shows here.
 
 use super::{Checksum, Injected};
@@ -25,7 +25,7 @@ pub struct Sent {
     pub is_summed_later: bool,
 }
 
-/// The octets of a datagram of this length, either way.
+/// The bytes of a datagram of this length, either way.
 pub fn text(len: u32) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8).collect()
 }
@@ -105,7 +105,7 @@ fn ipv6_header(len: usize) -> Vec<u8> {
     header
 }
 
-/// Whether it is what the program has sent to the far end, of so many octets.
+/// Whether it is what the program has sent to the far end, of so many bytes.
 pub fn is_reply(sent: &Sent, len: u32, ttl: Option<u8>) -> Result<(), String> {
     let (ip, udp) = ip_of(sent)?;
     if ip.protocol != Protocol::Udp {
@@ -122,12 +122,12 @@ pub fn is_reply(sent: &Sent, len: u32, ttl: Option<u8>) -> Result<(), String> {
     compare("source port", two(0).into(), LISTEN_PORT.into());
     compare("destination port", two(2).into(), FAR_PORT.into());
     compare("length", two(4).into(), UDP_LEN + len as usize);
-    compare("octets", udp.len(), UDP_LEN + len as usize);
+    compare("bytes", udp.len(), UDP_LEN + len as usize);
     if let Some(ttl) = ttl {
         compare("TTL", ip.ttl.into(), ttl.into());
     }
     if udp[UDP_LEN..] != text(len) {
-        wrong.push("the octets are not those that were sent".to_owned());
+        wrong.push("the bytes are not those that were sent".to_owned());
     }
     if !sent.is_summed_later && (two(6) == 0 || checksum(&ip.src.octets(), &ip.dst.octets(), udp) != 0) {
         wrong.push("the checksum is not there, or wrong".to_owned());
@@ -136,7 +136,7 @@ pub fn is_reply(sent: &Sent, len: u32, ttl: Option<u8>) -> Result<(), String> {
 }
 
 /// Whether it says that nobody is at the port to which `about` went, and quotes of that what a sender knows it by (RFC 792: the IP header and eight
-/// octets at least): ends, length, TTL, ports and text. That the rest of the headers is as it was RFC 1122 wants, and the engine has not.
+/// bytes at least): ends, length, TTL, ports and text. That the rest of the headers is as it was RFC 1122 wants, and the engine has not.
 pub fn is_unreachable(sent: &Sent, about: &[u8]) -> Result<(), String> {
     let (ip, message) = ip_of(sent)?;
     if ip.protocol != Protocol::Icmp {
@@ -170,8 +170,8 @@ fn ip_of(sent: &Sent) -> Result<(Ipv4Repr, &[u8]), String> {
 /// In a few words.
 pub fn describe(sent: &Sent) -> String {
     match Ipv4Repr::parse(&sent.packet) {
-        Ok((ip, rest)) => format!("{:?} of {} octets to {}", ip.protocol, rest.len(), ip.dst),
-        Err(_) => format!("a packet of {} octets", sent.packet.len()),
+        Ok((ip, rest)) => format!("{:?} of {} bytes to {}", ip.protocol, rest.len(), ip.dst),
+        Err(_) => format!("a packet of {} bytes", sent.packet.len()),
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
             assert_eq!(is_valid(Checksum::None), !v6);
         }
         let packet = injected(&PLAIN);
-        let (header, octets) = udp::UdpRepr::parse(&packet[ipv4::HEADER_LEN..]).expect("a datagram");
-        assert_eq!((header.src_port, header.dst_port, octets), (FAR_PORT, LISTEN_PORT, &text(5)[..]));
+        let (header, bytes) = udp::UdpRepr::parse(&packet[ipv4::HEADER_LEN..]).expect("a datagram");
+        assert_eq!((header.src_port, header.dst_port, bytes), (FAR_PORT, LISTEN_PORT, &text(5)[..]));
     }
 }

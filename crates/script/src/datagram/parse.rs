@@ -10,14 +10,14 @@ pub(crate) fn act(verb: &str, words: &mut Words<'_>) -> Result<Option<DatagramAc
         "bind" => DatagramAct::Bind,
         "inject" if words.take("udp") => DatagramAct::Inject(injected(words)?),
         "receive" if words.take("nothing") => DatagramAct::Receive(None),
-        "receive" => DatagramAct::Receive(Some(words.number("how many octets, or `nothing`")?)),
-        "reply" => DatagramAct::Reply(words.number("how many octets")?),
+        "receive" => DatagramAct::Receive(Some(words.number("how many bytes, or `nothing`")?)),
+        "reply" => DatagramAct::Reply(words.number("how many bytes")?),
         "expect" if words.take("unreachable") => DatagramAct::ExpectUnreachable,
         "expect" if words.take("udp") => {
             if !words.take("len") {
-                return words.wrong("`len` and how many octets");
+                return words.wrong("`len` and how many bytes");
             }
-            let len = words.number("octets")?;
+            let len = words.number("bytes")?;
             let ttl = if words.take("ttl") { Some(words.number("a TTL")?) } else { None };
             DatagramAct::Expect { len, ttl }
         }
@@ -31,7 +31,7 @@ fn injected(words: &mut Words<'_>) -> Result<Injected, Wrong> {
     while let Some(part) = words.peek() {
         words.next();
         match part {
-            "len" => injected.len = words.number("octets")?,
+            "len" => injected.len = words.number("bytes")?,
             "to" => injected.to = words.number("a port")?,
             "length" => injected.header_len = Some(words.number("the length that the header says")?),
             "no-checksum" => injected.checksum = Checksum::None,

@@ -11,7 +11,7 @@ use toe_base::{Addr, DatagramId, Endpoint, NetNs};
 use toe_engine::udp::Shown;
 use toe_wire::eth::EtherType;
 
-/// Octets that the socket's queue holds; nothing here is ever queued.
+/// Bytes that the socket's queue holds; nothing here is ever queued.
 const RECEIVE_BUFFER: u32 = 212_992;
 
 impl EngineStack {
@@ -50,11 +50,11 @@ impl DatagramStack for EngineStack {
         self.memory.heard.pop_front()
     }
 
-    fn reply(&mut self, octets: &[u8]) -> Result<(), StackError> {
+    fn reply(&mut self, bytes: &[u8]) -> Result<(), StackError> {
         let id = self.socket()?;
         let peer = Endpoint { addr: Addr::v4(FAR_ADDR), port: FAR_PORT };
         let head = RecordHead { peer: peer.into(), ..RecordHead::default() };
-        self.engine.handle_datagrams(self.now, id, &head, octets, &mut self.memory);
+        self.engine.handle_datagrams(self.now, id, &head, bytes, &mut self.memory);
         self.settle()
     }
 

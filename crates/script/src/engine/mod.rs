@@ -206,9 +206,9 @@ impl Stack for EngineStack {
         Some(self)
     }
 
-    fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError> {
+    fn call(&mut self, conn: ConnName, call: &Call, bytes: &[u8]) -> Result<Outcome, StackError> {
         let mut cx = Cx { engine: &mut self.engine, memory: &mut self.memory, now: self.now };
-        let outcome = self.program.call(&mut cx, conn, call, octets)?;
+        let outcome = self.program.call(&mut cx, conn, call, bytes)?;
         self.settle()?;
         Ok(outcome)
     }

@@ -35,10 +35,10 @@ struct Socket {
     is_reset: bool,
     is_shut: bool,
     unread: VecDeque<MemRange>,
-    /// Octets that came, and that were read.
+    /// Bytes that came, and that were read.
     arrived: u64,
     read: u64,
-    /// The place of the urgent octet, until it has been read.
+    /// The place of the urgent byte, until it has been read.
     urgent: Option<u64>,
     /// TCP_NOTSENT_LOWAT, and what is known not to have gone out.
     unsent_low_water: u32,
@@ -168,7 +168,7 @@ impl Program {
         cx: &mut Cx<'_>,
         conn: ConnName,
         call: &Call,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Result<Outcome, StackError> {
         let at = usize::from(conn.0);
         Ok(match call {
@@ -180,12 +180,12 @@ impl Program {
                 Outcome::Done
             }
             Call::Connect { from, fast: None } => self.connect(cx, conn, *from, 0)?,
-            Call::Connect { from, fast: Some(_) } => self.connect_sending(cx, conn, *from, octets)?,
+            Call::Connect { from, fast: Some(_) } => self.connect_sending(cx, conn, *from, bytes)?,
             Call::Connected(_) => self.connected(at),
             Call::Accept(_) => self.accept(cx, at)?,
             Call::Send { more, urgent, end_of_record, .. } => {
                 let (more, urgent, end_of_record) = (*more, *urgent, *end_of_record);
-                self.send(cx, at, octets, |send| Send { more, urgent, end_of_record, ..send })?
+                self.send(cx, at, bytes, |send| Send { more, urgent, end_of_record, ..send })?
             }
             Call::Read { len, .. } => self.read(cx, at, *len)?,
             Call::Shutdown { read, .. } => self.shutdown(cx, at, *read)?,
@@ -246,13 +246,13 @@ impl Program {
         Ok(Outcome::Done)
     }
 
-    /// MSG_FASTOPEN: the octets are taken if the SYN has them.
+    /// MSG_FASTOPEN: the bytes are taken if the SYN has them.
     fn connect_sending(
         &mut self,
         cx: &mut Cx<'_>,
         conn: ConnName,
         from: u16,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Result<Outcome, StackError> {
         let outcome = self.connect(cx, conn, from, CONNECT_FAST_OPEN)?;
         let at = usize::from(conn.0);
@@ -260,8 +260,8 @@ impl Program {
         if outcome != Outcome::Done || info.is_none_or(|info| info.flags & FLOW_WAITS_FOR_DATA == 0) {
             return Ok(if outcome == Outcome::Done { Outcome::Number(0) } else { outcome });
         }
-        let room = info.map_or(0, |info| usize::from(info.mss)).min(octets.len());
-        self.send(cx, at, &octets[..room], |send| send)?;
+        let room = info.map_or(0, |info| usize::from(info.mss)).min(bytes.len());
+        self.send(cx, at, &bytes[..room], |send| send)?;
         Ok(Outcome::Number(room as i64))
     }
 
@@ -322,7 +322,7 @@ impl Program {
         &mut self,
         cx: &mut Cx<'_>,
         at: usize,
-        octets: &[u8],
+        bytes: &[u8],
         with_flags: impl FnOnce(Send) -> Send,
     ) -> Result<Outcome, StackError> {
         let flow = self.flow(at)?;
@@ -335,15 +335,15 @@ impl Program {
             if socket.unsent >= socket.unsent_low_water {
                 return Ok(Outcome::Nothing);
             }
-            socket.unsent += octets.len() as u32;
+            socket.unsent += bytes.len() as u32;
         }
-        if self.send_at + octets.len() as u64 > LAYOUT.send_len {
+        if self.send_at + bytes.len() as u64 > LAYOUT.send_len {
             return Err(StackError("the script sends more than the program has memory for".to_owned()));
         }
         let offset = LAYOUT.send_offset() + self.send_at;
-        self.send_at += octets.len() as u64;
-        cx.memory.write(self.session, offset, octets);
-        let data = MemRange { offset, len: octets.len() as u32 };
+        self.send_at += bytes.len() as u64;
+        cx.memory.write(self.session, offset, bytes);
+        let data = MemRange { offset, len: bytes.len() as u32 };
         cx.engine
             .handle_send(cx.now, self.session, with_flags(Send::new(flow, data)))
             .map_err(|reason| StackError(format!("the engine fences the session: {reason:?}")))?;
@@ -373,7 +373,7 @@ impl Program {
         Ok(match (bytes.is_empty(), core::mem::take(&mut socket.error)) {
             (false, error) => {
                 socket.error = error;
-                Outcome::Octets(bytes)
+                Outcome::Bytes(bytes)
             }
             (true, error) if !error.is_ok() => Outcome::Error(error),
             _ if socket.is_eof || socket.is_reset => Outcome::EndOfFile,

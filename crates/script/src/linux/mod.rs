@@ -134,7 +134,7 @@ impl Stack for LinuxStack {
         }
     }
 
-    fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError> {
-        call_until(call, || self.program.call(conn, call, octets))
+    fn call(&mut self, conn: ConnName, call: &Call, bytes: &[u8]) -> Result<Outcome, StackError> {
+        call_until(call, || self.program.call(conn, call, bytes))
     }
 }

@@ -54,7 +54,7 @@ impl Program {
         }
     }
 
-    pub(super) fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome> {
+    pub(super) fn call(&mut self, conn: ConnName, call: &Call, bytes: &[u8]) -> Result<Outcome> {
         let at = usize::from(conn.0);
         Ok(match call {
             Call::Listen { backlog } => self.listen(*backlog)?,
@@ -62,14 +62,14 @@ impl Program {
                 self.listener = None;
                 Outcome::Done
             }
-            Call::Connect { from, fast } => self.connect(conn, *from, fast.map(|_| octets))?,
+            Call::Connect { from, fast } => self.connect(conn, *from, fast.map(|_| bytes))?,
             Call::Connected(_) => self.connected(at)?,
             Call::Accept(_) => self.accept(conn)?,
             Call::Send { more, urgent, end_of_record, .. } => {
                 let more = if *more { SendFlags::MORE } else { SendFlags::empty() };
                 let urgent = if *urgent { SendFlags::OOB } else { SendFlags::empty() };
                 let end_of_record = if *end_of_record { SendFlags::EOR } else { SendFlags::empty() };
-                self.send(at, octets, more | urgent | end_of_record | SendFlags::NOSIGNAL)?
+                self.send(at, bytes, more | urgent | end_of_record | SendFlags::NOSIGNAL)?
             }
             Call::Read { len, .. } => self.read(at, *len as usize)?,
             Call::Shutdown { read, .. } => {
@@ -109,7 +109,7 @@ impl Program {
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
             .map_err(failed("making a socket"))?;
         sockopt::set_socket_reuseaddr(&socket, true).map_err(failed("setting SO_REUSEADDR"))?;
-        // Urgent octets stay in the stream, where their place is checked.
+        // Urgent bytes stay in the stream, where their place is checked.
         sockopt::set_socket_oobinline(&socket, true).map_err(failed("setting SO_OOBINLINE"))?;
         sockopt::set_tcp_congestion(&socket, &self.congestion).map_err(failed("setting TCP_CONGESTION"))?;
         for (option, value) in &self.inherited {
@@ -135,9 +135,9 @@ impl Program {
         let to = SocketAddrV4::new(FAR_ADDR, far_port(conn));
         let result = match fast {
             None => rustix::net::connect(&socket, &to).map(|()| 0),
-            Some(octets) => {
+            Some(bytes) => {
                 let flags = SendFlags::from_bits_retain(MSG_FASTOPEN) | SendFlags::NOSIGNAL;
-                rustix::net::sendto(&socket, octets, flags, &to)
+                rustix::net::sendto(&socket, bytes, flags, &to)
             }
         };
         self.sockets[usize::from(conn.0)] = Some(socket);
@@ -177,10 +177,10 @@ impl Program {
         })
     }
 
-    fn send(&mut self, at: usize, octets: &[u8], flags: SendFlags) -> Result<Outcome> {
-        Ok(match rustix::net::send(self.socket(at)?, octets, flags) {
-            Ok(sent) if sent == octets.len() => Outcome::Done,
-            Ok(sent) => return Err(StackError(format!("only {sent} octets found room: send less"))),
+    fn send(&mut self, at: usize, bytes: &[u8], flags: SendFlags) -> Result<Outcome> {
+        Ok(match rustix::net::send(self.socket(at)?, bytes, flags) {
+            Ok(sent) if sent == bytes.len() => Outcome::Done,
+            Ok(sent) => return Err(StackError(format!("only {sent} bytes found room: send less"))),
             Err(error) => outcome(Err(error)),
         })
     }
@@ -199,7 +199,7 @@ impl Program {
             }
         }
         bytes.truncate(got);
-        Ok(Outcome::Octets(bytes))
+        Ok(Outcome::Bytes(bytes))
     }
 
     fn close(&mut self, at: usize) -> Result<Outcome> {

@@ -3,7 +3,7 @@
 use super::words::{Words, Wrong, time};
 use crate::script::{Header, OnLinux, Setting, SettingName};
 
-/// The far end's initial sequence number when a script names none: its stream passes 2^32 after 46 octets more, so that
+/// The far end's initial sequence number when a script names none: its stream passes 2^32 after 46 bytes more, so that
 /// every script tests that as well.
 const ISN: u32 = u32::MAX - 10_046;
 const TAIL_US: u64 = 50_000;
@@ -74,7 +74,7 @@ fn one(line: &str, header: &mut Header) -> Result<(), Wrong> {
             header.setup.push(Setting { name, value });
         }
         "isn:" => header.isn = words.number("a number below 2^32")?,
-        "mtu:" => header.mtu = words.number("octets")?,
+        "mtu:" => header.mtu = words.number("bytes")?,
         _ => header.tail_us = words.read("a time such as 50ms or 1.5s", time)?,
     }
     words.finish()

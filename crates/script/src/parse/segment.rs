@@ -51,12 +51,12 @@ pub(super) fn field(words: &mut Words<'_>, spec: &mut SegmentSpec) -> Result<boo
         "sack" => spec.sack = Want::Is(blocks(words)?),
         "ts" => spec.stamps = Want::Is(stamps(words)?),
         "cookie" => {
-            let expected = "`request`, `given` or the cookie's octets in hexadecimal";
+            let expected = "`request`, `given` or the cookie's bytes in hexadecimal";
             spec.cookie = Want::Is(words.read(expected, cookie)?);
         }
         _ => {
-            let octets = words.read("option octets in hexadecimal", hex)?;
-            spec.raw_options.extend_from_slice(&octets);
+            let bytes = words.read("option bytes in hexadecimal", hex)?;
+            spec.raw_options.extend_from_slice(&bytes);
         }
     }
     Ok(true)
@@ -155,7 +155,7 @@ fn cookie(word: &str) -> Option<Cookie> {
     match word {
         "request" => Some(Cookie::Request),
         "given" => Some(Cookie::Given),
-        _ => hex(word).map(Cookie::Octets),
+        _ => hex(word).map(Cookie::Bytes),
     }
 }
 

@@ -101,9 +101,9 @@ fn train(words: &mut Words<'_>) -> Result<Act, Wrong> {
     }
     let from = words.number("a sequence number")?;
     if !words.take("of") {
-        return words.wrong("`of` and the octets of each segment");
+        return words.wrong("`of` and the bytes of each segment");
     }
-    Ok(Act::ExpectTrain { count, from, len: words.number("octets")? })
+    Ok(Act::ExpectTrain { count, from, len: words.number("bytes")? })
 }
 
 /// What is injected is known exactly.
@@ -178,20 +178,20 @@ fn call(verb: &str, words: &mut Words<'_>) -> Result<Option<Call>, Wrong> {
         }
         "connect" => {
             let from = if words.take("from") { words.number("a port")? } else { 0 };
-            let fast = if words.take("sending") { Some(words.number("octets")?) } else { None };
+            let fast = if words.take("sending") { Some(words.number("bytes")?) } else { None };
             Call::Connect { from, fast }
         }
         "connected" => Call::Connected(gives(words)?),
         "accept" => Call::Accept(gives(words)?),
         "send" => {
-            let len = words.number("how many octets to send")?;
+            let len = words.number("how many bytes to send")?;
             let (more, urgent) = (words.take("more"), words.take("urgent"));
             let end_of_record = words.take("eor");
             Call::Send { len, more, urgent, end_of_record, gives: gives(words)? }
         }
         "read" if words.peek() == Some("gives") => Call::Read { len: 1, gives: gives(words)? },
         "read" => {
-            Call::Read { len: words.number("how many octets to read, or `gives`")?, gives: gives(words)? }
+            Call::Read { len: words.number("how many bytes to read, or `gives`")?, gives: gives(words)? }
         }
         "shutdown" => Call::Shutdown { read: words.take("read"), gives: gives(words)? },
         "close" => Call::Close,

@@ -42,7 +42,7 @@ fn errors_say_where_and_what_was_expected() {
         "{}",
         error("listen\n\ninject ack seq\n")
     );
-    assert!(error("send\n").contains("how many octets"));
+    assert!(error("send\n").contains("how many bytes"));
     assert!(error("read gives ESOMETHING\n").contains("the name of an error"));
     assert!(error("inject seq 1..2\n").contains("not spans"));
     assert!(error("+1s..2s inject ack\n").contains("only `expect` and `allow`"));

@@ -37,8 +37,8 @@ pub(super) fn differences(conn: &Conn, spec: &SegmentSpec, got: &Segment) -> Vec
         found.0.push(format!("ecn: codepoint {:02b} instead of {ecn:?}", got.ecn));
     }
     options(&mut found, conn, spec, got);
-    if let Some(at) = conn.wrong_octet(got) {
-        found.0.push(format!("payload: octet {at} is not what the program sent there"));
+    if let Some(at) = conn.wrong_byte(got) {
+        found.0.push(format!("payload: byte {at} is not what the program sent there"));
     }
     found.0
 }
@@ -104,7 +104,7 @@ fn options(found: &mut Differences, conn: &Conn, spec: &SegmentSpec, got: &Segme
         let is_it = match want {
             Cookie::Request => got.is_empty(),
             Cookie::Given => !got.is_empty(),
-            Cookie::Octets(octets) => octets == got,
+            Cookie::Bytes(bytes) => bytes == got,
         };
         (!is_it).then(|| TcpOption::FastOpen(got.clone()).to_string())
     });

@@ -30,7 +30,7 @@ pub(super) struct Conn {
     far_clock: (u32, u64),
     /// The stack's latest segment, if it was a SYN with another number than the first.
     latest_syn: Option<u32>,
-    /// Octets that the program has given to the stack, and taken from it.
+    /// Bytes that the program has given to the stack, and taken from it.
     pub(super) written: u32,
     pub(super) read: u32,
 }
@@ -92,7 +92,7 @@ impl Conn {
         self.clock.map_or(0, |(first, _)| relative(value, first))
     }
 
-    /// The window in octets.
+    /// The window in bytes.
     pub(super) fn room(&self, segment: &Segment) -> i64 {
         let shift = match self.scales {
             (true, Some(shift)) if !segment.has(SYN) => shift.min(14),
@@ -129,8 +129,8 @@ impl Conn {
         }
     }
 
-    /// The first octet of a segment's payload that is not the stream's.
-    pub(super) fn wrong_octet(&self, segment: &Segment) -> Option<usize> {
+    /// The first byte of a segment's payload that is not the stream's.
+    pub(super) fn wrong_byte(&self, segment: &Segment) -> Option<usize> {
         let place = self.seq_of_stack(segment) + i64::from(segment.has(SYN)) - 1;
         pattern::first_wrong(Stream::Program, place as u32, &segment.payload)
     }
@@ -145,9 +145,9 @@ impl Conn {
             self.window = win;
         }
         let place = (seq - 1 + i64::from(spec.syn)) as u32;
-        let mut payload = pattern::octets(Stream::Far, place, len);
+        let mut payload = pattern::bytes(Stream::Far, place, len);
         if spec.altered {
-            payload.iter_mut().for_each(|octet| *octet ^= 0xff);
+            payload.iter_mut().for_each(|byte| *byte ^= 0xff);
         }
         let ack = match spec.ack {
             AckSpec::None | AckSpec::Either => None,
@@ -217,7 +217,7 @@ impl Conn {
         }
         match &spec.cookie {
             Want::Is(Cookie::Request) => options.push(TcpOption::FastOpen(Vec::new())),
-            Want::Is(Cookie::Octets(octets)) => options.push(TcpOption::FastOpen(octets.clone())),
+            Want::Is(Cookie::Bytes(bytes)) => options.push(TcpOption::FastOpen(bytes.clone())),
             Want::Is(Cookie::Given) => {
                 options.push(TcpOption::FastOpen(self.cookie.clone().unwrap_or_default()))
             }

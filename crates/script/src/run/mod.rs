@@ -325,13 +325,13 @@ impl Run<'_> {
     fn call(&mut self, name: ConnName, call: &Call) -> Result<(), Stop> {
         let conn = &self.conns[usize::from(name.0)];
         let (read, written) = (conn.read, conn.written);
-        let octets = match call {
+        let bytes = match call {
             Call::Send { len, .. } | Call::Connect { fast: Some(len), .. } => {
-                pattern::octets(Stream::Program, written, *len as usize)
+                pattern::bytes(Stream::Program, written, *len as usize)
             }
             _ => Vec::new(),
         };
-        let outcome = self.stack.call(name, call, &octets)?;
+        let outcome = self.stack.call(name, call, &bytes)?;
         // What the call brought about may have been sent before it returned.
         self.last_us = self.last_us.max(self.stack.now_us());
         let conn = &mut self.conns[usize::from(name.0)];
@@ -344,12 +344,12 @@ impl Run<'_> {
                 }
             }
             Call::Read { .. } => {
-                if let Outcome::Octets(bytes) = &outcome {
+                if let Outcome::Bytes(bytes) = &outcome {
                     conn.read = read.wrapping_add(bytes.len() as u32);
                     if let Some(at) = pattern::first_wrong(Stream::Far, read, bytes) {
                         let place = read.wrapping_add(at as u32);
                         return Err(Stop::Wrong(format!(
-                            "octet {place} of the stream is not the one that was sent"
+                            "byte {place} of the stream is not the one that was sent"
                         )));
                     }
                 }
@@ -376,7 +376,7 @@ fn judge(call: &Call, outcome: &Outcome) -> Result<(), String> {
         (Call::AtMark(want), _, Outcome::Number(got)) => i64::from(*want) == *got,
         (Call::Info(_, want), _, Outcome::Number(got)) => want.contains(*got),
         (Call::Connect { fast: Some(_), .. }, _, Outcome::Number(_)) => true,
-        (Call::Read { len, .. }, Gives::Ok, Outcome::Octets(bytes)) => bytes.len() == *len as usize,
+        (Call::Read { len, .. }, Gives::Ok, Outcome::Bytes(bytes)) => bytes.len() == *len as usize,
         (_, Gives::Ok, Outcome::Done) | (_, Gives::Nothing, Outcome::Nothing) => true,
         (_, Gives::EndOfFile, Outcome::EndOfFile) => true,
         (_, Gives::Error(want), Outcome::Error(got)) => want == *got,
@@ -391,7 +391,7 @@ fn outcome_text(outcome: &Outcome) -> String {
         Outcome::Nothing => "nothing (it would block)".to_owned(),
         Outcome::EndOfFile => "the end of the stream".to_owned(),
         Outcome::Error(errno) => errno_name(*errno),
-        Outcome::Octets(bytes) => format!("{} octets", bytes.len()),
+        Outcome::Bytes(bytes) => format!("{} bytes", bytes.len()),
         Outcome::State(state) => state.to_string(),
         Outcome::Number(number) => number.to_string(),
     }

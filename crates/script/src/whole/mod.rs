@@ -120,7 +120,7 @@ impl Stack for WholeStack {
             // As Linux itself would send so much: in one piece, cut by nobody on the way.
             let mut packet = datagram.to_vec();
             let offload = as_large_segment(&mut packet, mtu).ok_or_else(|| {
-                StackError(format!("a packet of {} octets that is no TCP segment", packet.len()))
+                StackError(format!("a packet of {} bytes that is no TCP segment", packet.len()))
             })?;
             self.far.send(EtherType::Ipv4, &packet, offload)?;
         }
@@ -143,11 +143,11 @@ impl Stack for WholeStack {
         }
     }
 
-    fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError> {
+    fn call(&mut self, conn: ConnName, call: &Call, bytes: &[u8]) -> Result<Outcome, StackError> {
         call_until(call, || match call {
             Call::State(_) => self.engine.state(conn).map(Outcome::State),
             Call::Info(name, _) => self.engine.info(conn, *name).map(Outcome::Number),
-            call => self.program.call(conn, call, octets),
+            call => self.program.call(conn, call, bytes),
         })
     }
 }

@@ -40,8 +40,8 @@ impl Program {
         Ok(Program { child, policy, asks, answers: BufReader::new(answers) })
     }
 
-    pub(super) fn call(&mut self, conn: ConnName, call: &Call, octets: &[u8]) -> Result<Outcome, StackError> {
-        let line = line_of(conn, call, octets)?;
+    pub(super) fn call(&mut self, conn: ConnName, call: &Call, bytes: &[u8]) -> Result<Outcome, StackError> {
+        let line = line_of(conn, call, bytes)?;
         self.asks.write_all(line.as_bytes()).map_err(|error| StackError::new("asking the program", error))?;
         let mut answer = String::new();
         self.answers
@@ -54,7 +54,7 @@ impl Program {
             "eof" => Outcome::EndOfFile,
             "errno" => Outcome::Error(Errno(rest.parse().unwrap_or_default())),
             "number" => Outcome::Number(rest.parse().unwrap_or_default()),
-            "data" => Outcome::Octets(from_hex(rest)),
+            "data" => Outcome::Bytes(from_hex(rest)),
             _ => return Err(StackError(format!("the program says: {}", answer.trim_end()))),
         })
     }
@@ -69,7 +69,7 @@ impl Drop for Program {
 }
 
 /// What the program is told, with its newline.
-fn line_of(conn: ConnName, call: &Call, octets: &[u8]) -> Result<String, StackError> {
+fn line_of(conn: ConnName, call: &Call, bytes: &[u8]) -> Result<String, StackError> {
     let name = conn.letter();
     Ok(match call {
         Call::Listen { backlog } => format!("listen {name} {LISTEN_PORT} {backlog}\n"),
@@ -78,13 +78,13 @@ fn line_of(conn: ConnName, call: &Call, octets: &[u8]) -> Result<String, StackEr
             format!("connect {name} {FAR_ADDR} {} {from}\n", far_port(conn))
         }
         Call::Connect { from, fast: Some(_) } => {
-            let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("connect {name} {FAR_ADDR} {} {from} {hex}\n", far_port(conn))
         }
         Call::Connected(_) => format!("connected {name}\n"),
         Call::Accept(_) => format!("accept {name}\n"),
         Call::Send { more, urgent, end_of_record, .. } => {
-            let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             let flags = [more, urgent, end_of_record].map(|flag| u8::from(*flag).to_string()).join(" ");
             format!("send {name} {flags} {hex}\n")
         }
@@ -119,6 +119,6 @@ const fn option_name(option: SocketOption) -> &'static str {
 }
 
 fn from_hex(text: &str) -> Vec<u8> {
-    let octet = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
-    (0..text.len()).step_by(2).map_while(octet).collect()
+    let byte = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+    (0..text.len()).step_by(2).map_while(byte).collect()
 }

@@ -17,7 +17,7 @@ pub struct Syn {
     pub delivered: u32,
 }
 
-/// Cookies that have arrived: the client's address, the server's, and the octets.
+/// Cookies that have arrived: the client's address, the server's, and the bytes.
 #[derive(Debug, Default)]
 pub struct Cookies(BTreeSet<(IpAddr, IpAddr, Vec<u8>)>);
 
@@ -63,7 +63,7 @@ impl Syn {
     }
 
     /// How far the answer's sender may send before it has heard more: the window of a SYN with a cookie counts for the
-    /// server's first octets (section 4.2.2).
+    /// server's first bytes (section 4.2.2).
     pub fn window_edge(&self, answer_iss: SeqNum) -> Option<SeqNum> {
         self.has_cookie().then(|| answer_iss.plus(1 + u32::from(self.window)))
     }

@@ -41,7 +41,7 @@ pub fn all_came_back(node: &Node) -> Result<(), String> {
     }
     let staging = engine.session_view(SessionId(0)).receive_memory_used;
     if staging > 0 {
-        return Err(format!("{staging} octets of staging memory are left"));
+        return Err(format!("{staging} bytes of staging memory are left"));
     }
     if !engine.poll_timeout().is_far_future() {
         return Err("a deadline is left".to_owned());
@@ -63,7 +63,7 @@ fn session_is_empty(node: &Node, session: &Session) -> Result<(), String> {
     }
     let lent = session.send_arena.used();
     if lent > 0 && !session.is_hostile() {
-        return Err(format!("{lent} octets of send memory of session {} did not come back", id.0));
+        return Err(format!("{lent} bytes of send memory of session {} did not come back", id.0));
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ pub enum Checker {
 impl Checker {
     pub const fn name(self) -> &'static str {
         match self {
-            Checker::Streams => "stream octets",
+            Checker::Streams => "stream bytes",
             Checker::Sequence => "sequence space",
             Checker::Memory => "memory",
             Checker::Timers => "timers",

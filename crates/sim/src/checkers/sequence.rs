@@ -1,7 +1,7 @@
 //! Sequence space: every frame that an engine sends is judged by what was sent and delivered before.
 //!
 //! Of each direction it is known what the sender has sent (so that nothing lies beyond its FIN, nothing is left out, and
-//! octets sent again are the same), what has been delivered of it (so that nothing else is acknowledged), and what the
+//! bytes sent again are the same), what has been delivered of it (so that nothing else is acknowledged), and what the
 //! receiver has offered and was delivered (so that nothing lies beyond the window).
 
 use crate::checkers::fast_open::{Cookies, Syn};
@@ -82,13 +82,13 @@ impl Sequences {
         Sequences { forgives_syns, judges: true, ..Sequences::default() }
     }
 
-    /// Octets that go `way` are this stream's.
+    /// Bytes that go `way` are this stream's.
     pub fn know(&mut self, way: Way, stream: StreamId) {
         self.streams.insert(way, stream);
         self.streams.insert(way.back(), StreamId { side: 1 - stream.side, ..stream });
     }
 
-    /// Whose octets go `way`.
+    /// Whose bytes go `way`.
     pub fn stream(&self, way: Way) -> Option<StreamId> {
         self.streams.get(&way).copied()
     }
@@ -114,7 +114,7 @@ impl Sequences {
             _ => return Ok(()),
         };
         if eth::HEADER_LEN + len != frame.len() {
-            return Err(format!("a frame of {} octets holds a datagram of {len}", frame.len()));
+            return Err(format!("a frame of {} bytes holds a datagram of {len}", frame.len()));
         }
         if protocol != Protocol::Tcp {
             return Ok(());
@@ -138,7 +138,7 @@ impl Sequences {
             half.offered = None;
         }
         self.numbers_are_right(&tcp, frame, offload, streams)
-            .map_err(|what| format!("{what}: {:?} {:?} with {} octets", tcp.way, tcp.header, tcp.len()))
+            .map_err(|what| format!("{what}: {:?} {:?} with {} bytes", tcp.way, tcp.header, tcp.len()))
     }
 
     fn numbers_are_right(
@@ -164,10 +164,10 @@ impl Sequences {
         half.acknowledgement_is_right(tcp, back.as_ref())?;
         half.stamps_are_right(tcp, back.as_ref())?;
         let at = u64::from(tcp.header.seq.diff(half.iss.plus(1)) as u32);
-        octets_are_right(half.stream, at, tcp.payload(frame), streams)
+        bytes_are_right(half.stream, at, tcp.payload(frame), streams)
     }
 
-    /// Octets are in the first SYN, and only with a cookie (RFC 7413 sections 3.1 and 4.2).
+    /// Bytes are in the first SYN, and only with a cookie (RFC 7413 sections 3.1 and 4.2).
     fn syn_text_is_right(&self, tcp: &TcpFrame, frame: &[u8], streams: &Streams) -> Found {
         let is_first = self.halves.get(&tcp.way).is_none_or(|half| half.iss != tcp.header.seq);
         if !tcp.is_empty() && (!is_first || tcp.header.ack.is_some()) {
@@ -176,7 +176,7 @@ impl Sequences {
         if tcp.header.ack.is_none() {
             self.cookies.syn_is_right(tcp)?;
         }
-        octets_are_right(self.stream(tcp.way), 0, tcp.payload(frame), streams)
+        bytes_are_right(self.stream(tcp.way), 0, tcp.payload(frame), streams)
     }
 
     /// A connection that a program may have early talks before its peer has answered; and of a SYN that came twice, both
@@ -343,7 +343,7 @@ impl Sequences {
     /// A listener hands a connection out that it has handed out `times` before. That a SYN with a good cookie makes one as
     /// often as it arrives is the price of Fast Open (RFC 7413 section 2.1). And where a connection that was reset had sent
     /// more than the clock of initial numbers went on meanwhile (RFC 9293 section 3.4.1 warns of that), a late copy of its SYN
-    /// is answered with a number that a late acknowledgement fits. The octets that such a one begins with.
+    /// is answered with a number that a late acknowledgement fits. The bytes that such a one begins with.
     pub fn may_come_again(&self, way: Way, times: u32) -> Option<u32> {
         let syn = self.halves.get(&way)?.syn;
         let fits = self.halves.get(&way.back()).is_some_and(|half| half.fits_old_acks);
@@ -368,7 +368,7 @@ impl Sequences {
 }
 
 impl Half {
-    /// What acknowledges octets of this half, which was reset, may acknowledge a SYN of this number, too.
+    /// What acknowledges bytes of this half, which was reset, may acknowledge a SYN of this number, too.
     fn fits(&self, iss: SeqNum) -> bool {
         self.was_reset && iss.at_or_after(self.iss) && iss.before(self.sent_max)
     }
@@ -494,22 +494,22 @@ impl Half {
         let piece = offload.segmentation.map_or(tcp.len(), |how| u32::from(how.mss));
         let options = (tcp.payload_at - tcp.tcp_at - toe_wire::tcp::HEADER_LEN) as u32;
         if !tcp.is_empty() && piece + options > mss.max(64) {
-            return Err(format!("pieces of {piece} octets and {options} of options for MSS {mss}"));
+            return Err(format!("pieces of {piece} bytes and {options} of options for MSS {mss}"));
         }
         Ok(())
     }
 }
 
-/// Octets from the place `at` on are the stream's, and its program has sent them.
-fn octets_are_right(stream: Option<StreamId>, at: u64, octets: &[u8], streams: &Streams) -> Found {
-    let Some(id) = stream.filter(|id| !streams.get(*id).tainted && !octets.is_empty()) else { return Ok(()) };
-    if let Some(within) = id.first_difference(at, octets) {
-        return Err(format!("octet {} of {id:?} is wrong", at + within as u64));
+/// Bytes from the place `at` on are the stream's, and its program has sent them.
+fn bytes_are_right(stream: Option<StreamId>, at: u64, bytes: &[u8], streams: &Streams) -> Found {
+    let Some(id) = stream.filter(|id| !streams.get(*id).tainted && !bytes.is_empty()) else { return Ok(()) };
+    if let Some(within) = id.first_difference(at, bytes) {
+        return Err(format!("byte {} of {id:?} is wrong", at + within as u64));
     }
-    if at + octets.len() as u64 > streams.get(id).handed {
-        return Err(format!("octets of {id:?} that no program has sent"));
+    if at + bytes.len() as u64 > streams.get(id).handed {
+        return Err(format!("bytes of {id:?} that no program has sent"));
     }
-    streams.is_of_one_record(id, at, at + octets.len() as u64)
+    streams.is_of_one_record(id, at, at + bytes.len() as u64)
 }
 
 /// One frame fits the link, or says how it is to be cut so that its pieces do.
@@ -517,20 +517,20 @@ fn sizes_are_right(tcp: &TcpFrame, frame_len: usize, offload: TxOffload, link: &
     let mtu = link.mtu as usize;
     let Some(how) = offload.segmentation else {
         return if frame_len - eth::HEADER_LEN > mtu {
-            Err(format!("a datagram of {} octets on a link of {mtu}", frame_len - eth::HEADER_LEN))
+            Err(format!("a datagram of {} bytes on a link of {mtu}", frame_len - eth::HEADER_LEN))
         } else {
             Ok(())
         };
     };
     if tcp.len() > link.gso_max {
-        return Err(format!("{} octets to be cut by a link that takes {}", tcp.len(), link.gso_max));
+        return Err(format!("{} bytes to be cut by a link that takes {}", tcp.len(), link.gso_max));
     }
     if usize::from(how.header_len) != tcp.payload_at {
-        return Err(format!("headers of {} octets are said to be {}", tcp.payload_at, how.header_len));
+        return Err(format!("headers of {} bytes are said to be {}", tcp.payload_at, how.header_len));
     }
     let piece = tcp.payload_at - eth::HEADER_LEN + usize::from(how.mss);
     if how.mss == 0 || piece > mtu {
-        return Err(format!("pieces of {piece} octets on a link of {mtu}"));
+        return Err(format!("pieces of {piece} bytes on a link of {mtu}"));
     }
     if tcp.header.flags.syn() || tcp.header.flags.rst() {
         return Err("a SYN or RST to be cut".into());

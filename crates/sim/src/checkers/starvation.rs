@@ -9,7 +9,7 @@ const STARVES_US: u64 = 600_000_000;
 /// How often it is looked at.
 const LOOK_US: u64 = 75_000_000;
 
-/// Of a direction: octets handed over and read, and whether the end was.
+/// Of a direction: bytes handed over and read, and whether the end was.
 type Moved = [(u64, bool); 2];
 
 /// When each connection was last seen to have moved.

@@ -11,7 +11,7 @@ use toe_base::SeqNum;
 const EMPTY_A_SECOND: u64 = 10;
 /// What is saved of reasons that gave rise to nothing.
 const REASONS_MAX: u64 = 4096;
-/// Octets of the smallest segment whose arrival is a reason.
+/// Bytes of the smallest segment whose arrival is a reason.
 const SMALLEST: u32 = 32;
 /// The retransmission timer doubles from this on, up to that.
 const RTO_MIN_US: u64 = 200_000;

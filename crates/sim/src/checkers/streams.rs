@@ -1,18 +1,18 @@
-//! Each stream's octets are a function of connection and place: nothing lost, doubled or invented; the end comes only
-//! behind the last octet.
+//! Each stream's bytes are a function of connection and place: nothing lost, doubled or invented; the end comes only
+//! behind the last byte.
 
 use crate::pattern::StreamId;
 
 /// One direction of a connection, as the programs at its ends know it.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    /// Octets that the sending program gave to its engine.
+    /// Bytes that the sending program gave to its engine.
     pub handed: u64,
     /// Where its records end that are to stay apart.
     pub record_ends: Vec<u64>,
     /// It will give no more: shutdown, close, or its process ended.
     pub ended: bool,
-    /// Octets that the receiving program has read.
+    /// Bytes that the receiving program has read.
     pub read: u64,
     /// The receiver has seen the end.
     pub eof: bool,
@@ -24,7 +24,7 @@ pub struct Stream {
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
     streams: Vec<[Stream; 2]>,
-    /// Octets read in all: while it grows, something still moves.
+    /// Bytes read in all: while it grows, something still moves.
     pub progress: u64,
 }
 
@@ -52,7 +52,7 @@ impl Streams {
         stream.record_ends.push(stream.handed);
     }
 
-    /// Octets from `at` to `end` are in one segment: no record may end between them.
+    /// Bytes from `at` to `end` are in one segment: no record may end between them.
     pub fn is_of_one_record(&self, id: StreamId, at: u64, end: u64) -> Result<(), String> {
         let ends = &self.get(id).record_ends;
         match ends.get(ends.partition_point(|record_end| *record_end <= at)) {
@@ -82,15 +82,15 @@ impl Streams {
         }
         if stream.read > stream.handed {
             return Err(format!(
-                "{id:?}: octets up to {} were read, {} were sent",
+                "{id:?}: bytes up to {} were read, {} were sent",
                 stream.read, stream.handed
             ));
         }
         if stream.eof {
-            return Err(format!("{id:?}: octets were read behind the end"));
+            return Err(format!("{id:?}: bytes were read behind the end"));
         }
         match id.first_difference(at, bytes) {
-            Some(within) => Err(format!("{id:?}: octet {} is wrong", at + within as u64)),
+            Some(within) => Err(format!("{id:?}: byte {} is wrong", at + within as u64)),
             None => Ok(()),
         }
     }
@@ -103,15 +103,15 @@ impl Streams {
             return Ok(());
         }
         if end > most.min(stream.handed) {
-            return Err(format!("{id:?} came again, with {end} octets of {most}"));
+            return Err(format!("{id:?} came again, with {end} bytes of {most}"));
         }
         match id.first_difference(at, bytes) {
-            Some(within) => Err(format!("{id:?} came again: octet {} is wrong", at + within as u64)),
+            Some(within) => Err(format!("{id:?} came again: byte {} is wrong", at + within as u64)),
             None => Ok(()),
         }
     }
 
-    /// The receiver's engine says that nothing follows what it has announced, `announced` octets in all.
+    /// The receiver's engine says that nothing follows what it has announced, `announced` bytes in all.
     pub fn eof(&mut self, id: StreamId, announced: u64) -> Result<(), String> {
         self.progress += 1;
         let stream = self.get_mut(id);
@@ -122,7 +122,7 @@ impl Streams {
             return Err(format!("{id:?}: its end was announced, but the sender has not ended it"));
         }
         if announced != stream.handed {
-            return Err(format!("{id:?}: it ended behind {announced} octets of {}", stream.handed));
+            return Err(format!("{id:?}: it ended behind {announced} bytes of {}", stream.handed));
         }
         stream.eof = announced == stream.read;
         Ok(())

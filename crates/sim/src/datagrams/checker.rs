@@ -69,8 +69,8 @@ impl Checker {
         }
     }
 
-    pub(super) fn delivered(&mut self, from: Endpoint, to: Endpoint, octets: &[u8]) {
-        let name = name_of(octets);
+    pub(super) fn delivered(&mut self, from: Endpoint, to: Endpoint, bytes: &[u8]) {
+        let name = name_of(bytes);
         if name == Some(HOSTILE) {
             // He may send what he likes, but from where he is.
             if !self.hostile.contains(&from) {
@@ -79,14 +79,14 @@ impl Checker {
             return;
         }
         let Some((name, sent)) = name.and_then(|name| Some((name, self.sent.get_mut(&name)?))) else {
-            return self.fail(format!("{} octets came from {from} that nobody sent", octets.len()));
+            return self.fail(format!("{} bytes came from {from} that nobody sent", bytes.len()));
         };
         sent.delivered += 1;
         let Sent { from: sender, to: receiver, len, brought, delivered, .. } = *sent;
         if (sender, receiver) != (from, to) {
             self.fail(format!("{name} went from {sender} to {receiver} and came from {from} to {to}"));
-        } else if octets != text(name, len) {
-            self.fail(format!("{name} was {len} octets and came as {} others", octets.len()));
+        } else if bytes != text(name, len) {
+            self.fail(format!("{name} was {len} bytes and came as {} others", bytes.len()));
         } else if delivered > brought {
             self.fail(format!("{name} came {delivered} times, and its beginning {brought} times"));
         }
@@ -97,7 +97,7 @@ impl Checker {
         let lost = self.sent.iter().find(|(_, sent)| sent.must_come && sent.delivered != 1);
         let said = lost.map(|(name, sent)| {
             let Sent { from, to, len, delivered, .. } = sent;
-            format!("{name} of {len} octets from {from} to {to} came {delivered} times over a sound link")
+            format!("{name} of {len} bytes from {from} to {to} came {delivered} times over a sound link")
         });
         if let Some(said) = said {
             self.fail(said);

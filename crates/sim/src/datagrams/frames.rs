@@ -14,7 +14,7 @@ const ETHERNET: usize = 14;
 pub(super) struct Seen {
     pub(super) src: Addr,
     pub(super) dst: Addr,
-    /// Octets of the packet, its header included.
+    /// Bytes of the packet, its header included.
     pub(super) len: usize,
     pub(super) is_piece: bool,
     /// It has the header of the datagram, and stands there in the frame with what follows it.
@@ -43,11 +43,11 @@ impl Seen {
                 let len = toe_wire::ipv6::HEADER_LEN + usize::from(ip.payload_len);
                 let end = ETHERNET + len;
                 match body {
-                    Body::Whole(octets) if ip.protocol == Protocol::Udp => {
-                        Some(Seen { src, dst, len, is_piece: false, head: Some(end - octets.len()..end) })
+                    Body::Whole(bytes) if ip.protocol == Protocol::Udp => {
+                        Some(Seen { src, dst, len, is_piece: false, head: Some(end - bytes.len()..end) })
                     }
-                    Body::Piece(piece, octets) if piece.next_header == Protocol::Udp.raw() => {
-                        let head = (piece.offset == 0).then(|| end - octets.len()..end);
+                    Body::Piece(piece, bytes) if piece.next_header == Protocol::Udp.raw() => {
+                        let head = (piece.offset == 0).then(|| end - bytes.len()..end);
                         Some(Seen { src, dst, len, is_piece: true, head })
                     }
                     _ => None,
@@ -72,7 +72,7 @@ impl Seen {
         }
     }
 
-    /// The octets behind the UDP header.
+    /// The bytes behind the UDP header.
     pub(super) fn text<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
         frame.get(self.head.clone()?)?.get(udp::HEADER_LEN..)
     }

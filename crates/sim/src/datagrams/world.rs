@@ -118,7 +118,7 @@ impl World {
         secret[..8].copy_from_slice(&random.word().to_le_bytes());
         let mut engine = Engine::new(EngineConfig { flows_max: 64, ..EngineConfig::with_secret(secret) });
         let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: 0, ..LinkCaps::default() };
-        // IPv6 wants links of 1280 octets (RFC 8200 section 5).
+        // IPv6 wants links of 1280 bytes (RFC 8200 section 5).
         let mtu = spec.mtu.max(1280);
         let port = engine.add_port(Link { mac: mac_of(number), mtu, caps, ..Link::default() });
         engine.add_addr(port, addr_of(number, false), 24);
@@ -280,7 +280,7 @@ impl World {
             return;
         }
         let parts = (0..segments).map(|_| self.checker.sends(from, to, len, must_come));
-        let octets = parts.collect::<Vec<_>>().concat();
+        let bytes = parts.collect::<Vec<_>>().concat();
         let head = RecordHead {
             peer: to.into(),
             segment: if segments > 1 { len as u16 } else { 0 },
@@ -289,7 +289,7 @@ impl World {
             ..RecordHead::default()
         };
         self.tallies.add_many(Tally::Datagrams, u64::from(segments));
-        self.give(node, socket.id, &head, &octets);
+        self.give(node, socket.id, &head, &bytes);
     }
 
     /// Whatever comes to mind.
@@ -319,10 +319,10 @@ impl World {
             head.peer.family = random.below(65_536) as u16;
         }
         let len = NAME_LEN + random.any_size(65_499) as usize;
-        let mut octets = text(HOSTILE, len);
+        let mut bytes = text(HOSTILE, len);
         if head.segment != 0 {
             // Each datagram of it is to be known as his.
-            for part in octets.chunks_mut(usize::from(head.segment)) {
+            for part in bytes.chunks_mut(usize::from(head.segment)) {
                 let name = HOSTILE.to_le_bytes();
                 let most = part.len().min(name.len());
                 part[..most].copy_from_slice(&name[..most]);
@@ -332,11 +332,11 @@ impl World {
             }
         }
         self.tallies.add(Tally::HostileRecords);
-        self.give(node, socket.id, &head, &octets);
+        self.give(node, socket.id, &head, &bytes);
     }
 
     /// A record comes to the engine.
-    fn give(&mut self, at: usize, id: DatagramId, head: &RecordHead, octets: &[u8]) {
+    fn give(&mut self, at: usize, id: DatagramId, head: &RecordHead, bytes: &[u8]) {
         let (clock, is_room) = (self.clock(), self.nodes[at].engine.takes_datagrams());
         if !is_room {
             return;
@@ -352,7 +352,7 @@ impl World {
             mistake: self.mistake,
             is_round: true,
         };
-        node.given += node.engine.handle_datagrams(clock, id, head, octets, &mut host) as u64;
+        node.given += node.engine.handle_datagrams(clock, id, head, bytes, &mut host) as u64;
     }
 
     /// Everything up to then.
@@ -485,7 +485,7 @@ impl World {
     fn check_sent(&mut self, from: usize, frame: &[u8], seen: &Seen, offload: TxOffload) {
         let mtu = self.nodes[from].spec.mtu as usize;
         if seen.len > mtu {
-            self.checker.fail(format!("engine {from} sends {} octets over a link of {mtu}", seen.len));
+            self.checker.fail(format!("engine {from} sends {} bytes over a link of {mtu}", seen.len));
         }
         if seen.src != addr_of(from, seen.src.is_v6()) {
             self.checker.fail(format!("engine {from} sends from {}", seen.src));

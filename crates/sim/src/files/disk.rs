@@ -27,7 +27,7 @@ pub(super) fn some_size(random: &mut Random, max: usize) -> usize {
     if random.one_in(2) { random.any_size(max) as usize } else { random.between(0, max) as usize }
 }
 
-/// One file. Each octet follows from its place and from how often its page was written; 0: a hole.
+/// One file. Each byte follows from its place and from how often its page was written; 0: a hole.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) kind: Kind,
@@ -42,7 +42,7 @@ pub(super) struct Disk {
     calm: bool,
 }
 
-fn octet(place: usize, version: u8) -> u8 {
+fn byte(place: usize, version: u8) -> u8 {
     if version == 0 {
         0
     } else {
@@ -79,12 +79,12 @@ impl Disk {
         self.was_disturbed = false;
     }
 
-    /// Whether this octet was in the file at this place at some time during the call.
+    /// Whether this byte was in the file at this place at some time during the call.
     pub(super) fn had(&self, place: usize, what: u8) -> bool {
         let (page, had) = (self.pages[place / PAGE], self.had[place / PAGE]);
         // Nearly always what it is now.
-        octet(place, page) == what
-            || (0..64).any(|version| had & 1 << version != 0 && octet(place, version) == what)
+        byte(place, page) == what
+            || (0..64).any(|version| had & 1 << version != 0 && byte(place, version) == what)
     }
 
     /// Something happens to the file.
@@ -122,8 +122,8 @@ impl Disk {
         Looked { len, by_blocks: self.kind == Kind::Blocks }
     }
 
-    fn octets(&self, from: usize, to: usize) -> Vec<u8> {
-        (from..to).map(|place| octet(place, self.pages[place / PAGE])).collect()
+    fn bytes(&self, from: usize, to: usize) -> Vec<u8> {
+        (from..to).map(|place| byte(place, self.pages[place / PAGE])).collect()
     }
 
     /// Up to where a read from here may go, or why it cannot.
@@ -149,7 +149,7 @@ impl Disk {
     pub(super) fn read(&mut self, at: u64, max: usize, random: &mut Random) -> Result<Vec<u8>, Errno> {
         let at = at as usize;
         let to = self.readable(at, max, random)?;
-        Ok(self.octets(at, to))
+        Ok(self.bytes(at, to))
     }
 
     /// Reads what needs no waiting. `false`: it is not known yet that it goes by blocks.
@@ -172,6 +172,6 @@ impl Disk {
             None if to > at => return Err(Errno::EAGAIN),
             None => to,
         };
-        Ok(self.octets(at, to))
+        Ok(self.bytes(at, to))
     }
 }

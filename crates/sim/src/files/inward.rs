@@ -18,7 +18,7 @@ pub(super) struct Call<'a> {
     pub(super) at: Option<u64>,
     pub(super) length: usize,
     pub(super) waits: bool,
-    /// So many octets of the stream are in files by now.
+    /// So many bytes of the stream are in files by now.
     pub(super) before: usize,
 }
 
@@ -27,7 +27,7 @@ impl Call<'_> {
     pub(super) fn run(mut self) -> Result<Result<usize, Stopped>, String> {
         self.line.was_told = None;
         let chunk = 100 + self.random.any_size(256 << 10) as usize;
-        let (began, old) = (self.at.map_or(self.sink.stands, |at| at as usize), self.sink.octets.clone());
+        let (began, old) = (self.at.map_or(self.sink.stands, |at| at as usize), self.sink.bytes.clone());
         let call = Inward::new(self.at, self.length, chunk, self.waits);
         let mut call = if self.sink.kind == Kind::Straight { call.straight() } else { call };
         let (mut buffer, mut steps) = (Vec::new(), 0);
@@ -42,12 +42,12 @@ impl Call<'_> {
                     call.went_straight(how);
                 }
                 step::Inward::Receive { most } if most > chunk => {
-                    return Err(format!("{most} octets for a buffer of {chunk}"));
+                    return Err(format!("{most} bytes for a buffer of {chunk}"));
                 }
                 step::Inward::Receive { most } => {
                     let got = self.line.receive(most, call.collects(), self.waits, self.random);
-                    call.received(got.map(|octets| {
-                        buffer = octets;
+                    call.received(got.map(|bytes| {
+                        buffer = bytes;
                         buffer.len()
                     }));
                 }
@@ -79,7 +79,7 @@ impl Call<'_> {
 
     fn counted(&self, written: Result<usize, Errno>) -> Result<usize, Errno> {
         match written {
-            Ok(octets @ 2..) if self.mistake == Some(Mistake::CountsLess) => Ok(octets - 1),
+            Ok(bytes @ 2..) if self.mistake == Some(Mistake::CountsLess) => Ok(bytes - 1),
             written => written,
         }
     }
@@ -93,9 +93,9 @@ impl Call<'_> {
             }
             let next = at.map(|at| at as usize + taken);
             let part = (most - taken).min(1 + self.random.any_size(256 << 10) as usize);
-            let octets = match self.line.receive(part, false, self.waits, self.random) {
-                Ok(octets) if octets.is_empty() => break Ok(taken),
-                Ok(octets) => octets,
+            let bytes = match self.line.receive(part, false, self.waits, self.random) {
+                Ok(bytes) if bytes.is_empty() => break Ok(taken),
+                Ok(bytes) => bytes,
                 Err(errno) if taken == 0 => break Err(errno),
                 Err(errno) => {
                     if self.line.was_told == Some(errno) {
@@ -104,13 +104,13 @@ impl Call<'_> {
                     break Ok(taken);
                 }
             };
-            match self.sink.take(next, &octets) {
+            match self.sink.take(next, &bytes) {
                 Ok(put) => {
                     taken += put;
-                    self.line.put_back(&octets[put..]);
+                    self.line.put_back(&bytes[put..]);
                 }
                 Err(why) => {
-                    self.line.put_back(&octets);
+                    self.line.put_back(&bytes);
                     file = Some(why);
                     break Ok(taken);
                 }
@@ -122,13 +122,13 @@ impl Call<'_> {
     fn check(&self, began: usize, old: &[u8], outcome: Result<usize, Stopped>) -> Result<(), String> {
         let (Ok(done) | Err(Stopped { done, .. })) = outcome;
         if done > self.length {
-            return Err(format!("{done} octets of {} that were wanted", self.length));
+            return Err(format!("{done} bytes of {} that were wanted", self.length));
         }
         self.check_file(began, done, old)?;
         let rest = self.before + done;
         let expected = (rest..).map(Line::expected);
         if let Some(n) = self.line.came.iter().zip(expected).position(|(came, expected)| *came != expected) {
-            return Err(format!("after {done} octets the stream goes on with another one, {n} octets later"));
+            return Err(format!("after {done} bytes the stream goes on with another one, {n} bytes later"));
         }
         let told = self.line.was_told;
         if told.is_some_and(|told| outcome.is_ok() || outcome.is_err_and(|stopped| stopped.errno != told)) {
@@ -140,22 +140,22 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The stream's octets, so many, are in the file from where the call began, and nothing else has changed.
+    /// The stream's bytes, so many, are in the file from where the call began, and nothing else has changed.
     fn check_file(&self, began: usize, done: usize, old: &[u8]) -> Result<(), String> {
-        let (new, ended) = (&self.sink.octets, began + done);
+        let (new, ended) = (&self.sink.bytes, began + done);
         let part = |of: &[u8], from: usize, to: usize| of[from.min(of.len())..to.min(of.len())].to_vec();
         let expected: Vec<u8> = (self.before..self.before + done).map(Line::expected).collect();
         if part(new, began, ended) != expected {
-            return Err(format!("the {done} octets from {began} on are not those of the stream"));
+            return Err(format!("the {done} bytes from {began} on are not those of the stream"));
         }
         // What no call has written is a hole.
         let holes = part(new, old.len(), began.max(old.len()));
-        let are_holes = holes.iter().all(|octet| *octet == UNTOUCHED);
+        let are_holes = holes.iter().all(|byte| *byte == UNTOUCHED);
         let len_max = if done > 0 { ended.max(old.len()) } else { old.len() };
         let same_before = part(new, 0, began.min(old.len())) == part(old, 0, began);
         let same_behind = part(new, ended, old.len().max(ended)) == part(old, ended, old.len().max(ended));
         if !same_before || !same_behind || !are_holes || new.len() > len_max {
-            return Err(format!("{done} octets from {began} on are said, and others were written"));
+            return Err(format!("{done} bytes from {began} on are said, and others were written"));
         }
         if self.at.is_none() && self.sink.stands != ended {
             return Err(format!("the file stands at {}, and not at {ended}", self.sink.stands));

@@ -23,7 +23,7 @@ pub(super) struct Line {
     pub(super) came: VecDeque<u8>,
     to_come: usize,
     sent: usize,
-    /// Octets go by a channel: it may end at any time.
+    /// Bytes go by a channel: it may end at any time.
     pub(super) is_direct: bool,
     /// Told once, and then no more.
     error: Option<Errno>,
@@ -49,7 +49,7 @@ impl Line {
         }
     }
 
-    /// All that the peer will ever have sent, from its `n`th octet on: what must come.
+    /// All that the peer will ever have sent, from its `n`th byte on: what must come.
     pub(super) fn expected(n: usize) -> u8 {
         (n % 251) as u8
     }
@@ -104,7 +104,7 @@ impl Line {
         self.came.is_empty() && (self.to_come == 0 || self.is_dead)
     }
 
-    /// One receive: up to `max` octets, all of them if it is to collect and may wait.
+    /// One receive: up to `max` bytes, all of them if it is to collect and may wait.
     pub(super) fn receive(
         &mut self,
         max: usize,
@@ -132,7 +132,7 @@ impl Line {
             return match refusal {
                 Err(errno) if got.is_empty() => Err(errno),
                 Err(errno) => {
-                    // Not told to this call, which has octets.
+                    // Not told to this call, which has bytes.
                     if self.was_told == Some(errno) {
                         self.tell_next(errno);
                     }
@@ -153,9 +153,9 @@ impl Line {
         }
     }
 
-    /// Octets that were received go back, before all others.
-    pub(super) fn put_back(&mut self, octets: &[u8]) {
-        let behind = std::mem::replace(&mut self.came, octets.to_vec().into());
+    /// Bytes that were received go back, before all others.
+    pub(super) fn put_back(&mut self, bytes: &[u8]) {
+        let behind = std::mem::replace(&mut self.came, bytes.to_vec().into());
         self.came.extend(behind);
     }
 }

@@ -31,7 +31,7 @@ struct Seen {
     is_cancelled: bool,
     /// It was not to wait, a signal came, the time was over, or the connection is gone.
     was_stopped: bool,
-    /// The last octets went with the word that more follow.
+    /// The last bytes went with the word that more follow.
     more_follows: bool,
     was_let_go: bool,
 }
@@ -64,7 +64,7 @@ impl Call<'_> {
                 step::Outward::LetGo => seen.was_let_go = self.mistake != Some(Mistake::KeepsHeld),
                 step::Outward::Ask { position } => {
                     let first = match self.disk.read(position, 1, self.random) {
-                        Ok(octets) if octets.is_empty() => Some(Ok(0)),
+                        Ok(bytes) if bytes.is_empty() => Some(Ok(0)),
                         Ok(_) => None,
                         Err(errno) => Some(Err(errno)),
                     };
@@ -83,7 +83,7 @@ impl Call<'_> {
 
     fn check_place(&self, call: &Outward, position: u64, most: usize) -> Result<(), String> {
         if position != call.position() || most == 0 {
-            return Err(format!("{most} octets are to be read from {position} on: {call:?}"));
+            return Err(format!("{most} bytes are to be read from {position} on: {call:?}"));
         }
         Ok(())
     }
@@ -102,13 +102,13 @@ impl Call<'_> {
         if !call.by_blocks() && outcome == Err(Errno::EINVAL) {
             call.goes_by_blocks();
         }
-        call.read_ahead(outcome.map(|octets| {
-            seen.ahead = octets;
+        call.read_ahead(outcome.map(|bytes| {
+            seen.ahead = bytes;
             seen.ahead.len()
         }));
     }
 
-    /// Puts up to `max` octets at the end of what went.
+    /// Puts up to `max` bytes at the end of what went.
     fn put(&mut self, call: &mut Outward, seen: &mut Seen, max: usize) -> usize {
         let ahead = call.ahead().min(max);
         if ahead > 0 {
@@ -127,9 +127,9 @@ impl Call<'_> {
             // As a page by reference would: it still has what the file has not.
             outcome = Ok(vec![0; max.min(100)]);
         }
-        let octets = outcome.as_ref().cloned().unwrap_or_default();
-        let put = call.read_at_hand(outcome.map(|octets| octets.len()));
-        self.line.went.extend_from_slice(&octets[..put]);
+        let bytes = outcome.as_ref().cloned().unwrap_or_default();
+        let put = call.read_at_hand(outcome.map(|bytes| bytes.len()));
+        self.line.went.extend_from_slice(&bytes[..put]);
         put
     }
 
@@ -203,11 +203,11 @@ impl Call<'_> {
         let went = &self.line.went[before..];
         let said = outcome.unwrap_or(0);
         if said != went.len() {
-            return Err(format!("{} octets went, and the call says {outcome:?}", went.len()));
+            return Err(format!("{} bytes went, and the call says {outcome:?}", went.len()));
         }
         let from = self.position as usize;
         if let Some(n) = (0..went.len()).find(|n| !self.disk.had(from + n, went[*n])) {
-            return Err(format!("the octet at {} was never in the file", from + n));
+            return Err(format!("the byte at {} was never in the file", from + n));
         }
         if self.line.was_told.is_some_and(|errno| outcome != Err(errno)) {
             return Err(format!("the connection's error was told to a call that says {outcome:?}"));
@@ -215,10 +215,10 @@ impl Call<'_> {
         let is_free = !seen.was_stopped && !seen.is_cancelled;
         let there = self.disk.len.saturating_sub(from).min(self.length);
         if is_free && !self.disk.was_disturbed && outcome != Ok(there) {
-            return Err(format!("{there} octets were there, and the call says {outcome:?}"));
+            return Err(format!("{there} bytes were there, and the call says {outcome:?}"));
         }
         if is_free && said > 0 && said < self.length && !self.more && seen.more_follows && !seen.was_let_go {
-            return Err("the last octets wait for more that does not come".to_owned());
+            return Err("the last bytes wait for more that does not come".to_owned());
         }
         Ok(())
     }

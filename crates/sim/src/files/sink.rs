@@ -12,7 +12,7 @@ pub(super) const UNTOUCHED: u8 = 0xfe;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
-    /// It takes octets straight from where they were received, but for those that it would have to wait for.
+    /// It takes bytes straight from where they were received, but for those that it would have to wait for.
     Straight,
     /// It takes whole blocks only, which these are not; by another descriptor it takes anything.
     Blocks,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Sink {
     pub(super) kind: Kind,
-    pub(super) octets: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// Where it stands.
     pub(super) stands: usize,
     capacity: usize,
@@ -47,7 +47,7 @@ impl Sink {
         let capacity = if calm { 1 << 20 } else { random.any_size(1 << 20) as usize };
         let broken = (!calm && random.one_in(4)).then(|| random.below(1 << 20) as usize);
         let swapped = (0..random.below(40)).map(|_| random.below(256) as usize).collect();
-        Sink { kind, octets: Vec::new(), stands: 0, capacity, broken, swapped, calm }
+        Sink { kind, bytes: Vec::new(), stands: 0, capacity, broken, swapped, calm }
     }
 
     pub(super) fn is_file(&self) -> bool {
@@ -58,7 +58,7 @@ impl Sink {
     pub(super) fn write(
         &mut self,
         at: Option<u64>,
-        octets: &[u8],
+        bytes: &[u8],
         is_past: bool,
         random: &mut Random,
     ) -> Result<usize, Errno> {
@@ -72,45 +72,45 @@ impl Sink {
         if matches!(self.kind, Kind::Blocks | Kind::OnlyBlocks) && !is_past {
             return Err(Errno::EINVAL);
         }
-        let mut most = octets.len();
+        let mut most = bytes.len();
         if !self.calm && random.one_in(4) {
             most = 1 + random.below(most as u32) as usize;
         }
-        let written = self.put(at.map_or(self.stands, |at| at as usize), &octets[..most])?;
+        let written = self.put(at.map_or(self.stands, |at| at as usize), &bytes[..most])?;
         if at.is_none() {
             self.stands += written;
         }
         Ok(written)
     }
 
-    fn put(&mut self, from: usize, octets: &[u8]) -> Result<usize, Errno> {
+    fn put(&mut self, from: usize, bytes: &[u8]) -> Result<usize, Errno> {
         if let Some(broken) = self.broken
-            && (from..from + octets.len()).contains(&broken)
+            && (from..from + bytes.len()).contains(&broken)
         {
             return Err(Errno::EIO);
         }
-        let written = octets.len().min(self.capacity.saturating_sub(from));
+        let written = bytes.len().min(self.capacity.saturating_sub(from));
         if written == 0 {
             return Err(Errno::ENOSPC);
         }
-        if self.octets.len() < from + written {
-            self.octets.resize(from + written, UNTOUCHED);
+        if self.bytes.len() < from + written {
+            self.bytes.resize(from + written, UNTOUCHED);
         }
-        self.octets[from..from + written].copy_from_slice(&octets[..written]);
+        self.bytes[from..from + written].copy_from_slice(&bytes[..written]);
         Ok(written)
     }
 
-    /// Takes octets without waiting; `Err(None)`: they would have to be waited for.
-    pub(super) fn take(&mut self, at: Option<usize>, octets: &[u8]) -> Result<usize, Option<Errno>> {
+    /// Takes bytes without waiting; `Err(None)`: they would have to be waited for.
+    pub(super) fn take(&mut self, at: Option<usize>, bytes: &[u8]) -> Result<usize, Option<Errno>> {
         let from = at.unwrap_or(self.stands);
         if let Some(page) =
-            (from / PAGE..=(from + octets.len() - 1) / PAGE).find(|page| self.swapped.contains(page))
+            (from / PAGE..=(from + bytes.len() - 1) / PAGE).find(|page| self.swapped.contains(page))
         {
             // The next one who waits has it read.
             self.swapped.remove(&page);
             return Err(None);
         }
-        let taken = self.put(from, octets).map_err(Some)?;
+        let taken = self.put(from, bytes).map_err(Some)?;
         if at.is_none() {
             self.stands += taken;
         }

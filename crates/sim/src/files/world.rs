@@ -14,9 +14,9 @@ use toe_transfer::{Beside, Next, Stopped};
 pub enum Mistake {
     /// What a channel that ended did not take is not sent again.
     ForgetsTakenBack,
-    /// Octets go out that the file does not have any more.
+    /// Bytes go out that the file does not have any more.
     SendsStale,
-    /// The last octets go on waiting for more.
+    /// The last bytes go on waiting for more.
     KeepsHeld,
     /// The error that a call left to the next one is not told.
     SwallowsError,
@@ -24,7 +24,7 @@ pub enum Mistake {
     DropsHeld,
     /// Or comes after what came later.
     PutsBackLast,
-    /// Of what the file took an octet less is counted.
+    /// Of what the file took a byte less is counted.
     CountsLess,
 }
 
@@ -110,7 +110,7 @@ impl World {
         };
         let outcome = call.run()?;
         self.tallies.add(Tally::FileCalls);
-        self.tallies.add_many(Tally::FileOctets, outcome.unwrap_or(0) as u64);
+        self.tallies.add_many(Tally::FileBytes, outcome.unwrap_or(0) as u64);
         if outcome.is_err() {
             self.tallies.add(Tally::FileErrors);
         }
@@ -158,7 +158,7 @@ impl World {
         let (Ok(done) | Err(Stopped { done, .. })) = outcome;
         *before += done;
         self.tallies.add(Tally::FileCalls);
-        self.tallies.add_many(Tally::FileOctets, done as u64);
+        self.tallies.add_many(Tally::FileBytes, done as u64);
         if outcome.is_err() {
             self.tallies.add(Tally::FileErrors);
         }
@@ -178,13 +178,11 @@ impl World {
             match call.step(cancelled) {
                 Next::Move { done, most } => {
                     if done != moved || done + most > length {
-                        return Err(format!(
-                            "{moved} octets have moved, and {most} are to go from {done} on"
-                        ));
+                        return Err(format!("{moved} bytes have moved, and {most} are to go from {done} on"));
                     }
                     last = part(self, done, most)?;
-                    let (Ok(octets) | Err(Stopped { done: octets, .. })) = last;
-                    moved += octets;
+                    let (Ok(bytes) | Err(Stopped { done: bytes, .. })) = last;
+                    moved += bytes;
                     call.moved(last, cancelled);
                 }
                 Next::Wait => call.waited(),
@@ -202,7 +200,7 @@ impl World {
                         Ok(())
                     } else {
                         Err(format!(
-                            "{moved} of {length} octets have moved, last {last:?}, and it says {outcome:?}"
+                            "{moved} of {length} bytes have moved, last {last:?}, and it says {outcome:?}"
                         ))
                     };
                 }

@@ -1,7 +1,7 @@
 //! Channels: words and entries of a session that means harm, as the other one's host reads them. It sends and receives all the while; what it
-//! takes for the peer's octets lies in the peer's part, and what it counts never runs out of itself.
+//! takes for the peer's bytes lies in the peer's part, and what it counts never runs out of itself.
 
-use super::Octets;
+use super::Bytes;
 use toe::channel::Channel;
 use toe::send_memory::SendMemory;
 use toe::slots::Place;
@@ -23,7 +23,7 @@ const UNREAD_MAX: u64 = 1 << 20;
 struct Host {
     channel: Channel,
     direct: Direct,
-    /// Octets that the engine has brought.
+    /// Bytes that the engine has brought.
     by_engine: u64,
     /// Nothing is taken of a peer that has broken the contract.
     is_broken: bool,
@@ -31,8 +31,8 @@ struct Host {
 
 /// See the module.
 pub fn run(data: &[u8]) {
-    let mut octets = Octets(data);
-    let side = if octets.u8() & 1 == 0 { Side::Zero } else { Side::One };
+    let mut bytes = Bytes(data);
+    let side = if bytes.u8() & 1 == 0 { Side::Zero } else { Side::One };
     let (memory, _file) = ChannelMemory::create().expect("memory for a channel");
     let wake = std::fs::File::open("/dev/null").expect("/dev/null");
     let end = ChannelEnd::new(memory.clone(), side, wake.into()).expect("a channel's memory");
@@ -46,26 +46,26 @@ pub fn run(data: &[u8]) {
     let mut peer = EngineProducer::new(region.clone(), entries, CHANNEL_ENTRIES, ChannelLayout::head(side))
         .expect("a channel's ring");
     for _ in 0..STEPS_MAX {
-        if octets.is_empty() {
+        if bytes.is_empty() {
             return;
         }
-        let what = octets.u8();
+        let what = bytes.u8();
         match what & 7 {
-            0 => _ = peer.push(entry(what, other, &mut octets)),
+            0 => _ = peer.push(entry(what, other, &mut bytes)),
             1 => {
                 let word = [SlotLine::SENT, SlotLine::READ, SlotLine::DONE][usize::from(what >> 3) % 3];
                 let side = if what & 0x80 != 0 { side } else { other };
-                write(&memory, ChannelLayout::line(SLOT, side) + word, octets.u64());
+                write(&memory, ChannelLayout::line(SLOT, side) + word, bytes.u64());
             }
-            2 => write(&memory, ChannelLayout::head(other), u64::from(octets.u32())),
+            2 => write(&memory, ChannelLayout::head(other), u64::from(bytes.u32())),
             3 => {
-                let place = u64::from(octets.u16()) % u64::from(2 * CHANNEL_ENTRIES) * 16;
-                write(&memory, ChannelLayout::entries(Side::Zero) + place, octets.u64());
-                write(&memory, ChannelLayout::entries(Side::Zero) + place + 8, octets.u64());
+                let place = u64::from(bytes.u16()) % u64::from(2 * CHANNEL_ENTRIES) * 16;
+                write(&memory, ChannelLayout::entries(Side::Zero) + place, bytes.u64());
+                write(&memory, ChannelLayout::entries(Side::Zero) + place + 8, bytes.u64());
             }
             4 => host.take(&memory, other),
-            5 => host.send(u32::from(octets.u16())),
-            6 => host.by_engine += u64::from(octets.u16()),
+            5 => host.send(u32::from(bytes.u16())),
+            6 => host.by_engine += u64::from(bytes.u16()),
             _ => host.end(&memory, what),
         }
     }
@@ -76,20 +76,20 @@ fn write(memory: &ChannelMemory, offset: u64, value: u64) {
 }
 
 /// Some are right but for what they say.
-fn entry(what: u8, side: Side, octets: &mut Octets<'_>) -> RawEntry {
+fn entry(what: u8, side: Side, bytes: &mut Bytes<'_>) -> RawEntry {
     let (slot, generation) = (SLOT, GENERATION);
     let entry = match what >> 3 & 7 {
-        0 => ChannelEntry::Begin { slot, generation, after: octets.u64() },
-        1 => ChannelEntry::Begin { slot, generation, after: u64::from(octets.u8()) },
+        0 => ChannelEntry::Begin { slot, generation, after: bytes.u64() },
+        1 => ChannelEntry::Begin { slot, generation, after: u64::from(bytes.u8()) },
         2 | 3 => {
-            let offset = ChannelLayout::data(side) + u64::from(octets.u32()) % DATA_LEN;
-            let data = toe_abi::entry::MemRange { offset, len: u32::from(octets.u16()) };
+            let offset = ChannelLayout::data(side) + u64::from(bytes.u32()) % DATA_LEN;
+            let data = toe_abi::entry::MemRange { offset, len: u32::from(bytes.u16()) };
             ChannelEntry::Data { slot, generation, data }
         }
         4 => ChannelEntry::Want { slot, generation },
         5 => ChannelEntry::Space { slot, generation },
         6 => ChannelEntry::Urgent { slot, generation },
-        _ => return RawEntry { word0: octets.u64(), word1: octets.u64() },
+        _ => return RawEntry { word0: bytes.u64(), word1: bytes.u64() },
     };
     entry.encode()
 }
@@ -110,8 +110,8 @@ impl Host {
                     }
                     let begin = ChannelLayout::data(other);
                     assert!(data.offset >= begin && data.offset + u64::from(data.len) <= begin + DATA_LEN);
-                    let ahead = self.direct.octets_ahead(self.by_engine);
-                    assert!(self.direct.is_holding() || ahead == 0, "nothing waits, and {ahead} octets do");
+                    let ahead = self.direct.bytes_ahead(self.by_engine);
+                    assert!(self.direct.is_holding() || ahead == 0, "nothing waits, and {ahead} bytes do");
                     if let Some(data) = self.direct.on_data(data, self.by_engine) {
                         self.read(memory, data);
                     }

@@ -1,7 +1,7 @@
 //! Descriptors of a program that means harm, in its own memory and in the memory that it has in common with its peer; and what it asks of the engine about
 //! connections. Two programs beside it have a channel of their own, which goes on as if nothing were.
 
-use super::{ENGINE, Octets, play};
+use super::{Bytes, ENGINE, play};
 use crate::tally::{Tallies, Tally};
 use crate::world::World;
 use toe_abi::via::{Attributes, HANDLES_MAX, NodeName};
@@ -27,15 +27,15 @@ struct Programs {
 
 /// See the module.
 pub fn run(data: &[u8]) -> Tallies {
-    let mut octets = Octets(data);
-    let level = u64::from(octets.u8() % 3);
+    let mut bytes = Bytes(data);
+    let level = u64::from(bytes.u8() % 3);
     let mut programs = Programs::new(level);
     let mut tallies = Tallies::default();
     for step in 0..STEPS_MAX {
-        if octets.is_empty() {
+        if bytes.is_empty() {
             break;
         }
-        programs.step(&mut octets);
+        programs.step(&mut bytes);
         if step % 16 == 0 {
             programs.others_go_on(step as u32);
         }
@@ -45,7 +45,7 @@ pub fn run(data: &[u8]) -> Tallies {
     programs.nothing_beside_the_window();
     tallies.merge(&play(vec![ENGINE], 0, |world| {
         world.set_up_sessions();
-        ask_engine(world, &mut Octets(data));
+        ask_engine(world, &mut Bytes(data));
         Ok(())
     }));
     tallies
@@ -79,30 +79,30 @@ impl Programs {
         Programs { nodes, handles: [handle0, handle1], windows: [window0, window1], others }
     }
 
-    fn step(&mut self, octets: &mut Octets<'_>) {
-        let what = octets.u8();
+    fn step(&mut self, bytes: &mut Bytes<'_>) {
+        let what = bytes.u8();
         // The hostile one does most.
         let which = usize::from(what & 0x80 != 0);
-        let at = u64::from(octets.u16()) % DESCRIPTORS;
+        let at = u64::from(bytes.u16()) % DESCRIPTORS;
         match what & 7 {
-            // Octets of any kind where descriptors lie.
+            // Bytes of any kind where descriptors lie.
             0 => {
-                let len = usize::from(octets.u8()).min((DESCRIPTORS - at) as usize);
-                let taken = octets.take(len);
+                let len = usize::from(bytes.u8()).min((DESCRIPTORS - at) as usize);
+                let taken = bytes.take(len);
                 self.nodes[which].write(at, taken);
             }
             // One that is mostly right.
-            1 | 2 => self.describe(which, at & !63, octets),
+            1 | 2 => self.describe(which, at & !63, bytes),
             3 => {
                 let base = self.nodes[which].base();
-                let at = if octets.u8() & 15 == 0 { at } else { at & !63 };
+                let at = if bytes.u8() & 15 == 0 { at } else { at & !63 };
                 self.nodes[which].post(0, base + at, self.handles[which], what & 8 != 0);
             }
             // An address and a handle of any kind.
-            4 => drop(self.nodes[which].post(0, octets.u64(), octets.u32(), what & 8 != 0)),
+            4 => drop(self.nodes[which].post(0, bytes.u64(), bytes.u32(), what & 8 != 0)),
             5 => {
-                let place = u64::from(octets.u32()) % CONNECTION_LEN;
-                self.nodes[which].scribble(0, place, octets.u32());
+                let place = u64::from(bytes.u32()) % CONNECTION_LEN;
+                self.nodes[which].scribble(0, place, bytes.u32());
             }
             6 => (0..2).for_each(|which| self.nodes[which].progress(0)),
             _ => {
@@ -113,27 +113,27 @@ impl Programs {
         }
     }
 
-    fn describe(&mut self, which: usize, at: u64, octets: &mut Octets<'_>) {
+    fn describe(&mut self, which: usize, at: u64, bytes: &mut Bytes<'_>) {
         if at + 512 > DESCRIPTORS {
             return;
         }
         let control = Control {
-            control: u16::from(octets.u8()) & 0x1f,
-            segments: u16::from(octets.u8() & 15),
-            length: u32::from(octets.u16()),
+            control: u16::from(bytes.u8()) & 0x1f,
+            segments: u16::from(bytes.u8() & 15),
+            length: u32::from(bytes.u16()),
             immediate: 7,
         };
         let (node, peer) = (&self.nodes[which], &self.nodes[1 - which]);
         let segments: Vec<Segment> = (0..control.segments)
             .map(|_| {
-                let kind = octets.u8();
-                let place = u64::from(octets.u16());
+                let kind = bytes.u8();
+                let place = u64::from(bytes.u16());
                 let (data, handle) = match kind & 3 {
                     0 => (peer.base() + WINDOW.0 + place % 5000, self.windows[1 - which]),
-                    1 => (octets.u64(), octets.u32()),
+                    1 => (bytes.u64(), bytes.u32()),
                     _ => (node.base() + DESCRIPTORS + place % 0x6100, self.handles[which]),
                 };
-                let length = if kind & 4 == 0 { u32::from(octets.u8()) } else { octets.u32() };
+                let length = if kind & 4 == 0 { u32::from(bytes.u8()) } else { bytes.u32() };
                 Segment { data, handle, length }
             })
             .collect();
@@ -163,33 +163,33 @@ impl Programs {
     /// Of the hostile program's peer: what he may touch ends there, whatever the peer itself has posted lies before it.
     fn nothing_beside_the_window(&self) {
         let behind = WINDOW.0 + WINDOW.1;
-        let octets = self.nodes[1].read(behind, (AREA - behind) as usize);
-        assert!(octets.iter().all(|octet| *octet == 0xa5), "memory behind the window was written");
+        let bytes = self.nodes[1].read(behind, (AREA - behind) as usize);
+        assert!(bytes.iter().all(|byte| *byte == 0xa5), "memory behind the window was written");
     }
 }
 
 /// Names, listeners and connections, asked for and forgotten by two sessions; nothing of it stays.
-fn ask_engine(world: &mut World, octets: &mut Octets<'_>) {
+fn ask_engine(world: &mut World, bytes: &mut Bytes<'_>) {
     let sessions: Vec<SessionId> = world.nodes[0].sessions.iter().map(|session| session.id).collect();
     let engine = &mut world.nodes[0].engine;
     let mut handles: Vec<ViaId> = Vec::new();
-    while !octets.is_empty() {
-        let what = octets.u8();
+    while !bytes.is_empty() {
+        let what = bytes.u8();
         let Some(session) = sessions.get(usize::from(what >> 6) % sessions.len().max(1)) else { return };
-        let name = NodeName::new(&[b'a' + (octets.u8() & 3)]);
-        let discriminator = u64::from(octets.u8() & 3);
+        let name = NodeName::new(&[b'a' + (bytes.u8() & 3)]);
+        let discriminator = u64::from(bytes.u8() & 3);
         let handle = match what & 8 {
-            0 => handles.get(usize::from(octets.u8()) % handles.len().max(1)).copied(),
+            0 => handles.get(usize::from(bytes.u8()) % handles.len().max(1)).copied(),
             _ => None,
         };
-        let handle = handle.unwrap_or(ViaId(octets.u32()));
+        let handle = handle.unwrap_or(ViaId(bytes.u32()));
         match (what & 7, name) {
             (0, Some(name)) => drop(engine.via_name(*session, name)),
             (1, name) => {
                 handles.extend(engine.via_listen(*session, name, discriminator).ok().map(|found| found.0))
             }
             (2, Some(name)) => {
-                let asked = engine.via_ask(*session, (name, discriminator), Attributes(octets.u64()));
+                let asked = engine.via_ask(*session, (name, discriminator), Attributes(bytes.u64()));
                 handles.extend(asked.ok().map(|found| found.0));
             }
             (3, _) => drop(engine.via_take(*session, handle)),

@@ -1,7 +1,7 @@
 //! Ring entries of a host that means harm, decoded as the engine's process decodes them. Some get a name that the host was
 //! told of, or a place in its own memory: else few would get past the first check.
 
-use super::{ENGINE, Octets, play, step_us};
+use super::{Bytes, ENGINE, play, step_us};
 use crate::hostile::{HOSTILE_TWINS, PORTS_OF_OTHERS};
 use crate::node::{QS, address_of};
 use crate::swarm::Swarm;
@@ -34,10 +34,10 @@ pub fn run(data: &[u8]) -> Tallies {
         world.nodes[0].sessions[0].greets = 3000;
         let swarm = world.swarm.clone();
         let mut host = Host { session: 0, names: Vec::new(), anchors: Vec::new() };
-        let mut octets = Octets(data);
+        let mut bytes = Bytes(data);
         host.attach(world, &swarm);
-        while !octets.is_empty() && world.nodes[0].sessions.len() < SESSIONS_MAX {
-            if let Err(reason) = host.once(world, &mut octets) {
+        while !bytes.is_empty() && world.nodes[0].sessions.len() < SESSIONS_MAX {
+            if let Err(reason) = host.once(world, &mut bytes) {
                 world.kill(0, host.session, Some(reason));
                 host.close_all(world);
                 host.attach(world, &swarm);
@@ -82,23 +82,23 @@ impl Host {
         }
     }
 
-    fn once(&mut self, world: &mut World, octets: &mut Octets<'_>) -> Result<(), FenceReason> {
-        let what = octets.u8();
+    fn once(&mut self, world: &mut World, bytes: &mut Bytes<'_>) -> Result<(), FenceReason> {
+        let what = bytes.u8();
         let node = &mut world.nodes[0];
         let (clock, id) = (node.clock(world.now_us), node.sessions[self.session].id);
         let layout = node.sessions[self.session].layout;
         let mut block = [0; 64];
         match what & 7 {
             0 | 1 => {
-                let raw = self.named(what, octets);
+                let raw = self.named(what, bytes);
                 let command = Command::decode(raw)?;
                 if what & 0x20 != 0 {
-                    block = octets.array();
+                    block = bytes.array();
                 }
                 node.engine.handle_command(clock, id, QS, command, &block, &mut node.memory)
             }
             2 => {
-                let mut raw = self.named(what, octets);
+                let mut raw = self.named(what, bytes);
                 if what & 0x20 != 0 {
                     // Within its send memory, but for the length.
                     let offset = layout.send_offset() + (raw.word1 & 0xffff);
@@ -106,11 +106,11 @@ impl Host {
                 }
                 node.engine.handle_send(clock, id, Send::decode(raw)?)
             }
-            3 => node.engine.handle_credit(clock, id, ReceiveCredit::decode(self.named(what, octets))?),
-            4 => self.connect(world, octets, what),
-            5 => self.listen(world, octets, what),
+            3 => node.engine.handle_credit(clock, id, ReceiveCredit::decode(self.named(what, bytes))?),
+            4 => self.connect(world, bytes, what),
+            5 => self.listen(world, bytes, what),
             6 => {
-                let (flow, anchor) = (name_of(self.named(what, octets)), self.anchor(world, what));
+                let (flow, anchor) = (name_of(self.named(what, bytes)), self.anchor(world, what));
                 let node = &mut world.nodes[0];
                 let command = Command::Accept { flow, anchor, fd: 3 };
                 node.engine.handle_command(clock, id, QS, command, &block, &mut node.memory)
@@ -135,9 +135,9 @@ impl Host {
         }
     }
 
-    fn connect(&mut self, world: &mut World, octets: &mut Octets<'_>, what: u8) -> Result<(), FenceReason> {
-        let (remote, local) = (place(octets).into(), octets.u8());
-        let local = (local & 3 == 0).then(|| place(octets));
+    fn connect(&mut self, world: &mut World, bytes: &mut Bytes<'_>, what: u8) -> Result<(), FenceReason> {
+        let (remote, local) = (place(bytes).into(), bytes.u8());
+        let local = (local & 3 == 0).then(|| place(bytes));
         let anchor = self.anchor(world, what).0;
         let twin = local.map_or(NO_HANDLE, |local| self.twin(world, local, what));
         let local = local.map(Into::into).unwrap_or_default();
@@ -145,8 +145,8 @@ impl Host {
         self.command(world, Command::Connect { token: 1 }, args.as_bytes())
     }
 
-    fn listen(&mut self, world: &mut World, octets: &mut Octets<'_>, what: u8) -> Result<(), FenceReason> {
-        let (local, backlog) = (place(octets), u32::from(octets.u8()));
+    fn listen(&mut self, world: &mut World, bytes: &mut Bytes<'_>, what: u8) -> Result<(), FenceReason> {
+        let (local, backlog) = (place(bytes), u32::from(bytes.u8()));
         let anchor = self.anchor(world, what).0;
         let twin = self.twin(world, local, what);
         let args = ListenArgs { local: local.into(), backlog, anchor, twin, ..ListenArgs::default() };
@@ -162,8 +162,8 @@ impl Host {
     }
 
     /// An entry; with a known name in it when `what` says so.
-    fn named(&self, what: u8, octets: &mut Octets<'_>) -> RawEntry {
-        let mut raw = RawEntry { word0: octets.u64(), word1: octets.u64() };
+    fn named(&self, what: u8, bytes: &mut Bytes<'_>) -> RawEntry {
+        let mut raw = RawEntry { word0: bytes.u64(), word1: bytes.u64() };
         if what & 8 != 0 && !self.names.is_empty() {
             let name = self.names[(raw.word0 >> 32) as usize % self.names.len()];
             raw.word0 = raw.word0 & 0xffff_ffff | u64::from(name) << 32;
@@ -199,16 +199,16 @@ fn name_of(raw: RawEntry) -> toe_base::FlowId {
     toe_base::FlowId::from_raw((raw.word0 >> 32) as u32)
 }
 
-fn place(octets: &mut Octets<'_>) -> SocketAddr {
-    let how = octets.u8();
+fn place(bytes: &mut Bytes<'_>) -> SocketAddr {
+    let how = bytes.u8();
     let addr = match how & 3 {
         0 => Ipv4Addr::LOCALHOST,
         1 => Ipv4Addr::UNSPECIFIED,
-        2 => Ipv4Addr::from(octets.u32()),
+        2 => Ipv4Addr::from(bytes.u32()),
         _ => address_of(0),
     };
     let port = match how >> 2 & 3 {
-        0 => octets.u16(),
+        0 => bytes.u16(),
         near => 7000 + u16::from(near),
     };
     SocketAddr::from((addr, port))

@@ -1,12 +1,12 @@
 //! Texts that somebody gives for the filter of a capture, and packets that it looks at on the engine's thread.
 
-use super::Octets;
+use super::Bytes;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_abi::capture::{Facts, Filter};
 
-/// Octets of the packet, at the end.
+/// Bytes of the packet, at the end.
 const FACTS_LEN: usize = 48;
-/// In the place of octets that are no text stand words of the language: what is explored is not spelling alone.
+/// In the place of bytes that are no text stand words of the language: what is explored is not spelling alone.
 const WORDS: [&str; 31] = [
     " and ",
     " or ",
@@ -44,9 +44,9 @@ const WORDS: [&str; 31] = [
 /// See the module.
 pub fn run(data: &[u8]) {
     let (text, packet) = data.split_at(data.len().saturating_sub(FACTS_LEN));
-    let text: String = text.iter().map(|octet| word(*octet)).collect();
+    let text: String = text.iter().map(|byte| word(*byte)).collect();
     let Ok(filter) = Filter::parse(&text) else { return };
-    let facts = facts(&mut Octets(packet));
+    let facts = facts(&mut Bytes(packet));
     let wants = filter.matches(&facts);
     // The same text in parentheses, and its opposite: unless they are too deep or too long.
     let same = Filter::parse(&format!("({text})"));
@@ -56,26 +56,26 @@ pub fn run(data: &[u8]) {
     assert!(is_empty || other.is_err() || other.is_ok_and(|other| other.matches(&facts) != wants), "{text}");
 }
 
-fn word(octet: u8) -> String {
-    match usize::from(octet).checked_sub(0x80) {
+fn word(byte: u8) -> String {
+    match usize::from(byte).checked_sub(0x80) {
         Some(at) => WORDS[at % WORDS.len()].to_owned(),
-        None => char::from(octet).to_string(),
+        None => char::from(byte).to_string(),
     }
 }
 
-fn facts(octets: &mut Octets<'_>) -> Facts {
-    let what = octets.u8();
+fn facts(bytes: &mut Bytes<'_>) -> Facts {
+    let what = bytes.u8();
     let mut addr = || -> IpAddr {
-        let octets = octets.array();
-        if what & 1 != 0 { Ipv6Addr::from(octets).into() } else { Ipv4Addr::new(10, 0, 0, octets[0]).into() }
+        let bytes = bytes.array();
+        if what & 1 != 0 { Ipv6Addr::from(bytes).into() } else { Ipv4Addr::new(10, 0, 0, bytes[0]).into() }
     };
     let addrs = (addr(), addr());
     Facts {
         ethertype: [0x0800, 0x86dd, 0x0806, 0x88cc][usize::from(what >> 1 & 3)],
         addrs: (what & 8 != 0).then_some(addrs),
-        protocol: (what & 16 != 0).then(|| octets.u8()),
-        ports: (what & 32 != 0).then(|| (octets.u16(), octets.u16())),
-        pids: [u32::from(octets.u8()), u32::from(octets.u8())],
+        protocol: (what & 16 != 0).then(|| bytes.u8()),
+        ports: (what & 32 != 0).then(|| (bytes.u16(), bytes.u16())),
+        pids: [u32::from(bytes.u8()), u32::from(bytes.u8())],
         dropped: what & 64 != 0,
     }
 }

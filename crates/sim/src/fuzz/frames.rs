@@ -1,7 +1,7 @@
-//! Frames of a peer that means harm. Each has an octet that says how it is helped on its way, one for its length and the
+//! Frames of a peer that means harm. Each has a byte that says how it is helped on its way, one for its length and the
 //! time before it, and its own. Helped, it gets past the first checks: addresses, checksums, the numbers of a connection.
 
-use super::{ENGINE, Octets, play, step_us};
+use super::{Bytes, ENGINE, play, step_us};
 use crate::frame::{IP_AT, TcpFrame};
 use crate::network::mac_of;
 use crate::node::PORT;
@@ -19,7 +19,7 @@ const VOUCHED: u8 = 1;
 const MENDED: u8 = 2;
 /// The segment's numbers count from where the connection is.
 const FOLLOWS: u8 = 4;
-/// 256 octets more than the length says.
+/// 256 bytes more than the length says.
 const LONG: u8 = 8;
 
 /// A connection as its peer knows it, by the engine's port and its own: what the engine has sent and acknowledged.
@@ -34,12 +34,12 @@ pub fn run(data: &[u8]) -> Tallies {
         for session in &mut world.nodes[0].sessions {
             session.greets = 5000;
         }
-        let mut octets = Octets(data);
+        let mut bytes = Bytes(data);
         let mut known = Known::new();
-        while !octets.is_empty() {
-            let how = octets.u8();
-            let len = usize::from(octets.u8()) + if how & LONG != 0 { 256 } else { 0 };
-            let mut frame = octets.take(len).to_vec();
+        while !bytes.is_empty() {
+            let how = bytes.u8();
+            let len = usize::from(bytes.u8()) + if how & LONG != 0 { 256 } else { 0 };
+            let mut frame = bytes.take(len).to_vec();
             world.catch_up(world.now_us + step_us(how >> 4))?;
             learn(world, &mut known);
             help(how, &mut frame, &known);

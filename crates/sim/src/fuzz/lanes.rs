@@ -1,7 +1,7 @@
 //! Lanes: the words and records of a side that means harm, as the other one's ends read them, and the heads of records that a host gives the
 //! engine to send. Whatever is written, an end reads no place beside the ring and no record longer than one can be.
 
-use super::{ENGINE, Octets, play};
+use super::{Bytes, ENGINE, play};
 use crate::tally::Tallies;
 use crate::world::World;
 use toe_abi::attach::Use;
@@ -19,31 +19,31 @@ const RECORDS_MAX: usize = 64;
 /// See the module.
 pub fn run(data: &[u8]) -> Tallies {
     let (words, heads) = data.split_at(data.len() / 2);
-    ends(&mut Octets(words));
+    ends(&mut Bytes(words));
     play(vec![ENGINE], 0, |world| {
         world.set_up_sessions();
-        give_heads(world, &mut Octets(heads));
+        give_heads(world, &mut Bytes(heads));
         Ok(())
     })
 }
 
 /// Each end in turn meets what an other end would have written, and what none would.
-fn ends(octets: &mut Octets<'_>) {
+fn ends(bytes: &mut Bytes<'_>) {
     let (lane, _file) = LaneMemory::create(RING_LEN_MIN).expect("memory for a lane");
     let mut receiver = LaneReceiver::new(lane.clone());
     let mut sender = LaneSender::new(lane.clone());
     let mut text = vec![0; RECORD_MAX as usize];
     for _ in 0..STEPS_MAX {
-        if octets.is_empty() {
+        if bytes.is_empty() {
             return;
         }
-        let what = octets.u8();
+        let what = bytes.u8();
         match what & 15 {
-            0 => harm(&lane, LaneLayout::WORD, octets),
-            1 => harm(&lane, LaneLayout::HEAD, octets),
+            0 => harm(&lane, LaneLayout::WORD, bytes),
+            1 => harm(&lane, LaneLayout::HEAD, bytes),
             2 => {
-                let place = u64::from(octets.u16()) << 3 & u64::from(RING_LEN_MIN - 1);
-                harm(&lane, LaneLayout::RING + place, octets);
+                let place = u64::from(bytes.u16()) << 3 & u64::from(RING_LEN_MIN - 1);
+                harm(&lane, LaneLayout::RING + place, bytes);
             }
             3 | 4 => {
                 if let Some(record) = receiver.first() {
@@ -62,7 +62,7 @@ fn ends(octets: &mut Octets<'_>) {
                 receiver.wakes();
                 receiver.confirm();
             }
-            10 | 11 => offer(&mut sender, what, octets.u16(), &text),
+            10 | 11 => offer(&mut sender, what, bytes.u16(), &text),
             12 => _ = sender.begin_ring(what & 16 != 0),
             13 => sender.end_ring(),
             14 => _ = sender.overflow(),
@@ -76,9 +76,9 @@ fn ends(octets: &mut Octets<'_>) {
     }
 }
 
-fn harm(lane: &LaneMemory, offset: u64, octets: &mut Octets<'_>) {
+fn harm(lane: &LaneMemory, offset: u64, bytes: &mut Bytes<'_>) {
     // Within the memory.
-    let word = octets.u64().to_le_bytes();
+    let word = bytes.u64().to_le_bytes();
     lane.region().write(offset, &word).expect("a place in the lane");
 }
 
@@ -96,7 +96,7 @@ fn offer(sender: &mut LaneSender, what: u8, len: u16, text: &[u8]) {
 }
 
 /// A host's socket, and what its records ask the engine to send.
-fn give_heads(world: &mut World, octets: &mut Octets<'_>) {
+fn give_heads(world: &mut World, bytes: &mut Bytes<'_>) {
     let node = &mut world.nodes[0];
     let Some(session) = node.sessions.first().map(|session| session.id) else { return };
     let clock = node.clock(world.now_us);
@@ -115,16 +115,16 @@ fn give_heads(world: &mut World, octets: &mut Octets<'_>) {
     let Some(end) = opened.ok().and_then(|opened| opened.end) else { return };
     let text = vec![0x5a; 1 << 16];
     for _ in 0..RECORDS_MAX {
-        if octets.is_empty() {
+        if bytes.is_empty() {
             return;
         }
-        let len = usize::from(octets.u16());
-        let head = octets.array::<{ RecordHead::LEN as usize }>();
+        let len = usize::from(bytes.u16());
+        let head = bytes.array::<{ RecordHead::LEN as usize }>();
         let head = RecordHead::read_from_bytes(&head).expect("of its length");
         let clock = node.clock(world.now_us);
         if node.engine.takes_datagrams() {
             let count = node.engine.handle_datagrams(clock, end.id, &head, &text[..len], &mut node.memory);
-            assert!(count >= 1 && count <= len.max(1), "{count} datagrams of {len} octets");
+            assert!(count >= 1 && count <= len.max(1), "{count} datagrams of {len} bytes");
         }
         node.touched = true;
     }

@@ -1,4 +1,4 @@
-//! What fuzzers run, one target a file: octets in, a panic when something is wrong. Each target plays a small world with
+//! What fuzzers run, one target a file: bytes in, a panic when something is wrong. Each target plays a small world with
 //! the checkers on. `make fuzz` explores (crates/sim/fuzz/main.rs), and the tests replay what is committed in
 //! crates/sim/corpus.
 
@@ -109,11 +109,11 @@ impl Target {
     }
 }
 
-/// Octets, taken one after the other; zeros when there are none left.
+/// Bytes, taken one after the other; zeros when there are none left.
 #[derive(Debug)]
-struct Octets<'a>(&'a [u8]);
+struct Bytes<'a>(&'a [u8]);
 
-impl<'a> Octets<'a> {
+impl<'a> Bytes<'a> {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

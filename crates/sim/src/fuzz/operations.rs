@@ -1,7 +1,7 @@
 //! What programs do with their sockets, operation by operation, on two engines and over loopback, while links lose and
 //! delay, with Fast Open or without. Afterwards nothing is lost any more, and all that was sent must arrive.
 
-use super::{ENGINE, Octets, play, step_us};
+use super::{Bytes, ENGINE, play, step_us};
 use crate::checkers::Failure;
 use crate::program::plan::{Conn, Ending, PLAIN, Plan};
 use crate::swarm::{EngineSpec, LinkFaults};
@@ -12,8 +12,8 @@ use toe_engine::{FastOpenMode, TcpConfig};
 
 /// Connections of one run.
 const CONNS_MAX: usize = 6;
-/// Octets that a socket sends in one run.
-const OCTETS_MAX: u64 = 200_000;
+/// Bytes that a socket sends in one run.
+const BYTES_MAX: u64 = 200_000;
 
 /// No connection gives up when less is lost: one that its program has closed sends its FIN once more after 51 s, and not
 /// again (a retransmission time-out of 0.2 s, doubled eight times).
@@ -27,8 +27,8 @@ const BY_HAND: Plan = Plan { by_hand: true, ..PLAIN };
 
 /// See the module.
 pub fn run(data: &[u8]) -> Tallies {
-    let mut octets = Octets(data);
-    let shape = octets.u8();
+    let mut bytes = Bytes(data);
+    let shape = bytes.u8();
     let second = EngineSpec {
         mtu: if shape & 1 != 0 { 576 } else { 9000 },
         tx_checksum: true,
@@ -48,16 +48,16 @@ pub fn run(data: &[u8]) -> Tallies {
         }
         world.conns.excuses.lossy = true;
         world.conns.excuses.crowded = true;
-        while !octets.is_empty() {
-            once(world, &mut octets)?;
+        while !bytes.is_empty() {
+            once(world, &mut bytes)?;
             world.catch_up(world.now_us)?;
         }
         finish(world)
     })
 }
 
-fn once(world: &mut World, octets: &mut Octets<'_>) -> Result<(), Failure> {
-    let (what, which) = (octets.u8(), octets.u8());
+fn once(world: &mut World, bytes: &mut Bytes<'_>) -> Result<(), Failure> {
+    let (what, which) = (bytes.u8(), bytes.u8());
     let (node, session) = (usize::from(which & 1), usize::from(which >> 1 & 1));
     let socket = usize::from(which >> 2);
     match what & 0xf {
@@ -66,9 +66,9 @@ fn once(world: &mut World, octets: &mut Octets<'_>) -> Result<(), Failure> {
                 connect(world, (node, session), which, what & 0x10 != 0);
             }
         }
-        2..=4 => send(world, (node, session, socket), u32::from(octets.u16()) << (what >> 6), what),
+        2..=4 => send(world, (node, session, socket), u32::from(bytes.u16()) << (what >> 6), what),
         5 | 6 => {
-            let plan = Plan { read_max: u32::from(octets.u16()).max(1), ..BY_HAND };
+            let plan = Plan { read_max: u32::from(bytes.u16()).max(1), ..BY_HAND };
             on_socket(world, (node, session, socket), |session, cx, at| session.read(cx, at, Some(&plan)));
         }
         7 => on_socket(world, (node, session, socket), |session, cx, at| session.shut_down(cx, at)),
@@ -79,7 +79,7 @@ fn once(world: &mut World, octets: &mut Octets<'_>) -> Result<(), Failure> {
                 session.close(cx, at, abort);
             });
         }
-        9 => set_option(world, (node, session, socket), octets),
+        9 => set_option(world, (node, session, socket), bytes),
         10..=12 => {
             world.catch_up(world.now_us + step_us(what >> 4))?;
             // Who waited that long may have given up.
@@ -116,7 +116,7 @@ fn connect(world: &mut World, (node, session): (usize, usize), which: u8, fast: 
     let server_session = usize::from(which >> 6 & 1);
     let place = (server, 7000 + server_session as u16);
     // What it will send, or never: its SYN waits for that.
-    let client = if fast { Plan { octets: OCTETS_MAX, ..BY_HAND } } else { BY_HAND };
+    let client = if fast { Plan { bytes: BYTES_MAX, ..BY_HAND } } else { BY_HAND };
     let conn = Conn::new((node, session), place, server_session, [client, BY_HAND], world.now_us);
     world.add_connection(Conn { local: server == node, fast, ..conn });
 }
@@ -144,9 +144,9 @@ fn on_socket(
 fn send(world: &mut World, which: Which, len: u32, what: u8) {
     on_socket(world, which, |session, cx, at| {
         let handed = session.sockets[at].handed();
-        let octets = (handed + u64::from(len)).min(OCTETS_MAX);
+        let bytes = (handed + u64::from(len)).min(BYTES_MAX);
         let plan = Plan {
-            octets,
+            bytes,
             chunk_max: 16_384,
             more_ppm: if what & 0x10 != 0 { 1_000_000 } else { 0 },
             urgent_ppm: if what & 0x20 != 0 { 1_000_000 } else { 0 },
@@ -157,9 +157,9 @@ fn send(world: &mut World, which: Which, len: u32, what: u8) {
     });
 }
 
-fn set_option(world: &mut World, which: Which, octets: &mut Octets<'_>) {
-    let raw = octets.u8();
-    let value = u32::from(octets.u16());
+fn set_option(world: &mut World, which: Which, bytes: &mut Bytes<'_>) {
+    let raw = bytes.u8();
+    let value = u32::from(bytes.u16());
     let (option, value) = match raw % 7 {
         0 => (FlowOption::NoDelay, value & 1),
         1 => (FlowOption::Cork, value & 1),
@@ -185,7 +185,7 @@ fn finish(world: &mut World) -> Result<(), Failure> {
         for side in [0, 1] {
             let id = crate::pattern::StreamId { conn: number as u32, side: side as u8 };
             conn.plans[side] =
-                Plan { octets: world.streams.get(id).handed, ending: Ending::Shutdown, ..PLAIN };
+                Plan { bytes: world.streams.get(id).handed, ending: Ending::Shutdown, ..PLAIN };
         }
     }
     for node in 0..world.nodes.len() {

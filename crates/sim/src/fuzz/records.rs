@@ -1,10 +1,10 @@
 //! TLS records: what a network and a peer without the key can do to a stream of them, and parameters as a program may give them. What is opened
 //! was sealed, in that order, and nothing that was changed ever is.
 
-use super::Octets;
+use super::Bytes;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
-use toe::socket::slices::{Gather, Octets as Received, Scatter, Target};
+use toe::socket::slices::{Bytes as Received, Gather, Scatter, Target};
 use toe::tls::incoming::{Given, Incoming};
 use toe::tls::keys::{HEADER, Keys};
 use toe::tls::outgoing::Outgoing;
@@ -32,8 +32,8 @@ impl Target for Any<'_, '_> {
         self.0.left()
     }
 
-    fn take(&mut self, octets: Received<'_>, max: usize) -> Result<usize, Errno> {
-        self.0.take(octets, max)
+    fn take(&mut self, bytes: Received<'_>, max: usize) -> Result<usize, Errno> {
+        self.0.take(bytes, max)
     }
 
     fn takes(&mut self, _: u8) -> Takes {
@@ -43,10 +43,10 @@ impl Target for Any<'_, '_> {
 
 /// See the module.
 pub fn run(data: &[u8]) {
-    let mut octets = Octets(data);
-    let how = octets.u8();
+    let mut bytes = Bytes(data);
+    let how = bytes.u8();
     if how == u8::MAX {
-        return parameters(octets.0);
+        return parameters(bytes.0);
     }
     let suite = SUITES[usize::from(how) % SUITES.len()];
     let sequence = if how & 0x80 != 0 { u64::MAX - 2 } else { 0 };
@@ -57,7 +57,7 @@ pub fn run(data: &[u8]) {
     };
     let mut expected = VecDeque::new();
     for _ in 0..RECORDS_MAX {
-        if octets.is_empty() || step(&mut outgoing, &mut incoming, &mut expected, &mut octets).is_err() {
+        if bytes.is_empty() || step(&mut outgoing, &mut incoming, &mut expected, &mut bytes).is_err() {
             return;
         }
     }
@@ -68,13 +68,13 @@ fn step(
     outgoing: &mut Outgoing,
     incoming: &mut Incoming,
     expected: &mut VecDeque<u8>,
-    octets: &mut Octets<'_>,
+    bytes: &mut Bytes<'_>,
 ) -> Result<(), Errno> {
     // Type 0 does not come back: in TLS 1.3 it is padding.
-    let (what, kind, len) = (octets.u8(), octets.u8().max(1), usize::from(octets.u16()));
+    let (what, kind, len) = (bytes.u8(), bytes.u8().max(1), usize::from(bytes.u16()));
     if what & 7 == 7 {
         // Not of whoever has the key.
-        let raw = octets.take(len.min(600)).to_vec();
+        let raw = bytes.take(len.min(600)).to_vec();
         let result = arrive(incoming, raw);
         assert!(result != Ok(true), "opened what nobody sealed");
         return result.map(|_| ());
@@ -91,7 +91,7 @@ fn step(
             rest.split_at(HEADER + usize::from(u16::from_be_bytes([header[3], header[4]])));
         rest = behind;
         let mut came = record.to_vec();
-        let (place, change) = (usize::from(octets.u16()) % came.len(), octets.u8());
+        let (place, change) = (usize::from(bytes.u16()) % came.len(), bytes.u8());
         match what & 7 {
             0 => came[place] ^= change,
             1 => came.truncate(place.max(HEADER)),
@@ -102,8 +102,8 @@ fn step(
         assert!(!(is_opened && is_changed), "a record that was changed is opened");
         if is_opened {
             let got = given(incoming)?;
-            assert!(got.len() <= expected.len(), "more octets than were sealed");
-            assert!(expected.drain(..got.len()).eq(got), "other octets than were sealed");
+            assert!(got.len() <= expected.len(), "more bytes than were sealed");
+            assert!(expected.drain(..got.len()).eq(got), "other bytes than were sealed");
         }
     }
     Ok(())
@@ -123,22 +123,22 @@ fn arrive(incoming: &mut Incoming, record: Vec<u8>) -> Result<bool, Errno> {
 }
 
 fn given(incoming: &mut Incoming) -> Result<Vec<u8>, Errno> {
-    let mut octets = vec![0; 1 << 15];
-    let mut slices = [IoSliceMut::new(&mut octets)];
+    let mut bytes = vec![0; 1 << 15];
+    let mut slices = [IoSliceMut::new(&mut bytes)];
     let mut target = Any(Scatter::new(&mut slices));
     let got = match incoming.give(&mut target, false)? {
         Given::More(got) | Given::Last(got) => got,
         Given::Nothing => 0,
     };
-    octets.truncate(got);
-    Ok(octets)
+    bytes.truncate(got);
+    Ok(bytes)
 }
 
-/// Other keys for other octets: what is sealed in one run, where libFuzzer sees it compared, is nobody's in the next.
+/// Other keys for other bytes: what is sealed in one run, where libFuzzer sees it compared, is nobody's in the next.
 fn keys((version, cipher, key_len): (u16, u16, usize), sequence: u64, data: &[u8]) -> Option<Keys> {
-    let sum = data.iter().fold(0xcbf2_9ce4_8422_2325u64, |sum, octet| {
-        (sum ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let sum = data
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
     let mut info = [version.to_ne_bytes(), cipher.to_ne_bytes()].concat();
     info.extend((0..12 + key_len).map(|at| sum.to_le_bytes()[at % 8] ^ at as u8));
     info.extend(sequence.to_be_bytes());
@@ -146,11 +146,11 @@ fn keys((version, cipher, key_len): (u16, u16, usize), sequence: u64, data: &[u8
 }
 
 /// As setsockopt gives them: read as they would be written.
-fn parameters(octets: &[u8]) {
-    if let Ok(read) = Parameters::read(octets) {
+fn parameters(bytes: &[u8]) {
+    if let Ok(read) = Parameters::read(bytes) {
         let mut out = [0; toe::tls::parameters::LEN_MAX];
         let len = read.write(&mut out);
-        assert_eq!(&out[..len], octets, "another structure than was given");
+        assert_eq!(&out[..len], bytes, "another structure than was given");
         assert!(Keys::new(read).is_ok());
     }
 }

@@ -1,8 +1,8 @@
 //! What stands in a connection between two hosts' virtual interfaces (`docs/via-wire.md`), of a peer that means harm: how it begins, and frames
 //! with right lengths and sums, so that more than the first check is met. Fragments of it are published only within the credit.
 
-use super::Octets;
-use toe::native::{Octets as Received, Taker};
+use super::Bytes;
+use toe::native::{Bytes as Received, Taker};
 use toe_abi::channel::Side;
 use toe_ring::{ViaMemory, ViaReceiver, ViaSender};
 use toe_via::far::frames::{Brought, Reader};
@@ -13,18 +13,18 @@ use toe_via::far::mpa::{PRIVATE_MAX, Start, first_segment, put_frame};
 const STEPS_MAX: usize = 200;
 const OPERATIONS: u8 = 1;
 const BEGINNING: u8 = 2;
-/// Octets that a fragment is filled up with, at most.
+/// Bytes that a fragment is filled up with, at most.
 const MORE_MAX: usize = 20_000;
 
 /// See the module.
 pub fn run(data: &[u8]) {
-    let mut octets = Octets(data);
-    let how = octets.u8();
+    let mut bytes = Bytes(data);
+    let how = bytes.u8();
     if how & BEGINNING != 0 {
-        return begin(octets.0);
+        return begin(bytes.0);
     }
     let are_operations = how & OPERATIONS != 0;
-    let stream = stream(&mut octets);
+    let stream = stream(&mut bytes);
     read(&stream, are_operations);
     take(&stream, are_operations, usize::from(how >> 2));
 }
@@ -44,16 +44,16 @@ fn begin(stream: &[u8]) {
     _ = Introduction::decode(stream);
 }
 
-/// Frames whose segments are octets, some of them filled up, and octets that are no frame.
-fn stream(octets: &mut Octets<'_>) -> Vec<u8> {
+/// Frames whose segments are bytes, some of them filled up, and bytes that are no frame.
+fn stream(bytes: &mut Bytes<'_>) -> Vec<u8> {
     let mut stream = Vec::new();
     for _ in 0..STEPS_MAX {
-        if octets.is_empty() {
+        if bytes.is_empty() {
             break;
         }
-        let (what, len) = (octets.u8(), usize::from(octets.u8()));
-        let begin = octets.take(len);
-        let more = if what & 2 != 0 { usize::from(octets.u16()) % MORE_MAX } else { 0 };
+        let (what, len) = (bytes.u8(), usize::from(bytes.u8()));
+        let begin = bytes.take(len);
+        let more = if what & 2 != 0 { usize::from(bytes.u16()) % MORE_MAX } else { 0 };
         match what & 1 {
             0 => _ = put_frame(&mut stream, &[begin, &vec![what; more]]),
             _ => stream.extend_from_slice(begin),
@@ -67,11 +67,11 @@ fn read(mut stream: &[u8], are_operations: bool) {
     let mut reader = Reader::new(are_operations);
     while let Ok(Some((segment, used))) = first_segment(stream) {
         match reader.take(segment) {
-            Ok(Brought::Fragment { fragment, octets: [head, data] }) => {
+            Ok(Brought::Fragment { fragment, bytes: [head, data] }) => {
                 assert_eq!(
                     fragment.len as usize,
                     head.len() + data.len(),
-                    "a fragment is as long as its octets"
+                    "a fragment is as long as its bytes"
                 );
             }
             Ok(Brought::Credit(_) | Brought::Nothing) => {}

@@ -63,7 +63,7 @@ impl Choice {
         swarm.outside = 1;
         swarm.connections = swarm.connections.min(CONNECTIONS_MAX).max(1 + random.below(4));
         swarm.safety_us = swarm.safety_us.min(SAFETY_MAX_US);
-        swarm.octets_max = random.pick(&[2_000, 60_000, 300_000, 1_000_000]);
+        swarm.bytes_max = random.pick(&[2_000, 60_000, 300_000, 1_000_000]);
         swarm.driver.turns = 0;
         let link = &mut swarm.link;
         link.delay_us = link.delay_us.min(50_000);
@@ -102,7 +102,7 @@ impl Choice {
 /// Slow programs are too slow for real time.
 fn make_brisk(plan: &mut Plan, swarm: &Swarm) {
     plan.read_pause_us = plan.read_pause_us.min(4_000);
-    plan.read_max = plan.read_max.max(swarm.octets_max / 100).max(2_000);
+    plan.read_max = plan.read_max.max(swarm.bytes_max / 100).max(2_000);
     plan.chunk_max = plan.chunk_max.max(1_000);
     if let Gate::Exchange { sends, .. } = plan.gate {
         plan.chunk_max = plan.chunk_max.max(sends.min(65_536));

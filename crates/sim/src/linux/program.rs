@@ -24,7 +24,7 @@ use toe_script::stack::StackError;
 
 /// Where they listen.
 pub(super) const PORT: u16 = 7100;
-/// Octets read at one call, at most.
+/// Bytes read at one call, at most.
 const READ_MAX: usize = 65_536;
 
 /// All sockets.
@@ -169,7 +169,7 @@ fn new_socket(congestion: &str) -> Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
         .map_err(failed("making a socket"))?;
-    // Urgent octets stay in the stream, where their place is checked.
+    // Urgent bytes stay in the stream, where their place is checked.
     sockopt::set_socket_oobinline(&fd, true).map_err(failed("setting SO_OOBINLINE"))?;
     sockopt::set_tcp_congestion(&fd, congestion).map_err(failed("setting TCP_CONGESTION"))?;
     Ok(fd)
@@ -215,7 +215,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Connects, with the first octets in the SYN if that is wanted and Linux knows the server.
+    /// Connects, with the first bytes in the SYN if that is wanted and Linux knows the server.
     fn begin(&mut self, world: &mut World, to: &SocketAddr, opens_fast: bool) -> Result<()> {
         let plan = self.plan(world);
         let fd = self.fd.as_ref().ok_or_else(gone)?;
@@ -309,7 +309,7 @@ impl Socket {
                     event(world, Some(comes.conn), "read", format_args!("{got}"));
                     let found = world.streams.read(comes, &bytes[..got]);
                     world.verdict.check(Checker::Streams, found);
-                    world.tallies.add_many(Tally::OctetsRead, got as u64);
+                    world.tallies.add_many(Tally::BytesRead, got as u64);
                     if plan.read_pause_us > 0 {
                         self.next_read_us = world.now_us + u64::from(plan.read_pause_us);
                     }
@@ -356,8 +356,8 @@ impl Socket {
     fn go_on(&mut self, world: &mut World, plan: &Plan) -> Result<()> {
         let Some(fd) = &self.fd else { return Ok(()) };
         let conn = &mut world.conns.list[self.sends.conn as usize];
-        let peer_octets = conn.plans[1 - usize::from(self.sends.side)].octets;
-        match plan.due(self.progress(), peer_octets) {
+        let peer_bytes = conn.plans[1 - usize::from(self.sends.side)].bytes;
+        match plan.due(self.progress(), peer_bytes) {
             Due::Nothing => {}
             Due::Shutdown => {
                 self.shut = true;

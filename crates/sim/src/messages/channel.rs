@@ -29,7 +29,7 @@ pub struct Message {
 pub struct Reasons {
     /// Somebody died, was cut off, or means harm.
     pub is_outer: bool,
-    /// Octets between hosts are other ones: where they say how many follow, those are waited for, however long.
+    /// Bytes between hosts are other ones: where they say how many follow, those are waited for, however long.
     pub by_wire: bool,
     /// A message for which there may be no receive, or that is longer than that.
     pub of_receives: bool,
@@ -66,12 +66,12 @@ pub struct Channel {
     pub is_spoiled: bool,
     /// Between hosts.
     pub wires: Option<[WireEnd; 2]>,
-    /// Octets of its own that a receive has, at least.
+    /// Bytes of its own that a receive has, at least.
     pub room: u32,
 }
 
-/// The octets of message `number`, of which the first four are the number.
-pub fn octets(number: u32, len: u32) -> Vec<u8> {
+/// The bytes of message `number`, of which the first four are the number.
+pub fn bytes(number: u32, len: u32) -> Vec<u8> {
     let body = (4..len.max(4)).map(|at| (at ^ number).wrapping_mul(37) as u8 ^ (at >> 8) as u8);
     number.to_le_bytes().into_iter().chain(body).collect()
 }
@@ -161,8 +161,8 @@ impl Channel {
         let number = if is_write {
             done.immediate
         } else {
-            let octets = node.read(buffer, 4);
-            u32::from_le_bytes([octets[0], octets[1], octets[2], octets[3]])
+            let bytes = node.read(buffer, 4);
+            u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
         };
         let messages = &mut self.directions[1 - which].messages;
         let Some(mut wanted) = messages.pop_front() else {
@@ -181,12 +181,12 @@ impl Channel {
         }
         let len = if is_write { 0 } else { wanted.len };
         if done.length != len {
-            return Err(format!("message {number} has not {len} octets"));
+            return Err(format!("message {number} has not {len} bytes"));
         }
-        if !is_write && node.read(buffer, len as usize) != octets(number, len) {
-            return Err(format!("message {number} has other octets"));
+        if !is_write && node.read(buffer, len as usize) != bytes(number, len) {
+            return Err(format!("message {number} has other bytes"));
         }
-        if !node.read(buffer + u64::from(len), 4).iter().all(|octet| *octet == UNTOUCHED) {
+        if !node.read(buffer + u64::from(len), 4).iter().all(|byte| *byte == UNTOUCHED) {
             return Err(format!("something was written behind message {number}"));
         }
         Ok(())
@@ -197,7 +197,7 @@ impl Channel {
         let side = &self.sides[which];
         let before = node.read(side.base + WINDOW, WINDOW_LEN as usize);
         let behind = node.read(side.base + WINDOW + 2 * WINDOW_LEN, WINDOW_LEN as usize + 1024);
-        match before.iter().chain(&behind).all(|octet| *octet == UNTOUCHED) {
+        match before.iter().chain(&behind).all(|byte| *byte == UNTOUCHED) {
             true => Ok(()),
             false => Err(format!("side {which}: memory beside its window was written")),
         }

@@ -2,7 +2,7 @@
 //!
 //! | from | what lies there |
 //! |---|---|
-//! | 0 | descriptors, 512 octets each: first those of sends, then those of receives |
+//! | 0 | descriptors, 512 bytes each: first those of sends, then those of receives |
 //! | [`OUT`] | what sends are sent from, or reads read into, [`BUFFER`] each |
 //! | [`IN`] | what receives receive into |
 //! | [`WINDOW`] | what the peer may touch, in the middle of as much again that it may not |
@@ -19,7 +19,7 @@ const DESCRIPTOR: u64 = 512;
 pub const OUT: u64 = (SENDS + RECEIVES) * DESCRIPTOR;
 pub const IN: u64 = OUT + SENDS * BUFFER;
 pub const WINDOW: u64 = IN + RECEIVES * BUFFER;
-/// Octets of the window, and of what lies before and behind it.
+/// Bytes of the window, and of what lies before and behind it.
 pub const WINDOW_LEN: u64 = 4096;
 pub const FOREIGN: u64 = WINDOW + 3 * WINDOW_LEN;
 const FOREIGN_LEN: u64 = 1024;
@@ -32,7 +32,7 @@ pub const UNTOUCHED: u8 = 0xa5;
 pub enum Wanted {
     /// It succeeds, unless the channel ends before.
     Good,
-    /// As `Good`, and these octets are then in its buffer.
+    /// As `Good`, and these bytes are then in its buffer.
     Reads(Vec<u8>),
     /// It has this error, unless the channel ends before.
     Wrong(u32),

@@ -8,7 +8,7 @@ use toe_via::far::wire::Wire;
 
 #[derive(Debug, Default)]
 struct Direction {
-    octets: VecDeque<u8>,
+    bytes: VecDeque<u8>,
     /// Those of them that have come.
     came: usize,
     is_finished: bool,
@@ -20,7 +20,7 @@ struct Stream {
     /// All comes at once.
     is_instant: bool,
     is_cut: bool,
-    /// Octets on their way in a direction, at most.
+    /// Bytes on their way in a direction, at most.
     room: usize,
 }
 
@@ -42,16 +42,16 @@ impl WireEnd {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on octets come when the world says so.
+    /// From here on bytes come when the world says so.
     pub fn take_time(&self) {
         self.lock().is_instant = false;
     }
 
-    /// Up to so many octets come to this end.
-    pub fn deliver(&self, octets: usize) {
+    /// Up to so many bytes come to this end.
+    pub fn deliver(&self, bytes: usize) {
         let mut stream = self.lock();
         let direction = &mut stream.directions[1 - self.end];
-        direction.came = (direction.came + octets).min(direction.octets.len());
+        direction.came = (direction.came + bytes).min(direction.bytes.len());
     }
 
     /// The host at one end has gone: nothing comes any more.
@@ -63,11 +63,11 @@ impl WireEnd {
     pub fn flip(&self, place: usize, bit: u32) -> bool {
         let mut stream = self.lock();
         let direction = &mut stream.directions[1 - self.end];
-        let len = direction.octets.len();
+        let len = direction.bytes.len();
         if len == 0 {
             return false;
         }
-        direction.octets[place % len] ^= 1 << (bit % 8);
+        direction.bytes[place % len] ^= 1 << (bit % 8);
         true
     }
 }
@@ -77,21 +77,21 @@ impl Wire for WireEnd {
         Ok(true)
     }
 
-    fn send(&self, octets: &[u8]) -> Result<usize, Errno> {
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let mut stream = self.lock();
         if stream.is_cut {
             return Err(Errno::ECONNRESET);
         }
-        let room = stream.room.saturating_sub(stream.directions[self.end].octets.len());
-        let sent = room.min(octets.len());
+        let room = stream.room.saturating_sub(stream.directions[self.end].bytes.len());
+        let sent = room.min(bytes.len());
         if sent == 0 {
             return Err(Errno::EAGAIN);
         }
         let is_instant = stream.is_instant;
         let direction = &mut stream.directions[self.end];
-        direction.octets.extend(&octets[..sent]);
+        direction.bytes.extend(&bytes[..sent]);
         if is_instant {
-            direction.came = direction.octets.len();
+            direction.came = direction.bytes.len();
         }
         Ok(sent)
     }
@@ -102,13 +102,13 @@ impl Wire for WireEnd {
         let direction = &mut stream.directions[1 - self.end];
         let came = direction.came.min(into.len());
         if came > 0 {
-            for (to, octet) in into.iter_mut().zip(direction.octets.drain(..came)) {
-                *to = octet;
+            for (to, byte) in into.iter_mut().zip(direction.bytes.drain(..came)) {
+                *to = byte;
             }
             direction.came -= came;
             return Ok(came);
         }
-        match direction.octets.is_empty() && direction.is_finished {
+        match direction.bytes.is_empty() && direction.is_finished {
             true => Ok(0),
             false if is_cut => Err(Errno::ECONNRESET),
             false => Err(Errno::EAGAIN),

@@ -1,6 +1,6 @@
 //! A world of messages: what its programs do next is what the seed says, until all is delivered that will be.
 
-use super::channel::{Channel, Direction, Message, octets};
+use super::channel::{Channel, Direction, Message, bytes};
 use super::side::{BUFFER, FOREIGN, Posted, SIDE_LEN, Side, UNTOUCHED, WINDOW, WINDOW_LEN, Wanted};
 use super::wire;
 use crate::random::{Draws, Random};
@@ -15,7 +15,7 @@ const CHANNELS_MAX: u32 = 16;
 const PROGRAMS_MAX: u32 = 4;
 /// Rounds in which all has to come, once nobody does anything new. Each takes every channel's two sides on.
 const SETTLE: usize = 400;
-/// Octets on their way in one direction between hosts, at most.
+/// Bytes on their way in one direction between hosts, at most.
 const WIRE_ROOM: [usize; 3] = [3000, 100_000, 1 << 20];
 
 /// Deliberate mistakes, each of which some checker must find.
@@ -27,7 +27,7 @@ pub enum Mistake {
     Loses,
     /// Two are told in the wrong order.
     Swaps,
-    /// An octet of what came is another.
+    /// A byte of what came is another.
     Changes,
     /// A success is an error, or an error a success.
     WrongWord,
@@ -160,10 +160,10 @@ impl World {
         let room = self.channels[at].room;
         let len = self.random.any_size(room).max(4);
         self.numbers += 1;
-        let (number, octets) = (self.numbers, octets(self.numbers, len));
+        let (number, bytes) = (self.numbers, bytes(self.numbers, len));
         let message = Message { number, len, is_write: false };
         let immediate = self.random.one_in(4).then_some(number);
-        self.post_send(at, which, immediate, &octets, None, (Wanted::Good, Some(message)));
+        self.post_send(at, which, immediate, &bytes, None, (Wanted::Good, Some(message)));
     }
 
     fn write(&mut self, at: usize, which: usize) {
@@ -177,7 +177,7 @@ impl World {
         let offset =
             if is_beyond { WINDOW_LEN - u64::from(len) + 1 + u64::from(offset) } else { offset.into() };
         self.numbers += 1;
-        let (number, octets) = (self.numbers, octets(self.numbers, len));
+        let (number, bytes) = (self.numbers, bytes(self.numbers, len));
         let channel = &mut self.channels[at];
         let message = tells.then_some(Message { number, len, is_write: true });
         let (wanted, message) = match (is_beyond, channel.level) {
@@ -192,14 +192,13 @@ impl World {
             at,
             which,
             tells.then_some(number),
-            &octets,
+            &bytes,
             Some((CONTROL_OP_RDMAWRITE, remote)),
             (wanted, message),
         );
         if is_posted && !is_beyond {
             let offset = offset as usize;
-            self.channels[at].directions[which].window[offset..offset + octets.len()]
-                .copy_from_slice(&octets);
+            self.channels[at].directions[which].window[offset..offset + bytes.len()].copy_from_slice(&bytes);
         }
     }
 
@@ -217,8 +216,8 @@ impl World {
         };
         channel.reasons.of_memory |= is_beyond && channel.level > 0;
         let remote = self.remote(at, which, offset);
-        let octets = vec![0; len as usize];
-        self.post_send(at, which, None, &octets, Some((CONTROL_OP_RDMAREAD, remote)), (wanted, None));
+        let bytes = vec![0; len as usize];
+        self.post_send(at, which, None, &bytes, Some((CONTROL_OP_RDMAREAD, remote)), (wanted, None));
     }
 
     /// A place in the peer's window.
@@ -233,7 +232,7 @@ impl World {
         at: usize,
         which: usize,
         immediate: Option<u32>,
-        octets: &[u8],
+        bytes: &[u8],
         remote: Option<(u16, Segment)>,
         (wanted, message): (Wanted, Option<Message>),
     ) -> bool {
@@ -245,8 +244,8 @@ impl World {
         }
         let Some(slot) = side.send_slot() else { return false };
         let (_, buffer) = side.places(slot, false);
-        node.write(buffer, octets);
-        let len = octets.len() as u32;
+        node.write(buffer, bytes);
+        let len = bytes.len() as u32;
         let cut = self.random.below(len + 1);
         let own = [side.segment(node, buffer, cut), side.segment(node, buffer + u64::from(cut), len - cut)];
         let segments: Vec<Segment> = remote.iter().map(|(_, segment)| *segment).chain(own).collect();
@@ -373,10 +372,10 @@ impl World {
     }
 
     fn deliver(&mut self, at: usize, which: usize) {
-        let octets = self.random.pick(&[1, 30, 3000, 200_000]);
-        let octets = 1 + self.random.below(octets);
+        let bytes = self.random.pick(&[1, 30, 3000, 200_000]);
+        let bytes = 1 + self.random.below(bytes);
         if let Some(wires) = &self.channels[at].wires {
-            wires[which].deliver(octets as usize);
+            wires[which].deliver(bytes as usize);
         }
     }
 

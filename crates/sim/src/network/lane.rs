@@ -130,14 +130,14 @@ impl Lane {
         lost
     }
 
-    /// When the last octet has left the bottleneck; `None`: its queue is full.
-    fn through_bottleneck(&mut self, now_us: u64, octets: u64) -> Option<u64> {
+    /// When the last byte has left the bottleneck; `None`: its queue is full.
+    fn through_bottleneck(&mut self, now_us: u64, bytes: u64) -> Option<u64> {
         let Some(bottleneck) = self.faults.bottleneck else { return Some(now_us) };
         let start = self.free_at_us.max(now_us);
         if start - now_us > u64::from(bottleneck.queue_us) {
             return None;
         }
-        self.free_at_us = start + (octets * 8).div_ceil(u64::from(bottleneck.mbit_per_s));
+        self.free_at_us = start + (bytes * 8).div_ceil(u64::from(bottleneck.mbit_per_s));
         Some(self.free_at_us)
     }
 }

@@ -91,7 +91,7 @@ impl Meddler {
         offload.checksum_ok = false;
     }
 
-    /// A segment that starts in the last one and ends in this one, of the same octets.
+    /// A segment that starts in the last one and ends in this one, of the same bytes.
     fn overlap(&mut self, tcp: &TcpFrame, frame: &[u8]) -> Option<Vec<u8>> {
         let earlier = self.last.get(&tcp.way)?;
         let first = TcpFrame::parse(earlier)?;

@@ -63,7 +63,7 @@ impl Network {
         }
     }
 
-    /// The path between two engines carries datagrams of at most `mtu` octets from now on.
+    /// The path between two engines carries datagrams of at most `mtu` bytes from now on.
     pub fn set_mtu(&mut self, from: usize, to: usize, mtu: Option<u32>) {
         let at = from * self.engines.len() + to;
         self.lanes[at].set_mtu(mtu);
@@ -178,7 +178,7 @@ impl FrameSink for Outbox {
             return None;
         }
         self.frame.clear();
-        // Contents arbitrary, as the contract says: whoever leaves an octet out is noticed.
+        // Contents arbitrary, as the contract says: whoever leaves a byte out is noticed.
         self.frame.resize(len, 0xee);
         Some(&mut self.frame)
     }

@@ -204,7 +204,7 @@ impl Session {
                     cx.command(self, Command::ChannelReady { channel }, &[]);
                 }
             }
-            // Octets of these programs go through the engine all the same.
+            // Bytes of these programs go through the engine all the same.
             Completion::ChannelClosed { .. } | Completion::Direct { .. } | Completion::Moved { .. } => {}
             Completion::Yield { flow } => self.give_up(cx, flow),
             Completion::ConnectionsWait { listener } => self.asks(cx, listener, true),
@@ -321,7 +321,7 @@ impl Session {
     }
 }
 
-/// Whether a listener has handed the connection out before, which only Fast Open may do: how many octets came with its SYN.
+/// Whether a listener has handed the connection out before, which only Fast Open may do: how many bytes came with its SYN.
 fn came_again(cx: &mut Cx<'_>, way: Way, number: u32) -> Option<u32> {
     let times = cx.conns.list[number as usize].accepts;
     if times == 0 {

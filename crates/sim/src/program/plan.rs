@@ -13,7 +13,7 @@ pub enum Gate {
     Open,
     /// Once the peer has sent all.
     AfterEnd,
-    /// So many octets for each so many that came; `first`: without having been asked.
+    /// So many bytes for each so many that came; `first`: without having been asked.
     Exchange {
         sends: u32,
         takes: u32,
@@ -28,14 +28,14 @@ pub enum Ending {
     Shutdown,
     /// Close when all is sent and the peer has ended or has nothing to send.
     Close,
-    /// Close with RST once so many octets have gone either way.
+    /// Close with RST once so many bytes have gone either way.
     Abort { after: u64 },
 }
 
 /// One side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    pub octets: u64,
+    pub bytes: u64,
     pub gate: Gate,
     pub ending: Ending,
     pub chunk_max: u32,
@@ -59,7 +59,7 @@ pub struct Plan {
 /// How far a side is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Octets that it has given to its stack, and that it has read.
+    /// Bytes that it has given to its stack, and that it has read.
     pub handed: u64,
     pub consumed: u64,
     /// It has read all, and the end.
@@ -78,26 +78,26 @@ pub enum Due {
 }
 
 impl Plan {
-    /// Octets that it may send now.
+    /// Bytes that it may send now.
     pub fn may_send(&self, at: Progress) -> u64 {
         let allowed = match self.gate {
-            Gate::Open => self.octets,
-            Gate::AfterEnd if at.all_read => self.octets,
+            Gate::Open => self.bytes,
+            Gate::AfterEnd if at.all_read => self.bytes,
             Gate::AfterEnd => 0,
             Gate::Exchange { sends, takes, first } => {
                 let rounds = at.consumed / u64::from(takes) + u64::from(first);
-                (rounds * u64::from(sends)).min(self.octets)
+                (rounds * u64::from(sends)).min(self.bytes)
             }
         };
         allowed.saturating_sub(at.handed)
     }
 
-    /// How it goes on to its end; `peer_octets`: what the peer plans to send.
-    pub fn due(&self, at: Progress, peer_octets: u64) -> Due {
-        let all_sent = at.handed == self.octets;
+    /// How it goes on to its end; `peer_bytes`: what the peer plans to send.
+    pub fn due(&self, at: Progress, peer_bytes: u64) -> Due {
+        let all_sent = at.handed == self.bytes;
         match self.ending {
             Ending::Abort { after } if at.handed + at.consumed >= after => Due::Abort,
-            Ending::Close if all_sent && (at.all_read || peer_octets == 0) => Due::Close,
+            Ending::Close if all_sent && (at.all_read || peer_bytes == 0) => Due::Close,
             _ if all_sent && at.all_read => Due::Close,
             _ if all_sent && !at.shut => Due::Shutdown,
             _ => Due::Nothing,
@@ -119,7 +119,7 @@ pub struct Conn {
     pub v6: bool,
     /// The client's port; 0: the engine chooses.
     pub from_port: u16,
-    /// The client has its first octets go with the SYN, if it has any by then and the engine knows the server.
+    /// The client has its first bytes go with the SYN, if it has any by then and the engine knows the server.
     pub fast: bool,
     pub plans: [Plan; 2],
     pub start_us: u64,
@@ -240,7 +240,7 @@ pub fn is_soft(errno: Errno) -> bool {
 
 /// Sends nothing, reads at once, ends when the peer has.
 pub const PLAIN: Plan = Plan {
-    octets: 0,
+    bytes: 0,
     gate: Gate::Open,
     ending: Ending::Shutdown,
     chunk_max: 65_536,
@@ -259,17 +259,17 @@ pub const PLAIN: Plan = Plan {
 
 /// What the client and the server of a connection do.
 pub fn choose(random: &mut Random, swarm: &Swarm, tallies: &mut Tallies) -> [Plan; 2] {
-    let max = swarm.octets_max;
+    let max = swarm.bytes_max;
     let mut plans = [habits(random, swarm), habits(random, swarm)];
     match random.below(20) {
         0..6 => {
             tallies.add(Tally::Bulk);
             let sender = random.below(2) as usize;
-            plans[sender].octets = u64::from(random.any_size(max));
+            plans[sender].bytes = u64::from(random.any_size(max));
         }
         6..10 => {
             tallies.add(Tally::BothWays);
-            plans.iter_mut().for_each(|plan| plan.octets = u64::from(random.any_size(max)));
+            plans.iter_mut().for_each(|plan| plan.bytes = u64::from(random.any_size(max)));
         }
         10..15 => {
             tallies.add(Tally::Exchanges);
@@ -277,7 +277,7 @@ pub fn choose(random: &mut Random, swarm: &Swarm, tallies: &mut Tallies) -> [Pla
         }
         15..18 => {
             tallies.add(Tally::HalfClosed);
-            plans.iter_mut().for_each(|plan| plan.octets = u64::from(random.any_size(max)));
+            plans.iter_mut().for_each(|plan| plan.bytes = u64::from(random.any_size(max)));
             plans[random.below(2) as usize].gate = Gate::AfterEnd;
         }
         _ => tallies.add(Tally::EmptyConnections),
@@ -302,8 +302,8 @@ fn exchange(random: &mut Random, max: u32, plans: &mut [Plan; 2]) {
     let (request, response) = (1 + random.any_size(max / 20), 1 + random.any_size(max / 20));
     let rounds = u64::from(1 + random.below(20));
     let [client, server] = plans;
-    client.octets = u64::from(request) * rounds;
-    server.octets = u64::from(response) * rounds;
+    client.bytes = u64::from(request) * rounds;
+    server.bytes = u64::from(response) * rounds;
     client.gate = Gate::Exchange { sends: request, takes: response, first: true };
     server.gate = Gate::Exchange { sends: response, takes: request, first: false };
 }

@@ -27,13 +27,13 @@ pub struct Socket {
     sends: Option<StreamId>,
     pub anchor: AnchorHandle,
     pub id: Option<FlowId>,
-    /// Established; or its first octets are to go with the SYN.
+    /// Established; or its first bytes are to go with the SYN.
     pub open: bool,
     /// The latter, and not yet the former.
     is_early: bool,
     /// As it came in, client to server.
     way: Option<Way>,
-    /// It is the stream's first octets once more, so many that came with the SYN.
+    /// It is the stream's first bytes once more, so many that came with the SYN.
     repeats: Option<(StreamId, u32)>,
     pub closed: bool,
     error: Option<Errno>,
@@ -65,7 +65,7 @@ impl Socket {
         Socket { repeats: Some((comes, syn_text)), ..Socket::stranger(anchor) }
     }
 
-    /// Its SYN waits for octets.
+    /// Its SYN waits for bytes.
     pub fn open_early(&mut self) {
         (self.open, self.is_early) = (true, true);
     }
@@ -99,7 +99,7 @@ impl Socket {
         Socket { id: Some(flow), closed: true, ..Socket::stranger(AnchorHandle::default()) }
     }
 
-    /// Octets that it has given to the engine.
+    /// Bytes that it has given to the engine.
     pub fn handed(&self) -> u64 {
         self.handed
     }
@@ -183,7 +183,7 @@ impl Session {
             Completion::Sent { len, .. } => {
                 let extra = self.free_blocks(cx, at, len);
                 if extra > 0 && self.sockets[at].error.is_none() {
-                    let what = format!("{extra} octets of send memory came back that were not given");
+                    let what = format!("{extra} bytes of send memory came back that were not given");
                     cx.verdict.fail(Checker::Memory, what);
                 }
             }
@@ -334,7 +334,7 @@ impl Session {
             taken += take;
         }
         socket.consumed += u64::from(taken);
-        cx.tallies.add_many(Tally::OctetsRead, u64::from(taken));
+        cx.tallies.add_many(Tally::BytesRead, u64::from(taken));
         let result = cx.engine.handle_credit(cx.clock, self.id, ReceiveCredit { flow, len: taken });
         cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
         cx.event(self, comes.map(|id| id.conn), "read", format_args!("{taken}"));
@@ -403,7 +403,7 @@ impl Session {
         }
         let Some(id) = socket.sends else { return };
         let peer_plan = cx.conns.list[id.conn as usize].plans[1 - usize::from(id.side)];
-        match plan.due(socket.progress(), peer_plan.octets) {
+        match plan.due(socket.progress(), peer_plan.bytes) {
             Due::Abort => {
                 cx.conns.list[id.conn as usize].excuse.get_or_insert("a program aborted it");
                 self.close(cx, at, true);
@@ -447,7 +447,7 @@ impl Session {
         }
     }
 
-    /// Octets for a peer that nobody knows: its stack has to send something, too.
+    /// Bytes for a peer that nobody knows: its stack has to send something, too.
     pub(super) fn greet(&mut self, cx: &mut Cx<'_>, at: usize) {
         let len = self.greets;
         let (Some(flow), true) = (self.sockets[at].id, len > 0) else { return };
@@ -489,7 +489,7 @@ impl Session {
         cx.engine.anchor_closed(cx.clock, anchor, cx.memory);
     }
 
-    /// Gives `len` octets of send memory back to the process, and spoils them: nobody may read them any more. Returns
+    /// Gives `len` bytes of send memory back to the process, and spoils them: nobody may read them any more. Returns
     /// how many of `len` there were not.
     fn free_blocks(&mut self, cx: &mut Cx<'_>, at: usize, len: u32) -> u32 {
         let mut left = len;

@@ -1,5 +1,5 @@
 //! Which request is run next. As in the C library, the requests of one descriptor are run one after another, those of higher
-//! priority first: what waits for octets holds up what comes behind it. Each descriptor with a request has one thread at
+//! priority first: what waits for bytes holds up what comes behind it. Each descriptor with a request has one thread at
 //! most, and there are so many threads at most; what finds none waits for one.
 
 use super::block::Place;

@@ -21,13 +21,13 @@ pub fn put_zerocopy(message: &mut msghdr, inet6: bool, (first, last): (u32, u32)
         ((libc::IPPROTO_IP, libc::IP_RECVERR), size_of::<libc::sockaddr_in>())
     };
     // ee_errno, ee_origin, ee_type, ee_code, ee_pad, ee_info, ee_data; all else is 0.
-    let mut octets = [0u8; ERROR + size_of::<libc::sockaddr_in6>()];
-    octets[4] = ORIGIN_ZEROCOPY;
-    octets[6] = CODE_COPIED;
-    octets[8..12].copy_from_slice(&first.to_ne_bytes());
-    octets[12..16].copy_from_slice(&last.to_ne_bytes());
+    let mut bytes = [0u8; ERROR + size_of::<libc::sockaddr_in6>()];
+    bytes[4] = ORIGIN_ZEROCOPY;
+    bytes[6] = CODE_COPIED;
+    bytes[8..12].copy_from_slice(&first.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&last.to_ne_bytes());
     let room = core::mem::take(&mut message.msg_controllen);
-    put(message, room, name, &octets[..ERROR + offender]);
+    put(message, room, name, &bytes[..ERROR + offender]);
 }
 
 /// TLS_GET_RECORD_TYPE.
@@ -35,22 +35,22 @@ pub fn put_record_type(message: &mut msghdr, room: usize, kind: u8) {
     put(message, room, (toe::tls::SOL_TLS, toe::tls::TLS_GET_RECORD_TYPE), &[kind]);
 }
 
-/// One message of `octets`, as far as there is `room`.
-fn put(message: &mut msghdr, room: usize, (level, name): (c_int, c_int), octets: &[u8]) {
+/// One message of `bytes`, as far as there is `room`.
+fn put(message: &mut msghdr, room: usize, (level, name): (c_int, c_int), bytes: &[u8]) {
     const HEADER: usize = size_of::<libc::cmsghdr>();
     const MOST: usize = 64;
     if message.msg_control.is_null() || room < HEADER {
         message.msg_flags |= libc::MSG_CTRUNC;
         return;
     }
-    let wanted = (HEADER + octets.len()).min(MOST);
+    let wanted = (HEADER + bytes.len()).min(MOST);
     let len = wanted.min(room);
     if len < wanted {
         message.msg_flags |= libc::MSG_CTRUNC;
     }
     let mut whole = [0u8; MOST];
     let mut at = 0;
-    for part in [&len.to_ne_bytes()[..], &level.to_ne_bytes(), &name.to_ne_bytes(), octets] {
+    for part in [&len.to_ne_bytes()[..], &level.to_ne_bytes(), &name.to_ne_bytes(), bytes] {
         whole[at..at + part.len()].copy_from_slice(part);
         at += part.len();
     }
@@ -58,7 +58,7 @@ fn put(message: &mut msghdr, room: usize, (level, name): (c_int, c_int), octets:
     let put = unsafe { program_memory::copy(message.msg_control.cast::<u8>(), whole.as_ptr(), len) };
     if put.is_ok() {
         // SAFETY: it takes a number only.
-        let space = unsafe { libc::CMSG_SPACE(octets.len() as u32) } as usize;
+        let space = unsafe { libc::CMSG_SPACE(bytes.len() as u32) } as usize;
         message.msg_controllen = space.min(room);
     }
 }

@@ -93,11 +93,11 @@ mod tests {
             message.msg_controllen =
                 parts.iter().map(|part| libc::CMSG_SPACE(part.2.len() as u32) as usize).sum();
             let mut header = libc::CMSG_FIRSTHDR(&raw const message);
-            for (level, kind, octets) in parts {
+            for (level, kind, bytes) in parts {
                 (*header).cmsg_level = *level;
                 (*header).cmsg_type = *kind;
-                (*header).cmsg_len = libc::CMSG_LEN(octets.len() as u32) as usize;
-                libc::CMSG_DATA(header).copy_from_nonoverlapping(octets.as_ptr(), octets.len());
+                (*header).cmsg_len = libc::CMSG_LEN(bytes.len() as u32) as usize;
+                libc::CMSG_DATA(header).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
                 header = libc::CMSG_NXTHDR(&raw const message, header);
             }
             judge(&raw const message, inet6)

@@ -59,18 +59,18 @@ pub fn explained(socket: &'static Socket, result: Result<usize, Errno>) -> Resul
     result
 }
 
-/// One octet at most; with no room for it, it is taken all the same.
+/// One byte at most; with no room for it, it is taken all the same.
 fn receive_urgent(
     socket: &'static Socket,
     into: &mut [IoSliceMut<'_>],
     flags: c_int,
 ) -> Result<usize, Errno> {
-    let Some(octet) = socket.recv_urgent(flags & libc::MSG_PEEK != 0)? else { return Ok(0) };
+    let Some(byte) = socket.recv_urgent(flags & libc::MSG_PEEK != 0)? else { return Ok(0) };
     match into.iter_mut().find(|slice| !slice.is_empty()) {
         Some(slice) => {
             if flags & libc::MSG_TRUNC == 0 {
                 // SAFETY: the program's buffer, which it wants filled.
-                unsafe { program_memory::write(slice.as_mut_ptr(), octet) }?;
+                unsafe { program_memory::write(slice.as_mut_ptr(), byte) }?;
             }
             Ok(1)
         }
@@ -107,11 +107,11 @@ pub fn transmit_by(
 }
 
 /// # Safety
-/// `buf` is writable for `len` octets.
+/// `buf` is writable for `len` bytes.
 unsafe fn receive_one(socket: &'static Socket, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     point(-1, || {
         if buf.is_null() && flags & (libc::MSG_TRUNC | libc::MSG_OOB) == libc::MSG_TRUNC {
-            // So many octets are thrown away; there is no buffer to look at.
+            // So many bytes are thrown away; there is no buffer to look at.
             return length(recv_flags(flags).and_then(|how| socket.discard(len.min(RW_MAX), how)));
         }
         // SAFETY: the caller's promise.
@@ -121,7 +121,7 @@ unsafe fn receive_one(socket: &'static Socket, buf: *mut c_void, len: size_t, fl
 }
 
 /// # Safety
-/// `buf` is readable for `len` octets.
+/// `buf` is readable for `len` bytes.
 unsafe fn transmit_one(socket: &'static Socket, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     point(-1, || {
         // SAFETY: the caller's promise.

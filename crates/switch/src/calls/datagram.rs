@@ -202,7 +202,7 @@ unsafe fn name_of(message: *mut msghdr) -> Name {
     unsafe { ((*message).msg_name.cast(), &raw mut (*message).msg_namelen) }
 }
 
-/// What a message says of a datagram beside its octets.
+/// What a message says of a datagram beside its bytes.
 ///
 /// # Safety
 /// As recvmsg(2).

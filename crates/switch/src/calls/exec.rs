@@ -114,7 +114,7 @@ unsafe fn with_ours(envp: *const *mut c_char) -> Option<(Vec<*mut c_char>, bool)
             at = at.add(1);
         }
     }
-    let name_of = |text: &[u8]| text.iter().position(|octet| *octet == b'=').map(|end| text[..end].to_vec());
+    let name_of = |text: &[u8]| text.iter().position(|byte| *byte == b'=').map(|end| text[..end].to_vec());
     let has = |wanted: &CString| {
         // SAFETY: strings of the caller's array.
         all.iter()

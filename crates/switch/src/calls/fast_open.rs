@@ -1,4 +1,4 @@
-//! MSG_FASTOPEN: sendto(2) and sendmsg(2) that connect, and have octets for the SYN (RFC 7413). Called by `data`.
+//! MSG_FASTOPEN: sendto(2) and sendmsg(2) that connect, and have bytes for the SYN (RFC 7413). Called by `data`.
 
 use super::stream;
 use crate::connect::{self, Verdict};
@@ -14,11 +14,11 @@ pub fn is_asked(fd: c_int, flags: c_int) -> bool {
     flags & libc::MSG_FASTOPEN != 0 && socket_state::get(fd).has(State::TWIN)
 }
 
-/// Connects and sends. What fits the SYN goes in it when the engine has a cookie; otherwise octets are only taken by a call
+/// Connects and sends. What fits the SYN goes in it when the engine has a cookie; otherwise bytes are only taken by a call
 /// that waits, once connected.
 ///
 /// # Safety
-/// The address is null or points to as many readable octets as it says.
+/// The address is null or points to as many readable bytes as it says.
 pub unsafe fn connect_sending(
     fd: c_int,
     (addr, len): (*const sockaddr, socklen_t),
@@ -49,7 +49,7 @@ fn send(
     dont_wait: bool,
     transmit: impl FnOnce(&'static Socket) -> ssize_t,
 ) -> ssize_t {
-    let waited_for = socket.waits_for_octets();
+    let waited_for = socket.waits_for_bytes();
     let sent = transmit(socket);
     if sent < 0 || !waited_for || dont_wait || socket.nonblocking() {
         return sent;

@@ -40,11 +40,11 @@ pub unsafe extern "C-unwind" fn sendfile(
             (None, None) if listener(out).is_some() => guarded(-1, || {
                 let file = KeptFile::of(sys::borrow(from));
                 length(send_file(&file, place(), count, |position, count| {
-                    let mut octet = [0];
-                    let got = rustix::io::pread(sys::borrow(from), &mut octet[..count.min(1)], position);
+                    let mut byte = [0];
+                    let got = rustix::io::pread(sys::borrow(from), &mut byte[..count.min(1)], position);
                     match got.map_err(toe::errno::from_os).map_err(as_sendfile)? {
                         0 => Ok(0),
-                        got => to_listener(out, &octet[..got]),
+                        got => to_listener(out, &byte[..got]),
                     }
                 }))
             }),
@@ -89,9 +89,9 @@ pub unsafe extern "C-unwind" fn copy_file_range(
 }
 
 /// What Linux says, and does, to who writes to a listener.
-pub fn to_listener(fd: c_int, octets: &[u8]) -> Result<usize, Errno> {
-    // SAFETY: the octets are readable.
-    match unsafe { real::write(fd, octets.as_ptr().cast(), octets.len()) } {
+pub fn to_listener(fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
+    // SAFETY: the bytes are readable.
+    match unsafe { real::write(fd, bytes.as_ptr().cast(), bytes.len()) } {
         ..0 => Err(last_errno()),
         put => Ok(put as usize),
     }
@@ -128,7 +128,7 @@ pub unsafe extern "C-unwind" fn sendfile64(
     unsafe { sendfile(out, from, offset, count) }
 }
 
-/// Sends what `put` does of `count` octets from a position on, which is the file's own without `offset`, and moves that.
+/// Sends what `put` does of `count` bytes from a position on, which is the file's own without `offset`, and moves that.
 fn send_file(
     file: &KeptFile<'_>,
     offset: Option<&mut off_t>,
@@ -186,7 +186,7 @@ fn has_positions(file: &KeptFile<'_>) -> bool {
     rustix::io::pread(file.fd(), &mut nothing, 0) != Err(rustix::io::Errno::SPIPE)
 }
 
-/// The file's octets go to the connection: until `count` are gone, the file ends or, of one that does not block, no more fits.
+/// The file's bytes go to the connection: until `count` are gone, the file ends or, of one that does not block, no more fits.
 fn to_connection(
     socket: &'static Socket,
     file: &KeptFile<'_>,

@@ -71,8 +71,8 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
     }
 }
 
-const fn too_many(count: nfds_t, octets: size_t) -> bool {
-    octets / size_of::<pollfd>() < count as usize
+const fn too_many(count: nfds_t, bytes: size_t) -> bool {
+    bytes / size_of::<pollfd>() < count as usize
 }
 
 /// # Safety
@@ -82,12 +82,12 @@ pub unsafe extern "C-unwind" fn __poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: c_int,
-    octets: size_t,
+    bytes: size_t,
 ) -> c_int {
     // SAFETY: the program's arguments, handed on.
     unsafe {
-        if too_many(count, octets) {
-            return real::poll_chk(fds, count, timeout, octets);
+        if too_many(count, bytes) {
+            return real::poll_chk(fds, count, timeout, bytes);
         }
         poll(fds, count, timeout)
     }
@@ -101,12 +101,12 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
     count: nfds_t,
     timeout: *const timespec,
     mask: *const sigset_t,
-    octets: size_t,
+    bytes: size_t,
 ) -> c_int {
     // SAFETY: the program's arguments, handed on.
     unsafe {
-        if too_many(count, octets) {
-            return real::ppoll_chk(fds, count, timeout, mask, octets);
+        if too_many(count, bytes) {
+            return real::ppoll_chk(fds, count, timeout, mask, bytes);
         }
         ppoll(fds, count, timeout, mask)
     }

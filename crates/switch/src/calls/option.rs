@@ -88,7 +88,7 @@ fn is_of_group(level: c_int, name: c_int) -> bool {
 unsafe fn is_no_limit(level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> bool {
     // SAFETY: the caller's promise.
     let value = || unsafe { crate::ffi::slice(value, (len as usize).min(size_of::<libc::timeval>())) };
-    Replayed { level, name }.is_time_limit() && value().iter().all(|octet| *octet == 0)
+    Replayed { level, name }.is_time_limit() && value().iter().all(|byte| *byte == 0)
 }
 
 /// What a UDP socket is asked for that lanes do not do is the kernel's to do from here on.
@@ -153,7 +153,7 @@ unsafe fn set_on_stream(
     }
     let as_given = value;
     let (level, name) = option_model::older_name(level, name);
-    // The options of IP take a single octet, and none as 0.
+    // The options of IP take a single byte, and none as 0.
     let widened = match value {
         short if level == libc::IPPROTO_IP && short.len() < size_of::<c_int>() => {
             Some(c_int::from(short.first().copied().unwrap_or(0)).to_ne_bytes())
@@ -181,7 +181,7 @@ unsafe fn set_on_stream(
 /// IP_TTL: 1 to 255, or -1 for the default.
 fn set_ttl(socket: &'static Socket, is_empty: bool, value: &[u8]) -> Result<(), Errno> {
     const DEFAULT: c_int = 64;
-    let ttl = match value.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)) {
+    let ttl = match value.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes)) {
         Some(-1) if !is_empty => DEFAULT,
         Some(ttl @ 1..=255) if !is_empty => ttl,
         _ => return Err(Errno::EINVAL),
@@ -228,7 +228,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
 /// Of a listener `tcpi_unacked` counts what waits to be accepted: the kernel has told of its own.
 ///
 /// # Safety
-/// The kernel has just written so many octets there.
+/// The kernel has just written so many bytes there.
 unsafe fn add_waiting(fd: c_int, value: *mut c_void, len: *mut socklen_t) {
     const UNACKED: usize = 24;
     let Some(listener) = super::listener(fd) else { return };
@@ -257,11 +257,11 @@ unsafe fn tell_mtu(fd: c_int, value: *mut c_void, len: *mut socklen_t) -> bool {
     // SAFETY: an integer has no bad values; the kernel has refused the call before it wrote anything.
     match unsafe { program_memory::read(len) } {
         Ok(room) if !value.is_null() => {
-            let octets = size_of::<c_int>().min(room as usize);
-            // SAFETY: the program's buffer has `room` octets; ours does not overlap it.
+            let bytes = size_of::<c_int>().min(room as usize);
+            // SAFETY: the program's buffer has `room` bytes; ours does not overlap it.
             unsafe {
-                program_memory::copy(value.cast::<u8>(), mtu.to_ne_bytes().as_ptr(), octets)
-                    .and_then(|()| program_memory::write(len, octets as socklen_t))
+                program_memory::copy(value.cast::<u8>(), mtu.to_ne_bytes().as_ptr(), bytes)
+                    .and_then(|()| program_memory::write(len, bytes as socklen_t))
                     .is_ok()
             }
         }
@@ -299,25 +299,25 @@ unsafe fn get_from_stream(
         Err(Errno::ENOPROTOOPT) if level != SOL_TLS => {
             let answer = &mut answer[..room.min(512) as usize];
             // Some are asked by what is in the buffer; what is not there is not asked by.
-            // SAFETY: so many octets are in ours, and nobody else has it.
+            // SAFETY: so many bytes are in ours, and nobody else has it.
             let _ = unsafe { program_memory::copy(answer.as_mut_ptr(), value.cast::<u8>(), answer.len()) };
             option_model::get(socket, level, name, answer)
         }
         result => result,
     };
     match result {
-        Ok(octets) => {
-            let octets = octets.min(room as usize).min(answer.len());
-            // Linux's IP tells an int that is an octet by one where there is no room for an int.
+        Ok(bytes) => {
+            let bytes = bytes.min(room as usize).min(answer.len());
+            // Linux's IP tells an int that is a byte by one where there is no room for an int.
             let is_int =
                 matches!(name, libc::IP_TOS | libc::IP_TTL | libc::IP_RECVERR | option_model::IP_PROTOCOL);
-            let is_short = level == libc::IPPROTO_IP && is_int && (1..size_of::<c_int>()).contains(&octets);
-            let octets = if is_short && answer[1..size_of::<c_int>()] == [0; 3] { 1 } else { octets };
-            // SAFETY: the program's buffer has `room` octets; ours does not overlap it. Linux writes the length of what
+            let is_short = level == libc::IPPROTO_IP && is_int && (1..size_of::<c_int>()).contains(&bytes);
+            let bytes = if is_short && answer[1..size_of::<c_int>()] == [0; 3] { 1 } else { bytes };
+            // SAFETY: the program's buffer has `room` bytes; ours does not overlap it. Linux writes the length of what
             // it copied.
             status(unsafe {
-                program_memory::copy(value.cast::<u8>(), answer.as_ptr(), octets)
-                    .and_then(|()| program_memory::write(len, octets as socklen_t))
+                program_memory::copy(value.cast::<u8>(), answer.as_ptr(), bytes)
+                    .and_then(|()| program_memory::write(len, bytes as socklen_t))
             })
         }
         Err(error) => fail(error),

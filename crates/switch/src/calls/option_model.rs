@@ -78,7 +78,7 @@ pub fn model(inet6: bool) -> Option<sys::Fd> {
 }
 
 fn set_on(model: &sys::Fd, level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
-    // SAFETY: a slice of that many octets, which the kernel only reads.
+    // SAFETY: a slice of that many bytes, which the kernel only reads.
     let result = unsafe {
         real::setsockopt(model.raw(), level, name, value.as_ptr().cast::<c_void>(), value.len() as socklen_t)
     };
@@ -146,7 +146,7 @@ fn get_from(model: &sys::Fd, level: c_int, name: c_int) -> (Result<usize, Errno>
 
 fn get_into(model: &sys::Fd, level: c_int, name: c_int, answer: &mut [u8]) -> Result<usize, Errno> {
     let mut len = answer.len() as socklen_t;
-    // SAFETY: a slice of `len` octets and a local that says so.
+    // SAFETY: a slice of `len` bytes and a local that says so.
     let result =
         unsafe { real::getsockopt(model.raw(), level, name, answer.as_mut_ptr().cast::<c_void>(), &mut len) };
     if result == 0 { Ok((len as usize).min(answer.len())) } else { Err(last_errno()) }
@@ -167,9 +167,9 @@ pub fn get(socket: &'static Socket, level: c_int, name: c_int, answer: &mut [u8]
         (libc::IPPROTO_IP, IP_PROTOCOL) => socket.local_addr().map_or(0, |addr| addr.port().into()),
         _ => return get_into(&model, level, name, answer),
     };
-    let octets = int.to_ne_bytes();
-    let len = octets.len().min(answer.len());
-    answer[..len].copy_from_slice(&octets[..len]);
+    let bytes = int.to_ne_bytes();
+    let len = bytes.len().min(answer.len());
+    answer[..len].copy_from_slice(&bytes[..len]);
     Ok(len)
 }
 
@@ -191,7 +191,7 @@ pub fn buffer_size(
     };
     let (result, value) = get_from(&model, level, shown);
     // Shown is twice the size.
-    Ok(result.ok().and_then(|_| value.first_chunk().map(|octets| c_int::from_ne_bytes(*octets) / 2)))
+    Ok(result.ok().and_then(|_| value.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes) / 2)))
 }
 
 /// `ioctl` of what has nothing to do with the connection.
@@ -208,7 +208,7 @@ pub unsafe fn request(socket: &'static Socket, request: c_ulong, argument: *mut 
 fn peer_name(socket: &'static Socket, answer: &mut [u8]) -> Result<usize, Errno> {
     let peer = socket.peer_addr()?;
     let mut len = answer.len() as socklen_t;
-    // SAFETY: a slice of `len` octets and a local that says so.
+    // SAFETY: a slice of `len` bytes and a local that says so.
     unsafe {
         crate::ffi::write_inet(
             peer,

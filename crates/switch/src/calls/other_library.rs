@@ -14,7 +14,7 @@ use toe_abi::executable::{self, START_LEN};
 /// How the entry of an environment begins that names libraries.
 pub(super) const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const LIBRARY: &str = "libtoe_switch.so";
-/// Most octets of a loader that are looked at.
+/// Most bytes of a loader that are looked at.
 const LOADER_MAX: usize = 4 << 20;
 
 /// A loader's file, by file system and number.
@@ -31,11 +31,8 @@ pub(super) fn own_loader() -> Option<Loader> {
         }
         // SAFETY: as above.
         let name = unsafe { CStr::from_ptr(name) };
-        let is_loader = name
-            .to_bytes()
-            .rsplit(|octet| *octet == b'/')
-            .next()
-            .is_some_and(|last| last.starts_with(b"ld-"));
+        let is_loader =
+            name.to_bytes().rsplit(|byte| *byte == b'/').next().is_some_and(|last| last.starts_with(b"ld-"));
         let stat = is_loader.then(|| rustix::fs::stat(name).ok()).flatten();
         // SAFETY: the place below.
         unsafe { *found.cast::<Option<Loader>>() = stat.map(|stat| Loader(stat.st_dev, stat.st_ino)) };
@@ -87,8 +84,7 @@ pub(super) fn spared(entry: &[u8], named: &ToExecute, own: Option<Loader>) -> Op
     let is_ours =
         |library: &&[u8]| Path::new(OsStr::from_bytes(library)).file_name() == Some(OsStr::new(LIBRARY));
     let value = entry.strip_prefix(PRELOAD)?;
-    let libraries =
-        || value.split(|octet| matches!(octet, b':' | b' ')).filter(|library| !library.is_empty());
+    let libraries = || value.split(|byte| matches!(byte, b':' | b' ')).filter(|library| !library.is_empty());
     libraries().find(is_ours)?;
     let path = named.is_searched.then(|| std::env::var_os("PATH")).flatten();
     let (file, start) = executable::executed(&named.command, path.as_deref(), start_of)?;
@@ -129,15 +125,15 @@ fn open(path: &Path) -> Option<sys::Fd> {
     (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(file)
 }
 
-/// As many octets as there are, up to `most`.
+/// As many bytes as there are, up to `most`.
 fn read(file: &sys::Fd, most: usize) -> Vec<u8> {
-    let mut octets = vec![0; most];
+    let mut bytes = vec![0; most];
     let mut len = 0;
-    while let Ok(more @ 1..) = rustix::io::read(file, &mut octets[len..]) {
+    while let Ok(more @ 1..) = rustix::io::read(file, &mut bytes[len..]) {
         len += more;
     }
-    octets.truncate(len);
-    octets
+    bytes.truncate(len);
+    bytes
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use toe::tls::{SOL_TLS, TLS_SET_RECORD_TYPE};
 const CONTROL_MAX: usize = 512;
 const HEADER: usize = size_of::<cmsghdr>();
 
-/// The record type that a message's control data asks for. EINVAL: a message of that kind that is not one octet long, as Linux says.
+/// The record type that a message's control data asks for. EINVAL: a message of that kind that is not one byte long, as Linux says.
 ///
 /// # Safety
 /// As sendmsg(2).
@@ -29,7 +29,7 @@ pub unsafe fn asked_type(message: &msghdr) -> Result<Option<u8>, Errno> {
     let mut rest = &control[..len];
     while let Some((head, _)) = rest.split_at_checked(HEADER) {
         let word = |at: usize| c_int::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let size = head.first_chunk().map_or(0, |octets| usize::from_ne_bytes(*octets));
+        let size = head.first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes));
         let (level, name) = (word(HEADER - 8), word(HEADER - 4));
         if !(HEADER..=rest.len()).contains(&size) {
             return Err(Errno::EINVAL);

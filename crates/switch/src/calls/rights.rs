@@ -64,8 +64,8 @@ unsafe fn each_passed_fd(message: *const msghdr, mut each: impl FnMut(c_int)) {
         while !header.is_null() {
             if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
                 let data = libc::CMSG_DATA(header).cast::<c_int>();
-                let octets = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
-                for n in 0..octets / size_of::<c_int>() {
+                let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                for n in 0..bytes / size_of::<c_int>() {
                     each(data.add(n).read_unaligned());
                 }
             }

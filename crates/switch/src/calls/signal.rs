@@ -61,7 +61,7 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
         set_of_memory(signal, None);
     }
     if word & ONCE == 0 && !is_fault(signal) {
-        // SAFETY: needed because the kernel gives the description as a pointer. It is of 128 octets on the thread's stack.
+        // SAFETY: needed because the kernel gives the description as a pointer. It is of 128 bytes on the thread's stack.
         let info = unsafe { &*info.cast::<signals::Info>() };
         // SAFETY: the kernel's own.
         let mask = unsafe { mask_of(context) };

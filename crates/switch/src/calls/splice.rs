@@ -1,4 +1,4 @@
-//! splice(2) between a pipe and an engine's connection. Octets are copied, once: there are no pages to hand over. How, is
+//! splice(2) between a pipe and an engine's connection. Bytes are copied, once: there are no pages to hand over. How, is
 //! `toe::file::pipe`'s; here is what Linux looks at first, and who waits for what.
 
 use super::cancel::point;
@@ -20,7 +20,7 @@ use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::wait::{restarts, sleep};
 use toe::{Errno, sys};
 
-/// Octets moved at a time, as many as a pipe holds by default.
+/// Bytes moved at a time, as many as a pipe holds by default.
 const CHUNK: usize = 64 << 10;
 /// All that Linux knows.
 const FLAGS: c_uint =
@@ -68,7 +68,7 @@ pub unsafe extern "C-unwind" fn splice(
             // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
             (None, None) => point(-1, || {
                 let checked = check(from, OFlags::WRONLY, with_offset(from_offset), with_offset(to_offset));
-                length(checked.and_then(|()| into(from, len, flags, |octets| to_listener(to, octets))))
+                length(checked.and_then(|()| into(from, len, flags, |bytes| to_listener(to, bytes))))
             }),
         }
     })
@@ -114,7 +114,7 @@ pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -
     loop {
         let pipe = kept.fd();
         if socket.stops_at_mark() {
-            // Linux's splice does not go past an urgent octet, and leaves it there.
+            // Linux's splice does not go past an urgent byte, and leaves it there.
             return if at_once || socket.nonblocking() { Err(Errno::EAGAIN) } else { Ok(0) };
         }
         match socket.receive_pipe(pipe, len, RecvFlags::default()) {
@@ -134,7 +134,7 @@ pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -
     }
 }
 
-/// The octets are looked at, written to the pipe, and then received as far as they went.
+/// The bytes are looked at, written to the pipe, and then received as far as they went.
 fn by_buffer(
     socket: &'static Socket,
     pipe: BorrowedFd<'_>,
@@ -170,7 +170,7 @@ fn has_room(pipe: BorrowedFd<'_>, wait: bool) -> Result<bool, Errno> {
 
 /// Waits until there is something in the pipe, or will never be, or it is time to look again. EINTR, ERESTART: a signal came
 /// meanwhile.
-fn wait_for_octets(pipe: BorrowedFd<'_>) -> Result<(), Errno> {
+fn wait_for_bytes(pipe: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
     slept(sleep(None, || sys::ppoll(&mut polled, None, None)).0).map(|_| ())
 }
@@ -194,7 +194,7 @@ fn double(
         match tee(pipe.fd(), to.as_fd(), len, SpliceFlags::NONBLOCK) {
             Err(rustix::io::Errno::AGAIN) if waits => {
                 socket.into_iter().for_each(|socket| pipe.keep(socket));
-                wait_for_octets(pipe.fd())?;
+                wait_for_bytes(pipe.fd())?;
                 if !pipe.is_same() {
                     return Err(Errno::EBADF);
                 }
@@ -204,7 +204,7 @@ fn double(
     }
 }
 
-/// What is in the pipe, up to `len` octets, which stay there.
+/// What is in the pipe, up to `len` bytes, which stay there.
 fn copy_of(pipe: BorrowedFd<'_>, len: usize, flags: c_uint) -> Result<Vec<u8>, Errno> {
     let (reads, writes) = pipe_with(PipeFlags::CLOEXEC).map_err(toe::errno::from_os)?;
     let (reads, writes) = (sys::Fd::from(reads), sys::Fd::from(writes));

@@ -289,11 +289,11 @@ unsafe fn print(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_i
     let mut text: *mut c_char = core::ptr::null_mut();
     // SAFETY: the program's arguments, handed on.
     let len = unsafe { vasprintf(&mut text, format, arguments) };
-    let Ok(octets) = usize::try_from(len) else { return -1 };
+    let Ok(bytes) = usize::try_from(len) else { return -1 };
     let mut done = 0;
-    while done < octets {
+    while done < bytes {
         // SAFETY: what the C library has just written, so long.
-        let sent = unsafe { write(fd, text.add(done).cast(), octets - done) };
+        let sent = unsafe { write(fd, text.add(done).cast(), bytes - done) };
         if sent <= 0 {
             break;
         }
@@ -301,7 +301,7 @@ unsafe fn print(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_i
     }
     // SAFETY: needed as the C library gave the memory.
     unsafe { libc::free(text.cast()) };
-    if done == octets { len } else { -1 }
+    if done == bytes { len } else { -1 }
 }
 
 /// # Safety

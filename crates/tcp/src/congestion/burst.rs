@@ -38,7 +38,7 @@ pub(super) fn ends(tcb: &mut Tcb) {
     }
 }
 
-/// Octets that a connection which is paced may send beyond that, as it could have at its start.
+/// Bytes that a connection which is paced may send beyond that, as it could have at its start.
 pub fn head_start(tcb: &Tcb) -> u32 {
     if tcb.cc.follows_model() || tcb.rate.pacing == u64::from(tcb.rate.pacing_max) {
         return 0;

@@ -1,4 +1,4 @@
-//! CUBIC (RFC 9438). Integers throughout, so that a run can be repeated anywhere to the octet: windows in octets, times
+//! CUBIC (RFC 9438). Integers throughout, so that a run can be repeated anywhere to the byte: windows in bytes, times
 //! in milliseconds.
 
 use super::Growth;
@@ -32,7 +32,7 @@ struct Epoch {
     origin: u32,
     /// W_est of section 4.3: what Reno would have by now.
     reno: u32,
-    /// The part of an octet that [`Epoch::reno`] has yet to grow by, in numerators of its division.
+    /// The part of a byte that [`Epoch::reno`] has yet to grow by, in numerators of its division.
     reno_rest: u64,
 }
 
@@ -72,13 +72,12 @@ impl Cubic {
         let reno = epoch.grow_reno(*cwnd, growth);
         let t_ms = growth.now.after_us(u64::from(growth.srtt_us)).since_us(epoch.start) / 1000;
         let target = epoch.window_at(t_ms, growth.mss).clamp(u64::from(*cwnd), u64::from(*cwnd) * 3 / 2);
-        let octets = (target - u64::from(*cwnd)) * u64::from(growth.acked) / u64::from((*cwnd).max(1));
-        // Hardly any growth near the plateau, but never none (one octet in a hundred acknowledged).
-        let octets =
-            octets.max(u64::from(growth.acked) * u64::from(growth.mss) / (100 * u64::from((*cwnd).max(1))));
-        let octets =
-            if self.w_max == 0 { octets.max(u64::from(growth.acked / UNKNOWN_GROWTH)) } else { octets };
-        *cwnd = cwnd.saturating_add(octets as u32).max(reno);
+        let bytes = (target - u64::from(*cwnd)) * u64::from(growth.acked) / u64::from((*cwnd).max(1));
+        // Hardly any growth near the plateau, but never none (one byte in a hundred acknowledged).
+        let bytes =
+            bytes.max(u64::from(growth.acked) * u64::from(growth.mss) / (100 * u64::from((*cwnd).max(1))));
+        let bytes = if self.w_max == 0 { bytes.max(u64::from(growth.acked / UNKNOWN_GROWTH)) } else { bytes };
+        *cwnd = cwnd.saturating_add(bytes as u32).max(reno);
     }
 }
 
@@ -94,7 +93,7 @@ impl Epoch {
         Epoch { start: growth.now, last_ack: growth.now, k_ms, origin, reno: cwnd, reno_rest: 0 }
     }
 
-    /// W_cubic(t) of figure 1, in octets.
+    /// W_cubic(t) of figure 1, in bytes.
     fn window_at(&self, t_ms: u64, mss: u32) -> u64 {
         let t = i128::from(t_ms.min(1 << 24)) - i128::from(self.k_ms);
         let delta = 2 * i128::from(mss) * t * t * t / 5_000_000_000;
@@ -106,9 +105,9 @@ impl Epoch {
     fn grow_reno(&mut self, cwnd: u32, growth: &Growth) -> u32 {
         let den = 17 * u64::from(cwnd.max(1));
         self.reno_rest += 9 * u64::from(growth.acked) * u64::from(growth.mss);
-        let octets = self.reno_rest / den;
-        self.reno_rest -= octets * den;
-        self.reno = self.reno.saturating_add(octets as u32);
+        let bytes = self.reno_rest / den;
+        self.reno_rest -= bytes * den;
+        self.reno = self.reno.saturating_add(bytes as u32);
         self.reno
     }
 }
@@ -208,11 +207,11 @@ mod tests {
             let growth = growth(round, cwnd, 1000, 1000);
             cubic.avoid(&mut cwnd, &growth);
         }
-        // 6,000 octets at 529 a round trip.
+        // 6,000 bytes at 529 a round trip.
         assert!((10..=13).contains(&rounds_back), "{rounds_back} round trips to the old window");
         let more = cwnd - 20_000;
         let rounds = 40 - rounds_back as u32;
-        assert!((rounds * 490..=rounds * 570).contains(&more), "{more} octets in {rounds} round trips");
+        assert!((rounds * 490..=rounds * 570).contains(&more), "{more} bytes in {rounds} round trips");
     }
 
     /// Slow start was left because the round trip grew: the window does not stand still until the curve gets steep.

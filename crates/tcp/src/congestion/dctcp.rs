@@ -29,7 +29,7 @@ pub struct Owed {
 
 impl Owed {
     /// What came up to `seq` was marked or not, and what follows is not so. One too many is joined with the last: the peer then
-    /// thinks of a few octets that they were marked, or not.
+    /// thinks of a few bytes that they were marked, or not.
     fn push(&mut self, seq: SeqNum, was_marked: bool) {
         let len = usize::from(self.len);
         let last_ece = self.first_ece ^ (len % 2 == 0);
@@ -57,7 +57,7 @@ impl Owed {
 }
 
 impl Dctcp {
-    /// `struct tcp_dctcp_info`: whether it is on, alpha of 1024 parts, octets marked and octets in all of this window.
+    /// `struct tcp_dctcp_info`: whether it is on, alpha of 1024 parts, bytes marked and bytes in all of this window.
     pub(super) fn info(&self) -> [u32; 5] {
         [u32::from_ne_bytes([1, 0, 0, 0]), self.alpha / (ONE / 1024), self.marked, self.acked, 0]
     }
@@ -81,7 +81,7 @@ impl Dctcp {
     }
 }
 
-/// Section 3.3 steps 1 to 8: an ACK of `acked` octets, with ECE or not.
+/// Section 3.3 steps 1 to 8: an ACK of `acked` bytes, with ECE or not.
 pub fn on_ack(tcb: &mut Tcb, acked: u32, ece: bool) {
     let (una, nxt) = (tcb.snd.una, tcb.snd.nxt);
     let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm else { return };
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(dctcp.reduced(100_000, false), 50_000);
     }
 
-    /// alpha after windows of 1000 octets, each with so many marked.
+    /// alpha after windows of 1000 bytes, each with so many marked.
     fn alpha_after(windows: u32, marked: u32) -> u32 {
         let mut tcb = Tcb::vacant();
         tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);

@@ -4,7 +4,7 @@
 //!
 //! | to read | where |
 //! |---|---|
-//! | RFC 5681 slow start and congestion avoidance, with octets counted (RFC 3465) | [`reno`] |
+//! | RFC 5681 slow start and congestion avoidance, with bytes counted (RFC 3465) | [`reno`] |
 //! | CUBIC (RFC 9438), the default | [`cubic`] |
 //! | DCTCP (RFC 8257) | [`dctcp`] |
 //! | BBR (draft-ietf-ccwg-bbr), which steers by a model of the path instead of by losses | [`bbr`] |
@@ -29,7 +29,7 @@ use hystart::HyStart;
 use toe_base::limits::WINDOW_MAX;
 use toe_base::{Instant, SeqNum};
 
-/// RFC 6928 section 2: ten segments, and no more octets than ten of Ethernet's size.
+/// RFC 6928 section 2: ten segments, and no more bytes than ten of Ethernet's size.
 pub fn initial_window(mss: u16) -> u32 {
     let mss = u32::from(mss);
     (10 * mss).min(14_600.max(2 * mss))
@@ -113,7 +113,7 @@ impl Algorithm {
 }
 
 impl Algorithm {
-    /// What TCP_CC_INFO tells: octets of `union tcp_cc_info`, and the union. The others tell nothing, as in Linux.
+    /// What TCP_CC_INFO tells: bytes of `union tcp_cc_info`, and the union. The others tell nothing, as in Linux.
     pub fn info(&self) -> Option<(u32, [u32; 5])> {
         match self {
             Algorithm::Reno(_) | Algorithm::Cubic(_) => None,
@@ -127,7 +127,7 @@ impl Algorithm {
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
     pub now: Instant,
-    /// Octets newly acknowledged.
+    /// Bytes newly acknowledged.
     pub acked: u32,
     pub mss: u32,
     pub srtt_us: u32,
@@ -151,7 +151,7 @@ impl Congestion {
         self.cwnd < self.ssthresh
     }
 
-    /// `growth.acked` octets left the network and the window was used: it grows.
+    /// `growth.acked` bytes left the network and the window was used: it grows.
     pub fn grow(&mut self, growth: &Growth) {
         if self.in_slow_start() {
             let hystart = match &mut self.algorithm {
@@ -159,7 +159,7 @@ impl Congestion {
                 Algorithm::Cubic(cubic) => Some(&mut cubic.hystart),
                 Algorithm::Dctcp(_) | Algorithm::Bbr(_) => None,
             };
-            let octets = match hystart.map(|h| h.on_ack(growth)) {
+            let bytes = match hystart.map(|h| h.on_ack(growth)) {
                 None | Some(hystart::Pace::Full) => growth.acked,
                 Some(hystart::Pace::Conservative) => growth.acked / hystart::CSS_GROWTH_DIVISOR,
                 Some(hystart::Pace::Leave) => {
@@ -167,7 +167,7 @@ impl Congestion {
                     0
                 }
             };
-            self.cwnd = self.cwnd.saturating_add(octets).min(self.ssthresh.max(self.cwnd));
+            self.cwnd = self.cwnd.saturating_add(bytes).min(self.ssthresh.max(self.cwnd));
         } else {
             match &mut self.algorithm {
                 Algorithm::Reno(_) | Algorithm::Dctcp(_) => reno::avoid(&mut self.cwnd, growth),
@@ -243,9 +243,9 @@ pub fn choose(tcb: &mut Tcb, name: AlgorithmName) {
 }
 
 /// SO_MAX_PACING_RATE; 0: no limit.
-pub fn limit_pacing(tcb: &mut Tcb, octets_per_s: u32) {
-    tcb.rate.pacing_max = octets_per_s;
-    tcb.rate.pacing = match (&tcb.cc.algorithm, octets_per_s) {
+pub fn limit_pacing(tcb: &mut Tcb, bytes_per_s: u32) {
+    tcb.rate.pacing_max = bytes_per_s;
+    tcb.rate.pacing = match (&tcb.cc.algorithm, bytes_per_s) {
         (Algorithm::Bbr(_), 0) => tcb.rate.pacing,
         (Algorithm::Bbr(_), most) if tcb.rate.pacing > 0 => tcb.rate.pacing.min(u64::from(most)),
         (_, most) => u64::from(most),
@@ -306,12 +306,12 @@ fn bbr_ack(tcb: &Tcb, now: Instant, news: &AckNews) -> bbr::Ack {
 }
 
 impl WindowUse {
-    /// Something went out; `pipe` octets are in the network now.
+    /// Something went out; `pipe` bytes are in the network now.
     pub fn sent(&mut self, pipe: u32) {
         self.most = self.most.max(pipe);
     }
 
-    /// Octets that were in flight at most in this round trip or the last one: pipeACK of RFC 7661 section 4.2.
+    /// Bytes that were in flight at most in this round trip or the last one: pipeACK of RFC 7661 section 4.2.
     pub const fn pipe_ack(&self) -> u32 {
         if self.most > self.most_before { self.most } else { self.most_before }
     }
@@ -389,7 +389,7 @@ mod tests {
 
     /// RFC 6928 section 2.
     #[test]
-    fn the_first_window_is_ten_segments_and_no_more_than_so_many_octets() {
+    fn the_first_window_is_ten_segments_and_no_more_than_so_many_bytes() {
         assert_eq!([536, 1460, 4000, 8960].map(initial_window), [5_360, 14_600, 14_600, 17_920]);
     }
 
@@ -449,7 +449,7 @@ mod tests {
             tcb.cc.usage.sent(used);
             note_usage(&mut tcb, Instant::from_millis(1));
             assert_eq!(tcb.cc.usage.unvalidated_since.is_none(), used >= 50_000);
-            assert_eq!(tcb.cc.reduced(used, 1000, false), to, "{used} octets were in flight");
+            assert_eq!(tcb.cc.reduced(used, 1000, false), to, "{used} bytes were in flight");
         }
     }
 }

@@ -8,12 +8,12 @@ use toe_wire::tcp::FastOpenCookie;
 pub struct FastOpen {
     /// The option of our first SYN, or of our first SYN-ACK.
     pub option: Option<FastOpenCookie>,
-    /// The first SYN waits for the program's first octets, and has room for so many.
+    /// The first SYN waits for the program's first bytes, and has room for so many.
     pub waits: bool,
     pub room: u16,
-    /// Octets that it had.
+    /// Bytes that it had.
     pub sent: u32,
-    /// The SYN's octets were taken: by the peer, or of the peer.
+    /// The SYN's bytes were taken: by the peer, or of the peer.
     pub taken: bool,
     /// It came in at a listener.
     pub was_passive: bool,

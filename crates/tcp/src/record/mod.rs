@@ -51,7 +51,7 @@ pub struct Tcb {
     pub ecn: Ecn,
     pub mtu: PathMtu,
     pub fast_open: FastOpen,
-    /// The listener that it comes in at wants it with its first octets.
+    /// The listener that it comes in at wants it with its first bytes.
     pub deferral: Option<Deferral>,
     pub timers: Timers,
     pub options: Options,
@@ -81,7 +81,7 @@ pub struct Deferral {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendSequence {
     pub una: SeqNum,
-    /// One past the urgent octet, until that is acknowledged.
+    /// One past the urgent byte, until that is acknowledged.
     pub up: Option<SeqNum>,
     /// One past the highest number ever sent.
     pub nxt: SeqNum,
@@ -123,7 +123,7 @@ pub struct SendSequence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveSequence {
     pub nxt: SeqNum,
-    /// The last urgent octet that the peer has told of.
+    /// The last urgent byte that the peer has told of.
     pub up: Option<SeqNum>,
     pub irs: SeqNum,
     /// Right edge of the window as last advertised; it never moves back.
@@ -152,7 +152,7 @@ pub struct ReceiveSequence {
     pub quick_acks: u8,
     /// TS.Recent (RFC 7323 section 4.3), when timestamps are in use.
     pub ts_recent: Option<u32>,
-    /// Window auto-tuning: octets consumed since, and when the measurement began.
+    /// Window auto-tuning: bytes consumed since, and when the measurement began.
     pub tune_consumed: u32,
     pub tune_since: Instant,
 }
@@ -229,7 +229,7 @@ pub struct Options {
     pub receive_window_limit: u32,
     /// The program takes no more.
     pub receive_shut: bool,
-    /// Diffserv field in its place in the octet, and TTL or hop limit, of what is sent.
+    /// Diffserv field in its place in the byte, and TTL or hop limit, of what is sent.
     pub traffic_class: u8,
     pub hop_limit: u8,
     pub soft_errors: Hears,
@@ -275,7 +275,7 @@ impl Default for Timers {
 
 impl News {
     /// What came too late to be sent goes back to the owner, once nothing before it is in use.
-    pub fn return_late_octets(&mut self, queue: &SendQueue) {
+    pub fn return_late_bytes(&mut self, queue: &SendQueue) {
         if queue.is_empty() {
             self.sent = self.sent.saturating_add(core::mem::take(&mut self.sent_behind));
         }
@@ -368,28 +368,28 @@ impl Tcb {
         self.snd.more = false;
     }
 
-    /// Octets sent and not cumulatively acknowledged.
+    /// Bytes sent and not cumulatively acknowledged.
     pub fn outstanding(&self) -> u32 {
         self.snd.nxt.distance_from(self.snd.una)
     }
 
-    /// Octets believed to be in the network: RFC 6675's pipe, RFC 5681's FlightSize when nothing is amiss.
+    /// Bytes believed to be in the network: RFC 6675's pipe, RFC 5681's FlightSize when nothing is amiss.
     pub fn pipe(&self) -> u32 {
         let left = self.board.sacked() + self.board.lost() + self.cc.dup_acks * u32::from(self.snd.mss);
         self.outstanding().saturating_sub(left)
     }
 
-    /// One past the last queued octet; FIN's own number when one is queued.
+    /// One past the last queued byte; FIN's own number when one is queued.
     pub fn queue_end(&self) -> SeqNum {
         self.data_una().plus(self.send_queue.len())
     }
 
-    /// Whether a program has given it octets, or the end: whoever has it next would go on in the middle of another's stream.
+    /// Whether a program has given it bytes, or the end: whoever has it next would go on in the middle of another's stream.
     pub fn is_written(&self) -> bool {
         self.snd.fin_queued || self.queue_end() != self.snd.iss.plus(1)
     }
 
-    /// The sequence number of the first octet in the send queue: `snd.una`, not counting SYN and FIN.
+    /// The sequence number of the first byte in the send queue: `snd.una`, not counting SYN and FIN.
     pub fn data_una(&self) -> SeqNum {
         if !self.snd.syn_acked {
             self.snd.iss.plus(1)
@@ -400,7 +400,7 @@ impl Tcb {
         }
     }
 
-    /// `rcv.nxt`, not counting the peer's FIN: where the stream's octets end.
+    /// `rcv.nxt`, not counting the peer's FIN: where the stream's bytes end.
     pub fn data_nxt(&self) -> SeqNum {
         if self.rcv.fin_received { self.rcv.nxt.minus(1) } else { self.rcv.nxt }
     }

@@ -50,7 +50,7 @@ pub struct Undo {
     pub cwnd: u32,
     pub ssthresh: u32,
     pub any_resent: bool,
-    /// Octets sent again that the peer has not said to have twice.
+    /// Bytes sent again that the peer has not said to have twice.
     pub unexplained: u32,
     /// The timestamp of the first of them.
     pub first_resent: Option<u32>,
@@ -70,7 +70,7 @@ pub enum Frto {
 /// How much of the congestion window is used, a round trip at a time (RFC 7661 sections 4.2 and 4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowUse {
-    /// Most octets in flight in this round trip and in the last one.
+    /// Most bytes in flight in this round trip and in the last one.
     pub most: u32,
     pub most_before: u32,
     /// This round trip ends when that is acknowledged.
@@ -129,19 +129,19 @@ pub struct PathMtu {
     pub probe_size: u16,
 }
 
-/// How fast octets are delivered (draft-cheng-iccrg-delivery-rate-estimation).
+/// How fast bytes are delivered (draft-cheng-iccrg-delivery-rate-estimation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryRate {
-    /// Octets that arrived at the peer, in order or not.
+    /// Bytes that arrived at the peer, in order or not.
     pub delivered: u64,
     pub delivered_at: Instant,
     pub first_sent_at: Instant,
     /// Samples are limited by the program until more than this is delivered; 0: they are not.
     pub app_limited_until: u64,
-    /// The latest sample, in octets a second.
+    /// The latest sample, in bytes a second.
     pub latest: u64,
     pub latest_app_limited: bool,
-    /// Octets a second that may go out; 0: not paced.
+    /// Bytes a second that may go out; 0: not paced.
     pub pacing: u64,
     /// What the program allows at most (SO_MAX_PACING_RATE); 0: anything.
     pub pacing_max: u32,

@@ -5,7 +5,7 @@ use toe_base::Instant;
 /// Counted where segments go out and come in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Octets of text, those sent again included, and those alone.
+    /// Bytes of text, those sent again included, and those alone.
     pub sent: u64,
     pub resent: u64,
     pub acked: u64,
@@ -33,7 +33,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// A unit of `len` octets goes out, as segments of `mss`.
+    /// A unit of `len` bytes goes out, as segments of `mss`.
     pub fn note_sent(&mut self, now: Instant, len: u32, mss: u16, again: bool) {
         let segments = segments(len, mss);
         self.segments_out += u64::from(segments);
@@ -49,7 +49,7 @@ impl Traffic {
         }
     }
 
-    /// A unit with `len` octets has come in.
+    /// A unit with `len` bytes has come in.
     pub fn note_received(&mut self, now: Instant, len: u32, mss: u16) {
         let segments = segments(len, mss);
         self.segments_in += u64::from(segments);

@@ -64,7 +64,7 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
 
 /// RFC 5961 section 5: older than anything that the peer could still have on its way.
 fn is_too_old(tcb: &Tcb, ack: SeqNum) -> bool {
-    ack.before(tcb.snd.una) && tcb.snd.una.distance_from(ack) > tcb.snd.max_wnd.octets()
+    ack.before(tcb.snd.una) && tcb.snd.una.distance_from(ack) > tcb.snd.max_wnd.bytes()
 }
 
 /// The ACK field of a segment near the window but not in it: an old one that was sent again, or one beyond a window
@@ -95,7 +95,7 @@ fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, a
     rearm(tcb, cx.now, &news);
     update_window(tcb, cx, segment, ack, news.acked > 0);
     if probing && !tcb.timers.persist.is_far_future() {
-        // The peer took the probe's octet and is as full as before: no reason to probe more often.
+        // The peer took the probe's byte and is as full as before: no reason to probe more often.
         tcb.rtt.backoff = backoff;
     }
     if fin_acked {
@@ -113,20 +113,20 @@ fn is_duplicate(tcb: &Tcb, segment: &Segment, ack: SeqNum) -> bool {
 
 /// `ack` acknowledges something new. Returns whether that is our FIN.
 pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) -> bool {
-    let mut octets = ack.distance_from(tcb.snd.una);
+    let mut bytes = ack.distance_from(tcb.snd.una);
     if !tcb.snd.syn_acked {
         tcb.snd.syn_acked = true;
-        octets -= 1;
+        bytes -= 1;
     }
-    let fin_acked = tcb.snd.fin_queued && octets > tcb.send_queue.len();
+    let fin_acked = tcb.snd.fin_queued && bytes > tcb.send_queue.len();
     if fin_acked {
-        octets -= 1;
+        bytes -= 1;
     }
-    let owners = tcb.send_queue.acknowledge(octets, cx.owner);
+    let owners = tcb.send_queue.acknowledge(bytes, cx.owner);
     if cx.owner.0 != 0 {
         tcb.news.sent = tcb.news.sent.saturating_add(owners);
     }
-    tcb.news.return_late_octets(&tcb.send_queue);
+    tcb.news.return_late_bytes(&tcb.send_queue);
     if tcb.send_queue.is_empty() {
         // FIN needs no window.
         tcb.timers.persist = Instant::FAR_FUTURE;
@@ -191,7 +191,7 @@ fn update_window<H>(
     tcb.snd.max_wnd = tcb.snd.max_wnd.max(tcb.snd.wnd);
     tcb.snd.wl1 = tcb.snd.wl1.later(segment.seq);
     tcb.snd.wl2 = ack;
-    if tcb.snd.wnd.octets() > 0 && !tcb.timers.persist.is_far_future() {
+    if tcb.snd.wnd.bytes() > 0 && !tcb.timers.persist.is_far_future() {
         tcb.timers.persist = Instant::FAR_FUTURE;
         tcb.snd.probe = false;
         if tcb.snd.nxt == tcb.snd.una {

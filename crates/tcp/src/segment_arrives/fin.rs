@@ -1,4 +1,4 @@
-//! Eighth step: the FIN bit (RFC 9293 section 3.10.7.4). It counts once every octet before it is there.
+//! Eighth step: the FIN bit (RFC 9293 section 3.10.7.4). It counts once every byte before it is there.
 
 use super::text;
 use crate::record::Tcb;

@@ -75,7 +75,7 @@ pub(super) fn take(
 /// Round trips of what one ACK delivered and that was sent once (Karn, RFC 6298 section 3).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RttSample {
-    /// Of the first octet: with the peer's delay of its ACK, as the time-out needs it.
+    /// Of the first byte: with the peer's delay of its ACK, as the time-out needs it.
     pub first: Option<u32>,
     /// Of the last one: closest to the path's own.
     pub latest: Option<u32>,
@@ -100,11 +100,11 @@ fn is_duplicate_block(blocks: &[SackBlock], ack: SeqNum) -> bool {
         })
 }
 
-/// Octets that the peer got twice, as far as they were sent twice.
+/// Bytes that the peer got twice, as far as they were sent twice.
 fn duplicated(tcb: &Tcb, segment: &Segment, ack: SeqNum) -> u32 {
     let blocks = segment.sack.as_slice();
     let Some(first) = blocks.first().filter(|_| is_duplicate_block(blocks, ack)) else { return 0 };
-    let oldest = tcb.snd.una.minus(tcb.snd.max_wnd.octets());
+    let oldest = tcb.snd.una.minus(tcb.snd.max_wnd.bytes());
     let is_sane = first.left.before(first.right)
         && first.right.at_or_before(tcb.snd.nxt)
         && first.left.at_or_after(oldest)

@@ -51,7 +51,7 @@ pub(super) fn process<H: HostMemory>(
     tcb.rtt.backoff = 0;
     tcb.rtt.timeouts = 0;
     tcb.fast_open.taken = tcb.fast_open.sent > 0 && ack.after(tcb.snd.iss.plus(1));
-    // Octets of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
+    // Bytes of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
     // 4.2.2).
     tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);
     tcb.timers.retransmit = Instant::FAR_FUTURE;

@@ -100,7 +100,7 @@ pub fn take_syn_text<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx
 /// The text was dropped; the peer sends it again.
 struct NoRoom;
 
-/// Places `len` octets at `first` and moves `rcv.nxt` over what is in order now.
+/// Places `len` bytes at `first` and moves `rcv.nxt` over what is in order now.
 fn take<H: HostMemory>(
     tcb: &mut Tcb,
     cx: &mut RxContext<'_, H>,
@@ -182,7 +182,7 @@ fn report_first(tcb: &mut Tcb, held: &HeldPool, seq: SeqNum) {
     tcb.rcv.reported = reported;
 }
 
-/// Puts `len` octets of the segment, without the first `skip`, where the host will read them.
+/// Puts `len` bytes of the segment, without the first `skip`, where the host will read them.
 fn place<H: HostMemory>(
     tcb: &mut Tcb,
     cx: &mut RxContext<'_, H>,
@@ -229,7 +229,7 @@ pub(super) fn delay_ack(tcb: &mut Tcb, now: Instant) {
     }
 }
 
-/// The host gave `len` octets back: grow the window when it keeps up with the path, and tell the peer when that is
+/// The host gave `len` bytes back: grow the window when it keeps up with the path, and tell the peer when that is
 /// worth a segment (RFC 9293 section 3.8.6.2.2).
 pub fn credit_given(tcb: &mut Tcb, now: Instant, len: u32, pressure: Pressure) {
     tune_window(tcb, now, len, pressure);

@@ -1,25 +1,25 @@
 //! Sixth, check the URG bit (RFC 9293 section 3.10.7.4). The pointer is read as hosts do (RFC 6093 section 3.1): it leads to
-//! the octet *after* the urgent one.
+//! the byte *after* the urgent one.
 
 use crate::record::Tcb;
 use crate::segment::Segment;
 
-/// Notes where the urgent octet is, when that has not come yet; called before the segment's text is taken.
+/// Notes where the urgent byte is, when that has not come yet; called before the segment's text is taken.
 pub(super) fn note(tcb: &mut Tcb, segment: &Segment) {
     let Some(pointer) = segment.urgent.filter(|pointer| *pointer > 0) else { return };
     if tcb.rcv.fin.is_some() {
         // Nothing comes after it.
         return;
     }
-    let octet = segment.seq.plus(u32::from(pointer) - 1);
-    let is_news = tcb.rcv.up.is_none_or(|known| octet.after(known));
-    if octet.at_or_after(tcb.rcv.nxt) && is_news {
-        tcb.rcv.up = Some(octet);
-        tcb.news.urgent = Some(octet);
+    let byte = segment.seq.plus(u32::from(pointer) - 1);
+    let is_news = tcb.rcv.up.is_none_or(|known| byte.after(known));
+    if byte.at_or_after(tcb.rcv.nxt) && is_news {
+        tcb.rcv.up = Some(byte);
+        tcb.news.urgent = Some(byte);
     }
 }
 
-/// An urgent octet this far behind has been read, whatever the window; kept, it would seem to lie ahead again one day.
+/// An urgent byte this far behind has been read, whatever the window; kept, it would seem to lie ahead again one day.
 const LONG_AGO: i32 = 1 << 30;
 
 /// Called when `rcv.nxt` has moved.

@@ -9,7 +9,7 @@ use crate::world::{Kind, Known, World};
 
 /// Descriptors of a worker, about: with more, closing becomes likelier.
 const DESCRIPTORS: usize = 14;
-/// Octets on their way in one direction, so that the size of no buffer decides.
+/// Bytes on their way in one direction, so that the size of no buffer decides.
 pub const OUTSTANDING_MAX: i64 = 12 << 10;
 /// Connections that wait to be accepted on one port.
 const WAITING_MAX: usize = 6;

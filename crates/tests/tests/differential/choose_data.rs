@@ -1,4 +1,4 @@
-//! The choice of calls that move octets.
+//! The choice of calls that move bytes.
 
 use crate::call::Call;
 use crate::choose::{Chooser, OUTSTANDING_MAX, SHORT_MS, by};
@@ -70,7 +70,7 @@ impl Chooser<'_> {
         Some(call)
     }
 
-    /// A socket that may send `length` octets more.
+    /// A socket that may send `length` bytes more.
     fn sender(&mut self, length: i64) -> Option<i64> {
         let room: Vec<i64> = self
             .those(|one| {

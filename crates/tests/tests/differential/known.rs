@@ -220,7 +220,7 @@ pub const KNOWN: &[Known] = &[
     Known { title: "A listener that several processes have, and one ends", explains: |_| false },
     Known { title: "What is told with SIGIO", explains: |_| false },
     Known {
-        title: "Octets unread after a reset",
+        title: "Bytes unread after a reset",
         explains: |case| {
             const READS: [&str; 6] = ["read", "readv", "recv", "recvfrom", "recvmsg", "recvmmsg"];
             let counts = case.call.is(&["ioctl"]) && case.call.number(1) == FIONREAD;
@@ -240,7 +240,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known { title: "sendmmsg to a peer that has closed", explains: |_| false },
     // The calls do not get that far: what they send is acknowledged at once, stays with who sent it, or is less.
-    Known { title: "SIOCOUTQ while octets are on their way", explains: |_| false },
+    Known { title: "SIOCOUTQ while bytes are on their way", explains: |_| false },
     Known { title: "SIOCOUTQ of a connection that came from another process", explains: |_| false },
     Known { title: "MSG_PEEK with MSG_WAITALL for more than 64 KiB", explains: |_| false },
 ];
@@ -307,7 +307,7 @@ fn ends_in_a_set(call: &Call, chooser: &Chooser<'_>) -> bool {
     closed.filter_map(|fd| chooser.known(fd)).any(ends)
 }
 
-/// A descriptor whose connection was reset has octets that Linux would have dropped.
+/// A descriptor whose connection was reset has bytes that Linux would have dropped.
 pub fn seen(kernel: &Seen, engine: &Seen) -> bool {
     let alike = (kernel.state, kernel.ready, kernel.flags) == (engine.state, engine.ready, engine.flags);
     alike && kernel.state == CLOSE && engine.unread > kernel.unread

@@ -23,7 +23,7 @@ const SHOWN: usize = 30;
 /// How long shorter sequences are tried to make a difference plain, and how long a call may block and a difference may last in them.
 const SHORTEN_FOR: Duration = Duration::from_secs(110);
 const SHORTER_LIMIT_MS: u32 = 60;
-/// More than the 200 ms for which corked octets are held back.
+/// More than the 200 ms for which corked bytes are held back.
 const SHORTER_PATIENCE: Duration = Duration::from_millis(300);
 /// Ports from one sequence to the next, so that no connection of one is in the other's way.
 const PORT_STEP: i64 = 10;

@@ -71,7 +71,7 @@ pub struct World {
     objects: usize,
     /// Descriptors on their way to a worker.
     in_flight: [Vec<One>; WORKERS],
-    /// Octets sent on a socket since its reader was last seen with nothing unread.
+    /// Bytes sent on a socket since its reader was last seen with nothing unread.
     pub sent: BTreeMap<usize, i64>,
     /// What datagrams that nobody has read take up in the kernel's queues at most.
     pub datagrams_unread: i64,
@@ -167,9 +167,9 @@ impl World {
         One { kind, object: self.objects, made }
     }
 
-    fn count(&mut self, who: usize, fd: i64, octets: i64) {
+    fn count(&mut self, who: usize, fd: i64, bytes: i64) {
         if let Some(one) = self.fds.get(&(who, fd)) {
-            *self.sent.entry(one.object).or_default() += octets;
+            *self.sent.entry(one.object).or_default() += bytes;
         }
     }
 
@@ -224,7 +224,7 @@ impl World {
         })
     }
 
-    /// Octets that a socket has sent and nobody has read.
+    /// Bytes that a socket has sent and nobody has read.
     pub fn outstanding(&self, one: &Known) -> i64 {
         self.sent.get(&one.object).copied().unwrap_or(0)
     }

@@ -8,7 +8,7 @@
 //! | connect | accept, poll and epoll of the listener |
 //! | send | recv, FIONREAD, poll and epoll of the other end |
 //! | shutdown, close | recv (once all is read), poll, epoll and TCP_INFO's state |
-//! | what a reset answers: a send to an end that is closed, a close with octets unread | send, poll and epoll |
+//! | what a reset answers: a send to an end that is closed, a close with bytes unread | send, poll and epoll |
 //! | recv | send: there is room |
 
 use crate::history::{Call, Event, Side, listener_of};
@@ -26,15 +26,15 @@ const NOT_ENDED: [i64; 3] = [1, 4, 5];
 pub enum Missing {
     /// A connection whose connect has returned.
     Connection,
-    /// Octets whose send has returned.
-    Octets,
+    /// Bytes whose send has returned.
+    Bytes,
     /// The end of a connection: shutdown or close has returned.
     End,
     /// The reset that a returned call has been answered by.
     Reset,
-    /// Room for octets, since others were read.
+    /// Room for bytes, since others were read.
     Room,
-    /// Octets before the end that was told: they never come.
+    /// Bytes before the end that was told: they never come.
     Lost,
 }
 
@@ -58,7 +58,7 @@ impl Violation {
 #[derive(Debug, Default)]
 struct End {
     calls: Vec<Event>,
-    /// Where octets sent are counted to, and when the call had returned.
+    /// Where bytes sent are counted to, and when the call had returned.
     sent: Vec<(u64, u64)>,
     /// The same of those received.
     received: Vec<(u64, u64)>,
@@ -74,7 +74,7 @@ fn until(counts: &[(u64, u64)], time: u64) -> (u64, u64) {
     before.checked_sub(1).map_or((0, 0), |last| counts[last])
 }
 
-/// When the octet after `count` had been sent.
+/// When the byte after `count` had been sent.
 fn when(counts: &[(u64, u64)], count: u64) -> u64 {
     counts[counts.partition_point(|(sent, _)| *sent <= count)].1
 }
@@ -107,7 +107,7 @@ impl End {
         self.sent.last().map_or(0, |(count, _)| *count)
     }
 
-    /// When a call had returned that this end's peer, which has closed, is answered by a reset: its own close with octets of ours
+    /// When a call had returned that this end's peer, which has closed, is answered by a reset: its own close with bytes of ours
     /// unread, or the first of our sends after it.
     fn reset_by(&self, peer: &End) -> Option<u64> {
         let closed = peer.closed?;
@@ -119,7 +119,7 @@ impl End {
     }
 }
 
-/// The most octets unread that a send has to find room beside.
+/// The most bytes unread that a send has to find room beside.
 pub const ROOM: u64 = 8192;
 
 fn check_end(own: &End, peer: &End, found: &mut Vec<Violation>) {
@@ -129,33 +129,33 @@ fn check_end(own: &End, peer: &End, found: &mut Vec<Violation>) {
         let mut violation = |missing, since| found.push(Violation { missing, look, since });
         let is_reset = reset.filter(|end| *end < look.begin);
         let (sent, _) = until(&peer.sent, look.begin);
-        let octets = (sent > read).then(|| when(&peer.sent, read));
+        let bytes = (sent > read).then(|| when(&peer.sent, read));
         let ended = peer.ended().filter(|end| *end < look.begin);
         // Whoever has ended and has been read to the end.
         let end = ended.filter(|_| read >= peer.total_sent());
         match look.call {
             Call::Recv if look.result > 0 => read += look.result.unsigned_abs(),
             Call::Recv if look.result == EAGAIN => {
-                if let Some(since) = octets {
-                    violation(Missing::Octets, since);
+                if let Some(since) = bytes {
+                    violation(Missing::Bytes, since);
                 } else if let Some(since) = end {
                     violation(Missing::End, since);
                 }
             }
             Call::Recv => {
-                if let Some(since) = octets {
+                if let Some(since) = bytes {
                     violation(Missing::Lost, since);
                 }
             }
             Call::Unread => {
-                if let Some(since) = octets.filter(|_| look.result.unsigned_abs() < sent - read) {
-                    violation(Missing::Octets, since);
+                if let Some(since) = bytes.filter(|_| look.result.unsigned_abs() < sent - read) {
+                    violation(Missing::Bytes, since);
                 }
             }
             Call::Poll | Call::Epoll => {
                 let seen = |events| look.result & events != 0;
-                if let Some(since) = octets.filter(|_| !seen(POLLIN)) {
-                    violation(Missing::Octets, since);
+                if let Some(since) = bytes.filter(|_| !seen(POLLIN)) {
+                    violation(Missing::Bytes, since);
                 } else if let Some(since) = ended.filter(|_| !seen(POLLRDHUP)) {
                     violation(Missing::End, since);
                 } else if let Some(since) = is_reset.filter(|_| !seen(POLLHUP)) {

@@ -67,16 +67,16 @@ pub fn listener_of(connection: u32) -> u32 {
     processes * u32::from(slot >= SLOTS - 2) + (slot + 1 + slot / processes) % processes
 }
 
-fn event(octets: &[u8]) -> Event {
-    let long = |at: usize| u64::from_le_bytes(octets[at..at + 8].try_into().expect("eight octets"));
-    let word = |at: usize| u32::from_le_bytes(octets[at..at + 4].try_into().expect("four octets"));
-    let side = [Side::Client, Side::Server, Side::Listener][usize::from(octets[25])];
+fn event(bytes: &[u8]) -> Event {
+    let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let side = [Side::Client, Side::Server, Side::Listener][usize::from(bytes[25])];
     Event {
         begin: long(0),
         end: long(8),
         connection: word(16),
         result: i64::from(word(20).cast_signed()),
-        call: Call::ALL[usize::from(octets[24])],
+        call: Call::ALL[usize::from(bytes[24])],
         side,
     }
 }
@@ -85,7 +85,7 @@ fn event(octets: &[u8]) -> Event {
 pub fn read(file: &[u8]) -> Vec<Vec<Event>> {
     let logs = &file[MARKS_LEN..];
     let log = |log: &[u8]| {
-        let count = u64::from_le_bytes(log[..8].try_into().expect("eight octets")) as usize;
+        let count = u64::from_le_bytes(log[..8].try_into().expect("eight bytes")) as usize;
         log[8..].chunks_exact(EVENT_LEN).take(count).map(event).collect()
     };
     logs.chunks_exact(logs.len() / PROCESSES).map(log).collect()

@@ -30,7 +30,7 @@ const DEMANDED_OF_THE_ENGINE: &[Missing] = &[];
 /// ksoftirqd now and then, and the call that has sent it returns before. All looks until then fail: some hundred in 6 ms.
 const POSTPONED_MAX: usize = 8;
 const EVERYTHING: &[Missing] =
-    &[Missing::Connection, Missing::Octets, Missing::End, Missing::Reset, Missing::Room, Missing::Lost];
+    &[Missing::Connection, Missing::Bytes, Missing::End, Missing::Reset, Missing::Room, Missing::Lost];
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text:?}")))

@@ -31,7 +31,7 @@ fn missing(client: &[Event], server: &[Event]) -> Vec<(Missing, u64, u64)> {
     found.iter().map(|found| (found.missing, found.look.begin, found.age())).collect()
 }
 
-/// The connection is there and its octets are, and all of it ends.
+/// The connection is there and its bytes are, and all of it ends.
 fn a_whole_connection() -> [Vec<Event>; 2] {
     [
         vec![
@@ -68,7 +68,7 @@ fn of_a_history_that_is_right_nothing_is_said() {
 }
 
 #[test]
-fn octets_are_missed_whose_send_has_returned() {
+fn bytes_are_missed_whose_send_has_returned() {
     let client = [client(0, Call::Connect, 0), client(20, Call::Send, 100), client(40, Call::Send, 50)];
     let begin = server(5, Call::Accept, 0);
     let looks = [
@@ -83,14 +83,14 @@ fn octets_are_missed_whose_send_has_returned() {
     ];
     for (look, age) in looks {
         let found = missing(&client, &[begin, look]);
-        let expected: Vec<_> = age.map(|age| (Missing::Octets, look.begin, age)).into_iter().collect();
+        let expected: Vec<_> = age.map(|age| (Missing::Bytes, look.begin, age)).into_iter().collect();
         let lost = [(Missing::Lost, look.begin, 5)];
         let is_end = look.call == Call::Recv && look.result == 0;
         assert_eq!(found, if is_end { lost.to_vec() } else { expected }, "{look:?}");
     }
     // What has been read of them is not demanded again, and what has not is, since it was sent.
     let read = [begin, server(60, Call::Recv, 120), server(80, Call::Recv, EAGAIN)];
-    assert_eq!(missing(&client, &read), [(Missing::Octets, 80, 30)]);
+    assert_eq!(missing(&client, &read), [(Missing::Bytes, 80, 30)]);
     let read = [begin, server(60, Call::Recv, 150), server(80, Call::Recv, EAGAIN)];
     assert_eq!(missing(&client, &read), []);
 }
@@ -126,9 +126,9 @@ fn the_end_is_missed_whose_shutdown_or_close_has_returned() {
             let early = server(44, of, result);
             assert_eq!(missing(&client, &[begin[0], begin[1], early]), [], "{early:?} after {call:?}");
         }
-        // Octets before the end come first.
+        // Bytes before the end come first.
         let found = missing(&client, &[begin[0], server(60, Call::Recv, EAGAIN)]);
-        assert_eq!(found, [(Missing::Octets, 60, 30)]);
+        assert_eq!(found, [(Missing::Bytes, 60, 30)]);
     }
 }
 
@@ -147,7 +147,7 @@ fn the_reset_is_missed_that_a_returned_call_was_answered_by() {
         let expected: &[_] = if is_missed { &[(Missing::Reset, 60, 10)] } else { &[] };
         assert_eq!(missing(&closes, &[begin[0], begin[1], look]), expected, "{look:?}");
     }
-    // A close with octets unread is a reset by itself, one at the end of them is not.
+    // A close with bytes unread is a reset by itself, one at the end of them is not.
     let sent = [server(5, Call::Accept, 0), server(6, Call::Send, 7), server(60, Call::Send, 7)];
     assert_eq!(missing(&closes, &sent), [(Missing::Reset, 60, 30)]);
     let read = [closes[0], client(18, Call::Recv, 7), closes[1]];

@@ -30,7 +30,7 @@ fn a_lingering_socket_to_claim() {
 }
 
 #[test]
-fn a_lingering_socket_as_unread_octets() {
+fn a_lingering_socket_as_unread_bytes() {
     is_harmless(As::User(MALLORY), "linger", "relinquish");
 }
 
@@ -60,7 +60,7 @@ fn a_silent_file_to_claim() {
 }
 
 #[test]
-fn a_silent_file_as_unread_octets() {
+fn a_silent_file_as_unread_bytes() {
     is_harmless(As::Demoted(MALLORY), "fuse", "relinquish");
 }
 

@@ -10,7 +10,7 @@ use toe_tests::wait::SOON;
 
 /// An address in the client's namespace that is there and does not answer.
 const SILENT: &str = "10.77.0.50";
-/// Octets of shared memory that an engine may be charged with beside two users' unread data.
+/// Bytes of shared memory that an engine may be charged with beside two users' unread data.
 const MEMORY_MAX: u64 = 700 << 20;
 /// What one user may have of two things that cost the engine something and bring nobody anything.
 const ANCHORS_MAX: u64 = 10_000;
@@ -114,7 +114,7 @@ fn memory_of_connections_that_wait() {
     scene.engine.wait_for_listener(7300);
     let pushed = CLIENT.peer(&scene.lab, "push", &[ENGINE_ADDR, "7300", "8192"]).wait(SOON * 3);
     let said = pushed.expect_success("push");
-    println!("of another user's 8192 octets that wait: {}", said.trim());
+    println!("of another user's 8192 bytes that wait: {}", said.trim());
     assert!(said.contains("left 0"), "{said}: {}", attack.output());
 }
 
@@ -125,7 +125,7 @@ fn number_after(attack: &Program, word: &str) -> u64 {
     after.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("a number after {word}: {output}"))
 }
 
-/// A line of `/proc/PID/status` in octets.
+/// A line of `/proc/PID/status` in bytes.
 pub fn resident(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the engine's status");
     let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();

@@ -14,12 +14,12 @@ use toe_tests::wait::{self, SOON};
 const USERS: u32 = 4;
 const FIRST_USER: u32 = 60_010;
 const SECONDS_DEFAULT: u64 = 10;
-/// Octets of shared memory that the engine may be charged with: what the quotas of four users and of root leave them.
+/// Bytes of shared memory that the engine may be charged with: what the quotas of four users and of root leave them.
 const MEMORY_MAX: u64 = 2 << 30;
 /// Where the bulk transfer and the exchanges go.
 const PORT: &str = "7200";
 
-/// A client of `toe-load`, which checks each octet that comes back.
+/// A client of `toe-load`, which checks each byte that comes back.
 fn load(scene: &Scene, mode: &[&str], seconds: u64) -> Program {
     let mut command = scene.lab.command(Side::Client, scene.lab.program("toe-load"));
     let at = format!("{ENGINE_ADDR}:{PORT}");
@@ -27,7 +27,7 @@ fn load(scene: &Scene, mode: &[&str], seconds: u64) -> Program {
     Program::spawn(mode[0], &mut command)
 }
 
-/// What both clients reached, in octets and in exchanges a second.
+/// What both clients reached, in bytes and in exchanges a second.
 fn rates(scene: &Scene, seconds: u64, look: &mut dyn FnMut()) -> (f64, f64) {
     let mut programs = vec![
         load(scene, &["stream", "--direction", "receive"], seconds),

@@ -9,7 +9,7 @@ use toe_tests::wait::SOON;
 
 /// A stranger's address.
 const STRANGER: &str = "10.77.0.66";
-/// Octets of shared memory that strangers may make the engine take: one session's share, and some.
+/// Bytes of shared memory that strangers may make the engine take: one session's share, and some.
 const MEMORY_MAX: u64 = 300 << 20;
 
 /// `role` of the victim at port 7100 is attacked, and the neighbour goes on.
@@ -33,17 +33,17 @@ fn is_harmless(role: &str, attack: &[&str]) {
 }
 
 #[test]
-fn selective_acknowledgements_of_single_octets() {
+fn selective_acknowledgements_of_single_bytes() {
     is_harmless("senders", &["wire-sacks", "4"]);
 }
 
 #[test]
-fn octets_out_of_order() {
-    is_harmless("deaf", &["wire-octets", "4"]);
+fn bytes_out_of_order() {
+    is_harmless("deaf", &["wire-bytes", "4"]);
 }
 
 #[test]
-fn octets_that_nobody_reads() {
+fn bytes_that_nobody_reads() {
     is_harmless("deaf", &["wire-unread", "64"]);
 }
 

@@ -18,21 +18,21 @@ const VALUES: std::ops::RangeInclusive<i64> = -2_147_483_647..=0x7fff_ffff;
 /// What reading it gives where there is room for all of it.
 fn reads(words: &[String], option: &Named) -> String {
     let whole = words.iter().find_map(|word| word.strip_prefix("512=")).unwrap_or("?");
-    let Some((len, octets)) = whole.split_once(':') else {
+    let Some((len, bytes)) = whole.split_once(':') else {
         return if whole.starts_with(|c: char| c.is_ascii_digit()) {
-            octets_of(whole)
+            bytes_of(whole)
         } else {
             whole.to_owned()
         };
     };
-    match (len, u32::from_str_radix(octets, 16)) {
+    match (len, u32::from_str_radix(bytes, 16)) {
         ("4", Ok(value)) if option.compared => format!("{}", value.swap_bytes() as i32),
-        _ => octets_of(len),
+        _ => bytes_of(len),
     }
 }
 
-fn octets_of(len: &str) -> String {
-    if len == "0" { "nothing".to_owned() } else { format!("{len} octets") }
+fn bytes_of(len: &str) -> String {
+    if len == "0" { "nothing".to_owned() } else { format!("{len} bytes") }
 }
 
 /// Which ints may be set, of those that were tried, and how the others are refused.

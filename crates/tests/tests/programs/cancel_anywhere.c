@@ -29,16 +29,16 @@ static void *work(void *arg) {
     if (pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before) || before != PTHREAD_CANCEL_ASYNCHRONOUS) abort();
     for (;;) {
         int fd = connected();
-        char octet = 'x', much[4096] = {0};
+        char byte = 'x', much[4096] = {0};
         if (fd < 0) continue;
         atomic_fetch_add(&steps[me], 1);
         if (me % 5 == 0)
             for (int n = 0; n < 50; n++) {
-                if (write(fd, &octet, 1) != 1 || read(fd, &octet, 1) != 1) break;
+                if (write(fd, &byte, 1) != 1 || read(fd, &byte, 1) != 1) break;
                 atomic_fetch_add(&steps[me], 1);
             }
         else if (me % 5 == 1)
-            while (read(fd, &octet, 1) > 0) {}
+            while (read(fd, &byte, 1) > 0) {}
         else if (me % 5 == 2) {
             struct pollfd one = {.fd = fd, .events = POLLIN};
             poll(&one, 1, -1);
@@ -53,8 +53,8 @@ static void *work(void *arg) {
 
 static void *answer(void *arg) {
     int fd = (int)(long)arg;
-    char octet;
-    while (read(fd, &octet, 1) == 1 && write(fd, &octet, 1) == 1) {}
+    char byte;
+    while (read(fd, &byte, 1) == 1 && write(fd, &byte, 1) == 1) {}
     close(fd);
     return NULL;
 }
@@ -95,8 +95,8 @@ int main(void) {
     }
     // What they held is free: a thread that is left makes its calls.
     int fd = connected();
-    char octet = 'x';
-    if (write(fd, &octet, 1) != 1 || read(fd, &octet, 1) != 1) abort();
+    char byte = 'x';
+    if (write(fd, &byte, 1) != 1 || read(fd, &byte, 1) != 1) abort();
     puts("done");
     fflush(stdout);
     _exit(0);

@@ -51,8 +51,8 @@ impl Capture {
 }
 
 fn read(file: &Path) -> Vec<Packet> {
-    let octets = fs::read(file).expect("the capture's file");
-    let mut reader = PcapNgReader::new(octets.as_slice()).expect("a section");
+    let bytes = fs::read(file).expect("the capture's file");
+    let mut reader = PcapNgReader::new(bytes.as_slice()).expect("a section");
     let (mut names, mut packets) = (Vec::new(), Vec::new());
     while let Some(block) = reader.next_block() {
         match block.expect("well formed") {
@@ -150,12 +150,12 @@ fn frames_of_a_link_are_seen_with_the_program_and_the_reason_of_a_drop() {
     let answers: Vec<_> = packets.iter().filter_map(|p| p.comments.first()).filter(is_answer).collect();
     let is_worker = |text: &String| nginx.workers().iter().any(|pid| text.contains(&format!("(pid {pid}, ")));
     assert!(!answers.is_empty() && answers.into_iter().all(is_worker));
-    let octets: usize = packets
+    let bytes: usize = packets
         .iter()
         .filter(|p| p.comments.first().is_some_and(|text| text.starts_with("from nginx")))
         .map(|p| p.data.len())
         .sum();
-    assert!(octets > 4 << 20, "all that was sent is there: {octets}");
+    assert!(bytes > 4 << 20, "all that was sent is there: {bytes}");
     let dropped: Vec<_> =
         packets.iter().filter(|p| p.comments.iter().any(|c| c == "dropped: drop_no_flow")).collect();
     assert_eq!(dropped.len(), 1, "the SYN that nobody wanted: {dropped:?}");

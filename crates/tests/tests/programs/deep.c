@@ -9,12 +9,12 @@ int talk(int port)
 {
 	struct sockaddr_in remote = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	char octet = 'x';
+	char byte = 'x';
 
-	if (connect(fd, (struct sockaddr *)&remote, sizeof(remote)) != 0 || write(fd, &octet, 1) != 1)
+	if (connect(fd, (struct sockaddr *)&remote, sizeof(remote)) != 0 || write(fd, &byte, 1) != 1)
 		return 1;
-	octet = 0;
-	if (read(fd, &octet, 1) != 1 || octet != 'x')
+	byte = 0;
+	if (read(fd, &byte, 1) != 1 || byte != 'x')
 		return 2;
 	return close(fd);
 }

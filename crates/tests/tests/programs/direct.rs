@@ -41,7 +41,7 @@ fn a_program_after_exec_goes_on() {
 }
 
 #[test]
-fn a_killed_program_that_left_octets_unread_is_a_reset() {
+fn a_killed_program_that_left_bytes_unread_is_a_reset() {
     goes_through("unread");
 }
 

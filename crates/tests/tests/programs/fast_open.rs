@@ -37,7 +37,7 @@ fn exchange(lab: &Lab, server: On<'_>, client: On<'_>, addr: &str) {
 }
 
 #[test]
-fn programs_that_connect_send_octets_with_the_syn() {
+fn programs_that_connect_send_bytes_with_the_syn() {
     let lab = Lab::new();
     let engine = Engine::on_link_with(&lab, &[]);
     let_linux(&lab);
@@ -47,7 +47,7 @@ fn programs_that_connect_send_octets_with_the_syn() {
 }
 
 #[test]
-fn listeners_take_octets_of_syns_when_the_engine_may() {
+fn listeners_take_bytes_of_syns_when_the_engine_may() {
     let lab = Lab::new();
     let engine = Engine::on_link_with(&lab, &["--fast-open", "both"]);
     let_linux(&lab);

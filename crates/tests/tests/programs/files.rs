@@ -88,13 +88,13 @@ fn zerocopy_is_told_as_by_the_kernel() {
     expect_same("zerocopy", &[&["127.0.0.1", "7000"], &["::1", "7000"]]);
 }
 
-/// Another thread closes what a call has, and the numbers become other things': neither octets nor positions go astray.
+/// Another thread closes what a call has, and the numbers become other things': neither bytes nor positions go astray.
 #[test]
 fn a_call_keeps_what_it_began_with() {
     expect_same("held_calls", &[&["7000"]]);
 }
 
-/// What is kept of files and connections while octets go beside the program is nobody's afterwards.
+/// What is kept of files and connections while bytes go beside the program is nobody's afterwards.
 #[test]
 fn what_a_transfer_keeps_goes_with_it() {
     let lab = Lab::new();
@@ -123,9 +123,9 @@ fn sendfile_says_what_the_kernels_says() {
     expect_same("sendfile_errors", &[&["7000"]]);
 }
 
-/// A call that wants many octets sleeps through some of them, and still sees what else ends it.
+/// A call that wants many bytes sleeps through some of them, and still sees what else ends it.
 #[test]
-fn a_call_that_sleeps_through_octets_ends_soon() {
+fn a_call_that_sleeps_through_bytes_ends_soon() {
     expect_same("wait_all", &[&["7000"]]);
 }
 
@@ -153,11 +153,11 @@ fn a_file_takes_one_system_call_of_the_programs_thread() {
     cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-o"]).arg(&bin).arg(&source);
     child::run("cc", &mut cc, SOON).expect_success("cc");
     let (file, trace) = (lab.dir().join("file"), lab.dir().join("trace"));
-    for octets in [20_000, 65_536, 262_144] {
-        std::fs::write(&file, vec![7; octets]).expect("a file in the lab");
+    for bytes in [20_000, 65_536, 262_144] {
+        std::fs::write(&file, vec![7; bytes]).expect("a file in the lab");
         let mut command = engine.run(&lab, "strace");
         // Without -f: of the thread that sends alone.
-        command.arg("-o").arg(&trace).arg(&bin).arg("7000").arg(&file).arg(octets.to_string());
+        command.arg("-o").arg(&trace).arg(&bin).arg("7000").arg(&file).arg(bytes.to_string());
         let said = child::run("strace", &mut command, SOON).expect_success("strace");
         assert!(said.contains("all\n"), "{said}");
         let calls = calls_between_marks(&std::fs::read_to_string(&trace).expect("what strace wrote"));

@@ -40,7 +40,7 @@ fn fetches(lab: &Lab, on: On<'_>, host: &str, sum: &str) {
     let url = format!("http://{host}:8080/large");
     let (fetched, took) = on.fetched_sha256(lab, &url, LONG);
     assert_eq!(fetched, sum, "{host}");
-    println!("{LARGE} octets from {host}: {}", rate(LARGE, took));
+    println!("{LARGE} bytes from {host}: {}", rate(LARGE, took));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn what_a_program_sends_by_ipv6_arrives() {
     let start = std::time::Instant::now();
     let answer = On::Engine(&engine).curl(&lab, &["-f", "-T", &path.to_string_lossy(), &url], LONG);
     assert_eq!(answer.expect_success("curl -T").trim(), sum);
-    println!("{LARGE} octets up: {}", rate(LARGE, start.elapsed()));
+    println!("{LARGE} bytes up: {}", rate(LARGE, start.elapsed()));
     assert_eq!(engine.status().counters["active_opens"], 1);
 }
 

@@ -39,7 +39,7 @@ fn calls_tell_of_a_datagram_what_they_tell_on_linux() {
 }
 
 #[test]
-fn what_a_datagram_carries_beside_its_octets_goes_along() {
+fn what_a_datagram_carries_beside_its_bytes_goes_along() {
     says_the_same(&["control"], 2);
 }
 

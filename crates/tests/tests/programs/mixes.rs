@@ -59,7 +59,7 @@ fn threads_that_do_everything_at_once() {
     assert!(!engine.log().contains("fenced"), "{}", engine.log());
 }
 
-/// The same with all octets through the engine.
+/// The same with all bytes through the engine.
 #[test]
 fn threads_that_do_everything_at_once_through_the_engine() {
     let lab = Lab::new();
@@ -70,7 +70,7 @@ fn threads_that_do_everything_at_once_through_the_engine() {
 }
 
 /// A write right after poll, select or epoll has said that it may be: small ones, which fill rings of entries, and large ones, which fill
-/// rings of octets.
+/// rings of bytes.
 #[test]
 fn what_is_writable_takes_something() {
     let lab = Lab::new();

@@ -68,7 +68,7 @@ fn a_file_that_fails_is_told_with_what_went_and_nothing_is_lost() {
     print!("{said}");
 }
 
-/// A block device whose octets lie in a file; gone when this is dropped.
+/// A block device whose bytes lie in a file; gone when this is dropped.
 struct Loop(String);
 
 impl Loop {
@@ -142,7 +142,7 @@ struct Neighbours<'a> {
     _server: Program,
 }
 
-/// Of requests of 64 octets and their replies: median, 99th part and rate.
+/// Of requests of 64 bytes and their replies: median, 99th part and rate.
 type Exchanges = (f64, f64, f64);
 
 impl<'a> Neighbours<'a> {

@@ -78,7 +78,7 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	while (left > 0) {
 		struct epoll_event event;
-		char octets[100];
+		char bytes[100];
 		ssize_t len;
 
 		if (wait_here(set, &event, 1) != 1)
@@ -87,9 +87,9 @@ int main(int argc, char **argv)
 			watch(set, accept(listener, NULL, NULL));
 			continue;
 		}
-		len = read(event.data.fd, octets, sizeof(octets));
+		len = read(event.data.fd, bytes, sizeof(bytes));
 		if (len > 0) {
-			check(write(event.data.fd, octets, len) == len, "write");
+			check(write(event.data.fd, bytes, len) == len, "write");
 		} else {
 			close(event.data.fd);
 			left--;

@@ -96,7 +96,7 @@ static void stream_calls(void)
 static void waits(void)
 {
 	int ends[2], set = epoll_create1(EPOLL_CLOEXEC);
-	char octet;
+	char byte;
 	fd_set reads;
 	struct timeval now = {0, 0};
 	struct pollfd one = {.events = POLLIN};
@@ -119,7 +119,7 @@ static void waits(void)
 	CHECK(epoll_wait(set, &event, 0, 0) == -1 && errno == EINVAL);
 	CHECK(epoll_ctl(set, EPOLL_CTL_DEL, ends[1], NULL) == 0);
 	CHECK(epoll_ctl(set, EPOLL_CTL_MOD, ends[1], &event) == -1 && errno == ENOENT);
-	CHECK(read(ends[1], &octet, 1) == 1);
+	CHECK(read(ends[1], &byte, 1) == 1);
 	CHECK(close(set) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
@@ -224,9 +224,9 @@ static void files(void)
 
 static void *blocked(void *fd)
 {
-	char octet;
+	char byte;
 
-	return (void *)(long)read(*(int *)fd, &octet, 1);
+	return (void *)(long)read(*(int *)fd, &byte, 1);
 }
 
 static void threads(void)
@@ -245,7 +245,7 @@ static void threads(void)
 static void broken_pipe(void)
 {
 	int ends[2], status;
-	char octet;
+	char byte;
 	pid_t child = fork();
 
 	CHECK(child >= 0);
@@ -253,7 +253,7 @@ static void broken_pipe(void)
 		pair(ends);
 		CHECK(shutdown(ends[0], SHUT_WR) == 0);
 		CHECK(send(ends[0], "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
-		CHECK(read(ends[1], &octet, 1) == 0);
+		CHECK(read(ends[1], &byte, 1) == 0);
 		write(ends[0], "x", 1);
 		_exit(1);
 	}

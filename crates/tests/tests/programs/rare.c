@@ -67,7 +67,7 @@ static void jumps(void) {
     sigaction(SIGALRM, &action, 0);
     volatile int before = 0;
     for (volatile int n = 0; n < 300; n++) {
-        char octet = 0;
+        char byte = 0;
         if (!sigsetjmp(back, 1)) {
             struct itimerval soon = {.it_value = {.tv_usec = 500}};
             setitimer(ITIMER_REAL, &soon, 0);
@@ -75,12 +75,12 @@ static void jumps(void) {
             if (n % 2)
                 poll(&one, 1, -1);
             else
-                recv(server, &octet, 1, 0);
+                recv(server, &byte, 1, 0);
             printf("nobody sent anything, and the call ended\n");
             exit(1);
         }
         MUST(send(client, "x", 1, 0));
-        if (recv(server, &octet, 1, 0) != 1 || octet != 'x')
+        if (recv(server, &byte, 1, 0) != 1 || byte != 'x')
             printf("wrong after jump %d\n", n);
         if (n == 20)
             before = descriptors();
@@ -89,9 +89,9 @@ static void jumps(void) {
 }
 
 static void *waits(void *unused) {
-    char octet = 0;
-    long got = recv(server, &octet, 1, 0);
-    return (void *)(got + octet);
+    char byte = 0;
+    long got = recv(server, &byte, 1, 0);
+    return (void *)(got + byte);
     (void)unused;
 }
 
@@ -162,7 +162,7 @@ int main(int argc, char **argv) {
     }
     heard("execveat", child);
     close(server);
-    char octet;
-    printf("the end: %ld\n", (long)recv(client, &octet, 1, 0));
+    char byte;
+    printf("the end: %ld\n", (long)recv(client, &byte, 1, 0));
     return 0;
 }

@@ -168,11 +168,11 @@ fn a_child_of_another_c_library_runs_without_the_layer() {
     let (loader, program) = (lab.dir().join("ld"), lab.dir().join("env"));
     let of_system = "/lib64/ld-linux-x86-64.so.2";
     let replaced = |file: &str, what: &[u8], by: &[u8]| {
-        let mut octets = std::fs::read(file).expect("it is there");
-        while let Some(at) = octets.windows(what.len()).position(|window| window == what) {
-            octets[at..at + by.len()].copy_from_slice(by);
+        let mut bytes = std::fs::read(file).expect("it is there");
+        while let Some(at) = bytes.windows(what.len()).position(|window| window == what) {
+            bytes[at..at + by.len()].copy_from_slice(by);
         }
-        octets
+        bytes
     };
     let mut path = loader.display().to_string().into_bytes();
     assert!(path.len() < of_system.len(), "room for it");
@@ -191,8 +191,8 @@ fn a_child_of_another_c_library_runs_without_the_layer() {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn write_program(file: &std::path::Path, octets: &[u8]) {
-    std::fs::write(file, octets).expect("a file in the lab");
+fn write_program(file: &std::path::Path, bytes: &[u8]) {
+    std::fs::write(file, bytes).expect("a file in the lab");
     std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
 }
 
@@ -201,7 +201,7 @@ fn write_program(file: &std::path::Path, octets: &[u8]) {
 fn the_library_needs_no_newer_c_library_than_it_says() {
     let library = std::fs::read(toe_tests::bins::path("libtoe_switch.so")).expect("built");
     let versions = library
-        .split(|octet| *octet == 0)
+        .split(|byte| *byte == 0)
         .filter_map(|text| std::str::from_utf8(text.strip_prefix(b"GLIBC_2.")?).ok()?.parse::<u32>().ok());
     let needed = std::str::from_utf8(toe_abi::executable::NEEDED_VERSION).expect("text");
     assert_eq!(Some(needed), versions.max().map(|newest| format!("GLIBC_2.{newest}\0")).as_deref());

@@ -90,7 +90,7 @@ fn nginx_serves_many_and_large_files_at_a_shared_address() {
     assert!(report.requests > 0 && report.errors == 0, "{output}");
     let (fetched, took) = CLIENT.fetched_sha256(&lab, &url("large"), Duration::from_secs(60));
     assert_eq!(fetched, sum);
-    println!("{report:?}; {LARGE} octets down: {}", rate(LARGE, took));
+    println!("{report:?}; {LARGE} bytes down: {}", rate(LARGE, took));
     let (path, sum) = lab.file("up", LARGE);
     let _server = listening(On::Engine(&engine).peer(&lab, "put-server", &["8081"]));
     engine.wait_for_listener(8081);
@@ -98,7 +98,7 @@ fn nginx_serves_many_and_large_files_at_a_shared_address() {
     let up = format!("http://{ENGINE_ADDR}:8081/up");
     let answer = CLIENT.curl(&lab, &["-f", "-T", &path.to_string_lossy(), &up], Duration::from_secs(60));
     assert_eq!(answer.expect_success("curl -T").trim(), sum);
-    println!("{LARGE} octets up: {}", rate(LARGE, start.elapsed()));
+    println!("{LARGE} bytes up: {}", rate(LARGE, start.elapsed()));
     assert_eq!(engine.status().counters.get("drop_bad_tcp_checksum"), None);
 }
 
@@ -113,7 +113,7 @@ fn a_bad_shared_link_carries_a_large_file() {
     assert_eq!(fetched, sum);
     let counters = engine.status().counters;
     assert!(counters.get("port0_fault_dropped").is_some_and(|n| *n > 0), "{counters:?}");
-    println!("{} octets down: {}", LARGE / 4, rate(LARGE / 4, took));
+    println!("{} bytes down: {}", LARGE / 4, rate(LARGE / 4, took));
 }
 
 #[test]

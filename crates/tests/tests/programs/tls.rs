@@ -27,7 +27,7 @@ fn records_go_both_ways_by_every_call() {
     assert!(counters.get("local_segments").is_some_and(|n| *n > 0), "it was the engine's: {counters:?}");
 }
 
-/// Several threads that send on one socket, and records without an octet.
+/// Several threads that send on one socket, and records without a byte.
 #[test]
 fn records_of_a_crowd_and_empty_ones_arrive() {
     let lab = Lab::new();
@@ -68,8 +68,8 @@ fn records_are_those_of_openssl() {
     let (script, file, back) =
         (lab.dir().join("tls_server.py"), lab.dir().join("file"), lab.dir().join("back"));
     std::fs::write(&script, include_str!("tls_server.py")).expect("a file in the lab");
-    let octets: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 + n / 251) as u8).collect();
-    std::fs::write(&file, &octets).expect("a file in the lab");
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 + n / 251) as u8).collect();
+    std::fs::write(&file, &bytes).expect("a file in the lab");
     let sum = child::run("sha256sum", Command::new("sha256sum").arg(&file), SOON).expect_success("sha256sum");
     let sum = sum.split_whitespace().next().expect("a sum");
     let mut command = engine.run(&lab, "/usr/bin/python3");
@@ -84,7 +84,7 @@ fn records_are_those_of_openssl() {
     let mut agreed = "listening\n".to_owned();
     for (suite, name) in SUITES {
         curl(suite, &["-o".as_ref(), back.as_os_str()]);
-        assert!(std::fs::read(&back).expect("curl wrote it") == octets, "{name}");
+        assert!(std::fs::read(&back).expect("curl wrote it") == bytes, "{name}");
         assert_eq!(curl(suite, &["-T".as_ref(), file.as_os_str()]), sum, "{name}");
         // A warning to close, told by its record's type.
         agreed += &format!("{name} (0, 21)\n").repeat(2);

@@ -78,7 +78,7 @@ fn two_engines_talk_over_a_bad_link() {
     let _nginx = Nginx::on_engine(&lab, &server, Options::default());
     let (fetched, took) = On::Engine(&client).fetched_sha256(&lab, &url(&server, "large"), TRANSFER_LIMIT);
     assert_eq!(fetched, sum);
-    println!("{} octets down between two engines, {FAULTS}: {}", LARGE / 4, rate(LARGE / 4, took));
+    println!("{} bytes down between two engines, {FAULTS}: {}", LARGE / 4, rate(LARGE / 4, took));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn large_files_cross_a_tap_both_ways() {
     let _nginx = Nginx::on_engine(&lab, &engine, Options::default());
     let (fetched, took) = kernel.fetched_sha256(&lab, &url(&engine, "large"), TRANSFER_LIMIT);
     assert_eq!(fetched, sum);
-    println!("{LARGE} octets down over a TAP: {}", rate(LARGE, took));
+    println!("{LARGE} bytes down over a TAP: {}", rate(LARGE, took));
     let mut server = On::Engine(&engine).peer(&lab, "put-server", &["8081"]);
     server.wait_for_line("listening", SOON);
     engine.wait_for_listener(8081);
@@ -98,7 +98,7 @@ fn large_files_cross_a_tap_both_ways() {
     let up = format!("http://{}:8081/up", engine.addr());
     let answer = kernel.curl(&lab, &["-f", "-T", &path.to_string_lossy(), &up], TRANSFER_LIMIT);
     assert_eq!(answer.expect_success("curl -T").trim(), sum);
-    println!("{LARGE} octets up over a TAP: {}", rate(LARGE, start.elapsed()));
+    println!("{LARGE} bytes up over a TAP: {}", rate(LARGE, start.elapsed()));
 }
 
 fn large_file_down(faults: &str, options: Options) {
@@ -108,7 +108,7 @@ fn large_file_down(faults: &str, options: Options) {
     let _nginx = Nginx::on_engine(&lab, &engine, options);
     let (fetched, took) = CLIENT.fetched_sha256(&lab, &url(&engine, "large"), TRANSFER_LIMIT);
     assert_eq!(fetched, sum);
-    println!("{LARGE} octets down, sendfile {}, faults {faults:?}: {}", options.sendfile, rate(LARGE, took));
+    println!("{LARGE} bytes down, sendfile {}, faults {faults:?}: {}", options.sendfile, rate(LARGE, took));
     assert_faults_happened(&engine, faults);
 }
 
@@ -123,7 +123,7 @@ fn large_file_up(faults: &str) {
     let args = ["-f", "-T", &path.to_string_lossy(), &url(&engine, "up")];
     let answer = CLIENT.curl(&lab, &args, TRANSFER_LIMIT).expect_success("curl -T");
     assert_eq!(answer.trim(), sum);
-    println!("{LARGE} octets up, faults {faults:?}: {}", rate(LARGE, start.elapsed()));
+    println!("{LARGE} bytes up, faults {faults:?}: {}", rate(LARGE, start.elapsed()));
     assert_faults_happened(&engine, faults);
 }
 

@@ -372,7 +372,7 @@ fn make_targets(text: &str) -> BTreeSet<String> {
     // In a sentence the word is a verb.
     let commands = text.split(['`', '\n', '&', '(']).map(|part| part.trim_start_matches([' ', '\t']));
     let commands = commands.map(|part| part.rsplit_once("sudo ").map_or(part, |(_, command)| command));
-    let is_name = |word: &&str| !word.is_empty() && word.bytes().all(|octet| octet.is_ascii_lowercase());
+    let is_name = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
     let target =
         |part: &str| part.split("make ").nth(1)?.split(' ').next().filter(is_name).map(str::to_owned);
     commands.filter(|part| part.starts_with("make ") || part.starts_with("run ")).filter_map(target).collect()

@@ -1,7 +1,7 @@
 //! `toe-message`: the load of `toe bench via`: the same messages by EVIL and by TCP sockets, and what copying alone costs.
 //!
-//! `toe-message serve|rr|flood --evil NODE:PORT | --tcp ADDR:PORT [--size OCTETS] [--total OCTETS] [--seconds S] [--warmup S] [--pause-us N]`,
-//! `toe-message memcpy --size OCTETS`. What was measured is printed as one line of JSON, in `toe-load`'s words.
+//! `toe-message serve|rr|flood --evil NODE:PORT | --tcp ADDR:PORT [--size BYTES] [--total BYTES] [--seconds S] [--warmup S] [--pause-us N]`,
+//! `toe-message memcpy --size BYTES`. What was measured is printed as one line of JSON, in `toe-load`'s words.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,7 @@ const GREETING_LEN: usize = 24;
 const SIZE_MAX: u64 = 64 << 20;
 const ECHO: u64 = 0;
 const FLOOD: u64 = 1;
-/// Sent back when a flood's octets are all there.
+/// Sent back when a flood's bytes are all there.
 const ACK: [u8; 8] = *b"all came";
 
 /// The command line.
@@ -39,23 +39,23 @@ enum Way {
 }
 
 impl Way {
-    fn send(&mut self, octets: &[u8]) -> Result<()> {
+    fn send(&mut self, bytes: &[u8]) -> Result<()> {
         match self {
-            Way::Evil(channel) => Ok(channel.send(octets)?),
-            Way::Tcp(stream) => Ok(stream.write_all(octets)?),
+            Way::Evil(channel) => Ok(channel.send(bytes)?),
+            Way::Tcp(stream) => Ok(stream.write_all(bytes)?),
         }
     }
 
-    /// Fills `octets`; `false`: the other side has left.
-    fn recv(&mut self, octets: &mut [u8]) -> Result<bool> {
+    /// Fills `bytes`; `false`: the other side has left.
+    fn recv(&mut self, bytes: &mut [u8]) -> Result<bool> {
         match self {
-            Way::Evil(channel) => match channel.recv(octets) {
-                Ok(len) if len == octets.len() => Ok(true),
+            Way::Evil(channel) => match channel.recv(bytes) {
+                Ok(len) if len == bytes.len() => Ok(true),
                 Ok(_) => Err("a message of another length".into()),
                 Err(toe_via::Error::Closed) => Ok(false),
                 Err(error) => Err(error.into()),
             },
-            Way::Tcp(stream) => match stream.read_exact(octets) {
+            Way::Tcp(stream) => match stream.read_exact(bytes) {
                 Ok(()) => Ok(true),
                 Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
                 Err(error) => Err(error.into()),
@@ -129,9 +129,9 @@ fn serve_one(mut way: Way) -> Result<()> {
     let mut words =
         greeting.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
     let [mode, size, total] = [(); 3].map(|()| words.next().unwrap_or_default());
-    // Messages of no octets would come for ever.
+    // Messages of no bytes would come for ever.
     if !(1..=SIZE_MAX).contains(&size) {
-        return Err(format!("messages of {size} octets: 1 to {SIZE_MAX} are served").into());
+        return Err(format!("messages of {size} bytes: 1 to {SIZE_MAX} are served").into());
     }
     let mut message = vec![0; size as usize];
     let mut came = 0;

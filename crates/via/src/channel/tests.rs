@@ -187,9 +187,9 @@ fn a_peer_that_writes_what_no_library_writes_ends_its_own_channel_alone() {
     let mut hostile = between(processes);
     let slot = ViaLayout::slot(Side::Zero, 0);
     let words = Fragment { len: FRAGMENT_MAX + 1, begins: None }.encode(0);
-    for octets in [words, [0x1ff, 0], Fragment { len: 4, begins: None }.encode(0)] {
-        let octets: Vec<u8> = octets.iter().flat_map(|word| word.to_le_bytes()).collect();
-        hostile.memory.write(slot, &octets).expect("a slot");
+    for bytes in [words, [0x1ff, 0], Fragment { len: 4, begins: None }.encode(0)] {
+        let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_le_bytes()).collect();
+        hostile.memory.write(slot, &bytes).expect("a slot");
         assert_eq!(hostile.one.recv(&mut [0; 64]), Err(Error::Broken));
         assert_eq!(hostile.zero.send(b"x"), Err(Error::Closed), "the hostile side's own");
         hostile = between(hostile.processes);

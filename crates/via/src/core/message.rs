@@ -1,4 +1,4 @@
-//! How messages are cut into fragments and put together again. Plain values; the octets are the caller's.
+//! How messages are cut into fragments and put together again. Plain values; the bytes are the caller's.
 
 use toe_abi::via::{FRAGMENT_MAX, Fragment};
 use toe_ring::via::Breach;
@@ -55,7 +55,7 @@ pub struct Incoming {
     under_way: Option<(u64, u64)>,
 }
 
-/// Where the octets of a fragment belong.
+/// Where the bytes of a fragment belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     pub at: u64,
@@ -95,7 +95,7 @@ impl Incoming {
 mod tests {
     use super::*;
 
-    /// The fragments of a message of so many octets.
+    /// The fragments of a message of so many bytes.
     fn cut(total: u64) -> Vec<Piece> {
         let mut message = Outgoing::new(total);
         let mut pieces = Vec::new();

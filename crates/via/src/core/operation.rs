@@ -1,9 +1,9 @@
 //! What a virtual interface asks of the other one: the head of each of its messages ([host interface](../../../../docs/host-interface.md)).
 //! Plain values.
 
-/// Octets of a head, before the message's data.
+/// Bytes of a head, before the message's data.
 pub const HEAD_LEN: usize = 32;
-/// Most octets of data.
+/// Most bytes of data.
 pub const DATA_MAX: u32 = 1 << 30;
 const IMMEDIATE: u8 = 1;
 
@@ -32,7 +32,7 @@ pub struct Operation {
     /// Of [`Kind::Write`] and [`Kind::Read`]: the memory.
     pub address: u64,
     pub handle: u32,
-    /// Octets of data; of [`Kind::Read`] those that are asked for, of [`Kind::Refuse`] the status that says why.
+    /// Bytes of data; of [`Kind::Read`] those that are asked for, of [`Kind::Refuse`] the status that says why.
     pub len: u32,
 }
 
@@ -53,7 +53,7 @@ impl Operation {
         Operation { kind: Kind::Refuse, immediate: None, address: 0, handle: 0, len: status }
     }
 
-    /// Octets of the whole message.
+    /// Bytes of the whole message.
     pub const fn message_len(self) -> u64 {
         let data = match self.kind {
             Kind::Send | Kind::Write | Kind::Answer | Kind::Greet => self.len as u64,
@@ -75,7 +75,7 @@ impl Operation {
         head
     }
 
-    /// `None`: a message of `total` octets does not begin like that.
+    /// `None`: a message of `total` bytes does not begin like that.
     pub fn decode(head: &[u8; HEAD_LEN], total: u64) -> Option<Operation> {
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let kind = match head[0] {
@@ -95,7 +95,7 @@ impl Operation {
         let address = u64::from(word(8)) | u64::from(word(12)) << 32;
         let operation = Operation { kind, immediate, address, handle: word(16), len: word(20) };
         let fits = operation.message_len() == total && (operation.len <= DATA_MAX || kind == Kind::Refuse);
-        (fits && head[24..].iter().all(|octet| *octet == 0) && head[2..4] == [0, 0]).then_some(operation)
+        (fits && head[24..].iter().all(|byte| *byte == 0) && head[2..4] == [0, 0]).then_some(operation)
     }
 }
 
@@ -125,9 +125,9 @@ mod tests {
             let total = operation.message_len();
             assert_eq!(Operation::decode(&operation.encode(), total), Some(operation));
             assert_eq!(Operation::decode(&operation.encode(), total + 1), None, "another length");
-            for (at, octet) in [(0, 0), (0, 7), (1, 2), (2, 1), (31, 1)] {
+            for (at, byte) in [(0, 0), (0, 7), (1, 2), (2, 1), (31, 1)] {
                 let mut head = operation.encode();
-                head[at] = octet;
+                head[at] = byte;
                 assert_eq!(Operation::decode(&head, total), None, "{operation:?} {at}");
             }
         }

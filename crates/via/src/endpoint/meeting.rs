@@ -1,6 +1,6 @@
 //! How two endpoints come to a connection, without waiting: each call looks how far it is. What [`crate::meet`] does for those who wait.
 //!
-//! Side 0 asks the engine for the connection, fetches its memory and sends a *greeting*: who it is, for whom it came, and the program's own octets.
+//! Side 0 asks the engine for the connection, fetches its memory and sends a *greeting*: who it is, for whom it came, and the program's own bytes.
 //! Side 1 takes the memory, reads the greeting, and accepts or rejects with a greeting of its own.
 
 use super::receiving::give_back;
@@ -17,9 +17,9 @@ use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, NodeName, ViaState};
 use toe_ring::via::Breach;
 
-/// Octets of the address of an endpoint. What they say is the provider's.
+/// Bytes of the address of an endpoint. What they say is the provider's.
 pub const ADDRESS_LEN: usize = 32;
-/// The program's octets in a greeting, at most.
+/// The program's bytes in a greeting, at most.
 pub const PRIVATE_MAX: usize = 256;
 
 /// The first message in each direction.
@@ -321,16 +321,16 @@ mod tests {
     #[test]
     fn what_is_no_greeting_is_a_breach() {
         let message = greeting(8).encode();
-        for (at, octet) in [(0, 1), (0, 9), (20, 0), (20, 3), (21, 2)] {
+        for (at, byte) in [(0, 1), (0, 9), (20, 0), (20, 3), (21, 2)] {
             let [zero, one] = links();
             let mut message = message.clone();
-            message[at] = octet;
+            message[at] = byte;
             let mut sender = lock(&zero.sending);
             let Piece { fragment, .. } = Outgoing::new(message.len() as u64).next().expect("a fragment");
             let room = sender.room(fragment.len).expect("no breach").expect("room");
             zero.memory.write(room.offset, &message).expect("within");
             sender.publish(fragment, room);
-            assert_eq!(Greeting::take(&one), Err(Breach), "octet {at}");
+            assert_eq!(Greeting::take(&one), Err(Breach), "byte {at}");
         }
         assert_eq!(Greeting::decode(&[0; 2 * ADDRESS_LEN - 1]), Err(Breach));
         assert_eq!(Greeting::decode(&[0; 2 * ADDRESS_LEN + PRIVATE_MAX + 1]), Err(Breach));

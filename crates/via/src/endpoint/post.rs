@@ -84,7 +84,7 @@ pub struct Completion {
     pub what: What,
     pub context: usize,
     pub len: u64,
-    /// Where the first octet is.
+    /// Where the first byte is.
     pub place: u64,
     pub immediate: Option<u32>,
     pub failure: Option<Failure>,

@@ -135,7 +135,7 @@ impl Inside {
         }
     }
 
-    /// Copies a fragment's octets, which begin at `at` in their message, to where they belong.
+    /// Copies a fragment's bytes, which begin at `at` in their message, to where they belong.
     fn scatter(
         &self,
         link: &Link,

@@ -12,7 +12,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The octets from `from` on.
+    /// The bytes from `from` on.
     pub fn within(self, from: u64, len: u64) -> Remote {
         Remote { key: self.key, offset: self.offset + from, len: len as u32 }
     }

@@ -10,7 +10,7 @@ use crate::parts::{Part, to_connection};
 use toe_ring::ViaMemory;
 use toe_ring::via::Breach;
 
-/// Where the octets of a message are.
+/// Where the bytes of a message are.
 #[derive(Debug)]
 enum Data {
     Places(Places),
@@ -20,7 +20,7 @@ enum Data {
 }
 
 impl Data {
-    /// Copies `len` octets from `from` on into the connection's memory.
+    /// Copies `len` bytes from `from` on into the connection's memory.
     fn gather(
         &self,
         (from, len): (u64, u64),
@@ -35,8 +35,8 @@ impl Data {
                 }
                 Ok(())
             }
-            Data::Copied(octets) => {
-                let part = octets.get(from as usize..(from + len) as usize).ok_or(Breach)?;
+            Data::Copied(bytes) => {
+                let part = bytes.get(from as usize..(from + len) as usize).ok_or(Breach)?;
                 memory.write(offset, part).map_err(|_| Breach)
             }
             // Given back in the middle of the message: it can neither go on nor be taken back.
@@ -99,14 +99,14 @@ impl Sending {
     }
 }
 
-/// The octets, out of the program's memory.
+/// The bytes, out of the program's memory.
 fn copied(places: &Places) -> Box<[u8]> {
-    let mut octets = Vec::with_capacity(places.len as usize);
+    let mut bytes = Vec::with_capacity(places.len as usize);
     for Part { address, len, .. } in places.list() {
-        // SAFETY: needed to keep what the program posts and wants back at once. It has promised that so many octets are there.
-        octets.extend_from_slice(unsafe { std::slice::from_raw_parts(*address as *const u8, *len as usize) });
+        // SAFETY: needed to keep what the program posts and wants back at once. It has promised that so many bytes are there.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(*address as *const u8, *len as usize) });
     }
-    octets.into_boxed_slice()
+    bytes.into_boxed_slice()
 }
 
 impl Inside {

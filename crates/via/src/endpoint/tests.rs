@@ -43,8 +43,8 @@ impl Node {
         self.endpoint.progress(&self.regions, |completion| self.told.push(completion));
     }
 
-    fn post(&mut self, work: Work, octets: &[u8], context: usize, is_copied: bool) -> Result<(), Failure> {
-        let places = places(octets);
+    fn post(&mut self, work: Work, bytes: &[u8], context: usize, is_copied: bool) -> Result<(), Failure> {
+        let places = places(bytes);
         let immediate = context.is_multiple_of(3).then_some(context as u32);
         let post = Post { work, places, immediate, context, told: Told::Always };
         let post = if matches!(work, Work::Read(_)) { Post { immediate: None, ..post } } else { post };
@@ -58,13 +58,13 @@ impl Node {
 }
 
 /// In two pieces, so that those are gone over.
-fn places(octets: &[u8]) -> Places {
-    let (first, second) = octets.split_at(octets.len() / 3);
+fn places(bytes: &[u8]) -> Places {
+    let (first, second) = bytes.split_at(bytes.len() / 3);
     let mut places = Places::default();
     for part in [first, second] {
         places.push(Part { address: part.as_ptr() as u64, handle: 0, len: part.len() as u32 });
     }
-    places.len = octets.len() as u32;
+    places.len = bytes.len() as u32;
     places
 }
 
@@ -84,7 +84,7 @@ fn pair() -> Pair {
     Pair { nodes: [zero, one], memory, processes }
 }
 
-fn octets(number: usize, len: usize) -> Vec<u8> {
+fn bytes(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(31) ^ number ^ (at >> 8)) as u8).collect()
 }
 
@@ -106,7 +106,7 @@ fn all_that_is_posted_is_done_once_and_in_order() {
         for step in 0..300 {
             let side = random.below(2) as usize;
             let node = &mut pair.nodes[side];
-            let data = octets(step, len(&mut random));
+            let data = bytes(step, len(&mut random));
             match random.below(6) {
                 0 | 1 => {
                     let is_copied = random.below(2) == 0 && data.len() < 16_000;
@@ -120,7 +120,7 @@ fn all_that_is_posted_is_done_once_and_in_order() {
                 2 => {
                     // Each writes to a place of its own.
                     let target = Target { offset: (step * 1000) as u64, key: KEY };
-                    let data = octets(step, 1000);
+                    let data = bytes(step, 1000);
                     node.post(Work::Write(target), &data, step, false).expect("posted");
                     out[side].insert(step, (What::Written, data));
                 }
@@ -177,7 +177,7 @@ fn all_that_is_posted_is_done_once_and_in_order() {
 #[test]
 fn a_message_waits_for_its_receive_and_one_that_is_too_long_is_cut() {
     let mut pair = pair();
-    let data = octets(1, 100_000);
+    let data = bytes(1, 100_000);
     let [zero, one] = &mut pair.nodes;
     zero.post(Work::Send, &data, 1, false).expect("posted");
     one.progress();
@@ -211,14 +211,14 @@ fn memory_that_is_not_open_is_not_touched_and_the_asker_hears_it() {
             one.progress();
             zero.progress();
             zero.progress();
-            assert!(one.area.iter().all(|octet| *octet == 0xee), "nothing was written");
+            assert!(one.area.iter().all(|byte| *byte == 0xee), "nothing was written");
             assert_eq!(one.endpoint.phase(), Phase::Over);
             assert_eq!(zero.endpoint.phase(), Phase::Over);
             // A write is done when it is where its target finds it.
             let of_work = if writes { None } else { Some(Failure::Refused) };
             let told: Vec<_> = zero.told.iter().map(|told| (told.context, told.failure)).collect();
             assert_eq!(told, [(1, of_work), (2, Some(Failure::Cancelled))]);
-            assert!(data.iter().all(|octet| *octet == 0x11), "nothing was read");
+            assert!(data.iter().all(|byte| *byte == 0x11), "nothing was read");
             assert!(zero.endpoint.take_end() && !zero.endpoint.take_end());
         }
     }
@@ -227,7 +227,7 @@ fn memory_that_is_not_open_is_not_touched_and_the_asker_hears_it() {
 #[test]
 fn who_leaves_is_heard_and_all_that_is_posted_ends_once() {
     let mut pair = pair();
-    let data = octets(3, 300_000);
+    let data = bytes(3, 300_000);
     let [zero, one] = &mut pair.nodes;
     let room = vec![0; 8];
     zero.receive(&room, 1);
@@ -255,7 +255,7 @@ fn who_leaves_is_heard_and_all_that_is_posted_ends_once() {
 fn as_much_as_may_be_posted_can_be_and_no_more() {
     let mut pair = pair();
     let zero = &mut pair.nodes[0];
-    let data = octets(1, 20_000);
+    let data = bytes(1, 20_000);
     let posted = (0..2 * SENDS_MAX).take_while(|_| zero.post(Work::Send, &data, 1, false).is_ok()).count();
     assert!((SENDS_MAX..SENDS_MAX + 600).contains(&posted), "{posted}");
     assert_eq!(zero.post(Work::Send, &data, 1, false), Err(Failure::Full));
@@ -300,7 +300,7 @@ fn a_peer_that_writes_what_no_library_writes_harms_itself() {
             memory.write(ViaLayout::slot(Side::Zero, place), &word0.to_le_bytes()).expect("within");
             one.progress();
         }
-        assert!(one.area[AREA / 2..].iter().all(|octet| *octet == 0xee), "seed {seed}");
+        assert!(one.area[AREA / 2..].iter().all(|byte| *byte == 0xee), "seed {seed}");
         ends += u64::from(one.endpoint.phase() == Phase::Over);
     }
     assert!(ends > 200, "{ends}");

@@ -14,14 +14,14 @@ use super::mpa::Start;
 use super::outward::Frame;
 use super::wire::Wire;
 use crate::core::operation::HEAD_LEN;
-use toe::native::{Maker, Octets, Room};
+use toe::native::{Bytes, Maker, Room};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, FRAGMENT_MAX, Fragment, ViaState};
 use toe_ring::via::{Breach, Room as Place};
 use toe_ring::{ViaMemory, ViaReceiver, ViaSender};
 
-/// Octets of frames that are put together before they are sent.
+/// Bytes of frames that are put together before they are sent.
 const BATCH: usize = 128 << 10;
 /// Part of the slots, or of the data part, of whose return the other side is told at once.
 const TELL_PART: u32 = 4;
@@ -60,7 +60,7 @@ pub struct Carrier {
     side: Side,
     out: ViaReceiver,
     framer: Framer,
-    /// Frames that the stream has not taken, but for the first octets, and memory for others.
+    /// Frames that the stream has not taken, but for the first bytes, and memory for others.
     outbox: Vec<u8>,
     sent: usize,
     spare: Vec<u8>,
@@ -70,7 +70,7 @@ pub struct Carrier {
     phase: Phase,
     me: Introduction,
     answer: Option<Answer>,
-    /// What the other side was told to be done with: fragments, and octets of the data part.
+    /// What the other side was told to be done with: fragments, and bytes of the data part.
     told: (u32, u64),
     /// What it has said to be done with.
     given_back: u32,
@@ -255,10 +255,10 @@ impl Carrier {
         }
         match self.out.first() {
             Ok(Some(arrived)) if arrived.fragment.len as usize <= EARLY_MAX => {
-                let mut octets = vec![0; arrived.fragment.len as usize];
-                self.memory.read(arrived.offset, &mut octets).ok()?;
+                let mut bytes = vec![0; arrived.fragment.len as usize];
+                self.memory.read(arrived.offset, &mut bytes).ok()?;
                 self.out.pass(arrived);
-                Some(octets)
+                Some(bytes)
             }
             // Side 1 may have nothing to say.
             Ok(None) if of == Side::One => Some(Vec::new()),
@@ -305,16 +305,16 @@ impl Carrier {
             }
             if self.outbox.is_empty() && arrived.fragment.len as usize >= STRAIGHT_MIN {
                 let memory = self.memory.clone();
-                let octets = Octets::Shared(memory.region(), arrived.offset);
-                if self.send_straight(arrived.fragment, octets).is_err() {
+                let bytes = Bytes::Shared(memory.region(), arrived.offset);
+                if self.send_straight(arrived.fragment, bytes).is_err() {
                     return self.break_off();
                 }
                 self.out.pass(arrived);
                 continue;
             }
-            let octets = &mut self.fragment[..arrived.fragment.len as usize];
-            let read = self.memory.read(arrived.offset, octets);
-            if read.is_err() || self.framer.put(&mut self.outbox, arrived.fragment, octets).is_err() {
+            let bytes = &mut self.fragment[..arrived.fragment.len as usize];
+            let read = self.memory.read(arrived.offset, bytes);
+            if read.is_err() || self.framer.put(&mut self.outbox, arrived.fragment, bytes).is_err() {
                 return self.break_off();
             }
             self.out.pass(arrived);
@@ -333,16 +333,10 @@ impl Carrier {
         }
     }
 
-    /// The program's next fragment, for which `from` has room: publishes it and takes it at once, so that nobody reads its octets in the memory, where they then
+    /// The program's next fragment, for which `from` has room: publishes it and takes it at once, so that nobody reads its bytes in the memory, where they then
     /// need not be. `false`: it is to go the way of all, because something is before it.
-    pub fn take_from(
-        &mut self,
-        from: &mut ViaSender,
-        fragment: Fragment,
-        room: Place,
-        octets: &[u8],
-    ) -> bool {
-        if self.phase != Phase::Open || octets.len() < STRAIGHT_MIN {
+    pub fn take_from(&mut self, from: &mut ViaSender, fragment: Fragment, room: Place, bytes: &[u8]) -> bool {
+        if self.phase != Phase::Open || bytes.len() < STRAIGHT_MIN {
             return false;
         }
         self.flush();
@@ -351,7 +345,7 @@ impl Carrier {
         }
         from.publish(fragment, room);
         match self.out.first() {
-            Ok(Some(arrived)) if self.send_straight(fragment, Octets::Own(octets)).is_ok() => {
+            Ok(Some(arrived)) if self.send_straight(fragment, Bytes::Own(bytes)).is_ok() => {
                 self.out.pass(arrived);
                 self.push_all();
             }
@@ -361,15 +355,15 @@ impl Carrier {
     }
 
     /// A fragment into the stream. What that does not take is in the outbox then, where nothing was.
-    fn send_straight(&mut self, fragment: Fragment, octets: Octets<'_>) -> Result<(), Wrong> {
+    fn send_straight(&mut self, fragment: Fragment, bytes: Bytes<'_>) -> Result<(), Wrong> {
         let mut head = [0; HEAD_LEN];
         let head = &mut head[..self.framer.head_of(fragment)];
-        match octets {
-            Octets::Shared(memory, at) => memory.read(at, head).map_err(|_| Wrong::Segment)?,
-            Octets::Own(octets) => head.copy_from_slice(&octets[..head.len()]),
+        match bytes {
+            Bytes::Shared(memory, at) => memory.read(at, head).map_err(|_| Wrong::Segment)?,
+            Bytes::Own(bytes) => head.copy_from_slice(&bytes[..head.len()]),
         }
         let opened = self.framer.open(&mut self.outbox, fragment, head)?;
-        let mut frame = Frame::new(&self.outbox, opened, octets, fragment.len);
+        let mut frame = Frame::new(&self.outbox, opened, bytes, fragment.len);
         let all = frame.left();
         let sent = match self.wire.as_ref().map(|wire| wire.send_made(&mut frame)) {
             Some(Ok(sent)) => sent,

@@ -2,8 +2,8 @@
 //! buffer that waits longest in one of the receiver's queues.
 //!
 //! ```text
-//!  tagged    | T=1 L rsvd(4) DV=1 | ULP 8 | STag 32 | TO 64 |                         14 octets
-//!  untagged  | T=0 L rsvd(4) DV=1 | ULP 8 | ULP 32 | QN 32 | MSN 32 | MO 32 |         18 octets
+//!  tagged    | T=1 L rsvd(4) DV=1 | ULP 8 | STag 32 | TO 64 |                         14 bytes
+//!  untagged  | T=0 L rsvd(4) DV=1 | ULP 8 | ULP 32 | QN 32 | MSN 32 | MO 32 |         18 bytes
 //! ```
 
 use super::Wrong;
@@ -16,10 +16,10 @@ const LAST: u8 = 0x40;
 /// The version, 1, and its field.
 const VERSION: u8 = 1;
 const VERSION_MASK: u8 = 3;
-/// Most octets of a message: offsets in an untagged one have 32 bits.
+/// Most bytes of a message: offsets in an untagged one have 32 bits.
 pub const MESSAGE_MAX: u64 = u32::MAX as u64;
 
-/// Where the octets of a segment belong.
+/// Where the bytes of a segment belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the memory that the tag stands for, from an offset on.
@@ -34,7 +34,7 @@ pub struct Header {
     pub place: Place,
     /// It is the last one of its message.
     pub is_last: bool,
-    /// The upper layer's: an octet, and of untagged ones 32 bits more (else 0).
+    /// The upper layer's: a byte, and of untagged ones 32 bits more (else 0).
     pub upper: (u8, u32),
 }
 
@@ -46,28 +46,28 @@ impl Header {
         }
     }
 
-    /// The octets are the first [`Header::len`] ones.
+    /// The bytes are the first [`Header::len`] ones.
     pub fn encode(&self) -> [u8; UNTAGGED_LEN] {
-        let mut octets = [0; UNTAGGED_LEN];
-        octets[0] = VERSION | if self.is_last { LAST } else { 0 };
-        octets[1] = self.upper.0;
+        let mut bytes = [0; UNTAGGED_LEN];
+        bytes[0] = VERSION | if self.is_last { LAST } else { 0 };
+        bytes[1] = self.upper.0;
         match self.place {
             Place::Tagged { tag, offset } => {
-                octets[0] |= TAGGED;
-                octets[2..6].copy_from_slice(&tag.to_be_bytes());
-                octets[6..14].copy_from_slice(&offset.to_be_bytes());
+                bytes[0] |= TAGGED;
+                bytes[2..6].copy_from_slice(&tag.to_be_bytes());
+                bytes[6..14].copy_from_slice(&offset.to_be_bytes());
             }
             Place::Untagged { queue, message, offset } => {
                 let words = [self.upper.1, queue, message, offset];
-                for (to, word) in octets[2..].chunks_exact_mut(4).zip(words) {
+                for (to, word) in bytes[2..].chunks_exact_mut(4).zip(words) {
                     to.copy_from_slice(&word.to_be_bytes());
                 }
             }
         }
-        octets
+        bytes
     }
 
-    /// The header of a segment, and its octets.
+    /// The header of a segment, and its bytes.
     pub fn decode(segment: &[u8]) -> Result<(Header, &[u8]), Wrong> {
         let control = *segment.first().ok_or(Wrong::Segment)?;
         if control & VERSION_MASK != VERSION {
@@ -101,7 +101,7 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// A message of `total` octets, in segments of at most `segment_max`; `None`: a segment of so many has no room for data, or an offset
+    /// A message of `total` bytes, in segments of at most `segment_max`; `None`: a segment of so many has no room for data, or an offset
     /// would be past what can be written.
     pub fn new(place: Place, upper: (u8, u32), total: u64, segment_max: usize) -> Option<Cut> {
         let first = Header { place, is_last: false, upper };
@@ -114,7 +114,7 @@ impl Cut {
         end_fits.then_some(Cut { first, total, sent: Some(0), data_max })
     }
 
-    /// The next segment's header, and which octets of the message are its data. `None`: all has gone.
+    /// The next segment's header, and which bytes of the message are its data. `None`: all has gone.
     pub fn next_segment(&mut self) -> Option<(Header, std::ops::Range<u64>)> {
         let at = self.sent?;
         let end = self.total.min(at + self.data_max as u64);
@@ -147,12 +147,12 @@ impl Default for Queue {
 pub struct Placed {
     pub message: u32,
     pub at: u32,
-    /// The message is whole, and has so many octets.
+    /// The message is whole, and has so many bytes.
     pub whole: Option<u32>,
 }
 
 impl Queue {
-    /// A segment of `len` octets for this queue, whose buffers have `room` octets. TCP keeps the order: what does not follow is wrong, and so
+    /// A segment of `len` bytes for this queue, whose buffers have `room` bytes. TCP keeps the order: what does not follow is wrong, and so
     /// is what there is no room for (RFC 5041, 7.2: "Untagged Buffer: MSN range, MO, message too long").
     pub fn place(&mut self, header: &Header, len: usize, room: u32) -> Result<Placed, Wrong> {
         let Place::Untagged { message, offset, .. } = header.place else { return Err(Wrong::Segment) };

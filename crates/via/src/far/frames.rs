@@ -7,7 +7,7 @@ use super::mpa::{close_frame, open_frame, put_frame};
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
 use toe_abi::via::{FRAGMENT_MAX, Fragment};
 
-/// RDMAP's control octets: version 1, and the operation.
+/// RDMAP's control bytes: version 1, and the operation.
 const WRITE: u8 = 0x40;
 const SEND: u8 = 0x43;
 /// Not RDMAP's: the head of a write, and credit.
@@ -26,7 +26,7 @@ struct Writing {
 }
 
 impl Writing {
-    /// Where the octets belong that begin at `at` in the message.
+    /// Where the bytes belong that begin at `at` in the message.
     fn place(self, at: u64) -> Place {
         let offset = self.address.wrapping_add(at - HEAD_LEN as u64);
         Place::Tagged { tag: self.tag, offset }
@@ -37,19 +37,19 @@ impl Writing {
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     total: u64,
-    /// Octets of it that have gone, or come.
+    /// Bytes of it that have gone, or come.
     at: u64,
     writing: Option<Writing>,
 }
 
-/// A fragment's frame, of which all is in the stream that goes before the fragment's octets.
+/// A fragment's frame, of which all is in the stream that goes before the fragment's bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
     /// Where in the stream it begins.
     pub at: usize,
-    /// Octets of its segment.
+    /// Bytes of its segment.
     pub segment_len: usize,
-    /// First octets of the fragment that have gone: the other ones are to follow.
+    /// First bytes of the fragment that have gone: the other ones are to follow.
     pub done: usize,
 }
 
@@ -82,14 +82,14 @@ impl Framer {
 
     /// Puts a fragment behind what is in `stream`. Wrong: it does not follow the one before, or is of a message that is too long for DDP;
     /// the stream is then as it was.
-    pub fn put(&mut self, stream: &mut Vec<u8>, fragment: Fragment, octets: &[u8]) -> Result<(), Wrong> {
-        let opened = self.open(stream, fragment, &octets[..self.head_of(fragment)])?;
-        stream.extend_from_slice(&octets[opened.done..]);
+    pub fn put(&mut self, stream: &mut Vec<u8>, fragment: Fragment, bytes: &[u8]) -> Result<(), Wrong> {
+        let opened = self.open(stream, fragment, &bytes[..self.head_of(fragment)])?;
+        stream.extend_from_slice(&bytes[opened.done..]);
         close_frame(stream, opened.at, opened.segment_len);
         Ok(())
     }
 
-    /// The same but for the fragment's octets, and what is behind them. `head`: [`Framer::head_of`] first octets of it.
+    /// The same but for the fragment's bytes, and what is behind them. `head`: [`Framer::head_of`] first bytes of it.
     pub fn open(&mut self, stream: &mut Vec<u8>, fragment: Fragment, head: &[u8]) -> Result<Opened, Wrong> {
         let (mut way, head, done) = match (self.under_way, fragment.begins) {
             (None, Some(total)) if total <= MESSAGE_MAX => self.begin(stream, total, fragment, head)?,
@@ -122,7 +122,7 @@ impl Framer {
         Ok(Opened { at, segment_len, done })
     }
 
-    /// A message begins; of a write the head goes first, by itself. What of its first octets goes with the others, and how many of them
+    /// A message begins; of a write the head goes first, by itself. What of its first bytes goes with the others, and how many of them
     /// have been dealt with so.
     fn begin<'o>(
         &mut self,
@@ -158,19 +158,19 @@ impl Framer {
     }
 }
 
-fn put_segment(stream: &mut Vec<u8>, header: Header, octets: &[u8]) {
+fn put_segment(stream: &mut Vec<u8>, header: Header, bytes: &[u8]) {
     let head = header.encode();
     // A fragment and a header are less than a segment may have.
-    put_frame(stream, &[&head[..header.header_len()], octets]);
+    put_frame(stream, &[&head[..header.header_len()], bytes]);
 }
 
 /// What a segment brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brought<'s> {
-    /// The octets are these two, one behind the other.
+    /// The bytes are these two, one behind the other.
     Fragment {
         fragment: Fragment,
-        octets: [&'s [u8]; 2],
+        bytes: [&'s [u8]; 2],
     },
     Credit(u32),
     /// Something follows to which it belongs.
@@ -181,9 +181,9 @@ pub enum Brought<'s> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coming<'s> {
     pub fragment: Fragment,
-    /// Octets of the fragment that come before those of the segment.
+    /// Bytes of the fragment that come before those of the segment.
     pub head: &'s [u8],
-    /// Octets of the segment before those of the fragment.
+    /// Bytes of the segment before those of the fragment.
     pub header_len: usize,
 }
 
@@ -219,20 +219,20 @@ impl Reader {
             }
             (Place::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
                 let fragment = self.message(header, data.len(), total)?;
-                Ok(Brought::Fragment { fragment, octets: [&[], data] })
+                Ok(Brought::Fragment { fragment, bytes: [&[], data] })
             }
             (Place::Untagged { queue: MESSAGES, offset: 0, .. }, (WRITE_HEAD, _)) => {
                 self.begin_write(header, data)
             }
             (Place::Tagged { .. }, (WRITE, _)) => {
                 let (fragment, head) = self.go_on_writing(header, data.len())?;
-                Ok(Brought::Fragment { fragment, octets: [head, data] })
+                Ok(Brought::Fragment { fragment, bytes: [head, data] })
             }
             _ => Err(Wrong::Segment),
         }
     }
 
-    /// The same of a segment of `len` octets that has not come whole, and is of those that bring much. `begin` are its first octets, a header or more.
+    /// The same of a segment of `len` bytes that has not come whole, and is of those that bring much. `begin` are its first bytes, a header or more.
     pub fn begin(&mut self, begin: &[u8], len: usize) -> Result<Coming<'_>, Wrong> {
         let (header, _) = Header::decode(begin)?;
         let header_len = header.header_len();
@@ -281,7 +281,7 @@ impl Reader {
         Ok(Brought::Nothing)
     }
 
-    /// And what goes before its octets.
+    /// And what goes before its bytes.
     fn go_on_writing(&mut self, header: Header, data_len: usize) -> Result<(Fragment, &[u8]), Wrong> {
         let way = self.under_way.ok_or(Wrong::Segment)?;
         let writing = way.writing.ok_or(Wrong::Segment)?;
@@ -310,11 +310,11 @@ mod tests {
     use crate::channel::tests::Random;
     use crate::core::Outgoing;
 
-    /// A message of `octets`, in fragments.
-    fn send(framer: &mut Framer, stream: &mut Vec<u8>, octets: &[u8]) {
-        let mut message = Outgoing::new(octets.len() as u64);
+    /// A message of `bytes`, in fragments.
+    fn send(framer: &mut Framer, stream: &mut Vec<u8>, bytes: &[u8]) {
+        let mut message = Outgoing::new(bytes.len() as u64);
         while let Some(piece) = message.next() {
-            let part = &octets[piece.at as usize..][..piece.fragment.len as usize];
+            let part = &bytes[piece.at as usize..][..piece.fragment.len as usize];
             framer.put(stream, piece.fragment, part).expect("it follows");
             message.sent(piece);
         }
@@ -351,15 +351,15 @@ mod tests {
             let (mut stream, mut sent, mut got) = (Vec::new(), Vec::new(), Vec::new());
             let mut credits = Vec::new();
             for number in 0..6 {
-                let octets = message(&mut random, are_operations);
-                send(&mut framer, &mut stream, &octets);
-                sent.push(octets);
+                let bytes = message(&mut random, are_operations);
+                send(&mut framer, &mut stream, &bytes);
+                sent.push(bytes);
                 framer.put_credit(&mut stream, number * 5);
             }
             let mut rest = &stream[..];
             while let Some((segment, len)) = first_segment(rest).expect("a frame") {
                 match reader.take(segment).expect("as it was sent") {
-                    Brought::Fragment { fragment, octets: [first, second] } => {
+                    Brought::Fragment { fragment, bytes: [first, second] } => {
                         assert_eq!(fragment.len as usize, first.len() + second.len());
                         if let Some(total) = fragment.begins {
                             got.push(Vec::new());
@@ -379,7 +379,7 @@ mod tests {
         }
     }
 
-    /// The segments of a write of 20,000 octets, and of a message behind it.
+    /// The segments of a write of 20,000 bytes, and of a message behind it.
     fn segments() -> Vec<Vec<u8>> {
         let write = Operation { kind: Kind::Write, immediate: None, address: 4096, handle: 9, len: 20_000 };
         let (mut framer, mut stream) = (Framer::new(true), Vec::new());
@@ -419,7 +419,7 @@ mod tests {
                 );
             }
         }
-        for (count, at, octet, what) in [
+        for (count, at, byte, what) in [
             (1, 5, 8, "another tag"),
             (1, 13, 1, "another place"),
             (1, 1, 0x43, "another operation"),
@@ -435,7 +435,7 @@ mod tests {
             (5, 0, 1, "a credit that goes on"),
         ] {
             let mut bad = good[count].clone();
-            bad[at] = octet;
+            bad[at] = byte;
             assert_ne!(bad, good[count], "{what}");
             assert!(!taken_after(count, &bad), "{what}");
         }
@@ -469,7 +469,7 @@ mod tests {
                     segment[at] = random.below(256) as u8;
                 }
                 segment.truncate(random.below(40_000) as usize);
-                if let Ok(Brought::Fragment { fragment, octets: [first, second] }) = reader.take(&segment) {
+                if let Ok(Brought::Fragment { fragment, bytes: [first, second] }) = reader.take(&segment) {
                     assert_eq!(fragment.len as usize, first.len() + second.len());
                     assert!(Fragment::decode(fragment.encode(0)) == Some(fragment));
                 }

@@ -7,7 +7,7 @@ use toe_abi::via::{Attributes, NAME_LEN, NodeName};
 
 const VERSION: u16 = 2;
 const FIXED_LEN: usize = 20 + NAME_LEN;
-/// Most octets of a fragment that goes with it.
+/// Most bytes of a fragment that goes with it.
 pub const EARLY_MAX: usize = PRIVATE_MAX - FIXED_LEN;
 
 /// Discriminators 1 … 255 have a port each from here on, the others share those behind.
@@ -53,27 +53,27 @@ pub struct Introduction {
 impl Introduction {
     pub fn encode(&self) -> Vec<u8> {
         let refusal = self.refusal.map_or(0, |refusal| refusal as u16);
-        let mut octets = [VERSION.to_be_bytes(), refusal.to_be_bytes()].concat();
-        octets.extend_from_slice(&self.attributes.0.to_be_bytes());
-        octets.extend_from_slice(&self.discriminator.to_be_bytes());
-        octets.extend_from_slice(self.node.as_bytes());
-        octets.resize(FIXED_LEN, 0);
-        octets.extend_from_slice(&self.early[..self.early.len().min(EARLY_MAX)]);
-        octets
+        let mut bytes = [VERSION.to_be_bytes(), refusal.to_be_bytes()].concat();
+        bytes.extend_from_slice(&self.attributes.0.to_be_bytes());
+        bytes.extend_from_slice(&self.discriminator.to_be_bytes());
+        bytes.extend_from_slice(self.node.as_bytes());
+        bytes.resize(FIXED_LEN, 0);
+        bytes.extend_from_slice(&self.early[..self.early.len().min(EARLY_MAX)]);
+        bytes
     }
 
     /// Of another version only that is known: `Ok(None)`.
-    pub fn decode(octets: &[u8]) -> Result<Option<Introduction>, Wrong> {
-        let half = |at: usize| octets.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
+    pub fn decode(bytes: &[u8]) -> Result<Option<Introduction>, Wrong> {
+        let half = |at: usize| bytes.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
         if half(0).ok_or(Wrong::Start)? != VERSION {
             return Ok(None);
         }
-        let (fixed, early) = octets.split_first_chunk::<FIXED_LEN>().ok_or(Wrong::Start)?;
+        let (fixed, early) = bytes.split_first_chunk::<FIXED_LEN>().ok_or(Wrong::Start)?;
         let word =
-            |at: usize| fixed[at..at + 8].iter().fold(0, |number, octet| number << 8 | u64::from(*octet));
+            |at: usize| fixed[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
         let name = &fixed[FIXED_LEN - NAME_LEN..];
-        let len = name.iter().position(|octet| *octet == 0).unwrap_or(NAME_LEN);
-        let node = NodeName::new(&name[..len]).filter(|_| name[len..].iter().all(|octet| *octet == 0));
+        let len = name.iter().position(|byte| *byte == 0).unwrap_or(NAME_LEN);
+        let node = NodeName::new(&name[..len]).filter(|_| name[len..].iter().all(|byte| *byte == 0));
         let refusal = Some(half(2).unwrap_or_default()).filter(|refusal| *refusal != 0);
         Ok(Some(Introduction {
             attributes: Attributes(word(4)),
@@ -90,8 +90,8 @@ pub fn place(host: IpAddr, discriminator: u64) -> SocketAddr {
     let port = match discriminator {
         1..=255 => PORTS + discriminator as u16,
         _ => {
-            let hash = discriminator.to_be_bytes().iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, octet| {
-                (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
+            let hash = discriminator.to_be_bytes().iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
             });
             SHARED_PORTS + (hash % SHARED) as u16
         }
@@ -121,10 +121,10 @@ mod tests {
         let refused =
             Introduction { node: longest, early: Vec::new(), refusal: Some(Refusal::Nobody), ..one.clone() };
         for introduction in [one.clone(), refused] {
-            let octets = introduction.encode();
-            assert_eq!(Introduction::decode(&octets), Ok(Some(introduction)));
+            let bytes = introduction.encode();
+            assert_eq!(Introduction::decode(&bytes), Ok(Some(introduction)));
             for len in 2..FIXED_LEN {
-                assert_eq!(Introduction::decode(&octets[..len]), Err(Wrong::Start), "{len}");
+                assert_eq!(Introduction::decode(&bytes[..len]), Err(Wrong::Start), "{len}");
             }
         }
         assert_eq!(Introduction::decode(&[0]), Err(Wrong::Start));

@@ -1,22 +1,22 @@
-//! What comes out of the stream: frames that are small are kept together until they are whole. Of a large one the fragment's octets go from where the stream
+//! What comes out of the stream: frames that are small are kept together until they are whole. Of a large one the fragment's bytes go from where the stream
 //! has them to their place in the connection's memory, summed up by the way, and the program hears of them once the CRC is right. Called by [`super::carrier`].
 
 use super::Wrong;
 use super::ddp::UNTAGGED_LEN;
 use super::frames::{Brought, Reader};
 use super::mpa::{LENGTH_LEN, SEGMENT_MAX, Tail, first_segment, frame_len};
-use toe::native::{Octets, Taker};
+use toe::native::{Bytes, Taker};
 use toe_abi::via::Fragment;
 use toe_ring::via::Room;
 use toe_ring::{ViaMemory, ViaSender};
 
-/// Segments of so many octets go straight to their place.
+/// Segments of so many bytes go straight to their place.
 pub const STRAIGHT_MIN: usize = 1 << 10;
-/// What is enough to know where a segment's octets go.
+/// What is enough to know where a segment's bytes go.
 const LEAD: usize = LENGTH_LEN + UNTAGGED_LEN;
-/// Octets that are kept at once where small frames come; more than a small one has.
+/// Bytes that are kept at once where small frames come; more than a small one has.
 const KEEP: usize = 8 << 10;
-/// Octets that are taken at once.
+/// Bytes that are taken at once.
 const AT_ONCE: usize = 256 << 10;
 
 /// A large fragment on its way to its place.
@@ -24,12 +24,12 @@ const AT_ONCE: usize = 256 << 10;
 struct Placing {
     fragment: Fragment,
     room: Room,
-    /// Where the next octets go, and how many are left.
+    /// Where the next bytes go, and how many are left.
     offset: u64,
     left: usize,
     crc: u32,
     segment_len: usize,
-    /// Octets of the frame's end that have come.
+    /// Bytes of the frame's end that have come.
     tail: [u8; 7],
     came: usize,
 }
@@ -40,8 +40,8 @@ pub struct Inward {
     reader: Reader,
     pub into: ViaSender,
     memory: ViaMemory,
-    /// Octets that came and are not used yet.
-    octets: Box<[u8; KEEP]>,
+    /// Bytes that came and are not used yet.
+    bytes: Box<[u8; KEEP]>,
     start: usize,
     end: usize,
     placing: Option<Placing>,
@@ -63,7 +63,7 @@ impl Inward {
             reader: Reader::new(are_operations),
             into,
             memory,
-            octets: Box::new([0; KEEP]),
+            bytes: Box::new([0; KEEP]),
             start: 0,
             end: 0,
             placing: None,
@@ -77,7 +77,7 @@ impl Inward {
         }
     }
 
-    /// Before octets are taken: it takes so many, at most.
+    /// Before bytes are taken: it takes so many, at most.
     pub fn begin(&mut self, sent: u32) -> usize {
         (self.sent, self.room) = (sent, AT_ONCE);
         AT_ONCE
@@ -85,13 +85,13 @@ impl Inward {
 
     /// What came that is not of frames, or not known to be.
     pub fn kept(&self) -> &[u8] {
-        &self.octets[self.start..self.end]
+        &self.bytes[self.start..self.end]
     }
 
     /// Where that goes. Nothing: what is kept is more than can be right.
     pub fn room(&mut self) -> &mut [u8] {
         self.make_room();
-        &mut self.octets[self.end..]
+        &mut self.bytes[self.end..]
     }
 
     pub fn came(&mut self, len: usize) {
@@ -107,12 +107,12 @@ impl Inward {
 
     fn make_room(&mut self) {
         if self.start > 0 {
-            self.octets.copy_within(self.start..self.end, 0);
+            self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
     }
 
-    /// Octets that are wanted behind those that are kept, before these are looked at again.
+    /// Bytes that are wanted behind those that are kept, before these are looked at again.
     fn wanted(&mut self) -> usize {
         if KEEP - self.end < 2 * STRAIGHT_MIN {
             self.make_room();
@@ -153,11 +153,11 @@ impl Inward {
     }
 
     fn take_frame(&mut self) -> Result<usize, Wrong> {
-        let stream = &self.octets[self.start..self.end];
+        let stream = &self.bytes[self.start..self.end];
         let Some((segment, used)) = first_segment(stream)? else { return Ok(0) };
         match self.reader.take(segment)? {
-            Brought::Fragment { fragment, octets } => {
-                publish(&self.memory, &mut self.into, fragment, octets)?;
+            Brought::Fragment { fragment, bytes } => {
+                publish(&self.memory, &mut self.into, fragment, bytes)?;
                 self.was_large = fragment.len as usize >= STRAIGHT_MIN;
                 self.has_changed = true;
             }
@@ -175,10 +175,10 @@ impl Inward {
         Ok(used)
     }
 
-    /// A segment of so many octets begins with what is kept, and is not whole.
+    /// A segment of so many bytes begins with what is kept, and is not whole.
     #[inline]
     fn go_straight(&mut self, segment_len: usize) -> Result<(), Wrong> {
-        let begin = &self.octets[self.start..self.end];
+        let begin = &self.bytes[self.start..self.end];
         let coming = self.reader.begin(&begin[LENGTH_LEN..], segment_len)?;
         let lead = LENGTH_LEN + coming.header_len;
         let room = self.into.room(coming.fragment.len)?.ok_or(Wrong::Credit)?;
@@ -195,16 +195,16 @@ impl Inward {
             came: 0,
         });
         // The frame is not whole, so all that is kept is of it.
-        placing.take(&self.memory, Octets::Own(&begin[lead..]), begin.len() - lead)?;
+        placing.take(&self.memory, Bytes::Own(&begin[lead..]), begin.len() - lead)?;
         (self.start, self.end) = (0, 0);
         self.was_large = true;
         Ok(())
     }
 
-    /// Takes up to `len` octets. Returns how many.
-    fn take_some(&mut self, octets: Octets<'_>, len: usize) -> Result<usize, Wrong> {
+    /// Takes up to `len` bytes. Returns how many.
+    fn take_some(&mut self, bytes: Bytes<'_>, len: usize) -> Result<usize, Wrong> {
         if let Some(placing) = &mut self.placing {
-            let took = placing.take(&self.memory, octets, len)?;
+            let took = placing.take(&self.memory, bytes, len)?;
             if placing.is_whole()? {
                 self.into.publish(placing.fragment, placing.room);
                 self.placing = None;
@@ -213,10 +213,10 @@ impl Inward {
             return Ok(took);
         }
         let len = len.min(self.wanted());
-        let to = &mut self.octets[self.end..self.end + len];
-        match octets {
-            Octets::Own(from) => to.copy_from_slice(&from[..len]),
-            Octets::Shared(region, at) => region.read(at, to).map_err(|_| Wrong::Segment)?,
+        let to = &mut self.bytes[self.end..self.end + len];
+        match bytes {
+            Bytes::Own(from) => to.copy_from_slice(&from[..len]),
+            Bytes::Shared(region, at) => region.read(at, to).map_err(|_| Wrong::Segment)?,
         }
         self.end += len;
         self.look()?;
@@ -229,13 +229,13 @@ impl Taker for Inward {
         self.room
     }
 
-    fn take(&mut self, octets: Octets<'_>, len: usize) {
+    fn take(&mut self, bytes: Bytes<'_>, len: usize) {
         self.room -= len;
         let mut done = 0;
         while done < len && self.wrong.is_none() {
-            let next = match octets {
-                Octets::Own(octets) => Octets::Own(&octets[done..len]),
-                Octets::Shared(region, at) => Octets::Shared(region, at + done as u64),
+            let next = match bytes {
+                Bytes::Own(bytes) => Bytes::Own(&bytes[done..len]),
+                Bytes::Shared(region, at) => Bytes::Shared(region, at + done as u64),
             };
             match self.take_some(next, len - done) {
                 Ok(took) => done += took,
@@ -246,13 +246,13 @@ impl Taker for Inward {
 }
 
 impl Placing {
-    /// Takes what is of this frame of the next `len` octets. Returns how many.
-    fn take(&mut self, memory: &ViaMemory, octets: Octets<'_>, len: usize) -> Result<usize, Wrong> {
+    /// Takes what is of this frame of the next `len` bytes. Returns how many.
+    fn take(&mut self, memory: &ViaMemory, bytes: Bytes<'_>, len: usize) -> Result<usize, Wrong> {
         let data = self.left.min(len);
         let to = memory.region();
-        let crc = match octets {
-            Octets::Own(from) => to.write_summed(self.offset, &from[..data], self.crc),
-            Octets::Shared(from, at) => from.copy_summed(at, to, self.offset, data, self.crc),
+        let crc = match bytes {
+            Bytes::Own(from) => to.write_summed(self.offset, &from[..data], self.crc),
+            Bytes::Shared(from, at) => from.copy_summed(at, to, self.offset, data, self.crc),
         };
         self.crc = crc.map_err(|_| Wrong::Segment)?;
         self.offset += data as u64;
@@ -260,12 +260,12 @@ impl Placing {
         if self.left > 0 || len == data {
             return Ok(data);
         }
-        let tail_len = Tail::new(self.segment_len, 0).octets().len();
+        let tail_len = Tail::new(self.segment_len, 0).bytes().len();
         let count = (len - data).min(tail_len - self.came);
         let tail = &mut self.tail[self.came..self.came + count];
-        match octets {
-            Octets::Own(from) => tail.copy_from_slice(&from[data..data + count]),
-            Octets::Shared(from, at) => from.read(at + data as u64, tail).map_err(|_| Wrong::Segment)?,
+        match bytes {
+            Bytes::Own(from) => tail.copy_from_slice(&from[data..data + count]),
+            Bytes::Shared(from, at) => from.read(at + data as u64, tail).map_err(|_| Wrong::Segment)?,
         }
         self.came += count;
         Ok(data + count)
@@ -274,10 +274,10 @@ impl Placing {
     /// Whether all of it has come, and is what was sent.
     fn is_whole(&self) -> Result<bool, Wrong> {
         let tail = Tail::new(self.segment_len, self.crc);
-        if self.came < tail.octets().len() {
+        if self.came < tail.bytes().len() {
             return Ok(false);
         }
-        if self.tail[..self.came] == *tail.octets() { Ok(true) } else { Err(Wrong::Crc) }
+        if self.tail[..self.came] == *tail.bytes() { Ok(true) } else { Err(Wrong::Crc) }
     }
 }
 
@@ -286,11 +286,11 @@ pub fn publish(
     memory: &ViaMemory,
     into: &mut ViaSender,
     fragment: Fragment,
-    octets: [&[u8]; 2],
+    bytes: [&[u8]; 2],
 ) -> Result<(), Wrong> {
     let room = into.room(fragment.len)?.ok_or(Wrong::Credit)?;
     let mut offset = room.offset;
-    for part in octets {
+    for part in bytes {
         memory.write(offset, part).map_err(|_| Wrong::Segment)?;
         offset += part.len() as u64;
     }

@@ -95,7 +95,7 @@ fn name_of(host: IpAddr) -> Option<NodeName> {
 pub(crate) struct Silent {
     wire: Box<dyn Wire>,
     address: IpAddr,
-    octets: [u8; REQUEST_MAX],
+    bytes: [u8; REQUEST_MAX],
     came: usize,
 }
 
@@ -311,7 +311,7 @@ impl Door {
 
 impl Silent {
     pub fn new(wire: Box<dyn Wire>, address: IpAddr) -> Silent {
-        Silent { wire, address, octets: [0; REQUEST_MAX], came: 0 }
+        Silent { wire, address, bytes: [0; REQUEST_MAX], came: 0 }
     }
 
     pub fn into_wire(self) -> Box<dyn Wire> {
@@ -320,14 +320,14 @@ impl Silent {
 
     /// What he wants; `None`: he has not said it all. An error: he is to go, with that word.
     pub fn listen(&mut self) -> Result<Option<Introduction>, Option<Refusal>> {
-        let room = &mut self.octets[self.came..];
+        let room = &mut self.bytes[self.came..];
         self.came += match self.wire.recv(room) {
             Ok(0) => return Err(None),
             Ok(came) => came,
             Err(Errno::EAGAIN | Errno::EINTR) => 0,
             Err(_) => return Err(None),
         };
-        let Some((start, used)) = Start::first(&self.octets[..self.came], false).map_err(|_| None)? else {
+        let Some((start, used)) = Start::first(&self.bytes[..self.came], false).map_err(|_| None)? else {
             return Ok(None);
         };
         if used != self.came {

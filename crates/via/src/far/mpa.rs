@@ -1,12 +1,12 @@
-//! MPA: where segments begin and end in a stream of octets, and whether they are what was sent (RFC 5044).
+//! MPA: where segments begin and end in a stream of bytes, and whether they are what was sent (RFC 5044).
 //!
 //! ```text
 //!  0                   1                   2                   3
 //!  +-------------------------------+-------------------------------+
-//!  |  octets of the ULPDU          |  ULPDU (a DDP segment)        |
+//!  |  bytes of the ULPDU          |  ULPDU (a DDP segment)        |
 //!  +-------------------------------+                               |
 //!  |                               +-------------------------------+
-//!  |                               |  0 to 3 octets of padding     |
+//!  |                               |  0 to 3 bytes of padding     |
 //!  +-------------------------------+-------------------------------+
 //!  |  CRC32C of all before it                                      |
 //!  +---------------------------------------------------------------+
@@ -14,13 +14,13 @@
 
 use super::Wrong;
 
-/// Octets of the length before a segment, and of the CRC behind it.
+/// Bytes of the length before a segment, and of the CRC behind it.
 pub const LENGTH_LEN: usize = 2;
 const CRC_LEN: usize = 4;
-/// Most octets of a segment: with its length, its padding and its CRC it is at most 64 KiB (RFC 5044, 4.3: 64768 is what markers leave).
+/// Most bytes of a segment: with its length, its padding and its CRC it is at most 64 KiB (RFC 5044, 4.3: 64768 is what markers leave).
 pub const SEGMENT_MAX: usize = 64_768;
 
-/// Octets of a start-up frame before its private data, and most octets of those (RFC 5044, 7.1.1).
+/// Bytes of a start-up frame before its private data, and most bytes of those (RFC 5044, 7.1.1).
 pub const START_LEN: usize = 20;
 pub const PRIVATE_MAX: usize = 512;
 const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
@@ -34,12 +34,12 @@ const fn padding(segment_len: usize) -> usize {
     (LENGTH_LEN + segment_len).next_multiple_of(4) - LENGTH_LEN - segment_len
 }
 
-/// Octets of the frame of a segment.
+/// Bytes of the frame of a segment.
 pub const fn frame_len(segment_len: usize) -> usize {
     LENGTH_LEN + segment_len + padding(segment_len) + CRC_LEN
 }
 
-/// Puts a segment behind what is in `stream`, in its frame. Its parts are joined; together they have at most [`SEGMENT_MAX`] octets, else
+/// Puts a segment behind what is in `stream`, in its frame. Its parts are joined; together they have at most [`SEGMENT_MAX`] bytes, else
 /// nothing is put and it is `false`.
 pub fn put_frame(stream: &mut Vec<u8>, segment: &[&[u8]]) -> bool {
     let len = segment.iter().map(|part| part.len()).sum::<usize>();
@@ -52,7 +52,7 @@ pub fn put_frame(stream: &mut Vec<u8>, segment: &[&[u8]]) -> bool {
     true
 }
 
-/// What goes before a segment of `len` octets.
+/// What goes before a segment of `len` bytes.
 pub fn open_frame(stream: &mut Vec<u8>, len: usize) -> Result<(), Wrong> {
     let len_field = u16::try_from(len).ok().filter(|_| len <= SEGMENT_MAX).ok_or(Wrong::Segment)?;
     stream.extend_from_slice(&len_field.to_be_bytes());
@@ -63,32 +63,32 @@ pub fn open_frame(stream: &mut Vec<u8>, len: usize) -> Result<(), Wrong> {
 pub fn close_frame(stream: &mut Vec<u8>, begin: usize, len: usize) {
     stream.resize(stream.len() + padding(len), 0);
     let crc = crc32c::crc32c(&stream[begin..]);
-    // As iSCSI has it: the octet with the lowest bits comes first.
+    // As iSCSI has it: the byte with the lowest bits comes first.
     stream.extend_from_slice(&crc.to_le_bytes());
 }
 
 /// The same as it goes, or has to come: padding and CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    octets: [u8; 3 + CRC_LEN],
+    bytes: [u8; 3 + CRC_LEN],
     len: usize,
 }
 
 impl Tail {
-    /// Behind a segment of `len` octets; `crc` is that of the frame so far.
+    /// Behind a segment of `len` bytes; `crc` is that of the frame so far.
     pub fn new(len: usize, crc: u32) -> Tail {
-        let (mut octets, padding) = ([0; 3 + CRC_LEN], padding(len));
-        let crc = crc32c::crc32c_append(crc, &octets[..padding]);
-        octets[padding..padding + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
-        Tail { octets, len: padding + CRC_LEN }
+        let (mut bytes, padding) = ([0; 3 + CRC_LEN], padding(len));
+        let crc = crc32c::crc32c_append(crc, &bytes[..padding]);
+        bytes[padding..padding + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
+        Tail { bytes, len: padding + CRC_LEN }
     }
 
-    pub fn octets(&self) -> &[u8] {
-        &self.octets[..self.len]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }
 
-/// The first segment of a stream, and the octets of its frame. `None`: it has not come whole.
+/// The first segment of a stream, and the bytes of its frame. `None`: it has not come whole.
 ///
 /// A reader keeps at most one frame that is not whole: [`frame_len`] of [`SEGMENT_MAX`].
 pub fn first_segment(stream: &[u8]) -> Result<Option<(&[u8], usize)>, Wrong> {
@@ -113,7 +113,7 @@ pub struct Start<'a> {
     pub is_reply: bool,
     /// Of a reply: the connection is refused.
     pub is_rejected: bool,
-    /// The program's, at most [`PRIVATE_MAX`] octets.
+    /// The program's, at most [`PRIVATE_MAX`] bytes.
     pub private: &'a [u8],
 }
 
@@ -127,7 +127,7 @@ impl<'a> Start<'a> {
         stream.extend_from_slice(private);
     }
 
-    /// The start-up frame at the beginning of a stream, and its octets. `None`: it has not come whole.
+    /// The start-up frame at the beginning of a stream, and its bytes. `None`: it has not come whole.
     ///
     /// One that wants markers is refused: who receives them says so, and here nobody does (RFC 5044, 7.1). One that can do without
     /// CRC gets it all the same: one side that wants it is enough.

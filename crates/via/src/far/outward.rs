@@ -1,39 +1,39 @@
-//! A fragment's frame, made where the stream sends it from: its octets are copied once, out of the program's memory or the connection's, and summed up by
+//! A fragment's frame, made where the stream sends it from: its bytes are copied once, out of the program's memory or the connection's, and summed up by
 //! the way. Called by [`super::carrier`].
 
 use super::frames::Opened;
 use super::mpa::Tail;
-use toe::native::{Maker, Octets, Room};
+use toe::native::{Bytes, Maker, Room};
 use toe_ring::Region;
 
-/// The frame. Octets of it that were made are not made again.
+/// The frame. Bytes of it that were made are not made again.
 #[derive(Debug)]
 pub struct Frame<'a> {
-    /// What goes before the fragment's octets.
+    /// What goes before the fragment's bytes.
     lead: &'a [u8],
-    /// Where the fragment's octets are, how many of them have gone, and how many are left.
-    octets: Octets<'a>,
+    /// Where the fragment's bytes are, how many of them have gone, and how many are left.
+    bytes: Bytes<'a>,
     done: usize,
     left: usize,
     /// Of the frame so far.
     crc: u32,
     segment_len: usize,
-    /// What is left of the end of it; its octets are known once all others have gone.
+    /// What is left of the end of it; its bytes are known once all others have gone.
     tail_left: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// `stream` is what [`super::frames::Framer::open`] has put, and what is before that; the fragment has `len` octets.
-    pub fn new(stream: &'a [u8], opened: Opened, octets: Octets<'a>, len: u32) -> Frame<'a> {
+    /// `stream` is what [`super::frames::Framer::open`] has put, and what is before that; the fragment has `len` bytes.
+    pub fn new(stream: &'a [u8], opened: Opened, bytes: Bytes<'a>, len: u32) -> Frame<'a> {
         let segment_len = opened.segment_len;
         Frame {
             lead: stream,
-            octets,
+            bytes,
             done: opened.done,
             left: len as usize - opened.done,
             crc: crc32c::crc32c(&stream[opened.at..]),
             segment_len,
-            tail_left: Tail::new(segment_len, 0).octets().len(),
+            tail_left: Tail::new(segment_len, 0).bytes().len(),
         }
     }
 
@@ -43,10 +43,10 @@ impl<'a> Frame<'a> {
         self.lead = rest;
         let to = &mut to[lead.len()..];
         let (data, to) = to.split_at_mut(self.left.min(to.len()));
-        let crc = match self.octets {
-            Octets::Shared(memory, at) => memory.read_summed(at + self.done as u64, data, self.crc),
-            Octets::Own(octets) => {
-                data.copy_from_slice(&octets[self.done..self.done + data.len()]);
+        let crc = match self.bytes {
+            Bytes::Shared(memory, at) => memory.read_summed(at + self.done as u64, data, self.crc),
+            Bytes::Own(bytes) => {
+                data.copy_from_slice(&bytes[self.done..self.done + data.len()]);
                 Ok(crc32c::crc32c_append(self.crc, data))
             }
         };
@@ -63,11 +63,11 @@ impl<'a> Frame<'a> {
         self.lead = rest;
         let (at, len) = (at + lead.len() as u64, len - lead.len());
         let data = self.left.min(len);
-        let crc = match self.octets {
-            Octets::Shared(memory, from) => {
+        let crc = match self.bytes {
+            Bytes::Shared(memory, from) => {
                 memory.copy_summed(from + self.done as u64, to, at, data, self.crc)
             }
-            Octets::Own(octets) => to.write_summed(at, &octets[self.done..self.done + data], self.crc),
+            Bytes::Own(bytes) => to.write_summed(at, &bytes[self.done..self.done + data], self.crc),
         };
         self.went(crc, data);
         if len > data {
@@ -82,11 +82,11 @@ impl<'a> Frame<'a> {
         self.left -= len;
     }
 
-    /// So many octets of the end.
+    /// So many bytes of the end.
     fn tail(&mut self, len: usize) -> impl AsRef<[u8]> + use<> {
         let tail = Tail::new(self.segment_len, self.crc);
-        let (skip, mut part) = (tail.octets().len() - self.tail_left, [0; 7]);
-        part[..len].copy_from_slice(&tail.octets()[skip..skip + len]);
+        let (skip, mut part) = (tail.bytes().len() - self.tail_left, [0; 7]);
+        part[..len].copy_from_slice(&tail.bytes()[skip..skip + len]);
         self.tail_left -= len;
         Part(part, len)
     }

@@ -62,7 +62,7 @@ impl Bells {
     }
 }
 
-/// One to whom octets may come.
+/// One to whom bytes may come.
 pub trait Member: Send + Sync {
     /// Takes what has come.
     fn pull(&self);
@@ -96,8 +96,8 @@ impl Far {
 
     /// See [`Carrier::take_from`].
     #[inline]
-    pub fn take_from(&self, from: &mut ViaSender, fragment: Fragment, room: Room, octets: &[u8]) -> bool {
-        self.with(|carrier| carrier.take_from(from, fragment, room, octets))
+    pub fn take_from(&self, from: &mut ViaSender, fragment: Fragment, room: Room, bytes: &[u8]) -> bool {
+        self.with(|carrier| carrier.take_from(from, fragment, room, bytes))
     }
 
     pub fn answer(&self) -> Option<Answer> {

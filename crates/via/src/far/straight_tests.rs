@@ -7,12 +7,12 @@ use super::*;
 use crate::channel::tests::Random;
 use crate::core::Outgoing;
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
-use toe::native::{Maker, Octets, Room, Taker};
+use toe::native::{Bytes, Maker, Room, Taker};
 use toe_abi::channel::Side;
 use toe_abi::via::Fragment;
 use toe_ring::{Region, ViaMemory, ViaReceiver, ViaSender};
 
-/// Octets of the memory that stands for a stream's.
+/// Bytes of the memory that stands for a stream's.
 const STREAM: u64 = 1 << 20;
 
 fn message(random: &mut Random, are_operations: bool) -> Vec<u8> {
@@ -30,20 +30,20 @@ fn message(random: &mut Random, are_operations: bool) -> Vec<u8> {
     [&operation.encode()[..], &data].concat()
 }
 
-/// The fragments of a message, each as the octets that it has.
-fn fragments(octets: &[u8]) -> Vec<(Fragment, &[u8])> {
-    let mut message = Outgoing::new(octets.len() as u64);
+/// The fragments of a message, each as the bytes that it has.
+fn fragments(bytes: &[u8]) -> Vec<(Fragment, &[u8])> {
+    let mut message = Outgoing::new(bytes.len() as u64);
     let mut found = Vec::new();
     while let Some(piece) = message.next() {
-        found.push((piece.fragment, &octets[piece.at as usize..][..piece.fragment.len as usize]));
+        found.push((piece.fragment, &bytes[piece.at as usize..][..piece.fragment.len as usize]));
         message.sent(piece);
     }
     found
 }
 
-fn memory_of(octets: &[u8]) -> Region {
+fn memory_of(bytes: &[u8]) -> Region {
     let (region, _file) = Region::create(STREAM).expect("memory");
-    region.write(0, octets).expect("it fits");
+    region.write(0, bytes).expect("it fits");
     region
 }
 
@@ -67,11 +67,11 @@ fn made(random: &mut Random, mut frame: Frame<'_>, most: u64) -> Vec<u8> {
     all
 }
 
-/// Octets of messages as a framer puts them into a stream.
+/// Bytes of messages as a framer puts them into a stream.
 fn put(messages: &[Vec<u8>], are_operations: bool) -> Vec<u8> {
     let (mut framer, mut stream) = (Framer::new(are_operations), Vec::new());
-    for (number, octets) in messages.iter().enumerate() {
-        for (fragment, part) in fragments(octets) {
+    for (number, bytes) in messages.iter().enumerate() {
+        for (fragment, part) in fragments(bytes) {
             framer.put(&mut stream, fragment, part).expect("it follows");
         }
         if number % 3 == 1 {
@@ -89,16 +89,16 @@ fn a_frame_is_the_same_in_whatever_pieces_it_is_made() {
         let messages: Vec<_> = (0..3).map(|_| message(&mut random, are_operations)).collect();
         let most = [3, 50, 5000, 70_000][random.below(4) as usize];
         let (mut framer, mut stream) = (Framer::new(are_operations), Vec::new());
-        for (number, octets) in messages.iter().enumerate() {
-            for (fragment, part) in fragments(octets) {
+        for (number, bytes) in messages.iter().enumerate() {
+            for (fragment, part) in fragments(bytes) {
                 let (mut lead, memory) = (Vec::new(), memory_of(part));
                 let head = &part[..framer.head_of(fragment)];
                 let opened = framer.open(&mut lead, fragment, head).expect("it follows");
-                let octets = match random.below(2) {
-                    0 => Octets::Own(part),
-                    _ => Octets::Shared(&memory, 0),
+                let bytes = match random.below(2) {
+                    0 => Bytes::Own(part),
+                    _ => Bytes::Shared(&memory, 0),
                 };
-                let frame = Frame::new(&lead, opened, octets, fragment.len);
+                let frame = Frame::new(&lead, opened, bytes, fragment.len);
                 stream.extend(made(&mut random, frame, most));
             }
             if number % 3 == 1 {
@@ -132,20 +132,20 @@ impl End {
         while at < stream.len() && self.inward.wrong.is_none() {
             assert!(self.inward.begin(100) > most as usize);
             let len = (1 + random.below(most) as usize).min(stream.len() - at);
-            let octets = match random.below(2) {
-                0 => Octets::Own(&stream[at..at + len]),
-                _ => Octets::Shared(&region, at as u64),
+            let bytes = match random.below(2) {
+                0 => Bytes::Own(&stream[at..at + len]),
+                _ => Bytes::Shared(&region, at as u64),
             };
-            self.inward.take(octets, len);
+            self.inward.take(bytes, len);
             at += len;
             while let Some(arrived) = self.out.first().expect("no breach") {
-                let mut octets = vec![0; arrived.fragment.len as usize];
-                self.memory.read(arrived.offset, &mut octets).expect("within");
+                let mut bytes = vec![0; arrived.fragment.len as usize];
+                self.memory.read(arrived.offset, &mut bytes).expect("within");
                 self.out.take(arrived);
                 if arrived.fragment.begins.is_some() {
                     self.got.push(Vec::new());
                 }
-                self.got.last_mut().expect("begun").extend(octets);
+                self.got.last_mut().expect("begun").extend(bytes);
             }
         }
     }
@@ -166,7 +166,7 @@ fn what_comes_in_whatever_pieces_is_what_was_sent() {
     }
 }
 
-/// What is before an octet that is not as it was sent is received, and nothing that is behind it, or beside it in its frame.
+/// What is before a byte that is not as it was sent is received, and nothing that is behind it, or beside it in its frame.
 #[test]
 fn a_fragment_is_not_there_before_its_crc_is_right() {
     for seed in 0..600 {
@@ -181,9 +181,9 @@ fn a_fragment_is_not_there_before_its_crc_is_right() {
         end.take(&mut random, &stream, most);
         // A length that has grown may be of a frame that is not whole yet.
         let is_whole = end.got == messages;
-        assert!(!is_whole, "seed {seed}: octet {at} is another one, and nobody has noticed");
+        assert!(!is_whole, "seed {seed}: byte {at} is another one, and nobody has noticed");
         for (got, sent) in end.got.iter().zip(&messages) {
-            assert!(sent.starts_with(got), "seed {seed}: octet {at} has come to the program");
+            assert!(sent.starts_with(got), "seed {seed}: byte {at} has come to the program");
         }
     }
 }
@@ -199,7 +199,7 @@ fn more_than_there_is_credit_for_is_not_placed() {
     // The data part has room for 64 of them, of which nothing is given back.
     for number in 0..64 {
         let _ = end.inward.begin(100);
-        end.inward.take(Octets::Own(&stream[number * frame..][..frame]), frame);
+        end.inward.take(Bytes::Own(&stream[number * frame..][..frame]), frame);
         assert_eq!(end.inward.wrong, None, "{number}");
     }
     assert!(stream.len() > 64 * frame && HEAD_LEN < STRAIGHT_MIN);

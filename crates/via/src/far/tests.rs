@@ -1,22 +1,22 @@
-//! Messages of all sizes through a stream that comes in pieces, octets that somebody else worked out, and what nobody should send.
+//! Messages of all sizes through a stream that comes in pieces, bytes that somebody else worked out, and what nobody should send.
 
 use super::ddp::{Cut, Header, MESSAGE_MAX, Place, Queue, UNTAGGED_LEN};
 use super::mpa::{PRIVATE_MAX, SEGMENT_MAX, START_LEN, Start, first_segment, frame_len, put_frame};
 use super::*;
 use crate::channel::tests::Random;
 
-/// RFC 3720, B.4, to which RFC 5044 refers: the octets as they go over the wire.
+/// RFC 3720, B.4, to which RFC 5044 refers: the bytes as they go over the wire.
 #[test]
 fn the_crc_is_that_of_iscsi() {
     let up: Vec<u8> = (0..32).collect();
     let down: Vec<u8> = (0..32).rev().collect();
-    for (octets, crc) in [
+    for (bytes, crc) in [
         (vec![0; 32], [0xaa, 0x36, 0x91, 0x8a]),
         (vec![0xff; 32], [0x43, 0xab, 0xa8, 0x62]),
         (up, [0x4e, 0x79, 0xdd, 0x46]),
         (down, [0x5c, 0xdb, 0x3f, 0x11]),
     ] {
-        assert_eq!(crc32c::crc32c(&octets).to_le_bytes(), crc);
+        assert_eq!(crc32c::crc32c(&bytes).to_le_bytes(), crc);
     }
 }
 
@@ -111,8 +111,8 @@ fn writes_go_to_where_they_belong() {
     let mut at = 0;
     while let Some((header, data)) = cut.next_segment() {
         assert_eq!(header.place, Place::Tagged { tag: 9, offset: (1 << 40) + at });
-        let octets = header.encode();
-        let (again, rest) = Header::decode(&octets[..header.header_len()]).expect("a header");
+        let bytes = header.encode();
+        let (again, rest) = Header::decode(&bytes[..header.header_len()]).expect("a header");
         assert_eq!((again, rest.len()), (header, 0));
         assert_eq!((data.start, header.is_last), (at, data.end == 250));
         at = data.end;
@@ -137,17 +137,17 @@ fn start_up_frames_come_out_as_they_went_in() {
         stream.push(9);
         assert_eq!(Start::first(&stream, is_reply), Ok(Some((start, START_LEN + len))));
         assert_eq!(Start::first(&stream, !is_reply), Err(Wrong::Start));
-        for (at, octet) in [(0, b'x'), (11, 0), (16, 0x80), (17, 2), (17, 0), (18, 3)] {
+        for (at, byte) in [(0, b'x'), (11, 0), (16, 0x80), (17, 2), (17, 0), (18, 3)] {
             let mut bad = stream.clone();
-            bad[at] = octet;
-            assert_eq!(Start::first(&bad, is_reply), Err(Wrong::Start), "octet {at}");
+            bad[at] = byte;
+            assert_eq!(Start::first(&bad, is_reply), Err(Wrong::Start), "byte {at}");
         }
     }
     let rejected = hex("4d504120494420526571204672616d65 60 01 0000");
     assert_eq!(Start::first(&rejected, false), Err(Wrong::Start), "a request that is a refusal");
 }
 
-/// Whatever octet is changed on its way is noticed, unless it is one of a length that then has not come whole.
+/// Whatever byte is changed on its way is noticed, unless it is one of a length that then has not come whole.
 #[test]
 fn what_was_changed_on_its_way_is_not_taken() {
     let mut frame = Vec::new();
@@ -160,7 +160,7 @@ fn what_was_changed_on_its_way_is_not_taken() {
             bad[at] ^= 1 << bit;
             let found = first_segment(&bad);
             let is_longer = at < 2 && matches!(found, Ok(None) | Err(Wrong::Segment));
-            assert!(found == Err(Wrong::Crc) || is_longer, "octet {at}, bit {bit}: {found:?}");
+            assert!(found == Err(Wrong::Crc) || is_longer, "byte {at}, bit {bit}: {found:?}");
         }
     }
     assert!(!put_frame(&mut frame, &[&[0; SEGMENT_MAX], &[0]]), "too long");
@@ -196,23 +196,23 @@ fn segments_that_do_not_follow_are_wrong() {
 
 /// Whatever comes: it is taken or it is wrong, nothing panics, and no more is looked at than there is.
 #[test]
-fn octets_of_any_kind_do_no_harm() {
+fn bytes_of_any_kind_do_no_harm() {
     for seed in 0..20_000 {
         let mut random = Random(seed);
-        let mut octets: Vec<u8> = (0..random.below(80)).map(|_| random.below(256) as u8).collect();
-        if random.below(2) == 0 && octets.len() > 2 {
+        let mut bytes: Vec<u8> = (0..random.below(80)).map(|_| random.below(256) as u8).collect();
+        if random.below(2) == 0 && bytes.len() > 2 {
             // A frame whose CRC is right.
             let mut framed = Vec::new();
-            assert!(put_frame(&mut framed, &[&octets]));
-            octets = framed;
+            assert!(put_frame(&mut framed, &[&bytes]));
+            bytes = framed;
         }
-        if let Ok(Some((segment, len))) = first_segment(&octets) {
-            assert!(len <= octets.len() && segment.len() < len);
+        if let Ok(Some((segment, len))) = first_segment(&bytes) {
+            assert!(len <= bytes.len() && segment.len() < len);
             if let Ok((header, data)) = Header::decode(segment) {
                 assert_eq!(header.header_len() + data.len(), segment.len());
                 let _ = Queue::default().place(&header, data.len(), 64);
             }
         }
-        let _ = (Start::first(&octets, false), Start::first(&octets, true), Header::decode(&octets));
+        let _ = (Start::first(&bytes, false), Start::first(&bytes, true), Header::decode(&bytes));
     }
 }

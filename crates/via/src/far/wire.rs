@@ -1,8 +1,8 @@
-//! What carries the octets: a TCP connection of the host library's, and in tests one that is none.
+//! What carries the bytes: a TCP connection of the host library's, and in tests one that is none.
 
 use std::fmt;
 use std::os::fd::RawFd;
-use toe::native::{Connection, Maker, Octets, Taker};
+use toe::native::{Bytes, Connection, Maker, Taker};
 use toe_abi::errno::Errno;
 
 /// As much as a window and its frames at once, so that what was sent is in TCP's hands when a call returns.
@@ -12,16 +12,16 @@ const IDLE_S: i32 = 10;
 const ASK_EVERY_S: i32 = 5;
 const ASKS: i32 = 3;
 
-/// Octets that a stream that has them nowhere else gives at once.
+/// Bytes that a stream that has them nowhere else gives at once.
 const HERE: usize = 16 << 10;
 
-/// A stream of octets in each direction. Nothing here waits. It ends when it is dropped: what was sent then arrives only if nothing comes that is not
+/// A stream of bytes in each direction. Nothing here waits. It ends when it is dropped: what was sent then arrives only if nothing comes that is not
 /// received.
 pub trait Wire: Send + Sync + fmt::Debug {
     /// `false`: not yet; an error: never.
     fn is_connected(&self) -> Result<bool, Errno>;
     /// As much as fits; EAGAIN: nothing.
-    fn send(&self, octets: &[u8]) -> Result<usize, Errno>;
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno>;
     /// The same of what is made where it is sent from, if the stream has such a place. What it does not take is for [`Wire::send`].
     fn send_made(&self, _from: &mut dyn Maker) -> Result<usize, Errno> {
         Err(Errno::EAGAIN)
@@ -33,12 +33,12 @@ pub trait Wire: Send + Sync + fmt::Debug {
         let mut here = [0; HERE];
         let most = HERE.min(into.left());
         let came = self.recv(&mut here[..most])?;
-        into.take(Octets::Own(&here[..came]), came);
+        into.take(Bytes::Own(&here[..came]), came);
         Ok(came)
     }
     /// Ends this direction, behind what was sent.
     fn finish(&self);
-    /// Octets that were sent and that the other host has not said to have.
+    /// Bytes that were sent and that the other host has not said to have.
     fn unacknowledged(&self) -> usize {
         0
     }
@@ -55,8 +55,8 @@ impl Wire for Connection {
         Connection::is_connected(self)
     }
 
-    fn send(&self, octets: &[u8]) -> Result<usize, Errno> {
-        Connection::send(self, octets)
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        Connection::send(self, bytes)
     }
 
     fn send_made(&self, from: &mut dyn Maker) -> Result<usize, Errno> {

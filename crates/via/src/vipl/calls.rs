@@ -58,9 +58,9 @@ unsafe extern "C" fn VipQueryNic(nic: Handle, attributes: *mut VipNicAttributes)
         Ok(found) if !attributes.is_null() => found,
         _ => return VipReturn::InvalidParameter,
     };
-    // SAFETY: needed to answer; the structure lies in the caller's memory, and its octets may be anything.
+    // SAFETY: needed to answer; the structure lies in the caller's memory, and its bytes may be anything.
     let to = unsafe { &mut *attributes };
-    let name: Vec<c_char> = b"toe\0".iter().map(|octet| *octet as c_char).collect();
+    let name: Vec<c_char> = b"toe\0".iter().map(|byte| *byte as c_char).collect();
     to.name = [0; 64];
     to.name[..name.len()].copy_from_slice(&name);
     (to.hardware_version, to.provider_version) = (0, 1);
@@ -264,7 +264,7 @@ unsafe extern "C" fn VipQueryVi(
 /// A node's name and a discriminator. An address without a name is this node's, or anybody's.
 ///
 /// # Safety
-/// `address` is NULL or has as many octets as it says.
+/// `address` is NULL or has as many bytes as it says.
 unsafe fn place(address: *const VipNetAddress) -> Result<(Option<NodeName>, u64), VipReturn> {
     // SAFETY: needed to read the argument.
     let head = unsafe { given(address) }?;
@@ -272,14 +272,14 @@ unsafe fn place(address: *const VipNetAddress) -> Result<(Option<NodeName>, u64)
     if host > NAME_LEN || rest > usize::from(DISCRIMINATOR_LEN) {
         return Err(VipReturn::InvalidParameter);
     }
-    // SAFETY: needed to read the octets behind the head, which the caller has promised are there.
-    let octets = unsafe { std::slice::from_raw_parts(address.cast::<u8>().add(4), host + rest) };
+    // SAFETY: needed to read the bytes behind the head, which the caller has promised are there.
+    let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>().add(4), host + rest) };
     let name = match host {
         0 => None,
-        _ => Some(NodeName::new(&octets[..host]).ok_or(VipReturn::InvalidParameter)?),
+        _ => Some(NodeName::new(&bytes[..host]).ok_or(VipReturn::InvalidParameter)?),
     };
     let mut discriminator = [0; 8];
-    discriminator[..rest].copy_from_slice(&octets[host..]);
+    discriminator[..rest].copy_from_slice(&bytes[host..]);
     Ok((name, u64::from_le_bytes(discriminator)))
 }
 
@@ -289,14 +289,14 @@ unsafe fn write_place(address: *mut VipNetAddress, name: NodeName, discriminator
     if address.is_null() {
         return;
     }
-    let mut octets = name.as_bytes().to_vec();
-    let host_address_len = octets.len() as u16;
-    octets.extend(discriminator.into_iter().flat_map(u64::to_le_bytes));
-    let head = VipNetAddress { host_address_len, discriminator_len: octets.len() as u16 - host_address_len };
+    let mut bytes = name.as_bytes().to_vec();
+    let host_address_len = bytes.len() as u16;
+    bytes.extend(discriminator.into_iter().flat_map(u64::to_le_bytes));
+    let head = VipNetAddress { host_address_len, discriminator_len: bytes.len() as u16 - host_address_len };
     // SAFETY: needed to answer; that there is room the caller has promised.
     unsafe {
         address.write_unaligned(head);
-        std::ptr::copy_nonoverlapping(octets.as_ptr(), address.cast::<u8>().add(4), octets.len());
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>().add(4), bytes.len());
     }
 }
 
@@ -542,8 +542,8 @@ unsafe extern "C" fn VipNSGetHostByName(
             return Err(VipReturn::InvalidParameter);
         }
         // SAFETY: needed to read the name; that it is a string the caller has promised.
-        let octets = unsafe { CStr::from_ptr(name) }.to_bytes();
-        let node = if octets == b"localhost" { Some(nic.session.node) } else { NodeName::new(octets) };
+        let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
+        let node = if bytes == b"localhost" { Some(nic.session.node) } else { NodeName::new(bytes) };
         // A node has one address, which is its name.
         node.filter(|_| index == 0).ok_or(VipReturn::ErrorNameservice)
     };
@@ -563,16 +563,16 @@ unsafe extern "C" fn VipNSGetHostByAddr(
         // SAFETY: needed to read the arguments.
         let (node, room) = unsafe { (place(address)?.0, given(len.cast_const())?) };
         let node = node.ok_or(VipReturn::ErrorNameservice)?;
-        let octets = node.as_bytes();
+        let bytes = node.as_bytes();
         // SAFETY: needed to answer.
-        unsafe { fill(len, octets.len() as c_ulong + 1) };
-        if name.is_null() || room <= octets.len() as c_ulong {
+        unsafe { fill(len, bytes.len() as c_ulong + 1) };
+        if name.is_null() || room <= bytes.len() as c_ulong {
             return Err(VipReturn::InvalidParameter);
         }
         // SAFETY: needed to answer; that there is so much room the caller has said.
         unsafe {
-            std::ptr::copy_nonoverlapping(octets.as_ptr().cast(), name, octets.len());
-            name.add(octets.len()).write(0);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), name, bytes.len());
+            name.add(bytes.len()).write(0);
         }
         Ok(())
     };

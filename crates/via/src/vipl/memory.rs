@@ -118,7 +118,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether a virtual interface with that tag may touch all of the octets.
+    /// Whether a virtual interface with that tag may touch all of the bytes.
     pub fn allows(&self, handle: u32, ptag: u32, (start, len): (u64, u64), access: Access) -> bool {
         let Some(region) = self.slot(handle).and_then(|slot| slot.registered) else { return false };
         let may = match access {

@@ -47,7 +47,7 @@ impl Nic {
         self.registry.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Not while octets are copied.
+    /// Not while bytes are copied.
     pub fn registry_mut(&self) -> RwLockWriteGuard<'_, Registry> {
         self.registry.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -190,7 +190,7 @@ impl Vi {
     }
 }
 
-/// Copies a fragment's octets, which begin at `at` in their message, to where they belong.
+/// Copies a fragment's bytes, which begin at `at` in their message, to where they belong.
 fn scatter(link: &Link, arrived: Arrived, at: u64, parts: &[Part]) -> Result<(), Breach> {
     let head = HEAD_LEN as u64;
     let (mut offset, mut from, mut len) = (arrived.offset, at, u64::from(arrived.fragment.len));

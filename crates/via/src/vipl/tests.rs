@@ -21,7 +21,7 @@ const LEVELS: [u64; 3] = [0, 1, 2];
 #[derive(Clone)]
 #[repr(align(64))]
 struct Line {
-    _octets: [u8; 64],
+    _bytes: [u8; 64],
 }
 
 /// One side: an interface of its own, memory registered with its tag, a virtual interface.
@@ -44,7 +44,7 @@ impl Node {
     fn new(level: u64, queue: bool) -> (Node, Option<Arc<CompletionQueue>>) {
         let process = process();
         let nic = Arc::new(Nic::new(Arc::clone(&process.session)));
-        let mut lines = vec![Line { _octets: [0; 64] }; AREA_LEN / 64];
+        let mut lines = vec![Line { _bytes: [0; 64] }; AREA_LEN / 64];
         let area = lines.as_mut_ptr() as u64;
         let ptag = nic.registry_mut().create_ptag().expect("a tag");
         let attributes = MemoryAttributes { ptag, may_write: true, may_read: true };
@@ -56,10 +56,10 @@ impl Node {
         (Node { interface, nic, ptag, area, handle, _lines: lines, process }, queue)
     }
 
-    fn write(&self, at: u64, octets: &[u8]) {
-        assert!(at as usize + octets.len() <= AREA_LEN);
+    fn write(&self, at: u64, bytes: &[u8]) {
+        assert!(at as usize + bytes.len() <= AREA_LEN);
         // SAFETY: needed because the library reads it by address too. It is in the area, whose lines nobody refers to.
-        unsafe { std::ptr::copy_nonoverlapping(octets.as_ptr(), (self.area + at) as *mut u8, octets.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (self.area + at) as *mut u8, bytes.len()) };
     }
 
     fn read(&self, at: u64, len: usize) -> Vec<u8> {
@@ -72,17 +72,17 @@ impl Node {
     fn descriptor(&self, place: u64, control: u16, immediate: u32, segments: &[VipSegment]) -> u64 {
         let remote = usize::from(control & CONTROL_OP_MASK != 0);
         let length: u32 = segments.iter().skip(remote).map(|segment| segment.length).sum();
-        let mut octets = vec![0; 32];
-        octets[12..14].copy_from_slice(&(segments.len() as u16).to_le_bytes());
-        octets[14..16].copy_from_slice(&control.to_le_bytes());
-        octets[20..24].copy_from_slice(&immediate.to_le_bytes());
-        octets[24..28].copy_from_slice(&length.to_le_bytes());
+        let mut bytes = vec![0; 32];
+        bytes[12..14].copy_from_slice(&(segments.len() as u16).to_le_bytes());
+        bytes[14..16].copy_from_slice(&control.to_le_bytes());
+        bytes[20..24].copy_from_slice(&immediate.to_le_bytes());
+        bytes[24..28].copy_from_slice(&length.to_le_bytes());
         for segment in segments {
-            octets.extend(segment.data.to_le_bytes());
-            octets.extend(segment.handle.to_le_bytes());
-            octets.extend(segment.length.to_le_bytes());
+            bytes.extend(segment.data.to_le_bytes());
+            bytes.extend(segment.handle.to_le_bytes());
+            bytes.extend(segment.length.to_le_bytes());
         }
-        self.write(place * 512, &octets);
+        self.write(place * 512, &bytes);
         self.area + place * 512
     }
 
@@ -107,8 +107,8 @@ impl Node {
         let (at, is_wrong) = self.interface.done(of_receives)?;
         let place = (at - self.area) / 512;
         let word = |offset| {
-            let octets = self.read(place * 512 + offset, 4);
-            u32::from_le_bytes(octets.try_into().expect("four"))
+            let bytes = self.read(place * 512 + offset, 4);
+            u32::from_le_bytes(bytes.try_into().expect("four"))
         };
         let status = word(28);
         assert!(status & STATUS_DONE != 0 && is_wrong == (status & STATUS_ERROR_MASK != 0));
@@ -141,7 +141,7 @@ fn pair(level: u64) -> Pair {
     Pair { zero, one, memory }
 }
 
-fn octets(seed: u64, len: usize) -> Vec<u8> {
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at ^ seed).wrapping_mul(37) as u8 ^ (at >> 8) as u8).collect()
 }
 
@@ -151,7 +151,7 @@ fn messages_of_all_sizes_go_from_segments_to_segments() {
         let Pair { zero, one, .. } = pair(level);
         let sizes = [0, 1, 16, 17, 4096, 16_352, 16_353, 100_000, 1 << 20];
         for (seed, size) in sizes.into_iter().enumerate() {
-            let message = octets(seed as u64, size as usize);
+            let message = bytes(seed as u64, size as usize);
             zero.write(DATA_AT, &message);
             one.write(DATA_AT, &vec![0xee; size as usize + 8]);
             // Three segments on one side and two on the other.
@@ -335,7 +335,7 @@ fn remote_writes_go_where_they_may_and_nowhere_else() {
     for level in LEVELS {
         for wrong in 0..6 {
             let Pair { zero, one, .. } = pair(level);
-            let message = octets(wrong, 40_000);
+            let message = bytes(wrong, 40_000);
             zero.write(DATA_AT, &message);
             let mut remote = VipSegment { length: 0, ..one.segment(At(DATA_AT, 0)) };
             match wrong {
@@ -383,7 +383,7 @@ fn remote_reads_bring_what_they_may_and_nothing_else() {
     for level in [1, 2] {
         for wrong in 0..4 {
             let Pair { zero, one, .. } = pair(level);
-            let message = octets(wrong, 400_000);
+            let message = bytes(wrong, 400_000);
             one.write(DATA_AT, &message);
             let mut remote = one.segment(At(DATA_AT, 0));
             match wrong {

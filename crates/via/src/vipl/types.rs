@@ -150,7 +150,7 @@ pub struct VipNicAttributes {
     pub rdma_read_support: u16,
 }
 
-/// The head of a network address; its octets follow: the host's and then the discriminator's.
+/// The head of a network address; its bytes follow: the host's and then the discriminator's.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct VipNetAddress {

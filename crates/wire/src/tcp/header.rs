@@ -10,9 +10,9 @@ use super::options::{OPTIONS_LEN_MAX, TcpOptions};
 use crate::checksum::pseudo_header_sum;
 use crate::{ParseError, Protocol};
 
-/// Octets of a header without options.
+/// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
-/// Octets of the largest header.
+/// Bytes of the largest header.
 pub const HEADER_LEN_MAX: usize = HEADER_LEN + OPTIONS_LEN_MAX;
 
 /// The control bits.
@@ -139,12 +139,12 @@ impl TcpRepr {
         Ok((repr, &segment[header_len..]))
     }
 
-    /// Octets that [`TcpRepr::emit`] writes: 20 to 60, a multiple of 4.
+    /// Bytes that [`TcpRepr::emit`] writes: 20 to 60, a multiple of 4.
     pub fn header_len(&self) -> usize {
         HEADER_LEN + self.options.encoded_len()
     }
 
-    /// Sequence space that this segment takes with `payload_len` octets of payload: SEG.LEN of RFC 9293.
+    /// Sequence space that this segment takes with `payload_len` bytes of payload: SEG.LEN of RFC 9293.
     pub fn sequence_len(&self, payload_len: u32) -> u32 {
         payload_len + u32::from(self.flags.syn()) + u32::from(self.flags.fin())
     }
@@ -162,7 +162,7 @@ impl TcpRepr {
         out[2..4].copy_from_slice(&self.dst_port.to_be_bytes());
         out[4..8].copy_from_slice(&self.seq.raw().to_be_bytes());
         out[8..12].copy_from_slice(&self.ack.unwrap_or_default().raw().to_be_bytes());
-        // At most 60 octets, so the length in words fits its 4 bits.
+        // At most 60 bytes, so the length in words fits its 4 bits.
         out[12] = (header_len as u8 / 4) << 4;
         out[13] = flags.raw();
         out[14..16].copy_from_slice(&self.window.0.to_be_bytes());
@@ -258,9 +258,9 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_octets_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..100), words in 0u8..16) {
-            if let Some(octet) = bytes.get_mut(12) {
-                *octet = words << 4;
+        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..100), words in 0u8..16) {
+            if let Some(byte) = bytes.get_mut(12) {
+                *byte = words << 4;
             }
             let _ = checksum_is_valid(&bytes, SRC, DST);
             let _ = TcpRepr::parse(&bytes);

@@ -6,7 +6,7 @@ use toe_base::window::{WINDOW_SCALE_MAX, WindowScale};
 
 use crate::ParseError;
 
-/// Most octets of options that a header can hold.
+/// Most bytes of options that a header can hold.
 pub const OPTIONS_LEN_MAX: usize = 40;
 
 const END: u8 = 0;
@@ -62,7 +62,7 @@ impl SackBlocks {
         self.len == 0
     }
 
-    /// Octets of a header that they take.
+    /// Bytes of a header that they take.
     pub const fn option_len(&self) -> usize {
         Self::len_of(self.len as usize)
     }
@@ -81,31 +81,31 @@ impl core::fmt::Debug for SackBlocks {
 /// What a Fast Open option carries (RFC 7413 section 2): a cookie, or nothing, which asks for one.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct FastOpenCookie {
-    octets: [u8; 16],
+    bytes: [u8; 16],
     len: u8,
 }
 
 impl FastOpenCookie {
     /// Asks for a cookie.
-    pub const REQUEST: FastOpenCookie = FastOpenCookie { octets: [0; 16], len: 0 };
+    pub const REQUEST: FastOpenCookie = FastOpenCookie { bytes: [0; 16], len: 0 };
 
-    /// 4 to 16 octets, an even number of them, or none; another length is no cookie (RFC 7413 section 4.1.1).
-    pub fn new(octets: &[u8]) -> Option<FastOpenCookie> {
-        let is_valid = matches!(octets.len(), 0 | 4..=16) && octets.len().is_multiple_of(2);
-        let mut cookie = FastOpenCookie { octets: [0; 16], len: octets.len() as u8 };
-        cookie.octets.get_mut(..octets.len()).filter(|_| is_valid)?.copy_from_slice(octets);
+    /// 4 to 16 bytes, an even number of them, or none; another length is no cookie (RFC 7413 section 4.1.1).
+    pub fn new(bytes: &[u8]) -> Option<FastOpenCookie> {
+        let is_valid = matches!(bytes.len(), 0 | 4..=16) && bytes.len().is_multiple_of(2);
+        let mut cookie = FastOpenCookie { bytes: [0; 16], len: bytes.len() as u8 };
+        cookie.bytes.get_mut(..bytes.len()).filter(|_| is_valid)?.copy_from_slice(bytes);
         Some(cookie)
     }
 
     pub fn as_slice(&self) -> &[u8] {
-        &self.octets[..usize::from(self.len)]
+        &self.bytes[..usize::from(self.len)]
     }
 
     pub const fn is_request(&self) -> bool {
         self.len == 0
     }
 
-    /// Octets that the option takes of a header, padding included.
+    /// Bytes that the option takes of a header, padding included.
     const fn encoded_len(&self) -> usize {
         (2 + self.len as usize).next_multiple_of(4)
     }
@@ -116,7 +116,7 @@ impl core::fmt::Debug for FastOpenCookie {
         if self.is_request() {
             return f.write_str("request");
         }
-        self.as_slice().iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.as_slice().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -134,7 +134,7 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
-    /// Reads the option octets of a header. An option with an impossible length makes the segment bad (RFC 9293
+    /// Reads the option bytes of a header. An option with an impossible length makes the segment bad (RFC 9293
     /// section 3.1, MUST-7); a known option with the wrong length is skipped like an unknown one.
     pub fn parse(mut bytes: &[u8]) -> Result<TcpOptions, ParseError> {
         let mut options = TcpOptions::default();
@@ -205,7 +205,7 @@ impl TcpOptions {
         len
     }
 
-    /// Octets that [`TcpOptions::emit`] writes: a multiple of 4, at most [`OPTIONS_LEN_MAX`].
+    /// Bytes that [`TcpOptions::emit`] writes: a multiple of 4, at most [`OPTIONS_LEN_MAX`].
     pub fn encoded_len(&self) -> usize {
         self.len_without_sack() + SackBlocks::len_of(self.sack_fitting().len())
     }
@@ -248,7 +248,7 @@ impl TcpOptions {
     }
 }
 
-/// Four octets as a number; the callers pass slices of 8.
+/// Four bytes as a number; the callers pass slices of 8.
 fn seq_at(bytes: &[u8], at: usize) -> SeqNum {
     SeqNum::new(u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
 }
@@ -288,7 +288,7 @@ pub(super) mod tests {
                     timestamps: stamps.map(|(value, echo)| Timestamps { value, echo }),
                     sack_permitted,
                     sack,
-                    fast_open: cookie.and_then(|octets| FastOpenCookie::new(&octets)),
+                    fast_open: cookie.and_then(|bytes| FastOpenCookie::new(&bytes)),
                 }
             },
         )
@@ -310,7 +310,7 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn arbitrary_octets_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..=40)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..=40)) {
             if let Ok(options) = TcpOptions::parse(&bytes) {
                 let mut out = [0; OPTIONS_LEN_MAX];
                 options.emit(&mut out);
@@ -331,17 +331,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_cookie_has_4_to_16_octets_or_none() {
+    fn a_cookie_has_4_to_16_bytes_or_none() {
         let parsed = |len: u8| {
-            let octets: Vec<u8> = [FAST_OPEN, 2 + len].into_iter().chain(0..len).collect();
-            TcpOptions::parse(&octets).expect("well formed").fast_open
+            let bytes: Vec<u8> = [FAST_OPEN, 2 + len].into_iter().chain(0..len).collect();
+            TcpOptions::parse(&bytes).expect("well formed").fast_open
         };
         assert_eq!(parsed(0), Some(FastOpenCookie::REQUEST));
         for len in (4..=16).step_by(2) {
             assert_eq!(parsed(len).map(|cookie| cookie.as_slice().len()), Some(usize::from(len)));
         }
         for len in [1, 2, 3, 5, 15, 17, 18] {
-            assert_eq!(parsed(len), None, "{len} octets");
+            assert_eq!(parsed(len), None, "{len} bytes");
         }
     }
 

@@ -91,10 +91,10 @@ impl Bed {
     fn by_lane(&mut self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         while let Some(record) = self.program.first() {
-            let mut octets = vec![0; record.len as usize];
-            self.program.lane().read(record.place, 0, &mut octets);
+            let mut bytes = vec![0; record.len as usize];
+            self.program.lane().read(record.place, 0, &mut bytes);
             self.program.take(record);
-            all.push(octets.split_off(RecordHead::LEN as usize));
+            all.push(bytes.split_off(RecordHead::LEN as usize));
         }
         all
     }
@@ -283,17 +283,14 @@ fn who_could_not_read_is_let_to_run_once_for_each_time_that_he_does() {
 /// What a link has of a frame; meanwhile the program goes to sleep if it is there.
 #[derive(Debug)]
 struct Link {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     sleeper: RefCell<Option<LaneReceiver>>,
 }
 
 impl FrameTail for Link {
     fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool {
         let place = into.iter().flat_map(|piece| piece.iter());
-        self.octets[from..]
-            .iter()
-            .zip(place)
-            .for_each(|(octet, place)| place.store(*octet, Ordering::Relaxed));
+        self.bytes[from..].iter().zip(place).for_each(|(byte, place)| place.store(*byte, Ordering::Relaxed));
         if let Some(program) = self.sleeper.borrow_mut().as_mut() {
             program.sleep(true).expect("nothing is in the lane");
         }
@@ -307,7 +304,7 @@ impl FrameTail for Link {
 
 /// What became of datagrams that are with a link, and those that are not any more.
 fn put_late(bed: &mut Bed, link: &Link) -> (Option<Delivered>, Vec<u8>) {
-    let text = vec![0xee; link.octets.len() - 10];
+    let text = vec![0xee; link.bytes.len() - 10];
     let arrival = Arrival {
         from_mac: MacAddr::default(),
         src: [10, 0, 0, 1].into(),
@@ -318,21 +315,21 @@ fn put_late(bed: &mut Bed, link: &Link) -> (Option<Delivered>, Vec<u8>) {
     };
     let ports = UdpRepr { src_port: 1, dst_port: 2 };
     let datagram = RxDatagram { arrival, ports, headers: &[], text: &text, segment: Some(1000) };
-    let mut octets = Vec::new();
-    let delivered = bed.socket.put_tail((&datagram, (link, 10)), &mut octets);
-    (delivered, octets)
+    let mut bytes = Vec::new();
+    let delivered = bed.socket.put_tail((&datagram, (link, 10)), &mut bytes);
+    (delivered, bytes)
 }
 
 #[test]
 fn a_link_writes_into_the_lane_itself_while_the_program_looks() {
     let mut bed = Bed::new();
-    let link = Link { octets: (0..30_000).map(|n| n as u8).collect(), sleeper: RefCell::default() };
+    let link = Link { bytes: (0..30_000).map(|n| n as u8).collect(), sleeper: RefCell::default() };
     assert_eq!(put_late(&mut bed, &link), (None, vec![]), "nobody looks: they are wanted first");
     bed.program.open();
     // Round the ring's end, too.
     for _ in 0..20 {
         assert_eq!(put_late(&mut bed, &link), (Some(Delivered::ByLane), vec![]));
-        assert_eq!(bed.by_lane(), [&link.octets[10..]]);
+        assert_eq!(bed.by_lane(), [&link.bytes[10..]]);
     }
     (0..9).for_each(|_| _ = put_late(&mut bed, &link));
     assert_eq!(put_late(&mut bed, &link), (Some(Delivered::QueueFull), vec![]), "and stay with the link");
@@ -343,7 +340,7 @@ fn a_link_writes_into_the_lane_itself_while_the_program_looks() {
 fn who_falls_asleep_while_a_link_writes_loses_nothing() {
     let mut bed = Bed::new();
     bed.program.open();
-    let link = Link { octets: vec![3; 5_000], sleeper: RefCell::new(Some(bed.program)) };
+    let link = Link { bytes: vec![3; 5_000], sleeper: RefCell::new(Some(bed.program)) };
     // Nobody reads in this test any more.
     let (_, file) = LaneMemory::create(RING_LEN_MIN).expect("memory");
     bed.program = LaneReceiver::new(LaneMemory::map(&file, RING_LEN_MIN).expect("memory"));
@@ -355,7 +352,7 @@ fn a_link_writes_into_the_lane_of_a_program_that_was_woken() {
     let mut bed = Bed::new();
     bed.sleep(true);
     bed.put(b"1");
-    let link = Link { octets: vec![3; 5_000], sleeper: RefCell::default() };
+    let link = Link { bytes: vec![3; 5_000], sleeper: RefCell::default() };
     assert_eq!(put_late(&mut bed, &link), (Some(Delivered::ByLane), vec![]));
     bed.look(0);
     bed.look(PATIENCE_US);

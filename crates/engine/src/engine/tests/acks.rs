@@ -18,6 +18,6 @@ fn segments_that_come_together_are_acknowledged_together() {
     assert_eq!(of(B).count(), 1, "and one ACK");
     let ack = &of(B).next().expect("it").2[34 + 8..34 + 12];
     let last = &of(A).next_back().expect("the last").2;
-    let end = u32::from_be_bytes(last[34 + 4..34 + 8].try_into().expect("four octets")) + MSS as u32;
+    let end = u32::from_be_bytes(last[34 + 4..34 + 8].try_into().expect("four bytes")) + MSS as u32;
     assert_eq!(ack, end.to_be_bytes(), "of all four");
 }

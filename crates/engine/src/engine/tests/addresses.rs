@@ -36,9 +36,9 @@ fn answers(world: &mut World, frame: &[u8]) -> Vec<Vec<u8>> {
     world.log[before..].iter().filter(|(_, from, _)| *from == B).map(|(_, _, frame)| frame.clone()).collect()
 }
 
-fn with(frame: &[u8], at: usize, octets: [u8; 4]) -> Vec<u8> {
+fn with(frame: &[u8], at: usize, bytes: [u8; 4]) -> Vec<u8> {
     let mut changed = frame.to_vec();
-    changed[at..at + 4].copy_from_slice(&octets);
+    changed[at..at + 4].copy_from_slice(&bytes);
     fix_ip_checksum(&mut changed);
     changed
 }
@@ -56,7 +56,7 @@ fn segments_to_broadcast_and_multicast_addresses_are_dropped_in_silence() {
 #[test]
 fn segments_from_impossible_addresses_are_dropped_in_silence() {
     let (mut world, syn) = with_syn();
-    let own: [u8; 4] = syn[DST..DST + 4].try_into().expect("four octets");
+    let own: [u8; 4] = syn[DST..DST + 4].try_into().expect("four bytes");
     for src in [[255, 255, 255, 255], [10, 0, 0, 255], [224, 0, 0, 1], [127, 0, 0, 1], [0, 0, 0, 0], own] {
         assert!(answers(&mut world, &with(&syn, SRC, src)).is_empty(), "from {src:?}");
     }

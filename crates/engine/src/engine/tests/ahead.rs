@@ -212,7 +212,7 @@ fn one_that_is_taken_before_its_session_was_told_stays() {
     assert_eq!(claimed, Ok(Claimed::Flow(flow)), "it has kept its name");
 }
 
-/// Linux keeps it for accept: its octets, then its error.
+/// Linux keeps it for accept: its bytes, then its error.
 #[test]
 fn one_that_is_reset_before_it_is_back_waits_again() {
     let mut family = Family::new();

@@ -1,5 +1,5 @@
 //! Algorithms of congestion control over one bottleneck: a link with a rate, a buffer and a delay, which may lose or mark
-//! segments. Two engines, virtual time, and the same seed gives the same octets.
+//! segments. Two engines, virtual time, and the same seed gives the same bytes.
 
 use super::world::{A, B, LAYOUT, Side, addr};
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use toe_wire::link::{LinkCaps, RxOffload};
 /// The link: what leaves it, at which rate, and what it does to frames on the way from A to B.
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// Octets a second.
+    /// Bytes a second.
     rate: u64,
     /// One way.
     delay_us: u64,
@@ -50,7 +50,7 @@ struct Path {
     /// (A's, B's) connections.
     conns: Vec<(usize, usize)>,
     received: Vec<u64>,
-    /// The queue as each frame found it: octets, summed, and how many.
+    /// The queue as each frame found it: bytes, summed, and how many.
     queue_sum: u64,
     queue_seen: u64,
     dropped: u64,
@@ -163,7 +163,7 @@ impl Path {
         }
     }
 
-    /// All connections send as much as they may for so long. Returns the octets that each got through.
+    /// All connections send as much as they may for so long. Returns the bytes that each got through.
     fn run(&mut self, ms: u64) -> Vec<u64> {
         let end = self.now.after_us(ms * 1000);
         let before = self.received.clone();
@@ -210,8 +210,8 @@ fn mark(frame: &mut [u8]) {
 }
 
 /// Hundredths of the link's rate that got through.
-fn share(link: Link, octets: u64, ms: u64) -> u64 {
-    octets * 100 * 1000 / (link.rate * ms)
+fn share(link: Link, bytes: u64, ms: u64) -> u64 {
+    bytes * 100 * 1000 / (link.rate * ms)
 }
 
 #[test]
@@ -227,8 +227,8 @@ fn bbr_fills_the_pipe_with_a_small_queue() {
             "bbr {rate} {rtt_ms} ms: {share} % of the rate, a queue of {queue} % of the pipe, {} dropped",
             path.dropped
         );
-        assert!(share >= 88, "{rate} octets/s, {rtt_ms} ms: {share} %");
-        assert!(queue <= 60, "{rate} octets/s, {rtt_ms} ms: a queue of {queue} %");
+        assert!(share >= 88, "{rate} bytes/s, {rtt_ms} ms: {share} %");
+        assert!(queue <= 60, "{rate} bytes/s, {rtt_ms} ms: a queue of {queue} %");
     }
 }
 
@@ -251,10 +251,10 @@ fn bbr_keeps_going_where_segments_are_lost_at_random() {
 }
 
 /// Jain's index in thousandths: 1000 when all get the same.
-fn fairness(octets: &[u64]) -> u64 {
-    let sum: u64 = octets.iter().map(|o| o / 1000).sum();
-    let squares: u64 = octets.iter().map(|o| (o / 1000).pow(2)).sum();
-    sum * sum * 1000 / (octets.len() as u64 * squares)
+fn fairness(bytes: &[u64]) -> u64 {
+    let sum: u64 = bytes.iter().map(|o| o / 1000).sum();
+    let squares: u64 = bytes.iter().map(|o| (o / 1000).pow(2)).sum();
+    sum * sum * 1000 / (bytes.len() as u64 * squares)
 }
 
 #[test]
@@ -291,15 +291,15 @@ fn dctcp_keeps_the_queue_at_the_mark() {
         let dropped = path.dropped;
         let got = path.run(5_000);
         let share = share(link, got.iter().sum(), 5_000);
-        println!("{algorithm}: {share} % of the rate, a queue of {} octets, {got:?}", path.mean_queue());
+        println!("{algorithm}: {share} % of the rate, a queue of {} bytes, {got:?}", path.mean_queue());
         (share, path.mean_queue(), path.dropped - dropped, fairness(&got))
     };
     let (share, queue, dropped, fair) = run("dctcp", EcnMode::Request);
     assert!(share >= 92 && fair >= 900, "{share} % of the rate, index {fair}");
     assert_eq!(dropped, 0);
-    assert!((20_000..=80_000).contains(&queue), "a queue of {queue} octets");
+    assert!((20_000..=80_000).contains(&queue), "a queue of {queue} bytes");
     let (_, unmarked, ..) = run("cubic", EcnMode::Off);
-    assert!(unmarked > 5 * queue, "CUBIC has {unmarked} octets in the queue, DCTCP {queue}");
+    assert!(unmarked > 5 * queue, "CUBIC has {unmarked} bytes in the queue, DCTCP {queue}");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn what_is_dropped_is_shown_with_the_counter() {
     let reason_of = |world: &mut World, frame: &[u8], offload| {
         let side = &mut world.sides[B];
         side.engine.handle_frame(world.now, PortId(0), frame, offload, &mut side.memory);
-        side.memory.seen.drain(..).map(|(sighting, octets)| (sighting.reason, octets)).next_back()
+        side.memory.seen.drain(..).map(|(sighting, bytes)| (sighting.reason, bytes)).next_back()
     };
     // Its checksum was left to the link.
     let broken = reason_of(&mut world, &hello, RxOffload::default());

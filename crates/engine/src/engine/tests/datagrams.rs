@@ -176,15 +176,15 @@ fn joined_arrives(end: Delivered) -> (Vec<Vec<u8>>, u64) {
     hears(&mut world, B, any(53), 2);
     let joined = RxOffload { checksum_ok: true, coalesced_mss: Some(2) };
     let arrived = b"abcde";
-    let mut octets = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-    frame(&mut world, |frame| octets = frame.clone());
-    octets.truncate(34);
-    let (mut ip, _) = toe_wire::Ipv4Repr::parse(&[&octets[14..], &[0; 11]].concat()).expect("a packet");
+    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame(&mut world, |frame| bytes = frame.clone());
+    bytes.truncate(34);
+    let (mut ip, _) = toe_wire::Ipv4Repr::parse(&[&bytes[14..], &[0; 11]].concat()).expect("a packet");
     ip.total_len = 33;
-    ip.emit(&mut octets[14..]);
-    octets.extend_from_slice(&[0; 8]);
-    toe_wire::UdpRepr { src_port: 9, dst_port: 53 }.emit(13, &mut octets[34..]);
-    octets.extend_from_slice(arrived);
+    ip.emit(&mut bytes[14..]);
+    bytes.extend_from_slice(&[0; 8]);
+    toe_wire::UdpRepr { src_port: 9, dst_port: 53 }.emit(13, &mut bytes[34..]);
+    bytes.extend_from_slice(arrived);
     world.sides[B].memory.datagrams.clear();
     world.sides[B].memory.datagrams_end_as = Some(end);
     let counter = match end {
@@ -195,7 +195,7 @@ fn joined_arrives(end: Delivered) -> (Vec<Vec<u8>>, u64) {
     let before = count(&world, B, counter);
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.handle_frame(now, PortId(0), &octets, joined, memory);
+    engine.handle_frame(now, PortId(0), &bytes, joined, memory);
     let texts = memory.datagrams.drain(..).map(|(.., text)| text).collect();
     assert_eq!(world.sides[B].engine.counter(Counter::RxDatagrams), 4, "and the one before");
     (texts, count(&world, B, counter) - before)

@@ -233,7 +233,7 @@ impl Machine {
         })
     }
 
-    /// A connection whose octets go through a channel that both hosts have mapped.
+    /// A connection whose bytes go through a channel that both hosts have mapped.
     fn direct_connection(&mut self, client: SessionId) -> (Ends, Used) {
         let ends = self.connect(client);
         self.messages(ends, 4);
@@ -386,7 +386,7 @@ fn without_memory_for_a_channel_the_connection_goes_on() {
 }
 
 #[test]
-fn octets_that_died_unread_are_told_as_reset_and_read_ones_as_end() {
+fn bytes_that_died_unread_are_told_as_reset_and_read_ones_as_end() {
     for (read, anchor_first) in [(5000, true), (5000, false), (4999, true), (4999, false)] {
         let mut m = Machine::new(CLIENT_UID);
         let client = m.attach(CLIENT_UID);
@@ -496,18 +496,14 @@ fn who_has_read_what_was_kept_and_gives_it_back_is_not_asked_again() {
     let anchor = m.engine.relinquish(client, ends[0].1, true, &mut m.hosts).expect("its flow");
     let claimed = m.engine.claim(m.now, reader, QS, 7, anchor, &mut m.hosts);
     let Ok(Claimed::Flow(flow)) = claimed else { panic!("{claimed:?}") };
-    assert_eq!(
-        m.engine.claim(m.now, other, QS, 7, anchor, &mut m.hosts),
-        Err(Errno::EAGAIN),
-        "it has octets"
-    );
+    assert_eq!(m.engine.claim(m.now, other, QS, 7, anchor, &mut m.hosts), Err(Errno::EAGAIN), "it has bytes");
     m.engine.relinquish(reader, flow, false, &mut m.hosts).expect("its flow");
     m.engine.claim(m.now, reader, QS, 7, anchor, &mut m.hosts).expect("nobody has it");
     m.engine.claim(m.now, other, QS, 7, anchor, &mut m.hosts).expect("nothing is out of reach");
 }
 
 #[test]
-fn octets_kept_for_nobody_are_unread() {
+fn bytes_kept_for_nobody_are_unread() {
     for unread in [true, false] {
         let mut m = Machine::new(CLIENT_UID);
         let client = m.attach(CLIENT_UID);
@@ -524,7 +520,7 @@ fn what_was_given_to_the_engine_before_survives_a_relinquish() {
     let mut m = Machine::new(CLIENT_UID);
     let client = m.attach(CLIENT_UID);
     let (ends, _) = m.direct_connection(client);
-    // Octets that came by way of the engine and are announced, not read.
+    // Bytes that came by way of the engine and are announced, not read.
     let data = MemRange { offset: LAYOUT.send_offset(), len: 500 };
     m.engine.handle_send(m.now, ends[1].0, Send::new(ends[1].1, data)).expect("fits");
     let told = m.told(client);

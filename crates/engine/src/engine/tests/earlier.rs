@@ -4,7 +4,7 @@ use super::direct::{CLIENT_UID, Ends, LAYOUT, Machine};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, Send};
 use toe_base::{FlowId, SessionId};
 
-/// A client's octets of which the engine knows and which no turn has brought to the server yet, and then what the server says.
+/// A client's bytes of which the engine knows and which no turn has brought to the server yet, and then what the server says.
 /// Returns what both were told.
 fn sent_and_shut(of_the_server: &[fn(FlowId) -> Command]) -> [Vec<Completion>; 2] {
     let mut m = Machine::new(CLIENT_UID);
@@ -36,7 +36,7 @@ fn send_no_more(flow: FlowId) -> Command {
     Command::ShutdownSend { flow }
 }
 
-/// Found by random calls beside the kernel: about one time in twenty the reader's shutdown was taken first, and the octets were
+/// Found by random calls beside the kernel: about one time in twenty the reader's shutdown was taken first, and the bytes were
 /// answered with a reset.
 #[test]
 fn what_was_sent_before_both_directions_were_shut_is_data() {

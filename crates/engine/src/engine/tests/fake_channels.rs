@@ -1,4 +1,4 @@
-//! Channels as the engine's tests have them: the slots' words in a map, no octets.
+//! Channels as the engine's tests have them: the slots' words in a map, no bytes.
 
 use std::collections::HashMap;
 use toe_abi::channel::Side;

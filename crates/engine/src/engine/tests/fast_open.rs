@@ -1,4 +1,4 @@
-//! Fast Open between two engines: octets in the SYN, whatever becomes of it. (What a peer is told, and when, is in the scripts of
+//! Fast Open between two engines: bytes in the SYN, whatever becomes of it. (What a peer is told, and when, is in the scripts of
 //! RFC 7413.)
 
 use super::world::{A, B, Faults, World, addr, pattern};
@@ -24,7 +24,7 @@ fn frames_of_a(world: &World) -> usize {
 }
 
 #[test]
-fn octets_go_with_the_syn_and_are_read_before_the_handshake_is_complete() {
+fn bytes_go_with_the_syn_and_are_read_before_the_handshake_is_complete() {
     let mut world = acquainted();
     let (now, frames) = (world.now, frames_of_a(&world));
     let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");
@@ -36,7 +36,7 @@ fn octets_go_with_the_syn_and_are_read_before_the_handshake_is_complete() {
     assert!(world.run_until(10, |w| w.sides[B].conns.len() == 2 && !w.sides[B].conns[1].received.is_empty()));
     assert!(!world.sides[A].conns[a].established, "its SYN-ACK is on its way");
     let syn = world.log.iter().filter(|(_, from, _)| *from == A).nth(frames).expect("it has gone");
-    assert!((1400..=1514).contains(&syn.2.len()), "{} octets: what fits one frame", syn.2.len());
+    assert!((1400..=1514).contains(&syn.2.len()), "{} bytes: what fits one frame", syn.2.len());
     world.sides[B].engine.audit_listeners().expect("counts agree");
     assert!(world.run_until(1000, |w| w.sides[B].conns[1].received == data));
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].acked == 5000));
@@ -47,7 +47,7 @@ fn octets_go_with_the_syn_and_are_read_before_the_handshake_is_complete() {
 }
 
 #[test]
-fn a_connect_that_waits_for_octets_leaves_nothing_when_none_come() {
+fn a_connect_that_waits_for_bytes_leaves_nothing_when_none_come() {
     let mut world = acquainted();
     let (now, frames) = (world.now, frames_of_a(&world));
     let flows = world.sides[A].engine.flow_count();
@@ -113,5 +113,5 @@ fn the_windows_edge_stays_where_the_syn_found_it() {
     world.sides[A].send(now, a, &pattern(1000, 1));
     world.run_ms(100);
     let syn_ack = world.log[from..].iter().find(|(_, from, _)| *from == B).expect("it answers");
-    assert_eq!(u32::from(window(&syn_ack.2)), 65_535 - 1000, "the octets of the SYN are in it");
+    assert_eq!(u32::from(window(&syn_ack.2)), 65_535 - 1000, "the bytes of the SYN are in it");
 }

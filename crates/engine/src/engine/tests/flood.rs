@@ -195,7 +195,7 @@ fn ack_of(syn: &Stray, answer: &TcpRepr) -> Stray {
     }
 }
 
-/// Found by toe-sim, seeds 55366 and 23834: the program got octets twice.
+/// Found by toe-sim, seeds 55366 and 23834: the program got bytes twice.
 #[test]
 fn a_cookie_makes_one_connection() {
     let mut world = flooded(200);
@@ -227,7 +227,7 @@ fn the_answer_to_a_cookie_counts_though_the_syn_came_again_and_has_a_record() {
 }
 
 /// Found by toe-sim, seeds 134739 and 131238.
-/// A copy of a SYN that was answered with a SYN cookie comes when there is room again: its octets must not be the program's twice, nor
+/// A copy of a SYN that was answered with a SYN cookie comes when there is room again: its bytes must not be the program's twice, nor
 /// the answer that is on its way meet another connection.
 #[test]
 fn the_copy_of_a_syn_that_had_a_cookie_for_an_answer_does_not_open_early() {

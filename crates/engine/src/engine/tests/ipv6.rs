@@ -20,16 +20,16 @@ fn packets(world: &World, side: usize) -> Vec<(MacAddr, Ipv6Repr, Vec<u8>)> {
     let of_side = world.log.iter().filter(|(_, from, _)| *from == side);
     let parsed = of_side.filter_map(|(_, _, frame)| {
         let (link, rest) = EthRepr::parse(frame).ok()?;
-        let (ip, Body::Whole(octets)) = Ipv6Repr::parse(rest).ok()? else { return None };
-        (link.ethertype == EtherType::Ipv6).then(|| (link.dst, ip, octets.to_vec()))
+        let (ip, Body::Whole(bytes)) = Ipv6Repr::parse(rest).ok()? else { return None };
+        (link.ethertype == EtherType::Ipv6).then(|| (link.dst, ip, bytes.to_vec()))
     });
     parsed.collect()
 }
 
 fn neighbour_messages(world: &World, side: usize) -> Vec<(MacAddr, Ipv6Repr, Icmpv6Repr)> {
     let icmp = packets(world, side).into_iter().filter(|(_, ip, _)| ip.protocol == Protocol::Icmpv6);
-    icmp.map(|(mac, ip, octets)| {
-        let (message, _) = Icmpv6Repr::parse(&octets, ip.src, ip.dst).expect("a sound message");
+    icmp.map(|(mac, ip, bytes)| {
+        let (message, _) = Icmpv6Repr::parse(&bytes, ip.src, ip.dst).expect("a sound message");
         (mac, ip, message)
     })
     .collect()
@@ -216,8 +216,8 @@ fn an_echo_request_is_answered_and_one_to_a_group_is_not() {
     let (from, to) = (v6(addr6(A, 0)), v6(addr6(B, 0)));
     let echo = Icmpv6Repr::EchoRequest { ident: 7, sequence: 9 };
     b_gets(&mut world, &icmp_frame(MAC_OF_B, from, to, 64, echo, b"are you there?"));
-    let (mac, ip, octets) = packets(&world, B).remove(0);
-    let (reply, data) = Icmpv6Repr::parse(&octets, ip.src, ip.dst).expect("sound");
+    let (mac, ip, bytes) = packets(&world, B).remove(0);
+    let (reply, data) = Icmpv6Repr::parse(&bytes, ip.src, ip.dst).expect("sound");
     assert_eq!((reply, data), (Icmpv6Repr::EchoReply { ident: 7, sequence: 9 }, &b"are you there?"[..]));
     assert_eq!((mac, ip.src, ip.dst), (MAC_OF_A, to, from));
     let all = icmpv6::ALL_NODES;

@@ -33,9 +33,9 @@ fn orphans_beyond_the_limit_are_reset() {
     );
 }
 
-/// Peers that never acknowledge a FIN take no octets from those of other connections.
+/// Peers that never acknowledge a FIN take no bytes from those of other connections.
 #[test]
-fn an_orphan_whose_peer_has_all_makes_room_for_one_with_octets() {
+fn an_orphan_whose_peer_has_all_makes_room_for_one_with_bytes() {
     let mut world = World::new();
     let (last, peer) = world.connected();
     let silent: Vec<_> = (0..ORPHANS).map(|_| world.connected().0).collect();

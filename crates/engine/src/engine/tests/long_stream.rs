@@ -1,4 +1,4 @@
-//! More octets on one connection than there are sequence numbers. Memory is pretended: only places are checked.
+//! More bytes on one connection than there are sequence numbers. Memory is pretended: only places are checked.
 
 use crate::control::names::Twin;
 use crate::{Engine, EngineConfig, HostMemory, HostSide};
@@ -15,7 +15,7 @@ const QS: QueueSetId = QueueSetId(0);
 const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 1, flows: 8, receive_len: 32 << 20, send_len: 16 << 20 };
 
-/// Takes completions, and forgets octets.
+/// Takes completions, and forgets bytes.
 #[derive(Debug, Default)]
 struct Pretence {
     told: VecDeque<Completion>,

@@ -27,7 +27,7 @@ pub(super) struct Memory {
     /// What is given back waits in `going_back` until the test spoils and reports it.
     pub(super) gives_back_later: bool,
     pub(super) going_back: Vec<(SessionId, u64, u32)>,
-    /// Datagrams that came: for whom, from, to, and their octets; unless the test says what becomes of them.
+    /// Datagrams that came: for whom, from, to, and their bytes; unless the test says what becomes of them.
     pub(super) datagrams: Vec<(Option<DatagramId>, Endpoint, Endpoint, Vec<u8>)>,
     pub(super) datagrams_end_as: Option<Delivered>,
     /// Errors about what was sent from there to there.
@@ -52,7 +52,7 @@ impl Memory {
         &mut self.regions[at]
     }
 
-    /// Nobody needs these octets, so that whoever still does notices.
+    /// Nobody needs these bytes, so that whoever still does notices.
     pub(super) fn spoil(&mut self, (session, offset, len): (SessionId, u64, u32)) {
         self.write(session, offset, &vec![0xdd; len as usize]);
     }
@@ -93,8 +93,8 @@ impl HostSide for Memory {
     fn capture_wants(&mut self, packet: &Sighting) -> bool {
         self.wants.is_some_and(|wants| wants(packet))
     }
-    fn capture(&mut self, packet: &Sighting, octets: &[u8]) {
-        self.seen.push((*packet, octets.to_vec()));
+    fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
+        self.seen.push((*packet, bytes.to_vec()));
     }
     fn write_flow_info(&mut self, _: SessionId, _: usize, info: &FlowInfo) {
         self.infos.push(*info);

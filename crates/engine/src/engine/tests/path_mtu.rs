@@ -28,7 +28,7 @@ fn a_path_that_swallows_large_segments_is_found_out_and_used_to_its_size() {
     let from = world.log.len();
     assert!(world.transfer(A, conns, &pattern(2_000_000, 3), 20_000));
     let size = largest(&world, from);
-    assert!((1180..=1200).contains(&size), "{size} of 1200 octets");
+    assert!((1180..=1200).contains(&size), "{size} of 1200 bytes");
     let from = world.log.len();
     assert!(world.transfer(A, conns, &pattern(500_000, 4), 20_000));
     let lost = world.log[from..].iter().filter(|(_, _, frame)| frame.len() > world.longest).count();

@@ -14,7 +14,7 @@ use toe_wire::{Protocol, eth};
 
 const PORT: PortId = PortId(0);
 
-/// The first frame of A's that carries at least `len` octets of a segment of this connection.
+/// The first frame of A's that carries at least `len` bytes of a segment of this connection.
 pub(super) fn frame_of_a(world: &World, len: usize) -> Vec<u8> {
     let of_a = world.log.iter().rev().filter(|(_, from, _)| *from == A);
     of_a.map(|(_, _, frame)| frame).find(|frame| frame.len() >= len).expect("A sent it").clone()
@@ -25,16 +25,16 @@ pub(super) fn gets(world: &mut World, side: usize, frame: &[u8]) {
     side.engine.handle_frame(now, PORT, frame, RxOffload::default(), &mut side.memory);
 }
 
-/// Cuts an IPv4 frame as a router would whose link takes `len` octets behind the header.
+/// Cuts an IPv4 frame as a router would whose link takes `len` bytes behind the header.
 fn cut_v4(frame: &[u8], len: usize) -> Vec<Vec<u8>> {
     let (head, packet) = frame.split_at(eth::HEADER_LEN);
-    let (ip, octets) = Ipv4Repr::parse(packet).expect("sound");
-    let pieces = octets.chunks(len).enumerate().map(|(n, piece)| {
+    let (ip, bytes) = Ipv4Repr::parse(packet).expect("sound");
+    let pieces = bytes.chunks(len).enumerate().map(|(n, piece)| {
         let at = n * len;
         let ip = Ipv4Repr {
             dont_fragment: false,
             ident: 77,
-            more_fragments: at + piece.len() < octets.len(),
+            more_fragments: at + piece.len() < bytes.len(),
             fragment_offset: (at / 8) as u16,
             total_len: (ipv4::HEADER_LEN + piece.len()) as u16,
             ..ip
@@ -49,10 +49,10 @@ fn cut_v4(frame: &[u8], len: usize) -> Vec<Vec<u8>> {
 /// The same of IPv6, where only the sender does it.
 fn cut_v6(frame: &[u8], len: usize) -> Vec<Vec<u8>> {
     let at = eth::HEADER_LEN + ipv6::HEADER_LEN;
-    let octets = &frame[at..];
-    let pieces = octets.chunks(len).enumerate().map(|(n, piece)| {
+    let bytes = &frame[at..];
+    let pieces = bytes.chunks(len).enumerate().map(|(n, piece)| {
         let mut out = frame[..at].to_vec();
-        let more = n * len + piece.len() < octets.len();
+        let more = n * len + piece.len() < bytes.len();
         out[at - 36..at - 34].copy_from_slice(&((piece.len() + 8) as u16).to_be_bytes());
         out[at - 34] = 44;
         out.extend([6, 0]);
@@ -100,7 +100,7 @@ fn what_was_put_together_wrongly_has_a_wrong_checksum() {
         let (mut world, conns) = lost_on_the_way(at, &pattern(1200, 5));
         let frame = frame_of_a(&world, 1200);
         let mut pieces = if at.is_ipv4() { cut_v4(&frame, 400) } else { cut_v6(&frame, 400) };
-        *pieces[1].last_mut().expect("octets") ^= 1;
+        *pieces[1].last_mut().expect("bytes") ^= 1;
         // The link says nothing good of what it did not see as a whole.
         let (now, side) = (world.now, &mut world.sides[B]);
         for piece in &pieces {

@@ -37,8 +37,8 @@ fn last_text(world: &World, port: Option<u16>) -> Vec<u8> {
     frames.find(is_it).expect("some text").clone()
 }
 
-/// One octet of the peer's, so many beyond what it has sent.
-fn one_octet(world: &mut World, port: u16, beyond: u32) {
+/// One byte of the peer's, so many beyond what it has sent.
+fn one_byte(world: &mut World, port: u16, beyond: u32) {
     let mut frame = last_text(world, Some(port));
     let header = usize::from(frame[TRANSPORT + 12] >> 4) * 4;
     let seq = u32::from_be_bytes([38, 39, 40, 41].map(|at| frame[at]));
@@ -64,7 +64,7 @@ fn what_came_out_of_order_keeps_nobody_from_receiving() {
     let (mut world, conns, ports) = with_large_windows(10);
     world.run_ms(5_000);
     for port in ports {
-        one_octet(&mut world, port, 3 * MIB as u32);
+        one_byte(&mut world, port, 3 * MIB as u32);
     }
     let victim = world.connected();
     assert!(world.transfer(A, victim, &pattern(2 * MIB, 3), 2_000), "memory was found for it");
@@ -85,7 +85,7 @@ fn what_is_in_order_and_unread_stays_and_pins_no_more_than_itself() {
         let now = world.now;
         world.sides[A].send(now, conn.0, &pattern(5_000, number as u32));
         world.run_ms(1);
-        one_octet(&mut world, ports[number], 3 * MIB as u32);
+        one_byte(&mut world, ports[number], 3 * MIB as u32);
     }
     let victim = world.connected();
     world.sides[B].reads = true;
@@ -135,7 +135,7 @@ fn what_was_acknowledged_is_read_whole_though_memory_has_ended() {
         let received = &world.sides[B].conns[conn.1].received[before[number]..];
         let sent: Vec<u8> = (0..4).flat_map(|part| pattern(MIB, (number * 4 + part) as u32)).collect();
         let wrong = received.iter().zip(&sent).position(|(a, b)| a != b).unwrap_or(sent.len());
-        assert!(wrong >= acked[number], "connection {number}: octet {wrong} of {}", acked[number]);
+        assert!(wrong >= acked[number], "connection {number}: byte {wrong} of {}", acked[number]);
     }
 }
 
@@ -205,9 +205,8 @@ fn between_local_ends_all_goes_on_as_soon_as_there_is_memory_again() {
             world.run_ms(1);
         }
     };
-    let have = |world: &World, octets: usize| {
-        world.sides[B].conns[first..].iter().filter(|conn| conn.received.len() == octets).count()
-            == near.len()
+    let have = |world: &World, bytes: usize| {
+        world.sides[B].conns[first..].iter().filter(|conn| conn.received.len() == bytes).count() == near.len()
     };
     // Windows have grown; then nobody reads, and the far peers take most of the memory.
     (0..4).for_each(|_| send(&mut world, 250_000));

@@ -9,7 +9,7 @@ use toe_wire::link::LinkCaps;
 use toe_wire::tcp::TcpRepr;
 use toe_wire::{EthRepr, EtherType};
 
-/// What A's frames since number `from` of the log have brought of its stream, SYN and FIN not counted: from which octet to which,
+/// What A's frames since number `from` of the log have brought of its stream, SYN and FIN not counted: from which byte to which,
 /// in the order of their going.
 fn stretches(world: &World, from: usize, iss: SeqNum) -> Vec<(u32, u32)> {
     let of_a = world.log[from..].iter().filter(|(_, side, _)| *side == A);
@@ -43,12 +43,12 @@ fn iss(world: &World) -> SeqNum {
 fn keep_apart(stretches: &[(u32, u32)], ends: &[u32]) {
     for (first, end) in stretches {
         let across = ends.iter().find(|record_end| *first < **record_end && **record_end < *end);
-        assert_eq!(across, None, "octets {first} to {end}");
+        assert_eq!(across, None, "bytes {first} to {end}");
     }
 }
 
 #[test]
-fn no_segment_has_octets_of_two_records() {
+fn no_segment_has_bytes_of_two_records() {
     // Sizes below, of, and beyond one segment and two, so that whole ones follow each other, too.
     const SIZES: [usize; 9] = [1, 700, 1448, 1448, 2896, 3000, 10_000, 20, 1447];
     for (gso_max, seed) in (0..8).map(|n| (if n % 2 == 0 { 65_000 } else { 0 }, n)) {
@@ -59,13 +59,13 @@ fn no_segment_has_octets_of_two_records() {
         world.faults = Faults { drop: 60, reorder: 40, duplicate: 20 };
         let (mut ends, mut sent) = (Vec::new(), Vec::new());
         for (n, size) in SIZES.iter().cycle().take(180).enumerate() {
-            let octets = pattern(*size, n as u32);
-            sent.extend_from_slice(&octets);
+            let bytes = pattern(*size, n as u32);
+            sent.extend_from_slice(&bytes);
             let now = world.now;
             if n % 5 == 4 {
-                world.sides[A].send(now, a, &octets);
+                world.sides[A].send(now, a, &bytes);
             } else {
-                world.sides[A].send_record(now, a, &octets);
+                world.sides[A].send_record(now, a, &bytes);
                 ends.push(sent.len() as u32);
             }
             if n % 10 == 9 {
@@ -101,17 +101,17 @@ fn a_record_is_cut_where_the_path_is_and_nowhere_else() {
 }
 
 #[test]
-fn records_of_one_octet_cost_the_engine_a_bounded_amount() {
+fn records_of_one_byte_cost_the_engine_a_bounded_amount() {
     const RECORDS: usize = 20_000;
     let mut world = World::new();
     let (a, b) = world.connected();
     let (from, iss, now) = (world.log.len(), iss(&world), world.now);
-    let octets = pattern(RECORDS, 3);
-    octets.iter().for_each(|octet| world.sides[A].send_record(now, a, &[*octet]));
+    let bytes = pattern(RECORDS, 3);
+    bytes.iter().for_each(|byte| world.sides[A].send_record(now, a, &[*byte]));
     let most = usize::from(PLACES_MAX);
     assert_eq!(world.sides[A].engine.tcp.record_ends.used(), most);
     assert!(world.run_until(10_000, |w| w.sides[B].conns[b].received.len() == RECORDS));
-    assert!(world.sides[B].conns[b].received == octets, "the stream is the same");
+    assert!(world.sides[B].conns[b].received == bytes, "the stream is the same");
     let stretches = stretches(&world, from, iss);
     let single = stretches.iter().take_while(|(first, end)| end - first == 1).count();
     assert_eq!(single, most, "the first of them are apart");
@@ -137,7 +137,7 @@ fn what_is_not_sent_when_a_connection_ends_leaves_nothing() {
 }
 
 #[test]
-fn a_syn_has_octets_of_one_record() {
+fn a_syn_has_bytes_of_one_record() {
     let mut world = super::fast_open::acquainted();
     let (now, from) = (world.now, world.log.len());
     let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");

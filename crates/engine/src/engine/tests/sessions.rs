@@ -248,7 +248,7 @@ fn claim_as(world: &mut World, session: SessionId, conn: usize) -> FlowId {
 }
 
 #[test]
-fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_octets() {
+fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_bytes() {
     let mut world = World::new();
     let (a, b) = world.connected();
     world.unplugged = true;
@@ -259,12 +259,12 @@ fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_
     side.engine.close_session(now, first, &mut side.memory);
     let second = second_session(&mut world);
     let flow = claim_as(&mut world, second, b);
-    assert!(world.sides[B].engine.session_drained(first), "its octets were copied");
+    assert!(world.sides[B].engine.session_drained(first), "its bytes were copied");
     send_as(&mut world, second, flow, b"two ");
     world.run_ms(1);
     let side = &mut world.sides[B];
     side.engine.close_session(world.now, second, &mut side.memory);
-    assert!(!side.engine.session_drained(second), "its octets are still to be sent");
+    assert!(!side.engine.session_drained(second), "its bytes are still to be sent");
     let third = second_session(&mut world);
     let flow = claim_as(&mut world, third, b);
     send_as(&mut world, third, flow, b"three");
@@ -281,7 +281,7 @@ fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_
 }
 
 #[test]
-fn octets_that_come_after_a_shutdown_go_back_behind_those_before_it() {
+fn bytes_that_come_after_a_shutdown_go_back_behind_those_before_it() {
     let mut world = World::new();
     let (a, _) = world.connected();
     world.unplugged = true;
@@ -323,7 +323,7 @@ fn a_connection_that_ended_before_it_was_accepted_goes_with_its_listener() {
 }
 
 #[test]
-fn connections_that_are_reset_before_they_are_accepted_are_handed_out_with_their_octets() {
+fn connections_that_are_reset_before_they_are_accepted_are_handed_out_with_their_bytes() {
     let mut world = World::new();
     let now = world.now;
     let listener = world.sides[B].listen_without_credit(now, addr(B, 80)).expect("listens");

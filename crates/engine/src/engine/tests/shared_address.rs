@@ -404,7 +404,7 @@ fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
     let syn = world.log.iter().find(|(_, from, _)| *from == A).expect("a SYN").2.clone();
     let from = |source: Addr| {
         let mut frame = syn.clone();
-        frame[26..30].copy_from_slice(&source.octets()[12..]);
+        frame[26..30].copy_from_slice(&source.bytes()[12..]);
         frame[24..26].fill(0);
         let sum = toe_wire::Sum::of(&frame[14..34]).checksum();
         frame[24..26].copy_from_slice(&sum.to_be_bytes());

@@ -16,7 +16,7 @@ fn report(world: &World, side: usize) -> TcpReport {
 }
 
 #[test]
-fn octets_are_counted_once_at_the_receiver_and_each_time_at_the_sender() {
+fn bytes_are_counted_once_at_the_receiver_and_each_time_at_the_sender() {
     let mut world = World::with_caps(LinkCaps { tx_checksum: true, gso_max: 0, ..LinkCaps::default() });
     let conns = world.connected();
     world.faults = Faults { drop: 50, ..Faults::default() };

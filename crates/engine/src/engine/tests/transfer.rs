@@ -66,7 +66,7 @@ fn every_large_unit_is_pushed_and_a_lone_segment_only_at_the_end_of_what_is_queu
         let (header, payload) = TcpRepr::parse(segment).expect("TCP");
         if *side == A && payload.len() > 1460 {
             units += 1;
-            assert!(header.flags.contains(TcpFlags::PSH), "{} octets", payload.len());
+            assert!(header.flags.contains(TcpFlags::PSH), "{} bytes", payload.len());
         }
     }
     assert!(units > 3, "{units} units");
@@ -306,7 +306,7 @@ fn a_chosen_port_is_never_that_of_a_listener_so_nothing_connects_to_itself() {
 
 /// TCP_DEFER_ACCEPT, of a peer on a link and of one that is here.
 #[test]
-fn a_listener_may_want_connections_with_their_first_octets() {
+fn a_listener_may_want_connections_with_their_first_bytes() {
     for (to, at) in [(B, addr(B, 80)), (A, "127.0.0.1:80".parse().expect("an address"))] {
         let mut world = World::new();
         let now = world.now;

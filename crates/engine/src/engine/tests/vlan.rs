@@ -64,9 +64,9 @@ fn a_tag_with_a_priority_alone_is_as_none() {
     tagged.extend_from_slice(&[0x81, 0, 0xe0, 0]);
     tagged.extend_from_slice(&frame[12..]);
     let before = world.log.len();
-    for octets in [&tagged[..], &tagged[..17]] {
+    for bytes in [&tagged[..], &tagged[..17]] {
         let side = &mut world.sides[B];
-        side.engine.handle_frame(world.now, PORT, octets, RxOffload::default(), &mut side.memory);
+        side.engine.handle_frame(world.now, PORT, bytes, RxOffload::default(), &mut side.memory);
     }
     world.run_ms(10);
     assert!(world.log.len() > before, "an ARP request is answered");

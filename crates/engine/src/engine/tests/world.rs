@@ -60,7 +60,7 @@ pub(super) struct Side {
     pub(super) next_anchor: Option<AnchorHandle>,
     /// Anchors that the engine has told of: free, or shared.
     pub(super) anchors_told: Vec<(AnchorHandle, bool)>,
-    /// Programs have octets for the SYN when they connect.
+    /// Programs have bytes for the SYN when they connect.
     pub(super) fast: bool,
     /// Its programs can ask the kernel's stack.
     pub(super) kernel_too: bool,
@@ -275,7 +275,7 @@ impl Side {
         self.engine.handle_send(now, self.session, flagged(Send::new(flow, data))).expect("in range");
     }
 
-    /// Octets of a connection that the peer has acknowledged, told or not.
+    /// Bytes of a connection that the peer has acknowledged, told or not.
     pub(super) fn acknowledged(&self, conn: usize) -> u64 {
         let flows = &self.engine.sessions.get(self.session).expect("attached").flows;
         let idx = flows.get(self.conns[conn].id).expect("open");
@@ -575,7 +575,7 @@ impl World {
     }
 }
 
-/// Recognisable, seeded octets.
+/// Recognisable, seeded bytes.
 pub(super) fn pattern(len: usize, seed: u32) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 23) as u8).collect()
 }

@@ -50,7 +50,7 @@ pub(super) fn on_timeout(peers: &mut Peers, counters: &mut Counters, now: Instan
             from: peer.own,
             to: peer.addr,
             protocol: NUMBER,
-            octets: format!("{} in all", peer.count).into_bytes(),
+            bytes: format!("{} in all", peer.count).into_bytes(),
         };
         if !out.push(peer.port, packet) {
             break;

@@ -13,7 +13,7 @@ pub(super) fn receive(
     (now, packet): (Instant, &RxPacket<'_>),
     out: &mut Out,
 ) {
-    if !packet.octets.starts_with(b"count") {
+    if !packet.bytes.starts_with(b"count") {
         counters.malformed += 1;
         return;
     }
@@ -31,6 +31,6 @@ fn answer(packet: &RxPacket<'_>, count: u32) -> TxPacket {
         from: packet.arrival.dst,
         to: packet.arrival.src,
         protocol: NUMBER,
-        octets: format!("counted {count}").into_bytes(),
+        bytes: format!("counted {count}").into_bytes(),
     }
 }

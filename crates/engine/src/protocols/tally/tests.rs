@@ -67,12 +67,12 @@ impl Bench {
     }
 
     /// A packet of the protocol from a peer.
-    fn send(&mut self, from: Addr, octets: &[u8]) {
+    fn send(&mut self, from: Addr, bytes: &[u8]) {
         let to = if from.is_v4() { [10, 0, 0, 2].into() } else { v6("fd00::2") };
         let hop = Hop { from: PEER_MAC, to: OWN_MAC, vlan: None };
         let envelope = Envelope { hop, from, to, ttl: 64, traffic_class: 0 };
-        let mut frame = vec![0; envelope.headers_len() + octets.len()];
-        FrameBuilder::ip(&mut frame, &envelope, Protocol::Other(NUMBER)).transport().copy_from_slice(octets);
+        let mut frame = vec![0; envelope.headers_len() + bytes.len()];
+        FrameBuilder::ip(&mut frame, &envelope, Protocol::Other(NUMBER)).transport().copy_from_slice(bytes);
         self.frame(&frame);
     }
 
@@ -80,15 +80,15 @@ impl Bench {
     fn sent(&mut self) -> Vec<(Addr, String)> {
         let mut frames = Frames::default();
         self.engine.poll_transmit(self.now, PORT, &mut frames, &mut Nobody, 64);
-        let text = |octets: &[u8]| String::from_utf8(octets.to_vec()).expect("text");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
         let read = |frame: &Vec<u8>| match frame[ETHERNET] >> 4 {
             4 => {
-                let (ip, octets) = Ipv4Repr::parse(&frame[ETHERNET..]).expect("a packet");
+                let (ip, bytes) = Ipv4Repr::parse(&frame[ETHERNET..]).expect("a packet");
                 assert_eq!((ip.protocol, ip.src), (Protocol::Other(NUMBER), [10, 0, 0, 2].into()));
-                (Addr::v4(ip.dst), text(octets))
+                (Addr::v4(ip.dst), text(bytes))
             }
             _ => match Ipv6Repr::parse(&frame[ETHERNET..]).expect("a packet") {
-                (ip, Body::Whole(octets)) => (Addr::v6(ip.dst, 0), text(octets)),
+                (ip, Body::Whole(bytes)) => (Addr::v6(ip.dst, 0), text(bytes)),
                 other => panic!("{other:?}"),
             },
         };
@@ -129,8 +129,8 @@ fn time_is_the_engines_and_peers_are_let_go() {
 #[test]
 fn what_is_wrong_is_counted_and_peers_are_bounded() {
     let mut bench = Bench::new();
-    for octets in [&b""[..], b"coun", b"\xff"] {
-        bench.send([10, 0, 0, 9].into(), octets);
+    for bytes in [&b""[..], b"coun", b"\xff"] {
+        bench.send([10, 0, 0, 9].into(), bytes);
     }
     for n in 0..20 {
         bench.send([10, 0, 0, 100 + n].into(), b"count");
@@ -147,8 +147,8 @@ fn what_is_wrong_is_counted_and_peers_are_bounded() {
 #[test]
 fn pieces_are_put_together_before() {
     let mut bench = Bench::new();
-    let octets = b"count this longer one";
-    for (offset, piece, more) in [(2, &octets[16..], false), (0, &octets[..16], true)] {
+    let bytes = b"count this longer one";
+    for (offset, piece, more) in [(2, &bytes[16..], false), (0, &bytes[..16], true)] {
         let mut frame = vec![0; ETHERNET + 20 + piece.len()];
         frame[..ETHERNET].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 9, 8, 0]);
         let ip = Ipv4Repr {

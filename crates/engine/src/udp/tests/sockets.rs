@@ -182,11 +182,11 @@ fn what_a_socket_gets_and_sends_is_counted_with_it() {
     let first = sockets.after(None).expect("one");
     let expected = UdpReport {
         rx_datagrams: 2,
-        rx_octets: 101,
+        rx_bytes: 101,
         rx_by_kernel: 1,
         rx_drops: 1,
         tx_datagrams: 3,
-        tx_octets: 30,
+        tx_bytes: 30,
         tx_drops: 1,
         shared: false,
     };

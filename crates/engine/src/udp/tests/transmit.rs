@@ -67,19 +67,19 @@ fn whole(frames: &[(Vec<u8>, TxOffload)], v6: bool) -> Vec<u8> {
             let (ip, body) = Ipv6Repr::parse(&frame[ETHERNET..]).expect("a packet");
             assert_eq!((ip.hop_limit, ip.traffic_class), (9, 0x28));
             match body {
-                Body::Whole(octets) => whole.extend_from_slice(octets),
-                Body::Piece(fragment, octets) => {
+                Body::Whole(bytes) => whole.extend_from_slice(bytes),
+                Body::Piece(fragment, bytes) => {
                     assert_eq!((fragment.ident, fragment.more), (77, !is_last));
                     assert_eq!(usize::from(fragment.offset) * 8, whole.len());
-                    whole.extend_from_slice(octets);
+                    whole.extend_from_slice(bytes);
                 }
             }
         } else {
-            let (ip, octets) = Ipv4Repr::parse(&frame[ETHERNET..]).expect("a packet");
+            let (ip, bytes) = Ipv4Repr::parse(&frame[ETHERNET..]).expect("a packet");
             assert_eq!((ip.ttl, ip.traffic_class, ip.protocol), (9, 0x28, Protocol::Udp));
             assert_eq!((ip.more_fragments, usize::from(ip.fragment_offset) * 8), (!is_last, whole.len()));
             assert_eq!(ip.dont_fragment, frames.len() == 1);
-            whole.extend_from_slice(octets);
+            whole.extend_from_slice(bytes);
         }
     }
     whole
@@ -104,10 +104,10 @@ fn what_goes_out_is_the_datagram_whatever_its_size() {
 fn routers_may_cut_what_says_so() {
     let dont = TxDatagram { discover: MtuDiscover::Dont, ..datagram(false) };
     let [(frame, _)] = &frames(&link(true), &dont, b"abc")[..] else { panic!("one frame") };
-    let (ip, octets) = Ipv4Repr::parse(&frame[ETHERNET..]).expect("a packet");
+    let (ip, bytes) = Ipv4Repr::parse(&frame[ETHERNET..]).expect("a packet");
     assert!(!ip.dont_fragment && !ip.more_fragments && ip.fragment_offset == 0);
-    assert_eq!((ip.ident, octets.len()), (77, 11), "what a router makes of it can be put together");
-    assert!(udp::checksum_is_valid(octets, dont.from.addr, dont.to.addr));
+    assert_eq!((ip.ident, bytes.len()), (77, 11), "what a router makes of it can be put together");
+    assert!(udp::checksum_is_valid(bytes, dont.from.addr, dont.to.addr));
     // In IPv6 none may.
     let dont = TxDatagram { discover: MtuDiscover::Dont, ..datagram(true) };
     assert_eq!(frames(&link(true), &dont, b"abc")[0].0.len(), ETHERNET + 40 + 11);

@@ -6,8 +6,8 @@ use crate::socket::stream::Stream;
 use toe_abi::entry::{Command, FlowOption};
 
 impl Settings {
-    /// What a stream itself heeds when it sends. TCP_CORK goes with the octets, too, as MSG_MORE does: the command that tells the engine may reach
-    /// it after octets that were given to it later. The engine keeps it for what others send who have the connection.
+    /// What a stream itself heeds when it sends. TCP_CORK goes with the bytes, too, as MSG_MORE does: the command that tells the engine may reach
+    /// it after bytes that were given to it later. The engine keeps it for what others send who have the connection.
     pub(super) fn apply_to_sends(&self, stream: &mut Stream) {
         let value_of = |wanted| {
             let set = OFFLOADED.iter().zip(self.offloaded).find(|((_, _, option, _), _)| *option == wanted);

@@ -2,7 +2,7 @@
 //! in the session's region before anybody else can have the descriptor, and at once when they change after that, and the engine puts
 //! them before who claims the flow ([`toe_abi::command::SocketOptions`]).
 //!
-//! Each is its level, its number, how many octets follow, and these; what is not there is as if it had never been set. Who reads
+//! Each is its level, its number, how many bytes follow, and these; what is not there is as if it had never been set. Who reads
 //! them believes them as little as the engine does: they come from a process that may be another user's.
 
 use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings, low_water_of};
@@ -27,7 +27,7 @@ impl Writer<'_> {
         let numbers = (u8::try_from(level), u8::try_from(name), u8::try_from(value.len()));
         let (Ok(level), Ok(name), Ok(len)) = numbers else { return };
         let at = self.0.len as usize;
-        let Some(room) = self.0.octets.get_mut(at..at + 3 + value.len()) else { return };
+        let Some(room) = self.0.bytes.get_mut(at..at + 3 + value.len()) else { return };
         room[..3].copy_from_slice(&[level, name, len]);
         room[3..].copy_from_slice(value);
         self.0.len += room.len() as u32;
@@ -42,7 +42,7 @@ impl Writer<'_> {
 
 /// Each option that is in the record.
 fn each(record: &SocketOptions, mut f: impl FnMut(i32, i32, &[u8])) {
-    let mut rest = &record.octets[..(record.len as usize).min(record.octets.len())];
+    let mut rest = &record.bytes[..(record.len as usize).min(record.bytes.len())];
     while let [level, name, len, behind @ ..] = rest
         && let Some((value, next)) = behind.split_at_checked(usize::from(*len))
     {
@@ -52,11 +52,11 @@ fn each(record: &SocketOptions, mut f: impl FnMut(i32, i32, &[u8])) {
 }
 
 fn word(value: &[u8]) -> Option<u32> {
-    value.first_chunk().map(|octets| u32::from_ne_bytes(*octets))
+    value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 fn long(value: &[u8]) -> Option<u64> {
-    value.first_chunk().map(|octets| u64::from_ne_bytes(*octets))
+    value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
 
 impl Settings {
@@ -235,14 +235,14 @@ mod tests {
     fn what_a_stranger_writes_down_is_cut_to_what_is_there() {
         let mut settings = Settings::default();
         let mut record = SocketOptions { len: u32::MAX, ..SocketOptions::default() };
-        record.octets.fill(0xff);
+        record.bytes.fill(0xff);
         settings.take(&record);
         let low_water = libc::SO_RCVLOWAT as u8;
-        record.octets[..7].copy_from_slice(&[libc::SOL_SOCKET as u8, low_water, 4, 0xff, 0xff, 0xff, 0xff]);
+        record.bytes[..7].copy_from_slice(&[libc::SOL_SOCKET as u8, low_water, 4, 0xff, 0xff, 0xff, 0xff]);
         record.len = 7;
         settings.take(&record);
         assert_eq!(settings.low_water, Some(RECEIVE_WINDOW_NEAR / 2));
-        record.octets[2] = 2;
+        record.bytes[2] = 2;
         record.len = 4;
         settings.take(&record);
         assert_eq!(settings.low_water, None);

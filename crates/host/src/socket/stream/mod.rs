@@ -6,7 +6,7 @@
 //! | | recv | send | poll |
 //! |---|---|---|---|
 //! | connecting | would block | would block | nothing |
-//! | the same, the SYN waits for octets | would block | goes out, with the SYN | OUT |
+//! | the same, the SYN waits for bytes | would block | goes out, with the SYN | OUT |
 //! | peer's FIN, data left | data | goes out | IN RDHUP (OUT) |
 //! | peer's FIN, no data left | 0 | goes out | IN RDHUP (OUT) |
 //! | both directions closed | 0 | EPIPE | IN OUT HUP RDHUP |
@@ -104,7 +104,7 @@ pub struct Stream {
     pub waits_in_listener: bool,
     pub link: Link,
     pub told: ConnectTold,
-    /// It connects, and the SYN waits for the first octets that the program sends, and has room for so many (TCP Fast Open);
+    /// It connects, and the SYN waits for the first bytes that the program sends, and has room for so many (TCP Fast Open);
     /// 0: it does not wait.
     syn_room: u32,
     /// The session has told the engine that it lets go.
@@ -112,16 +112,16 @@ pub struct Stream {
     /// Whoever had it before was told of its end.
     end_is_told: bool,
     pub received: Received,
-    /// Octets that the engine has brought, and those that were sent through it, ever.
+    /// Bytes that the engine has brought, and those that were sent through it, ever.
     engine_arrived: u64,
     engine_sent: u64,
     /// The stream's use of a channel.
     pub direct: Option<Box<Direct>>,
     /// It is to be given back to the engine as soon as it can be: it is in [`crate::queue::Queue`]'s list of those.
     pub yields: bool,
-    /// Octets read for which the engine has no credit yet.
+    /// Bytes read for which the engine has no credit yet.
     pub credit_owed: u32,
-    /// Octets credited since a sleeping engine was last woken for them.
+    /// Bytes credited since a sleeping engine was last woken for them.
     quiet_credit: u32,
     /// How much of that may be.
     quiet_credit_max: u32,
@@ -139,13 +139,13 @@ pub struct Stream {
     noted_errors_told: u8,
     pub urgent: Urgent,
     pub zerocopy: ZeroCopy,
-    /// TLS records instead of the octets themselves.
+    /// TLS records instead of the bytes themselves.
     pub tls: Option<Box<Tls>>,
-    /// Fewer unread octets than this do not count as readable (SO_RCVLOWAT).
+    /// Fewer unread bytes than this do not count as readable (SO_RCVLOWAT).
     pub low_water: usize,
     pub read_shut: bool,
     pub write_shut: bool,
-    /// Octets came through the channel after both directions were shut: the peer is to learn of it by RST, as from Linux. Those that
+    /// Bytes came through the channel after both directions were shut: the peer is to learn of it by RST, as from Linux. Those that
     /// come by the engine came to it before, or it would have answered them itself; here they may be announced once more.
     pub is_unwanted: bool,
     pub peer_closed: bool,
@@ -216,7 +216,7 @@ impl Stream {
         let mut stream = Stream::new(flow, Link::Open, Some(socket));
         stream.told = ConnectTold::Result;
         // Numbers of Linux: the states in which our FIN has been seen. Of the peer's the engine tells again, behind the
-        // octets that came before it.
+        // bytes that came before it.
         stream.write_shut = matches!(info.state, 4 | 5 | 6 | 7 | 9 | 11);
         stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
         if info.state == 2 {
@@ -227,7 +227,7 @@ impl Stream {
         stream
     }
 
-    /// Whether the engine can have it back, for whoever shows the descriptor next: one that is over, too, while there are octets
+    /// Whether the engine can have it back, for whoever shows the descriptor next: one that is over, too, while there are bytes
     /// of it that only this process can reach.
     pub fn can_be_given_back(&self) -> bool {
         let has_it = match self.link {
@@ -244,7 +244,7 @@ impl Stream {
         let is_away = self.link == Link::Moved && !self.was_over;
         if self.link == Link::Connecting || is_away {
             // As Linux has it: for the program to send what the SYN waits for.
-            return bits | if self.waits_for_octets() { OUT } else { 0 };
+            return bits | if self.waits_for_bytes() { OUT } else { 0 };
         }
         if self.disconnected {
             return bits | HUP | OUT;
@@ -258,7 +258,7 @@ impl Stream {
         if read_over {
             bits |= IN | RDHUP;
         }
-        // Of an urgent octet that is next, only what comes after it can be read.
+        // Of an urgent byte that is next, only what comes after it can be read.
         let unread = self.received.len();
         let skips = self.urgent.plan(self.received.read(), unread) == Plan::Skip;
         if self.has_unread(self.low_water + usize::from(skips)) {
@@ -286,15 +286,15 @@ impl Stream {
     }
 
     /// TCP_NOTSENT_LOWAT.
-    pub fn set_unsent_low_water(&mut self, octets: u32) {
-        self.unsent.set_low_water(octets);
+    pub fn set_unsent_low_water(&mut self, bytes: u32) {
+        self.unsent.set_low_water(bytes);
         self.publish(if self.has_room() { OUT } else { 0 });
     }
 
-    /// So many octets have gone out.
-    pub fn on_went_out(&mut self, octets: u32) {
+    /// So many bytes have gone out.
+    pub fn on_went_out(&mut self, bytes: u32) {
         let had_room = self.has_room();
-        self.unsent.went_out(octets);
+        self.unsent.went_out(bytes);
         self.publish(if !had_room && self.has_room() { OUT } else { 0 });
     }
 
@@ -316,9 +316,9 @@ impl Stream {
         }
     }
 
-    /// The receive window is at most `octets` (SO_RCVBUF).
-    pub fn set_window(&mut self, octets: u32) {
-        self.quiet_credit_max = QUIET_CREDIT_MAX.min(octets / 2);
+    /// The receive window is at most `bytes` (SO_RCVBUF).
+    pub fn set_window(&mut self, bytes: u32) {
+        self.quiet_credit_max = QUIET_CREDIT_MAX.min(bytes / 2);
     }
 
     pub fn unread_with_end(&self) -> usize {
@@ -455,7 +455,7 @@ impl Stream {
         if data.len == 0 || self.let_go || self.link == Link::Moved {
             return;
         }
-        // One range may hold octets from before the channel's and from after them.
+        // One range may hold bytes from before the channel's and from after them.
         let before = self.direct.as_ref().and_then(|direct| direct.split(self.engine_arrived, data.len));
         if let Some(before) = before {
             self.take_engine_data(MemRange { offset: data.offset, len: before });
@@ -475,7 +475,7 @@ impl Stream {
         }
     }
 
-    /// Octets came through the channel.
+    /// Bytes came through the channel.
     pub fn on_direct_data(&mut self, data: MemRange) {
         let Some(direct) = &mut self.direct else { return };
         let in_order = direct.on_data(data, self.engine_arrived);

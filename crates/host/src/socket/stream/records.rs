@@ -1,4 +1,4 @@
-//! Where a stream joins TLS records ([`crate::tls`]): what its program sends is sealed before it goes the way of all octets, through the engine
+//! Where a stream joins TLS records ([`crate::tls`]): what its program sends is sealed before it goes the way of all bytes, through the engine
 //! or the peer's memory, and what has arrived by either is opened before the program has it.
 
 use super::{Attempt, IN, Link, OUT, Stream};
@@ -30,7 +30,7 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| tls.incoming.is_some())
     }
 
-    /// Whether what has been received and not read makes the stream readable, `least` octets of it where there are no records.
+    /// Whether what has been received and not read makes the stream readable, `least` bytes of it where there are no records.
     pub(super) fn has_unread(&self, least: usize) -> bool {
         let unread = self.received.len();
         match self.tls.as_ref().and_then(|tls| tls.incoming.as_ref()) {
@@ -39,7 +39,7 @@ impl Stream {
         }
     }
 
-    /// Whether a read of `room` octets is certain to be filled by what is here.
+    /// Whether a read of `room` bytes is certain to be filled by what is here.
     pub fn fills(&self, room: usize) -> bool {
         match self.tls.as_ref().and_then(|tls| tls.incoming.as_ref()) {
             Some(incoming) => incoming.opened() >= room.max(1),
@@ -53,11 +53,11 @@ impl Stream {
             && [Errno::EIO, EBADMSG, Errno::EMSGSIZE, Errno::EINVAL, EKEYEXPIRED].contains(&errno)
     }
 
-    /// Octets that were received are to be received again, before all others.
-    pub fn put_back(&mut self, octets: Vec<u8>) {
+    /// Bytes that were received are to be received again, before all others.
+    pub fn put_back(&mut self, bytes: Vec<u8>) {
         match self.tls.as_mut().and_then(|tls| tls.incoming.as_mut()) {
-            Some(incoming) => incoming.put_back(octets),
-            None => self.received.put_back(octets),
+            Some(incoming) => incoming.put_back(bytes),
+            None => self.received.put_back(bytes),
         }
         self.publish(0);
     }
@@ -139,15 +139,15 @@ impl Stream {
             return Ok(true);
         }
         let sealed = [IoSlice::new(outgoing.waiting())];
-        if let Attempt::Done(octets) = self.send_octets(io, &mut Gather::new(&sealed), flags)? {
-            outgoing.taken(octets);
+        if let Attempt::Done(bytes) = self.send_bytes(io, &mut Gather::new(&sealed), flags)? {
+            outgoing.taken(bytes);
         }
         let is_all = outgoing.waiting().is_empty();
         self.starved |= !is_all;
         Ok(is_all)
     }
 
-    /// Octets of records that are certain to fit now, of `want`; as many records as are made in one go at most. `None`: too few to begin, and
+    /// Bytes of records that are certain to fit now, of `want`; as many records as are made in one go at most. `None`: too few to begin, and
     /// who has to tell of more has been asked.
     fn room_for(&mut self, io: &mut QueueIo, want: usize, overhead: usize) -> Result<Option<usize>, Errno> {
         let mut room = 0;
@@ -178,7 +178,7 @@ impl Stream {
         }
         self.draining |= outstanding > 0;
         // Whoever reads out of a channel is asked to tell.
-        self.send_octets(io, &mut Gather::new(&[]), SendFlags::default()).map(|_| None)
+        self.send_bytes(io, &mut Gather::new(&[]), SendFlags::default()).map(|_| None)
     }
 
     /// Ends the record that the program has left open: another key, another type or the end is next.
@@ -223,11 +223,11 @@ impl Stream {
         match given? {
             None if into.left() == 0 && self.has_unread(1) => Ok(Attempt::Done(0)),
             None => self.recv_nothing(),
-            Some(octets) => Ok(Attempt::Done(octets)),
+            Some(bytes) => Ok(Attempt::Done(bytes)),
         }
     }
 
-    /// How many octets `into` was given; `None`: there is no record.
+    /// How many bytes `into` was given; `None`: there is no record.
     fn recv_by(
         &mut self,
         io: &mut QueueIo,
@@ -246,8 +246,8 @@ impl Stream {
                 Err(errno) => return Err(errno),
             };
             match given {
-                Given::Last(octets) => return Ok(Some(done + octets)),
-                Given::More(octets) => done += octets,
+                Given::Last(bytes) => return Ok(Some(done + bytes)),
+                Given::More(bytes) => done += bytes,
                 Given::Nothing => {}
             }
             // Empty records do not count: whoever had nothing would sleep beside what comes behind them. All that are here fit the window.

@@ -10,7 +10,7 @@ use std::io::IoSliceMut;
 use toe_abi::errno::Errno;
 
 impl Stream {
-    /// Reads into `into` what is there: up to its room, but nothing before `target` octets are there, unless no more
+    /// Reads into `into` what is there: up to its room, but nothing before `target` bytes are there, unless no more
     /// will come. A peek leaves everything as it is.
     pub fn recv(
         &mut self,
@@ -63,15 +63,15 @@ impl Stream {
         Ok(if over { Attempt::Done(0) } else { Attempt::Wait })
     }
 
-    /// How many octets a read may take and how many it leaves out at first; an urgent one that is next is dropped.
+    /// How many bytes a read may take and how many it leaves out at first; an urgent one that is next is dropped.
     fn heed_mark(&mut self, io: &mut QueueIo, place: Place, peek: bool) -> Result<(usize, usize), Errno> {
         match self.urgent.plan(self.received.read(), self.received.len()) {
             Plan::Free => Ok((usize::MAX, 0)),
             Plan::Before(most) => Ok((most, 0)),
             Plan::Skip if peek => Ok((self.urgent.most_behind(self.received.read(), self.received.len()), 1)),
             Plan::Skip => {
-                let mut octet = [0];
-                let mut slices = [IoSliceMut::new(&mut octet)];
+                let mut byte = [0];
+                let mut slices = [IoSliceMut::new(&mut byte)];
                 let mut into = Scatter::new(&mut slices);
                 let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, How::ALL)?;
                 self.settle_read(io, place, &copied);
@@ -82,34 +82,34 @@ impl Stream {
         }
     }
 
-    /// MSG_OOB: the urgent octet, `None` at the stream's end. EINVAL: none has been announced, or it has been read.
+    /// MSG_OOB: the urgent byte, `None` at the stream's end. EINVAL: none has been announced, or it has been read.
     pub fn recv_urgent(&mut self, io: &mut QueueIo, peek: bool) -> Result<Option<u8>, Errno> {
         if !self.urgent.may_take() {
             return Err(Errno::EINVAL);
         }
         match self.urgent.place(self.received.read(), self.received.len()) {
             Some(place) => {
-                let octet = self.received.octet_at(io, self.direct.as_deref(), place)?;
+                let byte = self.received.byte_at(io, self.direct.as_deref(), place)?;
                 if !peek {
                     self.urgent.take();
                     self.publish(0);
                 }
-                Ok(octet)
+                Ok(byte)
             }
             None if self.link == Link::Closed || self.read_shut || self.peer_closed => Ok(None),
             None => Err(Errno::EAGAIN),
         }
     }
 
-    /// The engine tells of an urgent octet, `ahead` octets after those that it has brought.
+    /// The engine tells of an urgent byte, `ahead` bytes after those that it has brought.
     pub fn on_urgent(&mut self, ahead: u32) {
         self.urgent.announce(self.received.total() + u64::from(ahead), self.received.read());
         self.publish(PRI);
     }
 
-    /// The peer has put the last octet of its last piece into the channel as an urgent one.
+    /// The peer has put the last byte of its last piece into the channel as an urgent one.
     pub fn on_direct_urgent(&mut self) {
-        let held = self.direct.as_ref().map_or(0, |direct| direct.octets_ahead(self.engine_arrived));
+        let held = self.direct.as_ref().map_or(0, |direct| direct.bytes_ahead(self.engine_arrived));
         if let Some(at) = self.received.total().saturating_add(held).checked_sub(1) {
             self.urgent.announce(at, self.received.read());
             self.publish(PRI | IN);
@@ -121,7 +121,7 @@ impl Stream {
         self.urgent.countable(self.received.read(), self.received.len())
     }
 
-    /// No more octets than these would be read now. Of records they are more than can be known.
+    /// No more bytes than these would be read now. Of records they are more than can be known.
     pub fn most_readable(&self) -> usize {
         if self.opens_records() { usize::MAX } else { self.received.len() }
     }
@@ -148,7 +148,7 @@ impl Stream {
         }
     }
 
-    /// Reads everything up to the last octet that only this process can reach; what is left is the engine's to give to
+    /// Reads everything up to the last byte that only this process can reach; what is left is the engine's to give to
     /// whoever claims the stream.
     pub fn take_private(&mut self, io: &mut QueueIo, place: Place) -> Result<Vec<u8>, Errno> {
         self.take_unread(io, place, self.received.private())
@@ -156,19 +156,19 @@ impl Stream {
 
     /// Makes room in the engine's window without the program: what lies unread there is kept by the stream itself.
     pub fn vacate_window(&mut self, io: &mut QueueIo, place: Place) -> Result<(), Errno> {
-        if self.received.has_engine_octets() {
-            let octets = self.take_unread(io, place, self.received.len())?;
-            self.received.put_back(octets);
+        if self.received.has_engine_bytes() {
+            let bytes = self.take_unread(io, place, self.received.len())?;
+            self.received.put_back(bytes);
         }
         Ok(())
     }
 
     fn take_unread(&mut self, io: &mut QueueIo, place: Place, len: usize) -> Result<Vec<u8>, Errno> {
-        let mut octets = vec![0; len];
-        let mut slices = [IoSliceMut::new(&mut octets)];
+        let mut bytes = vec![0; len];
+        let mut slices = [IoSliceMut::new(&mut bytes)];
         let mut into = Scatter::new(&mut slices);
         let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, How::ALL)?;
         self.settle_read(io, place, &copied);
-        Ok(octets)
+        Ok(bytes)
     }
 }

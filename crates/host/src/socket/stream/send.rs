@@ -22,21 +22,21 @@ impl Stream {
         if self.makes_records() {
             self.send_records(io, from, flags)
         } else {
-            self.send_octets(io, from, flags)
+            self.send_bytes(io, from, flags)
         }
     }
 
-    /// The same of octets as they are.
-    pub(super) fn send_octets(
+    /// The same of bytes as they are.
+    pub(super) fn send_bytes(
         &mut self,
         io: &mut QueueIo,
         from: &mut impl Source,
         flags: SendFlags,
     ) -> Result<Attempt, Errno> {
-        if self.link != Link::Open && !self.waits_for_octets() {
+        if self.link != Link::Open && !self.waits_for_bytes() {
             return Ok(Attempt::Wait);
         }
-        let in_syn = self.waits_for_octets().then_some(self.syn_room);
+        let in_syn = self.waits_for_bytes().then_some(self.syn_room);
         let mut sent = self.send_direct(io, from, flags.urgent)?;
         let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
         while through_engine && from.left() > 0 && self.send.room() > 0 && self.unsent.has_room_behind(0) {
@@ -46,7 +46,7 @@ impl Stream {
             }
             let most = in_syn.unwrap_or_else(|| from.piece(self.send.outstanding()));
             let Some(piece) = self.send.reserve(&mut io.blocks, from.left(), most) else {
-                // With octets outstanding the next acknowledgement helps; without, it is memory that is short.
+                // With bytes outstanding the next acknowledgement helps; without, it is memory that is short.
                 self.starved = self.send.outstanding() == 0;
                 self.draining = !self.starved;
                 break;
@@ -62,14 +62,14 @@ impl Stream {
             }
             let data = MemRange { offset: piece.offset, len };
             // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
-            // octets take up.
+            // bytes take up.
             let follows = match from.follows() {
                 true if self.syn_room == 0 => {
                     self.send.has_room_behind(len) && self.unsent.has_room_behind(len)
                 }
                 _ => flags.more || self.corked,
             };
-            // A call that only a part is taken of has not come to its last octet.
+            // A call that only a part is taken of has not come to its last byte.
             let is_last = !from.follows();
             let (urgent, end_of_record) = (flags.urgent && is_last, flags.end_of_record && is_last);
             if !io.send(Send { flow: self.flow, data, more: follows, urgent, end_of_record }) {
@@ -107,7 +107,7 @@ impl Stream {
         let Some(channel) = io.channel(direct.channel) else { return Ok(0) };
         let (mut sent, was_starved) = (0, self.starved);
         while from.left() > 0 {
-            // One for the octets, perhaps one for `Begin`, one for `After`, one for `Urgent`, one for `Want`.
+            // One for the bytes, perhaps one for `Begin`, one for `After`, one for `Urgent`, one for `Want`.
             if channel.end.room(5) < 5 {
                 // A peer that is gone makes no room: then the rest goes by the engine.
                 self.starved = direct.is_still_sending();
@@ -115,7 +115,7 @@ impl Stream {
             }
             let most = from.piece(direct.send.outstanding());
             let Some(mut piece) = direct.reserve(channel, from.left(), most) else {
-                // With octets outstanding it helps when the peer reads; without, it is memory that is short.
+                // With bytes outstanding it helps when the peer reads; without, it is memory that is short.
                 self.starved = direct.send.outstanding() == 0;
                 self.draining = !self.starved;
                 break;
@@ -168,21 +168,21 @@ impl Stream {
     }
 
     /// SO_SNDBUF.
-    pub fn set_send_limit(&mut self, octets: u32) {
-        self.send.set_limit(octets);
+    pub fn set_send_limit(&mut self, bytes: u32) {
+        self.send.set_limit(bytes);
         if let Some(direct) = &mut self.direct {
-            direct.send.set_limit_in_channel(octets);
+            direct.send.set_limit_in_channel(bytes);
         }
     }
 
     /// The same of one that has sent: who waits for room may have it.
-    pub fn raise_send_limit(&mut self, octets: u32) {
+    pub fn raise_send_limit(&mut self, bytes: u32) {
         let had_room = self.has_room();
-        self.set_send_limit(octets);
+        self.set_send_limit(bytes);
         self.publish(if !had_room && self.has_room() { OUT } else { 0 });
     }
 
-    /// Octets sent and not yet acknowledged. Those in a channel are in the peer's reach as if they had been; beyond what a
+    /// Bytes sent and not yet acknowledged. Those in a channel are in the peer's reach as if they had been; beyond what a
     /// peer takes unread of TCP they count until it has read.
     pub fn outstanding(&mut self, io: &mut QueueIo) -> u32 {
         let direct = self.direct.as_mut().map_or(0, |direct| {
@@ -208,7 +208,7 @@ impl Stream {
         is_acknowledged
     }
 
-    /// The channel through which its octets go; `None`: the engine takes them.
+    /// The channel through which its bytes go; `None`: the engine takes them.
     pub fn channel(&self) -> Option<ChannelId> {
         self.direct.as_ref().filter(|direct| direct.is_sending()).map(|direct| direct.channel)
     }
@@ -223,7 +223,7 @@ impl Stream {
         is_hit
     }
 
-    /// Whether what a starved stream waited for is there: room in the ring that its octets take, and memory if it has none.
+    /// Whether what a starved stream waited for is there: room in the ring that its bytes take, and memory if it has none.
     pub(super) fn has_supply(&mut self, io: &mut QueueIo) -> bool {
         if let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending())
             && direct.is_still_sending()

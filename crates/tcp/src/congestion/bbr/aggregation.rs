@@ -18,7 +18,7 @@ impl Bbr {
             }
         }
         let now_us = ack.now.as_micros() as u32;
-        let mut expected = self.bw().octets_in(u64::from(now_us.wrapping_sub(self.extra_start_us)));
+        let mut expected = self.bw().bytes_in(u64::from(now_us.wrapping_sub(self.extra_start_us)));
         if u64::from(self.extra_delivered) <= expected {
             self.extra_delivered = 0;
             self.extra_start_us = now_us;

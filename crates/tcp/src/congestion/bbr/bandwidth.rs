@@ -23,7 +23,7 @@ impl Bbr {
     /// BBRUpdateMaxBw.
     pub(super) fn update_max_bw(&mut self, ack: &Ack) {
         self.update_round(ack);
-        let sample = Rate::from_octets(ack.sample.bw);
+        let sample = Rate::from_bytes(ack.sample.bw);
         if sample > Rate::ZERO && (sample >= self.max_bw() || !ack.sample.app_limited) {
             self.max_bw[1] = self.max_bw[1].max(sample);
         }

@@ -24,7 +24,7 @@ impl Bbr {
 
     /// BBRSetPacingRateWithGain.
     pub(super) fn set_pacing_with(&self, gain: u64, steered: &mut Steered<'_>) {
-        let rate = self.bw().part(gain * (100 - MARGIN_PERCENT), 100 * 100).octets();
+        let rate = self.bw().part(gain * (100 - MARGIN_PERCENT), 100 * 100).bytes();
         if rate > 0 && (self.full_bw_reached || rate > *steered.pacing) {
             *steered.pacing = rate;
         }
@@ -39,8 +39,8 @@ impl Bbr {
         if self.min_rtt_us == INFINITE {
             return 0;
         }
-        let octets = bw.octets_in(u64::from(self.min_rtt_us)).saturating_mul(gain) / 100;
-        octets.min(u64::from(INFINITE / 2)) as u32
+        let bytes = bw.bytes_in(u64::from(self.min_rtt_us)).saturating_mul(gain) / 100;
+        bytes.min(u64::from(INFINITE / 2)) as u32
     }
 
     /// BBRInflight.

@@ -9,7 +9,7 @@ impl Bbr {
     /// BBRHandleLostPacket, for all that was lost since the last ACK. A mark of the network (RFC 3168) is a loss to the
     /// model: the draft leaves it open.
     pub(super) fn note_losses(&mut self, ack: &Ack, cwnd: u32) {
-        if ack.losses.octets == 0 && !ack.marked {
+        if ack.losses.bytes == 0 && !ack.marked {
             return;
         }
         if !self.loss_in_round {
@@ -43,7 +43,7 @@ impl Bbr {
 
     /// BBRUpdateLatestDeliverySignals.
     pub(super) fn update_latest_signals(&mut self, ack: &Ack) {
-        self.bw_latest = self.bw_latest.max(Rate::from_octets(ack.sample.bw));
+        self.bw_latest = self.bw_latest.max(Rate::from_bytes(ack.sample.bw));
         self.inflight_latest = self.inflight_latest.max(ack.sample.delivered);
         self.loss_round_start = SeqNum::new(ack.sample.prior_delivered as u32).at_or_after(self.loss_round);
         if self.loss_round_start {
@@ -54,7 +54,7 @@ impl Bbr {
     /// BBRAdvanceLatestDeliverySignals.
     pub(super) fn advance_latest_signals(&mut self, ack: &Ack) {
         if self.loss_round_start {
-            self.bw_latest = Rate::from_octets(ack.sample.bw);
+            self.bw_latest = Rate::from_bytes(ack.sample.bw);
             self.inflight_latest = ack.sample.delivered;
         }
     }

@@ -17,7 +17,7 @@
 //! | acknowledgements that come in lumps | [`aggregation`] |
 //! | pacing rate and window | [`control`] |
 //!
-//! The record has no pointer and a little more octets than CUBIC's. Called by [`super`] only.
+//! The record has no pointer and a little more bytes than CUBIC's. Called by [`super`] only.
 
 mod aggregation;
 mod bandwidth;
@@ -174,7 +174,7 @@ struct Undo {
 pub struct Ack {
     pub now: Instant,
     pub mss: u32,
-    /// Octets that the peer is newly known to have, in order or not.
+    /// Bytes that the peer is newly known to have, in order or not.
     pub newly_acked: u32,
     /// All that ever were (C.delivered).
     pub delivered: u64,
@@ -184,7 +184,7 @@ pub struct Ack {
     pub marked: bool,
     pub rtt_us: Option<u32>,
     pub srtt_us: u32,
-    /// Octets in the network now.
+    /// Bytes in the network now.
     pub inflight: u32,
     pub has_sack: bool,
     /// The window, not the program, limits what is in the network.
@@ -198,7 +198,7 @@ pub struct Ack {
 #[derive(Debug)]
 pub struct Steered<'a> {
     pub cwnd: &'a mut u32,
-    /// Octets a second.
+    /// Bytes a second.
     pub pacing: &'a mut u64,
 }
 
@@ -262,10 +262,10 @@ impl Bbr {
         self.state
     }
 
-    /// `struct tcp_bbr_info`: bandwidth in octets a second, its lower and its upper half, the least round trip in µs, and the
+    /// `struct tcp_bbr_info`: bandwidth in bytes a second, its lower and its upper half, the least round trip in µs, and the
     /// gains in parts of 256.
     pub fn info(&self) -> [u32; 5] {
-        let bw = self.max_bw().octets();
+        let bw = self.max_bw().bytes();
         let gain = |hundredths: u64| (hundredths * 256 / 100) as u32;
         let (pacing, cwnd) = (self.state.pacing_gain(), self.state.cwnd_gain());
         [bw as u32, (bw >> 32) as u32, self.min_rtt_us, gain(pacing), gain(cwnd)]

@@ -44,7 +44,7 @@ impl Bbr {
         self.ack_phase = AckPhase::Starting;
         self.start_round(ack.delivered);
         self.reset_full_bw();
-        self.full_bw = Rate::from_octets(ack.sample.bw);
+        self.full_bw = Rate::from_bytes(ack.sample.bw);
         self.state = State::Up;
         self.raise_slope(cwnd, ack.mss);
     }
@@ -92,7 +92,7 @@ impl Bbr {
         if ack.cwnd_limited && cwnd >= self.inflight_long {
             // The bound, not the path, limits the bandwidth: no plateau.
             self.reset_full_bw();
-            self.full_bw = Rate::from_octets(ack.sample.bw);
+            self.full_bw = Rate::from_bytes(ack.sample.bw);
         } else if self.full_bw_now {
             self.start_down(ack);
         }

@@ -29,7 +29,7 @@ impl Bbr {
         if self.full_bw_now || !self.round_start || ack.sample.app_limited || ack.sample.bw == 0 {
             return;
         }
-        let sample = Rate::from_octets(ack.sample.bw);
+        let sample = Rate::from_bytes(ack.sample.bw);
         if sample >= self.full_bw.part(GROWTH.0, GROWTH.1) {
             self.reset_full_bw();
             self.full_bw = sample;

@@ -187,7 +187,7 @@ fn probe_ended_by(what: impl Fn(&mut Ack)) -> (State, u32) {
 fn a_probe_ends_with_a_mark_a_loss_or_too_many_losses() {
     let (state, bound) = probe_ended_by(|ack| ack.marked = true);
     assert!(state == State::Down && bound < INFINITE);
-    let lost = Losses { octets: MSS, stretches: 1, excess: None };
+    let lost = Losses { bytes: MSS, stretches: 1, excess: None };
     let (state, bound) = probe_ended_by(|ack| (ack.losses, ack.has_sack) = (lost, false));
     assert!(state == State::Down && bound < INFINITE, "without SACK one loss is all that is told");
     let (state, _) = probe_ended_by(|ack| ack.losses = lost);
@@ -208,7 +208,7 @@ fn a_probe_ends_with_a_mark_a_loss_or_too_many_losses() {
 /// What is left of the rate after rounds in Cruise that delivered half of it.
 fn rate_after(change: impl Fn(&mut Ack)) -> Rate {
     let mut sender = Sender::cruising();
-    let lost = Losses { octets: MSS, stretches: 1, excess: None };
+    let lost = Losses { bytes: MSS, stretches: 1, excess: None };
     for _ in 0..4 {
         sender.round(BW / 2, |ack| {
             ack.losses = lost;
@@ -223,10 +223,10 @@ fn rate_after(change: impl Fn(&mut Ack)) -> Rate {
 fn the_model_comes_down_for_much_loss_or_a_mark_and_not_for_little() {
     let part = |of: u32| move |ack: &mut Ack| ack.sample.lost = ack.sample.tx_in_flight / of;
     assert_eq!(rate_after(part(100)), Rate::INFINITE, "1 %");
-    assert!(rate_after(part(20)) < Rate::from_octets(BW * 3 / 4), "5 %");
-    assert!(rate_after(|ack| (ack.marked, ack.sample.lost) = (true, 0)) < Rate::from_octets(BW * 3 / 4));
+    assert!(rate_after(part(20)) < Rate::from_bytes(BW * 3 / 4), "5 %");
+    assert!(rate_after(|ack| (ack.marked, ack.sample.lost) = (true, 0)) < Rate::from_bytes(BW * 3 / 4));
     let without_sack = |ack: &mut Ack| (ack.has_sack, ack.sample.lost) = (false, 1);
-    assert!(rate_after(without_sack) < Rate::from_octets(BW * 3 / 4));
+    assert!(rate_after(without_sack) < Rate::from_bytes(BW * 3 / 4));
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn startup_ends_with_losses() {
                 ack.has_sack = has_sack;
                 ack.in_recovery = in_recovery;
                 ack.sample.lost = 10 * MSS;
-                ack.losses = Losses { octets: 10 * MSS, stretches: events, excess: None };
+                ack.losses = Losses { bytes: 10 * MSS, stretches: events, excess: None };
             });
         }
         assert_eq!(sender.bbr.full_bw_reached, ends, "SACK: {has_sack}, {events} losses");
@@ -250,7 +250,7 @@ fn startup_ends_with_losses() {
     for round in 1..5 {
         sender.round(BW * round, |ack| {
             ack.in_recovery = true;
-            ack.losses = Losses { octets: 1, stretches: 9, excess: None };
+            ack.losses = Losses { bytes: 1, stretches: 9, excess: None };
         });
     }
     assert!(!sender.bbr.full_bw_reached, "many losses, and little of what was sent");

@@ -2,7 +2,7 @@
 
 use toe_base::Instant;
 
-/// Octets a second, counted in steps of 16: up to 68 GB/s in 32 bits.
+/// Bytes a second, counted in steps of 16: up to 68 GB/s in 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(u32);
 
@@ -12,22 +12,22 @@ impl Rate {
     pub const ZERO: Rate = Rate(0);
     pub const INFINITE: Rate = Rate(u32::MAX);
 
-    pub fn from_octets(octets_per_s: u64) -> Rate {
-        Rate(u32::try_from(octets_per_s.div_ceil(STEP)).unwrap_or(u32::MAX - 1))
+    pub fn from_bytes(bytes_per_s: u64) -> Rate {
+        Rate(u32::try_from(bytes_per_s.div_ceil(STEP)).unwrap_or(u32::MAX - 1))
     }
 
-    pub const fn octets(self) -> u64 {
+    pub const fn bytes(self) -> u64 {
         self.0 as u64 * STEP
     }
 
     /// What passes in so many microseconds.
-    pub fn octets_in(self, us: u64) -> u64 {
-        (u128::from(self.octets()) * u128::from(us) / 1_000_000) as u64
+    pub fn bytes_in(self, us: u64) -> u64 {
+        (u128::from(self.bytes()) * u128::from(us) / 1_000_000) as u64
     }
 
     /// `num / den` of it.
     pub fn part(self, num: u64, den: u64) -> Rate {
-        Rate::from_octets(self.octets() * num / den)
+        Rate::from_bytes(self.bytes() * num / den)
     }
 }
 
@@ -56,10 +56,10 @@ mod tests {
 
     #[test]
     fn a_rate_is_never_less_than_what_was_measured_and_ends_far_away() {
-        assert_eq!(Rate::from_octets(1), Rate::from_octets(16));
-        assert_eq!(Rate::from_octets(1_250_000).octets_in(20_000), 25_000);
-        assert!(Rate::from_octets(u64::MAX) < Rate::INFINITE);
-        assert_eq!(Rate::from_octets(1_600_000).part(9, 10).octets(), 1_440_000);
+        assert_eq!(Rate::from_bytes(1), Rate::from_bytes(16));
+        assert_eq!(Rate::from_bytes(1_250_000).bytes_in(20_000), 25_000);
+        assert!(Rate::from_bytes(u64::MAX) < Rate::INFINITE);
+        assert_eq!(Rate::from_bytes(1_600_000).part(9, 10).bytes(), 1_440_000);
     }
 
     #[test]

@@ -24,9 +24,9 @@ impl Wire for UnixStream {
         Ok(true)
     }
 
-    fn send(&self, octets: &[u8]) -> Result<usize, Errno> {
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let flags = rustix::net::SendFlags::NOSIGNAL;
-        rustix::net::send(self, octets, flags).map_err(|error| Errno(error.raw_os_error() as u16))
+        rustix::net::send(self, bytes, flags).map_err(|error| Errno(error.raw_os_error() as u16))
     }
 
     fn recv(&self, into: &mut [u8]) -> Result<usize, Errno> {
@@ -145,7 +145,7 @@ fn credit_is_that_of_the_far_program() {
     }
 }
 
-/// A stream that takes so many octets more.
+/// A stream that takes so many bytes more.
 #[derive(Clone, Debug)]
 struct Narrow(Arc<UnixStream>, Arc<AtomicUsize>);
 
@@ -154,21 +154,21 @@ impl Wire for Narrow {
         Ok(true)
     }
 
-    fn send(&self, octets: &[u8]) -> Result<usize, Errno> {
-        let left = self.1.load(Ordering::Relaxed).min(octets.len());
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let left = self.1.load(Ordering::Relaxed).min(bytes.len());
         if left == 0 {
             return Err(Errno::EAGAIN);
         }
-        let sent = Wire::send(&*self.0, &octets[..left])?;
+        let sent = Wire::send(&*self.0, &bytes[..left])?;
         self.1.fetch_sub(sent, Ordering::Relaxed);
         Ok(sent)
     }
 
     fn send_made(&self, from: &mut dyn Maker) -> Result<usize, Errno> {
-        let mut octets = [0; 8192];
-        let left = self.1.load(Ordering::Relaxed).min(octets.len());
-        let made = from.make(Room::Own(&mut octets), left);
-        let sent = self.send(&octets[..made])?;
+        let mut bytes = [0; 8192];
+        let left = self.1.load(Ordering::Relaxed).min(bytes.len());
+        let made = from.make(Room::Own(&mut bytes), left);
+        let sent = self.send(&bytes[..made])?;
         assert_eq!(sent, made, "the pair has room");
         Ok(sent)
     }
@@ -204,16 +204,16 @@ fn what_the_stream_does_not_take_goes_later() {
         (0..200).for_each(|number| zero.send(&[number; 1200]).expect("there is credit"));
         one.set_timeout_ms(0);
         zero.set_timeout_ms(0);
-        let mut octets = [0; 1200];
+        let mut bytes = [0; 1200];
         let mut came = 0;
         // Whoever waits, in either direction, looks at the stream.
         for round in 0..100 {
             if round > 0 {
                 left.store(100_000, Ordering::Relaxed);
             }
-            assert_eq!(zero.recv(&mut octets), Err(Error::TimedOut));
-            while one.recv(&mut octets).is_ok() {
-                assert_eq!(octets, [came; 1200]);
+            assert_eq!(zero.recv(&mut bytes), Err(Error::TimedOut));
+            while one.recv(&mut bytes).is_ok() {
+                assert_eq!(bytes, [came; 1200]);
                 came += 1;
             }
         }
@@ -270,11 +270,11 @@ fn greetings_go_before_the_answer() {
     let (here, there) = (process(), process());
     let [zero_wire, one_wire] = streams();
     let zero = asking(&here, zero_wire, Attributes::ENDPOINTS);
-    let say = |link: &Link, octets: &[u8]| {
+    let say = |link: &Link, bytes: &[u8]| {
         let mut sender = lock(&link.sending);
-        let fragment = Fragment { len: octets.len() as u32, begins: Some(octets.len() as u64) };
+        let fragment = Fragment { len: bytes.len() as u32, begins: Some(bytes.len() as u64) };
         let room = sender.room(fragment.len).expect("no breach").expect("room");
-        link.memory.write(room.offset, octets).expect("within");
+        link.memory.write(room.offset, bytes).expect("within");
         sender.publish(fragment, room);
         drop(sender);
         link.wake();
@@ -282,10 +282,10 @@ fn greetings_go_before_the_answer() {
     let heard = |link: &Link| {
         let mut receiving = lock(&link.receiving);
         let arrived = receiving.end.first().expect("no breach").expect("a greeting");
-        let mut octets = vec![0; arrived.fragment.len as usize];
-        link.memory.read(arrived.offset, &mut octets).expect("within");
+        let mut bytes = vec![0; arrived.fragment.len as usize];
+        link.memory.read(arrived.offset, &mut bytes).expect("within");
         receiving.end.take(arrived);
-        octets
+        bytes
     };
     zero.pull();
     say(&zero, &[1; 352]);
@@ -328,7 +328,7 @@ fn what_no_carrier_sends_ends_its_own_channel_alone() {
     let [zero, one] = channels(&of, &there);
     let good = frame((0x43, 4), (0, 1, 0), true, b"good");
     let mut wrong_crc = good.clone();
-    *wrong_crc.last_mut().expect("octets") ^= 1;
+    *wrong_crc.last_mut().expect("bytes") ^= 1;
     let mut wrong_len = good.clone();
     wrong_len[0] = 0xff;
     let tagged = {
@@ -339,7 +339,7 @@ fn what_no_carrier_sends_ends_its_own_channel_alone() {
     };
     let too_much: Vec<u8> =
         (0..=SLOTS).flat_map(|number| frame((0x43, 1), (0, 1 + number, 0), true, b"x")).collect();
-    for (what, octets, before) in [
+    for (what, bytes, before) in [
         ("a CRC", wrong_crc, 0),
         ("a length", wrong_len, 0),
         ("a tag that stands for nothing", tagged, 0),
@@ -353,8 +353,8 @@ fn what_no_carrier_sends_ends_its_own_channel_alone() {
     ] {
         let (channel, peer) = hostile(&of);
         let mut sent = 0;
-        while sent < octets.len() {
-            sent += Wire::send(&peer, &octets[sent..]).expect("room");
+        while sent < bytes.len() {
+            sent += Wire::send(&peer, &bytes[sent..]).expect("room");
         }
         let mut room = [0; 64];
         for number in 0..before {
@@ -388,21 +388,21 @@ fn a_connection_that_is_cut_is_closed() {
         if cut == good.len() {
             assert_eq!(channel.recv(&mut room), Ok(4));
         }
-        assert_eq!(channel.recv(&mut room), Err(Error::Closed), "after {cut} octets");
+        assert_eq!(channel.recv(&mut room), Err(Error::Closed), "after {cut} bytes");
     }
 }
 
 /// Whatever comes in whatever pieces: an end or nothing, no panic, and messages as they were before that.
 #[test]
-fn hostile_octets_do_no_harm() {
+fn hostile_bytes_do_no_harm() {
     let of = process();
     for seed in 0..300 {
         let mut random = Random(seed);
         let (channel, peer) = hostile(&of);
         let mut stream: Vec<u8> = (0..20)
             .flat_map(|number| {
-                let octets = vec![number as u8; random.below(100) as usize];
-                frame((0x43, octets.len() as u32), (0, number + 1, 0), true, &octets)
+                let bytes = vec![number as u8; random.below(100) as usize];
+                frame((0x43, bytes.len() as u32), (0, number + 1, 0), true, &bytes)
             })
             .collect();
         let at = random.below(stream.len() as u64) as usize;
@@ -417,11 +417,11 @@ fn hostile_octets_do_no_harm() {
             sent = end;
             let mut room = [0; 128];
             while let Ok(len) = channel.recv(&mut room) {
-                assert!(room[..len].iter().all(|octet| *octet == number), "seed {seed}");
+                assert!(room[..len].iter().all(|byte| *byte == number), "seed {seed}");
                 number += 1;
             }
         }
-        assert!(number < 20, "seed {seed}: the octet that was changed was noticed");
+        assert!(number < 20, "seed {seed}: the byte that was changed was noticed");
         drop(peer);
         assert!(matches!(channel.recv(&mut [0; 128]), Err(Error::Broken | Error::Closed)), "seed {seed}");
     }
