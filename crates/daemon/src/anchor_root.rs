@@ -6,7 +6,7 @@
 //! can; no other user gets through it, and a program of the same user that is confined could.
 //!
 //! Such a directory is locked. What an engine left behind that was killed has no lock, and the next one removes it.
-//! What is in it may be kept from being removed by programs that have it open, so an engine has it removed by the porter.
+//! What is in it may be kept from being removed by programs that have it open, so an engine has it removed by the control server.
 //! Used by [`crate::anchors`] and [`crate::irq_names`].
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};

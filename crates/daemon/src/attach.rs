@@ -1,16 +1,16 @@
 //! What hosts ask over the control socket, and the answers: sessions, queue sets, anchors, evidence, claims.
 //!
 //! A host may be of another version, broken or hostile. Each request gets exactly one answer; whatever is no message
-//! ends its connection. What a request rests on the [porter](crate::porter) has found out, so that nothing here touches
-//! a descriptor of a program's. Called by the run loop when the porter asks.
+//! ends its connection. What a request rests on the [control server](crate::control_server) has found out, so that nothing here touches
+//! a descriptor of a program's. Called by the run loop when the control server asks.
 
 use crate::anchors::{Home, HomeId, Identity, Made};
 use crate::channels::UNREAD_MAX;
+use crate::control_server::ask::{self, Ask, Evidence, Matter, Newcomer};
+use crate::control_server::pages::GivenBack;
 use crate::daemon::{Daemon, Stop};
 use crate::policy::{Credentials, Named};
 use crate::poller::Token;
-use crate::porter::ask::{self, Ask, Evidence, Matter, Newcomer};
-use crate::porter::pages::GivenBack;
 use crate::report::View;
 use crate::session::{Peer, Session};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,21 +23,21 @@ use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, Sessi
 use toe_engine::Claimed;
 use toe_engine::control::names::Twin;
 
-/// Asks of the porter answered before anything else gets its turn.
+/// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
 
 /// An answer with what goes beside it.
 pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
 
 impl Daemon {
-    /// Answers what the porter's threads ask, up to a bound; the rest is reported again.
-    pub(crate) fn serve_porter(&mut self, now: Instant) {
-        self.porter.hear();
+    /// Answers what the control server's threads ask, up to a bound; the rest is reported again.
+    pub(crate) fn serve_control_server(&mut self, now: Instant) {
+        self.control_server.hear();
         for _ in 0..ASKS_PER_TURN {
-            let Some(ask) = self.porter.take() else { return };
+            let Some(ask) = self.control_server.take() else { return };
             self.serve_in_turn(now, ask);
         }
-        self.porter.ring();
+        self.control_server.ring();
     }
 
     /// Answers what waited for its user's next turn.
@@ -152,7 +152,7 @@ impl Daemon {
         }
     }
 
-    /// Gives a connection its place, and answers what it has asked. One that ends with that is closed when the porter sees its end.
+    /// Gives a connection its place, and answers what it has asked. One that ends with that is closed when the control server sees its end.
     fn let_in(
         &mut self,
         now: Instant,
@@ -176,7 +176,7 @@ impl Daemon {
         }
     }
 
-    /// Ends a connection and, with it, its session. The porter closes it.
+    /// Ends a connection and, with it, its session. The control server closes it.
     fn end_connection(&mut self, now: Instant, place: u32) {
         if self.connections.get(place).is_none() {
             return;
@@ -388,7 +388,7 @@ impl Daemon {
         Ok([region, receive, bell, looks])
     }
 
-    /// Handles that follow each other for up to `count` anchors, which the porter makes.
+    /// Handles that follow each other for up to `count` anchors, which the control server makes.
     fn grant_anchors(&mut self, place: u32, count: u32) -> Result<(HomeId, AnchorHandle, u32), Errno> {
         let id = self.session_of(place)?;
         if count == 0 || count > ANCHORS_AT_ONCE {
@@ -410,7 +410,7 @@ impl Daemon {
         Ok((home, first, count))
     }
 
-    /// The porter has made anchors, from the first on.
+    /// The control server has made anchors, from the first on.
     fn anchors_made(&mut self, now: Instant, place: u32, wanted: u32, made: &Made) -> Answer {
         let (home, first, count) = (made.home, made.first, made.identities.len() as u32);
         let handle = |n: u32| AnchorHandle(first.0.wrapping_add(n));

@@ -5,8 +5,8 @@
 //! time: what is on its way is bounded by [`PENDING_MAX`].
 
 use crate::attach::Answer;
+use crate::control_server::ask::Evidence;
 use crate::daemon::Daemon;
-use crate::porter::ask::Evidence;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -120,7 +120,7 @@ impl Channel {
 }
 
 /// Bytes that came to a flow through a channel and that its last owner's program had not read. The memory is the
-/// kernel's own and of a settled length (`porter` makes sure), so to have it and to close it costs what it is worth.
+/// kernel's own and of a settled length (`control_server` makes sure), so to have it and to close it costs what it is worth.
 #[derive(Debug)]
 pub struct Unread {
     pub memory: OwnedFd,

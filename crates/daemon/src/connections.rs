@@ -1,18 +1,18 @@
 //! Control connections as the engine's thread has them: who is at the other end, and a copy of the descriptor to answer
-//! through. What comes in by them is received by the [porter](crate::porter), which also closes them.
+//! through. What comes in by them is received by the [control server](crate::control_server), which also closes them.
 
+use crate::control_server::ask::Newcomer;
+use crate::control_server::pages::{PagesOut, Shared};
+use crate::control_server::socket;
+use crate::control_server::wake::Wake;
 use crate::policy::Credentials;
-use crate::porter::ask::Newcomer;
-use crate::porter::pages::{PagesOut, Shared};
-use crate::porter::socket;
-use crate::porter::wake::Wake;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use toe_abi::attach::Message;
 use toe_base::SessionId;
 
-/// Connections at once. How many of them are one user's, the porter says.
+/// Connections at once. How many of them are one user's, the control server says.
 pub(crate) const CONNECTIONS_MAX: usize = 2048;
 
 /// One control connection.
@@ -25,7 +25,7 @@ pub struct Connection {
     pub process: Option<OwnedFd>,
     pub session: Option<SessionId>,
     pub pages: PagesOut,
-    /// It has ended for the engine, and waits for the porter to close it.
+    /// It has ended for the engine, and waits for the control server to close it.
     ended: bool,
 }
 
@@ -59,7 +59,7 @@ impl Connection {
     }
 }
 
-/// The host at the other end of this sees the end, and so does the porter.
+/// The host at the other end of this sees the end, and so does the control server.
 pub fn hang_up(socket: &Arc<OwnedFd>, user: &PagesOut) {
     user.wake((), |()| socket::hang_up(&**socket), |()| Wake::HangUp(Arc::clone(socket)));
 }
@@ -71,7 +71,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Serves a connection; returns its place. There is no room: it ends, which the porter's thread hears, and goes back.
+    /// Serves a connection; returns its place. There is no room: it ends, which the control server's thread hears, and goes back.
     pub fn add(&mut self, newcomer: Newcomer) -> Result<u32, Arc<OwnedFd>> {
         let Newcomer { socket, who, process, program, pages } = newcomer;
         let socket = Arc::new(socket);
@@ -96,7 +96,7 @@ impl Connections {
         self.table.get_mut(place as usize)?.as_mut().filter(|connection| !connection.ended)
     }
 
-    /// Ends a connection: the host sees it, and so does the porter, which closes it. Its session, if it had one.
+    /// Ends a connection: the host sees it, and so does the control server, which closes it. Its session, if it had one.
     pub fn end(&mut self, place: u32) -> Option<SessionId> {
         let connection = self.get_mut(place)?;
         connection.ended = true;
@@ -104,7 +104,7 @@ impl Connections {
         connection.session
     }
 
-    /// The descriptor of a connection that has ended, for the porter to close.
+    /// The descriptor of a connection that has ended, for the control server to close.
     pub fn take(&mut self, place: u32) -> Option<Arc<OwnedFd>> {
         let slot = self.table.get_mut(place as usize)?;
         slot.take_if(|connection| connection.ended).map(|connection| connection.socket)

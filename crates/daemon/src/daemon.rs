@@ -9,6 +9,8 @@ use crate::budget::{Budget, Place};
 use crate::channels::Unread;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
+use crate::control_server::ask::Ask;
+use crate::control_server::{self, ControlServer};
 use crate::fence::LogLimit;
 use crate::irq_names::IrqNames;
 use crate::kernel::follow::Follower;
@@ -16,8 +18,6 @@ use crate::lanes::Lanes;
 use crate::load::Meter;
 use crate::policy::Policy;
 use crate::poller::{Poller, Token};
-use crate::porter::ask::Ask;
-use crate::porter::{self, Porter};
 use crate::ports::Ports;
 use crate::rest::Rest;
 use crate::session::Sessions;
@@ -97,7 +97,7 @@ pub struct Daemon {
     /// What goes to whoever claims the anchor's flow, before anything of the engine; a descriptor each.
     /// With who is charged for it.
     pub(crate) unread: HashMap<AnchorHandle, (Unread, UserIdx)>,
-    pub(crate) porter: Porter,
+    pub(crate) control_server: ControlServer,
     /// What users asked who had had their turn.
     pub(crate) deferred: VecDeque<Ask>,
     pub(crate) connections: Connections,
@@ -185,12 +185,12 @@ impl Daemon {
             send_len: config.send_len,
         };
         let poller = Poller::new()?;
-        let anchors = Anchors::new(porter::threads_max(&config.allowed), netns)?;
+        let anchors = Anchors::new(control_server::threads_max(&config.allowed), netns)?;
         let irq_names = IrqNames::new()?;
         let starter = Cred { uid: rustix::process::geteuid().as_raw(), netns };
         let policy = Arc::new(Policy::new(starter, config.allowed.clone(), layout));
         let roots = [anchors.root(), irq_names.root()].map(Arc::clone);
-        let porter = Porter::new(Arc::clone(&policy), anchors.supplies(), roots, &poller)?;
+        let control_server = ControlServer::new(Arc::clone(&policy), anchors.supplies(), roots, &poller)?;
         Ok(Daemon {
             name: config.name.clone(),
             policy,
@@ -206,7 +206,7 @@ impl Daemon {
             irq_names,
             closed_anchors: Vec::new(),
             unread: HashMap::new(),
-            porter,
+            control_server,
             deferred: VecDeque::new(),
             connections: Connections::default(),
             lists: Lists::default(),
@@ -237,7 +237,7 @@ impl Daemon {
     /// Adds a link.
     pub fn add_port(&mut self, config: &PortConfig, port: Box<dyn Port>) -> std::io::Result<()> {
         if !config.spec.driver.shares_address() {
-            self.sessions.datagrams.open(self.porter.handed());
+            self.sessions.datagrams.open(self.control_server.handed());
         }
         self.ports.add(&mut self.engine, &self.poller, config, port)
     }
@@ -253,12 +253,12 @@ impl Daemon {
 
     /// Lets hosts come in through `socket`, which listens already.
     pub fn listen(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        self.porter.listen(socket)
+        self.control_server.listen(socket)
     }
 
     /// Serves a host that is connected already.
     pub fn serve(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        self.porter.serve(socket)
+        self.control_server.serve(socket)
     }
 
     /// Ends the engine cleanly on SIGTERM and SIGINT. They are blocked from here on.
@@ -334,7 +334,7 @@ impl Daemon {
         }
     }
 
-    /// Lets go of everything that outlives a thread of the porter that stands still in a program's descriptor: links,
+    /// Lets go of everything that outlives a thread of the control server that stands still in a program's descriptor: links,
     /// files, what hosts wait for. What is left is for the end of the process. The connections are the last that hosts
     /// look at.
     pub fn end(self) -> Connections {

@@ -90,7 +90,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     daemon.notify(watchdog);
     confine::confine_engine_thread(config.seccomp)?;
     let ran = daemon.run();
-    // In this order, whatever a thread of the porter is doing: who sees the end of his connection finds the links free
+    // In this order, whatever a thread of the control server is doing: who sees the end of his connection finds the links free
     // and the name to be had.
     let connections = daemon.end();
     drop(name);

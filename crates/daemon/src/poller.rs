@@ -14,8 +14,8 @@ const EVENTS_MAX: usize = 256;
 /// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// A thread of the porter asks for something.
-    Porter,
+    /// A thread of the control server asks for something.
+    ControlServer,
     /// SIGTERM or SIGINT.
     Signal,
     /// The pipe of a private engine's owner.
@@ -32,7 +32,7 @@ pub enum Token {
     Kernel,
 }
 
-const PORTER: u64 = 1;
+const CONTROL_SERVER: u64 = 1;
 const SIGNAL: u64 = 2;
 const OWNER: u64 = 3;
 const PROCESS: u64 = 4;
@@ -44,7 +44,7 @@ const KERNEL: u64 = 8;
 impl Token {
     fn encode(self) -> u64 {
         let (kind, number) = match self {
-            Token::Porter => (PORTER, 0),
+            Token::ControlServer => (CONTROL_SERVER, 0),
             Token::Signal => (SIGNAL, 0),
             Token::Owner => (OWNER, 0),
             Token::Process(id) => (PROCESS, u32::from(id.0)),
@@ -65,7 +65,7 @@ impl Token {
     fn decode(raw: u64) -> Option<Token> {
         let number = raw as u32;
         Some(match raw >> 32 {
-            PORTER => Token::Porter,
+            CONTROL_SERVER => Token::ControlServer,
             SIGNAL => Token::Signal,
             OWNER => Token::Owner,
             PROCESS => Token::Process(SessionId(number as u16)),
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn every_token_comes_back() {
         for token in [
-            Token::Porter,
+            Token::ControlServer,
             Token::Signal,
             Token::Owner,
             Token::Process(SessionId(255)),

@@ -1,8 +1,8 @@
 //! Queue sets of sessions, of which the first says that a session's host has mapped its region. Called by `attach`.
 
 use crate::attach::Answer;
+use crate::control_server::ask;
 use crate::daemon::Daemon;
-use crate::porter::ask;
 use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
 use toe_base::{Instant, QueueSetId};

@@ -167,8 +167,8 @@ impl Daemon {
             ("attach_refused", counts.attach_refused),
             ("bad_messages", counts.bad_messages),
             ("unread_answers", counts.unread_answers),
-            ("connections_refused", self.porter.refused()),
-            ("wakes_by_users", self.porter.handed().load(Ordering::Relaxed)),
+            ("connections_refused", self.control_server.refused()),
+            ("wakes_by_users", self.control_server.handed().load(Ordering::Relaxed)),
             ("reports", counts.reports),
             ("parks", counts.parks),
             ("port_numbers_refused", counts.ports_refused),
@@ -221,7 +221,7 @@ pub(crate) fn report_memory() -> std::io::Result<File> {
 }
 
 /// It is made. Its pages are the engine's, as long as anybody has it: so its user's thread takes them back when he has had some others
-/// ([`crate::porter::pages`]).
+/// ([`crate::control_server::pages`]).
 pub(crate) fn sealed(file: File) -> std::io::Result<OwnedFd> {
     let seals = SealFlags::SEAL | SealFlags::GROW | SealFlags::WRITE;
     rustix::fs::fcntl_add_seals(&file, seals)?;

@@ -167,7 +167,7 @@ impl Daemon {
         self.watchdog.iter_mut().for_each(|watchdog| watchdog.beat(now));
         for &token in tokens {
             match token {
-                Token::Porter => self.serve_porter(now),
+                Token::ControlServer => self.serve_control_server(now),
                 Token::Signal => self.stop = Stop::Now,
                 Token::Owner => self.owner_gone(),
                 Token::Port(place) => {

@@ -7,11 +7,11 @@
 use crate::budget::Budget;
 use crate::capture::Captures;
 use crate::channels::Channels;
+use crate::control_server::pages::{Leftovers, Pages, PagesOut, Shared};
+use crate::control_server::wake::Wake;
 use crate::datagrams::{Datagrams, FromSocket};
 use crate::policy::Credentials;
 use crate::poller::{Poller, Token};
-use crate::porter::pages::{Leftovers, Pages, PagesOut, Shared};
-use crate::porter::wake::Wake;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The system calls that no safe wrapper has. Called by the porter and `main`.
+//! The system calls that no safe wrapper has. Called by the control server and `main`.
 
 #![allow(unsafe_code)]
 

@@ -44,9 +44,9 @@ pub enum Verdict {
 /// # Safety
 /// `addr` is null or points to `len` readable bytes.
 pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Verdict {
-    let manner = Manner { fast: fast_open(fd), dont_wait: false };
+    let flags = ConnectFlags { fast: fast_open(fd), dont_wait: false };
     // SAFETY: the caller's promise.
-    unsafe { undecided_by(fd, addr, len, manner) }
+    unsafe { undecided_by(fd, addr, len, flags) }
 }
 
 /// The same for a call that sends bytes at once (MSG_FASTOPEN). When it is done with 0 the bytes can be sent.
@@ -55,12 +55,12 @@ pub unsafe fn undecided(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Ver
 /// As [`undecided`].
 pub unsafe fn sending(fd: c_int, addr: *const sockaddr, len: socklen_t, dont_wait: bool) -> Verdict {
     // SAFETY: the caller's promise.
-    unsafe { undecided_by(fd, addr, len, Manner { fast: FastOpen::Message, dont_wait }) }
+    unsafe { undecided_by(fd, addr, len, ConnectFlags { fast: FastOpen::Message, dont_wait }) }
 }
 
 /// How it is connected.
 #[derive(Clone, Copy, Debug)]
-struct Manner {
+struct ConnectFlags {
     fast: FastOpen,
     /// Whatever the descriptor's own flag says.
     dont_wait: bool,
@@ -82,7 +82,7 @@ fn fast_open(fd: c_int) -> FastOpen {
 
 /// # Safety
 /// As [`undecided`].
-unsafe fn undecided_by(fd: c_int, addr: *const sockaddr, len: socklen_t, manner: Manner) -> Verdict {
+unsafe fn undecided_by(fd: c_int, addr: *const sockaddr, len: socklen_t, flags: ConnectFlags) -> Verdict {
     let state = socket_state::get(fd);
     // SAFETY: the caller's promise.
     let Some(remote) = (unsafe { read_endpoint(addr, len, state.has(State::INET6)) }) else {
@@ -138,7 +138,7 @@ unsafe fn undecided_by(fd: c_int, addr: *const sockaddr, len: socklen_t, manner:
         state,
         local,
         remote,
-        manner,
+        flags,
         decision,
         binding,
         refused: None,
@@ -173,7 +173,7 @@ struct Asking {
     state: State,
     local: Option<Endpoint>,
     remote: Endpoint,
-    manner: Manner,
+    flags: ConnectFlags,
     decision: Decision,
     binding: Binding,
     /// What the last engine said that refused.
@@ -262,7 +262,7 @@ impl Asking {
             engine: engine.index() as u8,
             ..Decided::new(On::Engine, Reason::Connected)
         };
-        let how = (self.manner, kernel_too);
+        let how = (self.flags, kernel_too);
         by_engine(self.fd, self.state, (self.local, self.remote), how, on, &mut self.held)
     }
 }
@@ -408,7 +408,7 @@ fn by_engine(
     fd: c_int,
     state: State,
     (local, remote): (Option<Endpoint>, Endpoint),
-    (manner, kernel_too): (Manner, bool),
+    (flags, kernel_too): (ConnectFlags, bool),
     on: Decided,
     held: &mut Option<Held>,
 ) -> Attempt {
@@ -434,9 +434,9 @@ fn by_engine(
     };
     // The program's descriptor is the kernel's still: it holds the port that the program has bound.
     let from = local.map(|local| (local.to_socket_addr(), sys::borrow(twin.raw())));
-    let need_not_ask = manner.fast == FastOpen::No && from.is_none();
+    let need_not_ask = flags.fast == FastOpen::No && from.is_none();
     let begun = need_not_ask.then(|| Socket::connect_at_once(&anchor, to, fd)).flatten();
-    let asked = || Socket::connect(&anchor, from, to, fd, ConnectHow { fast: manner.fast, kernel_too });
+    let asked = || Socket::connect(&anchor, from, to, fd, ConnectHow { fast: flags.fast, kernel_too });
     let socket = match begun.map_or_else(asked, Ok) {
         Ok(socket) => socket,
         Err(error) => {
@@ -451,7 +451,7 @@ fn by_engine(
     let nonblocking = sys::is_nonblocking(twin.raw());
     socket.set_nonblocking(nonblocking);
     replay_options(twin.raw(), state, socket);
-    let dont_wait = nonblocking || manner.dont_wait || socket.send_timeout() == Some(Duration::ZERO);
+    let dont_wait = nonblocking || flags.dont_wait || socket.send_timeout() == Some(Duration::ZERO);
     let placed = match twin.make_room(fd, nonblocking, anchor, (socket, on)) {
         Ok(placed) => placed,
         Err(NoRoom::Ended(anchor)) => {
@@ -463,7 +463,7 @@ fn by_engine(
         }
         Err(NoRoom::Errno(error)) => return Attempt::Answered(Err(error)),
     };
-    wait_placed(fd, placed, (socket, remote), (manner, dont_wait), held)
+    wait_placed(fd, placed, (socket, remote), (flags, dont_wait), held)
 }
 
 /// The connection is at the program's number: waits for it, if that is asked for.
@@ -471,12 +471,12 @@ fn wait_placed(
     fd: c_int,
     (mut twin, replacing): (Twin, Replacing),
     (socket, remote): (&'static Socket, Endpoint),
-    (manner, dont_wait): (Manner, bool),
+    (flags, dont_wait): (ConnectFlags, bool),
     held: &mut Option<Held>,
 ) -> Attempt {
     let waits = (!dont_wait).then(|| socket.hold());
     drop(replacing);
-    let result = match manner.fast {
+    let result = match flags.fast {
         // The bytes that it waits for come with this call, and then it is waited for.
         FastOpen::Message if socket.waits_for_bytes() => Ok(()),
         _ => hidden_twin::wait_connected(fd, (socket, waits), &mut twin, dont_wait),

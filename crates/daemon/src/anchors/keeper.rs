@@ -6,7 +6,7 @@
 //!
 //! The thread counts the names in each home by itself, and removes the home behind the last of them. It lives until then.
 //!
-//! Owned by the porter's thread of a user (`porter::user`).
+//! Owned by the control server's thread of a user (`control_server::user`).
 
 use super::room::{Lodging, Reports, Rooms};
 use super::{HomeId, Identity, identity_at};

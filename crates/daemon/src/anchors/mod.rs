@@ -27,7 +27,7 @@
 //! The kernel keeps a limited number of reports (fs.inotify.max_queued_events) and says when it lost some. Then every
 //! anchor of the user whose reports they were is in doubt, and is looked after one by one.
 //!
-//! Called by `attach`, `daemon`, the run loop and the porter.
+//! Called by `attach`, `daemon`, the run loop and the control server.
 
 pub mod keeper;
 mod room;

@@ -1,4 +1,4 @@
-//! Where directories of anchors are: each user's thread of the porter has a file system in memory of its own.
+//! Where directories of anchors are: each user's thread of the control server has a file system in memory of its own.
 //!
 //! Whoever has a directory open can keep its lock for as long as he likes (he lists it into memory that comes late), and root of a
 //! container can open any directory of the file system that he got a descriptor of. So nobody shares one with others, and the lock

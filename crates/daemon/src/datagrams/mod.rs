@@ -7,10 +7,10 @@ mod to_socket;
 mod unsent;
 
 use crate::attach::Answer;
+use crate::control_server;
+use crate::control_server::pages::{PagesIn, PagesOut};
 use crate::daemon::Daemon;
 use crate::pace::Pace;
-use crate::porter;
-use crate::porter::pages::{PagesIn, PagesOut};
 use crowd::Crowd;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -216,7 +216,7 @@ fn others<'a>(known: &'a mut Option<PagesOut>, handed: &Arc<AtomicU64>) -> Optio
     if known.is_none() {
         let end = PagesIn::new(&Arc::new(EventFd::new().ok()?), handed);
         let out = end.out();
-        porter::spawn("toe-datagrams", move || end.run()).ok()?;
+        control_server::spawn("toe-datagrams", move || end.run()).ok()?;
         *known = Some(out);
     }
     known.as_ref()

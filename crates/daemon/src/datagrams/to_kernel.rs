@@ -2,8 +2,8 @@
 //! route to loopback, whatever their header says, and the kernel delivers by the header.
 
 use super::to_socket::ByKernel;
-use crate::porter::pages::PagesOut;
-use crate::porter::wake::Wake;
+use crate::control_server::pages::PagesOut;
+use crate::control_server::wake::Wake;
 use rustix::net::{
     AddressFamily, Ipv4Addr, Ipv6Addr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, ipproto,
 };

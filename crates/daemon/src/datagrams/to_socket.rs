@@ -4,7 +4,7 @@
 //! woken by *one*, the [`Bell`], which is sent at the end of the round: what comes after it is in the lane by then. Whoever has not come to look [`PATIENCE_US`] later
 //! gets one more by the kernel, and so on: that datagram may have been lost on its way. Called by the parent, which has all sockets.
 
-use crate::porter::pages::PagesOut;
+use crate::control_server::pages::PagesOut;
 use std::collections::VecDeque;
 use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
 use toe_base::{Cred, Endpoint, Instant};

@@ -379,7 +379,8 @@ impl Daemon {
         while let Some(change) = self.engine.poll_steer() {
             if matches!(change, SteerChange::Listen { on: true, .. }) && !is_checked {
                 // The socket was shown some time ago. What is found gone is taken back by a change behind this one.
-                self.porter.look_at_twins(self.engine.steered_twins().map(|twin| twin.identity).collect());
+                self.control_server
+                    .look_at_twins(self.engine.steered_twins().map(|twin| twin.identity).collect());
                 is_checked = true;
             }
             let is_done = self.ports.steer(&change);

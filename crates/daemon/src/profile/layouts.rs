@@ -5,7 +5,7 @@
 //! receive plane on one thread fills batches that the transmit plane on another takes out of a bounded [`Queue`].
 
 use super::batches::{Batch, Queue};
-use super::bed::{Bed, Checksums, HEADERS, PORT, frame};
+use super::harness::{Checksums, HEADERS, Harness, PORT, frame};
 use super::{SIZES, left, median};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
@@ -152,35 +152,37 @@ impl Run {
     }
 
     fn receive_alone(self) -> f64 {
-        let (mut bed, mut into, frames) = (Bed::new(Checksums::ByEngine), Batch::default(), self.frames());
-        self.each(|_| bed.receive_plane(&frames, &mut into))
+        let (mut harness, mut into, frames) =
+            (Harness::new(Checksums::ByEngine), Batch::default(), self.frames());
+        self.each(|_| harness.receive_plane(&frames, &mut into))
     }
 
     fn transmit_alone(self) -> f64 {
-        let (mut bed, texts) = (Bed::new(Checksums::ByEngine), self.texts());
-        self.each(|_| bed.transmit_plane(&texts))
+        let (mut harness, texts) = (Harness::new(Checksums::ByEngine), self.texts());
+        self.each(|_| harness.transmit_plane(&texts))
     }
 
     fn to_completion(self) -> f64 {
-        let (mut bed, mut memory, frames) = (Bed::new(Checksums::ByEngine), Batch::default(), self.frames());
+        let (mut harness, mut memory, frames) =
+            (Harness::new(Checksums::ByEngine), Batch::default(), self.frames());
         self.each(|_| {
-            bed.receive_plane(&frames, &mut memory);
-            bed.transmit_plane(&memory);
+            harness.receive_plane(&frames, &mut memory);
+            harness.transmit_plane(&memory);
         })
     }
 
     fn apart(self, cores: [usize; 2]) -> f64 {
         let queue = Queue::default();
         let receive = || {
-            let (mut bed, frames) = (Bed::new(Checksums::ByEngine), self.frames());
-            let ns = self.each(|n| queue.fill(n, |batch| bed.receive_plane(&frames, batch)));
+            let (mut harness, frames) = (Harness::new(Checksums::ByEngine), self.frames());
+            let ns = self.each(|n| queue.fill(n, |batch| harness.receive_plane(&frames, batch)));
             queue.end();
             ns
         };
         let transmit = || {
-            let mut bed = Bed::new(Checksums::ByEngine);
+            let mut harness = Harness::new(Checksums::ByEngine);
             self.each(|n| {
-                queue.take(n, |batch| bed.transmit_plane(batch));
+                queue.take(n, |batch| harness.transmit_plane(batch));
             })
         };
         let [filled, taken] = at_once(cores, [&receive, &transmit]);
@@ -194,9 +196,9 @@ impl Run {
     fn receive_and_put(self, cores: [usize; 2]) -> f64 {
         let queue = Queue::default();
         let fill = || {
-            let (mut bed, frames) = (Bed::new(Checksums::ByEngine), self.frames());
+            let (mut harness, frames) = (Harness::new(Checksums::ByEngine), self.frames());
             let mut work = Work::default();
-            self.each(|n| queue.fill(n, |batch| work.time(|| bed.receive_plane(&frames, batch))));
+            self.each(|n| queue.fill(n, |batch| work.time(|| harness.receive_plane(&frames, batch))));
             queue.end();
             work.each_ns()
         };
@@ -218,9 +220,9 @@ impl Run {
             ns
         };
         let take = || {
-            let (mut bed, mut work) = (Bed::new(Checksums::ByEngine), Work::default());
+            let (mut harness, mut work) = (Harness::new(Checksums::ByEngine), Work::default());
             self.each(|n| {
-                queue.take(n, |batch| work.time(|| bed.transmit_plane(batch)));
+                queue.take(n, |batch| work.time(|| harness.transmit_plane(batch)));
             });
             work.each_ns()
         };

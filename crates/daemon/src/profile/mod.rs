@@ -5,7 +5,7 @@
 //! rounds each the median counts.
 
 mod batches;
-mod bed;
+mod harness;
 pub mod layouts;
 mod planes;
 

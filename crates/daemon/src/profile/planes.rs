@@ -1,8 +1,8 @@
 //! The frameworks that are measured, stage by stage.
 
 use super::batches::Batch;
-use super::bed::{
-    Bed, Checksums, ETHERNET, Forgets, HEADERS, LINK_PORT, OWN, PEER, PEER_MAC, PORT, frame, shown,
+use super::harness::{
+    Checksums, ETHERNET, Forgets, HEADERS, Harness, LINK_PORT, OWN, PEER, PEER_MAC, PORT, frame, shown,
 };
 use super::{Receive, Row, Transmit, left, median_ns};
 use std::hint::black_box;
@@ -19,15 +19,15 @@ use toe_wire::{Ipv4Repr, Protocol};
 
 /// All stages for packets of one size.
 pub fn row(size: usize) -> Row {
-    let mut bed = Bed::new(Checksums::ByEngine);
+    let mut harness = Harness::new(Checksums::ByEngine);
     let unknown = frame(size, PORT + 1);
-    let unreachable_ns = median_ns(1, || bed.control_plane(&unknown));
-    let (receive, transmit) = (receive(size, &mut bed), transmit(size, &mut bed));
+    let unreachable_ns = median_ns(1, || harness.control_plane(&unknown));
+    let (receive, transmit) = (receive(size, &mut harness), transmit(size, &mut harness));
     let (hand_over, beside) = super::layouts::apart_costs(size);
     Row { size, receive, transmit, unreachable_ns, hand_over, beside }
 }
 
-fn receive(size: usize, bed: &mut Bed) -> Receive {
+fn receive(size: usize, harness: &mut Harness) -> Receive {
     let frames = vec![frame(size, PORT); Batch::MOST];
     let mut routes = Routes::default();
     let addr = Addr::from(OWN);
@@ -58,8 +58,8 @@ fn receive(size: usize, bed: &mut Bed) -> Receive {
         black_box(sockets.receiver(black_box(to), from));
     });
     let mut batch = Batch::default();
-    let total_ns = median_ns(Batch::MOST, || bed.receive_plane(&frames, &mut batch));
-    let mut vouched = Bed::new(Checksums::ByLink);
+    let total_ns = median_ns(Batch::MOST, || harness.receive_plane(&frames, &mut batch));
+    let mut vouched = Harness::new(Checksums::ByLink);
     let vouched_ns = median_ns(Batch::MOST, || vouched.receive_plane(&frames, &mut batch));
     Receive {
         ethernet_ns,
@@ -73,7 +73,7 @@ fn receive(size: usize, bed: &mut Bed) -> Receive {
     }
 }
 
-fn transmit(size: usize, bed: &mut Bed) -> Transmit {
+fn transmit(size: usize, harness: &mut Harness) -> Transmit {
     let mut texts = Batch::default();
     let text = vec![0x5a; size - HEADERS];
     (0..Batch::MOST).for_each(|_| texts.push(&text));
@@ -111,8 +111,8 @@ fn transmit(size: usize, bed: &mut Bed) -> Transmit {
             black_box(&mut port).copy_from_slice(black_box(bytes));
         }
     });
-    let total_ns = median_ns(Batch::MOST, || bed.transmit_plane(&texts));
-    let mut vouched = Bed::new(Checksums::ByLink);
+    let total_ns = median_ns(Batch::MOST, || harness.transmit_plane(&texts));
+    let mut vouched = Harness::new(Checksums::ByLink);
     let vouched_ns = median_ns(Batch::MOST, || vouched.transmit_plane(&texts));
     Transmit {
         route_ns: left(total_ns, with_checksum),

@@ -285,11 +285,11 @@ fn newcomer_who_asked(daemon: &mut Daemon, requests: &[Request]) -> Control {
 #[test]
 fn a_session_is_asked_for_and_answered_as_its_connection_comes() {
     let mut daemon = daemon();
-    let before = daemon.porter.dealings();
+    let before = daemon.control_server.dealings();
     let control = newcomer_who_asked(&mut daemon, &[Request::Hello { room: 0 }]);
     assert!(matches!(control.answer_meanwhile(&mut daemon).0, Reply::Welcome { .. }));
     assert_eq!(
-        daemon.porter.dealings() - before,
+        daemon.control_server.dealings() - before,
         1,
         "one change of threads for the connection and its request"
     );

@@ -24,7 +24,7 @@ const OWN: [u8; 4] = [10, 0, 0, 2];
 /// A daemon with a link of the engine's own. `None`: this process may not have a raw socket, as an unprivileged one may not.
 fn with_link() -> Option<Daemon> {
     let mut daemon = daemon_with("toed --allow-all --receive-memory-mib 16 --send-memory-mib 16");
-    daemon.sessions.datagrams.open(daemon.porter.handed());
+    daemon.sessions.datagrams.open(daemon.control_server.handed());
     let port = daemon.engine.add_port(Link { mtu: 1500, ..Link::default() });
     daemon.engine.add_addr(port, OWN.into(), 24);
     assert_eq!(port, PortId(0));
@@ -159,7 +159,7 @@ fn lanes_full_of_chance_hurt_nobody_else() {
     }
     let began = std::time::Instant::now();
     while daemon.engine.datagram_socket_count() > 2 {
-        assert!(began.elapsed().as_secs() < 60, "the porter finds that they are gone");
+        assert!(began.elapsed().as_secs() < 60, "the control_server finds that they are gone");
         come_to_rest(&mut daemon);
         std::thread::yield_now();
     }

@@ -269,7 +269,7 @@ fn a_listener_is_steered_no_longer_than_its_kernel_socket_listens() {
     let (reply, _) = host.control.ask_with(&mut daemon, Request::ShowTwin, &[socket.as_fd()]);
     let Reply::Handle { handle } = reply else { panic!("{reply:?}") };
     let logged = || std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner));
-    // The porter looks at what it watches before it comes to rest.
+    // The control server looks at what it watches before it comes to rest.
     let look = |daemon: &mut Daemon| {
         settle(daemon);
         logged()

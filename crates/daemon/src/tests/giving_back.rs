@@ -1,12 +1,12 @@
 //! Hosts that try to hold up the engine by the files of their regions, while pages of those go back to the system.
 
+use super::control_server::hold_up;
 use super::fake_host::{Control, FakeHost};
-use super::porter::hold_up;
 use super::stuck_page::{Holding, PATIENCE, StuckPage};
 use super::{daemon, daemon_with, settle, until};
+use crate::control_server::ask::Matter;
+use crate::control_server::pages::{GivenBack, Pages};
 use crate::daemon::Daemon;
-use crate::porter::ask::Matter;
-use crate::porter::pages::{GivenBack, Pages};
 use crate::session::Slot;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;

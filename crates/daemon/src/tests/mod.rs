@@ -2,6 +2,7 @@
 
 mod attach;
 mod capture;
+mod control_server;
 mod datagrams;
 mod direct;
 mod fake_host;
@@ -11,7 +12,6 @@ mod giving_back;
 mod held_locks;
 mod hostile;
 mod lanes;
-mod porter;
 mod stuck_page;
 mod transfer;
 mod turns;
@@ -98,17 +98,17 @@ fn root(policy: &Policy) -> Credentials {
     Credentials { netns: policy.netns, ..Credentials::default() }
 }
 
-/// Works until nothing moves any more and nobody of the porter's has anything left to do.
+/// Works until nothing moves any more and nobody of the control server's has anything left to do.
 pub(crate) fn settle(daemon: &mut Daemon) {
     let began = std::time::Instant::now();
     loop {
         let dealings = dealings(daemon);
-        let settled = daemon.porter.settle();
+        let settled = daemon.control_server.settle();
         while settled.recv_timeout(Duration::from_micros(20)) == Err(RecvTimeoutError::Timeout) {
             let now = daemon.clock.now();
             daemon.round(now);
             daemon.tick(now).expect("a look outside");
-            assert!(began.elapsed() < Duration::from_secs(60), "the porter never comes to rest");
+            assert!(began.elapsed() < Duration::from_secs(60), "the control_server never comes to rest");
         }
         come_to_rest(daemon);
         if self::dealings(daemon) == dealings {
@@ -118,10 +118,10 @@ pub(crate) fn settle(daemon: &mut Daemon) {
 }
 
 fn dealings(daemon: &Daemon) -> u64 {
-    daemon.porter.dealings() + daemon.anchors.orders()
+    daemon.control_server.dealings() + daemon.anchors.orders()
 }
 
-/// Works until `is_so`, which the porter may be about to make true while one of its threads stands still.
+/// Works until `is_so`, which the control server may be about to make true while one of its threads stands still.
 pub(crate) fn until(daemon: &mut Daemon, what: &str, mut is_so: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !is_so() {

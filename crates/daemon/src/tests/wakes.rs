@@ -102,15 +102,15 @@ const CALLS: [(&str, &str, usize); 9] = [
     ("capture.rs", "net::send", 1),
     // Measured.
     ("datagrams/to_kernel.rs", "net::send", 2),
-    ("porter/socket.rs", "net::send", 1),
-    ("porter/wake.rs", "line.signal()", 1),
+    ("control_server/socket.rs", "net::send", 1),
+    ("control_server/wake.rs", "line.signal()", 1),
     ("session.rs", "line.signal()", 1),
     ("via.rs", "line().signal()", 1),
     // To the kernel itself.
     ("kernel/netlink.rs", "net::send", 1),
-    ("porter/listening.rs", "net::send", 1),
+    ("control_server/listening.rs", "net::send", 1),
     // Measured, and the door's.
-    ("porter/socket.rs", "net::shutdown(", 2),
+    ("control_server/socket.rs", "net::shutdown(", 2),
 ];
 const PATTERNS: [&str; 6] =
     ["net::send", "net::shutdown(", "io::write(", "line.signal()", "line().signal()", "doorbell.drain"];

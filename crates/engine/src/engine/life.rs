@@ -272,7 +272,7 @@ impl Engine {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         self.wheel.set(idx, Instant::FAR_FUTURE);
-        self.hoards.note(idx, SessionId(0), 0);
+        self.reclaimables.note(idx, SessionId(0), 0);
         self.uncount_leftover(idx);
         self.came_in.remove(idx);
         self.by_neighbour.remove(idx);

@@ -103,8 +103,8 @@ use crate::hostif::session::Sessions;
 use crate::hostif::users::{Limit, Quotas, Resource, STAGING_LEN, UserIdx};
 use crate::protocols::Protocols;
 use crate::sched::fair::FairList;
-use crate::sched::hoards::Hoards;
 use crate::sched::ready::ReadyList;
+use crate::sched::reclaimables::Reclaimables;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::udp::{Lanes, Udp};
 use crate::via::Via;
@@ -214,7 +214,7 @@ pub struct Engine {
     /// Who has something to be told.
     outbox: Outbox,
     /// Flows with receive memory to spare.
-    hoards: Hoards,
+    reclaimables: Reclaimables,
     listeners: Listeners,
     /// Closed sessions that have something still.
     closing: VecDeque<life::Closing>,
@@ -267,7 +267,7 @@ impl Engine {
             ready_local: FairList::new(config.flows_max),
             local_control: VecDeque::new(),
             outbox: Outbox::new(config.flows_max),
-            hoards: Hoards::new(config.flows_max),
+            reclaimables: Reclaimables::new(config.flows_max),
             listeners: Listeners::default(),
             closing: VecDeque::new(),
             came_in: FlowLists::new(config.flows_max),
@@ -389,7 +389,7 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
-        self.note_hoard(idx);
+        self.note_reclaimable(idx);
         self.count_leftover(idx);
         let flow = self.flows.get(idx);
         debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);

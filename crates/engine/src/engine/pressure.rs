@@ -19,9 +19,9 @@ impl Engine {
     }
 
     /// Notes what a flow has to spare.
-    pub(super) fn note_hoard(&mut self, idx: FlowIdx) {
+    pub(super) fn note_reclaimable(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        self.hoards.note(idx, flow.tcb.receive.session, flow.tcb.receive.spare(flow.tcb.data_nxt()));
+        self.reclaimables.note(idx, flow.tcb.receive.session, flow.tcb.receive.spare(flow.tcb.data_nxt()));
     }
 
     /// Text for a flow of `session` has come: it shall find memory, whatever others keep theirs for.
@@ -30,7 +30,7 @@ impl Engine {
             if !self.pressure(session).is_high() {
                 return;
             }
-            let Some(idx) = self.hoards.take_largest(session) else { return };
+            let Some(idx) = self.reclaimables.take_largest(session) else { return };
             self.prune(idx);
         }
     }
@@ -50,6 +50,6 @@ impl Engine {
         if flow.tcb.receive.memory() < before {
             self.counters.add(Counter::CollapsedWindows);
         }
-        self.note_hoard(idx);
+        self.note_reclaimable(idx);
     }
 }

@@ -3,7 +3,7 @@
 use super::{Engine, soonest};
 use crate::counter::Counter;
 use crate::hostif::HostSide;
-use crate::sched::hoards::Hoards;
+use crate::sched::reclaimables::Reclaimables;
 use crate::work::Path;
 use toe_base::Instant;
 use toe_tcp::timeout;
@@ -72,7 +72,7 @@ impl Engine {
         for idx in &all {
             self.wheel.set(*idx, Instant::FAR_FUTURE);
         }
-        self.hoards = Hoards::new(self.config.flows_max);
+        self.reclaimables = Reclaimables::new(self.config.flows_max);
         self.time_wait.clear();
         self.by_neighbour.clear();
         for idx in all {

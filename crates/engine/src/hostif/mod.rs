@@ -60,7 +60,6 @@ pub trait HostSide: HostMemory {
     fn deliver_datagram(&mut self, _to: Option<DatagramId>, _datagram: &RxDatagram<'_>) -> Delivered {
         Delivered::Nowhere
     }
-    /// Hands the kernel an ICMP error about a datagram of a socket's. `false`: it cannot.
     /// The same of datagrams whose bytes are still with the link: those of the frame from there on belong where `text` is, whose own have no
     /// meaning. `None`: it is to be delivered by [`HostSide::deliver_datagram`]; its bytes are in `bytes` if there are any, and else
     /// still with the link.
@@ -73,6 +72,7 @@ pub trait HostSide: HostMemory {
     ) -> Option<Delivered> {
         None
     }
+    /// Hands the kernel an ICMP error about a datagram of a socket's. `false`: it cannot.
     fn deliver_datagram_error(&mut self, _error: &RxDatagramError<'_>) -> bool {
         false
     }

@@ -125,7 +125,8 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
     }
     // What the program did before; the old home may be the parent's, of which this is a copy.
     let before = socket.lock_home().and_then(|(mut queue, place)| {
-        let before = queue.stream(place, socket).map(|(_, stream)| (stream.manner(), stream.tls.take()))?;
+        let before =
+            queue.stream(place, socket).map(|(_, stream)| (stream.socket_state(), stream.tls.take()))?;
         // What was sent from here is read from here until it is acknowledged.
         queue.orphan(place);
         Some(before)
@@ -157,8 +158,8 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
                 stream.received.carry(unread);
                 socket.note_carried();
             }
-            if let Some((manner, tls)) = before {
-                stream.set_manner(manner);
+            if let Some((state, tls)) = before {
+                stream.set_socket_state(state);
                 stream.tls = tls;
             }
             socket.take_options(&queue.io, &mut stream);

@@ -7,7 +7,7 @@ use toe_tests::engine::Engine;
 use toe_tests::lab::{Lab, Side};
 use toe_tests::wait::{self, SOON};
 
-/// `/proc/PID/task/THREAD/status` by name. None if the thread has ended meanwhile: a porter's thread goes when no
+/// `/proc/PID/task/THREAD/status` by name. None if the thread has ended meanwhile: a control server's thread goes when no
 /// session of its user is left, that of the last one who asked how the engine is included.
 fn status(pid: u32, thread: u32) -> Option<BTreeMap<String, String>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).ok()?;

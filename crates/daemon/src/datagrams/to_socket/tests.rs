@@ -23,7 +23,7 @@ impl ByKernel for Queue {
 /// Whom nobody's thread serves.
 fn user() -> PagesOut {
     let bell = toe_ring::EventFd::new().expect("an eventfd");
-    crate::porter::pages::PagesIn::new(&bell.into(), &Arc::default()).out()
+    crate::control_server::pages::PagesIn::new(&bell.into(), &Arc::default()).out()
 }
 
 struct Bed {

@@ -84,7 +84,7 @@ pub enum Attempt {
 
 /// The part of a stream that goes along when it is claimed.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct SocketState {
     told: ConnectTold,
     read_shut: bool,
     write_shut: bool,
@@ -547,8 +547,8 @@ impl Stream {
     }
 
     /// What the program has done to the connection that the engine does not know.
-    pub fn manner(&self) -> Manner {
-        Manner {
+    pub fn socket_state(&self) -> SocketState {
+        SocketState {
             told: self.told,
             read_shut: self.read_shut,
             write_shut: self.write_shut,
@@ -558,12 +558,12 @@ impl Stream {
         }
     }
 
-    pub fn set_manner(&mut self, manner: Manner) {
-        self.told = manner.told;
-        self.read_shut |= manner.read_shut;
-        self.write_shut |= manner.write_shut;
-        self.low_water = manner.low_water;
-        self.error = manner.error;
-        self.noted_errors_told = manner.noted_errors_told;
+    pub fn set_socket_state(&mut self, state: SocketState) {
+        self.told = state.told;
+        self.read_shut |= state.read_shut;
+        self.write_shut |= state.write_shut;
+        self.low_water = state.low_water;
+        self.error = state.error;
+        self.noted_errors_told = state.noted_errors_told;
     }
 }

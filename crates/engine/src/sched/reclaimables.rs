@@ -25,15 +25,15 @@ struct Link {
 
 /// See the module. Derived from the records: it can be rebuilt from them.
 #[derive(Debug)]
-pub struct Hoards {
+pub struct Reclaimables {
     heads: Vec<[u32; SIZES]>,
     links: Vec<Link>,
 }
 
-impl Hoards {
-    pub fn new(flows: usize) -> Hoards {
+impl Reclaimables {
+    pub fn new(flows: usize) -> Reclaimables {
         let link = Link { before: NONE, after: NONE, session: SessionId(0), size: 0, listed: false };
-        Hoards { heads: vec![[NONE; SIZES]; SESSIONS_MAX], links: vec![link; flows] }
+        Reclaimables { heads: vec![[NONE; SIZES]; SESSIONS_MAX], links: vec![link; flows] }
     }
 
     /// The flow has so many bytes of `session` to spare.
@@ -94,41 +94,44 @@ mod tests {
 
     #[test]
     fn who_has_most_gives_first_and_once() {
-        let mut hoards = Hoards::new(8);
+        let mut reclaimables = Reclaimables::new(8);
         let (one, two) = (SessionId(1), SessionId(2));
         for (flow, spare) in [(0, 4 << 10), (1, 16 << 20), (2, 1 << 20), (3, 8 << 10)] {
-            hoards.note(FlowIdx(flow), one, spare);
+            reclaimables.note(FlowIdx(flow), one, spare);
         }
-        hoards.note(FlowIdx(4), two, 32 << 20);
-        hoards.note(FlowIdx(2), one, (1 << 20) + 5);
-        assert_eq!(hoards.take_largest(one), Some(FlowIdx(1)));
-        hoards.note(FlowIdx(1), one, (16 << 20) + 1);
-        assert_eq!(hoards.take_largest(one), Some(FlowIdx(2)), "asked once, it is left alone");
-        hoards.note(FlowIdx(1), one, 64 << 10);
-        assert_eq!(hoards.take_largest(one), Some(FlowIdx(1)), "until it has another amount");
-        hoards.note(FlowIdx(3), one, 0);
-        assert_eq!(hoards.take_largest(one), None, "a little is not worth asking for");
-        hoards.note(FlowIdx(4), one, 32 << 20);
-        assert_eq!((hoards.take_largest(two), hoards.take_largest(one)), (None, Some(FlowIdx(4))));
+        reclaimables.note(FlowIdx(4), two, 32 << 20);
+        reclaimables.note(FlowIdx(2), one, (1 << 20) + 5);
+        assert_eq!(reclaimables.take_largest(one), Some(FlowIdx(1)));
+        reclaimables.note(FlowIdx(1), one, (16 << 20) + 1);
+        assert_eq!(reclaimables.take_largest(one), Some(FlowIdx(2)), "asked once, it is left alone");
+        reclaimables.note(FlowIdx(1), one, 64 << 10);
+        assert_eq!(reclaimables.take_largest(one), Some(FlowIdx(1)), "until it has another amount");
+        reclaimables.note(FlowIdx(3), one, 0);
+        assert_eq!(reclaimables.take_largest(one), None, "a little is not worth asking for");
+        reclaimables.note(FlowIdx(4), one, 32 << 20);
+        assert_eq!(
+            (reclaimables.take_largest(two), reclaimables.take_largest(one)),
+            (None, Some(FlowIdx(4)))
+        );
     }
 
     #[test]
     fn lists_hold_together_whatever_is_noted() {
-        let mut hoards = Hoards::new(16);
+        let mut reclaimables = Reclaimables::new(16);
         let mut spare = [0u64; 16];
         let mut seed = 5u64;
         for _ in 0..20_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let flow = (seed >> 33) as usize % 16;
             spare[flow] = (seed >> 40) >> (seed >> 60);
-            hoards.note(FlowIdx(flow as u32), SessionId(3), spare[flow]);
+            reclaimables.note(FlowIdx(flow as u32), SessionId(3), spare[flow]);
         }
         for flow in 0..16 {
-            hoards.note(FlowIdx(flow), SessionId(3), 0);
-            hoards.note(FlowIdx(flow), SessionId(3), spare[flow as usize]);
+            reclaimables.note(FlowIdx(flow), SessionId(3), 0);
+            reclaimables.note(FlowIdx(flow), SessionId(3), spare[flow as usize]);
         }
         let mut given = Vec::new();
-        while let Some(flow) = hoards.take_largest(SessionId(3)) {
+        while let Some(flow) = reclaimables.take_largest(SessionId(3)) {
             given.push(spare[flow.index()]);
         }
         assert_eq!(given.len(), spare.iter().filter(|spare| **spare >= LEAST).count());

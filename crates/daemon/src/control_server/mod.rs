@@ -1,4 +1,4 @@
-//! The porter: everything of the control socket that a program could make somebody wait with. It accepts connections,
+//! The control server: everything of the control socket that a program could make somebody wait with. It accepts connections,
 //! receives messages and the descriptors beside them, finds out what those are, and closes them, on threads of its own;
 //! the engine's thread gets plain values ([`ask`]).
 //!
@@ -47,12 +47,12 @@ const ASKS_MAX: usize = USERS_MAX + STRANGERS_MAX + 8;
 const FEW_USERS_MAX: usize = 16;
 /// How long the end of the engine waits until its directories are removed; what is not is removed by the next one.
 const REMOVAL_MAX: Duration = Duration::from_secs(1);
-/// Stacks of the porter's threads.
+/// Stacks of the control server's threads.
 const STACK_LEN: usize = 256 << 10;
 
-/// The porter as the engine's thread sees it.
+/// The control server as the engine's thread sees it.
 #[derive(Debug)]
-pub struct Porter {
+pub struct ControlServer {
     asks: Receiver<Ask>,
     /// Readable when there are asks.
     bell: Arc<EventFd>,
@@ -69,7 +69,7 @@ pub struct Porter {
     dealings: u64,
 }
 
-impl Porter {
+impl ControlServer {
     /// `policy` says who may attach; it is asked at each connection.
     /// `roots` are removed in the end.
     pub fn new(
@@ -77,9 +77,9 @@ impl Porter {
         supplies: Supplies,
         roots: [Arc<AnchorRoot>; 2],
         poller: &Poller,
-    ) -> std::io::Result<Porter> {
+    ) -> std::io::Result<ControlServer> {
         let (bell, door_bell) = (Arc::new(EventFd::new()?), Arc::new(EventFd::new()?));
-        poller.add(&*bell, Token::Porter)?;
+        poller.add(&*bell, Token::ControlServer)?;
         let (to_engine, asks) = sync_channel(ASKS_MAX);
         let (errands, from_engine) = sync_channel(ASKS_MAX);
         let refused = Arc::new(AtomicU64::new(0));
@@ -87,7 +87,7 @@ impl Porter {
         let desk = Desk {
             asks: to_engine,
             bell: Arc::clone(&bell),
-            porter: Arc::clone(&door_bell),
+            control_server: Arc::clone(&door_bell),
             supplies,
             handed: Arc::clone(&handed),
         };
@@ -95,7 +95,17 @@ impl Porter {
         let roots: Vec<_> = roots.into_iter().filter(|root| root.is_somewhere()).collect();
         let removed = Some(removed).filter(|_| !roots.is_empty());
         let door = Door::new(desk, policy, from_engine, Arc::clone(&refused), (roots, done));
-        Ok(Porter { asks, bell, errands, door_bell, door: Some(door), refused, handed, removed, dealings: 0 })
+        Ok(ControlServer {
+            asks,
+            bell,
+            errands,
+            door_bell,
+            door: Some(door),
+            refused,
+            handed,
+            removed,
+            dealings: 0,
+        })
     }
 
     /// Lets hosts come in through `socket`, which listens already.
@@ -118,9 +128,9 @@ impl Porter {
 
     fn send(&mut self, errand: DoorErrand) -> std::io::Result<()> {
         if let Some(door) = self.door.take() {
-            spawn("toe-porter", move || door.run())?;
+            spawn("toe-control_server", move || door.run())?;
         }
-        self.errands.try_send(errand).map_err(|_| std::io::Error::other("the porter is gone"))?;
+        self.errands.try_send(errand).map_err(|_| std::io::Error::other("the control_server is gone"))?;
         Ok(self.door_bell.signal()?)
     }
 
@@ -156,18 +166,18 @@ impl Porter {
         self.dealings
     }
 
-    /// Disconnected once no thread of the porter has anything left to do.
+    /// Disconnected once no thread of the control server has anything left to do.
     #[cfg(test)]
     pub(crate) fn settle(&mut self) -> Receiver<()> {
         let (settled, receiver) = std::sync::mpsc::channel();
         if self.door.is_none() {
-            self.send(DoorErrand::Settle(settled)).expect("the porter");
+            self.send(DoorErrand::Settle(settled)).expect("the control_server");
         }
         receiver
     }
 }
 
-impl Drop for Porter {
+impl Drop for ControlServer {
     fn drop(&mut self) {
         // The door sees that nobody is there any more.
         let (errands, _) = sync_channel(1);

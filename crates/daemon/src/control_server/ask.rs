@@ -1,6 +1,6 @@
-//! Every value that passes between the porter's threads and the engine's.
+//! Every value that passes between the control server's threads and the engine's.
 //!
-//! A thread of the porter has one [`Ask`] on its way at a time: it sends the next when the last was answered. So what
+//! A thread of the control server has one [`Ask`] on its way at a time: it sends the next when the last was answered. So what
 //! waits for the engine's thread is bounded by the number of users, and they take turns.
 
 use super::pages::{GivenBack, PagesOut};
@@ -19,7 +19,7 @@ use toe_engine::control::names::Twin;
 use toe_engine::udp::Shown;
 use toe_ring::Region;
 
-/// What one of the porter's threads wants of the engine's, and where the answer goes.
+/// What one of the control server's threads wants of the engine's, and where the answer goes.
 #[derive(Debug)]
 pub struct Ask {
     pub matter: Matter,

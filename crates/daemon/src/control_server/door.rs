@@ -132,7 +132,7 @@ impl Door {
             self.settling.clear();
             self.wait();
         }
-        // Every user's thread sees that there is no porter any more.
+        // Every user's thread sees that there is no control server any more.
         for (_, regular) in self.users.drain() {
             drop(regular.errands);
             let _ = regular.shared.bell.signal();
@@ -150,12 +150,12 @@ impl Door {
         let limit = next.map(|at| at.saturating_duration_since(now));
         // Rounded up, or it would look many times in the last part of a millisecond.
         let limit = limit.and_then(|limit| Timespec::try_from(limit + Duration::from_micros(1)).ok());
-        let mut fds = vec![PollFd::new(&*self.desk.porter, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&*self.desk.control_server, PollFlags::IN)];
         fds.extend(self.listener.as_ref().filter(|_| is_open).map(|fd| PollFd::new(fd, PollFlags::IN)));
         // An interrupted wait is a short one.
         let _ = rustix::event::poll(&mut fds, limit.as_ref());
         drop(fds);
-        let _ = self.desk.porter.drain();
+        let _ = self.desk.control_server.drain();
     }
 
     /// `false`: the engine is gone.

@@ -3,7 +3,7 @@
 //!
 //! A registration ends when the last copy of the socket is closed, in whatever process it was; until then the kernel lists
 //! it in the epoll's fdinfo. A socket that listened and stops without being closed hangs up. Neither needs rights, nor
-//! does it matter in which network namespace the socket is. The user's thread adds sockets, the porter's looks at them;
+//! does it matter in which network namespace the socket is. The user's thread adds sockets, the control server's looks at them;
 //! neither looking nor adding waits, because nothing but TCP sockets is added.
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -167,7 +167,7 @@ mod tests {
         (socket, identity)
     }
 
-    /// Watches through a copy that is closed at once, as the porter does.
+    /// Watches through a copy that is closed at once, as the control server does.
     fn watch(watch: &TwinWatch, socket: &TcpListener, identity: u64) {
         let copy = socket.try_clone().expect("a copy");
         watch.add(&copy, identity, shown(socket, true)).expect("watched");

@@ -122,7 +122,7 @@ pub fn shown() -> Shown {
 }
 
 /// An engine with one socket and one neighbour.
-pub struct Bed {
+pub struct Harness {
     engine: Engine,
     socket: Option<DatagramId>,
     checksums: Checksums,
@@ -130,8 +130,8 @@ pub struct Bed {
     now: Instant,
 }
 
-impl Bed {
-    pub fn new(checksums: Checksums) -> Bed {
+impl Harness {
+    pub fn new(checksums: Checksums) -> Harness {
         let mut engine = Engine::new(EngineConfig { flows_max: 16, ..EngineConfig::with_secret([7; 16]) });
         let port = engine.add_port(checksums.link());
         engine.add_addr(port, OWN.into(), 24);
@@ -143,9 +143,9 @@ impl Bed {
             let opened = engine.open_datagrams(now, session, hears, &shown);
             opened.ok()?.end.map(|end| end.id)
         });
-        let mut bed = Bed { engine, socket, checksums, sink: Forgets::default(), now };
-        bed.learn_neighbour();
-        bed
+        let mut harness = Harness { engine, socket, checksums, sink: Forgets::default(), now };
+        harness.learn_neighbour();
+        harness
     }
 
     fn learn_neighbour(&mut self) {

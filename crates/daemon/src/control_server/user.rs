@@ -26,7 +26,7 @@ const EVENTS_MAX: usize = 64;
 /// What the user's own bell is called in his epoll; connections have their places in his table.
 const BELL: u64 = u64::MAX;
 
-/// What the porter brings to a user's thread.
+/// What the control server brings to a user's thread.
 #[derive(Debug)]
 pub(super) enum Errand {
     /// A connection of the user's, who may attach.
@@ -44,8 +44,8 @@ pub(super) struct Desk {
     pub(super) asks: SyncSender<Ask>,
     /// The engine's.
     pub(super) bell: Arc<EventFd>,
-    /// The porter's: a user has left, or has a kernel socket that is to be watched.
-    pub(super) porter: Arc<EventFd>,
+    /// The control server's: a user has left, or has a kernel socket that is to be watched.
+    pub(super) control_server: Arc<EventFd>,
     pub(super) supplies: Supplies,
     /// Counts wake-ups that users' threads make.
     pub(super) handed: Arc<AtomicU64>,
@@ -63,7 +63,7 @@ impl Desk {
     }
 }
 
-/// What the porter and a user's thread both see.
+/// What the control server and a user's thread both see.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Connections that the thread has or is about to get.
@@ -71,7 +71,7 @@ pub(super) struct Shared {
     pub(super) watch: TwinWatch,
     /// Directories that the thread keeps.
     pub(super) homes: Arc<AtomicUsize>,
-    /// Rung when there is an errand or an order, when there are pages to be given back, or no porter any more.
+    /// Rung when there is an errand or an order, when there are pages to be given back, or no control server any more.
     pub(super) bell: Arc<EventFd>,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct User {
     settling: Vec<std::sync::mpsc::Sender<()>>,
 }
 
-/// The engine, or the porter, is gone.
+/// The engine, or the control server, is gone.
 #[derive(Debug)]
 pub(super) struct Gone;
 
@@ -214,7 +214,7 @@ impl User {
         }
         if had > 0 && self.shared.homes.load(Ordering::Acquire) == 0 {
             // Nothing may be left to do here.
-            let _ = self.desk.porter.signal();
+            let _ = self.desk.control_server.signal();
         }
         done.is_more
     }
@@ -315,7 +315,7 @@ impl User {
         let watched_none = self.shared.watch.is_empty();
         let evidence = evidence::of(request, fd, &mut self.keeper, &self.shared.watch);
         if watched_none && matches!(evidence, Evidence::Twin(_)) {
-            let _ = self.desk.porter.signal();
+            let _ = self.desk.control_server.signal();
         }
         evidence
     }
@@ -375,7 +375,7 @@ impl User {
     /// A connection is closed.
     fn left(&self) {
         if self.shared.connections.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let _ = self.desk.porter.signal();
+            let _ = self.desk.control_server.signal();
         }
     }
 
