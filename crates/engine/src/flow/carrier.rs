@@ -99,3 +99,41 @@ impl Default for Earning {
         Earning { units: 0, next: Self::FIRST, early: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_channel() -> Carrier {
+        Carrier::Channel(Direct { channel: ChannelId(1), slot: 2, side: Side::One, generation: 3 })
+    }
+
+    #[test]
+    fn who_has_left_a_channel_gets_no_other() {
+        let mut carrier = in_channel();
+        assert!(carrier.leave_channel().is_some_and(|direct| direct.slot == 2));
+        assert_eq!((carrier, carrier.leave_channel()), (Carrier::EngineForGood, None));
+        assert!(carrier.earning().is_none());
+    }
+
+    #[test]
+    fn what_is_to_stay_with_the_engine_keeps_the_channel_that_it_has() {
+        let (mut carrier, mut direct) = (Carrier::default(), in_channel());
+        carrier.stay_with_engine();
+        direct.stay_with_engine();
+        assert_eq!((carrier, direct), (Carrier::EngineForGood, in_channel()));
+    }
+
+    #[test]
+    fn a_channel_is_tried_for_at_the_fourth_unit_and_then_less_and_less_often() {
+        let mut earning = Earning::default();
+        let mut tries = Vec::new();
+        for unit in 1..=200 {
+            if earning.unit() {
+                tries.push(unit);
+                earning.refused();
+            }
+        }
+        assert_eq!(tries, [4, 8, 16, 32, 64, 128]);
+    }
+}

@@ -131,7 +131,7 @@ def wire_sacks(_, interface, ours, at, connections="4"):
     flood(wire, step)
 
 
-def wire_octets(_, interface, ours, at, connections="4"):
+def wire_bytes(_, interface, ours, at, connections="4"):
     """Octets that come one by one and out of order, with gaps that are never filled."""
     host, port = endpoint(at)
     wire, opened = Wire(interface, ours, host), []
@@ -189,4 +189,4 @@ def wire_forged(_, interface, ours, at, seed="1"):
     flood(wire, step)
 
 
-ATTACKS = (wire_sacks, wire_octets, wire_unread, wire_forged)
+ATTACKS = (wire_sacks, wire_bytes, wire_unread, wire_forged)
