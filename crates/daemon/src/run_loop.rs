@@ -438,13 +438,6 @@ impl Daemon {
         command: Command,
         args: &ArgBlock,
     ) -> Result<(), FenceReason> {
-        if let Command::Close { flow, abort } = command
-            && self.engine.anchor_of(id, flow).is_some()
-        {
-            // Its last close ends the flow, whoever else has a copy.
-            self.engine.close_with_anchor(now, id, flow, abort, &mut self.sessions);
-            return Ok(());
-        }
         if let Some((flow, peer)) = self.engine.counts_after(id, command) {
             self.catch_up_data(now, peer);
             self.engine.deliver_earlier(now, id, flow, &mut self.sessions);

@@ -35,6 +35,8 @@ pub enum Draws {
     Messages,
     /// A world of files.
     Files,
+    /// As [`Draws::Wider`]: hosts that are at a flow which another session claims.
+    Claims,
 }
 
 /// One stream of numbers.

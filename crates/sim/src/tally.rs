@@ -44,6 +44,8 @@ toe_base::counters! {
         Overlaps = "overlapping segments",
         Garbage = "garbage segments near the window",
         Passed = "sockets passed to another process",
+        Forks = "processes that made a child",
+        ToldFirst = "sockets whose owner was told before another process had them",
         SharedListeners = "listeners that one process more takes from",
         WentBack = "connections taken back from who did not take them",
         LeftListeners = "listeners that a process let go of",

@@ -128,7 +128,7 @@ impl ControlServer {
 
     fn send(&mut self, errand: DoorErrand) -> std::io::Result<()> {
         if let Some(door) = self.door.take() {
-            spawn("toe-control_server", move || door.run())?;
+            spawn("toe-control", move || door.run())?;
         }
         self.errands.try_send(errand).map_err(|_| std::io::Error::other("the control_server is gone"))?;
         Ok(self.door_bell.signal()?)

@@ -34,7 +34,7 @@ impl Engine {
         }
     }
 
-    /// `Command::Close` and `Command::Disconnect`.
+    /// `Command::Close`, of what its program has accepted or made and of what it has not, and `Command::Disconnect`.
     pub(super) fn end_flow<H: HostSide>(
         &mut self,
         now: Instant,
@@ -43,6 +43,9 @@ impl Engine {
         host: &mut H,
     ) {
         match command {
+            Command::Close { abort, .. } if self.flows.get(idx).conn.tenancy.is_held() => {
+                self.close_one_copy(now, idx, abort, host);
+            }
             Command::Close { abort, .. } => self.app_close(now, idx, abort, host),
             _ => self.disconnect(now, idx, host),
         }

@@ -280,36 +280,27 @@ impl Engine {
         self.flows.free(idx);
     }
 
-    /// The anchor of a session's flow, if it has one.
-    pub fn anchor_of(&self, session: SessionId, flow: FlowId) -> Option<AnchorHandle> {
-        let idx = self.sessions.get(session)?.flows.get(flow)?;
-        self.flows.get(idx).conn.tenancy.lifetime()
-    }
-
-    /// `Command::Close` came while copies of the flow's descriptor are still open somewhere: the last of them ends the
-    /// flow, in the way that was asked for.
+    /// A process has closed its descriptor. The last close of any copy ends the flow ([`Engine::anchor_closed`]), in the way that was
+    /// asked for.
     ///
     /// Its use of a channel ends now: the host has let go of that. What it had received there and not read (it says
     /// `abort` then) nobody else can have, and a stream with a hole is worse than none.
-    pub fn close_with_anchor<H: HostSide>(
+    pub(super) fn close_one_copy<H: HostSide>(
         &mut self,
         now: Instant,
-        session: SessionId,
-        flow: FlowId,
+        idx: FlowIdx,
         abort: bool,
         host: &mut H,
     ) {
-        if let Some(idx) = self.sessions.get(session).and_then(|s| s.flows.get(flow)) {
-            let flow = self.flows.get_mut(idx);
-            if abort {
-                flow.set_abort_at_close(true);
-            }
-            let was_direct = flow.conn.carrier.channel().is_some();
-            if self.let_go_of_channel(idx, host) || was_direct && abort {
-                self.abort_with_hole(now, idx);
-            }
-            self.after(idx);
+        let flow = self.flows.get_mut(idx);
+        if abort {
+            flow.set_abort_at_close(true);
         }
+        let was_direct = flow.conn.carrier.channel().is_some();
+        if self.let_go_of_channel(idx, host) || was_direct && abort {
+            self.abort_with_hole(now, idx);
+        }
+        self.after(idx);
     }
 
     /// `Command::CloseKept`: as if the anchor had been closed, which only its session has open still.

@@ -18,7 +18,7 @@
 //! | set-up | `new`, `add_*`, `set_*`, `remove_addr`, `share_port` |
 //! | something happened | `handle_*`, `fence`, `anchor_closed`, `twin_gone`, `datagram_socket_gone`, `neighbour_known`, `neighbour_gone`, `steering_refused` |
 //! | a request, answered by what it returns: sessions | `may_open_session`, `open_session`, `close_session`, `forget_session` |
-//! | anchors | `may_take_anchor`, `take_anchor`, `share_anchor`, `give_up_anchor`, `close_with_anchor` |
+//! | anchors | `may_take_anchor`, `take_anchor`, `share_anchor`, `give_up_anchor` |
 //! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish`, `take_unread`, `give_unread` |
 //! | datagrams | `open_datagrams`, `takes_datagrams`, `keep_sender`, `forget_sender`, `leave_datagrams`, `close_datagrams`, `ask_lane`, `end_lane`, `leave_lanes` |
 //! | virtual interfaces | `via_*` |

@@ -13,7 +13,7 @@ use toe_abi::command::{
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::report::TcpReport;
-use toe_base::{Cred, FlowId, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, Cred, FlowId, Instant, ListenerId, QueueSetId, SessionId};
 use toe_engine::control::names::Twin;
 use toe_engine::{Engine, HostMemory};
 use zerocopy::IntoBytes;
@@ -24,8 +24,8 @@ pub(super) const QS: QueueSetId = QueueSetId(0);
 #[derive(Debug, Default)]
 struct Socket {
     flow: Option<FlowId>,
-    /// The program has it: it connected, or has accepted it.
-    is_held: bool,
+    /// The program's descriptor, once it has connected or accepted.
+    anchor: Option<AnchorHandle>,
     /// How the connect ended.
     connected: Option<Errno>,
     error: Errno,
@@ -218,7 +218,7 @@ impl Program {
 
     fn flow(&self, at: usize) -> Result<FlowId, StackError> {
         let socket = &self.sockets[at];
-        socket.flow.filter(|_| socket.is_held).ok_or_else(|| {
+        socket.flow.filter(|_| socket.anchor.is_some()).ok_or_else(|| {
             StackError("the program has no such connection: connect or accept first".to_owned())
         })
     }
@@ -286,7 +286,8 @@ impl Program {
             return Ok(Outcome::Error(errno));
         }
         let flow = FlowId::from_raw(id);
-        self.sockets[usize::from(conn.0)] = Socket { flow: Some(flow), is_held: true, ..Socket::default() };
+        self.sockets[usize::from(conn.0)] =
+            Socket { flow: Some(flow), anchor: Some(anchor), ..Socket::default() };
         self.inherit(cx, flow)?;
         Ok(Outcome::Done)
     }
@@ -308,12 +309,12 @@ impl Program {
     }
 
     fn accept(&mut self, cx: &mut Cx<'_>, at: usize) -> Result<Outcome, StackError> {
-        let Some(flow) = self.sockets[at].flow.filter(|_| !self.sockets[at].is_held) else {
+        let Some(flow) = self.sockets[at].flow.filter(|_| self.sockets[at].anchor.is_none()) else {
             return Ok(Outcome::Nothing);
         };
         let anchor = cx.engine.take_anchor(self.session);
         self.command(cx, Command::Accept { flow, anchor, fd: at as u32 }, &[])?;
-        self.sockets[at].is_held = true;
+        self.sockets[at].anchor = Some(anchor);
         self.inherit(cx, flow)?;
         Ok(Outcome::Done)
     }
@@ -398,8 +399,12 @@ impl Program {
 
     fn close(&mut self, cx: &mut Cx<'_>, at: usize, abort: bool) -> Result<Outcome, StackError> {
         let flow = self.flow(at)?;
+        let anchor = self.sockets[at].anchor;
         self.sockets[at] = Socket::default();
         self.command(cx, Command::Close { flow, abort }, &[])?;
+        if let Some(anchor) = anchor {
+            cx.engine.anchor_closed(cx.now, anchor, cx.memory);
+        }
         Ok(Outcome::Done)
     }
 

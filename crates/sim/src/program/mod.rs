@@ -87,6 +87,10 @@ impl Cx<'_> {
     pub fn command(&mut self, session: &Session, command: Command, args: &[u8]) {
         let mut block = [0; 64];
         block[..args.len()].copy_from_slice(args);
+        // As the driver: what the other end has done before counts first. Entries lie in no ring here.
+        if let Some((flow, _)) = self.engine.counts_after(session.id, command) {
+            self.engine.deliver_earlier(self.clock, session.id, flow, self.memory);
+        }
         let result = self.engine.handle_command(self.clock, session.id, QS, command, &block, self.memory);
         self.verdict.check(Checker::Isolation, isolation::is_not_fenced(session.id, result));
     }
@@ -205,7 +209,8 @@ impl Session {
                 }
             }
             // Bytes of these programs go through the engine all the same.
-            Completion::ChannelClosed { .. } | Completion::Direct { .. } | Completion::Moved { .. } => {}
+            Completion::ChannelClosed { .. } | Completion::Direct { .. } => {}
+            Completion::Moved { flow } => self.loses(flow),
             Completion::Yield { flow } => self.give_up(cx, flow),
             Completion::ConnectionsWait { listener } => self.asks(cx, listener, true),
             Completion::NothingWaits { listener, .. } => self.asks(cx, listener, false),

@@ -59,6 +59,10 @@ impl World {
         }
         let to = self.wider.pick(&others);
         let now_us = self.now_us;
+        if !self.owner_has_let_go(at, to, (from, socket)) {
+            self.pass_again(at, from, socket);
+            return;
+        }
         let node = &mut self.nodes[at];
         let (clock, anchor) = (node.clock(now_us), node.sessions[from].sockets[socket].anchor);
         let id = node.sessions[to].id;
@@ -81,6 +85,17 @@ impl World {
             Err(Errno::ENOENT) if adrift => self.ended_adrift(at, from, socket),
             _ => {}
         }
+    }
+
+    /// As the driver has it before each claim: whoever has the flow is told, and is done with it once his host has seen that. Now and then
+    /// that one is in the middle of something.
+    fn owner_has_let_go(&mut self, at: usize, to: usize, (from, socket): (usize, usize)) -> bool {
+        let node = &mut self.nodes[at];
+        let (claimer, anchor) = (node.sessions[to].id, node.sessions[from].sockets[socket].anchor);
+        let Some((owner, _)) = node.engine.begin_claim(claimer, anchor) else { return true };
+        node.touched = true;
+        self.tallies.add(Tally::ToldFirst);
+        node.engine.post_answers_to(owner, &mut node.memory) && !self.claims.one_in(3)
     }
 
     /// Whether what one end has sent and the other has not read, who is `reader`, has no place in a session at all. While nobody
@@ -122,6 +137,14 @@ impl World {
 }
 
 impl Session {
+    /// The flow goes to another process: this one shows the descriptor when it wants it again. Send memory is the engine's until then.
+    pub(super) fn loses(&mut self, flow: FlowId) {
+        let at = self.by_id.get(&flow.raw()).copied();
+        if let Some(at) = at.filter(|at| self.sockets[*at].is_held()) {
+            self.sockets[at].set_adrift();
+        }
+    }
+
     /// The engine wants a flow back that another process has shown the descriptor of.
     pub(super) fn give_up(&mut self, cx: &mut Cx<'_>, flow: FlowId) {
         let Some(at) = self.by_id.get(&flow.raw()).copied().filter(|at| self.sockets[*at].is_held()) else {

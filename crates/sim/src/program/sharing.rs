@@ -20,11 +20,24 @@ impl World {
     /// Some process of an engine does something with a descriptor that others have, or will have.
     pub fn share_something(&mut self, at: usize) {
         let Some(session) = self.some_session(at) else { return };
+        if self.claims.one_in(4) {
+            self.fork(at, session);
+        }
         match self.sharing.below(8) {
             0..4 => self.share_listener(at, session),
             4..6 => self.leave_some_listener(at, session),
             _ => self.show_again(at, session),
         }
+    }
+
+    /// A process is about to make a child, which has copies of all that it has: what is in its reach and not its own yet is anybody's again.
+    fn fork(&mut self, at: usize, session: usize) {
+        self.tallies.add(Tally::Forks);
+        self.with_session(at, session, |session, cx| {
+            session.serve(cx);
+            let shared = cx.engine.share(cx.clock, session.id, cx.memory);
+            cx.event(session, None, "forks", format_args!("{shared:?}"));
+        });
     }
 
     // ---- listeners ----
@@ -201,6 +214,10 @@ impl World {
         let node = &mut self.nodes[at];
         let clock = node.clock(self.now_us);
         let of = &node.sessions[session].sockets[socket];
+        if node.engine.begin_claim(node.sessions[session].id, of.anchor).is_some() {
+            // It has been told, and may not have heard, that it is another's as soon as that one asks again.
+            return;
+        }
         let claimed = node.engine.claim(clock, node.sessions[session].id, QS, 5, of.anchor, &mut node.memory);
         let is_same = matches!(claimed, Ok(Claimed::Flow(flow)) if Some(flow) == of.id);
         // It was reset, and the program has not looked yet.

@@ -200,9 +200,8 @@ fn an_abort_behind_text_goes_out_with_it() {
     let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
     let now = world.now;
     world.sides[A].send(now, a, b"last words");
-    let session = world.sides[A].session;
     let side = &mut world.sides[A];
-    side.engine.close_with_anchor(now, session, flow, true, &mut side.memory);
+    side.command(now, Command::Close { flow, abort: true }, &[0; 64]);
     side.engine.anchor_closed(now, anchor, &mut side.memory);
     let sent = side.engine.poll_transmit(now, PortId(0), &mut side.outbox, &mut side.memory, 64);
     assert_eq!(sent, 2, "the text and RST");
@@ -220,9 +219,9 @@ fn an_abort_when_our_fin_is_acknowledged_goes_out_at_once() {
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
     world.run_ms(100);
     assert_eq!(states(&world, A), ["FIN-WAIT-2"]);
-    let (now, session) = (world.now, world.sides[A].session);
+    let now = world.now;
     let side = &mut world.sides[A];
-    side.engine.close_with_anchor(now, session, flow, true, &mut side.memory);
+    side.command(now, Command::Close { flow, abort: true }, &[0; 64]);
     side.engine.anchor_closed(now, anchor, &mut side.memory);
     assert_eq!(states(&world, A), ["CLOSED"]);
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].errno == Some(Errno::EPIPE)));

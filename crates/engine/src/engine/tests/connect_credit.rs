@@ -50,9 +50,9 @@ fn a_connection_with_an_id_in_advance_is_like_any_other_and_is_not_answered() {
     let told = machine.told(client);
     assert!(told.contains(&Completion::Connected { flow, errno: Errno::OK }), "{told:?}");
     assert!(!told.iter().any(|c| matches!(c, Completion::CommandResult { .. })), "{told:?}");
-    assert_eq!(machine.engine.anchor_of(client, flow), Some(anchor));
+    assert_eq!(machine.anchor_of((client, flow)), Some(anchor));
     machine.command(client, Command::CloseKept { flow, anchor, abort: false }, &[]);
-    assert_eq!(machine.engine.anchor_of(client, flow), None);
+    assert_eq!(machine.anchor_of((client, flow)), None);
     // What was used up is given anew, by another name.
     let again: Vec<_> = told.iter().filter(|c| matches!(c, Completion::ConnectCredit { .. })).collect();
     assert!(!again.is_empty() && !again.contains(&&Completion::ConnectCredit { flow }), "{again:?}");

@@ -196,6 +196,22 @@ impl Machine {
         self.command(server, Command::CloseListener { listener, last: true }, &[]);
     }
 
+    /// Its program closes the only copy of its descriptor.
+    fn close(&mut self, end: (SessionId, FlowId)) {
+        let anchor = self.anchor_of(end);
+        self.command(end.0, Command::Close { flow: end.1, abort: false }, &[]);
+        if let Some(anchor) = anchor {
+            self.engine.anchor_closed(self.now, anchor, &mut self.hosts);
+            self.settle();
+        }
+    }
+
+    /// The descriptor pair that a flow has now.
+    pub(super) fn anchor_of(&self, (session, flow): (SessionId, FlowId)) -> Option<AnchorHandle> {
+        let idx = self.engine.sessions.get(session)?.flows.get(flow)?;
+        self.engine.flows.get(idx).conn.tenancy.lifetime()
+    }
+
     fn anchor(&self, end: (SessionId, FlowId)) -> AnchorHandle {
         self.anchors.iter().find(|(s, f, _)| (*s, *f) == end).expect("known").2
     }
@@ -407,7 +423,7 @@ fn bytes_that_died_unread_are_told_as_reset_and_read_ones_as_end() {
         assert_eq!(gone, 1);
         assert!(m.line(used, used.client).done, "nobody waits for the dead");
         assert!(m.line(used, used.client.other()).frozen);
-        m.command(ends[1].0, Command::Close { flow: ends[1].1, abort: false }, &[]);
+        m.close(ends[1]);
         m.ms(10);
         assert!(m.hosts.channels.open.is_empty(), "the memory goes with the last flow");
     }
@@ -421,7 +437,7 @@ fn a_host_that_closed_properly_left_nothing_unread() {
     m.line(used, used.client.other()).sent = 5000;
     let line = m.line(used, used.client);
     (line.all_read, line.done) = (true, true);
-    m.command(client, Command::Close { flow: ends[0].1, abort: false }, &[]);
+    m.close((client, ends[0].1));
     let told = m.told(ends[1].0);
     assert!(closes(&told, ends[1].1) && !resets(&told, ends[1].1), "{told:?}");
 }
@@ -433,7 +449,7 @@ fn a_slot_is_used_again_with_another_generation_once_both_are_done() {
     let (first, used) = m.direct_connection(client);
     m.line(used, used.client).sent = 77;
     for (session, flow) in first {
-        m.command(session, Command::Close { flow, abort: false }, &[]);
+        m.close((session, flow));
     }
     m.ms(5);
     let (_, again) = m.direct_connection(client);
@@ -470,7 +486,7 @@ fn a_flow_in_a_channel_is_claimed_once_its_owner_has_given_it_up() {
     m.message(ends[1], ends[0]);
     m.messages(ends, 200);
     assert_eq!(m.direct(ends[0]), None);
-    m.command(child, Command::Close { flow, abort: false }, &[]);
+    m.close((child, flow));
     let told = m.told(ends[1].0);
     assert!(closes(&told, ends[1].1) && !resets(&told, ends[1].1), "what was kept has been handed on");
 }
@@ -544,7 +560,7 @@ fn a_close_with_copies_ends_the_use_of_the_channel() {
         let (ends, used) = m.direct_connection(client);
         let line = m.line(used, used.client);
         (line.all_read, line.done) = (true, true);
-        m.engine.close_with_anchor(m.now, client, ends[0].1, unread, &mut m.hosts);
+        m.command(client, Command::Close { flow: ends[0].1, abort: unread }, &[]);
         let told = m.told(ends[1].0);
         assert_eq!(resets(&told, ends[1].1), unread, "a stream with a hole is no stream: {told:?}");
         let child = m.attach(CLIENT_UID);

@@ -132,8 +132,18 @@ impl Side {
             .expect("a well-formed command");
     }
 
+    /// A command without arguments. Who closes has the only copy of the descriptor.
     pub(super) fn plain(&mut self, now: Instant, command: Command) {
+        let closed = if let Command::Close { flow, .. } = command { self.anchor_of(flow) } else { None };
         self.command(now, command, &[0; 64]);
+        if let Some(anchor) = closed {
+            self.engine.anchor_closed(now, anchor, &mut self.memory);
+        }
+    }
+
+    fn anchor_of(&self, flow: FlowId) -> Option<AnchorHandle> {
+        let idx = self.engine.sessions.get(self.session)?.flows.get(flow)?;
+        self.engine.flows.get(idx).conn.tenancy.lifetime()
     }
 
     pub(super) fn listen(&mut self, now: Instant, at: SocketAddr) -> Result<ListenerId, Errno> {
