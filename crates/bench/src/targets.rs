@@ -155,7 +155,7 @@ impl Target {
 
 impl Verdict {
     /// What was measured, in words.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn presented(&self) -> String {
         let Some(measured) = self.measured else {
             return if self.reached.is_some() { "failed" } else { "-" }.to_owned();
         };
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!((verdict.row.as_deref(), verdict.reached), (Some("local/rr/1KiB-d8-c64"), Some(false)));
         let verdict = all.judge(&rows, &["local/rr/64B-d1-c1"]);
         assert_eq!(
-            (verdict.measured, verdict.reached, verdict.shown().as_str()),
+            (verdict.measured, verdict.reached, verdict.presented().as_str()),
             (None, Some(false), "failed")
         );
         assert!(!all.is_of("local/rr/64B-d1-c1-onecore") && !all.is_of("local/rr/64B-d1-c1-busy"));

@@ -161,7 +161,7 @@ impl Client {
     pub fn ask_with(
         &self,
         request: Request,
-        shown: Option<BorrowedFd<'_>>,
+        presented: Option<BorrowedFd<'_>>,
     ) -> Result<(Reply, Option<OwnedFd>), ClientError> {
         let broken = |error: OsError| match error {
             OsError::AGAIN => ClientError::Silent { pid: pid_of(&self.socket) },
@@ -170,10 +170,10 @@ impl Client {
         let message = request.encode();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
-        let shown: Vec<BorrowedFd<'_>> = shown.into_iter().collect();
-        if !shown.is_empty() {
+        let presented: Vec<BorrowedFd<'_>> = presented.into_iter().collect();
+        if !presented.is_empty() {
             // There is room for one.
-            beside.push(SendAncillaryMessage::ScmRights(&shown));
+            beside.push(SendAncillaryMessage::ScmRights(&presented));
         }
         let iov = [IoSlice::new(message.as_bytes())];
         match rustix::net::sendmsg(&self.socket, &iov, &mut beside, SendFlags::NOSIGNAL) {

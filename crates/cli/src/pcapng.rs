@@ -1,7 +1,7 @@
 //! The engine's records as pcapng blocks (draft-ietf-opsawg-pcapng): one section, an interface for `local` and for each
 //! port, an enhanced packet block for each packet. Used by `toe capture`.
 
-use crate::shown::Shown;
+use crate::presented::Presented;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -115,7 +115,7 @@ fn comment_of_processes(record: &Record, direction: Direction) -> Option<String>
         nobody if nobody.is_nobody() => "nobody".to_owned(),
         program => {
             let listens = if program.listens == 0 { "" } else { ", listening" };
-            format!("{} (pid {}, fd {}{listens})", Shown(&program.name()), program.pid, program.fd)
+            format!("{} (pid {}, fd {}{listens})", Presented(&program.name()), program.pid, program.fd)
         }
     };
     let (sender, receiver) = (&record.sender, &record.receiver);

@@ -65,11 +65,11 @@ fn start_of(path: &Path) -> Option<Vec<u8>> {
 }
 
 fn of_program(path: &Path, start: &[u8]) -> Option<String> {
-    let shown = path.display();
+    let presented = path.display();
     if !start.starts_with(ELF_MAGIC) {
         return start.starts_with(ELF_32_MAGIC).then(|| {
             format!(
-                "{shown} is a 32-bit program, and the library is not: its sockets stay with the kernel. Use its 64-bit build"
+                "{presented} is a 32-bit program, and the library is not: its sockets stay with the kernel. Use its 64-bit build"
             )
         });
     }
@@ -78,12 +78,12 @@ fn of_program(path: &Path, start: &[u8]) -> Option<String> {
     let has = |kind| segments.contains(&kind);
     if is_go && has(PT_NOTE) {
         return Some(format!(
-            "{shown} is a Go program, which makes its system calls itself and not by the C library: its sockets stay with the kernel"
+            "{presented} is a Go program, which makes its system calls itself and not by the C library: its sockets stay with the kernel"
         ));
     }
     if !has(PT_INTERP) {
         return Some(format!(
-            "{shown} is statically linked, so no library can be put under it: its sockets stay with the kernel. Link it dynamically"
+            "{presented} is statically linked, so no library can be put under it: its sockets stay with the kernel. Link it dynamically"
         ));
     }
     let found = path.metadata().ok()?;
@@ -92,14 +92,14 @@ fn of_program(path: &Path, start: &[u8]) -> Option<String> {
         (mode & 0o4000 != 0 && found.uid() != ours.as_raw()) || mode & 0o2000 != 0 && !ours.is_root();
     if becomes_other {
         return Some(format!(
-            "{shown} changes its user or group when it starts, and the loader then puts no library under it: its sockets stay with the kernel. Start it as that user"
+            "{presented} changes its user or group when it starts, and the loader then puts no library under it: its sockets stay with the kernel. Start it as that user"
         ));
     }
     // Root gains nothing by them, and its programs are not taken for such.
     let gains = !ours.is_root() && rustix::fs::getxattr(path, FILE_CAPABILITIES, &mut [0; 64]).is_ok();
     gains.then(|| {
         format!(
-            "{shown} has file capabilities, and the loader then puts no library under it: its sockets stay with the kernel. Start it as root, or give a copy without them the capabilities it needs as ambient ones (setpriv --ambient-caps)"
+            "{presented} has file capabilities, and the loader then puts no library under it: its sockets stay with the kernel. Start it as root, or give a copy without them the capabilities it needs as ambient ones (setpriv --ambient-caps)"
         )
     })
 }

@@ -1,7 +1,7 @@
 //! `toe status`: what an engine has and what it has counted.
 
 use crate::client::{Client, ClientError};
-use crate::shown::Shown;
+use crate::presented::Presented;
 use crate::{Failure, locate, print, print_json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -149,7 +149,7 @@ fn format(report: &StatusReport) -> String {
             s.uid,
             s.flows,
             s.listeners,
-            Shown(&s.program)
+            Presented(&s.program)
         );
     }
     out += &format_users(r);
@@ -188,11 +188,11 @@ fn remedy(counter: &str) -> Option<&'static str> {
 /// A line for what there is, and one for each user with what he has of it; what nobody has is left out.
 fn format_users(report: &StatusReport) -> String {
     let mut out = String::new();
-    let shown = |name: &str, n: u64| if name.ends_with("_memory") { bytes(n) } else { n.to_string() };
+    let presented = |name: &str, n: u64| if name.ends_with("_memory") { bytes(n) } else { n.to_string() };
     for account in &report.users {
         let parts = account.parts.iter().map(|(name, UseReport { used, refused })| {
             let refused = if *refused > 0 { format!(" ({refused} refused)") } else { String::new() };
-            format!("{name} {}{refused}", shown(name, *used))
+            format!("{name} {}{refused}", presented(name, *used))
         });
         let parts: Vec<String> = parts.collect();
         // Writing to a String cannot fail.
@@ -202,8 +202,8 @@ fn format_users(report: &StatusReport) -> String {
         return out;
     }
     let used = report.quotas.iter().filter(|(_, quota)| quota.used > 0).map(|(name, quota)| {
-        let cap = quota.user.map_or(String::new(), |user| format!(", {} a user", shown(name, user)));
-        format!("{name} {} of {}{cap}", shown(name, quota.used), shown(name, quota.total))
+        let cap = quota.user.map_or(String::new(), |user| format!(", {} a user", presented(name, user)));
+        format!("{name} {} of {}{cap}", presented(name, quota.used), presented(name, quota.total))
     });
     let used: Vec<String> = used.collect();
     format!("\n   user     netns has (in all: {})\n{out}", used.join("; "))
@@ -247,14 +247,14 @@ fn percent(permille: u32) -> String {
 
 fn bytes(n: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
-    let mut shown = format!("{n} B");
+    let mut presented = format!("{n} B");
     for (power, unit) in units.iter().enumerate() {
         let scale = 1u64 << (10 * (power + 1));
         if n >= scale {
-            shown = format!("{:.1} {unit}", n as f64 / scale as f64);
+            presented = format!("{:.1} {unit}", n as f64 / scale as f64);
         }
     }
-    shown
+    presented
 }
 
 fn duration(secs: u64) -> String {

@@ -1,7 +1,7 @@
 //! `toe why PID [FD]`: which stack a descriptor is on, and the reason; without FD, of each socket. It reads the table that the switch layer keeps
 //! in each program, and `/proc` for all that the table does not say.
 
-use crate::shown::Shown;
+use crate::presented::Presented;
 use crate::{Failure, print, print_json};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use serde::Serialize;
@@ -93,7 +93,7 @@ pub fn why(args: &Args) -> Result<u8, Failure> {
         return print_json(&explanation);
     }
     let e = explanation;
-    let program = Shown(&e.program);
+    let program = Presented(&e.program);
     let mut text =
         format!("descriptor {} of {program} (process {}): stack {}: {}\n", e.fd, e.pid, e.on(), e.says());
     if !e.remedy.is_empty() {
@@ -106,7 +106,7 @@ impl Explanation {
     /// The stack, and which engine.
     fn on(&self) -> String {
         match &self.engine {
-            Some(name) => format!("{} {}", self.stack, Shown(name)),
+            Some(name) => format!("{} {}", self.stack, Presented(name)),
             None => self.stack.to_owned(),
         }
     }
@@ -172,7 +172,7 @@ impl Process {
                 let mut text = reason.text().to_owned();
                 if let Some(file) = (reason == Reason::OwnCalls).then(|| with_own_calls(&self.dir)).flatten()
                 {
-                    text += &format!(": {}", Shown(&file));
+                    text += &format!(": {}", Presented(&file));
                 }
                 (stack, format!("{reason:?}"), text, reason.remedy().to_owned())
             }
@@ -209,12 +209,12 @@ impl Process {
 
     fn table_of(&self, sockets: &[Explanation]) -> String {
         if sockets.is_empty() {
-            return format!("{} (process {}) has no sockets\n", Shown(&self.program), self.pid);
+            return format!("{} (process {}) has no sockets\n", Presented(&self.program), self.pid);
         }
         let width = sockets.iter().map(|socket| socket.on().len()).max().unwrap_or(0);
         let mut text = format!(
             "{} (process {})\n{:>8}  {:<width$} reason\n",
-            Shown(&self.program),
+            Presented(&self.program),
             self.pid,
             "fd",
             "stack"

@@ -448,13 +448,13 @@ impl Daemon {
         place: u32,
         queue_set: QueueSetId,
         number: u32,
-        shown: Identity,
+        presented: Identity,
     ) -> Answer {
         let id = self.session_of(place)?;
         if !self.sessions.has_queue_set(id, queue_set) {
             return Err(Errno::EINVAL);
         }
-        let anchor = self.anchors.recognise(shown).ok_or(Errno::ENOENT)?;
+        let anchor = self.anchors.recognise(presented).ok_or(Errno::ENOENT)?;
         // What the last holder has published counts before, be it that others may have the anchor.
         self.catch_up_at(now, &[anchor]);
         self.engine.may_show(id, anchor)?;

@@ -25,8 +25,8 @@ const DEBT_MAX_NS: u64 = 5_000_000;
 pub const LOOKS_A_ROUND: usize = 64;
 
 /// Doorbells of an account's that are rung for nothing within so long a time, after which they are not heard for a while.
-const VAIN_RINGS_MAX: u32 = 64;
-const VAIN_RINGS_US: u64 = 10_000;
+const SPURIOUS_RINGS_MAX: u32 = 64;
+const SPURIOUS_RINGS_US: u64 = 10_000;
 
 /// What one account has of the engine's time.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ struct Account {
     /// What it has used in all, as far as it was measured.
     used_ns: u64,
     /// Rings for nothing, and since when they are counted.
-    vain_rings: (u32, Instant),
+    spurious_rings: (u32, Instant),
 }
 
 /// An account's place, which another one may have in another round.
@@ -102,7 +102,7 @@ impl Budget {
                 first: 0,
                 tag_ns,
                 used_ns: 0,
-                vain_rings: (0, Instant::ZERO),
+                spurious_rings: (0, Instant::ZERO),
             });
             accounts.len() - 1
         })
@@ -136,12 +136,12 @@ impl Budget {
     /// listen for a while.
     pub fn rings_too_often(&mut self, cred: Cred, now: Instant) -> bool {
         let place = self.place(cred);
-        let (rings, since) = &mut self.accounts[place].vain_rings;
-        if now.since_us(*since) > VAIN_RINGS_US {
+        let (rings, since) = &mut self.accounts[place].spurious_rings;
+        if now.since_us(*since) > SPURIOUS_RINGS_US {
             (*rings, *since) = (0, now);
         }
         *rings += 1;
-        *rings > VAIN_RINGS_MAX
+        *rings > SPURIOUS_RINGS_MAX
     }
 }
 

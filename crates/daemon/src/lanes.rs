@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use toe_abi::attach::{Reply, Way};
 use toe_abi::errno::Errno;
 use toe_base::{Endpoint, LaneId, SessionId};
-use toe_engine::udp::{Asked, Shown};
+use toe_engine::udp::{Asked, Presented};
 use toe_ring::LaneMemory;
 
 #[derive(Debug)]
@@ -72,9 +72,15 @@ impl Lanes {
 
 impl Daemon {
     /// A program says of a socket where its datagrams come from or go to.
-    pub(crate) fn ask_lane(&mut self, session: SessionId, way: Way, peer: Endpoint, shown: Shown) -> Answer {
+    pub(crate) fn ask_lane(
+        &mut self,
+        session: SessionId,
+        way: Way,
+        peer: Endpoint,
+        presented: Presented,
+    ) -> Answer {
         self.sweep_lanes(session);
-        let Some(given) = self.engine.ask_lane(Asked { session, way, peer, shown })? else {
+        let Some(given) = self.engine.ask_lane(Asked { session, way, peer, presented })? else {
             return Ok((Reply::Done, Vec::new()));
         };
         let ring_len = given.ring_len;

@@ -10,7 +10,7 @@ use crate::stages::Stage;
 use toe_base::Instant;
 
 /// How long ports are left alone.
-const NAP_US: u64 = 50;
+const COALESCING_SLEEP_US: u64 = 50;
 /// For so long there was nothing but datagrams…
 const WINDOW_US: u64 = 500;
 /// …and of those, or frames that hold several, so many in a ms.
@@ -61,12 +61,12 @@ impl Daemon {
     }
 
     /// Sleeps for some µs if they are, unless something happens; that frames come does not count.
-    pub(crate) fn naps(&mut self, now: Instant, moved: usize) -> std::io::Result<bool> {
+    pub(crate) fn coalescing_sleeps(&mut self, now: Instant, moved: usize) -> std::io::Result<bool> {
         if !self.lets_gather(now, moved) {
             return Ok(false);
         }
         self.ports.set_quiet(&self.poller, true);
-        let deadline = self.next_deadline(now).min(now.after_us(NAP_US));
+        let deadline = self.next_deadline(now).min(now.after_us(COALESCING_SLEEP_US));
         // However often it naps, the rest is looked at in its time.
         let next_tick = self.next_tick;
         let slept = if deadline <= now { Ok(()) } else { self.sleep(now, deadline) };

@@ -12,9 +12,9 @@
 //!
 //! That it came back at once does not say that nobody else wants the core: with its short slices the engine is often the
 //! next one itself. So what looking has brought counts, too: after several times in a row without anything the engine sleeps at
-//! once, and looks once in a while. Where it is woken soon and often, it takes naps ([`crate::naps`]).
+//! once, and looks once in a while. Where it is woken soon and often, it takes naps ([`crate::coalescing_sleeps`]).
 
-use crate::naps::Naps;
+use crate::coalescing_sleeps::CoalescingSleeps;
 use toe_base::Instant;
 
 /// A yield that takes this long has let somebody else run.
@@ -27,7 +27,7 @@ const CROWDED_FOR_MAX_US: u64 = 640_000;
 /// Soon: within so many times as long. Most yields beside a busy thread come back at once, so a single one says nothing.
 const CROWDED_AGAIN: u64 = 4;
 /// Yields on a shared core, one after the other, that may find nothing before the engine sleeps.
-const YIELDS_IN_VAIN: u32 = 2;
+const EMPTY_YIELDS: u32 = 2;
 /// After so many times of rest in a row in which looking has found nothing, the engine sleeps at once…
 const FRUITLESS_MAX: u32 = 8;
 /// …but looks once in so many.
@@ -40,8 +40,8 @@ pub enum Advice {
     Work,
     Spin,
     Yield,
-    /// Sleep for [`crate::naps::NAP`], whatever comes.
-    Nap,
+    /// Sleep for [`crate::coalescing_sleeps::COALESCING_SLEEP`], whatever comes.
+    CoalescingSleep,
     Park,
 }
 
@@ -63,7 +63,7 @@ pub struct Rest {
     crowded_until: Instant,
     /// How long that was, from the beginning.
     crowded_for_us: u64,
-    naps: Naps,
+    coalescing_sleeps: CoalescingSleeps,
     /// Entries of the round under way that have only given credit.
     credits: usize,
 }
@@ -81,14 +81,14 @@ impl Rest {
             is_shared: false,
             crowded_until: Instant::ZERO,
             crowded_for_us: 0,
-            naps: Naps::new(),
+            coalescing_sleeps: CoalescingSleeps::new(),
             credits: 0,
         }
     }
 
     /// So many frames came in the round that is under way.
     pub fn received(&mut self, frames: usize) {
-        self.naps.received(frames);
+        self.coalescing_sleeps.received(frames);
     }
 
     /// A round begins: what was taken between two of them is not of it.
@@ -120,7 +120,7 @@ impl Rest {
             return Advice::Yield;
         }
         if self.is_shared {
-            return if self.yields < YIELDS_IN_VAIN { Advice::Yield } else { self.sleep() };
+            return if self.yields < EMPTY_YIELDS { Advice::Yield } else { self.sleep() };
         }
         if idle >= self.spin_us {
             return self.sleep();
@@ -139,12 +139,12 @@ impl Rest {
             return Advice::Park;
         }
         self.fruitless = self.fruitless.wrapping_add(1);
-        if self.spin_us > 0 && self.naps.take() { Advice::Nap } else { Advice::Park }
+        if self.spin_us > 0 && self.coalescing_sleeps.take() { Advice::CoalescingSleep } else { Advice::Park }
     }
 
     fn found_work(&mut self, now: Instant) {
         if let Some(at) = self.parked_at {
-            self.naps.woken_after(now.since_us(at));
+            self.coalescing_sleeps.woken_after(now.since_us(at));
         } else if self.idle_since.is_some() && !self.has_slept {
             self.fruitless = 0;
         }
@@ -336,7 +336,7 @@ mod tests {
         rest.advise(at(50), 1);
         assert_eq!(rest.advise(at(51), 0), Advice::Yield);
         rest.yielded(at(51), at(52));
-        assert_eq!(rest.advise(at(71), 0), Advice::Nap);
+        assert_eq!(rest.advise(at(71), 0), Advice::CoalescingSleep);
         assert_eq!(rest.advise(at(171), 0), Advice::Park, "nothing came meanwhile");
     }
 

@@ -8,8 +8,8 @@ mod sleep;
 
 use crate::anchors::Unwatched;
 use crate::budget::{LOOKS_A_ROUND, Place, ROUND_NS, TURN_NS};
+use crate::coalescing_sleeps::COALESCING_SLEEP;
 use crate::daemon::{Daemon, Stop};
-use crate::naps::NAP;
 use crate::poller::Token;
 use crate::rest::Advice;
 use crate::session::Interrupt;
@@ -31,7 +31,7 @@ const LOCAL_PER_SHARED_ROUND: usize = 16;
 /// Rounds that an ending engine gives itself to tell its peers.
 const FAREWELL_ROUNDS: usize = 64;
 /// So many closes of anchors that stood for nothing, and no other, are somebody who opens and closes for nothing.
-const VAIN_CLOSES: usize = 32;
+const SPURIOUS_CLOSES: usize = 32;
 /// Anchors looked after in one turn, and when the next turn comes at the latest.
 const DOUBTS_PER_TURN: usize = 64;
 const DOUBTS_AGAIN_US: u64 = 100;
@@ -57,7 +57,7 @@ impl Daemon {
                     continue;
                 }
             }
-            if self.naps(now, moved)? {
+            if self.coalescing_sleeps(now, moved)? {
                 continue;
             }
             match self.rest.advise(now, moved) {
@@ -67,8 +67,8 @@ impl Daemon {
                     self.stages.done(Stage::Pause, 1);
                 }
                 Advice::Yield => self.let_others_run(now),
-                Advice::Nap => {
-                    std::thread::sleep(now.until(self.next_deadline(now)).min(NAP));
+                Advice::CoalescingSleep => {
+                    std::thread::sleep(now.until(self.next_deadline(now)).min(COALESCING_SLEEP));
                     self.stages.done(Stage::Park, 1);
                 }
                 Advice::Park => {
@@ -503,7 +503,9 @@ impl Daemon {
         self.anchors.take_closed(id, &mut closed);
         // Before a descriptor was closed its holder may have published entries for it: those count first.
         self.catch_up_at(now, &closed);
-        if closed.len() >= VAIN_CLOSES && closed.iter().all(|anchor| self.engine.anchor_is_unused(*anchor)) {
+        if closed.len() >= SPURIOUS_CLOSES
+            && closed.iter().all(|anchor| self.engine.anchor_is_unused(*anchor))
+        {
             self.anchors.mute(&self.poller, id, now);
         }
         for anchor in closed.drain(..) {

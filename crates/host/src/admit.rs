@@ -36,9 +36,9 @@ pub fn before_becoming(uid: u32) {
             let asked = Control::connect_within(path, ANSWER_WITHIN).and_then(|control| {
                 // Until the engine's door has seen who this is, no descriptor gets in (SO_PASSRIGHTS): an answer says that it has.
                 control.request(Request::Report { what: ReportKind::Status }, &[])?;
-                let shown = thing_of(uid);
-                let shown: Vec<BorrowedFd<'_>> = shown.iter().map(AsFd::as_fd).collect();
-                control.request(Request::Admit { uid }, &shown)
+                let presented = thing_of(uid);
+                let presented: Vec<BorrowedFd<'_>> = presented.iter().map(AsFd::as_fd).collect();
+                control.request(Request::Admit { uid }, &presented)
             });
             // None there: it may be at the next of its places. Whatever else it answers, there is nothing more to do.
             if asked.err() != Some(Errno::ECONNREFUSED) {

@@ -125,9 +125,9 @@ impl Leaving {
 impl Stack {
     /// The bytes that a flow's program has not read go back to the engine with the flow.
     fn hand_back(&self, flow: FlowId, unread: usize, memory: Option<&Fd>) -> Result<(), Errno> {
-        let shown: Vec<_> = memory.into_iter().map(rustix::fd::AsFd::as_fd).collect();
+        let presented: Vec<_> = memory.into_iter().map(rustix::fd::AsFd::as_fd).collect();
         let request = Request::Relinquish { flow: flow.raw(), unread: unread as u32 };
-        self.request(request, &shown).map(|_| ())
+        self.request(request, &presented).map(|_| ())
     }
 }
 

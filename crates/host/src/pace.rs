@@ -46,17 +46,17 @@ impl<'a> Pace<'a> {
     }
 
     /// The call is about to sleep: how long it may before it needs to be woken. `None`: not at all.
-    pub fn nap(&self, now: Duration) -> Option<Duration> {
+    pub fn coalescing_sleep(&self, now: Duration) -> Option<Duration> {
         let (mut state, got) = (self.state.get(), self.got.get());
         let before = state.since.replace((now, got));
-        let nap =
-            before.and_then(|(since, had)| self.nap_after(&mut state, got - had, now.saturating_sub(since)));
+        let sleep = before
+            .and_then(|(since, had)| self.sleep_after(&mut state, got - had, now.saturating_sub(since)));
         self.state.set(state);
-        nap
+        sleep
     }
 
     /// The last sleep took so long and brought so much.
-    fn nap_after(&self, state: &mut State, came: usize, took: Duration) -> Option<Duration> {
+    fn sleep_after(&self, state: &mut State, came: usize, took: Duration) -> Option<Duration> {
         if state.promised.take().is_some_and(|promised| came < promised / 2) {
             state.wait = state.next_wait;
             state.next_wait = (state.next_wait * 2).min(AGAIN_MAX);
@@ -65,10 +65,10 @@ impl<'a> Pace<'a> {
             return None;
         }
         let part = took.as_nanos() * PART as u128 / came as u128;
-        let nap = Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX)).min(LONGEST);
-        let promised = (came as u128 * nap.as_nanos() / took.as_nanos().max(1)) as usize;
+        let sleep = Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX)).min(LONGEST);
+        let promised = (came as u128 * sleep.as_nanos() / took.as_nanos().max(1)) as usize;
         // The end is to be found when it comes.
-        if nap < SHORTEST || self.all - self.got.get() <= 2 * promised {
+        if sleep < SHORTEST || self.all - self.got.get() <= 2 * promised {
             return None;
         }
         if let Some(wait) = state.wait.checked_sub(1) {
@@ -76,7 +76,7 @@ impl<'a> Pace<'a> {
             return None;
         }
         state.promised = Some(promised);
-        Some(nap)
+        Some(sleep)
     }
 }
 
@@ -105,17 +105,17 @@ mod tests {
         fn sleeps(&mut self, count: u32, all: usize) -> u32 {
             let got = self.got.clone();
             let pace = Pace::new(all, &got);
-            let mut naps = 0;
+            let mut coalescing_sleeps = 0;
             for _ in 0..count {
-                let nap = pace.nap(self.now);
-                naps += u32::from(nap.is_some());
-                let slept = nap.unwrap_or(Duration::ZERO).max(self.every);
+                let sleep = pace.coalescing_sleep(self.now);
+                coalescing_sleeps += u32::from(sleep.is_some());
+                let slept = sleep.unwrap_or(Duration::ZERO).max(self.every);
                 let segments = (slept.as_nanos() / self.every.as_nanos()) as usize;
                 self.now += slept;
                 got.set(got.get() + (segments * SEGMENT).min(self.window));
             }
             self.got.set(got.get());
-            naps
+            coalescing_sleeps
         }
     }
 
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn a_peer_that_waits_for_its_window_ends_the_naps() {
-        let naps = Wire::new(120, 2 * SEGMENT).sleeps(1000, usize::MAX);
-        assert!((1..=7).contains(&naps), "{naps}: ever more seldom");
+        let coalescing_sleeps = Wire::new(120, 2 * SEGMENT).sleeps(1000, usize::MAX);
+        assert!((1..=7).contains(&coalescing_sleeps), "{coalescing_sleeps}: ever more seldom");
     }
 
     #[test]
@@ -147,12 +147,12 @@ mod tests {
         let got = wire.got.clone();
         let pace = Pace::new(all, &got);
         while got.get() < all {
-            let nap = pace.nap(wire.now);
+            let sleep = pace.coalescing_sleep(wire.now);
             let left = all - got.get();
-            let slept = nap.unwrap_or(wire.every);
+            let slept = sleep.unwrap_or(wire.every);
             wire.now += slept;
             let came = (slept.as_nanos() / wire.every.as_nanos()) as usize * SEGMENT;
-            assert!(nap.is_none() || came < left, "it slept past the end");
+            assert!(sleep.is_none() || came < left, "it slept past the end");
             got.set(got.get() + came);
         }
     }
@@ -164,7 +164,7 @@ mod tests {
         let mut now = Duration::from_secs(1);
         for _ in 0..100 {
             now += Duration::from_millis(1);
-            assert_eq!(pace.nap(now), None);
+            assert_eq!(pace.coalescing_sleep(now), None);
         }
     }
 }

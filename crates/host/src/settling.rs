@@ -26,9 +26,9 @@ const LOOKS_AT_ONCE: u32 = 64;
 const AT_ONCE: Duration = Duration::from_micros(20);
 
 /// Such a wait at a peer's word that is in vain is paid for with so much time, in ms: it may cost a part of the time, not all of it.
-const VAIN_WAIT_COST: u64 = 100;
+const TIMED_OUT_COST: u64 = 100;
 /// So much may be unpaid: eight of them in a row.
-const UNPAID_MAX: u64 = 7 * VAIN_WAIT_COST;
+const UNPAID_MAX: u64 = 7 * TIMED_OUT_COST;
 
 /// What this process has done with its session: both ends of a connection may be its own once it has done both.
 pub(crate) const LISTENS: u8 = 1;
@@ -61,7 +61,7 @@ enum Waited {
     /// It has come so far.
     Enough,
     /// It has not, within [`PATIENCE`].
-    InVain,
+    TimedOut,
     /// It has not moved since somebody waited in vain: that cost nothing.
     NoMore,
 }
@@ -139,9 +139,9 @@ impl Settling {
         if is_possible
             && is_heard
             && !self.is_reached(debt)
-            && self.wait(|| self.is_reached(debt)) == Waited::InVain
+            && self.wait(|| self.is_reached(debt)) == Waited::TimedOut
         {
-            *paid_at = sys::coarse_ms().max(*paid_at) + VAIN_WAIT_COST;
+            *paid_at = sys::coarse_ms().max(*paid_at) + TIMED_OUT_COST;
         }
     }
 
@@ -187,7 +187,7 @@ impl Settling {
             let waited = sys::now().saturating_sub(began);
             if waited >= PATIENCE {
                 self.given_up.store(self.looks.count(), Ordering::Relaxed);
-                return Waited::InVain;
+                return Waited::TimedOut;
             }
             if waited < AT_ONCE { spin::let_others_run() } else { spin::leave_the_processor() }
         }

@@ -464,10 +464,10 @@ pub fn block_on<T>(
 }
 
 /// Sleeps so long whatever comes, but for signals.
-fn sleep_through(nap: Duration, me: &'static Waiter, on_signal: OnSignal) -> Result<(), Errno> {
+fn sleep_through(pause: Duration, me: &'static Waiter, on_signal: OnSignal) -> Result<(), Errno> {
     // Somebody else is to lead meanwhile.
     decline_others(me, &[]);
-    let by = || sys::ppoll(&mut [], Some(nap), None);
+    let by = || sys::ppoll(&mut [], Some(pause), None);
     let (outcome, interrupted) = if on_signal == OnSignal::Defer { (by(), false) } else { sleep(None, by) };
     ended(outcome, interrupted)
 }
@@ -482,8 +482,8 @@ fn parked<T>(
         if left.is_some_and(|left| left.is_zero()) {
             return attempt()?.ok_or(on.too_late);
         }
-        if let Some(nap) = on.pace.and_then(|pace| pace.nap(sys::now())) {
-            let slept = sleep_through(left.map_or(nap, |left| left.min(nap)), waiter, on.on_signal);
+        if let Some(pause) = on.pace.and_then(|pace| pace.coalescing_sleep(sys::now())) {
+            let slept = sleep_through(left.map_or(pause, |left| left.min(pause)), waiter, on.on_signal);
             if !on.turn.is_on() {
                 return Err(Errno::EBADF);
             }

@@ -169,8 +169,8 @@ impl Drop for Program {
         if std::thread::panicking() {
             let output = self.output();
             let cut = output.len().saturating_sub(SHOWN_MAX);
-            let shown: String = output.chars().skip(cut).collect();
-            eprintln!("---- output of {} (pid {}):\n{shown}----", self.name, self.pid());
+            let presented: String = output.chars().skip(cut).collect();
+            eprintln!("---- output of {} (pid {}):\n{presented}----", self.name, self.pid());
         }
     }
 }

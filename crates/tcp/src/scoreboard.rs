@@ -391,7 +391,7 @@ mod tests {
         }
     }
 
-    fn shown(board: &Scoreboard, pool: &SentPool) -> String {
+    fn presented(board: &Scoreboard, pool: &SentPool) -> String {
         let mut out = String::new();
         for r in board.ranges(pool) {
             let fate = match r.fate {
@@ -416,15 +416,15 @@ mod tests {
         board.sack(&mut pool, seq(200), seq(400), |r| new += r.len());
         board.sack(&mut pool, seq(150), seq(300), |r| new += r.len());
         assert_eq!((new, board.sacked()), (250, 250));
-        assert_eq!(shown(&board, &pool), "0-100. 100-150. 150-400s 400-500.");
+        assert_eq!(presented(&board, &pool), "0-100. 100-150. 150-400s 400-500.");
         assert!(board.mark_lost(&mut pool, |r| r.end.before(seq(200))));
         assert_eq!(board.lost(), 150);
         board.resent(&mut pool, seq(0), seq(60), Resent { at: Instant::from_micros(9), ..Resent::default() });
-        assert_eq!(shown(&board, &pool), "0-60.+ 60-100L 100-150L 150-400s 400-500.");
+        assert_eq!(presented(&board, &pool), "0-60.+ 60-100L 100-150L 150-400s 400-500.");
         let mut acked = Vec::new();
         board.acknowledge(&mut pool, seq(420), |r| acked.push(r.len()));
         assert_eq!(acked, [60, 40, 50, 250, 20]);
-        assert_eq!(shown(&board, &pool), "420-500.");
+        assert_eq!(presented(&board, &pool), "420-500.");
         assert_eq!((board.sacked(), board.lost()), (0, 0));
         board.acknowledge(&mut pool, seq(500), |_| {});
         assert_eq!(pool.used(), 0);
@@ -437,7 +437,7 @@ mod tests {
         board.sent(&mut pool, range(0, 100, 5));
         board.sent(&mut pool, range(100, 200, 5));
         board.sent(&mut pool, range(200, 300, 6));
-        assert_eq!(shown(&board, &pool), "0-200. 200-300.");
+        assert_eq!(presented(&board, &pool), "0-200. 200-300.");
     }
 
     /// One fate a byte.
@@ -583,22 +583,22 @@ mod tests {
         for at in 1..1040 {
             board.sack(&mut pool, seq(at), seq(at + 1), |_| panic!("one byte is no segment"));
         }
-        assert_eq!(shown(&board, &pool), "0-1050.");
+        assert_eq!(presented(&board, &pool), "0-1050.");
         board.sack(&mut pool, seq(150), seq(299), |_| panic!("parts of two are none"));
-        assert_eq!(shown(&board, &pool), "0-1050.");
+        assert_eq!(presented(&board, &pool), "0-1050.");
         board.sack(&mut pool, seq(150), seq(420), |_| {});
-        assert_eq!(shown(&board, &pool), "0-200. 200-400s 400-1050.");
+        assert_eq!(presented(&board, &pool), "0-200. 200-400s 400-1050.");
         board.sack(&mut pool, seq(399), seq(500), |_| {});
-        assert_eq!(shown(&board, &pool), "0-200. 200-500s 500-1050.", "what it has is no border");
+        assert_eq!(presented(&board, &pool), "0-200. 200-500s 500-1050.", "what it has is no border");
         board.sack(&mut pool, seq(1000), seq(1050), |_| {});
-        assert_eq!(shown(&board, &pool), "0-200. 200-500s 500-1000. 1000-1050s", "the last is shorter");
+        assert_eq!(presented(&board, &pool), "0-200. 200-500s 500-1000. 1000-1050s", "the last is shorter");
         board.sack(&mut pool, seq(100), seq(1050), |_| {});
-        assert_eq!(shown(&board, &pool), "0-100. 100-1050s");
+        assert_eq!(presented(&board, &pool), "0-100. 100-1050s");
         // What goes out again may be cut in other places.
         board.mark_lost(&mut pool, |_| true);
         board.resent(&mut pool, seq(0), seq(60), Resent { mss: 60, ..Resent::default() });
         board.sack(&mut pool, seq(0), seq(60), |_| {});
-        assert_eq!(shown(&board, &pool), "0-60s+ 60-100L 100-1050s");
+        assert_eq!(presented(&board, &pool), "0-60s+ 60-100L 100-1050s");
     }
 
     /// No place for a cut: what went out again went out, else it would at once be sent once more, and for ever.

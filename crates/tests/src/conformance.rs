@@ -9,7 +9,7 @@ const LEVELS: [&str; 4] = ["MUST", "SHOULD", "MAY", "text"];
 /// How far a requirement is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    Shown,
+    Presented,
     Unshown,
     NotMet,
     DoesNotApply,
@@ -27,7 +27,7 @@ pub struct Row {
     /// What the RFC asks.
     pub what: String,
     pub where_: String,
-    pub shown: String,
+    pub presented: String,
     pub state: State,
 }
 
@@ -73,7 +73,7 @@ pub fn page(text: &str) -> Page {
 
 fn row(line: &str, at: usize, rfc: &str) -> Result<Row, String> {
     let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
-    let [place, level, what, where_, shown] = cells[..] else {
+    let [place, level, what, where_, presented] = cells[..] else {
         return Err(format!("a row has 5 cells, this one {}", cells.len()));
     };
     let (section, number) = place.split_once(' ').map_or((place, None), |(s, n)| (s, Some(n.to_owned())));
@@ -83,8 +83,8 @@ fn row(line: &str, at: usize, rfc: &str) -> Result<Row, String> {
     if !LEVELS.contains(&level) {
         return Err(format!("the level is one of {LEVELS:?}, not `{level}`"));
     }
-    let state = state(shown)?;
-    if matches!(state, State::Shown | State::Unshown) && code_in(where_).next().is_none() {
+    let state = state(presented)?;
+    if matches!(state, State::Presented | State::Unshown) && code_in(where_).next().is_none() {
         return Err("a row that is met names the file that meets it".to_owned());
     }
     Ok(Row {
@@ -95,20 +95,20 @@ fn row(line: &str, at: usize, rfc: &str) -> Result<Row, String> {
         level: level.to_owned(),
         what: what.to_owned(),
         where_: where_.to_owned(),
-        shown: shown.to_owned(),
+        presented: presented.to_owned(),
         state,
     })
 }
 
 /// What the last cell says. Whatever is not proved has a reason.
-fn state(shown: &str) -> Result<State, String> {
+fn state(presented: &str) -> Result<State, String> {
     let reasons = [
         ("**no script yet**", State::Unshown, false),
         ("**not met**", State::NotMet, true),
         ("**does not apply**", State::DoesNotApply, true),
     ];
     for (mark, state, needs_reason) in reasons {
-        if let Some(rest) = shown.strip_prefix(mark) {
+        if let Some(rest) = presented.strip_prefix(mark) {
             let reason = rest.trim_start_matches(':').trim();
             return if needs_reason && reason.len() < 8 {
                 Err(format!("{mark} needs its reason: `{mark}: why`"))
@@ -117,8 +117,8 @@ fn state(shown: &str) -> Result<State, String> {
             };
         }
     }
-    if code_in(shown).next().is_some() {
-        Ok(State::Shown)
+    if code_in(presented).next().is_some() {
+        Ok(State::Presented)
     } else {
         Err("the last cell names scripts or tests between backticks, or is **no script yet**, **not met**: why, or \
              **does not apply**: why"

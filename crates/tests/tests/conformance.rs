@@ -167,8 +167,8 @@ fn what_implements_a_row_is_there() {
 fn what_shows_a_row_is_there() {
     let scripts = scripts();
     let mut findings = Vec::new();
-    for row in page(&page_text()).rows.iter().filter(|row| row.state == State::Shown) {
-        for named in code_in(&row.shown) {
+    for row in page(&page_text()).rows.iter().filter(|row| row.state == State::Presented) {
+        for named in code_in(&row.presented) {
             if let Some(wrong) = wrong_proof(row, named, &scripts) {
                 findings.push(format!("{}: {wrong}", row.name()));
             }
@@ -181,8 +181,8 @@ fn what_shows_a_row_is_there() {
 fn what_is_called_pending_is() {
     let scripts = scripts();
     let mut findings = Vec::new();
-    for row in page(&page_text()).rows.iter().filter(|row| row.shown.contains("pending")) {
-        for named in code_in(&row.shown) {
+    for row in page(&page_text()).rows.iter().filter(|row| row.presented.contains("pending")) {
+        for named in code_in(&row.presented) {
             match scripts.get(named) {
                 None => findings.push(format!("{}: there is no script {named}", row.name())),
                 Some(header) if !header.is_pending => {
@@ -317,9 +317,10 @@ fn sums(page: &Page) -> String {
     );
     let mut line = |name: &str, rows: &[&Row]| {
         let of = |state| rows.iter().filter(|row| row.state == state).count();
-        let [shown, unshown, not_met, not_ours] =
-            [State::Shown, State::Unshown, State::NotMet, State::DoesNotApply].map(of);
-        let _ = writeln!(out, "| {name} | {} | {shown} | {unshown} | {not_met} | {not_ours} |", rows.len());
+        let [presented, unshown, not_met, not_ours] =
+            [State::Presented, State::Unshown, State::NotMet, State::DoesNotApply].map(of);
+        let _ =
+            writeln!(out, "| {name} | {} | {presented} | {unshown} | {not_met} | {not_ours} |", rows.len());
     };
     for rfc in &page.tables {
         let rows: Vec<&Row> = page.rows.iter().filter(|row| row.rfc == *rfc).collect();

@@ -78,7 +78,7 @@ fn targets(report: &Report) -> String {
             escape(&worst),
             escape(verdict.target.figure.title()),
             escape(&verdict.target.bound()),
-            escape(&verdict.shown()),
+            escape(&verdict.presented()),
             verdict.word()
         );
     }
@@ -115,11 +115,15 @@ fn section(workload: Workload, link: Link, rows: &[&Measured]) -> String {
 }
 
 /// Bars of one figure; `None` when no row has it.
-fn figures(rows: &[&Measured], figure: Figure, shown: impl Fn(&Measured, f64) -> String) -> Option<String> {
+fn figures(
+    rows: &[&Measured],
+    figure: Figure,
+    presented: impl Fn(&Measured, f64) -> String,
+) -> Option<String> {
     let bar_row = |measured: &&Measured| {
         let bars = Stack::BOTH.map(|stack| {
             let Some(summary) = measured.summary(stack, figure) else { return Bar::default() };
-            let text = shown(measured, summary.median);
+            let text = presented(measured, summary.median);
             // Memory may shrink, by what others gave back meanwhile.
             Bar { parts: vec![(stack_class(stack), summary.median.max(0.0))], text, spread: Some(summary) }
         });
@@ -197,12 +201,12 @@ fn table(rows: &[&Measured]) -> String {
             let _ = write!(out, "<tr><td>{}</td><td class=\"words\">{}</td>", escape(&name), stack.title());
             for (_, figure) in columns {
                 let summary = measured.summary(stack, figure);
-                let shown = summary.map(|summary| match figure {
+                let presented = summary.map(|summary| match figure {
                     Figure::Rate => text::rate(&measured.row, summary.median),
                     Figure::Memory => format!("{:.1} MiB", summary.median / 1024.0),
                     _ => microseconds(summary.median),
                 });
-                let _ = write!(out, "<td>{}</td>", shown.unwrap_or_default());
+                let _ = write!(out, "<td>{}</td>", presented.unwrap_or_default());
             }
             out += "</tr>\n";
         }

@@ -44,7 +44,7 @@ impl Shares {
         })
     }
 
-    fn shown(self) -> String {
+    fn presented(self) -> String {
         let Shares { least, middle, most } = self;
         format!("{:.0} % ({:.0}..{:.0})", middle * 100.0, least * 100.0, most * 100.0)
     }
@@ -138,9 +138,9 @@ pub(super) fn text(report: &Report) -> String {
             "{:<32}{:>6.0} %{:>20}{:>20}{:>28}{:>7}",
             line.label(),
             line.paper * 100.0,
-            line.own.shown(),
-            line.linux.shown(),
-            line.thread.shown(),
+            line.own.presented(),
+            line.linux.presented(),
+            line.thread.presented(),
             line.cells
         );
     }
@@ -167,7 +167,8 @@ pub(super) fn html(report: &Report) -> String {
         };
         let Shares { least, middle, most } = line.own;
         let spread = crate::stats::Summary { median: middle * 100.0, min: least * 100.0, max: most * 100.0 };
-        let own = Bar { parts: vec![("toe", middle * 100.0)], text: line.own.shown(), spread: Some(spread) };
+        let own =
+            Bar { parts: vec![("toe", middle * 100.0)], text: line.own.presented(), spread: Some(spread) };
         BarRow { label: line.label(), bars: [paper, own] }
     };
     out += &svg::bars("Time, in percent of read and write's", &lines.iter().map(bar_row).collect::<Vec<_>>());
@@ -179,9 +180,9 @@ pub(super) fn html(report: &Report) -> String {
             "<tr><td>{}</td><td>{:.0} %</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&line.label()),
             line.paper * 100.0,
-            line.own.shown(),
-            line.linux.shown(),
-            line.thread.shown(),
+            line.own.presented(),
+            line.linux.presented(),
+            line.thread.presented(),
             line.cells
         );
     }

@@ -92,7 +92,7 @@ pub(crate) fn whole(report: &Report) -> String {
         let bound = target.bound();
         // One that names another row has a line of its own.
         let (beside, below) = if bound.len() < 14 { (bound.as_str(), "") } else { ("", bound.as_str()) };
-        let _ = writeln!(out, "{beside:>14}{:>14}", verdict.shown());
+        let _ = writeln!(out, "{beside:>14}{:>14}", verdict.presented());
         let worst = verdict.row.as_ref().filter(|worst| **worst != target.row);
         let worst = worst.map(|worst| format!("({worst})"));
         for under in [Some(below.to_owned()).filter(|below| !below.is_empty()), worst].into_iter().flatten() {
@@ -155,10 +155,10 @@ fn ratios(measured: &Measured) -> Vec<String> {
         ("thread's CPU", Figure::ThreadCpu),
         ("memory each", Figure::ConnectionMemory),
     ];
-    let shown = names
+    let presented = names
         .iter()
         .filter_map(|(name, figure)| measured.ratio(*figure).map(|ratio| format!("{name} {ratio:.2} x")));
-    let mut parts = shown.collect::<Vec<_>>();
+    let mut parts = presented.collect::<Vec<_>>();
     let own = measured.summary(Stack::Toe, Figure::ServerCpu).map(|own| own.median * 1000.0);
     if let Some((null, own)) = measured.null_ns.zip(own) {
         parts.push(format!("server CPU over an empty handler {:.0} ns (it takes {null:.0})", own - null));

@@ -16,7 +16,7 @@ use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
 use toe_base::AnchorHandle;
 use toe_engine::control::names::Twin;
-use toe_engine::udp::Shown;
+use toe_engine::udp::Presented;
 use toe_ring::Region;
 
 /// What one of the control server's threads wants of the engine's, and where the answer goes.
@@ -74,7 +74,7 @@ pub enum Evidence {
     /// For `ShowTwin`.
     Twin(Twin),
     /// For `AskLane`.
-    Datagram(Shown),
+    Datagram(Presented),
     /// For `Claim` and `Recognise`: which object it has open.
     Object(Identity),
     /// For `Relinquish`: memory whose length cannot change.
@@ -101,9 +101,9 @@ impl Evidence {
         }
     }
 
-    pub fn datagram_socket(self) -> Result<Shown, Errno> {
+    pub fn datagram_socket(self) -> Result<Presented, Errno> {
         match self {
-            Evidence::Datagram(shown) => Ok(shown),
+            Evidence::Datagram(presented) => Ok(presented),
             other => Err(other.refusal()),
         }
     }

@@ -22,12 +22,12 @@ const TWINS_MAX: usize = 4096;
 pub(super) struct TwinWatch {
     epoll: OwnedFd,
     /// By identity.
-    known: Mutex<HashMap<u64, Shown>>,
+    known: Mutex<HashMap<u64, Presented>>,
 }
 
 /// What a socket was when it was shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct Presented {
     pub(super) local: Endpoint,
     pub(super) netns: NetNs,
     pub(super) listens: bool,
@@ -42,20 +42,20 @@ impl TwinWatch {
         Ok(TwinWatch { epoll, known: Mutex::default() })
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<u64, Shown>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, Presented>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches a TCP socket from here on; its descriptor may be closed.
-    pub(super) fn add(&self, socket: impl AsFd, identity: u64, shown: Shown) -> Result<(), Errno> {
+    pub(super) fn add(&self, socket: impl AsFd, identity: u64, presented: Presented) -> Result<(), Errno> {
         let mut known = self.known();
         if let Some(before) = known.get_mut(&identity) {
             // What rests on it rests on what it was; once that was looked at it may be shown as what it is.
-            if (before.local, before.netns) != (shown.local, shown.netns) {
+            if (before.local, before.netns) != (presented.local, presented.netns) {
                 return Err(Errno::EINVAL);
             }
             // It is open, being shown, so its registration is there.
-            before.listens |= shown.listens;
+            before.listens |= presented.listens;
             return Ok(());
         }
         if known.len() >= TWINS_MAX {
@@ -67,7 +67,7 @@ impl TwinWatch {
             Ok(()) | Err(OsErrno::EXIST) => {}
             Err(_) => return Err(Errno::EMFILE),
         }
-        known.insert(identity, shown);
+        known.insert(identity, presented);
         Ok(())
     }
 
@@ -82,7 +82,7 @@ impl TwinWatch {
 
     /// Whether there is one that listened in this namespace when it was shown.
     pub(super) fn has_listeners_in(&self, netns: NetNs) -> bool {
-        self.known().values().any(|shown| shown.listens && shown.netns == netns)
+        self.known().values().any(|presented| presented.listens && presented.netns == netns)
     }
 
     /// Those that are gone, or listen no more where they did, since the last look. Of other namespaces than that of which the
@@ -105,16 +105,18 @@ impl TwinWatch {
             events.clear();
         }
         let hung: HashSet<u64> = events.iter().map(|event: &epoll::Event| event.data.u64()).collect();
-        let is_elsewhere = |identity: u64, shown: &Shown| {
-            let of_here = listeners.filter(|(netns, _)| *netns == shown.netns);
-            of_here.is_some_and(|(_, there)| !there.contains(&(identity, shown.local)))
+        let is_elsewhere = |identity: u64, presented: &Presented| {
+            let of_here = listeners.filter(|(netns, _)| *netns == presented.netns);
+            of_here.is_some_and(|(_, there)| !there.contains(&(identity, presented.local)))
         };
-        let stopped =
-            |identity: u64, shown: &Shown| hung.contains(&identity) || is_elsewhere(identity, shown);
-        let is_gone = |identity: u64, shown: &Shown| {
-            !open.contains(&identity) || shown.listens && stopped(identity, shown)
+        let stopped = |identity: u64, presented: &Presented| {
+            hung.contains(&identity) || is_elsewhere(identity, presented)
         };
-        let gone: Vec<u64> = known.iter().filter(|(i, shown)| is_gone(**i, shown)).map(|(i, _)| *i).collect();
+        let is_gone = |identity: u64, presented: &Presented| {
+            !open.contains(&identity) || presented.listens && stopped(identity, presented)
+        };
+        let gone: Vec<u64> =
+            known.iter().filter(|(i, presented)| is_gone(**i, presented)).map(|(i, _)| *i).collect();
         gone.iter().for_each(|identity| {
             known.remove(identity);
         });
@@ -137,8 +139,8 @@ mod tests {
 
     const NONE: [u64; 0] = [];
 
-    fn shown(socket: &TcpListener, listens: bool) -> Shown {
-        Shown { local: socket.local_addr().expect("bound").into(), netns: NetNs(1), listens }
+    fn presented(socket: &TcpListener, listens: bool) -> Presented {
+        Presented { local: socket.local_addr().expect("bound").into(), netns: NetNs(1), listens }
     }
 
     /// A socket that was shut down and connected to itself does not hang up, and one that is bound to a device is still open.
@@ -147,7 +149,7 @@ mod tests {
         let twins = TwinWatch::new().expect("an epoll");
         let (socket, identity) = listening();
         watch(&twins, &socket, identity);
-        let there = HashSet::from([(identity, shown(&socket, true).local)]);
+        let there = HashSet::from([(identity, presented(&socket, true).local)]);
         assert_eq!(twins.look(Some((NetNs(1), &there))).expect("a look"), NONE);
         let moved = HashSet::from([(identity, Endpoint::new([127, 0, 0, 1], 1))]);
         assert_eq!(
@@ -155,7 +157,7 @@ mod tests {
             NONE,
             "a list of another namespace"
         );
-        let other = Shown { local: Endpoint::new([127, 0, 0, 1], 1), ..shown(&socket, true) };
+        let other = Presented { local: Endpoint::new([127, 0, 0, 1], 1), ..presented(&socket, true) };
         assert_eq!(twins.add(&socket, identity, other), Err(Errno::EINVAL), "before it was looked at");
         assert_eq!(twins.look(Some((NetNs(1), &moved))).expect("a look"), [identity]);
         assert_eq!(twins.add(&socket, identity, other), Ok(()));
@@ -170,7 +172,7 @@ mod tests {
     /// Watches through a copy that is closed at once, as the control server does.
     fn watch(watch: &TwinWatch, socket: &TcpListener, identity: u64) {
         let copy = socket.try_clone().expect("a copy");
-        watch.add(&copy, identity, shown(socket, true)).expect("watched");
+        watch.add(&copy, identity, presented(socket, true)).expect("watched");
     }
 
     #[test]
@@ -210,7 +212,7 @@ mod tests {
         let at: std::net::SocketAddr = "127.0.0.1:0".parse().expect("an address");
         rustix::net::bind(&socket, &at).expect("bound");
         twins
-            .add(&socket, 7, Shown { local: Endpoint::from(at), netns: NetNs(1), listens: false })
+            .add(&socket, 7, Presented { local: Endpoint::from(at), netns: NetNs(1), listens: false })
             .expect("watched");
         assert_eq!(twins.look(None).expect("a look"), NONE);
         drop(socket);
@@ -222,10 +224,10 @@ mod tests {
         let twins = TwinWatch::new().expect("an epoll");
         let (socket, _) = listening();
         for identity in 0..TWINS_MAX as u64 {
-            twins.known().insert(identity, shown(&socket, true));
+            twins.known().insert(identity, presented(&socket, true));
         }
-        assert_eq!(twins.add(&socket, u64::MAX, shown(&socket, true)), Err(Errno::EMFILE));
-        assert_eq!(twins.add(&socket, 5, shown(&socket, true)), Ok(()), "it is known");
+        assert_eq!(twins.add(&socket, u64::MAX, presented(&socket, true)), Err(Errno::EMFILE));
+        assert_eq!(twins.add(&socket, 5, presented(&socket, true)), Ok(()), "it is known");
     }
 
     #[test]

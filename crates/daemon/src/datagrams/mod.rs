@@ -23,7 +23,7 @@ use toe_abi::attach::{Reply, Use};
 use toe_abi::errno::Errno;
 use toe_abi::lane::{LaneLayout, RecordHead};
 use toe_base::{Cred, DatagramId, Endpoint, Instant, SessionId};
-use toe_engine::udp::Shown;
+use toe_engine::udp::Presented;
 use toe_engine::{Delivered, NewEnd, OpenedDatagrams, RxDatagram, RxDatagramError};
 use toe_ring::{EventFd, LaneMemory, LaneReceiver, LaneSender};
 use unsent::Unsent;
@@ -229,7 +229,7 @@ impl Daemon {
         session: SessionId,
         purpose: Use,
         peer: Endpoint,
-        shown: &Shown,
+        presented: &Presented,
     ) -> Answer {
         if !self.sessions.datagrams.is_open() {
             return Err(Errno::EOPNOTSUPP);
@@ -237,7 +237,7 @@ impl Daemon {
         // What it has closed of others is free for this one.
         self.take_some_datagrams(self.clock.now(), session);
         self.sweep_datagrams(session);
-        let opened = self.engine.open_datagrams(self.clock.now(), session, (purpose, peer), shown)?;
+        let opened = self.engine.open_datagrams(self.clock.now(), session, (purpose, peer), presented)?;
         let OpenedDatagrams { end, source, path_mtu, link_mtu } = opened;
         let reply = |ring_len| Reply::Datagrams { ring_len, source, path_mtu, link_mtu };
         let Some(NewEnd { id, ring_len }) = end else {

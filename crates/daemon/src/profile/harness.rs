@@ -8,7 +8,7 @@ use toe_abi::entry::Completion;
 use toe_abi::lane::RecordHead;
 use toe_abi::region::RegionLayout;
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId, QueueSetId, SessionId};
-use toe_engine::udp::Shown;
+use toe_engine::udp::Presented;
 use toe_engine::{Delivered, Engine, EngineConfig, HostMemory, HostSide, Link, RxDatagram};
 use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::eth::{EthRepr, EtherType};
@@ -109,8 +109,8 @@ pub fn frame(size: usize, dst_port: u16) -> Vec<u8> {
     frame
 }
 
-pub fn shown() -> Shown {
-    Shown {
+pub fn presented() -> Presented {
+    Presented {
         local: Endpoint { addr: Addr::UNSPECIFIED_V4, port: PORT },
         peer: None,
         v6_only: false,
@@ -135,12 +135,12 @@ impl Harness {
         let mut engine = Engine::new(EngineConfig { flows_max: 16, ..EngineConfig::with_secret([7; 16]) });
         let port = engine.add_port(checksums.link());
         engine.add_addr(port, OWN.into(), 24);
-        let shown = shown();
+        let presented = presented();
         let session = engine.open_session(Cred::default(), LAYOUT);
         let now = Instant::from_micros(1_000_000);
         let hears = (Use::Hears, Endpoint::UNSPECIFIED_V4);
         let socket = session.and_then(|session| {
-            let opened = engine.open_datagrams(now, session, hears, &shown);
+            let opened = engine.open_datagrams(now, session, hears, &presented);
             opened.ok()?.end.map(|end| end.id)
         });
         let mut harness = Harness { engine, socket, checksums, sink: Forgets::default(), now };

@@ -2,7 +2,7 @@
 
 use super::batches::Batch;
 use super::harness::{
-    Checksums, ETHERNET, Forgets, HEADERS, Harness, LINK_PORT, OWN, PEER, PEER_MAC, PORT, frame, shown,
+    Checksums, ETHERNET, Forgets, HEADERS, Harness, LINK_PORT, OWN, PEER, PEER_MAC, PORT, frame, presented,
 };
 use super::{Receive, Row, Transmit, left, median_ns};
 use std::hint::black_box;
@@ -52,7 +52,7 @@ fn receive(size: usize, harness: &mut Harness) -> Receive {
     let ip_ns = median_ns(Batch::MOST, || parse(Checksums::ByLink));
     let with_checksum = median_ns(Batch::MOST, || parse(Checksums::ByEngine));
     let mut sockets = Sockets::default();
-    sockets.open(SessionId(1), &shown(), 0, ());
+    sockets.open(SessionId(1), &presented(), 0, ());
     let (to, from) = (Endpoint::new(OWN, PORT), Endpoint::new(PEER, 9));
     let demultiplex_ns = median_ns(1, || {
         black_box(sockets.receiver(black_box(to), from));

@@ -205,8 +205,8 @@ fn the_right_to_attach_is_handed_on() {
     // In a user namespace of its own the process has another number for him.
     let thing = rustix::fs::memfd_create("user", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
     rustix::fs::fchown(&thing, Some(rustix::fs::Uid::from_raw(100_032)), None).expect("root");
-    let shown = [thing.as_fd()];
-    assert_eq!(starter.ask_with(&mut daemon, Request::Admit { uid: 34 }, &shown).0, Reply::Done);
+    let presented = [thing.as_fd()];
+    assert_eq!(starter.ask_with(&mut daemon, Request::Admit { uid: 34 }, &presented).0, Reply::Done);
     assert!(attaches(&daemon, 100_032) && !attaches(&daemon, 34));
     for request in [Request::Admit { uid: 34 }, Request::Stop, Request::StopWhenUnused] {
         assert_eq!(other.refusal(&mut daemon, request), Errno::EPERM, "{request:?}");

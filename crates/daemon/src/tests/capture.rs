@@ -26,9 +26,9 @@ fn text(text: &str) -> OwnedFd {
 }
 
 fn capture(daemon: &mut Daemon, control: &Control, filter: &str) -> Result<File, Errno> {
-    let (shown, filter_len) = (text(filter), filter.len() as u32);
+    let (presented, filter_len) = (text(filter), filter.len() as u32);
     let request = Request::Capture { snaplen: SNAPLEN_MAX, interface: None, filter_len };
-    match control.ask_with(daemon, request, &[shown.as_fd()]) {
+    match control.ask_with(daemon, request, &[presented.as_fd()]) {
         (Reply::Capture, mut fds) => Ok(File::from(fds.pop().expect("the stream"))),
         (Reply::Refused { errno, .. }, _) => Err(Errno(errno)),
         (reply, _) => panic!("{reply:?}"),

@@ -310,7 +310,7 @@ fn descriptors_that_mean_nothing_are_refused() {
     let carrier = Control { socket: other };
     carrier.send(b"take this", &[carrier.socket.as_fd()]).expect("sent");
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("an epoll");
-    for shown in [&pipe, &path, &unix, &epoll] {
+    for presented in [&pipe, &path, &unix, &epoll] {
         let cases = [
             (Request::ShowTwin, Errno::EINVAL),
             (Request::Claim { queue_set: 0, fd: 3 }, Errno::ENOENT),
@@ -318,7 +318,7 @@ fn descriptors_that_mean_nothing_are_refused() {
             (Request::Relinquish { flow: 0, unread: 3 }, Errno::EINVAL),
         ];
         for (request, wanted) in cases {
-            let (reply, _) = host.control.ask_with(&mut daemon, request, &[shown.as_fd()]);
+            let (reply, _) = host.control.ask_with(&mut daemon, request, &[presented.as_fd()]);
             assert!(
                 matches!(reply, Reply::Refused { errno, .. } if errno == wanted.0),
                 "{request:?}: {reply:?}"
@@ -372,15 +372,16 @@ fn bound(at: &str) -> OwnedFd {
 fn a_twin_holds_its_port_for_all_devices_and_nothing_else() {
     let mut daemon = open_to_all();
     let host = FakeHost::attach(&mut daemon);
-    let mut show = |shown: BorrowedFd<'_>| host.control.ask_with(&mut daemon, Request::ShowTwin, &[shown]).0;
+    let mut show =
+        |presented: BorrowedFd<'_>| host.control.ask_with(&mut daemon, Request::ShowTwin, &[presented]).0;
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let at = listener.local_addr().expect("bound");
     let client = TcpStream::connect(at).expect("connected");
     let (accepted, _) = listener.accept().expect("a connection");
     assert!(matches!(show(listener.as_fd()), Reply::Handle { .. }), "it listens");
     assert!(matches!(show(bound("127.0.0.1:0").as_fd()), Reply::Handle { .. }), "it is bound");
-    let mut is_refused = |shown: BorrowedFd<'_>, what: &str| {
-        let reply = show(shown);
+    let mut is_refused = |presented: BorrowedFd<'_>, what: &str| {
+        let reply = show(presented);
         assert!(
             matches!(reply, Reply::Refused { errno, .. } if errno == Errno::EINVAL.0),
             "{what}: {reply:?}"

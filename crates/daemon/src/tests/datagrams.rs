@@ -32,14 +32,14 @@ fn with_link() -> Option<Daemon> {
 }
 
 /// A host's two lanes of one socket.
-struct Shown {
+struct Presented {
     socket: UdpSocket,
     port: u16,
     to_engine: LaneSender,
     from_engine: LaneReceiver,
 }
 
-fn show(host: &FakeHost, daemon: &mut Daemon) -> Result<Shown, Errno> {
+fn show(host: &FakeHost, daemon: &mut Daemon) -> Result<Presented, Errno> {
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     let port = socket.local_addr().expect("its name").port();
     let request = Request::OpenDatagrams { purpose: Use::Hears, peer: Endpoint::UNSPECIFIED_V4 };
@@ -49,14 +49,14 @@ fn show(host: &FakeHost, daemon: &mut Daemon) -> Result<Shown, Errno> {
             let map = |file, ring_len| LaneMemory::map(file, ring_len).expect("a lane's memory");
             let from_engine = LaneReceiver::new(map(&fds[0], LaneLayout::from_engine(ring_len)));
             let to_engine = LaneSender::new(map(&fds[1], ring_len));
-            Ok(Shown { socket, port, to_engine, from_engine })
+            Ok(Presented { socket, port, to_engine, from_engine })
         }
         Reply::Refused { errno, .. } => Err(Errno(errno)),
         other => panic!("{other:?}"),
     }
 }
 
-impl Shown {
+impl Presented {
     /// Puts a record into the lane to the engine. `false`: it did not fit.
     fn put(&mut self, head: &RecordHead, text: &[u8]) -> bool {
         let len = RecordHead::LEN + text.len() as u32;
@@ -94,10 +94,10 @@ impl Random {
 }
 
 /// One thing that a host can do to its lanes and should not.
-fn misbehave(shown: &mut Shown, random: &mut Random, other: u16) {
+fn misbehave(presented: &mut Presented, random: &mut Random, other: u16) {
     let memory = match random.next() % 2 {
-        0 => shown.to_engine.lane().clone(),
-        _ => shown.from_engine.lane().clone(),
+        0 => presented.to_engine.lane().clone(),
+        _ => presented.from_engine.lane().clone(),
     };
     let region = memory.region();
     let word = random.next() >> (random.next() % 64);
@@ -110,14 +110,14 @@ fn misbehave(shown: &mut Shown, random: &mut Random, other: u16) {
         2 => write(LaneLayout::HEAD, word),
         3 => write(place, header(RECORD_MAX + (word as u32 % 16), false)),
         4 => write(place, word),
-        5 => drop(shown.put(&RecordHead { segment: word as u16, ..to(other) }, &[7; 3000])),
+        5 => drop(presented.put(&RecordHead { segment: word as u16, ..to(other) }, &[7; 3000])),
         6 => {
             let mut head = RecordHead::default();
             head.as_mut_bytes().fill_with(|| random.next() as u8);
-            shown.put(&head, b"a head of chance");
+            presented.put(&head, b"a head of chance");
         }
         _ => {
-            shown.put(&to(other), b"as it should be");
+            presented.put(&to(other), b"as it should be");
         }
     }
 }
@@ -132,7 +132,7 @@ fn lanes_full_of_chance_hurt_nobody_else() {
     for round in 0..60u32 {
         let control = Control::of_user(&mut daemon, 4711);
         let hostile = FakeHost::attach_by(&mut daemon, control);
-        let mut sockets: Vec<Shown> = (0..3).filter_map(|_| show(&hostile, &mut daemon).ok()).collect();
+        let mut sockets: Vec<Presented> = (0..3).filter_map(|_| show(&hostile, &mut daemon).ok()).collect();
         assert_eq!(sockets.len(), 3, "what others did before is cleared away");
         for _ in 0..20 {
             let at = random.next() as usize % sockets.len();
@@ -170,12 +170,12 @@ fn lanes_full_of_chance_hurt_nobody_else() {
 fn a_request_takes_no_more_than_a_turn_of_what_is_queued() {
     let Some(mut daemon) = with_link() else { return };
     let host = FakeHost::attach(&mut daemon);
-    let mut shown = show(&host, &mut daemon).expect("shown");
-    let port = shown.port;
-    (0..500).for_each(|_| assert!(shown.put(&to(port), b"x")));
+    let mut presented = show(&host, &mut daemon).expect("shown");
+    let port = presented.port;
+    (0..500).for_each(|_| assert!(presented.put(&to(port), b"x")));
     let session = daemon.sessions.live()[0];
     let before = daemon.engine.counter(Counter::TxDatagrams);
-    let unbound = toe_engine::udp::Shown {
+    let unbound = toe_engine::udp::Presented {
         local: Endpoint::UNSPECIFIED_V4,
         peer: None,
         v6_only: false,
@@ -197,10 +197,10 @@ fn a_record_counts_for_what_it_holds() {
     for (segment, len, records) in [(10, 1000, 1), (0, 16_384, 13), (0, 1, 64)] {
         let Some(mut daemon) = with_link() else { return };
         let host = FakeHost::attach(&mut daemon);
-        let mut shown = show(&host, &mut daemon).expect("shown");
-        let head = RecordHead { segment, ..to(shown.port) };
+        let mut presented = show(&host, &mut daemon).expect("shown");
+        let head = RecordHead { segment, ..to(presented.port) };
         let text = vec![1; len];
-        let put = (0..80).take_while(|_| shown.put(&head, &text)).count();
+        let put = (0..80).take_while(|_| presented.put(&head, &text)).count();
         let session = daemon.sessions.live()[0];
         let each = if segment == 0 { 1 } else { len / usize::from(segment) };
         daemon.take_some_datagrams(daemon.clock.now(), session);
@@ -277,22 +277,22 @@ fn what_was_sent_outlives_its_program_and_its_socket() {
     for who in 0..3 {
         let Some(mut daemon) = with_link() else { return };
         let host = FakeHost::attach(&mut daemon);
-        let mut shown = show(&host, &mut daemon).expect("shown");
-        let port = shown.port;
-        (0..500).for_each(|_| assert!(shown.put(&to(port), b"x")));
+        let mut presented = show(&host, &mut daemon).expect("shown");
+        let port = presented.port;
+        (0..500).for_each(|_| assert!(presented.put(&to(port), b"x")));
         let session = daemon.sessions.live()[0];
         let now = daemon.clock.now();
         match who {
             0 => daemon.end_session(now, session, "it ends"),
             1 => {
-                shown.to_engine.close();
-                let identity = rustix::net::sockopt::socket_cookie(&shown.socket).expect("a cookie");
+                presented.to_engine.close();
+                let identity = rustix::net::sockopt::socket_cookie(&presented.socket).expect("a cookie");
                 daemon.datagram_socket_gone(identity);
             }
             _ => daemon.close_session(now, session, "it is fenced"),
         }
         assert_eq!(daemon.unsent_count(), 1, "{who}");
-        assert_eq!(shown.to_engine.offer(1), Offer::Kernel, "no more than that");
+        assert_eq!(presented.to_engine.offer(1), Offer::Kernel, "no more than that");
         settle(&mut daemon);
         assert_eq!(daemon.engine.counter(Counter::TxDatagrams), 500, "{who}");
         assert_eq!(daemon.unsent_count(), 0);
@@ -305,9 +305,9 @@ fn what_was_sent_outlives_its_program_and_its_socket() {
 fn what_was_sent_is_not_kept_for_ever() {
     let Some(mut daemon) = with_link() else { return };
     let host = FakeHost::attach(&mut daemon);
-    let mut shown = show(&host, &mut daemon).expect("shown");
-    let port = shown.port;
-    (0..500).for_each(|_| assert!(shown.put(&to(port), b"x")));
+    let mut presented = show(&host, &mut daemon).expect("shown");
+    let port = presented.port;
+    (0..500).for_each(|_| assert!(presented.put(&to(port), b"x")));
     let session = daemon.sessions.live()[0];
     let now = daemon.clock.now();
     daemon.end_session(now, session, "it ends");
@@ -324,10 +324,10 @@ fn what_is_left_to_be_sent_is_bounded() {
     let Some(mut daemon) = with_link() else { return };
     let hosts = [Control::of_user(&mut daemon, 4711), Control::of_user(&mut daemon, 4712)]
         .map(|control| FakeHost::attach_by(&mut daemon, control));
-    let mut many: Vec<Shown> = (0..40).map(|_| show(&hosts[0], &mut daemon).expect("shown")).collect();
+    let mut many: Vec<Presented> = (0..40).map(|_| show(&hosts[0], &mut daemon).expect("shown")).collect();
     let mut one = show(&hosts[1], &mut daemon).expect("shown");
     let sessions = daemon.sessions.live().to_vec();
-    assert!(many.iter_mut().chain([&mut one]).all(|shown| shown.put(&to(shown.port), b"x")));
+    assert!(many.iter_mut().chain([&mut one]).all(|presented| presented.put(&to(presented.port), b"x")));
     let now = daemon.clock.now();
     sessions.into_iter().for_each(|session| daemon.close_session(now, session, "both end"));
     assert_eq!(daemon.unsent_count(), 32 + 1);
@@ -340,14 +340,14 @@ fn what_is_left_to_be_sent_is_bounded() {
 fn a_lane_that_is_left_is_read_no_longer_than_it_could_be_full() {
     let Some(mut daemon) = with_link() else { return };
     let host = FakeHost::attach(&mut daemon);
-    let mut shown = show(&host, &mut daemon).expect("shown");
-    let port = shown.port;
-    assert!(shown.put(&to(port), b"x"));
+    let mut presented = show(&host, &mut daemon).expect("shown");
+    let port = presented.port;
+    assert!(presented.put(&to(port), b"x"));
     let session = daemon.sessions.live()[0];
     let now = daemon.clock.now();
     daemon.close_session(now, session, "it ends");
     // A word that says that there is always one record more: they all have the same bytes.
-    let memory = shown.to_engine.lane().clone();
+    let memory = presented.to_engine.lane().clone();
     let each = toe_abi::lane::record_len(RecordHead::LEN + 1);
     for n in 0..memory.ring_len() / each {
         let head = to(port);
@@ -392,15 +392,15 @@ impl FrameSink for Slow {
 fn each_of_a_programs_sockets_gets_its_part_of_a_slow_link() {
     let Some(mut daemon) = with_link() else { return };
     let host = FakeHost::attach(&mut daemon);
-    let mut sockets: Vec<Shown> = (0..3).map(|_| show(&host, &mut daemon).expect("shown")).collect();
+    let mut sockets: Vec<Presented> = (0..3).map(|_| show(&host, &mut daemon).expect("shown")).collect();
     let (now, session) = (daemon.clock.now(), daemon.sessions.live()[0]);
     let there = RecordHead { peer: Endpoint::new([10, 0, 0, 9], 53).into(), ..RecordHead::default() };
     let mut slow = Slow::default();
     assert!(sockets[0].put(&there, b"who is there"));
     daemon.take_some_datagrams(now, session);
     answer_arp(&mut daemon);
-    for shown in &mut sockets {
-        (0..1000).for_each(|_| assert!(shown.put(&there, b"x")));
+    for presented in &mut sockets {
+        (0..1000).for_each(|_| assert!(presented.put(&there, b"x")));
     }
     for _ in 0..20 {
         daemon.take_some_datagrams(now, session);
@@ -413,8 +413,8 @@ fn each_of_a_programs_sockets_gets_its_part_of_a_slow_link() {
         daemon.take_some_datagrams(now, session);
     }
     (0..100).for_each(|_| transmit(&mut daemon, 100));
-    for shown in &sockets {
-        let part = slow.from.iter().filter(|from| **from == shown.port).count();
+    for presented in &sockets {
+        let part = slow.from.iter().filter(|from| **from == presented.port).count();
         assert!(part > slow.from.len() / 6, "{part} of {}", slow.from.len());
     }
 }

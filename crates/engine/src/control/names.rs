@@ -121,9 +121,14 @@ impl Twin {
 
 /// The rule: a name needs a live twin of the session's own namespace that holds it. EACCES otherwise, whatever the user:
 /// root's sockets, too, are the kernel's to give.
-pub fn require(shown: Option<Twin>, netns: NetNs, local: Endpoint, purpose: Purpose) -> Result<Twin, Errno> {
+pub fn require(
+    presented: Option<Twin>,
+    netns: NetNs,
+    local: Endpoint,
+    purpose: Purpose,
+) -> Result<Twin, Errno> {
     let holds = |twin: &Twin| twin.netns == netns && twin.holds(local, purpose);
-    shown.filter(holds).ok_or(Errno::EACCES)
+    presented.filter(holds).ok_or(Errno::EACCES)
 }
 
 /// What the engine knows of names besides who listens.
@@ -159,7 +164,7 @@ impl Names {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// A handle that no command has used yet.
-    Shown(SessionId, FlowId),
+    Presented(SessionId, FlowId),
     /// An anchor of a listener.
     Listener(ListenerIdx, AnchorHandle),
 }
@@ -243,11 +248,11 @@ mod tests {
     #[test]
     fn a_name_needs_a_twin_of_the_sessions_own_namespace() {
         let name = at([10, 0, 0, 2], 80);
-        let shown = twin(name);
+        let presented = twin(name);
         for purpose in [LISTEN, Purpose::Connect] {
             assert_eq!(require(None, HERE, name, purpose), Err(Errno::EACCES));
-            assert_eq!(require(Some(shown), NetNs(2), name, purpose), Err(Errno::EACCES));
-            assert_eq!(require(Some(shown), HERE, name, purpose), Ok(shown));
+            assert_eq!(require(Some(presented), NetNs(2), name, purpose), Err(Errno::EACCES));
+            assert_eq!(require(Some(presented), HERE, name, purpose), Ok(presented));
         }
     }
 
@@ -264,13 +269,13 @@ mod tests {
     #[test]
     fn what_rests_on_a_twin_is_found_by_it() {
         let mut rests = Rests::default();
-        let shown = |n| Rest::Shown(SessionId(n), FlowId::default());
-        [shown(1), shown(2), shown(1)].into_iter().for_each(|rest| rests.add(7, rest));
-        rests.add(8, shown(3));
-        rests.remove(7, shown(1));
-        rests.remove(9, shown(1));
+        let presented = |n| Rest::Presented(SessionId(n), FlowId::default());
+        [presented(1), presented(2), presented(1)].into_iter().for_each(|rest| rests.add(7, rest));
+        rests.add(8, presented(3));
+        rests.remove(7, presented(1));
+        rests.remove(9, presented(1));
         assert_eq!(rests.take(7).len(), 2);
         assert_eq!(rests.take(7), []);
-        assert_eq!(rests.iter().collect::<Vec<_>>(), [(8, shown(3))]);
+        assert_eq!(rests.iter().collect::<Vec<_>>(), [(8, presented(3))]);
     }
 }

@@ -185,7 +185,7 @@ impl Engine {
     pub(super) fn tell_flow_info<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
         let flow = self.flows.get_mut(idx);
         flow.report.state = flow.tcb.state;
-        flow.report.shown_error = flow.tcb.snd.soft_error;
+        flow.report.published_error = flow.tcb.snd.soft_error;
         let owner = flow.conn.tenancy.owner();
         if owner.is_nobody() {
             return;
@@ -234,7 +234,7 @@ fn went_out(flow: &Flow, unsent: Unsent) -> u32 {
 
 /// Whether the flow information record shows what is no longer so, of what a program must not find old.
 fn is_info_old(flow: &Flow) -> bool {
-    flow.report.state != flow.tcb.state || flow.report.shown_error != flow.tcb.snd.soft_error
+    flow.report.state != flow.tcb.state || flow.report.published_error != flow.tcb.snd.soft_error
 }
 
 /// Whether a SYN is to have the bytes that the program sends first.

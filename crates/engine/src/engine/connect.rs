@@ -61,7 +61,7 @@ impl Engine {
         args: &ConnectArgs,
         anchor: AnchorHandle,
     ) -> Result<FlowId, Errno> {
-        let shown = self.take_twin(owner.session, args.twin);
+        let presented = self.take_twin(owner.session, args.twin);
         let mut remote = endpoint_of(args.remote)?;
         if remote.addr.is_unspecified() {
             // As Linux has it: connecting to INADDR_ANY means this host.
@@ -76,7 +76,7 @@ impl Engine {
             .path_to((now, can_ask_kernel), scope, remote)
             .inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
         let asked = if args.local.family == 0 { None } else { Some(endpoint_of(args.local)?) };
-        let local = self.local_name(owner.session, shown, asked, source)?;
+        let local = self.local_name(owner.session, presented, asked, source)?;
         let port = local.port;
         let name = FlowKey { local, remote, scope };
         let key = self.choose_key(now, path, name)?;
@@ -123,7 +123,7 @@ impl Engine {
     fn local_name(
         &self,
         session: SessionId,
-        shown: Option<Twin>,
+        presented: Option<Twin>,
         asked: Option<Endpoint>,
         source: Addr,
     ) -> Result<Endpoint, Errno> {
@@ -138,7 +138,7 @@ impl Engine {
             return Err(Errno::ENETUNREACH);
         }
         if local.port != 0 {
-            names::require(shown, record.cred.netns, local, Purpose::Connect)?;
+            names::require(presented, record.cred.netns, local, Purpose::Connect)?;
             if self.listeners.others_listen_at(record.scope, local, record.cred.uid) {
                 return Err(Errno::EADDRINUSE);
             }

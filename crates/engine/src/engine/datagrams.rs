@@ -7,7 +7,7 @@ use crate::egress::builder::ip_header_len;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::hostif::{Delivered, HostSide};
 use crate::udp::sockets::Receiver;
-use crate::udp::{Shown, errors};
+use crate::udp::{Presented, errors};
 use crate::work::{Arrival, ControlFrame, RxDatagram, RxDatagramError, TxDatagram};
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
@@ -68,20 +68,20 @@ impl Engine {
         now: Instant,
         session: SessionId,
         (purpose, peer): (Use, Endpoint),
-        shown: &Shown,
+        presented: &Presented,
     ) -> Result<OpenedDatagrams, Errno> {
         let record = self.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
         let (user, netns) = (record.user, record.cred.netns);
-        let source = self.source_of(purpose, peer, shown, netns)?;
+        let source = self.source_of(purpose, peer, presented, netns)?;
         let (path_mtu, link_mtu) = self.mtus_of(now, self.routes.to(peer.addr), peer.addr);
         let opened = OpenedDatagrams { end: None, source, path_mtu, link_mtu };
-        if shown.local.port == 0 {
+        if presented.local.port == 0 {
             return if purpose == Use::Sends { Ok(opened) } else { Err(Errno::EINVAL) };
         }
         let connected = (purpose == Use::Connects).then_some(peer);
-        if self.udp.sockets.end_of(session, shown.identity).is_some() {
+        if self.udp.sockets.end_of(session, presented.identity).is_some() {
             if purpose != Use::Sends {
-                self.udp.sockets.update(shown, connected);
+                self.udp.sockets.update(presented, connected);
             }
             return Ok(opened);
         }
@@ -89,10 +89,10 @@ impl Engine {
             return Err(Errno::EMFILE);
         }
         // Beyond the largest the kernel's queue is the larger one.
-        let ring_len = LaneLayout::ring_len(shown.receive_buffer).unwrap_or(RING_LEN_MAX);
+        let ring_len = LaneLayout::ring_len(presented.receive_buffer).unwrap_or(RING_LEN_MAX);
         // To the engine, too: what the smallest ring holds of super-segments is done before a program that waits for room looks again.
         let ring_len = LaneLayout::from_engine(ring_len);
-        let is_new = !self.udp.sockets.knows(shown.identity);
+        let is_new = !self.udp.sockets.knows(presented.identity);
         // Of the other lane the memory is its program's, which fills it.
         let bytes = u64::from(ring_len);
         let wanted =
@@ -105,9 +105,9 @@ impl Engine {
                 return Err(refused.into());
             }
         }
-        let id = self.udp.sockets.open(session, shown, bytes, user);
+        let id = self.udp.sockets.open(session, presented, bytes, user);
         if is_new || purpose != Use::Sends {
-            self.udp.sockets.update(shown, connected);
+            self.udp.sockets.update(presented, connected);
         }
         Ok(OpenedDatagrams { end: Some(NewEnd { id, ring_len }), ..opened })
     }
@@ -126,16 +126,22 @@ impl Engine {
     }
 
     /// Which address of the engine's such a socket speaks from. ENETUNREACH, EADDRNOTAVAIL: it is the kernel's.
-    fn source_of(&self, purpose: Use, peer: Endpoint, shown: &Shown, netns: NetNs) -> Result<Addr, Errno> {
-        if netns != self.config.netns || shown.netns != netns {
+    fn source_of(
+        &self,
+        purpose: Use,
+        peer: Endpoint,
+        presented: &Presented,
+        netns: NetNs,
+    ) -> Result<Addr, Errno> {
+        if netns != self.config.netns || presented.netns != netns {
             return Err(Errno::ENETUNREACH);
         }
-        let own = shown.local.addr;
+        let own = presented.local.addr;
         if !own.is_unspecified() && !self.is_alone_at(own) {
             return Err(Errno::EADDRNOTAVAIL);
         }
         if purpose == Use::Hears {
-            let is_heard = |addr: Addr| own.is_v6() && !shown.v6_only || addr.is_v4() == own.is_v4();
+            let is_heard = |addr: Addr| own.is_v6() && !presented.v6_only || addr.is_v4() == own.is_v4();
             let mut addrs = (0..self.ports.len()).flat_map(|n| self.routes.addrs_of(PortId(n as u8)));
             let hears = addrs.any(|interface| !interface.shared && is_heard(interface.addr));
             return if hears { Ok(own) } else { Err(Errno::EADDRNOTAVAIL) };

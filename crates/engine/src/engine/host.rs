@@ -243,8 +243,8 @@ impl Engine {
         if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
             return Err(FenceReason::UnknownHandle);
         }
-        let shown = self.take_twin(session, args.twin);
-        Ok(self.listen_at(now, (session, queue_set), &args, shown, host))
+        let presented = self.take_twin(session, args.twin);
+        Ok(self.listen_at(now, (session, queue_set), &args, presented, host))
     }
 
     fn listen_at<H: HostSide>(
@@ -252,7 +252,7 @@ impl Engine {
         now: Instant,
         (session, queue_set): (SessionId, QueueSetId),
         args: &ListenArgs,
-        shown: Option<Twin>,
+        presented: Option<Twin>,
         host: &mut H,
     ) -> Result<ListenerId, Errno> {
         let local = endpoint_of(args.local)?;
@@ -262,7 +262,7 @@ impl Engine {
         if !local.addr.is_unspecified() && !self.has_addr(scope, local.addr) {
             return Err(Errno::EADDRNOTAVAIL);
         }
-        let twin = names::require(shown, netns, local, Purpose::Listen { v6_only })?;
+        let twin = names::require(presented, netns, local, Purpose::Listen { v6_only })?;
         if scope.is_own() && !self.shared.has_room_for_listener() {
             return Err(Errno::ENOBUFS);
         }

@@ -27,7 +27,7 @@ impl Engine {
     pub fn add_twin(&mut self, session: SessionId, twin: Twin) -> Option<u32> {
         let record = self.sessions.get_mut(session).filter(|record| record.open)?;
         let id = record.twins.insert(twin)?;
-        self.names.rests.add(twin.identity, Rest::Shown(session, id));
+        self.names.rests.add(twin.identity, Rest::Presented(session, id));
         Some(id.raw())
     }
 
@@ -36,7 +36,7 @@ impl Engine {
     pub fn twin_gone<H: HostSide>(&mut self, now: Instant, identity: u64, host: &mut H) {
         for rest in self.names.rests.take(identity) {
             match rest {
-                Rest::Shown(session, id) => {
+                Rest::Presented(session, id) => {
                     if let Some(record) = self.sessions.get_mut(session) {
                         record.twins.remove(id);
                     }
@@ -115,7 +115,7 @@ impl Engine {
         }
         let id = FlowId::from_raw(handle);
         let twin = self.sessions.get_mut(session)?.twins.remove(id)?;
-        self.names.rests.remove(twin.identity, Rest::Shown(session, id));
+        self.names.rests.remove(twin.identity, Rest::Presented(session, id));
         Some(twin)
     }
 
@@ -123,7 +123,7 @@ impl Engine {
     pub(super) fn forget_twins(&mut self, session: SessionId) {
         let Some(record) = self.sessions.get_mut(session) else { return };
         for (id, twin) in record.twins.drain() {
-            self.names.rests.remove(twin.identity, Rest::Shown(session, id));
+            self.names.rests.remove(twin.identity, Rest::Presented(session, id));
         }
     }
 

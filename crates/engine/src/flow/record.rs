@@ -87,7 +87,7 @@ pub struct Report {
     pub unsent: Option<Unsent>,
     /// The state and the soft error that the flow information record shows.
     pub state: TcpState,
-    pub shown_error: Noted,
+    pub published_error: Noted,
     pub peer_closed_told: bool,
     /// The owner waits for the acknowledgement of its end.
     pub tells_end: bool,

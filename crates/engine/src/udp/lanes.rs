@@ -19,7 +19,7 @@ const WAITING_MAX: usize = 128;
 
 /// A kernel socket that a program has shown, as the kernel described it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct Presented {
     pub local: Endpoint,
     /// What it is connected to.
     pub peer: Option<Endpoint>,
@@ -34,7 +34,7 @@ pub struct Shown {
     pub receive_buffer: u32,
 }
 
-impl Shown {
+impl Presented {
     /// Whether what is sent to `to` comes to this socket.
     fn receives_at(&self, to: Endpoint) -> bool {
         let held = self.local.addr;
@@ -56,13 +56,13 @@ pub struct Asked {
     pub session: SessionId,
     pub way: Way,
     pub peer: Endpoint,
-    pub shown: Shown,
+    pub presented: Presented,
 }
 
 impl Asked {
     /// EINVAL: no socket of this kind has a lane.
     fn check(&self, who: Cred) -> Result<(), Errno> {
-        let Shown { local, peer, netns, shares_port, receive_buffer, .. } = self.shown;
+        let Presented { local, peer, netns, shares_port, receive_buffer, .. } = self.presented;
         let is_local = local.addr.is_loopback() || local.addr.is_unspecified();
         let fits = netns == who.netns && is_local && local.port != 0;
         let to_loopback = self.peer.addr.is_loopback() && self.peer.port != 0;
@@ -80,13 +80,13 @@ impl Asked {
             (Way::Receives, Way::Sends) => (other, self),
             _ => return false,
         };
-        sender.shown.identity != receiver.shown.identity
-            && receiver.shown.receives_at(sender.peer)
-            && sender.shown.sends_from(receiver.peer)
+        sender.presented.identity != receiver.presented.identity
+            && receiver.presented.receives_at(sender.peer)
+            && sender.presented.sends_from(receiver.peer)
     }
 
     fn is_of(&self, session: SessionId, way: Way, identity: u64) -> bool {
-        self.session == session && self.way == way && self.shown.identity == identity
+        self.session == session && self.way == way && self.presented.identity == identity
     }
 }
 
@@ -138,7 +138,7 @@ impl<P: Copy> Lanes<P> {
         let is_it = |end: &End| {
             !end.fetched
                 && end.asked.peer == asked.peer
-                && end.asked.is_of(asked.session, asked.way, asked.shown.identity)
+                && end.asked.is_of(asked.session, asked.way, asked.presented.identity)
         };
         for (id, lane) in &mut self.table {
             if let Some(end) = lane.ends.iter_mut().find(|end| is_it(end)) {
@@ -151,12 +151,12 @@ impl<P: Copy> Lanes<P> {
             let other = waiting[at];
             let receiver = if asked.way == Way::Receives { asked } else { other };
             // Its buffer was looked at.
-            let ring_len = LaneLayout::ring_len(receiver.shown.receive_buffer).ok_or(Errno::EINVAL)?;
+            let ring_len = LaneLayout::ring_len(receiver.presented.receive_buffer).ok_or(Errno::EINVAL)?;
             return Ok(Outcome::Met { other, ring_len });
         }
         // Of one socket the last word counts.
         waiting.retain(|old| {
-            old.peer != asked.peer || !old.is_of(asked.session, asked.way, asked.shown.identity)
+            old.peer != asked.peer || !old.is_of(asked.session, asked.way, asked.presented.identity)
         });
         if waiting.len() >= WAITING_MAX {
             waiting.pop_front();

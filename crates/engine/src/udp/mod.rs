@@ -20,7 +20,7 @@ mod tests;
 pub mod transmit;
 pub mod waiting;
 
-pub use lanes::{Asked, Lanes, Outcome, SESSION_LANES_MAX, Shown};
+pub use lanes::{Asked, Lanes, Outcome, Presented, SESSION_LANES_MAX};
 
 use path_mtu::PathMtus;
 use sockets::Sockets;

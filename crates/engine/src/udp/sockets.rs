@@ -3,7 +3,7 @@
 //! A *socket* is known by what the kernel calls it, and stays until that is gone; an *end* is what one session has of it. What one session
 //! alone has can be delivered to it past the kernel; all else is the kernel's to give to whoever has the name.
 
-use super::Shown;
+use super::Presented;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use toe_abi::report::UdpReport;
@@ -170,12 +170,12 @@ impl<P: Copy> Sockets<P> {
 
     /// A session shows a socket that is not charged for yet, or one that is; the payer is of the first time.
     /// `bytes` are charged for its lane.
-    pub fn open(&mut self, session: SessionId, shown: &Shown, bytes: u64, payer: P) -> DatagramId {
+    pub fn open(&mut self, session: SessionId, presented: &Presented, bytes: u64, payer: P) -> DatagramId {
         let id = DatagramId(self.next);
         self.next = self.next.wrapping_add(1);
-        let socket = self.table.entry(shown.identity).or_insert_with(|| Socket {
-            local: shown.local,
-            v6_only: shown.v6_only,
+        let socket = self.table.entry(presented.identity).or_insert_with(|| Socket {
+            local: presented.local,
+            v6_only: presented.v6_only,
             connected: None,
             ends: Vec::new(),
             is_shared: false,
@@ -183,24 +183,24 @@ impl<P: Copy> Sockets<P> {
             traffic: UdpReport::default(),
         });
         socket.ends.push(End { id, session, bytes });
-        self.ends.insert(id, shown.identity);
+        self.ends.insert(id, presented.identity);
         self.of_session.entry(session).or_default().insert(id);
         let name = socket.name();
-        self.by_port.entry(name.local.port).or_default().add(name, shown.identity);
+        self.by_port.entry(name.local.port).or_default().add(name, presented.identity);
         id
     }
 
     /// It is shown again, as it is now.
-    pub fn update(&mut self, shown: &Shown, connected: Option<Endpoint>) {
-        let Some(socket) = self.table.get_mut(&shown.identity) else { return };
+    pub fn update(&mut self, presented: &Presented, connected: Option<Endpoint>) {
+        let Some(socket) = self.table.get_mut(&presented.identity) else { return };
         let before = socket.name();
         socket.connected = connected;
-        socket.v6_only = shown.v6_only;
-        socket.local = shown.local;
+        socket.v6_only = presented.v6_only;
+        socket.local = presented.local;
         let name = socket.name();
         if before != name {
-            self.leave_port(before, shown.identity);
-            self.by_port.entry(name.local.port).or_default().add(name, shown.identity);
+            self.leave_port(before, presented.identity);
+            self.by_port.entry(name.local.port).or_default().add(name, presented.identity);
         }
     }
 

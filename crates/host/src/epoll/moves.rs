@@ -41,7 +41,7 @@ pub fn note_disarmed(fd: RawFd) {
 
 /// Whether the kernel has disarmed a registration. `None`: it does not say.
 pub(super) fn is_disarmed(epfd: RawFd, fd: RawFd) -> Option<bool> {
-    let left = shown(epfd).ok().and_then(|text| events_of(&text, fd))?;
+    let left = presented(epfd).ok().and_then(|text| events_of(&text, fd))?;
     Some(left & !PRIVATE == 0)
 }
 
@@ -93,7 +93,7 @@ pub(super) fn descriptor_of(set: &EpollSet, not: RawFd) -> Option<RawFd> {
 }
 
 /// What /proc says of one of this process's descriptors.
-fn shown(fd: RawFd) -> rustix::io::Result<String> {
+fn presented(fd: RawFd) -> rustix::io::Result<String> {
     let path = format!("/proc/self/fdinfo/{fd}");
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut bytes = Vec::new();

@@ -114,8 +114,8 @@ impl Socket {
                 return Err(errno);
             }
         };
-        let shown = own.as_ref().map(|(twin, bound)| (*bound, twin.as_fd()));
-        let local = shown.or(local.map(|local| (local, sys::borrow(fd))));
+        let presented = own.as_ref().map(|(twin, bound)| (*bound, twin.as_fd()));
+        let local = presented.or(local.map(|local| (local, sys::borrow(fd))));
         match self.connect_with(&anchor, local, remote, fd, ConnectHow { fast, kernel_too: false }) {
             Ok(()) => {
                 if let Some((twin, _)) = own {

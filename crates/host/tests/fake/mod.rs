@@ -56,7 +56,7 @@ struct Shared {
     anchors_made: u32,
     /// What the next claims are answered.
     claims: Vec<Reply>,
-    shown: u32,
+    presented: u32,
     /// Channels that were offered: the memory's descriptor and the engine's mapping.
     channels: HashMap<u32, (OwnedFd, ChannelMemory)>,
     /// What was given back, with what had not been read.
@@ -203,7 +203,7 @@ impl Engine {
     }
 
     pub fn twins_shown(&self) -> u32 {
-        lock(&self.shared).shown
+        lock(&self.shared).presented
     }
 
     pub fn new_flow(&self) -> FlowId {
@@ -484,8 +484,8 @@ impl Connection {
 
     /// The bits of poll that this interface and old programs know.
     pub fn ready(&self) -> u32 {
-        let shown = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLRDHUP;
-        self.socket.ready() & shown as u32
+        let presented = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLRDHUP;
+        self.socket.ready() & presented as u32
     }
 
     pub fn close(self) {}
@@ -505,7 +505,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 /// Answers the requests of one connection.
 fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
     let mut mine = None;
-    while let Some((request, shown)) = receive(connection) {
+    while let Some((request, presented)) = receive(connection) {
         let mut fds: HashMap<usize, OwnedFd> = HashMap::new();
         let mut shared = lock(shared);
         let reply = match request {
@@ -544,7 +544,7 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 Reply::Anchors { first, count }
             }
             Request::ShowTwin => {
-                shared.shown += shown.len() as u32;
+                shared.presented += presented.len() as u32;
                 Reply::Handle { handle: 7 }
             }
             Request::Claim { .. } if !shared.claims.is_empty() => {
@@ -566,7 +566,7 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
             }
             Request::Relinquish { flow, unread } => {
                 let mut bytes = vec![0; unread as usize];
-                if let Some(memory) = shown.first() {
+                if let Some(memory) = presented.first() {
                     let n = rustix::io::pread(memory, &mut bytes, 0).expect("memory");
                     assert_eq!(n, bytes.len());
                 }

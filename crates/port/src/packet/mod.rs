@@ -32,7 +32,7 @@ use crate::virtio_net;
 const RECEIVE_MEMORY: i32 = 128 << 20;
 const SEND_MEMORY: i32 = 8 << 20;
 /// An empty ring does not say that the link is gone: after so many looks in a row that found nothing the socket is asked.
-const LOOKS_IN_VAIN_MAX: u32 = 64;
+const EMPTY_LOOKS_MAX: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct PacketPort {
@@ -46,7 +46,7 @@ pub(crate) struct PacketPort {
     cuts_datagrams: bool,
     /// `None`: the kernel had no memory for it; then every packet is received by a call.
     ring: Option<RxRing>,
-    looks_in_vain: u32,
+    empty_looks: u32,
     /// Frames received, and frames lost to a full queue, when the port was last tended.
     at_last_tending: (u64, u64),
     receive: sys::ReceiveBatch,
@@ -84,7 +84,7 @@ impl PacketPort {
             groups: false,
             cuts_datagrams: sys::cuts_datagrams(),
             ring,
-            looks_in_vain: 0,
+            empty_looks: 0,
             at_last_tending: (0, 0),
             receive: sys::ReceiveBatch::new(),
             send: sys::SendBatch::new(),
@@ -163,11 +163,11 @@ impl PacketPort {
             delivered += good;
         }
         if tried > 0 {
-            self.looks_in_vain = 0;
+            self.empty_looks = 0;
         } else if self.ring.is_some() {
-            self.looks_in_vain += 1;
-            if self.looks_in_vain == LOOKS_IN_VAIN_MAX {
-                self.looks_in_vain = 0;
+            self.empty_looks += 1;
+            if self.empty_looks == EMPTY_LOOKS_MAX {
+                self.empty_looks = 0;
                 self.socket.take_error()?;
             }
         }

@@ -30,7 +30,7 @@ pub(crate) const MTU_MAX: u32 = (FRAME_MAX - eth::HEADER_LEN) as u32;
 /// How soon to ask the kernel again that had no room.
 const RETRY_US: u64 = 100;
 /// After so many looks in a row that found nothing the sockets are asked whether the interface is gone.
-const LOOKS_IN_VAIN_MAX: u32 = 64;
+const EMPTY_LOOKS_MAX: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct XdpPort {
@@ -45,7 +45,7 @@ pub(crate) struct XdpPort {
     epoll: OwnedFd,
     /// The queue that was looked at first in the last look.
     turn: usize,
-    looks_in_vain: u32,
+    empty_looks: u32,
     counters: PortCounters,
     /// What the kernel had no room for at sockets that are closed by now.
     dropped_before: Cell<u64>,
@@ -65,7 +65,7 @@ impl XdpPort {
             sockets: link.sockets,
             epoll: link.epoll,
             turn: 0,
-            looks_in_vain: 0,
+            empty_looks: 0,
             counters: PortCounters::default(),
             dropped_before: Cell::new(0),
         })
@@ -193,11 +193,11 @@ impl Port for XdpPort {
             });
         }
         if delivered > 0 {
-            self.looks_in_vain = 0;
+            self.empty_looks = 0;
         } else {
-            self.looks_in_vain += 1;
-            if self.looks_in_vain >= LOOKS_IN_VAIN_MAX {
-                self.looks_in_vain = 0;
+            self.empty_looks += 1;
+            if self.empty_looks >= EMPTY_LOOKS_MAX {
+                self.empty_looks = 0;
                 self.sockets.iter().try_for_each(Socket::take_error)?;
             }
         }

@@ -8,7 +8,7 @@ use crate::stack::StackError;
 use toe_abi::attach::Use;
 use toe_abi::lane::RecordHead;
 use toe_base::{Addr, DatagramId, Endpoint, NetNs};
-use toe_engine::udp::Shown;
+use toe_engine::udp::Presented;
 use toe_wire::eth::EtherType;
 
 /// Bytes that the socket's queue holds; nothing here is ever queued.
@@ -23,7 +23,7 @@ impl EngineStack {
 impl DatagramStack for EngineStack {
     fn bind(&mut self) -> Result<(), StackError> {
         self.engine.add_addr(self.port, Addr::v6(STACK_ADDR6, 0), 64);
-        let shown = Shown {
+        let presented = Presented {
             local: Endpoint { addr: Addr::UNSPECIFIED_V6, port: PORTS.0 },
             peer: None,
             v6_only: false,
@@ -33,7 +33,7 @@ impl DatagramStack for EngineStack {
             receive_buffer: RECEIVE_BUFFER,
         };
         let hears = (Use::Hears, Endpoint::UNSPECIFIED_V4);
-        let opened = self.engine.open_datagrams(self.now, self.program.session, hears, &shown);
+        let opened = self.engine.open_datagrams(self.now, self.program.session, hears, &presented);
         let end =
             opened.map_err(|errno| StackError(format!("the engine refuses the socket: {errno:?}")))?.end;
         self.datagrams = end.map(|end| end.id);

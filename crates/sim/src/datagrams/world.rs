@@ -15,7 +15,7 @@ use toe_abi::attach::Use;
 use toe_abi::lane::RecordHead;
 use toe_abi::region::RegionLayout;
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, SessionId};
-use toe_engine::udp::Shown;
+use toe_engine::udp::Presented;
 use toe_engine::{Counter, Engine, EngineConfig, Link};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
@@ -155,7 +155,7 @@ impl World {
         let own = addr_of(number, v6);
         let addr = if random.one_in(3) { own } else { own.unspecified() };
         let local = Endpoint { addr, port };
-        let shown = Shown {
+        let presented = Presented {
             local,
             peer: None,
             v6_only: random.one_in(2),
@@ -165,7 +165,7 @@ impl World {
             receive_buffer: 212_992,
         };
         let hears = (Use::Hears, Endpoint::UNSPECIFIED_V4);
-        let opened = node.engine.open_datagrams(Instant::from_micros(EPOCH_US), session, hears, &shown);
+        let opened = node.engine.open_datagrams(Instant::from_micros(EPOCH_US), session, hears, &presented);
         let Some(end) = opened.ok().and_then(|opened| opened.end) else { return };
         let local = Endpoint { addr: own, port };
         node.sockets.push(Socket { id: end.id, local, is_hostile });
@@ -178,7 +178,7 @@ impl World {
         if random.one_in(8)
             && let Some(other) = node.sessions.iter().copied().find(|other| *other != session)
             && let Ok(opened) =
-                node.engine.open_datagrams(Instant::from_micros(EPOCH_US), other, hears, &shown)
+                node.engine.open_datagrams(Instant::from_micros(EPOCH_US), other, hears, &presented)
             && let Some(end) = opened.end
         {
             // Two processes have it.

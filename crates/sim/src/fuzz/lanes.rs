@@ -7,7 +7,7 @@ use crate::world::World;
 use toe_abi::attach::Use;
 use toe_abi::lane::{LaneLayout, RECORD_MAX, RING_LEN_MIN, RecordHead, record_len};
 use toe_base::{Endpoint, NetNs};
-use toe_engine::udp::Shown;
+use toe_engine::udp::Presented;
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 use zerocopy::FromBytes;
@@ -101,7 +101,7 @@ fn give_heads(world: &mut World, bytes: &mut Bytes<'_>) {
     let Some(session) = node.sessions.first().map(|session| session.id) else { return };
     let clock = node.clock(world.now_us);
     let local = Endpoint { port: 7000, ..Endpoint::UNSPECIFIED_V4 };
-    let shown = Shown {
+    let presented = Presented {
         local,
         peer: None,
         v6_only: false,
@@ -111,7 +111,7 @@ fn give_heads(world: &mut World, bytes: &mut Bytes<'_>) {
         receive_buffer: 212_992,
     };
     let hears = (Use::Hears, Endpoint::UNSPECIFIED_V4);
-    let opened = node.engine.open_datagrams(clock, session, hears, &shown);
+    let opened = node.engine.open_datagrams(clock, session, hears, &presented);
     let Some(end) = opened.ok().and_then(|opened| opened.end) else { return };
     let text = vec![0x5a; 1 << 16];
     for _ in 0..RECORDS_MAX {

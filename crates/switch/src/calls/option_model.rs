@@ -184,12 +184,12 @@ pub fn buffer_size(
     // Where it cannot be asked nobody is refused.
     let Some(model) = model(socket.is_inet6()) else { return Ok(None) };
     set_on(&model, level, name, value)?;
-    let shown = if matches!(name, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) {
+    let presented = if matches!(name, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) {
         libc::SO_SNDBUF
     } else {
         libc::SO_RCVBUF
     };
-    let (result, value) = get_from(&model, level, shown);
+    let (result, value) = get_from(&model, level, presented);
     // Shown is twice the size.
     Ok(result.ok().and_then(|_| value.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes) / 2)))
 }

@@ -96,7 +96,7 @@ impl Pair {
         let first = (kernel.clone(), engine.clone());
         let (kernel, engine) = self.until_alike(call, kernel, engine).map_err(|why| lost("engine", why))?;
         if !self.explained(call, &kernel, &engine) {
-            let what = format!("kernel {}\n    engine {}", shown(&kernel), shown(&engine));
+            let what = format!("kernel {}\n    engine {}", presented(&kernel), presented(&engine));
             let kind = format!(
                 "{}: {} {} not {} {}",
                 call.name,
@@ -235,7 +235,7 @@ fn field_that_differs(kernel: &Seen, engine: &Seen) -> Option<String> {
     })
 }
 
-fn shown(answer: &Answer) -> String {
+fn presented(answer: &Answer) -> String {
     let mut text = format!("{} errno {}", answer.result, answer.errno);
     for (name, value) in &answer.values {
         text.push_str(&format!(" {name}={value}"));

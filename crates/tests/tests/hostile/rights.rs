@@ -26,16 +26,16 @@ fn has_few_rights(pid: u32, capabilities: u64) {
             assert_ne!(thread, pid, "the engine has gone");
             continue;
         };
-        let shown: Vec<String> = ["Name", "Uid", "CapEff", "CapPrm", "CapBnd", "NoNewPrivs", "Seccomp"]
+        let presented: Vec<String> = ["Name", "Uid", "CapEff", "CapPrm", "CapBnd", "NoNewPrivs", "Seccomp"]
             .map(|name| format!("{name} {}", status[name].replace('\t', " ")))
             .to_vec();
-        println!("{}", shown.join(", "));
-        assert_eq!(status["Seccomp"], "2", "{shown:?}");
-        assert_eq!(status["NoNewPrivs"], "1", "{shown:?}");
-        assert!(!status["Uid"].split_whitespace().any(|uid| uid == "0"), "{shown:?}");
+        println!("{}", presented.join(", "));
+        assert_eq!(status["Seccomp"], "2", "{presented:?}");
+        assert_eq!(status["NoNewPrivs"], "1", "{presented:?}");
+        assert!(!status["Uid"].split_whitespace().any(|uid| uid == "0"), "{presented:?}");
         for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
             let has = u64::from_str_radix(&status[set], 16).expect("a mask");
-            assert_eq!(has & !capabilities, 0, "{set}: {shown:?}");
+            assert_eq!(has & !capabilities, 0, "{set}: {presented:?}");
         }
     }
 }

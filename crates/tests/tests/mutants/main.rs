@@ -19,7 +19,7 @@ use toe_tests::conformance::{Page, Row, State, page, page_text};
 
 /// MUSTs that are shown: each has to have a mutant.
 fn wanted(page: &Page) -> impl Iterator<Item = &Row> {
-    page.rows.iter().filter(|row| row.level == "MUST" && row.state == State::Shown)
+    page.rows.iter().filter(|row| row.level == "MUST" && row.state == State::Presented)
 }
 
 #[test]

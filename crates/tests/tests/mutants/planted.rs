@@ -142,13 +142,15 @@ fn is_in_copy(proof: &str) -> bool {
 
 /// `row`: of a file that has an RFC, what the page has under that name.
 fn mutant(number: u32, rfc: &str, planted: &Planted, row: Option<Option<&Row>>) -> Result<Mutant, String> {
-    let shown: Vec<String> = match row {
+    let presented: Vec<String> = match row {
         Some(None) => return Err("the page has no such row".to_owned()),
-        Some(Some(row)) => code_in(&row.shown).filter(|proof| is_in_copy(proof)).map(str::to_owned).collect(),
+        Some(Some(row)) => {
+            code_in(&row.presented).filter(|proof| is_in_copy(proof)).map(str::to_owned).collect()
+        }
         None => Vec::new(),
     };
-    let found_by = if planted.found_by.is_empty() { shown.clone() } else { planted.found_by.clone() };
-    if let Some(other) = found_by.iter().find(|proof| row.is_some() && !shown.contains(proof)) {
+    let found_by = if planted.found_by.is_empty() { presented.clone() } else { planted.found_by.clone() };
+    if let Some(other) = found_by.iter().find(|proof| row.is_some() && !presented.contains(proof)) {
         return Err(format!("{other} does not stand in the row: put it there, if it shows it"));
     }
     if found_by.is_empty() {

@@ -138,11 +138,14 @@ fn waits_past_the_c_library(flags: &[&str]) {
     let engine = Engine::local(&lab);
     let program = compiled(&lab, "own_calls", include_str!("own_calls.c"), flags);
     let mut server =
-        Program::spawn("own_calls", On::Engine(&engine).command(&lab, &shown(&program)).arg("2"));
+        Program::spawn("own_calls", On::Engine(&engine).command(&lab, &presented(&program)).arg("2"));
     let line = server.wait_for_line("listening", SOON);
     let fd = line.trim().rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a descriptor");
     let why = engine.why(&lab, server.pid(), fd).expect_success("toe why");
-    assert!(why.contains("system-call instructions of its own") && why.contains(&shown(&program)), "{why}");
+    assert!(
+        why.contains("system-call instructions of its own") && why.contains(&presented(&program)),
+        "{why}"
+    );
     for on in [On::Engine(&engine), On::Kernel(Side::Server)] {
         let said = on.peer(&lab, "echo-client", &["127.0.0.1", "7303", "4096"]).wait(SOON);
         assert_eq!(said.expect_success("echo-client").trim(), "same 4096");
@@ -157,14 +160,14 @@ fn a_thread_that_may_end_anywhere_ends_outside_of_the_library() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
     let program = compiled(&lab, "cancel_anywhere", include_str!("cancel_anywhere.c"), &["-pthread"]);
-    let mut command = On::Engine(&engine).command(&lab, &shown(&program));
+    let mut command = On::Engine(&engine).command(&lab, &presented(&program));
     let said = Program::spawn("cancel_anywhere", &mut command).wait(LONG).expect_success("cancel_anywhere");
     assert_eq!(said.trim(), "done");
     let counters = engine.status().counters;
     assert!(counters["passive_opens"] > 300, "the connections were the engine's: {counters:?}");
 }
 
-fn shown(path: &Path) -> String {
+fn presented(path: &Path) -> String {
     path.display().to_string()
 }
 
@@ -174,7 +177,7 @@ fn a_program_that_cannot_be_reached_is_told() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
     let program = compiled(&lab, "fixed", "int main(void) { return 0; }\n", &["-static"]);
-    let mut command = On::Engine(&engine).command(&lab, &shown(&program));
+    let mut command = On::Engine(&engine).command(&lab, &presented(&program));
     let ended = Program::spawn("fixed", &mut command).wait(SOON);
     assert!(ended.output.contains("statically linked"), "{}", ended.output);
 }
@@ -195,7 +198,7 @@ fn a_library_that_binds_deep_does_not_pass_by() {
 fn a_bad_pointer_is_an_error_as_on_linux() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
-    let program = shown(&compiled(&lab, "bad_pointers", include_str!("bad_pointers.c"), &[]));
+    let program = presented(&compiled(&lab, "bad_pointers", include_str!("bad_pointers.c"), &[]));
     let said =
         |name, mut command: Command| Program::spawn(name, &mut command).wait(LONG).expect_success(name);
     let plain = said("on the kernel", lab.command(Side::Server, &program));
@@ -209,7 +212,7 @@ fn a_bad_pointer_is_an_error_as_on_linux() {
 fn what_few_programs_do_with_a_connection_is_as_on_linux() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
-    let program = shown(&compiled(&lab, "rare", include_str!("rare.c"), &["-pthread"]));
+    let program = presented(&compiled(&lab, "rare", include_str!("rare.c"), &["-pthread"]));
     let said =
         |name, mut command: Command| Program::spawn(name, &mut command).wait(LONG).expect_success(name);
     let plain = said("on the kernel", lab.command(Side::Server, &program));
@@ -224,7 +227,7 @@ fn what_few_programs_do_with_a_connection_is_as_on_linux() {
 fn requests_of_aio_are_run_as_on_linux() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
-    let program = shown(&compiled(&lab, "aio", include_str!("aio.c"), &["-pthread"]));
+    let program = presented(&compiled(&lab, "aio", include_str!("aio.c"), &["-pthread"]));
     let said = |name, command: &mut Command| {
         Program::spawn(name, command.current_dir(lab.dir())).wait(LONG).expect_success(name)
     };

@@ -2,7 +2,7 @@
 
 use super::world::{A, B, LAYOUT, Memory, Side, World};
 use crate::control::arp::NEIGHBOURS_MAX;
-use crate::udp::Shown;
+use crate::udp::Presented;
 use crate::work::TxDatagram;
 use crate::{Counter, Delivered, Engine, Limit, Quotas, Resource};
 use core::sync::atomic::AtomicU8;
@@ -20,8 +20,8 @@ fn any(port: u16) -> Endpoint {
     Endpoint { addr: Addr::UNSPECIFIED_V4, port }
 }
 
-fn shown(local: Endpoint, identity: u64) -> Shown {
-    Shown {
+fn presented(local: Endpoint, identity: u64) -> Presented {
+    Presented {
         local,
         peer: None,
         v6_only: false,
@@ -32,14 +32,20 @@ fn shown(local: Endpoint, identity: u64) -> Shown {
     }
 }
 
-fn open(side: &mut Side, purpose: Use, peer: Endpoint, shown: &Shown) -> Result<Option<DatagramId>, Errno> {
+fn open(
+    side: &mut Side,
+    purpose: Use,
+    peer: Endpoint,
+    presented: &Presented,
+) -> Result<Option<DatagramId>, Errno> {
     let (session, now) = (side.session, Instant::from_micros(0));
-    let opened = side.engine.open_datagrams(now, session, (purpose, peer), shown);
+    let opened = side.engine.open_datagrams(now, session, (purpose, peer), presented);
     opened.map(|opened| opened.end.map(|end| end.id))
 }
 
 fn hears(world: &mut World, side: usize, local: Endpoint, identity: u64) -> DatagramId {
-    let opened = open(&mut world.sides[side], Use::Hears, Endpoint::UNSPECIFIED_V4, &shown(local, identity));
+    let opened =
+        open(&mut world.sides[side], Use::Hears, Endpoint::UNSPECIFIED_V4, &presented(local, identity));
     opened.expect("let").expect("new")
 }
 
@@ -404,14 +410,16 @@ fn a_router_is_believed_by_who_does_not_probe() {
     send(&mut world, A, sender, discovers(DO), &[1; 1000]);
     assert_eq!(world.sides[B].memory.datagrams.len(), 0);
     let Side { engine, session, .. } = &mut world.sides[A];
-    let opened = engine.open_datagrams(world.now, *session, (Use::Sends, at(B, 53)), &shown(any(1000), 1));
+    let opened =
+        engine.open_datagrams(world.now, *session, (Use::Sends, at(B, 53)), &presented(any(1000), 1));
     let opened = opened.expect("let");
     assert_eq!((opened.path_mtu, opened.link_mtu), (600, 1500));
     // Of a socket that there is not nobody says anything.
     engine.datagram_socket_gone(1);
     narrow(&mut world, 552);
     let Side { engine, session, .. } = &mut world.sides[A];
-    let opened = engine.open_datagrams(world.now, *session, (Use::Sends, at(B, 53)), &shown(any(1001), 3));
+    let opened =
+        engine.open_datagrams(world.now, *session, (Use::Sends, at(B, 53)), &presented(any(1001), 3));
     assert_eq!(opened.expect("let").path_mtu, 600);
 }
 
@@ -489,7 +497,7 @@ fn a_datagram_waits_beside_another_users_flood() {
     let Side { engine, memory, .. } = &mut world.sides[A];
     let flooder = engine.open_session(Cred::of_user(4711), LAYOUT).expect("room");
     let opened =
-        engine.open_datagrams(now, flooder, (Use::Hears, Endpoint::UNSPECIFIED_V4), &shown(any(7), 3));
+        engine.open_datagrams(now, flooder, (Use::Hears, Endpoint::UNSPECIFIED_V4), &presented(any(7), 3));
     let flood = opened.expect("let").end.expect("new").id;
     let flood = |engine: &mut Engine, memory: &mut Memory, from: u32| {
         for n in from..from + 2 * NEIGHBOURS_MAX as u32 {
@@ -510,13 +518,13 @@ fn a_datagram_waits_beside_another_users_flood() {
 fn only_what_an_engines_own_link_leads_to_is_its() {
     let mut world = world();
     let side = &mut world.sides[A];
-    let with = |local| shown(local, 7);
+    let with = |local| presented(local, 7);
     let peer = at(B, 53);
-    let mut ask = |purpose, peer, shown: &Shown| open(side, purpose, peer, shown);
+    let mut ask = |purpose, peer, presented: &Presented| open(side, purpose, peer, presented);
     assert_eq!(ask(Use::Sends, Endpoint::new([192, 0, 2, 1], 5), &with(any(9))), Err(Errno::ENETUNREACH));
     assert_eq!(ask(Use::Sends, Endpoint::new([127, 0, 0, 1], 5), &with(any(9))), Err(Errno::ENETUNREACH));
     assert_eq!(ask(Use::Hears, peer, &with(Endpoint::new([10, 9, 9, 9], 5))), Err(Errno::EADDRNOTAVAIL));
-    let elsewhere = Shown { netns: NetNs(5), ..with(any(9)) };
+    let elsewhere = Presented { netns: NetNs(5), ..with(any(9)) };
     assert_eq!(ask(Use::Sends, peer, &elsewhere), Err(Errno::ENETUNREACH));
     assert_eq!(ask(Use::Sends, peer, &with(any(0))), Ok(None), "one without a name is only told");
     assert_eq!(ask(Use::Hears, peer, &with(any(0))), Err(Errno::EINVAL));
@@ -536,7 +544,7 @@ fn a_user_has_his_share_and_gets_it_back() {
     hears(&mut world, A, any(2), 2);
     assert_eq!(used(&world) - before, 2 << 20, "a lane for each");
     let side = &mut world.sides[A];
-    let third = shown(any(3), 3);
+    let third = presented(any(3), 3);
     assert_eq!(open(side, Use::Hears, any(0), &third), Err(Errno::EDQUOT));
     let session = side.session;
     side.engine.close_datagrams(session, first);

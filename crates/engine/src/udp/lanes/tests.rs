@@ -14,8 +14,8 @@ fn any(port: u16) -> Endpoint {
     Endpoint { addr: Addr::UNSPECIFIED_V4, port }
 }
 
-fn socket(local: Endpoint, identity: u64) -> Shown {
-    Shown {
+fn socket(local: Endpoint, identity: u64) -> Presented {
+    Presented {
         local,
         peer: None,
         v6_only: false,
@@ -28,11 +28,11 @@ fn socket(local: Endpoint, identity: u64) -> Shown {
 
 /// The server's socket hears of the client's, at 5000.
 fn receives() -> Asked {
-    Asked { session: SERVER, way: Way::Receives, peer: at(1, 5000), shown: socket(at(1, 53), 10) }
+    Asked { session: SERVER, way: Way::Receives, peer: at(1, 5000), presented: socket(at(1, 53), 10) }
 }
 
 fn sends() -> Asked {
-    Asked { session: CLIENT, way: Way::Sends, peer: at(1, 53), shown: socket(any(5000), 20) }
+    Asked { session: CLIENT, way: Way::Sends, peer: at(1, 53), presented: socket(any(5000), 20) }
 }
 
 fn lanes() -> Lanes<u32> {
@@ -71,7 +71,7 @@ fn addresses_and_ports_must_fit() {
     assert!(!meet(to(at(2, 53)), receives()), "another address");
     assert!(!meet(sends(), from(at(1, 5001))), "it heard of somebody else");
     assert!(!meet(sends(), from(at(2, 5000))), "not what an unbound socket sends from");
-    let with = |local, asked: Asked| Asked { shown: Shown { local, ..asked.shown }, ..asked };
+    let with = |local, asked: Asked| Asked { presented: Presented { local, ..asked.presented }, ..asked };
     assert!(meet(to(at(9, 53)), with(any(53), receives())), "one that is at all addresses");
     assert!(meet(with(at(2, 5000), sends()), from(at(2, 5000))));
     assert!(!meet(with(at(2, 5000), sends()), receives()));
@@ -81,39 +81,40 @@ fn addresses_and_ports_must_fit() {
 #[test]
 fn both_families_meet_where_the_kernel_lets_them() {
     let dual = Endpoint { addr: Addr::UNSPECIFIED_V6, port: 53 };
-    let shown = socket(dual, 10);
-    assert!(meet(sends(), Asked { shown, ..receives() }));
-    assert!(!meet(sends(), Asked { shown: Shown { v6_only: true, ..shown }, ..receives() }));
+    let presented = socket(dual, 10);
+    assert!(meet(sends(), Asked { presented, ..receives() }));
+    assert!(!meet(sends(), Asked { presented: Presented { v6_only: true, ..presented }, ..receives() }));
     let six = |port| Endpoint { addr: Addr::LOCALHOST_V6, port };
     let sends = Asked {
         peer: six(53),
-        shown: socket(Endpoint { addr: Addr::UNSPECIFIED_V6, port: 5000 }, 20),
+        presented: socket(Endpoint { addr: Addr::UNSPECIFIED_V6, port: 5000 }, 20),
         ..sends()
     };
-    let receives = Asked { peer: six(5000), shown: Shown { v6_only: true, ..shown }, ..receives() };
+    let receives =
+        Asked { peer: six(5000), presented: Presented { v6_only: true, ..presented }, ..receives() };
     assert!(meet(sends, receives));
 }
 
 #[test]
 fn what_can_have_no_lane_is_refused() {
     let refused = |asked: Asked| assert_eq!(lanes().ask(asked, USER), Err(Errno::EINVAL), "{asked:?}");
-    let shown = |change: fn(&mut Shown), mut asked: Asked| {
-        change(&mut asked.shown);
+    let presented = |change: fn(&mut Presented), mut asked: Asked| {
+        change(&mut asked.presented);
         asked
     };
     for asked in [sends(), receives()] {
         refused(Asked { peer: Endpoint::new([10, 0, 0, 1], 53), ..asked });
         refused(Asked { peer: at(1, 0), ..asked });
-        refused(shown(|shown| shown.netns = NetNs(8), asked));
-        refused(shown(|shown| shown.local = at(1, 0), asked));
-        refused(shown(|shown| shown.local = Endpoint::new([10, 0, 0, 1], 53), asked));
+        refused(presented(|presented| presented.netns = NetNs(8), asked));
+        refused(presented(|presented| presented.local = at(1, 0), asked));
+        refused(presented(|presented| presented.local = Endpoint::new([10, 0, 0, 1], 53), asked));
     }
-    refused(shown(|shown| shown.shares_port = true, receives()));
-    refused(shown(|shown| shown.receive_buffer = 1 << 24, receives()));
-    refused(shown(|shown| shown.peer = Some(at(1, 5001)), receives()));
-    let connected = shown(|shown| shown.peer = Some(at(1, 5000)), receives());
+    refused(presented(|presented| presented.shares_port = true, receives()));
+    refused(presented(|presented| presented.receive_buffer = 1 << 24, receives()));
+    refused(presented(|presented| presented.peer = Some(at(1, 5001)), receives()));
+    let connected = presented(|presented| presented.peer = Some(at(1, 5000)), receives());
     assert!(meet(sends(), connected));
-    assert!(meet(shown(|shown| shown.shares_port = true, sends()), receives()), "a sender may");
+    assert!(meet(presented(|presented| presented.shares_port = true, sends()), receives()), "a sender may");
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn nobody_meets_another_users_socket_or_another_namespaces_or_itself() {
     }
     let elsewhere = Cred { netns: NetNs(8), ..USER };
     let mut asked = sends();
-    asked.shown.netns = NetNs(8);
+    asked.presented.netns = NetNs(8);
     assert_eq!(lanes.ask(asked, elsewhere), Ok(Outcome::Wait));
     let itself = Asked { peer: at(1, 53), ..receives() };
     assert!(!meet(itself, Asked { way: Way::Sends, ..itself }));

@@ -1,6 +1,6 @@
 //! Whose a datagram is.
 
-use crate::udp::Shown;
+use crate::udp::Presented;
 use crate::udp::sockets::{Gone, Receiver, Sockets};
 use toe_abi::report::UdpReport;
 use toe_base::{Addr, Endpoint, NetNs, SessionId};
@@ -16,8 +16,8 @@ fn any(port: u16) -> Endpoint {
     Endpoint { addr: Addr::UNSPECIFIED_V4, port }
 }
 
-fn shown(local: Endpoint, identity: u64) -> Shown {
-    Shown {
+fn presented(local: Endpoint, identity: u64) -> Presented {
+    Presented {
         local,
         peer: None,
         v6_only: false,
@@ -31,12 +31,12 @@ fn shown(local: Endpoint, identity: u64) -> Shown {
 #[test]
 fn a_datagram_is_whose_name_it_is_for() {
     let mut sockets = Sockets::default();
-    let everywhere = sockets.open(ONE, &shown(any(53), 1), 0, ());
+    let everywhere = sockets.open(ONE, &presented(any(53), 1), 0, ());
     assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(everywhere));
     assert_eq!(sockets.receiver(at(2, 54), at(9, 1)), Receiver::Nobody, "another port");
     let six = Endpoint { addr: Addr::LOCALHOST_V6, port: 53 };
     assert_eq!(sockets.receiver(six, six), Receiver::Nobody, "the other family");
-    let here = sockets.open(ONE, &shown(at(2, 80), 2), 0, ());
+    let here = sockets.open(ONE, &presented(at(2, 80), 2), 0, ());
     assert_eq!(sockets.receiver(at(2, 80), at(9, 1)), Receiver::One(here));
     assert_eq!(sockets.receiver(at(3, 80), at(9, 1)), Receiver::Nobody, "another address");
 }
@@ -44,10 +44,10 @@ fn a_datagram_is_whose_name_it_is_for() {
 #[test]
 fn a_dual_socket_hears_both_families() {
     let mut sockets = Sockets::default();
-    let dual = shown(Endpoint { addr: Addr::UNSPECIFIED_V6, port: 53 }, 1);
+    let dual = presented(Endpoint { addr: Addr::UNSPECIFIED_V6, port: 53 }, 1);
     let id = sockets.open(ONE, &dual, 0, ());
     assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(id));
-    sockets.update(&Shown { v6_only: true, ..dual }, None);
+    sockets.update(&Presented { v6_only: true, ..dual }, None);
     assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Nobody);
 }
 
@@ -58,24 +58,25 @@ fn what_cannot_hear_a_datagram_is_not_looked_at_for_it() {
     let mut sockets = Sockets::default();
     let everywhere = |addr| Endpoint { addr, port: 53 };
     let six = Endpoint { addr: Addr::LOCALHOST_V6, port: 53 };
-    let v6_only = |identity| Shown { v6_only: true, ..shown(everywhere(Addr::UNSPECIFIED_V6), identity) };
+    let v6_only =
+        |identity| Presented { v6_only: true, ..presented(everywhere(Addr::UNSPECIFIED_V6), identity) };
     let hearing = |sockets: &Sockets<()>, to| sockets.hearing(to, at(9, 1)).collect::<Vec<_>>();
     for identity in 100..400 {
         sockets.open(OTHER, &v6_only(identity), 0, ());
-        sockets.open(OTHER, &shown(six, 1000 + identity), 0, ());
+        sockets.open(OTHER, &presented(six, 1000 + identity), 0, ());
         // What is connected elsewhere, and what has another address.
-        let elsewhere = shown(any(53), 2000 + identity);
+        let elsewhere = presented(any(53), 2000 + identity);
         sockets.open(OTHER, &elsewhere, 0, ());
         sockets.update(&elsewhere, Some(at(7, 7)));
-        sockets.open(OTHER, &shown(at(5, 53), 3000 + identity), 0, ());
+        sockets.open(OTHER, &presented(at(5, 53), 3000 + identity), 0, ());
     }
     assert_eq!(hearing(&sockets, at(2, 53)), []);
-    let own = sockets.open(ONE, &shown(any(53), 1), 0, ());
+    let own = sockets.open(ONE, &presented(any(53), 1), 0, ());
     assert_eq!(hearing(&sockets, at(2, 53)), [1]);
     assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(own));
     assert_eq!(hearing(&sockets, six).len(), 600, "those of both names");
     // One that becomes dual is found for IPv4, too, and for IPv6 once.
-    sockets.update(&Shown { v6_only: false, ..v6_only(100) }, None);
+    sockets.update(&Presented { v6_only: false, ..v6_only(100) }, None);
     assert_eq!(hearing(&sockets, at(2, 53)), [1, 100]);
     assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Several);
     assert_eq!(hearing(&sockets, six).len(), 600);
@@ -95,9 +96,9 @@ fn what_cannot_hear_a_datagram_is_not_looked_at_for_it() {
 fn who_hears_by_two_names_hears_once() {
     let mut sockets = Sockets::default();
     let six = Endpoint { addr: Addr::UNSPECIFIED_V6, port: 53 };
-    let four = sockets.open(ONE, &shown(any(53), 1), 0, ());
+    let four = sockets.open(ONE, &presented(any(53), 1), 0, ());
     assert_eq!(sockets.receiver(any(53), at(9, 1)), Receiver::One(four));
-    let dual = sockets.open(ONE, &shown(six, 2), 0, ());
+    let dual = sockets.open(ONE, &presented(six, 2), 0, ());
     assert_eq!(sockets.receiver(six, six), Receiver::One(dual));
     assert_eq!(sockets.receiver(any(53), at(9, 1)), Receiver::Several);
 }
@@ -105,8 +106,8 @@ fn who_hears_by_two_names_hears_once() {
 #[test]
 fn a_connected_socket_hears_its_peer_alone() {
     let mut sockets = Sockets::default();
-    let id = sockets.open(ONE, &shown(any(53), 1), 0, ());
-    sockets.update(&shown(any(53), 1), Some(at(9, 7)));
+    let id = sockets.open(ONE, &presented(any(53), 1), 0, ());
+    sockets.update(&presented(any(53), 1), Some(at(9, 7)));
     assert_eq!(sockets.receiver(at(2, 53), at(9, 7)), Receiver::One(id));
     assert_eq!(sockets.receiver(at(2, 53), at(9, 8)), Receiver::Nobody);
     assert_eq!(sockets.receiver(at(2, 53), at(8, 7)), Receiver::Nobody);
@@ -116,14 +117,14 @@ fn a_connected_socket_hears_its_peer_alone() {
 fn what_several_have_is_the_kernels_to_give() {
     let mut sockets = Sockets::default();
     let (to, from) = (at(2, 53), at(9, 1));
-    let first = sockets.open(ONE, &shown(any(53), 1), 0, ());
+    let first = sockets.open(ONE, &presented(any(53), 1), 0, ());
     // SO_REUSEPORT.
-    let second = sockets.open(ONE, &shown(any(53), 2), 0, ());
+    let second = sockets.open(ONE, &presented(any(53), 2), 0, ());
     assert_eq!(sockets.receiver(to, from), Receiver::Several);
     assert_eq!(sockets.close(second), Some((0, Some(()))));
     assert_eq!(sockets.receiver(to, from), Receiver::One(first));
     // A child shows its parent's.
-    let of_child = sockets.open(OTHER, &shown(any(53), 1), 0, ());
+    let of_child = sockets.open(OTHER, &presented(any(53), 1), 0, ());
     assert_eq!(sockets.receiver(to, from), Receiver::Several);
     assert_eq!((sockets.end_of(ONE, 1), sockets.end_of(OTHER, 1)), (Some(first), Some(of_child)));
     assert_eq!(sockets.close(of_child), Some((0, None)), "the parent has it still");
@@ -134,8 +135,8 @@ fn what_several_have_is_the_kernels_to_give() {
 fn a_name_outlives_the_session_and_not_the_socket() {
     let mut sockets = Sockets::default();
     let (to, from) = (at(2, 53), at(9, 1));
-    let id = sockets.open(ONE, &shown(any(53), 1), 0, ());
-    sockets.open(ONE, &shown(any(54), 2), 0, ());
+    let id = sockets.open(ONE, &presented(any(53), 1), 0, ());
+    sockets.open(ONE, &presented(any(54), 2), 0, ());
     assert_eq!(sockets.leave(ONE).ids.len(), 2);
     assert_eq!(sockets.receiver(to, from), Receiver::Several, "another process may have it");
     assert_eq!(sockets.sends(id, 1, 1), None);
@@ -149,9 +150,9 @@ fn a_name_outlives_the_session_and_not_the_socket() {
 #[test]
 fn one_that_was_shared_is_not_told_past_the_kernel_again() {
     let mut sockets = Sockets::default();
-    sockets.open(ONE, &shown(any(53), 1), 0, ());
+    sockets.open(ONE, &presented(any(53), 1), 0, ());
     sockets.leave(ONE);
-    let of_child = sockets.open(OTHER, &shown(any(53), 1), 0, ());
+    let of_child = sockets.open(OTHER, &presented(any(53), 1), 0, ());
     assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Several, "a third may have it");
     assert_eq!(sockets.close(of_child), Some((0, None)), "only the kernel knows when it is gone");
     assert_eq!(sockets.len(), 1);
@@ -160,8 +161,8 @@ fn one_that_was_shared_is_not_told_past_the_kernel_again() {
 #[test]
 fn another_name_is_another_port() {
     let mut sockets = Sockets::default();
-    let id = sockets.open(ONE, &shown(any(53), 1), 0, ());
-    sockets.update(&shown(at(2, 54), 1), None);
+    let id = sockets.open(ONE, &presented(any(53), 1), 0, ());
+    sockets.update(&presented(at(2, 54), 1), None);
     assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Nobody);
     assert_eq!(sockets.receiver(at(2, 54), at(9, 1)), Receiver::One(id));
 }
@@ -169,8 +170,8 @@ fn another_name_is_another_port() {
 #[test]
 fn what_a_socket_gets_and_sends_is_counted_with_it() {
     let mut sockets = Sockets::default();
-    let id = sockets.open(ONE, &shown(any(53), 7), 0, ());
-    sockets.open(ONE, &shown(any(54), 9), 0, ());
+    let id = sockets.open(ONE, &presented(any(53), 7), 0, ());
+    sockets.open(ONE, &presented(any(54), 9), 0, ());
     let (to, from) = (at(2, 53), at(9, 1));
     assert_eq!(sockets.arrive(to, from, 1, 100), (Receiver::One(id), Some(7)));
     sockets.went_by_kernel(7, true, 1);
@@ -195,7 +196,7 @@ fn what_a_socket_gets_and_sends_is_counted_with_it() {
     assert_eq!((second.identity, second.traffic), (9, UdpReport::default()));
     assert_eq!(sockets.after(Some(9)), None);
     // A child's process has it, too, and then it alone; and counts go on.
-    let of_child = sockets.open(OTHER, &shown(any(53), 7), 0, ());
+    let of_child = sockets.open(OTHER, &presented(any(53), 7), 0, ());
     let holders = |sockets: &Sockets<()>| sockets.after(None).map(|one| (one.sessions, one.traffic.shared));
     assert_eq!(holders(&sockets), Some((vec![ONE, OTHER], true)));
     sockets.leave(ONE);

@@ -4,19 +4,19 @@ use std::fmt::{self, Display, Formatter, Write};
 
 /// Shows text of somebody else's.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'a>(pub &'a str);
+pub struct Presented<'a>(pub &'a str);
 
-impl Display for Shown<'_> {
+impl Display for Presented<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut shown = String::new();
+        let mut presented = String::new();
         for c in self.0.chars() {
             // Also what turns the direction of writing, and what a file name that was no text has become.
             let is_plain = !c.is_control()
                 && !matches!(c, '"' | '\\')
                 && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-            if is_plain { shown.push(c) } else { write!(shown, "{}", c.escape_default())? }
+            if is_plain { presented.push(c) } else { write!(presented, "{}", c.escape_default())? }
         }
-        f.pad(&shown)
+        f.pad(&presented)
     }
 }
 
@@ -26,10 +26,10 @@ mod tests {
 
     #[test]
     fn nothing_that_a_terminal_heeds_comes_through() {
-        assert_eq!(Shown("nginx: worker").to_string(), "nginx: worker");
-        assert_eq!(Shown("Größe").to_string(), "Größe");
+        assert_eq!(Presented("nginx: worker").to_string(), "nginx: worker");
+        assert_eq!(Presented("Größe").to_string(), "Größe");
         let hostile = "a\u{1b}[31m\nLISTEN\u{9b}2J\u{202e}\u{7f}\t";
-        assert_eq!(Shown(hostile).to_string(), "a\\u{1b}[31m\\nLISTEN\\u{9b}2J\\u{202e}\\u{7f}\\t");
-        assert_eq!(format!("{:>4}|{:<3}|", Shown("ab"), Shown("c")), "  ab|c  |");
+        assert_eq!(Presented(hostile).to_string(), "a\\u{1b}[31m\\nLISTEN\\u{9b}2J\\u{202e}\\u{7f}\\t");
+        assert_eq!(format!("{:>4}|{:<3}|", Presented("ab"), Presented("c")), "  ab|c  |");
     }
 }

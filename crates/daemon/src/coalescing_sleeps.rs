@@ -10,15 +10,15 @@
 use std::time::Duration;
 
 /// How long a nap is. docs/performance.md shows what others bring.
-pub const NAP: Duration = Duration::from_micros(NAP_US);
-const NAP_US: u64 = 100;
+pub const COALESCING_SLEEP: Duration = Duration::from_micros(COALESCING_SLEEP_US);
+const COALESCING_SLEEP_US: u64 = 100;
 /// A nap pays that ends with so many frames: more than a request and an ACK or two.
 const PAYS: usize = 4;
 /// Short sleeps, at most, until a nap is tried again.
 const AGAIN_MAX: u32 = 256;
 
 #[derive(Debug)]
-pub struct Naps {
+pub struct CoalescingSleeps {
     /// The last sleep was shorter than a nap.
     was_short: bool,
     /// Short sleeps until the next nap, and how many it will be once that one has brought too little.
@@ -28,9 +28,9 @@ pub struct Naps {
     is_over: bool,
 }
 
-impl Naps {
-    pub fn new() -> Naps {
-        Naps { was_short: false, wait: 0, next_wait: 1, is_over: false }
+impl CoalescingSleeps {
+    pub fn new() -> CoalescingSleeps {
+        CoalescingSleeps { was_short: false, wait: 0, next_wait: 1, is_over: false }
     }
 
     /// The engine is about to sleep: whether it takes a nap instead.
@@ -48,7 +48,7 @@ impl Naps {
 
     /// A sleep of so many µs was ended by something to do.
     pub fn woken_after(&mut self, us: u64) {
-        self.was_short = us < NAP_US;
+        self.was_short = us < COALESCING_SLEEP_US;
     }
 
     /// So many frames came in a round.
@@ -71,37 +71,37 @@ mod tests {
 
     #[test]
     fn who_sleeps_long_takes_none() {
-        let mut naps = Naps::new();
-        assert!(!naps.take(), "nothing is known yet");
-        naps.woken_after(NAP_US);
-        assert!(!naps.take());
-        naps.woken_after(NAP_US - 1);
-        assert!(naps.take());
+        let mut coalescing_sleeps = CoalescingSleeps::new();
+        assert!(!coalescing_sleeps.take(), "nothing is known yet");
+        coalescing_sleeps.woken_after(COALESCING_SLEEP_US);
+        assert!(!coalescing_sleeps.take());
+        coalescing_sleeps.woken_after(COALESCING_SLEEP_US - 1);
+        assert!(coalescing_sleeps.take());
     }
 
     #[test]
     fn they_go_on_while_they_bring_several_frames() {
-        let mut naps = Naps::new();
-        naps.woken_after(10);
+        let mut coalescing_sleeps = CoalescingSleeps::new();
+        coalescing_sleeps.woken_after(10);
         for _ in 0..100 {
-            assert!(naps.take());
-            naps.received(PAYS);
-            naps.received(0);
+            assert!(coalescing_sleeps.take());
+            coalescing_sleeps.received(PAYS);
+            coalescing_sleeps.received(0);
         }
-        assert!(naps.take());
-        naps.received(PAYS - 1);
-        assert!(!naps.take(), "not the next time");
-        assert!(naps.take(), "but the time after that");
+        assert!(coalescing_sleeps.take());
+        coalescing_sleeps.received(PAYS - 1);
+        assert!(!coalescing_sleeps.take(), "not the next time");
+        assert!(coalescing_sleeps.take(), "but the time after that");
     }
 
     #[test]
     fn in_vain_they_are_tried_ever_more_seldom() {
-        let mut naps = Naps::new();
-        naps.woken_after(10);
+        let mut coalescing_sleeps = CoalescingSleeps::new();
+        coalescing_sleeps.woken_after(10);
         let mut taken = 0;
         for _ in 0..10_000 {
-            if naps.take() {
-                naps.received(2);
+            if coalescing_sleeps.take() {
+                coalescing_sleeps.received(2);
                 taken += 1;
             }
         }
