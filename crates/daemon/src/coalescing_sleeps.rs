@@ -1,27 +1,27 @@
-//! Naps: sleeps of the engine that nobody can end. A plain state machine; [`crate::rest`] asks it where the engine would sleep.
+//! Coalescing sleeps: sleeps of the engine that nobody can end. A plain state machine; [`crate::rest`] asks it where the engine would sleep.
 //!
 //! To wake a sleeping engine costs whoever does it a few µs, and the engine takes the processor from him: it asks for short
 //! slices, so that it comes before strangers. A peer that sends one request after the other is stopped so at the first of them, the
-//! engine finds that one, sleeps, and is woken by the next. After a nap it finds all of them.
+//! engine finds that one, sleeps, and is woken by the next. After a coalescing sleep it finds all of them.
 //!
-//! A nap delays what comes meanwhile. So it is taken only where the last sleep was shorter than a nap, and goes on being taken
+//! A coalescing sleep delays what comes meanwhile. So it is taken only where the last sleep was shorter than a coalescing sleep, and goes on being taken
 //! only while it brings several frames at a time; where it does not, it is tried again after ever more short sleeps.
 
 use std::time::Duration;
 
-/// How long a nap is. docs/performance.md shows what others bring.
+/// How long a coalescing sleep is. docs/performance.md shows what others bring.
 pub const COALESCING_SLEEP: Duration = Duration::from_micros(COALESCING_SLEEP_US);
 const COALESCING_SLEEP_US: u64 = 100;
-/// A nap pays that ends with so many frames: more than a request and an ACK or two.
+/// A coalescing sleep pays that ends with so many frames: more than a request and an ACK or two.
 const PAYS: usize = 4;
-/// Short sleeps, at most, until a nap is tried again.
+/// Short sleeps, at most, until a coalescing sleep is tried again.
 const AGAIN_MAX: u32 = 256;
 
 #[derive(Debug)]
 pub struct CoalescingSleeps {
-    /// The last sleep was shorter than a nap.
+    /// The last sleep was shorter than a coalescing sleep.
     was_short: bool,
-    /// Short sleeps until the next nap, and how many it will be once that one has brought too little.
+    /// Short sleeps until the next coalescing sleep, and how many it will be once that one has brought too little.
     wait: u32,
     next_wait: u32,
     /// The engine comes from one.
@@ -33,7 +33,7 @@ impl CoalescingSleeps {
         CoalescingSleeps { was_short: false, wait: 0, next_wait: 1, is_over: false }
     }
 
-    /// The engine is about to sleep: whether it takes a nap instead.
+    /// The engine is about to sleep: whether it takes a coalescing sleep instead.
     pub fn take(&mut self) -> bool {
         if !self.was_short {
             return false;

@@ -1,5 +1,5 @@
-//! When to let datagrams gather: while they come fast by links and nothing else happens, a nap of the engine between two rounds. A plain state
-//! machine over `now`; the run loop naps as it says.
+//! When to let datagrams gather: while they come fast by links and nothing else happens, a coalescing sleep of the engine between two rounds. A plain state
+//! machine over `now`; the run loop sleeps as it says.
 //!
 //! A frame that wakes the engine costs its sender the wake-up, and the engine, and the program that it wakes in turn, a sleep each. Where frames come
 //! faster than that, the engine that is awake finds one or two in each round, and pays a round for them. So it looks once for all that come in
@@ -67,7 +67,7 @@ impl Daemon {
         }
         self.ports.set_quiet(&self.poller, true);
         let deadline = self.next_deadline(now).min(now.after_us(COALESCING_SLEEP_US));
-        // However often it naps, the rest is looked at in its time.
+        // However often it sleeps, the rest is looked at in its time.
         let next_tick = self.next_tick;
         let slept = if deadline <= now { Ok(()) } else { self.sleep(now, deadline) };
         self.next_tick = next_tick;

@@ -1,4 +1,4 @@
-//! How the engine rests: yield, spin, nap, park. A plain state machine over `now`; the run loop does what it says.
+//! How the engine rests: yield, spin, coalescing sleep, park. A plain state machine over `now`; the run loop does what it says.
 //!
 //! After a round in which nothing moved the engine first lets other threads run, once: whoever is to bring the next
 //! work may be waiting for this very core. How long that took tells what to do next.
@@ -12,7 +12,7 @@
 //!
 //! That it came back at once does not say that nobody else wants the core: with its short slices the engine is often the
 //! next one itself. So what looking has brought counts, too: after several times in a row without anything the engine sleeps at
-//! once, and looks once in a while. Where it is woken soon and often, it takes naps ([`crate::coalescing_sleeps`]).
+//! once, and looks once in a while. Where it is woken soon and often, it takes coalescing sleeps ([`crate::coalescing_sleeps`]).
 
 use crate::coalescing_sleeps::CoalescingSleeps;
 use toe_base::Instant;

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 /// The shortest slice that Linux gives (from 6.12 on; older kernels take no notice).
 const SLICE_NS: u64 = 100_000;
 
-/// A nap is 100 µs ([`crate::coalescing_sleeps`]).
+/// A coalescing sleep is 100 µs ([`crate::coalescing_sleeps`]).
 const TIMER_SLACK_NS: Option<NonZeroU64> = NonZeroU64::new(1_000);
 
 /// Asks for short slices. It takes no time from anybody: the thread has its share as before, in smaller pieces. But one with

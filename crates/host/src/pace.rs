@@ -2,19 +2,19 @@
 //! nothing to do but to sleep again; so it sleeps through some of them, for a while that nothing but a signal ends. A plain state machine over
 //! the clock; [`crate::wait`] does what it says.
 //!
-//! Nobody waits for what it has not read yet but its peer, when the window is full. That shows as a nap that brings less than the pace
+//! Nobody waits for what it has not read yet but its peer, when the window is full. That shows as a coalescing sleep that brings less than the pace
 //! promised, and then the call is woken by each segment again for a while.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// What a nap is to bring: few enough for any window, and several segments.
+/// What a coalescing sleep is to bring: few enough for any window, and several segments.
 const PART: usize = 16 << 10;
-/// The longest nap: the end of the stream is found so much later, which is to be nothing beside what made naps worth while.
+/// The longest coalescing sleep: the end of the stream is found so much later, which is to be nothing beside what made coalescing sleeps worth while.
 const LONGEST: Duration = Duration::from_millis(5);
 /// Where a part takes less, the segments of a sleep join by themselves.
 const SHORTEST: Duration = Duration::from_micros(200);
-/// So many sleeps that would have been naps come before the first one, and twice as many after each that brought too little.
+/// So many sleeps that would have been coalescing sleeps come before the first one, and twice as many after each that brought too little.
 const AGAIN_MIN: u32 = 8;
 const AGAIN_MAX: u32 = 1024;
 
@@ -31,9 +31,9 @@ pub struct Pace<'a> {
 struct State {
     /// When the last sleep began, and what had come by then.
     since: Option<(Duration, usize)>,
-    /// What the nap that the call is in is to bring.
+    /// What the coalescing sleep that the call is in is to bring.
     promised: Option<usize>,
-    /// Sleeps until the next nap, and how many it will be after one that brings too little.
+    /// Sleeps until the next coalescing sleep, and how many it will be after one that brings too little.
     wait: u32,
     next_wait: u32,
 }
@@ -101,7 +101,7 @@ mod tests {
             Wire { got: Cell::new(0), now: Duration::from_secs(1), every, window }
         }
 
-        /// So many sleeps of one call; how many of them were naps.
+        /// So many sleeps of one call; how many of them were coalescing sleeps.
         fn sleeps(&mut self, count: u32, all: usize) -> u32 {
             let got = self.got.clone();
             let pace = Pace::new(all, &got);

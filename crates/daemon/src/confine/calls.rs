@@ -69,7 +69,7 @@ calls! {
     SYS_poll, Any, "as ppoll", "as ppoll";
     SYS_sched_yield, Any, "lets programs run that wait for a core", "until they have run";
     SYS_clock_gettime, Any, "time, where it cannot be read without a call", "nothing to wait for";
-    SYS_clock_nanosleep, Any, "naps; a link that is opened again and has no carrier yet", "100 µs; milliseconds, once a second at most";
+    SYS_clock_nanosleep, Any, "coalescing sleeps; a link that is opened again and has no carrier yet", "100 µs; milliseconds, once a second at most";
     SYS_futex, Any, "locks between the engine's own threads", "held for moments, and never while one of them waits";
 
     // Memory.
