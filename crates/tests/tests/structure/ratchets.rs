@@ -375,6 +375,20 @@ fn numbers_only_go_down() {
     assert!(text.is_empty(), "{text}\n");
 }
 
+/// A word of this project's own that names still have is explained to who meets it, with the field's beside it.
+#[test]
+fn words_of_our_own_are_in_the_glossary() {
+    let glossary = fs::read_to_string(workspace().join("GLOSSARY.md")).expect("the glossary");
+    let recorded = recorded();
+    let is_used = |word: &&(&str, &str)| recorded["words"].contains_key(word.0);
+    let is_missing = |(own, field): &&(&str, &str)| {
+        let entry = glossary.split("\n\n").find(|entry| entry.starts_with(&format!("**{own}**")));
+        entry.is_none_or(|entry| !entry.contains(field))
+    };
+    let missing: Vec<_> = WORDS.iter().filter(is_used).filter(is_missing).collect();
+    assert!(missing.is_empty(), "GLOSSARY.md has no entry for these words with the field's: {missing:?}");
+}
+
 /// Every number whose section or row has `wanted` in its name, with what it is made of; all of the table if nothing is wanted.
 fn show(measured: &Measured, wanted: &str) {
     for (section, rows) in &measured.0 {
