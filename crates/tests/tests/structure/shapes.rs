@@ -160,10 +160,10 @@ fn statics_in(tokens: &TokenStream, names: &mut Vec<String>) {
     }
 }
 
-/// Places that give a connection a state past its transition table, which is in `table`.
-pub fn states_set(krate: &Krate, table: &str) -> Vec<String> {
+/// Places that give a connection a state, or say who has it, past the table of that, which is in one of `tables`.
+pub fn states_set(krate: &Krate, tables: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
-    for file in krate.files.iter().filter(|file| file.path != table) {
+    for file in krate.files.iter().filter(|file| !tables.contains(&file.path.as_str())) {
         let mut states = States { places: Vec::new() };
         states.visit_file(&file.ast);
         found.extend(states.places.into_iter().map(|place| format!("{} {place}", file.path)));
@@ -181,11 +181,16 @@ impl<'ast> Visit<'ast> for States {
             Expr::Field(field) => ends_in(&field.base, &["tcb"]),
             _ => false,
         };
-        let is_state = matches!(&*assigned.left, Expr::Field(field)
-            if matches!(&field.member, syn::Member::Named(name) if name == "state"));
+        let is = |member: &str| {
+            matches!(&*assigned.left, Expr::Field(field)
+                if matches!(&field.member, syn::Member::Named(name) if name == member))
+        };
         let by_table = matches!(&*assigned.right, Expr::MethodCall(call) if call.method == "after");
-        if is_state && !by_table && (of_record() || names_state(&assigned.right)) {
+        if is("state") && !by_table && (of_record() || names_state(&assigned.right)) {
             self.places.push("assigns a state".to_owned());
+        }
+        if is("tenancy") && !by_table {
+            self.places.push("assigns who has a connection".to_owned());
         }
         visit::visit_expr_assign(self, assigned);
     }
