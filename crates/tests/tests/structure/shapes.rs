@@ -373,6 +373,6 @@ fn states_past_the_table_are_found() {
             "fn f(flow: &mut Flow, n: TcpState) { flow.tcb.state = n; Tcb { state: TcpState::Closed } }",
         ),
     ]);
-    let places = states_set(&krate, "crates/x/src/state.rs");
+    let places = states_set(&krate, &["crates/x/src/state.rs"]);
     assert_eq!(places, ["crates/x/src/b.rs assigns a state", "crates/x/src/b.rs makes a record in a state"]);
 }
