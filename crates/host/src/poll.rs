@@ -50,6 +50,7 @@ fn poll_both(
         sockets.iter().for_each(|socket| _ = socket.wait_for_turn());
     }
     let is_brief = timeout.is_some_and(|timeout| timeout.is_zero());
+    sockets.iter().flat_map(|socket| socket.homes()).for_each(|home| home.stack.settle_first());
     let mut ready = mark_settled(fds, sockets);
     if ready == 0
         && is_brief

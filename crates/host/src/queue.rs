@@ -10,7 +10,6 @@ use crate::leaving::{Distrusted, Yielding};
 use crate::lock::{Lock, OwingGuard};
 pub use crate::queue_io::QueueIo;
 use crate::send_memory::Blocks;
-use crate::settling::LISTENS;
 use crate::slots::{Place, Slots};
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{Link, Stream};
@@ -235,9 +234,9 @@ impl Queue {
         }
     }
 
-    /// Takes in a listener.
-    pub fn add_listener(&mut self, listener: Listener) -> Place {
-        self.io.stack.settling().note(LISTENS);
+    /// Takes in a listener, and where it listens, if that is known.
+    pub fn add_listener(&mut self, listener: Listener, local: Option<SocketAddr>) -> Place {
+        self.io.stack.settling().note_listens(local);
         self.listeners.insert(listener)
     }
 

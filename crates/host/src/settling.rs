@@ -7,12 +7,16 @@
 //!   be ([`Settling::debt`]); who takes them out waits until it is ([`Settling::wait_for`]).
 //! - *Who is about to say "nothing"* waits until the engine is through with what this process handed to it; then he looks again
 //!   ([`Settling::settle`]).
+//! - *Who waits for several and has both ends of a connection* waits so before the first look: of what he did on two of them he would see
+//!   one and not the other ([`Settling::settle_first`]).
 //!
 //! No wait causes anything at the engine: it is awake, or has been rung. While it sleeps and nothing was handed to it nobody waits.
 //! A wait has an end ([`PATIENCE`]), and the next one then only comes when the engine has moved: one that is stopped holds nobody.
 
+use crate::lock::Lock;
 use crate::spin;
 use crate::sys;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use toe_ring::HostLooks;
@@ -31,8 +35,12 @@ const TIMED_OUT_COST: u64 = 100;
 const UNPAID_MAX: u64 = 7 * TIMED_OUT_COST;
 
 /// What this process has done with its session: both ends of a connection may be its own once it has done both.
-pub(crate) const LISTENS: u8 = 1;
-pub(crate) const CONNECTS: u8 = 2;
+const LISTENS: u8 = 1;
+const CONNECTS: u8 = 2;
+/// It has connected to a listener of its own.
+const MEETS_ITSELF: u8 = 4;
+/// Names of listeners of which a process is asked whether they are its own. What has more has bound them for others.
+const NAMES_MAX: usize = 64;
 
 /// Nothing of this process is before the engine.
 const NONE: u64 = 0;
@@ -74,8 +82,10 @@ pub(crate) struct Settling {
     rung_in: AtomicU32,
     /// How far the engine was when a wait was given up.
     given_up: AtomicU64,
-    /// [`LISTENS`], [`CONNECTS`].
+    /// [`LISTENS`], [`CONNECTS`], [`MEETS_ITSELF`].
     roles: AtomicU8,
+    /// Where it listens, or has.
+    names: Lock<Vec<SocketAddr>>,
 }
 
 impl Settling {
@@ -86,6 +96,7 @@ impl Settling {
             rung_in: AtomicU32::new(0),
             given_up: AtomicU64::new(u64::MAX),
             roles: AtomicU8::new(0),
+            names: Lock::new(Vec::new()),
         }
     }
 
@@ -145,8 +156,30 @@ impl Settling {
         }
     }
 
-    /// This process listens, or connects.
-    pub fn note(&self, role: u8) {
+    /// This process listens, at a name that is known or not.
+    pub fn note_listens(&self, local: Option<SocketAddr>) {
+        self.note(LISTENS);
+        let mut names = self.names.lock();
+        if let Some(local) = local.filter(|local| names.len() < NAMES_MAX && !names.contains(local)) {
+            names.push(local);
+        }
+    }
+
+    /// It connects.
+    pub fn note_connects(&self, remote: SocketAddr) {
+        self.note(CONNECTS);
+        let roles = self.roles.load(Ordering::Relaxed);
+        if roles & LISTENS != 0 && roles & MEETS_ITSELF == 0 {
+            let is_it = |local: &SocketAddr| {
+                local.port() == remote.port() && (local.ip().is_unspecified() || local.ip() == remote.ip())
+            };
+            if self.names.lock().iter().any(is_it) {
+                self.note(MEETS_ITSELF);
+            }
+        }
+    }
+
+    fn note(&self, role: u8) {
         if self.roles.load(Ordering::Relaxed) & role == 0 {
             self.roles.fetch_or(role, Ordering::Relaxed);
         }
@@ -155,7 +188,15 @@ impl Settling {
     /// Before "nothing" is said: waits until the engine has finished what this process handed to it, if that may be what is looked for:
     /// who only listens, or only connects, has no connection to itself. Whether it was worth another look.
     pub fn settle(&self) -> bool {
-        self.roles.load(Ordering::Relaxed) == LISTENS | CONNECTS && self.finish()
+        let both = LISTENS | CONNECTS;
+        self.roles.load(Ordering::Relaxed) & both == both && self.finish()
+    }
+
+    /// Before the first look at several: the same, if this process has both ends of some connection.
+    pub fn settle_first(&self) {
+        if self.roles.load(Ordering::Relaxed) & MEETS_ITSELF != 0 {
+            self.finish();
+        }
     }
 
     /// Waits until the engine has finished what this process handed to it.
@@ -203,10 +244,28 @@ mod tests {
     fn pair() -> (EngineLooks, Settling) {
         let engine = EngineLooks::new().expect("memory");
         let settling = Settling::new(HostLooks::map(&engine).expect("the same memory"));
-        settling.note(LISTENS);
-        settling.note(CONNECTS);
+        settling.note_listens(None);
+        settling.note_connects(name(1));
         engine.wake();
         (engine, settling)
+    }
+
+    fn name(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn who_connects_to_a_name_of_his_own_meets_himself() {
+        let meets = |local: Option<SocketAddr>, remote: SocketAddr| {
+            let (_engine, settling) = pair();
+            settling.note_listens(local);
+            settling.note_connects(remote);
+            settling.roles.load(Ordering::Relaxed) & MEETS_ITSELF != 0
+        };
+        let any = SocketAddr::from(([0, 0, 0, 0], 80));
+        assert!(meets(Some(name(80)), name(80)) && meets(Some(any), name(80)));
+        assert!(!meets(Some(name(80)), name(81)) && !meets(None, name(80)));
+        assert!(!meets(Some(SocketAddr::from(([127, 0, 0, 2], 80))), name(80)), "another's");
     }
 
     #[test]

@@ -326,6 +326,13 @@ impl Stack {
         self.alive() && !self.is_foreign() && self.settling.settle()
     }
 
+    /// Before the first of several looks, see [`crate::settling::Settling::settle_first`].
+    pub(crate) fn settle_first(&self) {
+        if self.alive() && !self.is_foreign() {
+            self.settling.settle_first();
+        }
+    }
+
     /// Waits until the engine has finished what it was handed, if there is one that will.
     pub(crate) fn finish(&self) {
         let _ = self.alive() && !self.is_foreign() && self.settling.finish();

@@ -85,6 +85,7 @@ fn wait_in(
                 None => continue,
             }
         }
+        set.homes().for_each(|home| home.stack.settle_first());
         set.wake_listeners();
         set.take_back_moved();
         let mut found = set.collect(epfd, events)?;

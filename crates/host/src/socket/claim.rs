@@ -174,7 +174,8 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
         }
         Reply::ClaimedListener { listener, .. } => {
             let id = ListenerId(FlowId::from_raw(listener));
-            let place = queue.add_listener(Listener::new(id, socket));
+            let local = socket.settings.lock().local;
+            let place = queue.add_listener(Listener::new(id, socket), local);
             socket.settings.lock().active = false;
             socket.needs_claim.store(false, Ordering::Release);
             // What the parent saw there before a fork is not true here, nor at the head of a sibling.

@@ -3,7 +3,6 @@
 use crate::anchor::{Anchor, Use};
 use crate::attach::ANSWER_WITHIN;
 use crate::queue::{Queue, QueueSet};
-use crate::settling::CONNECTS;
 use crate::socket::stream::{self, ConnectTold, Link, Stream};
 use crate::socket::{Kind, NO_PLACE, Socket, Turn, twin};
 use crate::stack::{EngineIdx, Stack};
@@ -80,7 +79,7 @@ impl Socket {
     /// try is found where the peer's answer is.
     pub fn connect_at_once(anchor: &Anchor, remote: SocketAddr, fd: RawFd) -> Option<&'static Socket> {
         let home = anchor.stack.my_queue().ok()?;
-        anchor.stack.settling().note(CONNECTS);
+        anchor.stack.settling().note_connects(remote);
         let names = anchor.stack.region().names();
         let socket = Socket::allocate();
         socket.ready.store(0, Ordering::SeqCst);
@@ -139,7 +138,7 @@ impl Socket {
         fd: RawFd,
         how: ConnectHow,
     ) -> Result<(), Errno> {
-        anchor.stack.settling().note(CONNECTS);
+        anchor.stack.settling().note_connects(remote);
         let handle = match local {
             Some((local, twin)) if local.port() != 0 => twin::show(anchor.stack, twin)?,
             _ => NO_HANDLE,

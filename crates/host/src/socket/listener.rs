@@ -156,11 +156,12 @@ impl Socket {
         self.ready.store(0, Ordering::SeqCst);
         let outcome = self.command(home, &mut |queue| queue.start_listen(home, self, &args));
         let id = outcome.inspect_err(|_| self.become_fresh())?;
-        let place = home.lock().add_listener(Listener::new(ListenerId(FlowId::from_raw(id)), self));
         let mut settings = self.settings.lock();
         settings.local = Some(local);
         settings.backlog = backlog;
         drop(settings);
+        let place =
+            home.lock().add_listener(Listener::new(ListenerId(FlowId::from_raw(id)), self), Some(local));
         self.move_in(home, place, Kind::Listener);
         Ok(())
     }
@@ -207,12 +208,12 @@ impl Socket {
         }
         let Some(old) = self.home().filter(|home| !home.is_dead()) else { return Ok(()) };
         let home = old.stack.my_queue()?;
-        let backlog = {
+        let (backlog, local) = {
             let mut settings = self.settings.lock();
             if std::mem::replace(&mut settings.active, true) {
                 return Ok(());
             }
-            settings.backlog
+            (settings.backlog, settings.local)
         };
         if !std::ptr::eq(old, home) {
             // Both at once: a thread that finds it in neither would take it for closed. In one order, for two that move.
@@ -229,7 +230,7 @@ impl Socket {
                 return Ok(());
             };
             from.remove_listener(place);
-            let place = to.add_listener(Listener::new(id, self));
+            let place = to.add_listener(Listener::new(id, self), local);
             self.move_in(home, place, Kind::Listener);
         }
         let count = backlog.clamp(1, CREDIT_MAX);

@@ -200,6 +200,24 @@ def reset_at_once():
     return missing
 
 
+def both_ends_at_once():
+    """Sent by both ends of a connection, of which one process has both: a wait for either finds both. Often, as little time is
+    between the two."""
+    at, missing = listener(PORT + 6), 0
+    one = connected(PORT + 6)
+    other, _ = at.accept()
+    ready = select.epoll()
+    for end in (one, other):
+        ready.register(end, select.EPOLLIN)
+    for _ in range(100 * ROUNDS):
+        one.send(b"x")
+        other.send(b"y")
+        missing += len(ready.poll(1, 4)) != 2
+        one.recv(1)
+        other.recv(1)
+    return missing
+
+
 for look in (
     new_before_old,
     new_before_old_later,
@@ -208,5 +226,6 @@ for look in (
     counted_at_once,
     error_at_once,
     reset_at_once,
+    both_ends_at_once,
 ):
     print(f"{look.__name__} {look()}", flush=True)
