@@ -34,7 +34,7 @@ fn header() -> String {
     format!(
         "# OpenTOE host interface, version {}: test vector.\n\
          # Each line: where it stands | its fields | its bytes in memory order, in hexadecimal.\n\
-         # Entries of cmd, snd, rcv, cpl and a channel have the epoch bit of a first lap (1). A flow or listener is presented as\n\
+         # Entries of cmd, snd, rcv, cpl and a channel have the epoch bit of a first lap (1). A flow or listener is shown as\n\
          # slot.generation. See docs/host-interface.md.\n",
         toe_abi::INTERFACE_VERSION
     )

@@ -16,7 +16,7 @@ COLUMNS:
   Send-Q   bytes that the peer has not acknowledged yet; for a listener, its backlog
   Device   the port; 'local' when both ends are on this engine; '*' for a listener or UDP. After '@' stands the network
            namespace, by the kernel's cookie, of what is of another than the engine's own
-  Process  who holds the socket; nobody, when the engine is only seeing its end through; of UDP who has presented it (fd=-: the
+  Process  who holds the socket; nobody, when the engine is only seeing its end through; of UDP who has shown it (fd=-: the
            program does not say which descriptor it is)
 
 With -i (times in ms, cwnd and ssthresh in segments, as ss has them; JSON has bytes and µs):
@@ -32,7 +32,7 @@ EXAMPLES:
   toe ss -ui
   toe ss --name web --json | jq '.sockets[] | select(.state == \"ESTAB\")'
 
-Sockets on the kernel's stack are presented by ss(8).")]
+Sockets on the kernel's stack are shown by ss(8).")]
 pub struct Args {
     /// Name of the engine ('default' unless given)
     #[arg(long, value_name = "NAME")]
