@@ -130,7 +130,7 @@ impl ControlServer {
         if let Some(door) = self.door.take() {
             spawn("toe-control", move || door.run())?;
         }
-        self.errands.try_send(errand).map_err(|_| std::io::Error::other("the control_server is gone"))?;
+        self.errands.try_send(errand).map_err(|_| std::io::Error::other("the control server is gone"))?;
         Ok(self.door_bell.signal()?)
     }
 
@@ -171,7 +171,7 @@ impl ControlServer {
     pub(crate) fn settle(&mut self) -> Receiver<()> {
         let (settled, receiver) = std::sync::mpsc::channel();
         if self.door.is_none() {
-            self.send(DoorErrand::Settle(settled)).expect("the control_server");
+            self.send(DoorErrand::Settle(settled)).expect("the control server");
         }
         receiver
     }

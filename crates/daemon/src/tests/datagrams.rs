@@ -159,7 +159,7 @@ fn lanes_full_of_chance_hurt_nobody_else() {
     }
     let began = std::time::Instant::now();
     while daemon.engine.datagram_socket_count() > 2 {
-        assert!(began.elapsed().as_secs() < 60, "the control_server finds that they are gone");
+        assert!(began.elapsed().as_secs() < 60, "the control server finds that they are gone");
         come_to_rest(&mut daemon);
         std::thread::yield_now();
     }

@@ -108,7 +108,7 @@ pub(crate) fn settle(daemon: &mut Daemon) {
             let now = daemon.clock.now();
             daemon.round(now);
             daemon.tick(now).expect("a look outside");
-            assert!(began.elapsed() < Duration::from_secs(60), "the control_server never comes to rest");
+            assert!(began.elapsed() < Duration::from_secs(60), "the control server never comes to rest");
         }
         come_to_rest(daemon);
         if self::dealings(daemon) == dealings {
