@@ -1,4 +1,4 @@
-//! CounterValues by name. A set of counters is an enum; the values are a plain array, so counting is one add.
+//! Counters by name. A set of counters is an enum; the values are a plain array, so counting is one add.
 
 /// Declares an enum of counters with a stable snake-case name for each, and its array of values.
 #[macro_export]

@@ -39,7 +39,7 @@ const LISTENS: u8 = 1;
 const CONNECTS: u8 = 2;
 /// It has connected to a listener of its own.
 const MEETS_ITSELF: u8 = 4;
-/// Names of listeners of which a process is asked whether they are its own. What has more has bound them for others.
+/// So many names of its listeners a process remembers; a connect to one beyond them is not known to be to itself.
 const NAMES_MAX: usize = 64;
 
 /// Nothing of this process is before the engine.
@@ -165,13 +165,15 @@ impl Settling {
         }
     }
 
-    /// It connects.
+    /// It connects. Of a listener at any address only loopback counts: a proxy often goes on to the same port of another host.
     pub fn note_connects(&self, remote: SocketAddr) {
         self.note(CONNECTS);
         let roles = self.roles.load(Ordering::Relaxed);
         if roles & LISTENS != 0 && roles & MEETS_ITSELF == 0 {
+            let ip = remote.ip().to_canonical();
             let is_it = |local: &SocketAddr| {
-                local.port() == remote.port() && (local.ip().is_unspecified() || local.ip() == remote.ip())
+                local.port() == remote.port()
+                    && (local.ip().to_canonical() == ip || local.ip().is_unspecified() && ip.is_loopback())
             };
             if self.names.lock().iter().any(is_it) {
                 self.note(MEETS_ITSELF);
@@ -264,6 +266,9 @@ mod tests {
         };
         let any = SocketAddr::from(([0, 0, 0, 0], 80));
         assert!(meets(Some(name(80)), name(80)) && meets(Some(any), name(80)));
+        assert!(!meets(Some(any), SocketAddr::from(([10, 0, 0, 5], 80))), "another host's, perhaps");
+        let mapped = "[::ffff:127.0.0.1]:80".parse().expect("an address");
+        assert!(meets(Some(any), mapped) && meets(Some(name(80)), mapped));
         assert!(!meets(Some(name(80)), name(81)) && !meets(None, name(80)));
         assert!(!meets(Some(SocketAddr::from(([127, 0, 0, 2], 80))), name(80)), "another's");
     }
