@@ -129,8 +129,11 @@ pub enum Command {
     /// open for its next use: the flow ends as if the anchor had been closed. Answered by [`Completion::AnchorFree`], or
     /// [`Completion::AnchorShared`].
     CloseKept { flow: FlowId, anchor: AnchorHandle, abort: bool },
-    /// Another process may get a copy of this anchor, which had been kept open, and show it.
+    /// Another process may get a copy of this anchor and show it, be it one that had been kept open.
     Lend { anchor: AnchorHandle },
+    /// The process has closed its copy of the anchor of a connection that it has, or had until another process claimed it. The
+    /// last close of any copy ends the connection.
+    CloseCopy { lifetime: AnchorHandle },
     /// The session lets go of the listener; connections it was handed but did not take go to other sessions.
     ///
     /// `last`: no other process can hold the descriptor, so the listener ends here and now; without it, its anchor tells.
@@ -172,6 +175,7 @@ const CMD_LEND: u8 = 0x0f;
 const CMD_DEFER_ACCEPT: u8 = 0x10;
 const CMD_DISCONNECT: u8 = 0x11;
 const CMD_COUNT_WAITING: u8 = 0x12;
+const CMD_CLOSE_COPY: u8 = 0x13;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -199,6 +203,7 @@ impl Command {
                 anchor.0 as u64,
             ),
             Command::Lend { anchor } => RawEntry::new(CMD_LEND, 0, 0, anchor.0, 0),
+            Command::CloseCopy { lifetime } => RawEntry::new(CMD_CLOSE_COPY, 0, 0, lifetime.0, 0),
             Command::CloseListener { listener, last } => {
                 RawEntry::new(CMD_CLOSE_LISTENER, if last { FLAG_LAST } else { 0 }, 0, listener.0.raw(), 0)
             }
@@ -242,6 +247,7 @@ impl Command {
                 abort: raw.flags() & FLAG_ABORT != 0,
             },
             CMD_LEND => Command::Lend { anchor: AnchorHandle(raw.id()) },
+            CMD_CLOSE_COPY => Command::CloseCopy { lifetime: AnchorHandle(raw.id()) },
             CMD_CLOSE_LISTENER => {
                 Command::CloseListener { listener: ListenerId(flow), last: raw.flags() & FLAG_LAST != 0 }
             }

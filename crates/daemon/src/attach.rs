@@ -20,8 +20,8 @@ use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, r
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
-use toe_engine::Claimed;
 use toe_engine::control::names::Twin;
+use toe_engine::{Claimed, StreamCounts};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -469,13 +469,14 @@ impl Daemon {
         let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)?;
         self.share_anchor(anchor);
         match claimed {
-            Claimed::Flow(flow) => {
+            Claimed::Flow(flow, StreamCounts { read, written }) => {
                 let kept = self.unread.remove(&anchor).map(|(kept, payer)| {
                     self.engine.give_unread(payer);
                     kept
                 });
                 let unread = kept.as_ref().map_or(0, |kept| kept.len);
-                let reply = Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0, unread };
+                let flow = flow.raw();
+                let reply = Reply::ClaimedFlow { flow, anchor: anchor.0, unread, read, written };
                 Ok((reply, kept.map(|kept| kept.memory).into_iter().collect()))
             }
             Claimed::Listener(listener) => {

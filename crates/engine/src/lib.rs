@@ -36,4 +36,4 @@ pub use toe_tcp::ecn::EcnMode;
 pub use toe_tcp::fast_open::FastOpenMode;
 pub use toe_tcp::memory::{GivenBack, HostMemory};
 pub use toe_tcp::open::{SynCookies, TcpConfig};
-pub use work::{Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd};
+pub use work::{Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd, StreamCounts};

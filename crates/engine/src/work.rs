@@ -240,8 +240,16 @@ pub struct SightingEnd {
 /// What [`crate::Engine::claim`] found behind an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    Flow(FlowId),
+    Flow(FlowId, StreamCounts),
     Listener(ListenerId),
+}
+
+/// How far programs have come with the two directions of a connection, in bytes since it began. Those that went through a channel
+/// are not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamCounts {
+    pub read: u64,
+    pub written: u64,
 }
 
 /// Who is charged for something: the place of a user's record in [`crate::hostif::users`].

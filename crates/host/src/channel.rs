@@ -12,6 +12,7 @@ use crate::send_memory::{Blocks, SEND_LIMIT_NEAR, SendMemory};
 use crate::settling::Debt;
 use crate::slots::Place;
 use crate::socket::direct::{Direct, PIECES_MAX};
+use crate::socket::shared::is_single;
 use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
 use crate::sys::Fd;
@@ -316,7 +317,7 @@ impl Queue {
             channel.end.memory().set_done(slot, channel.end.side());
             return;
         };
-        let shared = stream.socket.is_none_or(|socket| socket.is_shared()) || crate::fork::is_forking();
+        let is_single = stream.socket.is_some_and(is_single);
         let direct = Direct::new(&self.io.channels[at], slot, generation, place, &stream.send);
         stream.direct = Some(Box::new(direct));
         let channel = &mut self.io.channels[at];
@@ -339,7 +340,7 @@ impl Queue {
             if !self.leave(place) {
                 self.reset_stream(place);
             }
-        } else if shared || self.distrusted.contains(self.io.channels[at].peer) {
+        } else if !is_single || self.distrusted.contains(self.io.channels[at].peer) {
             // Another process may come to have it, which the channel would not follow.
             self.leave(place);
         }

@@ -93,16 +93,22 @@ fn give_back(stack: &'static Stack) {
     let mut queues: Vec<_> = stack.queue_sets().map(|queue| queue.lock()).collect();
     // What the program has accepted must be known to be its own.
     queues.iter_mut().for_each(|queue| queue.settle_owed());
+    let mut is_counted = false;
     for _ in 0..SHARE_TRIES {
         let outcome = stack.request(Request::Share, &[]);
         queues.iter_mut().for_each(|queue| {
             queue.drain();
         });
-        if outcome != Err(Errno::EAGAIN) {
+        is_counted = outcome.is_ok();
+        if outcome.err() != Some(Errno::EAGAIN) {
             break;
         }
     }
     for queue in &mut queues {
+        if !is_counted {
+            let sockets = queue.streams.iter().filter_map(|(_, stream)| stream.socket);
+            sockets.for_each(|socket| socket.copies.note_uncounted());
+        }
         queue.write_options(None);
         queue.give_back_connections();
         queue.leave_all();

@@ -73,12 +73,12 @@ fn a_connection_that_a_child_may_have_ends_with_its_last_descriptor() {
     let c = engine.connected();
     toe::fork::before_child();
     close(c);
-    engine.expect_closed();
+    engine.expect_copy_closed();
     // A descriptor that goes to another process in a message.
     let c = engine.connected();
     c.socket.mark_shared(c.fd);
     close(c);
-    engine.expect_closed();
+    engine.expect_copy_closed();
 }
 
 #[test]

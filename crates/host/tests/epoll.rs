@@ -374,7 +374,13 @@ fn a_one_shot_set_that_the_engine_has_reported_is_disarmed_for_both() {
 fn take_away(engine: &Engine, c: &Connection) {
     let flow = engine.new_flow();
     let (anchor, unread) = (0, 0);
-    engine.answer_claims_with(vec![toe_abi::attach::Reply::ClaimedFlow { flow: flow.raw(), anchor, unread }]);
+    engine.answer_claims_with(vec![toe_abi::attach::Reply::ClaimedFlow {
+        flow: flow.raw(),
+        anchor,
+        unread,
+        read: 0,
+        written: 0,
+    }]);
     engine.write_info(flow, "10.0.0.1:1".parse().expect("an address"), "10.0.0.2:2".parse().expect("one"));
     let moved = c.socket.home().expect("its queue set");
     engine.post(usize::from(moved.index), Completion::Moved { flow: c.flow });

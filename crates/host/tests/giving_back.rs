@@ -42,6 +42,8 @@ fn a_claimed_flow_begins_with_what_its_last_holder_did_not_read() {
         flow: flow.raw(),
         anchor: 0,
         unread: 4,
+        read: 0,
+        written: 0,
     }]);
     engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
     c.ready();
@@ -66,6 +68,8 @@ fn claimed_with_four(engine: &Engine) -> (fake::Connection, toe_base::FlowId) {
         flow: flow.raw(),
         anchor: 0,
         unread,
+        read: 0,
+        written: 0,
     }]);
     engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
     (c, flow)
@@ -93,7 +97,8 @@ fn a_connection_that_another_process_has_got_meanwhile_is_claimed_again() {
     engine.is_elsewhere();
     assert_eq!(c.recv(4), Ok(b"mine".to_vec()));
     let flow = engine.new_flow();
-    let answer = toe_abi::attach::Reply::ClaimedFlow { flow: flow.raw(), anchor: 0, unread: 0 };
+    let answer =
+        toe_abi::attach::Reply::ClaimedFlow { flow: flow.raw(), anchor: 0, unread: 0, read: 0, written: 0 };
     engine.answer_claims_with(vec![answer]);
     engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
     assert_eq!(c.ready() & IN, 0);
@@ -249,7 +254,7 @@ fn closing_a_copy_leaves_what_was_not_read_to_whoever_has_the_other() {
     let flow = c.flow;
     c.close();
     assert_eq!(engine.relinquished(), [(flow.raw(), b"the other".to_vec())]);
-    assert_eq!(engine.try_command(0), None, "it is not closed");
+    engine.expect_copy_closed();
 }
 
 /// The peer has read by its own look at the slot that there is no room, and asks when nobody is there any more.
@@ -374,4 +379,44 @@ fn no_queue_set_is_opened_while_a_fork_is_prepared() {
         assert_eq!(opened, 1, "before the fork is over");
         assert_ne!(other.join().expect("no panic"), mine);
     });
+}
+
+/// Both ends say how much came before what is in the channel, and count from the connection's first byte.
+#[test]
+fn a_claimed_flow_counts_from_where_the_others_were() {
+    let engine = Engine::attached();
+    let mut c = engine.connected();
+    engine.post(c.queue_set, Completion::Moved { flow: c.flow });
+    let flow = engine.new_flow();
+    let claimed = toe_abi::attach::Reply::ClaimedFlow {
+        flow: flow.raw(),
+        anchor: 0,
+        unread: 0,
+        read: 1000,
+        written: 500,
+    };
+    engine.answer_claims_with(vec![claimed]);
+    engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+    assert_eq!(c.recv(9), Err(Errno::EAGAIN));
+    c.flow = flow;
+    assert_eq!(c.send(b"by the engine"), Ok(13));
+    let mut peer = Peer::direct(&engine, &c);
+    peer.begin(1003);
+    peer.send(b"channel");
+    assert_eq!(c.recv(9), Err(Errno::EAGAIN), "three bytes come before");
+    engine.data(c.queue_set, flow, b"eng");
+    assert_eq!(c.recv(20), Ok(b"engchannel".to_vec()));
+    assert_eq!(c.send(b"by the channel"), Ok(14));
+    let begin = ChannelEntry::Begin { slot: SLOT, generation: GENERATION, after: 513 };
+    assert_eq!(peer.next(), Some(begin));
+    assert_eq!(peer.bytes(), b"by the channel");
+}
+
+#[test]
+fn whoever_closes_one_of_several_copies_says_so() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    c.socket.mark_shared(c.fd);
+    c.close();
+    engine.expect_copy_closed();
 }

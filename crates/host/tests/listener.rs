@@ -200,7 +200,13 @@ fn a_child_claims_what_it_uses_and_only_closes_what_it_does_not() {
     let used = engine.connected();
     let unused = engine.connected();
     let claimed = engine.new_flow();
-    engine.answer_claims_with(vec![Reply::ClaimedFlow { flow: claimed.raw(), anchor: 0, unread: 0 }]);
+    engine.answer_claims_with(vec![Reply::ClaimedFlow {
+        flow: claimed.raw(),
+        anchor: 0,
+        unread: 0,
+        read: 0,
+        written: 0,
+    }]);
     let good = std::thread::scope(|scope| {
         // Plays the engine for the child: unread data comes again, to the new session.
         scope.spawn(|| {
@@ -222,6 +228,8 @@ fn a_child_claims_what_it_uses_and_only_closes_what_it_does_not() {
     assert_eq!(used.ready(), 0, "another process has it: nothing is reported here");
     assert_eq!(used.recv(1), Err(Errno::ECONNRESET), "a call takes it back; this engine refuses");
     unused.close();
+    let (_, command, _) = engine.command();
+    assert!(matches!(command, toe_abi::entry::Command::CloseCopy { .. }), "{command:?}");
     assert_eq!(engine.try_command(0), None, "a shared descriptor is just closed");
 }
 

@@ -6,7 +6,7 @@ use crate::network::{Outbox, mac_of};
 use crate::program::socket::Socket;
 use crate::random::Random;
 use crate::swarm::{EngineSpec, Swarm};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use toe_abi::region::RegionLayout;
 use toe_base::arena::Arena;
@@ -77,6 +77,8 @@ pub struct Session {
     pub free_anchors: Vec<AnchorHandle>,
     /// Kept open while the engine has not answered `CloseKept`.
     pub kept_anchors: Vec<AnchorHandle>,
+    /// Of which some copy may be left: that others may show them must be said.
+    pub once_kept: BTreeSet<u32>,
     /// For connections that need not be answered.
     pub connect_ids: Vec<FlowId>,
     /// It takes no completions before this.
@@ -191,6 +193,7 @@ impl Node {
             listeners: Vec::new(),
             free_anchors: Vec::new(),
             kept_anchors: Vec::new(),
+            once_kept: BTreeSet::new(),
             connect_ids: Vec::new(),
             stalled_until_us: 0,
             wake_scheduled: false,

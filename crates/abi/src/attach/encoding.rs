@@ -260,8 +260,8 @@ impl Reply {
                 Message::new(REP_ANCHORS, [first as u64, count as u64, 0, 0, 0])
             }
             Reply::Handle { handle } => Message::new(REP_HANDLE, [handle as u64, 0, 0, 0, 0]),
-            Reply::ClaimedFlow { flow, anchor, unread } => {
-                Message::new(REP_CLAIMED_FLOW, [flow as u64, anchor as u64, unread as u64, 0, 0])
+            Reply::ClaimedFlow { flow, anchor, unread, read, written } => {
+                Message::new(REP_CLAIMED_FLOW, [flow as u64, anchor as u64, unread as u64, read, written])
             }
             Reply::ClaimedListener { listener, anchor } => {
                 Message::new(REP_CLAIMED_LISTENER, [listener as u64, anchor as u64, 0, 0, 0])
@@ -309,7 +309,13 @@ impl Reply {
             }
             REP_ANCHORS => Reply::Anchors { first: small(0)?, count: small(1)? },
             REP_HANDLE => Reply::Handle { handle: small(0)? },
-            REP_CLAIMED_FLOW => Reply::ClaimedFlow { flow: small(0)?, anchor: small(1)?, unread: small(2)? },
+            REP_CLAIMED_FLOW => Reply::ClaimedFlow {
+                flow: small(0)?,
+                anchor: small(1)?,
+                unread: small(2)?,
+                read: args[3],
+                written: args[4],
+            },
             REP_CLAIMED_LISTENER => Reply::ClaimedListener { listener: small(0)?, anchor: small(1)? },
             REP_REPORT => Reply::Report { len: args[0] },
             REP_CHANNEL => Reply::Channel {

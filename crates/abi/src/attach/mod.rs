@@ -68,8 +68,8 @@ pub enum Request {
     /// End the engine when the last session has gone (no session needed; its starter or root only).
     /// Answer: [`Reply::Done`].
     StopWhenUnused,
-    /// A child process is about to get copies of the session's descriptors: none of its flows begins to use a channel from
-    /// here on, those that do are announced before the answer, and its listeners are asked for each connection
+    /// A child process is about to get copies of the session's descriptors: none of its flows begins to use a channel while
+    /// several processes may have it, those that do are announced before the answer, and its listeners are asked for each connection
     /// ([`crate::entry::Command::TakeConnection`]). Answer: [`Reply::Done`], or EAGAIN when an announcement has no room.
     Share,
     /// With a descriptor [anything]: is it an anchor of this engine? Answer: [`Reply::Done`] for a flow's,
@@ -149,11 +149,14 @@ pub enum Reply {
     Handle {
         handle: u32,
     },
-    /// With descriptor [memory that holds `unread` bytes] when that is not 0: they come first in the stream.
+    /// With descriptor [memory that holds `unread` bytes] when that is not 0: they come first in the stream. `read` and `written`:
+    /// bytes of the two directions that went through the engine before.
     ClaimedFlow {
         flow: u32,
         anchor: u32,
         unread: u32,
+        read: u64,
+        written: u64,
     },
     ClaimedListener {
         listener: u32,

@@ -281,13 +281,8 @@ impl Engine {
             }
         }
         for idx in flows.iter().copied() {
-            if let Some(anchor) = self.flows.get(idx).conn.tenancy.lifetime() {
-                self.anchors.lend(session, anchor);
-            }
             let flow = self.flows.get(idx);
-            if flow.conn.tenancy.offer().is_none() || flow.tcb.is_written() {
-                self.flows.get_mut(idx).conn.carrier.stay_with_engine();
-            } else {
+            if flow.conn.tenancy.offer().is_some() && !flow.tcb.is_written() {
                 if !self.take_untaken(idx, host) {
                     self.abort(now, idx, Errno::ENOMEM);
                 }
@@ -300,7 +295,13 @@ impl Engine {
         }
         self.poll_completions(host);
         let untold = |idx: &FlowIdx| self.flows.is_used(*idx) && self.flows.get(*idx).report.direct;
-        if flows.iter().any(untold) { Err(Errno::EAGAIN) } else { Ok(()) }
+        if flows.iter().any(untold) {
+            return Err(Errno::EAGAIN);
+        }
+        let flows = self.sessions.get(session).into_iter().flat_map(|record| record.flows.values());
+        let has = flows.filter_map(|idx| self.flows.get(idx).conn.tenancy.lifetime());
+        self.anchors.lend_all(session, has);
+        Ok(())
     }
 
     /// A session whose question the flow was to answer has not heard of it, and will not: it has that answer to wait for no longer, and asks

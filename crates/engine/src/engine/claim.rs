@@ -10,7 +10,7 @@ use crate::flow::tenancy::{Notice, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::session::{Beginning, FirstClaim};
-use crate::work::{Claimed, Owner};
+use crate::work::{Claimed, Owner, StreamCounts};
 use toe_abi::command::{NO_HANDLE, SocketOptions};
 use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
@@ -47,14 +47,14 @@ impl Engine {
                 let conn = &self.flows.get(idx).conn;
                 let claim =
                     FirstClaim { scope: conn.key.scope, local: conn.key.local, user: conn.user, at: now };
-                let id = self.claim_flow(owner, idx, host)?;
+                let (id, counts) = self.claim_flow(owner, idx, host)?;
                 if let Some(record) = self.sessions.get_mut(session)
                     && matches!(record.beginning, Beginning::Nothing)
                 {
                     record.beginning =
                         if is_untouched { Beginning::Connection(claim) } else { Beginning::Other };
                 }
-                Ok(Claimed::Flow(id))
+                Ok(Claimed::Flow(id, counts))
             }
             _ => Err(Errno::ENOENT),
         }
@@ -98,12 +98,12 @@ impl Engine {
         mut owner: Owner,
         idx: FlowIdx,
         host: &mut H,
-    ) -> Result<FlowId, Errno> {
+    ) -> Result<(FlowId, StreamCounts), Errno> {
         let tenancy = self.flows.get(idx).conn.tenancy;
         let (old, told) = (tenancy.owner(), tenancy.notice() == Notice::Moved);
         if old.session == owner.session && !told {
             // It has it already, and with it all that was announced.
-            return Ok(old.flow_id);
+            return Ok((old.flow_id, self.flows.get(idx).counts()));
         }
         if self.sessions.answers_are_full(old.session, old.queue_set) {
             // A holder that takes no completions cannot be told that the flow has moved.
@@ -143,13 +143,14 @@ impl Engine {
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
         flow.tcb.receive.announce_anew();
         flow.tcb.news.urgent = flow.tcb.rcv.up;
-        // A channel counts from the connection's first byte, which this owner has not seen.
-        flow.conn.carrier.stay_with_engine();
+        if let Some(earning) = flow.conn.carrier.earning() {
+            earning.next_unit();
+        }
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
         self.tell_flow_info(idx, host);
         self.after(idx);
-        Ok(owner.flow_id)
+        Ok((owner.flow_id, self.flows.get(idx).counts()))
     }
 
     /// The options that only hosts know go from who has, or had, the flow to `to`: to nobody, they wait in the engine's own memory.

@@ -24,6 +24,8 @@ enum Attempt {
     Direct,
     /// The hosts have been offered a channel and have not both taken it yet.
     NotReady,
+    /// They have, and it is about to be there.
+    Settling,
     Refused,
 }
 
@@ -45,6 +47,7 @@ impl Engine {
         match attempt {
             Attempt::Direct => {}
             Attempt::NotReady => earning.not_ready(),
+            Attempt::Settling => earning.next_unit(),
             Attempt::Refused => earning.refused(),
         }
     }
@@ -62,8 +65,11 @@ impl Engine {
         }
         let ends = Channels::in_order(own, other);
         let Some(channel) = self.channels.between(ends) else { return self.offer_channel(ends, host) };
-        if !self.channels.is_ready(channel) || !host.channel_is_settled(channel) {
+        if !self.channels.is_ready(channel) {
             return Attempt::NotReady;
+        }
+        if !host.channel_is_settled(channel) {
+            return Attempt::Settling;
         }
         let taken = self.channels.take_slot(channel, |slot, side| host.channel_is_done(channel, slot, side));
         let Some((slot, generation)) = taken else { return Attempt::Refused };
@@ -86,7 +92,9 @@ impl Engine {
         let flow = self.flows.get(idx);
         let owner = flow.conn.tenancy.owner();
         let open = !owner.is_nobody() && self.sessions.get(owner.session).is_some_and(|s| s.open);
-        (open && may_be_direct(flow)).then_some((owner.session, owner.queue_set))
+        // Another process that has a copy may want to go on, and its owner may be at something else for long.
+        let is_alone = flow.conn.tenancy.lifetime().is_some_and(|lifetime| self.anchors.is_single(lifetime));
+        (open && is_alone && may_be_direct(flow)).then_some((owner.session, owner.queue_set))
     }
 
     /// Two ends of a channel write into one memory, so they must be of one user, or one of root's.

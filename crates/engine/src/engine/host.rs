@@ -75,7 +75,7 @@ impl Engine {
             Command::CloseKept { flow, anchor, abort } => {
                 self.close_kept(now, (session, queue_set), (flow, anchor), abort, host)
             }
-            Command::Lend { anchor } => self.lend(session, anchor),
+            Command::Lend { .. } | Command::CloseCopy { .. } => self.count_copies(session, command),
             Command::SetOption { flow, option: FlowOption::SharesName, value } => {
                 self.set_sharing(session, flow, value);
                 Ok(())

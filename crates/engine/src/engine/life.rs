@@ -10,7 +10,7 @@ use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::work::Owner;
 use toe_abi::attach::FenceReason;
-use toe_abi::entry::Completion;
+use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, QueueSetId, SessionId};
 use toe_tcp::segment::FlowEvent;
@@ -333,9 +333,22 @@ impl Engine {
         Ok(())
     }
 
-    /// `Command::Lend`.
-    pub(super) fn lend(&mut self, session: SessionId, anchor: AnchorHandle) -> Result<(), FenceReason> {
-        self.anchors.lend(session, anchor);
+    /// `Command::Lend` and `Command::CloseCopy`: the anchor of what the session has, or has had, has a copy more or less. Once the flow is
+    /// in one process alone it may have a channel.
+    pub(super) fn count_copies(&mut self, session: SessionId, command: Command) -> Result<(), FenceReason> {
+        let (Command::Lend { anchor } | Command::CloseCopy { lifetime: anchor }) = command else {
+            return Ok(());
+        };
+        let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return Ok(()) };
+        let conn = &mut self.flows.get_mut(idx).conn;
+        if let Command::Lend { .. } = command {
+            let has_it = conn.tenancy.owner().session == session;
+            self.anchors.lend(session, anchor, has_it);
+        } else if self.anchors.copy_closed(session, anchor)
+            && let Some(earning) = conn.carrier.earning()
+        {
+            earning.next_unit();
+        }
         Ok(())
     }
 

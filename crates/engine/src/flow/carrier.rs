@@ -87,6 +87,11 @@ impl Earning {
         }
     }
 
+    /// What stood in the way is gone, or about to be: an attempt is due at the next unit, if it has come so far.
+    pub fn next_unit(&mut self) {
+        self.next = self.units.saturating_add(1).max(Earning::FIRST);
+    }
+
     pub fn not_ready(&mut self) {
         let soon = self.early < Self::EARLY_MAX;
         self.early = self.early.saturating_add(1);

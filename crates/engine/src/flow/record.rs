@@ -8,7 +8,7 @@ use crate::control::listen::ListenerIdx;
 use crate::flow::carrier::Carrier;
 use crate::flow::key::{FlowKey, NO_KEY};
 use crate::flow::tenancy::Tenancy;
-use crate::work::{Path, Sharing, UserIdx};
+use crate::work::{Path, Sharing, StreamCounts, UserIdx};
 use toe_abi::errno::Errno;
 use toe_base::arena::Block;
 use toe_base::{SeqNum, SessionId};
@@ -108,6 +108,19 @@ impl Flow {
     pub fn new(key: FlowKey, path: Path, tcb: Tcb) -> Flow {
         let vacant = Flow::vacant();
         Flow { conn: Conn { key, path, ..vacant.conn }, tcb, ..vacant }
+    }
+
+    /// How far its programs have come. What was announced and not given back is to be read yet.
+    pub fn counts(&self) -> StreamCounts {
+        let Tcb { traffic, receive, send_queue, .. } = &self.tcb;
+        let unread = receive.unconsumed(self.tcb.data_nxt());
+        let counts = StreamCounts {
+            read: traffic.received - u64::from(unread),
+            written: traffic.acked + u64::from(send_queue.len()),
+        };
+        // Both ends of a channel say by them what comes before it: a count that is wrong by one stops the connection.
+        debug_assert_eq!(counts.written as u32, self.tcb.queue_end().distance_from(self.tcb.snd.iss.plus(1)));
+        counts
     }
 
     /// What the program wants of the connection's end. RST that is on its way stays on its way.

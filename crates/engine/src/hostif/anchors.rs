@@ -22,11 +22,29 @@ pub enum AnchorTarget {
     Nothing,
 }
 
+/// The session that an anchor was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MadeFor {
+    /// It uses it again after its last close.
+    At(SessionId),
+    /// The same, and it has closed its copy: others have what the anchor stands for.
+    Closed(SessionId),
+    /// It went to another session. This one has not said that it has closed its copy.
+    Left(SessionId),
+    Gone,
+}
+
+impl MadeFor {
+    /// The session that uses it again.
+    fn at(self) -> Option<SessionId> {
+        if let MadeFor::At(session) | MadeFor::Closed(session) = self { Some(session) } else { None }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     target: AnchorTarget,
-    /// The session that uses it again after its last close. `None`: it went to another one, or its own is gone.
-    home: Option<SessionId>,
+    home: MadeFor,
     /// Who is charged for it.
     payer: UserIdx,
     /// Through which the home used it last, and hears that it is free.
@@ -35,6 +53,8 @@ struct Anchor {
     private: bool,
     /// Opened and closed again while it stood for nothing yet: what it is bound to next has no descriptor.
     closed_early: bool,
+    /// Processes that may have it open, as far as those say that had what it stands for; never too few of them.
+    copies: u32,
 }
 
 /// All anchors by handle. New handles count up, so that those taken together are consecutive (as `Reply::Anchors` tells
@@ -42,8 +62,8 @@ struct Anchor {
 #[derive(Debug, Default)]
 pub struct Anchors {
     table: HashMap<u32, Anchor>,
-    /// Those that have a home, by that.
-    at_home: BTreeSet<(SessionId, u32)>,
+    /// Those whose home is not gone, by that.
+    by_home: BTreeSet<(SessionId, u32)>,
     next: u32,
     released: VecDeque<AnchorHandle>,
 }
@@ -67,10 +87,11 @@ impl Anchors {
         let handle = self.next;
         self.next = self.next.wrapping_add(1);
         let (target, queue_set) = (AnchorTarget::Unused(session), QueueSetId(0));
+        let home = MadeFor::At(session);
         let anchor =
-            Anchor { target, home: Some(session), payer, queue_set, private: false, closed_early: false };
+            Anchor { target, home, payer, queue_set, private: false, closed_early: false, copies: 0 };
         self.table.insert(handle, anchor);
-        self.at_home.insert((session, handle));
+        self.by_home.insert((session, handle));
         AnchorHandle(handle)
     }
 
@@ -90,6 +111,7 @@ impl Anchors {
             Some(slot) if slot.target == AnchorTarget::Unused(session) => {
                 slot.target = target;
                 slot.queue_set = queue_set;
+                slot.copies = 1;
                 true
             }
             _ => false,
@@ -118,16 +140,55 @@ impl Anchors {
         }
     }
 
-    /// The session says that others may have copies of this one.
-    pub fn lend(&mut self, session: SessionId, anchor: AnchorHandle) {
-        if let Some(slot) = self.table.get_mut(&anchor.0).filter(|slot| slot.home == Some(session)) {
-            slot.private = false;
+    /// The session says that one more process gets a copy. `has_it`: it has what the anchor stands for; else it is believed of what it was
+    /// made for, and has not said that it has closed.
+    pub fn lend(&mut self, session: SessionId, anchor: AnchorHandle, has_it: bool) {
+        let Some(slot) = self.table.get_mut(&anchor.0) else { return };
+        let is_home = matches!(slot.home, MadeFor::At(home) | MadeFor::Left(home) if home == session);
+        slot.private &= slot.home.at() != Some(session);
+        if is_home || has_it && slot.home != MadeFor::Closed(session) {
+            slot.copies = slot.copies.saturating_add(1);
         }
+    }
+
+    /// A child gets copies of all that a session `has`, and of what it has lost to another one and not closed yet.
+    pub fn lend_all(&mut self, session: SessionId, has: impl Iterator<Item = AnchorHandle>) {
+        has.for_each(|anchor| self.lend(session, anchor, true));
+        let its = self.by_home.range((session, 0)..=(session, u32::MAX)).map(|(_, handle)| *handle);
+        for handle in its {
+            if let Some(slot) = self.table.get_mut(&handle).filter(|slot| slot.home == MadeFor::Left(session))
+            {
+                slot.copies = slot.copies.saturating_add(1);
+            }
+        }
+    }
+
+    /// The process that it was made for has closed its copy. Whether one other process alone has it now, and has claimed what it stands
+    /// for.
+    pub fn copy_closed(&mut self, session: SessionId, anchor: AnchorHandle) -> bool {
+        let Some(slot) = self.table.get_mut(&anchor.0) else { return false };
+        match slot.home {
+            MadeFor::At(home) if home == session => slot.home = MadeFor::Closed(home),
+            MadeFor::Left(home) if home == session => {
+                slot.home = MadeFor::Gone;
+                self.by_home.remove(&(home, anchor.0));
+            }
+            _ => return false,
+        }
+        slot.copies = slot.copies.saturating_sub(1);
+        self.is_single(anchor)
+    }
+
+    /// Whether the process alone has it open that has what it stands for: not one that has closed it, and of which another has yet to
+    /// claim that.
+    pub fn is_single(&self, anchor: AnchorHandle) -> bool {
+        let is_it = |slot: &Anchor| slot.copies <= 1 && !matches!(slot.home, MadeFor::Closed(_));
+        self.table.get(&anchor.0).is_some_and(is_it)
     }
 
     /// Whether `session` may not show this anchor.
     pub fn is_private_from(&self, anchor: AnchorHandle, session: SessionId) -> bool {
-        self.table.get(&anchor.0).is_some_and(|slot| slot.private && slot.home != Some(session))
+        self.table.get(&anchor.0).is_some_and(|slot| slot.private && slot.home.at() != Some(session))
     }
 
     /// Whether nobody but its home is believed who shows it.
@@ -149,28 +210,38 @@ impl Anchors {
 
     /// The session that it came from, which is returned, does not get it back.
     pub fn leave_home(&mut self, anchor: AnchorHandle) -> Option<SessionId> {
-        let home = self.table.get_mut(&anchor.0)?.home.take()?;
-        self.at_home.remove(&(home, anchor.0));
+        let slot = self.table.get_mut(&anchor.0)?;
+        let home = slot.home.at()?;
+        if slot.home == MadeFor::Closed(home) {
+            slot.home = MadeFor::Gone;
+            self.by_home.remove(&(home, anchor.0));
+        } else {
+            slot.home = MadeFor::Left(home);
+        }
         Some(home)
     }
 
     /// The session that has it, if it is one that nobody else can have.
     pub fn home(&self, anchor: AnchorHandle) -> Option<SessionId> {
-        self.table.get(&anchor.0)?.home
+        self.table.get(&anchor.0)?.home.at()
     }
 
     /// Nobody has it open any more.
     pub fn closed(&mut self, anchor: AnchorHandle) -> Closed {
         let Some(slot) = self.table.get_mut(&anchor.0) else { return Closed::Unknown };
         match slot.home {
-            Some(home) => {
+            MadeFor::At(home) | MadeFor::Closed(home) => {
+                slot.home = MadeFor::At(home);
                 slot.target = AnchorTarget::Unused(home);
                 slot.closed_early = false;
                 slot.private = false;
                 Closed::Home(home, slot.queue_set)
             }
-            None => {
+            MadeFor::Left(_) | MadeFor::Gone => {
                 let payer = slot.payer;
+                if let MadeFor::Left(home) = slot.home {
+                    self.by_home.remove(&(home, anchor.0));
+                }
                 self.table.remove(&anchor.0);
                 Closed::Gone(payer)
             }
@@ -180,13 +251,13 @@ impl Anchors {
     /// A session has gone: what of its anchors stands for nothing is forgotten, the others have no home any more. Returns
     /// how many are forgotten; they were charged to the session's user.
     pub fn forget_session(&mut self, session: SessionId) -> u32 {
-        let its: Vec<u32> = self.at_home.range((session, 0)..=(session, u32::MAX)).map(|(_, h)| *h).collect();
+        let its: Vec<u32> = self.by_home.range((session, 0)..=(session, u32::MAX)).map(|(_, h)| *h).collect();
         let mut forgotten = 0;
         for handle in its {
-            self.at_home.remove(&(session, handle));
+            self.by_home.remove(&(session, handle));
             let Some(anchor) = self.table.get_mut(&handle) else { continue };
-            anchor.home = None;
-            if !matches!(anchor.target, AnchorTarget::Flow(_) | AnchorTarget::Listener(_)) {
+            let was_left = matches!(core::mem::replace(&mut anchor.home, MadeFor::Gone), MadeFor::Left(_));
+            if !was_left && !matches!(anchor.target, AnchorTarget::Flow(_) | AnchorTarget::Listener(_)) {
                 self.table.remove(&handle);
                 forgotten += 1;
             }

@@ -3,6 +3,7 @@
 //! Holding the descriptor is the right to the socket. A child after fork, a program after exec, a process that was sent
 //! one, and the process that lost a flow to one of these, all get it (back) the same way.
 
+use crate::fork;
 use crate::lock::Lock;
 use crate::queue::{Queue, QueueSet};
 use crate::socket::arrivals::Listener;
@@ -150,9 +151,9 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
     }
     let (reply, fds) = reply?;
     match reply {
-        Reply::ClaimedFlow { flow, unread, .. } => {
+        Reply::ClaimedFlow { flow, unread, read, written, .. } => {
             let flow = FlowId::from_raw(flow);
-            let mut stream = Stream::claimed(flow, socket, &queue.flow_info(flow));
+            let mut stream = Stream::claimed(flow, socket, &queue.flow_info(flow), (read, written));
             let unread = unread_of(&mut queue, flow, &fds, unread)?;
             if !unread.is_empty() {
                 stream.received.carry(unread);
@@ -163,6 +164,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
                 stream.tls = tls;
             }
             socket.take_options(&queue.io, &mut stream);
+            socket.copies.claimed(fork::children());
             let place = queue.add_stream(stream);
             socket.needs_claim.store(false, Ordering::Release);
             socket.move_in(home, place, Kind::Stream);

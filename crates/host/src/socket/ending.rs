@@ -1,6 +1,7 @@
 //! How a socket ends: with the last descriptor of the program's, or, as in Linux, with the last thread that waits in a call on it
 //! by then, or is in one that will look at it again. Called by the descriptor table, and by whoever waits.
 
+use super::shared::close_copy;
 use super::stream::Link;
 use super::{Kind, NO_FD, Socket, Watch};
 use crate::own_fds::OwnCopy;
@@ -149,10 +150,11 @@ impl Socket {
         self.retire();
     }
 
-    /// Leaves its home without a word to the engine: another session has the flow or listener.
+    /// Leaves its home: another session has the flow or listener, or will have it.
     fn detach(&'static self) {
         let Some((mut queue, place)) = self.lock_home() else { return };
-        if queue.stream(place, self).is_some() {
+        if let Some((io, stream)) = queue.stream(place, self) {
+            close_copy(io, stream);
             queue.orphan(place);
         } else if queue.listener(place, self).is_some() {
             queue.remove_listener(place);
@@ -194,6 +196,7 @@ impl Socket {
             }
             // Else the close of the descriptor says it all.
         }
+        close_copy(io, stream);
         queue.orphan(place);
     }
 }

@@ -11,6 +11,7 @@ mod accept;
 pub mod arrivals;
 pub mod claim;
 pub mod connect;
+mod copies;
 pub mod direct;
 mod ending;
 mod family;
@@ -19,7 +20,7 @@ pub mod listener;
 pub mod options;
 mod own_options;
 pub mod received;
-mod shared;
+pub(crate) mod shared;
 mod siblings;
 pub mod slices;
 pub mod stream;
@@ -46,6 +47,7 @@ use crate::slots::Place;
 use crate::stack::EngineIdx;
 use crate::wait::Waiter;
 use crate::{fd_table, fork};
+use copies::Copies;
 use options::Settings;
 use rustix::fd::RawFd;
 use siblings::Siblings;
@@ -109,15 +111,13 @@ pub struct Socket {
     generation: AtomicU32,
     /// The session must show the anchor before it can use the flow or listener.
     needs_claim: AtomicBool,
-    /// Another process may hold it.
-    shared: AtomicBool,
+    /// Of its descriptor, in other processes.
+    pub(crate) copies: Copies,
     /// It was claimed with bytes that only this process can reach now ([`Socket::give_back_carried`]).
     carries: AtomicBool,
     /// The inode of its anchor, once it is shared with a process that may send it back.
     device: AtomicU64,
     inode: AtomicU64,
-    /// [`fork::children`] when it was made.
-    forks: AtomicU32,
     nonblocking: AtomicBool,
     /// Of AF_INET6, see [`Socket::is_inet6`].
     inet6: AtomicBool,
@@ -162,7 +162,8 @@ pub fn after_fork_in_child() {
     for socket in &registry.all {
         socket.forget_watchers();
         if socket.place.load(Ordering::Relaxed) != NO_PLACE {
-            socket.needs_claim.store(true, Ordering::Release);
+            let was_parents = !socket.needs_claim.swap(true, Ordering::AcqRel);
+            socket.copies.came_by_fork(was_parents, fork::children());
         }
     }
 }
@@ -178,11 +179,10 @@ impl Socket {
             references: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             needs_claim: AtomicBool::new(false),
-            shared: AtomicBool::new(false),
+            copies: Copies::none(),
             carries: AtomicBool::new(false),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
-            forks: AtomicU32::new(0),
             nonblocking: AtomicBool::new(false),
             inet6: AtomicBool::new(false),
             tells_unread: AtomicBool::new(false),
@@ -211,7 +211,7 @@ impl Socket {
             }
         };
         drop(registry);
-        socket.forks.store(fork::children(), Ordering::Relaxed);
+        socket.copies.begin(fork::children());
         // What poll shows of a socket that is neither connected nor listening.
         socket.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
         socket
@@ -236,7 +236,6 @@ impl Socket {
         self.place.store(NO_PLACE, Ordering::Release);
         self.home.store(std::ptr::null_mut(), Ordering::Release);
         self.needs_claim.store(false, Ordering::Relaxed);
-        self.shared.store(false, Ordering::Relaxed);
         self.carries.store(false, Ordering::Relaxed);
         self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! What a socket minds because another process may hold its descriptor, too. Called by everything that makes or passes on
 //! descriptors, and by whoever asks for a flag that belongs to the open file.
 
-use super::stream::Link;
+use super::stream::{Link, Stream};
 use super::{Kind, REGISTRY, Socket, TWIN_MARK};
 use crate::leaving::give_up_at;
-use crate::queue::{Queue, QueueGuard};
+use crate::queue::{Queue, QueueGuard, QueueIo};
 use crate::slots::Place;
 use crate::{fd_table, fork};
 use rustix::fd::RawFd;
@@ -29,12 +29,12 @@ static EVER_CARRIED: AtomicBool = AtomicBool::new(false);
 impl Socket {
     /// Whether another process may hold its descriptor.
     pub fn is_shared(&self) -> bool {
-        self.shared.load(Ordering::Relaxed) || self.forks.load(Ordering::Relaxed) != fork::children()
+        self.copies.exist(fork::children())
     }
 
     /// Its descriptor `fd` went to another process, or came from one.
     pub fn mark_shared(&self, fd: RawFd) {
-        self.shared.store(true, Ordering::Relaxed);
+        self.copies.note_uncounted();
         let file = file_of(fd);
         let _registry = REGISTRY.lock();
         self.note_as(file);
@@ -193,6 +193,26 @@ impl Socket {
         // A twin is non-blocking for the library's sake when it is marked so.
         let for_library = self.kind() == Kind::Listener && flags & TWIN_MARK != 0;
         flags & libc::O_NONBLOCK != 0 && !for_library
+    }
+}
+
+/// Whether no other process has the descriptor: the engine counts one copy.
+pub(crate) fn is_single(socket: &Socket) -> bool {
+    let was_shared = socket.is_shared();
+    let is_single = !fork::is_forking() && socket.copies.is_single(fork::children());
+    // What another process has said of the flag up to now. Another thread may say something else at this moment.
+    while is_single && was_shared && socket.nonblocking() != socket.shared_nonblocking() {
+        socket.set_nonblocking(socket.shared_nonblocking());
+    }
+    is_single
+}
+
+/// The program has closed a connection that other processes may have, too.
+pub(super) fn close_copy(io: &mut QueueIo, stream: &Stream) {
+    if let (Some(anchor), Some(socket)) = (stream.anchor, stream.socket)
+        && socket.is_shared()
+    {
+        io.command(Command::CloseCopy { lifetime: anchor });
     }
 }
 

@@ -345,6 +345,13 @@ impl Engine {
         std::fs::read_dir("/proc/self/fd").expect("a list").flatten().filter_map(opened).collect()
     }
 
+    /// A process closes a copy of several: its engine counts one less, and nothing else is said.
+    pub fn expect_copy_closed(&self) {
+        let (_, command, _) = self.command();
+        assert!(matches!(command, Command::CloseCopy { .. }), "{command:?}");
+        self.expect_closed();
+    }
+
     /// The last descriptor of the last connection was closed, and that is all that the engine is told of it.
     pub fn expect_closed(&self) {
         assert_eq!(self.open_anchors(), []);

@@ -2,6 +2,7 @@
 //! behind the last byte.
 
 use crate::pattern::StreamId;
+use toe_engine::StreamCounts;
 
 /// One direction of a connection, as the programs at its ends know it.
 #[derive(Clone, Debug, Default)]
@@ -109,6 +110,18 @@ impl Streams {
             Some(within) => Err(format!("{id:?} came again: byte {} is wrong", at + within as u64)),
             None => Ok(()),
         }
+    }
+
+    /// What an engine says of both directions to who goes on at the end that sends `own`. `reads_again`: whoever had it before has died,
+    /// perhaps before it gave back what it had read.
+    pub fn are_counts(&self, own: StreamId, counts: StreamCounts, reads_again: bool) -> Result<(), String> {
+        let (sends, receives) = (self.get(own), self.get(StreamId { side: 1 - own.side, ..own }));
+        let is_known = !sends.tainted && !receives.tainted;
+        let is_read = counts.read == receives.read || reads_again && counts.read < receives.read;
+        if is_known && !(is_read && counts.written == sends.handed) {
+            return Err(format!("{own:?} is claimed at {counts:?}: {receives:?}, {sends:?}"));
+        }
+        Ok(())
     }
 
     /// The receiver's engine says that nothing follows what it has announced, `announced` bytes in all.

@@ -159,7 +159,9 @@ impl Session {
 
     /// Others may show what it has: any of its processes may be made to, or have died having been about to.
     fn lend(&self, cx: &mut Cx<'_>, anchor: AnchorHandle) {
-        cx.command(self, Command::Lend { anchor }, &[]);
+        if self.once_kept.contains(&anchor.0) {
+            cx.command(self, Command::Lend { anchor }, &[]);
+        }
     }
 
     /// Takes all completions and does what follows from them.

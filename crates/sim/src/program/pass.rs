@@ -1,6 +1,7 @@
 //! A socket changes hands: another process shows its descriptor, as after `fork` or SCM_RIGHTS, and goes on with it. When
 //! the connection uses a channel its owner is asked to give it up first.
 
+use crate::checkers::Checker;
 use crate::node::{QS, Session};
 use crate::pattern::StreamId;
 use crate::program::Cx;
@@ -8,6 +9,7 @@ use crate::run::Mishap;
 use crate::tally::Tally;
 use crate::trace::About;
 use crate::world::{What, World};
+use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
 use toe_engine::Claimed;
@@ -63,8 +65,10 @@ impl World {
             self.pass_again(at, from, socket);
             return;
         }
+        let anchor = self.nodes[at].sessions[from].sockets[socket].anchor;
+        self.with_session(at, from, |session, cx| cx.command(session, Command::Lend { anchor }, &[]));
         let node = &mut self.nodes[at];
-        let (clock, anchor) = (node.clock(now_us), node.sessions[from].sockets[socket].anchor);
+        let clock = node.clock(now_us);
         let id = node.sessions[to].id;
         let claimed = node.engine.claim(clock, id, QS, 7, anchor, &mut node.memory);
         node.touched = true;
@@ -72,7 +76,18 @@ impl World {
         let about = About::conn(at, id.0, stream.map(|s| s.conn));
         self.trace.event(now_us, about, "claims", format_args!("{claimed:?}"));
         match claimed {
-            Ok(Claimed::Flow(flow)) => self.hand_over(at, (from, socket), to, flow),
+            Ok(Claimed::Flow(flow, counts)) => {
+                let state = node.memory.info(id, flow.slot()).state;
+                // Of what was reset nothing is sent any more.
+                if let Some(id) = stream.filter(|_| state == TcpState::Established.linux_number()) {
+                    let what = self.streams.are_counts(id, counts, adrift);
+                    self.verdict.check(Checker::Streams, what);
+                }
+                self.hand_over(at, (from, socket), to, flow);
+                self.with_session(at, from, |session, cx| {
+                    cx.command(session, Command::CloseCopy { lifetime: anchor }, &[]);
+                });
+            }
             // Its owner is to give it up first, or there is no room now.
             Err(Errno::EAGAIN) => self.pass_again(at, from, socket),
             Err(Errno::ENOMEM) if adrift => match stream.filter(|id| self.is_too_large_to_pass(*id)) {

@@ -219,7 +219,7 @@ impl World {
             return;
         }
         let claimed = node.engine.claim(clock, node.sessions[session].id, QS, 5, of.anchor, &mut node.memory);
-        let is_same = matches!(claimed, Ok(Claimed::Flow(flow)) if Some(flow) == of.id);
+        let is_same = matches!(claimed, Ok(Claimed::Flow(flow, _)) if Some(flow) == of.id);
         // It was reset, and the program has not looked yet.
         if !is_same && claimed != Err(Errno::ENOENT) {
             let what = format!("{of:?} was shown by its owner: {claimed:?}");

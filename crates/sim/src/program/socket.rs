@@ -479,6 +479,7 @@ impl Session {
         if flow.slot().is_multiple_of(2) {
             // A host that keeps the anchor open.
             self.kept_anchors.push(anchor);
+            self.once_kept.insert(anchor.0);
             cx.command(self, Command::CloseKept { flow, anchor, abort }, &[]);
             return;
         }

@@ -27,13 +27,33 @@ def pattern(n, seed):
     return bytes((i * 7 + seed + (i >> 8)) & 255 for i in range(n))
 
 
+def is_child(c, what):
+    """A child goes on with the connection, and its parent closes it: at once, or after the first messages."""
+    (goes, may_go), (closed, has_closed) = os.pipe(), os.pipe()
+    if os.fork() != 0:
+        if what == "late":
+            os.read(goes, 1)
+        c.close()
+        os.write(has_closed, b"c")
+        assert os.wait()[1] == 0
+        return False
+    if what == "late":
+        for _ in range(50):
+            c.sendall(recv_exactly(c, 100))
+        os.write(may_go, b"g")
+    os.read(closed, 1)
+    return True
+
+
 def serve(what):
     l = socket.create_server(("127.0.0.1", PORT))
     print("ready", flush=True)
     c, _ = l.accept()
+    if what in ("child", "late") and not is_child(c, what):
+        return
     for _ in range(20):
         c.sendall(recv_exactly(c, 100))
-    if what == "fork":
+    if what in ("fork", "child", "late"):
         # Some of it is read here, the rest by the child, while the parent only waits.
         head = recv_exactly(c, 1000)
         pid = os.fork()
@@ -64,11 +84,11 @@ def serve(what):
 
 def client(what):
     c = socket.create_connection(("127.0.0.1", PORT))
-    for i in range(20):
+    for i in range(70 if what == "late" else 20):
         m = pattern(100, i)
         c.sendall(m)
         assert recv_exactly(c, 100) == m
-    if what == "fork":
+    if what in ("fork", "child", "late"):
         c.sendall(pattern(200000, 1))
         assert recv_exactly(c, 50006) == b"child " + pattern(50000, 2)
         c.sendall(pattern(300000, 3))

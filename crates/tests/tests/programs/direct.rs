@@ -36,6 +36,17 @@ fn a_child_reads_on_where_its_parent_stopped() {
 }
 
 #[test]
+fn what_a_child_goes_on_with_alone_leaves_the_engine() {
+    goes_through("child");
+}
+
+/// Where processors are short a child is there before its parent gets round to it.
+#[test]
+fn it_does_so_too_when_its_parent_closes_its_copy_late() {
+    goes_through("late");
+}
+
+#[test]
 fn a_program_after_exec_goes_on() {
     goes_through("exec");
 }

@@ -226,7 +226,7 @@ impl Machine {
             .expect("it arrived");
     }
 
-    fn messages(&mut self, ends: Ends, count: u32) {
+    pub(super) fn messages(&mut self, ends: Ends, count: u32) {
         for _ in 0..count {
             self.message(ends[0], ends[1]);
         }
@@ -479,7 +479,7 @@ fn a_flow_in_a_channel_is_claimed_once_its_owner_has_given_it_up() {
     assert_eq!(m.engine.relinquish(client, ends[0].1, true, &mut m.hosts), Err(Errno::EINVAL));
     assert!(m.line(used, used.client.other()).frozen && m.line(used, used.client).done);
     let claimed = m.engine.claim(m.now, child, QS, 7, anchor, &mut m.hosts);
-    let Ok(Claimed::Flow(flow)) = claimed else { panic!("{claimed:?}") };
+    let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
 
     // From here on the stream goes through the engine, and to no channel any more.
     let ends = [(child, flow), ends[1]];
@@ -499,7 +499,7 @@ fn its_old_owner_can_claim_it_too() {
     let anchor = m.anchor(ends[0]);
     assert_eq!(m.engine.relinquish(client, ends[0].1, false, &mut m.hosts), Ok(anchor));
     let claimed = m.engine.claim(m.now, client, QS, 7, anchor, &mut m.hosts);
-    assert!(matches!(claimed, Ok(Claimed::Flow(flow)) if flow != ends[0].1), "{claimed:?}");
+    assert!(matches!(claimed, Ok(Claimed::Flow(flow, _)) if flow != ends[0].1), "{claimed:?}");
 }
 
 /// It may make no other call, and be asked in vain.
@@ -511,7 +511,7 @@ fn who_has_read_what_was_kept_and_gives_it_back_is_not_asked_again() {
     let (reader, other) = (m.attach(CLIENT_UID), m.attach(CLIENT_UID));
     let anchor = m.engine.relinquish(client, ends[0].1, true, &mut m.hosts).expect("its flow");
     let claimed = m.engine.claim(m.now, reader, QS, 7, anchor, &mut m.hosts);
-    let Ok(Claimed::Flow(flow)) = claimed else { panic!("{claimed:?}") };
+    let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
     assert_eq!(m.engine.claim(m.now, other, QS, 7, anchor, &mut m.hosts), Err(Errno::EAGAIN), "it has bytes");
     m.engine.relinquish(reader, flow, false, &mut m.hosts).expect("its flow");
     m.engine.claim(m.now, reader, QS, 7, anchor, &mut m.hosts).expect("nobody has it");

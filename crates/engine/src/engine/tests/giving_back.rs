@@ -193,7 +193,7 @@ fn a_session_whose_memory_is_being_trimmed_may_claim_when_that_is_over() {
     assert_eq!(claim(&mut world).err(), Some(Errno::EAGAIN));
     world.sides[B].memory.going_back.clear();
     world.sides[B].engine.handle_given_back(child, offset, len, true);
-    assert!(matches!(claim(&mut world), Ok(Claimed::Flow(_))));
+    assert!(matches!(claim(&mut world), Ok(Claimed::Flow(_, _))));
     let arena = world.sides[B].engine.sessions.arena(child, UserIdx::NOBODY);
     held.into_iter().for_each(|block| arena.free(block));
     world.sides[B].engine.audit_memory().expect("sound");

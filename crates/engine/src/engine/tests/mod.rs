@@ -7,6 +7,7 @@ mod bottleneck;
 mod capture;
 mod closing;
 mod connect_credit;
+mod copies;
 mod datagrams;
 mod direct;
 mod earlier;

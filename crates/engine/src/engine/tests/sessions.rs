@@ -41,7 +41,7 @@ fn a_claimed_flow_moves_with_its_unread_data() {
     let side = &mut world.sides[B];
     let anchor = side.conns[b].anchor;
     let claimed = side.engine.claim(world.now, child, QueueSetId(0), 9, anchor, &mut side.memory);
-    let Ok(Claimed::Flow(id)) = claimed else { panic!("{claimed:?}") };
+    let Ok(Claimed::Flow(id, _)) = claimed else { panic!("{claimed:?}") };
     let told = completions_of(&mut world, child);
     let [Completion::Data { flow: told_id, data }] = told[..] else { panic!("{told:?}") };
     assert_eq!(told_id, id);
@@ -242,7 +242,7 @@ fn claim_as(world: &mut World, session: SessionId, conn: usize) -> FlowId {
     let side = &mut world.sides[B];
     let anchor = side.conns[conn].anchor;
     match side.engine.claim(world.now, session, QueueSetId(0), 9, anchor, &mut side.memory) {
-        Ok(Claimed::Flow(flow)) => flow,
+        Ok(Claimed::Flow(flow, _)) => flow,
         other => panic!("{other:?}"),
     }
 }

@@ -211,9 +211,16 @@ impl Stream {
         stream
     }
 
-    /// A connection that another process, or this one before, has had.
-    pub fn claimed(flow: FlowId, socket: &'static Socket, info: &FlowInfo) -> Stream {
+    /// A connection that another process, or this one before, has had. So many bytes were read of what the engine has brought, and
+    /// written to it.
+    pub fn claimed(
+        flow: FlowId,
+        socket: &'static Socket,
+        info: &FlowInfo,
+        (read, written): (u64, u64),
+    ) -> Stream {
         let mut stream = Stream::new(flow, Link::Open, Some(socket));
+        (stream.engine_arrived, stream.engine_sent) = (read, written);
         stream.told = ConnectTold::Result;
         // Numbers of Linux: the states in which our FIN has been seen. Of the peer's the engine tells again, behind the
         // bytes that came before it.
