@@ -1,7 +1,7 @@
 //! Looking again and again for a short time, before a wait sleeps: [`crate::looking`] says for how long. Used by [`crate::wait`] and, for
 //! whom the peer is known to be at it, by sockets.
 
-use crate::looking::Looking;
+use crate::looking::{LookOutcome, LookPlan, Looking};
 use crate::{sys, thread};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,6 +9,9 @@ use toe_abi::errno::Errno;
 
 /// Whether a thread that looks again gives the processor away in between.
 static YIELDS: AtomicBool = AtomicBool::new(true);
+
+/// Between two looks of one that spins: some tenths of a µs.
+const PAUSES_MAX: u32 = 16;
 
 /// From now on it only looks: the system call for the other may be forbidden.
 pub fn yield_no_more() {
@@ -39,9 +42,7 @@ pub fn sleep_at_once() {
 
 /// Looks again for a short time, giving the processor away in between.
 pub fn spin<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
-    let now = sys::now();
-    let end = with_looking(|looking| looking.begin(now));
-    end.map_or(Ok(None), |end| look_until(end, now, attempt, |_, _| ()))
+    spin_for(|| false, attempt)
 }
 
 /// The same for a wait of which can be said whether it has found much.
@@ -50,11 +51,8 @@ pub fn spin_for<T>(
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
 ) -> Result<Option<T>, Errno> {
     let now = sys::now();
-    let Some(end) = with_looking(|looking| looking.begin(now)) else { return Ok(None) };
-    look_until(end, now, attempt, |looking, first_after| match first_after {
-        Some(after) => looking.found_at_first(is_much(), after),
-        None => looking.found_later(),
-    })
+    let look = with_looking(|looking| looking.begin(now));
+    look.map_or(Ok(None), |look| look_as(look, now, is_much, attempt))
 }
 
 /// The same for a wait whose peer is in the middle of something with it: longer, and however often it was in vain.
@@ -62,41 +60,46 @@ pub fn spin_beside_peer<T>(
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
 ) -> Result<Option<T>, Errno> {
     let now = sys::now();
-    let end = with_looking(|looking| looking.begin_beside_peer(now));
-    end.map_or(Ok(None), |end| look_until(end, now, attempt, |_, _| ()))
+    let look = with_looking(|looking| looking.begin_beside_peer(now));
+    look.map_or(Ok(None), |look| look_as(look, now, || false, attempt))
 }
 
-/// `found` is told of a look that found something: how long others were let run before it, if it was the first.
-fn look_until<T>(
-    end: Duration,
+fn look_as<T>(
+    look: LookPlan,
     began: Duration,
+    is_much: impl FnOnce() -> bool,
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
-    found: impl FnOnce(&mut Looking, Option<Duration>),
 ) -> Result<Option<T>, Errno> {
-    let mut before = began;
-    loop {
+    let mut now = began;
+    let end = |found| with_looking(|looking| looking.end(found, look.spins_until > began));
+    let mut pauses = 1;
+    while now < look.spins_until {
+        // Each look takes the lines that a peer writes from it.
+        (0..pauses).for_each(|_| std::hint::spin_loop());
+        pauses = (pauses * 2).min(PAUSES_MAX);
+        if let Some(outcome) = attempt()? {
+            end(LookOutcome::Spinning);
+            return Ok(Some(outcome));
+        }
+        now = sys::now();
+    }
+    let mut is_first = true;
+    while now < look.yields_until {
+        let before = now;
         let_others_run();
         let outcome = attempt()?;
-        let after = sys::now();
+        now = sys::now();
+        with_looking(|looking| looking.let_run(before, now));
         if outcome.is_some() {
-            with_looking(|looking| {
-                looking.let_run(before, after);
-                looking.found();
-                found(looking, (before == began).then(|| after.saturating_sub(began)));
-            });
+            let took = now.saturating_sub(before);
+            let at_first = || LookOutcome::AtFirstYield { took, is_much: is_much() };
+            end(if is_first { at_first() } else { LookOutcome::Later });
             return Ok(outcome);
         }
-        with_looking(|looking| {
-            looking.let_run(before, after);
-            if after >= end {
-                looking.found_nothing();
-            }
-        });
-        if after >= end {
-            return Ok(None);
-        }
-        before = after;
+        is_first = false;
     }
+    end(LookOutcome::Nothing);
+    Ok(None)
 }
 
 fn with_looking<R>(f: impl FnOnce(&mut Looking) -> R) -> R {

@@ -103,10 +103,13 @@ fn the_next_child_has_no_copy_of_what_its_parent_has_closed() {
     assert!(family.is_offered(4));
 }
 
+/// What happens to the copies of a connection.
+type Makes = fn(&mut Family);
+
 /// Whoever goes on with it would have to wait until the other makes a call, and loses what that has not read if it dies.
 #[test]
 fn who_may_have_a_copy_still_is_not_forgotten() {
-    let forks: [(&str, fn(&mut Family)); 5] = [
+    let forks: [(&str, Makes); 5] = [
         ("two children", |family| {
             family.fork(family.parent());
             family.fork(family.parent());
