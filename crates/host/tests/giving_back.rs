@@ -411,12 +411,3 @@ fn a_claimed_flow_counts_from_where_the_others_were() {
     assert_eq!(peer.next(), Some(begin));
     assert_eq!(peer.bytes(), b"by the channel");
 }
-
-#[test]
-fn whoever_closes_one_of_several_copies_says_so() {
-    let engine = Engine::attached();
-    let c = engine.connected();
-    c.socket.mark_shared(c.fd);
-    c.close();
-    engine.expect_copy_closed();
-}

@@ -79,7 +79,6 @@ impl Pair {
         self.client.push(Command::ChannelReady { channel: id });
         self.server.push(Command::ChannelReady { channel: id });
         settle(&mut self.daemon);
-        self.chat(1);
         let direct = |flow: FlowId| {
             move |c: &Completion| match *c {
                 Completion::Direct { flow: f, channel, slot, generation } if f == flow => {
@@ -88,7 +87,14 @@ impl Pair {
                 _ => None,
             }
         };
-        let told = self.client.expect(&mut self.daemon, "slot", direct(self.flows[0]));
+        // Another thread sees to the memory first.
+        let told = loop {
+            self.chat(1);
+            if let Some(told) = self.client.find(direct(self.flows[0])) {
+                break told;
+            }
+            std::thread::yield_now();
+        };
         assert_eq!(self.server.expect(&mut self.daemon, "slot", direct(self.flows[1])), told);
         let (channel, slot, generation) = told;
         assert_eq!(channel, id);

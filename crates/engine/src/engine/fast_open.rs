@@ -46,6 +46,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let (key, state) = (flow.conn.key, flow.tcb.fast_open);
         flow.tcb.traffic.acked += u64::from(flow.tcb.snd.una.distance_from(flow.tcb.snd.iss.plus(1)));
+        flow.tcb.traffic.received = u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
         if state.option.is_none() {
             // What was not asked for counts for nothing.
             return;
@@ -127,6 +128,7 @@ impl Engine {
         flow.conn.early_at = Some(listener_idx);
         let (flow, mut cx) = self.receiving(now, idx, host);
         flow.tcb.fast_open.taken = fast_open::take_syn_text(&mut flow.tcb, &mut cx, &work.rx);
+        flow.tcb.traffic.received = u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.fast_open.came();
             listener.waiting.push_back(idx);
