@@ -76,11 +76,13 @@ impl Copies {
 
     /// The engine counts one copy, that of this process. Whether that is all that there is to know: then no other process has it.
     pub fn is_single(&self, children: u32) -> bool {
-        let is_single = !self.went_to_child(children) && self.elsewhere() != Elsewhere::Uncounted;
-        if is_single {
-            self.set(Elsewhere::Nobody);
+        if self.went_to_child(children) {
+            return false;
         }
-        is_single
+        // Another thread may be sending the descriptor to somebody at this moment: what it notes stays.
+        let (counted, nobody) = (Elsewhere::Counted as u8, Elsewhere::Nobody as u8);
+        let before = self.elsewhere.compare_exchange(counted, nobody, Ordering::Relaxed, Ordering::Relaxed);
+        before != Err(Elsewhere::Uncounted as u8)
     }
 }
 

@@ -198,10 +198,11 @@ impl Socket {
 
 /// Whether no other process has the descriptor: the engine counts one copy.
 pub(crate) fn is_single(socket: &Socket) -> bool {
-    let was_shared = socket.is_shared();
+    // Where system calls are filtered, fcntl may be the process's end.
+    let asks = socket.is_shared() && !crate::confine::is_filtered();
     let is_single = !fork::is_forking() && socket.copies.is_single(fork::children());
     // What another process has said of the flag up to now. Another thread may say something else at this moment.
-    while is_single && was_shared && socket.nonblocking() != socket.shared_nonblocking() {
+    while is_single && asks && socket.nonblocking() != socket.shared_nonblocking() {
         socket.set_nonblocking(socket.shared_nonblocking());
     }
     is_single
