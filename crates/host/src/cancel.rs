@@ -146,7 +146,7 @@ fn register(thread: &Thread) -> &'static Sleeper {
     // SAFETY: needed to know the thread by what it is asked by; the call has no conditions.
     sleeper.thread.store(unsafe { libc::pthread_self() } as usize, Ordering::Release);
     thread.cancel.set(Registered::As(sleeper));
-    thread::must_give_back();
+    _ = thread::must_give_back();
     sleeper
 }
 

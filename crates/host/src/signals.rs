@@ -116,7 +116,7 @@ fn make_room(kept: &Kept) {
     let made = unsafe { mmap_anonymous(std::ptr::null_mut(), size_of::<Infos>(), access, MapFlags::PRIVATE) };
     if let Ok(made) = made {
         kept.infos.set(made.cast());
-        thread::must_give_back();
+        _ = thread::must_give_back();
     }
 }
 

@@ -220,11 +220,14 @@ pub fn fcntl(fd: RawFd, command: i32, argument: libc::c_long) -> Result<i32, Err
         .map(|result| result as i32)
 }
 
+/// Descriptors that a program can name in select(2): FD_SETSIZE.
+const SELECT_MAX: u64 = 1024;
+
 /// Copies `fd` to a number that programs do not look at, so that theirs stay small and dense; but to none of the highest, because a fork
 /// copies the table of descriptors up to the highest that is open.
 pub fn dup_to_high(fd: impl AsFd) -> Result<Fd, Errno> {
     static BASE: OnceLock<RawFd> = OnceLock::new();
-    let base = *BASE.get_or_init(|| (descriptors_max() / 4 * 3).min(1 << 12) as RawFd);
+    let base = *BASE.get_or_init(|| (descriptors_max() / 4 * 3).min(SELECT_MAX) as RawFd);
     rustix::io::fcntl_dupfd_cloexec(fd, base).map(Fd::from).map_err(from_os)
 }
 

@@ -1,11 +1,11 @@
 //! What every call looks at of its own thread, in one place: in a shared library each look-up of a thread-local is a call of
 //! the dynamic linker's, so a call makes one of them ([`crate::signals::Inside`]) and keeps what it found.
 //!
-//! The parts belong to [`crate::signals`], [`crate::cancel`] and [`crate::looking`]. There is nothing to drop, so that it can be reached until
+//! The parts belong to [`crate::signals`], [`crate::cancel`], [`crate::looking`] and [`crate::wait`]. There is nothing to drop, so that it can be reached until
 //! the thread's last instruction; what must be given back when it ends, [`Owner`] gives back.
 
 use crate::looking::Looking;
-use crate::{cancel, signals};
+use crate::{cancel, signals, wait};
 use std::cell::Cell;
 
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Thread {
     pub signals: signals::Kept,
     pub cancel: Cell<cancel::Registered>,
     pub looking: Cell<Looking>,
+    /// For its next wait.
+    pub waiter: Cell<Option<&'static wait::Waiter>>,
     /// It is of PTHREAD_CANCEL_ASYNCHRONOUS: by what that is changed.
     pub asynchronous: Cell<Option<cancel::SetType>>,
 }
@@ -23,6 +25,7 @@ thread_local! {
             signals: signals::Kept::new(),
             cancel: Cell::new(cancel::Registered::Not),
             looking: Cell::new(Looking::new()),
+            waiter: Cell::new(None),
             asynchronous: Cell::new(None),
         }
     };
@@ -38,6 +41,7 @@ impl Drop for Owner {
         with(|thread| {
             thread.signals.give_back();
             thread.cancel.replace(cancel::Registered::Gone).give_back();
+            thread.waiter.take().into_iter().for_each(wait::give_back);
         });
     }
 }
@@ -48,7 +52,7 @@ pub(crate) fn with<R>(f: impl FnOnce(&Thread) -> R) -> R {
     THREAD.with(f)
 }
 
-/// From now on the thread has something to give back.
-pub(crate) fn must_give_back() {
-    let _ = OWNER.try_with(|_| ());
+/// From now on the thread has something to give back. `false`: it is ending, and gives back nothing any more.
+pub(crate) fn must_give_back() -> bool {
+    OWNER.try_with(|_| ()).is_ok()
 }

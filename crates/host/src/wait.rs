@@ -19,7 +19,7 @@ use crate::spin::spin_for;
 pub use crate::spin::{spin, spin_beside_peer, yield_no_more};
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
-use crate::{cancel, select, signals};
+use crate::{cancel, select, signals, thread};
 use rustix::event::EventfdFlags;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -67,36 +67,24 @@ impl std::ops::Deref for Bell {
 impl Drop for Bell {
     fn drop(&mut self) {
         decline_others(self.0, &[]);
-        let kept = MINE.try_with(|mine| mine.0.replace(Some(self.0)));
-        match kept {
-            Ok(None) => {}
-            Ok(Some(other)) => SPARE.lock().push(other),
-            Err(_) => SPARE.lock().push(self.0),
-        }
+        // A thread that is ending has nobody left to give it back.
+        let keeps = thread::must_give_back();
+        let spare =
+            if keeps { thread::with(|thread| thread.waiter.replace(Some(self.0))) } else { Some(self.0) };
+        spare.into_iter().for_each(give_back);
     }
 }
 
 static SPARE: Lock<Vec<&'static Waiter>> = Lock::new(Vec::new());
 
-/// Gives the waiter back when its thread ends.
-#[derive(Debug)]
-struct Mine(Cell<Option<&'static Waiter>>);
-
-impl Drop for Mine {
-    fn drop(&mut self) {
-        if let Some(waiter) = self.0.take() {
-            SPARE.lock().push(waiter);
-        }
-    }
-}
-
-thread_local! {
-    static MINE: Mine = const { Mine(Cell::new(None)) };
+/// The thread that kept it ends.
+pub(crate) fn give_back(waiter: &'static Waiter) {
+    SPARE.lock().push(waiter);
 }
 
 /// Forgets all waiters: in the child of a fork they are the parent's.
 pub fn after_fork_in_child() {
-    let mine = MINE.with(|mine| mine.0.take());
+    let mine = thread::with(|thread| thread.waiter.take());
     let spare = std::mem::take(&mut *SPARE.lock());
     for fd in spare.into_iter().chain(mine).filter_map(|waiter| waiter.fd.get()) {
         crate::fd_table::forget_internal(fd.raw());
@@ -112,8 +100,7 @@ pub fn spare_lock() -> &'static Lock<Vec<&'static Waiter>> {
 impl Waiter {
     /// One that this thread does not wait with.
     pub fn take() -> Bell {
-        let (kept, thread) =
-            MINE.try_with(|mine| (mine.0.take(), std::ptr::from_ref(mine).addr())).unwrap_or_default();
+        let (kept, thread) = thread::with(|thread| (thread.waiter.take(), std::ptr::from_ref(thread).addr()));
         let waiter = match kept.or_else(|| SPARE.lock().pop()) {
             Some(waiter) => waiter,
             None => Waiter::make(),
