@@ -6,9 +6,10 @@
 
 use crate::anchors::{Home, HomeId, Identity, Made};
 use crate::channels::UNREAD_MAX;
-use crate::control_server::ask::{self, Ask, Evidence, Matter, Newcomer};
-use crate::control_server::pages::GivenBack;
+use crate::control_server::ask::{self, Ask, Evidence, Mapped, Matter, Newcomer};
+use crate::control_server::pages::{GivenBack, Returned};
 use crate::daemon::{Daemon, Stop};
+use crate::datagrams;
 use crate::policy::{Credentials, Named};
 use crate::poller::Token;
 use crate::report::View;
@@ -78,7 +79,10 @@ impl Daemon {
             | Matter::Settled { place, .. }
             | Matter::Bad { place, .. }
             | Matter::Close { place } => of(place),
-            Matter::GivenBack(pages) => Some(self.sessions.get(pages.first()?.pages.session)?.account),
+            Matter::Returned(returned) => returned.iter().find_map(|returned| match returned {
+                Returned::Pages(back) => Some(self.sessions.get(back.pages.session)?.account),
+                Returned::Closed(_) => None,
+            }),
             Matter::TwinsGone(_) => None,
         }
     }
@@ -108,8 +112,13 @@ impl Daemon {
                 }
             }
             Matter::Request { place, request: Request::AddQueueSet, .. } => self.queue_set_asked(now, place),
-            Matter::Settled { place, is_settled } => {
-                let answer = self.settled(now, place, is_settled);
+            Matter::Request { place, request: Request::DatagramsMapped, .. } => {
+                let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
+                let memory = session.map(|session| datagrams::unsettled(&mut session.datagrams));
+                ask::Answer::Settle { what: Mapped::Datagrams, memory: memory.unwrap_or_default() }
+            }
+            Matter::Settled { place, what, is_settled } => {
+                let answer = self.settled(now, place, what, is_settled);
                 self.reply(now, place, answer)
             }
             Matter::Request { place, request, evidence } => {
@@ -132,14 +141,8 @@ impl Daemon {
                 self.lists.forget(place);
                 ask::Answer::Closed(self.connections.take(place))
             }
-            Matter::GivenBack(pages) => {
-                for GivenBack { pages, is_gone } in pages {
-                    // Else the number is another's by now.
-                    if self.sessions.region(pages.session).is_some_and(|region| region.is_same(&pages.region))
-                    {
-                        self.engine.handle_given_back(pages.session, pages.offset, pages.len, is_gone);
-                    }
-                }
+            Matter::Returned(returned) => {
+                returned.into_iter().for_each(|returned| hear(self, &returned));
                 ask::Answer::Done
             }
             Matter::TwinsGone(gone) => {
@@ -277,12 +280,14 @@ impl Daemon {
             Request::Admit { .. } => self.admit(place, evidence.user()?),
             Request::AskLane { way, peer } => {
                 let session = self.session_of(place)?;
-                self.ask_lane(session, way, peer, evidence.datagram_socket()?)
+                let user = self.connections.get(place).ok_or(Errno::EBADF)?.pages.clone();
+                self.ask_lane((session, user), way, peer, evidence.datagram_socket()?)
             }
             Request::OpenDatagrams { purpose, peer } => {
                 let session = self.session_of(place)?;
                 self.open_datagrams(session, purpose, peer, &evidence.datagram_socket()?)
             }
+            Request::DatagramsMapped => Err(Errno::EINVAL),
             Request::ViaName { .. }
             | Request::ViaListen { .. }
             | Request::ViaConnect { .. }
@@ -571,5 +576,18 @@ impl Daemon {
             self.stop = stop;
         }
         Ok((Reply::Done, Vec::new()))
+    }
+}
+
+/// A user's thread has done, or seen, something.
+fn hear(daemon: &mut Daemon, returned: &Returned) {
+    match returned {
+        Returned::Pages(GivenBack { pages, is_gone }) => {
+            // Else the number is another's by now.
+            if daemon.sessions.region(pages.session).is_some_and(|region| region.is_same(&pages.region)) {
+                daemon.engine.handle_given_back(pages.session, pages.offset, pages.len, *is_gone);
+            }
+        }
+        Returned::Closed(lane) => daemon.end_lane(*lane),
     }
 }

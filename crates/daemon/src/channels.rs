@@ -52,10 +52,6 @@ impl Channels {
         }
     }
 
-    pub fn close(&mut self, id: ChannelId) {
-        self.table.remove(&id);
-    }
-
     pub fn memory(&self, id: ChannelId) -> Option<&ChannelMemory> {
         self.table.get(&id).map(|channel| &channel.memory)
     }
@@ -86,6 +82,16 @@ impl Channels {
         let channel = self.table.get_mut(&id)?;
         let [Some((one, _)), Some((other, _))] = channel.ends else { return None };
         Some((channel.memory.region().clone(), channel.file.take()?, [one, other]))
+    }
+
+    /// The channel is over. What was not settled of it, and the sessions of it that live.
+    pub fn remove(
+        &mut self,
+        id: ChannelId,
+    ) -> Option<(Region, OwnedFd, impl Iterator<Item = SessionId> + use<>)> {
+        let channel = self.table.remove(&id)?;
+        let ends = channel.ends.into_iter().flatten().map(|(session, _)| session);
+        Some((channel.memory.region().clone(), channel.file?, ends))
     }
 
     /// The session has ended.

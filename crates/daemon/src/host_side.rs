@@ -197,7 +197,9 @@ impl HostSide for Sessions {
     }
 
     fn close_channel(&mut self, channel: ChannelId) {
-        self.channels.close(channel);
+        if let Some((region, file, ends)) = self.channels.remove(channel) {
+            self.leave_unsettled(vec![(region, file)], ends);
+        }
     }
 
     fn channel_reset(&mut self, channel: ChannelId, slot: u32) {

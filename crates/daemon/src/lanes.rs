@@ -2,6 +2,7 @@
 //! by the run loop when a session ends.
 
 use crate::attach::Answer;
+use crate::control_server::pages::{PagesOut, Shared};
 use crate::daemon::Daemon;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -16,13 +17,8 @@ struct Lane {
     memory: LaneMemory,
     /// Until both programs have it.
     file: Option<OwnedFd>,
-}
-
-impl Drop for Lane {
-    /// Also with the engine: nobody would say any more that one of the two has gone.
-    fn drop(&mut self) {
-        self.memory.close();
-    }
+    /// Whose it is.
+    user: PagesOut,
 }
 
 /// All lanes of the engine.
@@ -31,11 +27,19 @@ pub struct Lanes {
     table: HashMap<LaneId, Lane>,
 }
 
+impl Drop for Lanes {
+    /// With the engine: nobody would say any more that one of the two has gone.
+    fn drop(&mut self) {
+        self.table.values().for_each(|lane| lane.memory.close());
+    }
+}
+
 impl Lanes {
     /// Makes the memory; what is returned is for who has asked. `None`: there is none.
-    fn open(&mut self, id: LaneId, ring_len: u32) -> Option<OwnedFd> {
+    fn open(&mut self, id: LaneId, ring_len: u32, user: PagesOut) -> Option<OwnedFd> {
         let made = LaneMemory::create(ring_len).map_err(std::io::Error::from);
-        match made.and_then(|(memory, file)| Ok((file.try_clone()?, Lane { memory, file: Some(file) }))) {
+        let made = made.and_then(|(memory, file)| Ok((file.try_clone()?, memory, file)));
+        match made.map(|(copy, memory, file)| (copy, Lane { memory, file: Some(file), user })) {
             Ok((copy, lane)) => {
                 self.table.insert(id, lane);
                 Some(copy)
@@ -52,13 +56,21 @@ impl Lanes {
         self.table.get_mut(&id)?.file.take()
     }
 
-    fn is_closed(&self, id: LaneId) -> bool {
-        self.table.get(&id).is_none_or(|lane| lane.memory.is_closed())
-    }
-
     /// What was published stays with the receiver, who has the memory.
     fn close(&mut self, id: LaneId) {
-        self.table.remove(&id);
+        if let Some(Lane { memory, user, .. }) = self.table.remove(&id) {
+            user.close(Shared::Lane(memory));
+            ring(&user);
+        }
+    }
+
+    /// Has the thread of the user look which of these are closed.
+    fn look_at(&self, ids: Vec<LaneId>) {
+        let lanes = || ids.iter().filter_map(|id| self.table.get(id).map(|lane| (*id, lane)));
+        let Some(user) = lanes().next().map(|(_, lane)| &lane.user) else { return };
+        if user.look_at(lanes().map(|(id, lane)| (id, lane.memory.clone())).collect()) {
+            ring(user);
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -70,22 +82,29 @@ impl Lanes {
     }
 }
 
+/// Wakes the thread to which something was handed.
+fn ring(user: &PagesOut) {
+    // Own eventfds do not fail.
+    let _ = user.bell().signal();
+}
+
 impl Daemon {
     /// A program says of a socket where its datagrams come from or go to.
     pub(crate) fn ask_lane(
         &mut self,
-        session: SessionId,
+        (session, user): (SessionId, PagesOut),
         way: Way,
         peer: Endpoint,
         presented: Presented,
     ) -> Answer {
-        self.sweep_lanes(session);
+        // Programs close lanes without a word to the engine, which has them looked at when they want another one.
+        self.lanes.look_at(self.engine.lanes_of(session));
         let Some(given) = self.engine.ask_lane(Asked { session, way, peer, presented })? else {
             return Ok((Reply::Done, Vec::new()));
         };
         let ring_len = given.ring_len;
         let memory = match given.is_new {
-            true => self.lanes.open(given.lane, ring_len),
+            true => self.lanes.open(given.lane, ring_len, user),
             false => self.lanes.fetch(given.lane),
         };
         let Some(memory) = memory else {
@@ -95,16 +114,7 @@ impl Daemon {
         Ok((Reply::Lane { ring_len }, vec![memory]))
     }
 
-    /// Programs close lanes without a word to the engine, which looks when they want another one.
-    fn sweep_lanes(&mut self, session: SessionId) {
-        for lane in self.engine.lanes_of(session) {
-            if self.lanes.is_closed(lane) {
-                self.end_lane(lane);
-            }
-        }
-    }
-
-    fn end_lane(&mut self, lane: LaneId) {
+    pub(crate) fn end_lane(&mut self, lane: LaneId) {
         self.engine.end_lane(lane);
         self.lanes.close(lane);
     }

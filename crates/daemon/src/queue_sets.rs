@@ -1,7 +1,7 @@
 //! Queue sets of sessions, of which the first says that a session's host has mapped its region. Called by `attach`.
 
 use crate::attach::Answer;
-use crate::control_server::ask;
+use crate::control_server::ask::{self, Mapped};
 use crate::daemon::Daemon;
 use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
@@ -13,7 +13,7 @@ impl Daemon {
     pub(crate) fn queue_set_asked(&mut self, now: Instant, place: u32) -> ask::Answer {
         let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
         match session.and_then(|session| Some((session.region.clone(), session.unsettled.take()?))) {
-            Some((region, file)) => ask::Answer::Settle { region, file },
+            Some(memory) => ask::Answer::Settle { what: Mapped::Region, memory: vec![memory] },
             None => {
                 let answer = self.add_queue_set(place);
                 self.reply(now, place, answer)
@@ -21,14 +21,17 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn settled(&mut self, now: Instant, place: u32, is_settled: bool) -> Answer {
+    pub(crate) fn settled(&mut self, now: Instant, place: u32, what: Mapped, is_settled: bool) -> Answer {
         if !is_settled {
             return Err(Errno::EPERM);
         }
         // It is announced again that the engine sleeps: the host has not been told if it was before.
         let id = self.session_of(place)?;
         self.sessions.stir(id, now);
-        self.add_queue_set(place)
+        match what {
+            Mapped::Region => self.add_queue_set(place),
+            Mapped::Datagrams => Ok((Reply::Done, Vec::new())),
+        }
     }
 
     fn add_queue_set(&mut self, place: u32) -> Answer {

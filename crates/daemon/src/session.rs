@@ -60,6 +60,10 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
+    pub(crate) fn line(&self) -> &Arc<IrqLine> {
+        &self.line
+    }
+
     /// A sending end for another session, which wakes this host itself (see [`toe_ring::channel`]).
     pub fn another(&self) -> rustix::io::Result<OwnedFd> {
         self.line.another()
@@ -356,18 +360,32 @@ impl Sessions {
     /// Has memory settled that two sessions have mapped. Either could hold up the thread that does it, so it is that of the one that is not
     /// root's, if one is.
     pub(crate) fn settle(&mut self, region: Region, file: OwnedFd, ends: [SessionId; 2]) {
-        let sessions = ends.into_iter().filter_map(|id| self.get(id));
-        let Some(out) = sessions.max_by_key(|session| session.peer.uid).map(|session| session.pages.clone())
-        else {
-            return;
-        };
-        if out.settle(region, file) {
+        if let Some(out) = self.weakest_of(ends.into_iter())
+            && out.settle(region, file)
+        {
             self.will_ring(&out);
         }
     }
 
+    /// Memory of these sessions is left that was not settled.
+    pub(crate) fn leave_unsettled(
+        &mut self,
+        memory: Vec<(Region, OwnedFd)>,
+        ends: impl Iterator<Item = SessionId>,
+    ) {
+        if let Some(out) = self.weakest_of(ends).filter(|_| !memory.is_empty()) {
+            out.close(Shared::Unsettled(memory));
+            self.will_ring(&out);
+        }
+    }
+
+    fn weakest_of(&self, ends: impl Iterator<Item = SessionId>) -> Option<PagesOut> {
+        let sessions = ends.filter_map(|id| self.get(id));
+        sessions.max_by_key(|session| session.peer.uid).map(|session| session.pages.clone())
+    }
+
     /// The thread to which something was handed is to be woken.
-    fn will_ring(&mut self, out: &PagesOut) {
+    pub(crate) fn will_ring(&mut self, out: &PagesOut) {
         if !self.page_bells.iter().any(|bell| Arc::ptr_eq(bell, out.bell())) {
             self.page_bells.push(Arc::clone(out.bell()));
         }

@@ -1,15 +1,18 @@
 //! The memory of connections of virtual interfaces: made when one is taken, fetched by the program that has asked for it. What programs ask,
-//! the engine decides; here it is carried out. Called by `attach`, and by the run loop when a session ends.
+//! the engine decides; here it is carried out. Called by `attach`, and by the run loop when a session ends. The engine's thread does not look at
+//! that memory, where the two programs can punch holes: their user's does.
 
 use crate::attach::Answer;
+use crate::control_server::pages::{Shared, ViaOver};
 use crate::daemon::Daemon;
 use crate::session::Interrupt;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
-use toe_abi::via::{Attributes, HANDLES_MAX, ViaState};
+use toe_abi::via::{Attributes, ViaState};
 use toe_base::{SessionId, ViaId};
 use toe_engine::ViaEnd;
 use toe_ring::irq::Signal;
@@ -29,8 +32,6 @@ struct Connection {
 #[derive(Debug, Default)]
 pub struct Connections {
     table: HashMap<ViaId, Connection>,
-    /// Of those that are over. Whoever has the last of a memory frees it, which takes up to 100 µs: one a round.
-    over: Vec<Connection>,
     untold: Untold,
 }
 
@@ -68,23 +69,12 @@ impl Connections {
         self.table.get_mut(&id)?.file.take()
     }
 
-    /// What was sent stays with the receiver, who has the memory or is yet to fetch it.
-    fn close(&mut self, end: ViaEnd) {
-        let Some(connection) = self.table.get(&end.handle) else { return };
-        let is_rejected = end.by_taker && connection.memory.state() == ViaState::Rejected;
-        if !is_rejected {
-            connection.memory.advance(ViaState::Closed);
+    /// What was sent stays with the receiver, who has the memory or is yet to fetch it. `None`: it was never made.
+    fn close(&mut self, end: &ViaEnd) -> Option<ViaMemory> {
+        if end.is_kept {
+            return self.table.get(&end.handle).map(|connection| connection.memory.clone());
         }
-        if !end.is_kept {
-            self.over.extend(self.table.remove(&end.handle));
-        }
-    }
-
-    /// Frees a memory that is over, and as many more as there are too many of: nobody has what he gives back faster than that. How many.
-    pub(crate) fn free_one(&mut self) -> usize {
-        let before = self.over.len();
-        self.over.truncate(before.saturating_sub(1).min(HANDLES_MAX));
-        before - self.over.len()
+        self.table.remove(&end.handle).map(|connection| connection.memory)
     }
 
     pub fn len(&self) -> usize {
@@ -135,8 +125,8 @@ impl Daemon {
             Request::ViaForget { handle } => {
                 let handle = ViaId(handle);
                 let end = self.engine.via_forget(session, handle)?;
-                self.via.close(end);
-                end.other.into_iter().for_each(|other| self.interrupt(other));
+                self::end(self, session, end);
+                self.tell_some_via();
                 Ok((Reply::Done, Vec::new()))
             }
             _ => Err(Errno::EINVAL),
@@ -196,8 +186,7 @@ impl Daemon {
     /// The session is about to end: who has a connection to it hears of that.
     pub(crate) fn leave_via(&mut self, session: SessionId) {
         for end in self.engine.via_leave(session) {
-            self.via.close(end);
-            self.via.untold.sessions.extend(end.other);
+            self::end(self, session, end);
         }
         // Its number may be another's soon.
         self.via.untold.sessions.remove(&session);
@@ -212,24 +201,21 @@ impl Daemon {
     }
 }
 
+/// The session has left a connection: its user's thread says so in the memory, and then to the other one.
+fn end(daemon: &mut Daemon, session: SessionId, end: ViaEnd) {
+    let Some((memory, left)) = daemon.via.close(&end).zip(daemon.sessions.get(session)) else {
+        daemon.via.untold.sessions.extend(end.other);
+        return;
+    };
+    let user = left.user().clone();
+    let tells = end.other.and_then(|other| Some(Arc::clone(daemon.first_queue_set(other)?.line().line())));
+    user.close(Shared::Via(ViaOver { memory, by_taker: end.by_taker, tells }));
+    daemon.sessions.will_ring(&user);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A program that ended with many connections had the engine free the memory of all at once.
-    #[test]
-    fn memory_of_connections_that_are_over_is_freed_one_a_round() {
-        let mut connections = Connections::default();
-        let handles = [0, 1, 2].map(ViaId);
-        for handle in handles {
-            connections.open(handle).expect("memory");
-        }
-        for handle in handles {
-            connections.close(ViaEnd { handle, other: None, by_taker: false, is_kept: false });
-        }
-        assert!(connections.is_empty());
-        assert_eq!([(); 5].map(|()| connections.free_one()), [1, 1, 1, 0, 0]);
-    }
 
     /// One connection that was asked for had the engine interrupt all sessions of a user in one go.
     #[test]

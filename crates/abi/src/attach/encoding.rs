@@ -32,6 +32,7 @@ const REQ_VIA_CONNECT: u16 = 20;
 const REQ_VIA_TAKE: u16 = 21;
 const REQ_VIA_FETCH: u16 = 22;
 const REQ_VIA_FORGET: u16 = 23;
+const REQ_DATAGRAMS_MAPPED: u16 = 24;
 const REP_WELCOME: u16 = 0x101;
 const REP_QUEUE_SET: u16 = 0x102;
 const REP_ANCHORS: u16 = 0x103;
@@ -145,6 +146,7 @@ impl Request {
                 };
                 Message::new(REQ_OPEN_DATAGRAMS, [purpose, low, high, peer.port as u64, 0])
             }
+            Request::DatagramsMapped => Message::new(REQ_DATAGRAMS_MAPPED, [0; 5]),
             Request::ViaName { name } => Message::about(REQ_VIA_NAME, Some(name), [0; 2]),
             Request::ViaListen { from, discriminator } => {
                 Message::about(REQ_VIA_LISTEN, from, [discriminator, 0])
@@ -215,6 +217,7 @@ impl Request {
                 let peer = Endpoint { addr: address_in([args[1], args[2]]), port };
                 Request::OpenDatagrams { purpose, peer }
             }
+            REQ_DATAGRAMS_MAPPED => Request::DatagramsMapped,
             REQ_VIA_NAME..=REQ_VIA_FORGET => Request::decode_via(message)?,
             REQ_ADMIT => Request::Admit { uid: small(0)? },
             REQ_OPEN_CHANNEL => Request::OpenChannel { channel: small(0)? },

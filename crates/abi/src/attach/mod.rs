@@ -92,6 +92,9 @@ pub enum Request {
     /// descriptors [memory of the lane from the engine, of that to the engine], or none if the session has them; ENETUNREACH: no link of the engine's leads to the peer;
     /// EADDRNOTAVAIL: the socket's address is none of them.
     OpenDatagrams { purpose: Use, peer: Endpoint },
+    /// The session has mapped the memory that it was given for [`Request::OpenDatagrams`]; the engine looks there from the answer on.
+    /// Answer: [`Reply::Done`], or EPERM: somebody has kept it from being sealed.
+    DatagramsMapped,
     /// What the session's node is called, once. Answer: [`Reply::Done`].
     ViaName { name: NodeName },
     /// Wait for connections of virtual interfaces to this node at `discriminator`, from `from` or from anywhere. The

@@ -167,6 +167,7 @@ pub fn requests() -> Vec<Request> {
             purpose: Use::Connects,
             peer: Endpoint { addr: toe_base::Addr::LOCALHOST_V6, port: 0x191a },
         },
+        Request::DatagramsMapped,
         Request::ViaName { name: node(b"node-1") },
         Request::ViaListen { from: None, discriminator: 0x1718 },
         Request::ViaListen { from: Some(node(b"node-2")), discriminator: 255 },

@@ -3,7 +3,7 @@
 //! A thread of the control server has one [`Ask`] on its way at a time: it sends the next when the last was answered. So what
 //! waits for the engine's thread is bounded by the number of users, and they take turns.
 
-use super::pages::{GivenBack, PagesOut};
+use super::pages::{PagesOut, Returned};
 use crate::anchors::{Home, HomeId, Identity, Made};
 use crate::channels::Unread;
 use crate::policy::Credentials;
@@ -36,15 +36,24 @@ pub enum Matter {
     /// What came of [`Answer::Make`]: the anchors that were made, from the first on. Answer: as for a request.
     AnchorsMade { place: u32, wanted: u32, made: Made },
     /// What came of [`Answer::Settle`]. Answer: as for the first `AddQueueSet`, which is carried out now.
-    Settled { place: u32, is_settled: bool },
+    Settled { place: u32, what: Mapped, is_settled: bool },
     /// A packet that is no request. Answer: as for a request.
     Bad { place: u32, bad: BadMessage },
     /// The connection is at its end. Answer: [`Answer::Closed`].
     Close { place: u32 },
-    /// Pages of regions of the user's sessions are gone, or stay. Answer: [`Answer::Done`].
-    GivenBack(Vec<GivenBack>),
+    /// Pages of regions of the user's sessions are gone, or stay, and lanes are closed. Answer: [`Answer::Done`].
+    Returned(Vec<Returned>),
     /// Kernel sockets that were shown are closed, or listen no more; by identity. Answer: [`Answer::Done`].
     TwinsGone(Vec<u64>),
+}
+
+/// What a host has mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapped {
+    /// The session's region: it asks for its first queue set.
+    Region,
+    /// The lanes of its UDP sockets.
+    Datagrams,
 }
 
 /// Who is at the other end of a new connection, as the kernel said when it was made.
@@ -152,8 +161,8 @@ pub enum Answer {
     Done,
     /// Directories are to be made for these anchors; [`Matter::AnchorsMade`] says what came of it.
     Make { home: HomeId, first: AnchorHandle, count: u32 },
-    /// A session's region, which its host has mapped by now, is to be settled; [`Matter::Settled`] says what came of it.
-    Settle { region: Region, file: OwnedFd },
+    /// Memory that its host has mapped by now is to be settled; [`Matter::Settled`] says what came of it.
+    Settle { what: Mapped, memory: Vec<(Region, OwnedFd)> },
     /// The connection is to be closed.
     End,
     /// The engine has let go of it; here is the engine's copy of its descriptor.

@@ -8,7 +8,8 @@
 //! What a session was made of goes the same way once nothing refers to it: to unmap a region and to remove the names of its interrupts
 //! makes nobody wait, but takes as long as some hundred segments, and a program that makes processes has many sessions.
 //!
-//! And so do descriptors that a host has, too, and wake-ups of hosts that take long ([`super::wake`]).
+//! And so do descriptors that a host has, too, wake-ups of hosts that take long ([`super::wake`]), and what is to be done in memory that two
+//! programs of the user's share: they can punch holes there, and a page fault in one waits until the punch is over.
 
 use super::wake::{Pace, Wake};
 use crate::session::Interrupt;
@@ -18,8 +19,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
-use toe_base::SessionId;
-use toe_ring::{EngineDoorbell, EngineQueueSet, EventFd, Region};
+use toe_abi::via::ViaState;
+use toe_base::{LaneId, SessionId};
+use toe_ring::irq::Signal;
+use toe_ring::{EngineDoorbell, EngineQueueSet, EventFd, IrqLine, LaneMemory, Region, ViaMemory};
 
 /// Ranges that wait for one user's thread. What is beyond that stays where it is.
 const WAITING_MAX: usize = 512;
@@ -42,6 +45,14 @@ pub struct GivenBack {
     pub is_gone: bool,
 }
 
+/// What the thread has to say to the engine's.
+#[derive(Debug)]
+pub enum Returned {
+    Pages(GivenBack),
+    /// A lane that one of its programs has left.
+    Closed(LaneId),
+}
+
 /// All that is left of a session, to be dropped.
 #[derive(Debug)]
 pub struct Leftovers {
@@ -54,6 +65,30 @@ pub struct Leftovers {
 pub(crate) enum Shared {
     Doorbell(EngineDoorbell),
     Sent(Vec<OwnedFd>),
+    /// Memory that was never settled: who unmaps it waits for who punches holes in it.
+    Unsettled(Vec<(Region, OwnedFd)>),
+    /// Ended, for the program that is left.
+    Lane(LaneMemory),
+    Via(ViaOver),
+}
+
+/// The memory of a connection of virtual interfaces that one of two programs has left.
+#[derive(Debug)]
+pub(crate) struct ViaOver {
+    pub memory: ViaMemory,
+    /// It was left by the one that had taken it: then it may have been rejected, and stays so.
+    pub by_taker: bool,
+    /// By which the other one hears of it.
+    pub tells: Option<Arc<IrqLine>>,
+}
+
+impl ViaOver {
+    fn end(self) {
+        if !(self.by_taker && self.memory.state() == ViaState::Rejected) {
+            self.memory.advance(ViaState::Closed);
+        }
+        self.tells.into_iter().for_each(|line| line.signal());
+    }
 }
 
 /// How many there are is bounded by something else: ranges by a number, a session has one of the leftovers and one doorbell, and of
@@ -63,6 +98,8 @@ enum Parcel {
     Pages(Pages),
     Leftovers(Leftovers),
     Close(Shared),
+    /// To be looked at: which of them are closed?
+    Look(Vec<(LaneId, LaneMemory)>),
     Wake(Wake),
     /// Memory that two sessions have mapped, to be settled.
     Settle(Region, OwnedFd),
@@ -128,6 +165,11 @@ impl PagesOut {
     /// Wake-ups that the thread has not made yet.
     pub(crate) fn handed(&self) -> u32 {
         self.common.pace.handed()
+    }
+
+    /// `false`: the thread is gone, and says nothing of them.
+    pub(crate) fn look_at(&self, lanes: Vec<(LaneId, LaneMemory)>) -> bool {
+        self.parcels.send(Parcel::Look(lanes)).is_ok()
     }
 
     /// `false`: the thread is gone, and it is never settled.
@@ -204,36 +246,43 @@ impl PagesIn {
     }
 
     /// Does some of what waits: pages go back to the system, which takes as long as the host likes.
-    pub(crate) fn give_back(&mut self) -> Vec<GivenBack> {
-        let (mut given, mut taken) = (Vec::new(), 0);
+    pub(crate) fn give_back(&mut self) -> Vec<Returned> {
+        let (mut returned, mut taken) = (Vec::new(), 0);
         while taken < AT_ONCE
             && let Ok(parcel) = self.parcels.try_recv()
         {
             taken += 1;
-            given.extend(self.take(parcel));
+            self.take(parcel, &mut returned);
         }
         if taken == AT_ONCE {
             // The rest after what the user's programs have asked.
             let _ = self.out.bell().signal();
         }
-        given
+        returned
     }
 
     /// For a thread that does nothing else, until the engine ends.
     pub(crate) fn run(mut self) {
         crate::cores::leave_engine_core();
         while let Ok(parcel) = self.parcels.recv() {
-            self.take(parcel);
+            self.take(parcel, &mut Vec::new());
         }
     }
 
-    fn take(&mut self, parcel: Parcel) -> Option<GivenBack> {
+    fn take(&mut self, parcel: Parcel, returned: &mut Vec<Returned>) {
         match parcel {
             Parcel::Pages(pages) => {
                 self.out.common.pages_waiting.fetch_sub(1, Ordering::Relaxed);
                 let is_gone = pages.region.fill_hole(pages.offset, u64::from(pages.len)).is_ok();
-                return Some(GivenBack { pages, is_gone });
+                returned.push(Returned::Pages(GivenBack { pages, is_gone }));
             }
+            Parcel::Look(lanes) => {
+                let closed = lanes.into_iter().filter(|(_, memory)| memory.is_closed());
+                returned.extend(closed.map(|(lane, _)| Returned::Closed(lane)));
+            }
+            Parcel::Close(Shared::Unsettled(memory)) => drop(memory),
+            Parcel::Close(Shared::Lane(memory)) => memory.close(),
+            Parcel::Close(Shared::Via(over)) => over.end(),
             Parcel::Leftovers(leftovers) => drop(leftovers),
             // What cannot be settled stays withheld.
             Parcel::Settle(region, file) => _ = region.settle(file),
@@ -241,6 +290,5 @@ impl PagesIn {
             Parcel::Close(Shared::Sent(fds)) => self.reports.keep(fds),
             Parcel::Wake(wake) => self.reports.keep(self.out.common.pace.make_handed(wake)),
         }
-        None
     }
 }

@@ -198,9 +198,9 @@ impl User {
 
     /// Some pages go back to the system; the engine's thread hears which.
     fn give_pages_back(&mut self) -> Result<(), Gone> {
-        let pages = self.pages.give_back();
-        if !pages.is_empty() {
-            self.ask_and_wait(Matter::GivenBack(pages))?;
+        let returned = self.pages.give_back();
+        if !returned.is_empty() {
+            self.ask_and_wait(Matter::Returned(returned))?;
         }
         Ok(())
     }
@@ -301,7 +301,10 @@ impl User {
         };
         let is_carried_out_here = matches!(
             matter,
-            Matter::Request { request: Request::TakeAnchors { .. } | Request::AddQueueSet, .. }
+            Matter::Request {
+                request: Request::TakeAnchors { .. } | Request::AddQueueSet | Request::DatagramsMapped,
+                ..
+            }
         );
         self.ask(matter, at)?;
         if is_carried_out_here { self.hear() } else { Ok(()) }
@@ -334,10 +337,10 @@ impl User {
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
                     self.ask(Matter::AnchorsMade { place: visit.place, wanted: count, made }, at)?;
                 }
-                Answer::Settle { region, file } => {
-                    let is_settled = region.settle(file).is_ok();
+                Answer::Settle { what, memory } => {
+                    let is_settled = memory.into_iter().all(|(region, file)| region.settle(file).is_ok());
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
-                    self.ask(Matter::Settled { place: visit.place, is_settled }, at)?;
+                    self.ask(Matter::Settled { place: visit.place, what, is_settled }, at)?;
                 }
                 Answer::End => self.close(at)?,
                 Answer::Opened { place } => {

@@ -25,7 +25,7 @@ use toe_abi::lane::{LaneLayout, RecordHead};
 use toe_base::{Cred, DatagramId, Endpoint, Instant, SessionId};
 use toe_engine::udp::Presented;
 use toe_engine::{Delivered, NewEnd, OpenedDatagrams, RxDatagram, RxDatagramError};
-use toe_ring::{EventFd, LaneMemory, LaneReceiver, LaneSender};
+use toe_ring::{EventFd, LaneMemory, LaneReceiver, LaneSender, Region};
 use unsent::Unsent;
 use zerocopy::FromBytes;
 
@@ -39,6 +39,8 @@ const BYTES_AS_ONE: usize = 4096;
 pub(crate) struct FromSocket {
     id: DatagramId,
     end: LaneReceiver,
+    /// Memory of this lane and of the one to the socket, until the host has mapped it: it could punch holes there, in which who looks waits.
+    unsettled: Vec<(Region, OwnedFd)>,
 }
 
 impl Drop for FromSocket {
@@ -50,12 +52,16 @@ impl Drop for FromSocket {
 impl FromSocket {
     /// Whether there is something to be taken, or the host has left.
     pub fn has_news(&self) -> bool {
-        self.end.has_news()
+        self.is_there() && self.end.has_news()
+    }
+
+    fn is_there(&self) -> bool {
+        !self.end.lane().region().is_empty()
     }
 
     /// Whether nothing is to be taken any more: the host has left, or the lane cannot be believed.
     fn is_left(&mut self) -> bool {
-        self.end.is_empty() && self.end.is_closed()
+        self.is_there() && self.end.is_empty() && self.end.is_closed()
     }
 
     /// The next record, its bytes behind the head in `text`. A record without a head is as good as none.
@@ -72,6 +78,11 @@ impl FromSocket {
         self.end.take(record);
         Some(RecordHead::read_from_bytes(&head).unwrap_or_default())
     }
+}
+
+/// Memory of these that their host has mapped by now, or will not map any more; once.
+pub(crate) fn unsettled(sockets: &mut [FromSocket]) -> Vec<(Region, OwnedFd)> {
+    sockets.iter_mut().flat_map(|socket| std::mem::take(&mut socket.unsettled)).collect()
 }
 
 /// All that the engine hands datagrams to.
@@ -261,10 +272,16 @@ impl Daemon {
     ) -> rustix::io::Result<[OwnedFd; 2]> {
         let (to_socket, to_socket_file) = LaneMemory::create(LaneLayout::from_engine(ring_len))?;
         let (from_socket, from_socket_file) = LaneMemory::create(ring_len)?;
+        // Nobody else has it yet.
         let mut end = LaneReceiver::new(from_socket);
         end.open();
+        let mut unsettled = Vec::new();
+        for (memory, file) in [(&to_socket, &to_socket_file), (end.lane(), &from_socket_file)] {
+            memory.region().withhold();
+            unsettled.push((memory.region().clone(), rustix::io::fcntl_dupfd_cloexec(file, 0)?));
+        }
         if let Some(session) = self.sessions.get_mut(session) {
-            session.datagrams.push(FromSocket { id, end });
+            session.datagrams.push(FromSocket { id, end, unsettled });
             let to_socket =
                 ToSocket::new(LaneSender::new(to_socket), session.account, session.user().clone());
             self.sessions.datagrams.sockets.insert(id, to_socket);
@@ -346,7 +363,9 @@ impl Daemon {
         let Some(session) = self.sessions.get_mut(id).filter(|session| at < session.datagrams.len()) else {
             return;
         };
+        let memory = unsettled(&mut session.datagrams[at..=at]);
         let end = session.datagrams.swap_remove(at).id;
+        self.sessions.leave_unsettled(memory, std::iter::once(id));
         self.sessions.datagrams.remove(end);
         self.engine.close_datagrams(id, end);
     }
@@ -355,7 +374,9 @@ impl Daemon {
     pub(crate) fn leave_datagrams(&mut self, session: SessionId) {
         if let Some(of_session) = self.sessions.get_mut(session) {
             let account = of_session.account;
-            for socket in std::mem::take(&mut of_session.datagrams) {
+            let mut sockets = std::mem::take(&mut of_session.datagrams);
+            self.sessions.leave_unsettled(unsettled(&mut sockets), std::iter::once(session));
+            for socket in sockets {
                 self.keep_unsent(account, socket);
             }
         }

@@ -5,8 +5,9 @@
 use super::fake_host::{Control, FakeHost};
 use super::{come_to_rest, daemon_with, settle};
 use crate::daemon::Daemon;
+use rustix::fs::FallocateFlags;
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use toe_abi::attach::{Reply, Request, Use};
 use toe_abi::errno::Errno;
 use toe_abi::lane::{LaneLayout, LaneWord, RECORD_MAX, RecordHead, header};
@@ -40,6 +41,13 @@ struct Presented {
 }
 
 fn show(host: &FakeHost, daemon: &mut Daemon) -> Result<Presented, Errno> {
+    let (presented, _files) = show_only(host, daemon)?;
+    assert_eq!(host.control.ask(daemon, Request::DatagramsMapped).0, Reply::Done);
+    Ok(presented)
+}
+
+/// The same without a word that they are mapped; and the lanes' files.
+fn show_only(host: &FakeHost, daemon: &mut Daemon) -> Result<(Presented, Vec<OwnedFd>), Errno> {
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     let port = socket.local_addr().expect("its name").port();
     let request = Request::OpenDatagrams { purpose: Use::Hears, peer: Endpoint::UNSPECIFIED_V4 };
@@ -49,7 +57,7 @@ fn show(host: &FakeHost, daemon: &mut Daemon) -> Result<Presented, Errno> {
             let map = |file, ring_len| LaneMemory::map(file, ring_len).expect("a lane's memory");
             let from_engine = LaneReceiver::new(map(&fds[0], LaneLayout::from_engine(ring_len)));
             let to_engine = LaneSender::new(map(&fds[1], ring_len));
-            Ok(Presented { socket, port, to_engine, from_engine })
+            Ok((Presented { socket, port, to_engine, from_engine }, fds))
         }
         Reply::Refused { errno, .. } => Err(Errno(errno)),
         other => panic!("{other:?}"),
@@ -79,6 +87,34 @@ impl Presented {
 
 fn to(port: u16) -> RecordHead {
     RecordHead { peer: Endpoint::new(OWN, port).into(), ..RecordHead::default() }
+}
+
+/// Who shares memory with the engine could punch holes into it, in which the engine would wait.
+#[test]
+fn lanes_are_not_touched_before_their_host_has_mapped_them_nor_punched_after() {
+    let Some(mut daemon) = with_link() else { return };
+    let host = FakeHost::attach(&mut daemon);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let punched = |file: &OwnedFd| rustix::fs::fallocate(file, punch, 0, 1 << 20);
+    let blocks = |files: &[OwnedFd]| -> i64 {
+        files.iter().map(|file| rustix::fs::fstat(file).expect("a file").st_blocks).sum()
+    };
+    let (early, files) = show_only(&host, &mut daemon).expect("its lanes");
+    assert!(files.iter().all(|file| punched(file).is_ok()));
+    let mut other = show(&host, &mut daemon).expect("its lanes");
+    // The first ones were mapped, too: they are settled with these.
+    assert!(files.iter().all(|file| punched(file) == Err(rustix::io::Errno::PERM)));
+    other.from_engine.open();
+    assert!(other.put(&to(other.port), b"to itself"));
+    settle(&mut daemon);
+    assert_eq!(other.take().as_deref(), Some(&b"to itself"[..]));
+    let (late, files) = show_only(&host, &mut daemon).expect("its lanes");
+    assert!(files.iter().all(|file| punched(file).is_ok()));
+    assert!(other.put(&to(late.port), b"by the kernel"));
+    settle(&mut daemon);
+    drop((host, early, other, late));
+    settle(&mut daemon);
+    assert_eq!(blocks(&files), 0, "not a word was written");
 }
 
 /// A small generator with a seed, so that a failure can be repeated.

@@ -5,7 +5,7 @@ use super::fake_host::{Control, FakeHost};
 use super::stuck_page::{Holding, PATIENCE, StuckPage};
 use super::{daemon, daemon_with, settle, until};
 use crate::control_server::ask::Matter;
-use crate::control_server::pages::{GivenBack, Pages};
+use crate::control_server::pages::{GivenBack, Pages, Returned};
 use crate::daemon::Daemon;
 use crate::session::Slot;
 use rustix::fs::FallocateFlags;
@@ -182,7 +182,7 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     let len = memory_of(&daemon, id);
     assert!(len > 0, "what may go at any moment is not handed out, and is his");
     let pages = Pages { session: id, region: others, offset: host.layout.receive_offset(), len: len as u32 };
-    let report = Matter::GivenBack(vec![GivenBack { pages, is_gone: true }]);
+    let report = Matter::Returned(vec![Returned::Pages(GivenBack { pages, is_gone: true })]);
     let now = daemon.clock.now();
     daemon.attend(now, report);
     assert_eq!(memory_of(&daemon, id), len);

@@ -1,5 +1,6 @@
 //! UDP sockets that are given a lane: real sockets and memory, hosts by hand, some of which say what is not so.
 
+use super::control_server::hold_up;
 use super::fake_host::{Control, FakeHost};
 use super::{daemon, daemon_with};
 use crate::daemon::Daemon;
@@ -93,11 +94,29 @@ fn a_lane_ends_with_either_session_and_with_the_engine() {
     }
 }
 
+/// Two programs can punch holes in what they share, and who looks there waits for that.
+#[test]
+fn the_engine_leaves_a_lanes_end_to_its_users_thread() {
+    let Pair { mut daemon, client, server: _server, mut sender, mut receiver, sockets: _sockets } = pair();
+    receiver.open();
+    let mut held_up = hold_up(&mut daemon, &client.control);
+    for session in daemon.sessions.live().to_vec() {
+        daemon.leave_lanes(session);
+    }
+    super::come_to_rest(&mut daemon);
+    assert_eq!((daemon.engine.lane_count(), daemon.lanes.len()), (0, 0));
+    assert!(matches!(sender.offer(0), Offer::Lane { .. }), "not a word was written");
+    held_up.release();
+    super::until(&mut daemon, "its thread has ended the lane", || sender.offer(0) == Offer::Kernel);
+    assert!(sender.is_over());
+}
+
 #[test]
 fn a_closed_lane_makes_room_for_another() {
     let Pair { mut daemon, client, server, mut sender, sockets: [from, to], .. } = pair();
     sender.close();
     assert!(ask(&client, &mut daemon, &from.0, Way::Sends, to.1).expect("a question").is_none());
+    super::settle(&mut daemon);
     assert_eq!((daemon.engine.lane_count(), daemon.lanes.len()), (0, 0));
     let again = ask(&server, &mut daemon, &to.0, Way::Receives, from.1).expect("a question");
     assert!(again.is_some() && daemon.engine.lane_count() == 1);

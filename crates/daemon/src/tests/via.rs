@@ -1,5 +1,6 @@
 //! Virtual interfaces: real memory and interrupts, hosts by hand.
 
+use super::control_server::hold_up;
 use super::fake_host::FakeHost;
 use super::{daemon, daemon_with};
 use crate::daemon::Daemon;
@@ -100,6 +101,26 @@ fn a_connection_ends_with_a_word_a_session_or_the_engine() {
     }
 }
 
+/// As lanes: what the two share the engine's thread does not look at.
+#[test]
+fn the_engine_leaves_a_connections_end_to_its_users_thread() {
+    let Pair { mut daemon, server, client, memories: [zero, one], .. } = pair();
+    let mut held_up = hold_up(&mut daemon, &client.control);
+    for session in daemon.sessions.live().to_vec() {
+        daemon.leave_via(session);
+    }
+    super::come_to_rest(&mut daemon);
+    assert_eq!(daemon.via.len(), 0);
+    assert_eq!(
+        (zero.state(), one.state()),
+        (ViaState::Accepted, ViaState::Accepted),
+        "not a word was written"
+    );
+    held_up.release();
+    super::until(&mut daemon, "its thread has said so", || zero.state() == ViaState::Closed);
+    drop((server, client));
+}
+
 /// What side 1 has said in the memory, and the word or end by which it leaves.
 #[test]
 fn what_the_other_side_has_said_is_found_though_it_has_left() {
@@ -120,6 +141,7 @@ fn what_the_other_side_has_said_is_found_though_it_has_left() {
                 super::settle(&mut daemon);
             } else {
                 assert!(ask(&server, &mut daemon, end).is_ok());
+                super::settle(&mut daemon);
             }
             assert_eq!(daemon.via.len(), usize::from(is_late), "kept for who has not fetched it");
             let zero = early.unwrap_or_else(|| made(ask(&client, &mut daemon, fetch)).3);

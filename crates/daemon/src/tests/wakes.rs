@@ -97,7 +97,7 @@ fn who_keeps_reports_keeps_the_last_ones_only() {
 
 /// Calls that wake whoever waits for a descriptor, and where they are made. docs/security.md says of each that is about what a host has, too,
 /// why the engine's thread is not held by it: who adds one adds it there.
-const CALLS: [(&str, &str, usize); 9] = [
+const CALLS: [(&str, &str, usize); 10] = [
     // By a thread of its own.
     ("capture.rs", "net::send", 1),
     // Measured.
@@ -105,6 +105,8 @@ const CALLS: [(&str, &str, usize); 9] = [
     ("control_server/socket.rs", "net::send", 1),
     ("control_server/wake.rs", "line.signal()", 1),
     ("session.rs", "line.signal()", 1),
+    // By the user's thread.
+    ("control_server/pages.rs", "line.signal()", 1),
     ("via.rs", "line().signal()", 1),
     // To the kernel itself.
     ("kernel/netlink.rs", "net::send", 1),

@@ -191,8 +191,11 @@ impl Datagram {
         if ring_len != 0 {
             let [from_engine, to_engine] = fds.as_slice() else { return Err(Errno::EPROTO) };
             let map = |file, ring_len| LaneMemory::map(file, ring_len).map_err(|_| Errno::ENOMEM);
-            let end = LaneSender::new(map(to_engine, ring_len)?);
-            self.hear_engine(map(from_engine, LaneLayout::from_engine(ring_len))?, stack);
+            let (to, from) =
+                (map(to_engine, ring_len)?, map(from_engine, LaneLayout::from_engine(ring_len))?);
+            stack.request(Request::DatagramsMapped, &[])?;
+            let end = LaneSender::new(to);
+            self.hear_engine(from, stack);
             let mut by_engine = self.by_engine.lock();
             by_engine.end = Some((end, stack));
             by_engine.options = SendOptions::read(fd);
