@@ -35,10 +35,12 @@ const LOOK_AGAIN: u32 = 32;
 /// Letting others run takes this long where one of them has used up its slice: the kernel's shortest (base_slice_ns, 0.7 ms and
 /// more) and no switch to a thread that only does a little.
 const CROWDED: Duration = Duration::from_micros(500);
-/// For how long after that no wait yields: four times as long each time that it was so again within that time. At the most so long that a program which
-/// waits a hundred times a second sees less than one wait in a hundred held up.
+/// For how long after that no wait yields: four times as long each time that it was so again, and less after yields that came back soon. At the most so
+/// long that a program which waits a hundred times a second sees less than one wait in a hundred held up.
 const CROWDED_FOR_MIN: Duration = Duration::from_millis(20);
 const CROWDED_FOR_MAX: Duration = Duration::from_millis(5120);
+/// So many yields that come back soon make it a third.
+const SHORT_YIELDS: u32 = 64;
 
 /// What the thread knows that has learnt something last. A hint, to be wrong at the cost of a few sleeps and spins.
 static LATEST: AtomicU64 = AtomicU64::new(Latest { crowded: Crowded::NEVER, unspun: 1 }.packed());
@@ -256,15 +258,14 @@ impl Looking {
 
     /// Others were let run between these times.
     pub fn let_run(&mut self, before: Duration, after: Duration) {
-        if after.saturating_sub(before) < CROWDED {
-            return;
+        let Crowded { next, .. } = self.crowded;
+        if after.saturating_sub(before) >= CROWDED {
+            self.crowded = Crowded { until: after + next, next: (next * 4).min(CROWDED_FOR_MAX) };
+            self.tell_others();
+        } else {
+            // Most yields beside a thread that never stops come back at once, so a single one says little.
+            self.crowded.next = (next - next / SHORT_YIELDS).max(CROWDED_FOR_MIN);
         }
-        let Crowded { until, next } = self.crowded;
-        // Most yields beside a thread that never stops come back at once, so a single one says nothing.
-        let is_again = before.saturating_sub(until) < next;
-        let lasts = if is_again { next } else { CROWDED_FOR_MIN };
-        self.crowded = Crowded { until: after + lasts, next: (lasts * 4).min(CROWDED_FOR_MAX) };
-        self.tell_others();
     }
 
     fn tell_others(&self) {
@@ -398,13 +399,16 @@ mod tests {
         looking.let_run(us(23_000), us(26_000));
         assert_eq!(looking.plan(us(105_999)), Some((20, 0)), "they have not: four times as long");
         assert_eq!(looking.plan(us(106_000)), Some((5, 20)));
-        for _ in 0..400 {
+        for _ in 0..4 {
             looking.let_run(us(106_000), us(106_003));
         }
-        looking.let_run(us(425_000), us(428_000));
-        assert_eq!(looking.plan(us(747_999)), Some((20, 0)), "those that came back at once say nothing");
-        looking.let_run(us(748_000 + 1_280_000), us(2_031_000));
-        assert_eq!(looking.plan(us(2_051_000)), Some((5, 20)), "they had gone");
+        looking.let_run(us(110_000), us(113_000));
+        assert_eq!(looking.plan(us(400_000)), Some((20, 0)), "a few that came back at once say little");
+        for _ in 0..400 {
+            looking.let_run(us(500_000), us(500_003));
+        }
+        looking.let_run(us(501_000), us(504_000));
+        assert_eq!(looking.plan(us(524_000)), Some((5, 20)), "now and then only");
     }
 
     #[test]
