@@ -269,6 +269,13 @@ impl PagesIn {
         }
     }
 
+    /// The thread ends: what was handed to it is done yet, or a program would not hear that another one has left.
+    pub(crate) fn finish(mut self) {
+        while let Ok(parcel) = self.parcels.try_recv() {
+            self.take(parcel, &mut Vec::new());
+        }
+    }
+
     fn take(&mut self, parcel: Parcel, returned: &mut Vec<Returned>) {
         match parcel {
             Parcel::Pages(pages) => {
@@ -290,5 +297,26 @@ impl PagesIn {
             Parcel::Close(Shared::Sent(fds)) => self.reports.keep(fds),
             Parcel::Wake(wake) => self.reports.keep(self.out.common.pace.make_handed(wake)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_abi::lane::RING_LEN_MIN;
+
+    /// The last connection of a user in a network namespace ends; the other program is in another one, and has a thread of its own.
+    #[test]
+    fn what_was_handed_to_a_thread_is_done_when_it_ends() {
+        let bell = Arc::new(EventFd::new().expect("a bell"));
+        let end = PagesIn::new(&bell, &Arc::default());
+        let (lane, _file) = LaneMemory::create(RING_LEN_MIN).expect("memory");
+        let (memory, _file) = ViaMemory::create().expect("memory");
+        let out = end.out();
+        out.close(Shared::Lane(lane.clone()));
+        out.close(Shared::Via(ViaOver { memory: memory.clone(), by_taker: false, tells: None }));
+        end.finish();
+        assert!(lane.is_closed());
+        assert_eq!(memory.state(), ViaState::Closed);
     }
 }

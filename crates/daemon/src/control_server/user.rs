@@ -135,6 +135,7 @@ impl User {
     pub(super) fn run(mut self) {
         crate::cores::leave_engine_core();
         while self.turn().is_ok() {}
+        self.pages.finish();
     }
 
     fn turn(&mut self) -> Result<(), Gone> {
