@@ -54,8 +54,6 @@ impl Engine {
                     record.beginning =
                         if is_untouched { Beginning::Connection(claim) } else { Beginning::Other };
                 }
-                // The program has its answer next, and looks at once: what there is to be told of the flow is there by then.
-                self.poll_completions(host);
                 Ok(Claimed::Flow(id, counts))
             }
             _ => Err(Errno::ENOENT),
