@@ -35,7 +35,7 @@ pub enum Matter {
     Request { place: u32, request: Request, evidence: Evidence },
     /// What came of [`Answer::Make`]: the anchors that were made, from the first on. Answer: as for a request.
     AnchorsMade { place: u32, wanted: u32, made: Made },
-    /// What came of [`Answer::Settle`]. Answer: as for the first `AddQueueSet`, which is carried out now.
+    /// What came of [`Answer::Settle`]. Answer: as for the request that says so, which is carried out now.
     Settled { place: u32, what: Mapped, is_settled: bool },
     /// A packet that is no request. Answer: as for a request.
     Bad { place: u32, bad: BadMessage },

@@ -193,7 +193,11 @@ impl Datagram {
             let map = |file, ring_len| LaneMemory::map(file, ring_len).map_err(|_| Errno::ENOMEM);
             let (to, from) =
                 (map(to_engine, ring_len)?, map(from_engine, LaneLayout::from_engine(ring_len))?);
-            stack.request(Request::DatagramsMapped, &[])?;
+            stack.request(Request::DatagramsMapped, &[]).inspect_err(|_| {
+                // An engine that did not answer in time may hear it yet: nobody is here.
+                to.close();
+                from.close();
+            })?;
             let end = LaneSender::new(to);
             self.hear_engine(from, stack);
             let mut by_engine = self.by_engine.lock();
