@@ -136,6 +136,9 @@ pub enum ChannelEntry {
     /// Before bytes: what the sender's process has handed to the engine comes first. Its upper 48 bits are the [`crate::looks::LOOKS`] that
     /// the engine must have come to, unless it sleeps; with the lowest bit set, in another sleep than the one whose number lies between.
     After { slot: u32, generation: u16, debt: u64 },
+    /// The sender's program sends no more; with `abort` it has ended the connection by a reset. What the engine tells of it later is
+    /// no news.
+    End { slot: u32, generation: u16, abort: bool },
 }
 
 const CHN_BEGIN: u8 = 0x61;
@@ -144,6 +147,7 @@ const CHN_WANT: u8 = 0x63;
 const CHN_SPACE: u8 = 0x64;
 const CHN_URGENT: u8 = 0x65;
 const CHN_AFTER: u8 = 0x66;
+const CHN_END: u8 = 0x67;
 
 impl ChannelEntry {
     pub const fn encode(self) -> RawEntry {
@@ -160,6 +164,9 @@ impl ChannelEntry {
             ChannelEntry::After { slot, generation, debt } => {
                 RawEntry::new(CHN_AFTER, 0, generation, slot, debt)
             }
+            ChannelEntry::End { slot, generation, abort } => {
+                RawEntry::new(CHN_END, abort as u8, generation, slot, 0)
+            }
         }
     }
 
@@ -175,6 +182,7 @@ impl ChannelEntry {
             CHN_SPACE => ChannelEntry::Space { slot, generation },
             CHN_URGENT => ChannelEntry::Urgent { slot, generation },
             CHN_AFTER => ChannelEntry::After { slot, generation, debt: raw.word1 },
+            CHN_END => ChannelEntry::End { slot, generation, abort: raw.flags() & 1 != 0 },
             other => return Err(BadEntry::UnknownType(other)),
         })
     }
@@ -184,6 +192,7 @@ impl ChannelEntry {
         match self {
             ChannelEntry::Begin { slot, generation, .. }
             | ChannelEntry::After { slot, generation, .. }
+            | ChannelEntry::End { slot, generation, .. }
             | ChannelEntry::Data { slot, generation, .. }
             | ChannelEntry::Want { slot, generation }
             | ChannelEntry::Space { slot, generation }

@@ -49,7 +49,7 @@ impl RawEntry {
         self.word0 as u8
     }
 
-    const fn flags(self) -> u8 {
+    pub(crate) const fn flags(self) -> u8 {
         (self.word0 >> 9) as u8 & 0x7f
     }
 

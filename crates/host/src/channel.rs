@@ -13,7 +13,7 @@ use crate::settling::Debt;
 use crate::slots::Place;
 use crate::socket::direct::{Direct, PIECES_MAX};
 use crate::socket::shared::is_single;
-use crate::socket::stream::{Link, Stream};
+use crate::socket::stream::{self, Link, Stream};
 use crate::stack::Stack;
 use crate::sys::Fd;
 use rustix::fd::RawFd;
@@ -503,7 +503,7 @@ impl Queue {
         if !stream.let_go && stream.link != Link::Closed {
             stream.let_go = true;
             let flow = stream.flow;
-            stream.on_reset(&mut self.io.blocks, Errno::ECONNRESET);
+            stream.on_reset(Some(&mut self.io.blocks), Errno::ECONNRESET);
             self.io.command(Command::Close { flow, abort: true });
         }
     }
@@ -571,6 +571,11 @@ impl Stream {
             ChannelEntry::Urgent { .. } => {
                 self.on_direct_urgent();
                 true
+            }
+            ChannelEntry::End { abort, .. } => {
+                let is_sane = pieces + direct.held() < PIECES_MAX;
+                stream::on_peer_end(self, abort && is_sane);
+                is_sane
             }
             ChannelEntry::Want { .. } => {
                 direct.on_want(channel);

@@ -473,7 +473,7 @@ impl Queue {
             }
             Completion::Reset { flow, errno } => {
                 self.catch_up(flow);
-                self.with_flow(flow, |io, stream| stream.on_reset(&mut io.blocks, errno));
+                self.with_flow(flow, |io, stream| stream.on_reset(Some(&mut io.blocks), errno));
             }
             Completion::Moved { flow } => self.on_moved(flow),
             Completion::ConnectionsWait { listener } => {
@@ -579,7 +579,7 @@ impl Queue {
     fn on_death(&mut self) {
         for stream in self.streams.values_mut() {
             if stream.link != Link::Closed {
-                stream.on_reset(&mut self.io.blocks, Errno::ECONNRESET);
+                stream.on_reset(Some(&mut self.io.blocks), Errno::ECONNRESET);
             }
         }
         for listener in self.listeners.values_mut() {

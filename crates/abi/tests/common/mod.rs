@@ -125,6 +125,8 @@ pub fn channel_entries() -> Vec<ChannelEntry> {
         ChannelEntry::Space { slot, generation },
         ChannelEntry::Urgent { slot, generation },
         ChannelEntry::After { slot, generation, debt: 0x0102_0304_0506_0708 },
+        ChannelEntry::End { slot, generation, abort: false },
+        ChannelEntry::End { slot, generation, abort: true },
     ]
 }
 

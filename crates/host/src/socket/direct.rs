@@ -48,7 +48,7 @@ pub struct Direct {
     /// Bytes that were sent and read by the peer.
     released: u64,
     sending: bool,
-    begun: bool,
+    pub(super) begun: bool,
     /// The peer knows that this side waits for room.
     want_told: bool,
     /// It is for memory that it waits.
@@ -201,16 +201,31 @@ impl Direct {
     pub fn on_data(&mut self, data: MemRange, engine_arrived: u64) -> Option<MemRange> {
         self.arrived += u64::from(data.len);
         self.pieces[1] = self.pieces[1].wrapping_add(1);
-        if self.held.is_empty() && engine_arrived >= self.after {
+        if self.held.is_empty() && self.has_all_of_engine(engine_arrived) {
             return Some(data);
         }
         self.held.push_back(data);
         None
     }
 
-    /// What has come in order now that `engine_arrived` bytes of the engine's are there.
+    /// The peer says that no more bytes come. Whether all that came before is in order; else the end has its place behind it, as a piece
+    /// without bytes.
+    pub fn on_end(&mut self, engine_arrived: u64) -> bool {
+        let is_next = self.has_all_of_engine(engine_arrived) && self.held.is_empty();
+        if !is_next {
+            self.held.push_back(MemRange { offset: 0, len: 0 });
+        }
+        is_next
+    }
+
+    /// Whether the engine has brought all of its bytes that come before the channel's, if the peer has said how many those are.
+    pub fn has_all_of_engine(&self, engine_arrived: u64) -> bool {
+        engine_arrived >= self.after
+    }
+
+    /// What has come in order now that `engine_arrived` bytes of the engine's are there; a piece without bytes is the end.
     pub fn next_in_order(&mut self, engine_arrived: u64) -> Option<MemRange> {
-        if engine_arrived >= self.after { self.held.pop_front() } else { None }
+        if self.has_all_of_engine(engine_arrived) { self.held.pop_front() } else { None }
     }
 
     /// How many of `len` bytes that the engine brings, after `engine_arrived`, belong before those of the channel; `None`

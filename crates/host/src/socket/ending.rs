@@ -181,9 +181,14 @@ impl Socket {
         } else if !shared && !stream.let_go && stream.link != Link::Moved {
             stream.end_records(io);
             stream.let_go = true;
+            let may_tell = io.may_tell_close(stream);
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
             // As for bytes that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
             let abort = unread || stream.received.private() > 0;
+            let resets = abort || stream.unread() > 0 || linger.is_some_and(|time| time.is_zero());
+            if may_tell && (resets || !stream.write_shut) {
+                io.tell_end(stream, resets);
+            }
             let (stack, flow) = (io.stack, stream.flow);
             let keep = |anchor| may_keep.is_some_and(|fd| stack.anchors().keep(stack, anchor, fd));
             if let Some(fd) = may_keep.filter(|_| stream.tls.is_some()) {

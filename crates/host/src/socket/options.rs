@@ -9,7 +9,7 @@ mod record;
 use crate::errno::ENOENT;
 use crate::socket::kept::KeptOptions;
 use crate::socket::own_options::Linger;
-use crate::socket::{FastOpen, Kind, Socket};
+use crate::socket::{FastOpen, Kind, Link, Socket};
 use crate::tls;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -81,8 +81,12 @@ const RECVERR_AND_R1: u32 = 2;
 /// States of connections, by Linux's numbers.
 const ESTABLISHED: u8 = 1;
 pub(super) const SYN_RECV: u8 = 3;
+const FIN_WAIT1: u8 = 4;
+const FIN_WAIT2: u8 = 5;
 const TIME_WAIT: u8 = 6;
 pub(super) const CLOSED: u8 = 7;
+const CLOSE_WAIT: u8 = 8;
+const CLOSING: u8 = 11;
 
 /// The settings of a socket.
 #[derive(Clone, Debug, Default)]
@@ -508,12 +512,12 @@ impl Socket {
         self.peek_stream(|stream| stream.is_disconnected()) == Some(true)
     }
 
-    /// The connection's state by Linux's numbers, as the engine tells it; 0: it has none.
+    /// The connection's state by Linux's numbers; 0: it has none.
     pub(super) fn state(&self) -> u8 {
         if self.peek_stream(|stream| stream.is_disconnected()) == Some(true) {
             return CLOSED;
         }
-        match self.flow_info().map_or(0, |info| info.state) {
+        match known_state(self, self.flow_info().map_or(0, |info| info.state)) {
             // Its last wait is not the program's any more: what that has is closed.
             TIME_WAIT => CLOSED,
             state => state,
@@ -524,6 +528,18 @@ impl Socket {
         let (mut queue, place) = self.lock_home()?;
         let flow = queue.stream(place, self).map(|(_, stream)| stream.flow)?;
         Some(queue.flow_info(flow))
+    }
+}
+
+/// The `state` that the engine tells of a connection, with what the peer has said itself and the engine may not know yet.
+pub(super) fn known_state(socket: &Socket, state: u8) -> u8 {
+    match (state, socket.peek_stream(|stream| (stream.link, stream.peer_closed))) {
+        (0, _) => 0,
+        (_, Some((Link::Closed, _))) => CLOSED,
+        (ESTABLISHED, Some((_, true))) => CLOSE_WAIT,
+        (FIN_WAIT1, Some((_, true))) => CLOSING,
+        (FIN_WAIT2, Some((_, true))) => TIME_WAIT,
+        _ => state,
     }
 }
 

@@ -94,7 +94,9 @@ impl Socket {
         // Another process may have taken it before the engine came to the question.
         let detail = self.ask_detail().or_else(|| self.ask_detail());
         self.give_back_carried();
-        detail.unwrap_or(FlowDetail { state: super::options::CLOSED, ..FlowDetail::default() })
+        let known = detail
+            .map(|detail| FlowDetail { state: super::options::known_state(self, detail.state), ..detail });
+        known.unwrap_or(FlowDetail { state: super::options::CLOSED, ..FlowDetail::default() })
     }
 
     /// Connections that wait at this listener at engines. Linux tells of its own as `tcpi_unacked`.

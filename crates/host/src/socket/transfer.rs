@@ -477,9 +477,7 @@ impl Socket {
                 Link::Open => stream.told = stream::ConnectTold::Result,
             }
             if how != Shutdown::Read && !stream.write_shut {
-                stream.end_records(io);
-                stream.write_shut = true;
-                io.command(Command::ShutdownSend { flow: stream.flow });
+                io.shut_write(stream);
             }
             // As in Linux, what arrives later can still be read, unless both directions are shut.
             if how != Shutdown::Write && !stream.read_shut {
@@ -521,9 +519,7 @@ impl Socket {
             if !std::mem::replace(&mut is_told, true) {
                 let option = FlowOption::TellEnd;
                 io.command(Command::SetOption { flow: stream.flow, option, value: 1 });
-                stream.end_records(io);
-                stream.write_shut = true;
-                io.command(Command::ShutdownSend { flow: stream.flow });
+                io.shut_write(stream);
             }
             if !stream.is_acknowledged(io) {
                 return false;

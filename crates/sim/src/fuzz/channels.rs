@@ -88,7 +88,7 @@ fn entry(what: u8, side: Side, bytes: &mut Bytes<'_>) -> RawEntry {
         }
         4 => ChannelEntry::Want { slot, generation },
         5 => ChannelEntry::Space { slot, generation },
-        6 => ChannelEntry::Urgent { slot, generation },
+        6 => ChannelEntry::End { slot, generation, abort: what & 0x40 != 0 },
         _ => return RawEntry { word0: bytes.u64(), word1: bytes.u64() },
     };
     entry.encode()
@@ -118,6 +118,7 @@ impl Host {
                 }
                 ChannelEntry::Want { .. } => self.direct.on_want(&mut self.channel),
                 ChannelEntry::Space { .. } => self.direct.on_space(&mut self.channel),
+                ChannelEntry::End { .. } => _ = self.direct.on_end(self.by_engine),
                 ChannelEntry::Urgent { .. } | ChannelEntry::After { .. } => {}
             }
         }

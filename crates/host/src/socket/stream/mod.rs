@@ -478,7 +478,11 @@ impl Stream {
         self.engine_arrived += u64::from(data.len);
         self.received.append(Source::Engine, data);
         while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.engine_arrived)) {
-            self.received.append(Source::Channel, data);
+            if data.len == 0 {
+                self.on_peer_closed();
+            } else {
+                self.received.append(Source::Channel, data);
+            }
         }
     }
 
@@ -518,20 +522,22 @@ impl Stream {
     }
 
     pub fn on_peer_closed(&mut self) {
-        if self.disconnected {
+        if self.disconnected || self.peer_closed {
             return;
         }
         self.peer_closed = true;
         self.publish(IN | RDHUP | if self.write_shut { HUP | OUT } else { 0 });
     }
 
-    /// The connection is gone. What was received before can still be read.
-    pub fn on_reset(&mut self, blocks: &mut Blocks, errno: Errno) {
-        self.send.release_all(blocks);
-        if self.disconnected {
+    /// The connection is gone. What was received before can still be read. `blocks`: the engine has said so, and needs what was to
+    /// be sent no more.
+    pub fn on_reset(&mut self, blocks: Option<&mut Blocks>, errno: Errno) {
+        if let Some(blocks) = blocks {
+            self.send.release_all(blocks);
+        }
+        if self.disconnected || std::mem::replace(&mut self.link, Link::Closed) == Link::Closed {
             return;
         }
-        self.link = Link::Closed;
         if std::mem::take(&mut self.end_is_told) {
             self.publish(ALL | DRAINED);
             return;
@@ -572,5 +578,19 @@ impl Stream {
         self.low_water = state.low_water;
         self.error = state.error;
         self.noted_errors_told = state.noted_errors_told;
+    }
+}
+
+/// The peer has told its end. The engine will, too.
+pub fn on_peer_end(stream: &mut Stream, abort: bool) {
+    let is_heard = stream.link == Link::Open && !stream.let_go;
+    let Some(direct) = stream.direct.as_mut().filter(|_| is_heard) else { return };
+    if !abort {
+        if direct.on_end(stream.engine_arrived) {
+            stream.on_peer_closed();
+        }
+    } else if stream.send.outstanding() == 0 {
+        // Else the engine has memory of this side, and is the one to give it back.
+        stream.on_reset(None, Errno::ECONNRESET);
     }
 }

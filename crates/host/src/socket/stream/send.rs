@@ -2,11 +2,11 @@
 
 use super::{Attempt, Link, OUT, Stream};
 use crate::queue::QueueIo;
-use crate::socket::direct::Waits;
+use crate::socket::direct::{Direct, Waits};
 use crate::socket::slices::{Room, Source};
 use crate::socket::transfer::SendFlags;
 use toe_abi::channel::ChannelEntry;
-use toe_abi::entry::{MemRange, Send};
+use toe_abi::entry::{Command, MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_base::ChannelId;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
@@ -240,4 +240,48 @@ impl Stream {
         let Some(channel) = io.channel(direct.channel) else { return true };
         direct.send.is_writable() || direct.want(channel, true)
     }
+}
+
+impl QueueIo {
+    /// The stream's program sends no more.
+    pub fn shut_write(&mut self, stream: &mut Stream) {
+        stream.end_records(self);
+        stream.write_shut = true;
+        if may_tell_end(stream) {
+            self.tell_end(stream, false);
+        }
+        self.command(Command::ShutdownSend { flow: stream.flow });
+    }
+
+    /// Whether the end of one that is being closed can be told through a channel: bytes that the engine may still bring would be
+    /// answered by a reset.
+    pub fn may_tell_close(&self, stream: &Stream) -> bool {
+        let has_all = |direct: &Direct| direct.has_all_of_engine(stream.engine_arrived);
+        may_tell_end(stream) && stream.direct.as_deref().is_some_and(has_all)
+    }
+
+    /// Tells the stream's peer that there are no more bytes, so that it need not wait for the engine to say so. Of a ring that is full the
+    /// engine alone tells.
+    pub fn tell_end(&mut self, stream: &mut Stream, abort: bool) {
+        let debt = self.stack.settling().debt();
+        let Some(direct) = &mut stream.direct else { return };
+        let (slot, generation) = (direct.slot, direct.generation);
+        let Some(channel) = self.channel(direct.channel) else { return };
+        if channel.end.room(3) < 3 {
+            return;
+        }
+        if let Some(debt) = debt {
+            channel.push(ChannelEntry::After { slot, generation, debt });
+        }
+        if !std::mem::replace(&mut direct.begun, true) {
+            channel.push(ChannelEntry::Begin { slot, generation, after: stream.engine_sent });
+        }
+        channel.push(ChannelEntry::End { slot, generation, abort });
+        channel.end.wake_peer();
+    }
+}
+
+/// Whether the end can be told through a channel: the last bytes have gone there.
+fn may_tell_end(stream: &Stream) -> bool {
+    stream.channel().is_some() && stream.tls.is_none()
 }
