@@ -45,6 +45,17 @@ impl RawEntry {
         RawEntry { word0, word1: self.word1 }
     }
 
+    /// The same for `snd`, behind so many commands of its queue set, modulo 2^16.
+    #[must_use]
+    pub const fn behind(self, commands: u16) -> RawEntry {
+        RawEntry { word0: self.word0 & !(0xffff << 16) | (commands as u64) << 16, word1: self.word1 }
+    }
+
+    /// Whether it is behind one that comes after the first `commands`.
+    pub const fn is_behind(self, commands: u16) -> bool {
+        self.small().wrapping_sub(commands).cast_signed() > 0
+    }
+
     pub(crate) const fn kind(self) -> u8 {
         self.word0 as u8
     }

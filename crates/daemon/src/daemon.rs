@@ -30,14 +30,12 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use toe_abi::entry::Command;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX, SESSIONS_MAX};
 use toe_base::{AnchorHandle, Cred, Forward, Instant, SessionId};
 use toe_engine::{Engine, EngineConfig, Limit, Quotas, Resource, STAGING_LEN, SocketView, UserIdx};
 use toe_port::Port;
 use toe_ring::EngineLooks;
-use toe_ring::queue_set::ArgBlock;
 
 /// Descriptors kept free of unread bytes: for control connections, users, sessions, queue sets and ports.
 const RESERVED_FDS: u64 = 24 * SESSIONS_MAX as u64;
@@ -120,8 +118,7 @@ pub struct Daemon {
     pub(crate) next_tick: Instant,
     /// When memory that nobody needs is looked for again.
     pub(crate) trim_at: Instant,
-    /// Commands of one turn, kept between rounds for its memory.
-    pub(crate) commands: Vec<(Command, ArgBlock)>,
+    /// Kept between rounds for its memory.
     pub(crate) tokens: Vec<Token>,
     /// The bytes of a datagram, for its memory, too.
     pub(crate) record: Vec<u8>,
@@ -225,7 +222,6 @@ impl Daemon {
             next_report: Instant::ZERO,
             next_tick: Instant::ZERO,
             trim_at: Instant::ZERO,
-            commands: Vec::new(),
             tokens: Vec::new(),
             record: Vec::new(),
             concerned: Vec::new(),

@@ -20,7 +20,7 @@ use toe_abi::entry::Command;
 use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
 use toe_base::{AnchorHandle, Instant, SessionId};
 use toe_ring::EngineQueueSet;
-use toe_ring::queue_set::ArgBlock;
+use toe_ring::queue_set::{ArgBlock, CommandsDone};
 
 /// How often a busy engine looks at control connections, hang-ups and doorbells.
 const TICK_US: u64 = 100;
@@ -28,6 +28,8 @@ const TICK_US: u64 = 100;
 /// 64 KiB each.
 const LOCAL_PER_ROUND: usize = 512;
 const LOCAL_PER_SHARED_ROUND: usize = 16;
+/// What a queue set's rings hold: a host that goes on filling them waits for the next turn.
+const ENTRIES_AT_ONCE: usize = (CMD_ENTRIES + SND_ENTRIES + RCV_ENTRIES) as usize;
 /// Rounds that an ending engine gives itself to tell its peers.
 const FAREWELL_ROUNDS: usize = 64;
 /// So many closes of anchors that stood for nothing, and no other, are somebody who opens and closes for nothing.
@@ -297,7 +299,10 @@ impl Daemon {
     /// The same without its commands, of which one may call for this in its turn.
     fn catch_up_data(&mut self, now: Instant, id: SessionId) {
         let most = SND_ENTRIES.max(RCV_ENTRIES);
-        self.each_queue_set(now, id, |daemon, now, id, index| Ok(daemon.take_data(now, id, index, most)?.0));
+        let take = |daemon: &mut Daemon, now, id, index| {
+            Ok(daemon.take_data(now, id, index, (most, CommandsDone::Unheeded))?.0)
+        };
+        self.each_queue_set(now, id, take);
     }
 
     /// The same for all sessions whose entries may be about what an anchor stands for.
@@ -366,29 +371,27 @@ impl Daemon {
         self.sessions.get_mut(id)?.queue_sets.get_mut(index)
     }
 
-    /// All that a queue set has. Commands are taken first and executed last, so that every entry of `snd` and `rcv` that
-    /// was published before a command counts before it.
+    /// All that a queue set has. Entries of `snd` and `rcv` that were published before a command count before it, and those of `snd` that
+    /// were published after it count after it.
     fn take_all(&mut self, now: Instant, id: SessionId, index: usize) -> Result<usize, FenceReason> {
-        let mut commands = std::mem::take(&mut self.commands);
-        commands.clear();
-        let Some(queue_set) = self.queue_set(id, index) else { return Ok(0) };
-        for _ in 0..CMD_ENTRIES {
-            let Some(command) = queue_set.pop_command() else { break };
-            commands.push(command?);
+        let mut entries = 0;
+        while entries <= ENTRIES_AT_ONCE {
+            let Some(queue_set) = self.queue_set(id, index) else { break };
+            // All that was published before it is there once it is.
+            let command = queue_set.pop_command().transpose()?;
+            let done = if command.is_some() { CommandsDone::AllButOne } else { CommandsDone::All };
+            entries += self.take_data(now, id, index, (SND_ENTRIES.max(RCV_ENTRIES), done))?.0;
+            let Some((command, args)) = command else { break };
+            self.carry_out(now, id, index, command, &args)?;
+            entries += 1;
         }
-        let (data, _) = self.take_data(now, id, index, SND_ENTRIES.max(RCV_ENTRIES))?;
-        for (command, args) in &commands {
-            self.carry_out(now, id, index, *command, args)?;
-        }
-        let entries = data + commands.len();
-        self.commands = commands;
         Ok(entries)
     }
 
     /// Some of it. The command is seen first and taken last: not before all that was published before it.
     fn take_some(&mut self, now: Instant, id: SessionId, index: usize) -> Result<usize, FenceReason> {
         let has_command = self.queue_set(id, index).is_some_and(|queue_set| queue_set.has_command());
-        let (data, is_all) = self.take_data(now, id, index, DATA_PER_STEP)?;
+        let (data, is_all) = self.take_data(now, id, index, (DATA_PER_STEP, CommandsDone::All))?;
         if !has_command || !is_all {
             return Ok(data);
         }
@@ -400,13 +403,13 @@ impl Daemon {
         Ok(data + 1)
     }
 
-    /// Up to `max` entries of `snd` and of `rcv` each; whether those were all.
+    /// Up to `max` entries of `snd` and of `rcv` each; whether those were all that may be taken now.
     fn take_data(
         &mut self,
         now: Instant,
         id: SessionId,
         index: usize,
-        max: u32,
+        (max, done): (u32, CommandsDone),
     ) -> Result<(usize, bool), FenceReason> {
         let session = self.sessions.get_mut(id);
         let Some(queue_set) = session.and_then(|session| session.queue_sets.get_mut(index)) else {
@@ -414,7 +417,7 @@ impl Daemon {
         };
         let (mut sends, mut credits) = (0, 0);
         while sends < max
-            && let Some(send) = queue_set.pop_send()
+            && let Some(send) = queue_set.pop_send(done)
         {
             self.engine.handle_send(now, id, send?)?;
             sends += 1;

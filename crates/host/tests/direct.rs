@@ -211,7 +211,8 @@ fn close_with_unread_bytes_is_a_reset() {
         assert_eq!(c.recv(read).map(|o| o.len()), Ok(read));
         c.close();
         let told = engine.try_command(0).map(|(_, command, _)| command);
-        assert_eq!(told, abort.then_some(Command::Close { flow, abort }));
+        let wanted = if abort { Command::Close { flow, abort } } else { Command::ShutdownSend { flow } };
+        assert_eq!(told, Some(wanted));
         assert_eq!(peer.read_word(), ALL_READ);
         assert!(peer.end.memory().is_frozen(SLOT, Side::One), "the peer goes on through the engine");
         assert!(peer.end.memory().is_done(SLOT, Side::Zero));
@@ -319,6 +320,8 @@ fn a_connection_that_comes_to_a_broken_channel_leaves_it_or_is_reset() {
         } else {
             engine.data(d.queue_set, flow, b"by the engine");
             assert_eq!(d.recv(13), Ok(b"by the engine".to_vec()));
+            d.close();
+            assert_eq!(engine.command().1, Command::ShutdownSend { flow });
         }
     }
 }

@@ -51,6 +51,7 @@ fn a_listener_asks_for_connections_only_when_somebody_wants_them() {
     assert_eq!(engine.open_anchors().len(), 2, "the listener's and the connection's");
     close(accepted.fd);
     assert_eq!(engine.open_anchors().len(), 1);
+    assert_eq!(engine.command().1, Command::ShutdownSend { flow });
     assert_eq!(engine.try_command(0), None);
 }
 

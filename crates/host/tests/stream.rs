@@ -501,7 +501,7 @@ fn closing_keeps_unacknowledged_bytes() {
     assert_eq!(c.send(&[9; 5000]), Ok(5000));
     let (flow, queue_set) = (c.flow, c.queue_set);
     c.close();
-    engine.expect_closed();
+    engine.expect_ended();
     // Other sockets do not get the memory that is still to be read.
     let d = engine.connected();
     assert_eq!(d.send(&[1; 20_000]), Ok(20_000));
@@ -523,7 +523,7 @@ fn copies_of_a_descriptor_are_one_socket() {
     let _ = toe::sys::close(copy);
     assert_eq!(engine.open_anchors().len(), 1, "the other descriptor holds it");
     c.close();
-    engine.expect_closed();
+    engine.expect_ended();
 }
 
 #[test]

@@ -34,6 +34,18 @@ impl<M: Words> EngineConsumer<M> {
         Some(entry)
     }
 
+    /// The same, if `may` take this one.
+    pub fn pop_if(&mut self, may: impl FnOnce(RawEntry) -> bool) -> Option<RawEntry> {
+        let entry = self.ring.load(self.head).filter(|entry| may(*entry))?;
+        self.head = self.head.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// How many were taken, ever, modulo 2^32.
+    pub fn count(&self) -> u32 {
+        self.head
+    }
+
     /// Like [`EngineConsumer::pop`], with the place of the entry, which is the number of its argument block. Copy
     /// the block before [`EngineConsumer::publish_head`].
     pub fn pop_with_place(&mut self) -> Option<(RawEntry, u32)> {

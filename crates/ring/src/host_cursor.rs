@@ -45,6 +45,11 @@ impl<M: Words> HostProducer<M> {
         self.ring.place(self.tail)
     }
 
+    /// How many were published, ever, modulo 2^32.
+    pub fn count(&self) -> u32 {
+        self.tail
+    }
+
     /// Publishes one entry. The engine may take it at once.
     pub fn push(&mut self, entry: RawEntry) -> Result<(), Full> {
         if self.room(1) == 0 {

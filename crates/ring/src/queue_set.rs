@@ -12,7 +12,7 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{ConnectArgs, ListenArgs};
-use toe_abi::entry::{BadEntry, Command, Completion, ReceiveCredit, Send};
+use toe_abi::entry::{BadEntry, Command, Completion, RawEntry, ReceiveCredit, Send};
 use toe_abi::region::{
     ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, QueueSetLayout, RCV_ENTRIES, RegionLayout, SND_ENTRIES,
 };
@@ -112,7 +112,7 @@ impl HostQueueSet {
     }
 
     pub fn push_send(&mut self, send: Send) -> Result<(), Full> {
-        self.snd.push(send.encode())
+        self.snd.push(send.encode().behind(self.cmd.count() as u16))
     }
 
     pub fn push_credit(&mut self, credit: ReceiveCredit) -> Result<(), Full> {
@@ -158,13 +158,26 @@ impl HostQueueSet {
     }
 }
 
+/// Which of the commands that were popped have been carried out, for [`EngineQueueSet::pop_send`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandsDone {
+    All,
+    /// The last one is about to be.
+    AllButOne,
+    /// Bytes are wanted whatever they are behind.
+    Unheeded,
+}
+
+fn decode_send(raw: RawEntry) -> Result<Send, FenceReason> {
+    Send::decode(raw).map_err(FenceReason::from)
+}
+
 /// The engine's side of a queue set. An `Err` from any method is a reason to fence the session.
 ///
-/// A turn of the engine, for each queue set: (1) up to [`CMD_ENTRIES`] × [`EngineQueueSet::pop_command`], kept;
-/// (2) up to [`SND_ENTRIES`] × `pop_send` and [`RCV_ENTRIES`] × `pop_credit`, executed; (3) the commands kept are
-/// executed; (4) [`EngineQueueSet::publish_heads`]. As `snd` and `rcv` hold no more than that, everything that was
-/// published before a command is then executed before it, and a host that writes without end cannot hold the
-/// engine.
+/// A turn of the engine, for each queue set: (1) [`EngineQueueSet::pop_command`]; (2) up to [`SND_ENTRIES`] × `pop_send` and
+/// [`RCV_ENTRIES`] × `pop_credit`, executed; (3) the command is executed; and so on, until there is none, or the rings' worth of
+/// entries was taken; (4) [`EngineQueueSet::publish_heads`]. As `snd` and `rcv` hold no more than that, everything that was published
+/// before a command is then executed before it, and a host that writes without end cannot hold the engine.
 ///
 /// `S`: how the host is interrupted.
 #[derive(Debug)]
@@ -222,11 +235,7 @@ impl<S: Signal> EngineQueueSet<S> {
         Some(self.decode_command(raw, place))
     }
 
-    fn decode_command(
-        &self,
-        raw: toe_abi::entry::RawEntry,
-        place: u32,
-    ) -> Result<(Command, ArgBlock), FenceReason> {
+    fn decode_command(&self, raw: RawEntry, place: u32) -> Result<(Command, ArgBlock), FenceReason> {
         let command = Command::decode(raw)?;
         let mut args = [0; ARG_LEN as usize];
         if matches!(command, Command::Listen { .. } | Command::Connect { .. }) {
@@ -236,8 +245,24 @@ impl<S: Signal> EngineQueueSet<S> {
         Ok((command, args))
     }
 
-    pub fn pop_send(&mut self) -> Option<Result<Send, FenceReason>> {
-        self.snd.pop().map(|raw| Send::decode(raw).map_err(FenceReason::from))
+    /// The next bytes, unless they were published behind a command that is still to be carried out. `done`: which of
+    /// those that were popped are.
+    pub fn pop_send(&mut self, done: CommandsDone) -> Option<Result<Send, FenceReason>> {
+        let carried_out = match done {
+            CommandsDone::All => self.cmd.count() as u16,
+            CommandsDone::AllButOne => self.cmd.count().wrapping_sub(1) as u16,
+            CommandsDone::Unheeded => return self.snd.pop().map(decode_send),
+        };
+        let mut waits = false;
+        let raw = self.snd.pop_if(|raw| {
+            waits = raw.is_behind(carried_out);
+            !waits
+        });
+        if waits && done == CommandsDone::All && !self.cmd.has_entry() {
+            // Who sees an entry sees all that was published before it: there is no such command.
+            return Some(Err(FenceReason::BadArgument));
+        }
+        raw.map(decode_send)
     }
 
     pub fn pop_credit(&mut self) -> Option<Result<ReceiveCredit, FenceReason>> {

@@ -222,6 +222,11 @@ impl FakeHost {
         }
     }
 
+    /// What was taken and not asked for yet.
+    pub(crate) fn completions(&self) -> impl Iterator<Item = &Completion> {
+        self.completions.iter()
+    }
+
     /// The first completion that `pick` wants, out of order if need be.
     pub(crate) fn find<T>(&mut self, pick: impl Fn(&Completion) -> Option<T>) -> Option<T> {
         self.drain();

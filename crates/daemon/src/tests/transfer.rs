@@ -67,6 +67,35 @@ fn two_processes_talk_over_the_local_port() {
     assert!(is_idle(&daemon), "{:?}", daemon.whole_sockets());
 }
 
+/// What a program does on one connection and then on another is met in that order, though it goes by two rings.
+#[test]
+fn commands_and_bytes_keep_their_order() {
+    let mut daemon = daemon();
+    let mut server = FakeHost::attach(&mut daemon);
+    let mut client = FakeHost::attach(&mut daemon);
+    let (listener, _listening) = server.listen(&mut daemon, loopback(8084));
+    let mut pairs = Vec::new();
+    for _ in 0..3 {
+        let (flow, end) = client.connect(&mut daemon, loopback(8084));
+        let (accepted, accepted_end) = server.accept(&mut daemon, listener);
+        pairs.push((flow, accepted, end, accepted_end));
+    }
+    settle(&mut daemon);
+    client.push(Command::ShutdownSend { flow: pairs[0].0 });
+    client.send(pairs[1].0, b"a request");
+    client.push(Command::ShutdownSend { flow: pairs[2].0 });
+    settle(&mut daemon);
+    server.drain();
+    let order: Vec<FlowId> = server
+        .completions()
+        .filter_map(|completion| match *completion {
+            Completion::PeerClosed { flow } | Completion::Data { flow, .. } => Some(flow),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(order, [pairs[0].1, pairs[1].1, pairs[2].1]);
+}
+
 #[test]
 fn what_was_sent_before_the_process_ended_arrives() {
     let mut daemon = daemon();

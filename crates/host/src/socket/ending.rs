@@ -198,8 +198,10 @@ impl Socket {
                 io.command(Command::CloseKept { flow, anchor, abort });
             } else if abort {
                 io.command(Command::Close { flow, abort: true });
+            } else if !resets && !stream.write_shut && stream.link == Link::Open {
+                // That the descriptor is closed the engine hears of the kernel, and later than of what this process does next.
+                io.command(Command::ShutdownSend { flow });
             }
-            // Else the close of the descriptor says it all.
         }
         close_copy(io, stream);
         queue.orphan(place);

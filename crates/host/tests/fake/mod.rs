@@ -230,7 +230,7 @@ impl Engine {
         self.with(0, |session| {
             let mut sends = Vec::new();
             for queue in &mut session.queue_sets {
-                while let Some(send) = queue.pop_send() {
+                while let Some(send) = queue.pop_send(toe_ring::queue_set::CommandsDone::Unheeded) {
                     sends.push(send.expect("a valid entry"));
                 }
                 queue.publish_heads();
@@ -349,6 +349,13 @@ impl Engine {
     pub fn expect_copy_closed(&self) {
         let (_, command, _) = self.command();
         assert!(matches!(command, Command::CloseCopy { .. }), "{command:?}");
+        self.expect_closed();
+    }
+
+    /// The last descriptor of the last connection was closed: its end goes out at once, whenever the engine hears of that.
+    pub fn expect_ended(&self) {
+        let (_, command, _) = self.command();
+        assert!(matches!(command, Command::ShutdownSend { .. }), "{command:?}");
         self.expect_closed();
     }
 

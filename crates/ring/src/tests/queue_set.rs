@@ -1,7 +1,7 @@
 //! A whole queue set, host's side to engine's side and back, in memory mapped twice.
 
 use crate::moderation::IrqSettings;
-use crate::queue_set::{EngineQueueSet, HostQueueSet};
+use crate::queue_set::{CommandsDone, EngineQueueSet, HostQueueSet};
 use crate::region::{OutOfRange, Region};
 use toe_abi::command::{ConnectArgs, ListenArgs, WireAddr};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
@@ -73,7 +73,7 @@ fn data_and_credit_and_completions_go_round() {
     assert_eq!(host.send_room(1), 0);
     assert!(engine.has_work());
     for n in 0..SND_ENTRIES {
-        let send = engine.pop_send().unwrap().unwrap();
+        let send = engine.pop_send(CommandsDone::Unheeded).unwrap().unwrap();
         assert_eq!((send.data.offset, send.more), (u64::from(n), n % 2 == 0));
         assert_eq!(engine.pop_credit().unwrap(), Ok(ReceiveCredit { flow: FLOW, len: n }));
     }
@@ -156,4 +156,31 @@ fn a_queue_set_that_the_region_lacks_is_refused() {
     assert_eq!(make(&LAYOUT, 1), Ok(()));
     assert_eq!(make(&LAYOUT, 2), Err(OutOfRange));
     assert_eq!(make(&RegionLayout { queue_sets: 200, ..LAYOUT }, 199), Err(OutOfRange), "beyond the memory");
+}
+
+/// Close of one connection, then bytes on another one: whoever has both is not to meet the bytes first.
+#[test]
+fn bytes_wait_for_the_commands_before_them_and_no_longer() {
+    let (mut host, mut engine) = pair(0);
+    let command = Command::ShutdownSend { flow: FLOW };
+    let send = Send::new(FLOW, MemRange { offset: 0, len: 1 });
+    // Numbers of commands go round at 2^16.
+    for n in 0..70_000 {
+        host.push_send(send).unwrap();
+        host.push_command(command).unwrap();
+        host.push_send(send).unwrap();
+        assert!(engine.pop_command().is_some(), "{n}");
+        assert!(
+            engine.pop_send(CommandsDone::AllButOne).is_some(),
+            "{n}: it was published before the command"
+        );
+        assert!(engine.pop_send(CommandsDone::AllButOne).is_none(), "{n}: and this one after it");
+        assert!(engine.pop_send(CommandsDone::All).is_some(), "{n}");
+        engine.publish_heads();
+    }
+    host.push_command(command).unwrap();
+    host.push_send(send).unwrap();
+    assert!(engine.pop_send(CommandsDone::All).is_none(), "its command is there, and was not taken");
+    assert!(engine.has_work());
+    assert!(engine.pop_send(CommandsDone::Unheeded).is_some());
 }
