@@ -16,11 +16,11 @@ use crate::session::Interrupt;
 use crate::stages::Stage;
 use std::time::Duration;
 use toe_abi::attach::FenceReason;
-use toe_abi::entry::Command;
+use toe_abi::entry::{Command, Send};
 use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
 use toe_base::{AnchorHandle, Instant, SessionId};
 use toe_ring::EngineQueueSet;
-use toe_ring::queue_set::{ArgBlock, CommandsDone};
+use toe_ring::queue_set::ArgBlock;
 
 /// How often a busy engine looks at control connections, hang-ups and doorbells.
 const TICK_US: u64 = 100;
@@ -28,7 +28,7 @@ const TICK_US: u64 = 100;
 /// 64 KiB each.
 const LOCAL_PER_ROUND: usize = 512;
 const LOCAL_PER_SHARED_ROUND: usize = 16;
-/// What a queue set's rings hold: a host that goes on filling them waits for the next turn.
+/// What a queue set's rings hold: of a host that goes on filling them no more is taken in one turn.
 const ENTRIES_AT_ONCE: usize = (CMD_ENTRIES + SND_ENTRIES + RCV_ENTRIES) as usize;
 /// Rounds that an ending engine gives itself to tell its peers.
 const FAREWELL_ROUNDS: usize = 64;
@@ -41,6 +41,9 @@ const DOUBTS_AGAIN_US: u64 = 100;
 const DATA_PER_STEP: u32 = 32;
 /// How long until pages that nobody needs are looked for again.
 const TRIM_AGAIN_US: u64 = 1_000;
+
+/// How the next bytes are taken: with the commands that were published before them in mind, or not.
+type NextSend = fn(&mut EngineQueueSet<Interrupt>) -> Option<Result<Send, FenceReason>>;
 
 impl Daemon {
     /// Works until the engine is told to stop.
@@ -300,7 +303,7 @@ impl Daemon {
     fn catch_up_data(&mut self, now: Instant, id: SessionId) {
         let most = SND_ENTRIES.max(RCV_ENTRIES);
         let take = |daemon: &mut Daemon, now, id, index| {
-            Ok(daemon.take_data(now, id, index, (most, CommandsDone::Unheeded))?.0)
+            Ok(daemon.take_data(now, id, index, most, EngineQueueSet::pop_any_send)?.0)
         };
         self.each_queue_set(now, id, take);
     }
@@ -374,16 +377,22 @@ impl Daemon {
     /// All that a queue set has. Entries of `snd` and `rcv` that were published before a command count before it, and those of `snd` that
     /// were published after it count after it.
     fn take_all(&mut self, now: Instant, id: SessionId, index: usize) -> Result<usize, FenceReason> {
-        let mut entries = 0;
-        while entries <= ENTRIES_AT_ONCE {
-            let Some(queue_set) = self.queue_set(id, index) else { break };
-            // All that was published before it is there once it is.
-            let command = queue_set.pop_command().transpose()?;
-            let done = if command.is_some() { CommandsDone::AllButOne } else { CommandsDone::All };
-            entries += self.take_data(now, id, index, (SND_ENTRIES.max(RCV_ENTRIES), done))?.0;
-            let Some((command, args)) = command else { break };
+        let most = SND_ENTRIES.max(RCV_ENTRIES);
+        let commands = self.queue_set(id, index).map_or(0, |queue_set| queue_set.commands());
+        let mut entries = self.take_data(now, id, index, most, EngineQueueSet::pop_send)?.0;
+        for _ in 0..commands {
+            let Some(queue_set) = self.queue_set(id, index) else { return Ok(entries) };
+            let Some(command) = queue_set.pop_command() else { break };
+            let has_more = queue_set.has_send();
+            let (command, args) = command?;
             self.carry_out(now, id, index, command, &args)?;
             entries += 1;
+            if has_more && entries < ENTRIES_AT_ONCE {
+                entries += self.take_data(now, id, index, most, EngineQueueSet::pop_send)?.0;
+            }
+        }
+        if let Some(queue_set) = self.queue_set(id, index).filter(|_| commands > 0) {
+            queue_set.publish_heads();
         }
         Ok(entries)
     }
@@ -391,7 +400,7 @@ impl Daemon {
     /// Some of it. The command is seen first and taken last: not before all that was published before it.
     fn take_some(&mut self, now: Instant, id: SessionId, index: usize) -> Result<usize, FenceReason> {
         let has_command = self.queue_set(id, index).is_some_and(|queue_set| queue_set.has_command());
-        let (data, is_all) = self.take_data(now, id, index, (DATA_PER_STEP, CommandsDone::All))?;
+        let (data, is_all) = self.take_data(now, id, index, DATA_PER_STEP, EngineQueueSet::pop_send)?;
         if !has_command || !is_all {
             return Ok(data);
         }
@@ -403,13 +412,14 @@ impl Daemon {
         Ok(data + 1)
     }
 
-    /// Up to `max` entries of `snd` and of `rcv` each; whether those were all that may be taken now.
+    /// Up to `max` entries of `snd`, as `next` has them, and of `rcv` each; whether those were all that may be taken now.
     fn take_data(
         &mut self,
         now: Instant,
         id: SessionId,
         index: usize,
-        (max, done): (u32, CommandsDone),
+        max: u32,
+        next: NextSend,
     ) -> Result<(usize, bool), FenceReason> {
         let session = self.sessions.get_mut(id);
         let Some(queue_set) = session.and_then(|session| session.queue_sets.get_mut(index)) else {
@@ -417,7 +427,7 @@ impl Daemon {
         };
         let (mut sends, mut credits) = (0, 0);
         while sends < max
-            && let Some(send) = queue_set.pop_send(done)
+            && let Some(send) = next(queue_set)
         {
             self.engine.handle_send(now, id, send?)?;
             sends += 1;

@@ -41,6 +41,11 @@ impl<M: Words> EngineConsumer<M> {
         Some(entry)
     }
 
+    /// How many wait now.
+    pub fn waiting(&self) -> u32 {
+        (0..self.ring.capacity()).take_while(|n| self.ring.is_due(self.head.wrapping_add(*n))).count() as u32
+    }
+
     /// How many were taken, ever, modulo 2^32.
     pub fn count(&self) -> u32 {
         self.head

@@ -158,26 +158,16 @@ impl HostQueueSet {
     }
 }
 
-/// Which of the commands that were popped have been carried out, for [`EngineQueueSet::pop_send`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandsDone {
-    All,
-    /// The last one is about to be.
-    AllButOne,
-    /// Bytes are wanted whatever they are behind.
-    Unheeded,
-}
-
 fn decode_send(raw: RawEntry) -> Result<Send, FenceReason> {
     Send::decode(raw).map_err(FenceReason::from)
 }
 
 /// The engine's side of a queue set. An `Err` from any method is a reason to fence the session.
 ///
-/// A turn of the engine, for each queue set: (1) [`EngineQueueSet::pop_command`]; (2) up to [`SND_ENTRIES`] × `pop_send` and
-/// [`RCV_ENTRIES`] × `pop_credit`, executed; (3) the command is executed; and so on, until there is none, or the rings' worth of
-/// entries was taken; (4) [`EngineQueueSet::publish_heads`]. As `snd` and `rcv` hold no more than that, everything that was published
-/// before a command is then executed before it, and a host that writes without end cannot hold the engine.
+/// A turn of the engine, for each queue set: (1) [`EngineQueueSet::commands`] says how many wait; (2) up to [`SND_ENTRIES`] ×
+/// `pop_send` and [`RCV_ENTRIES`] × `pop_credit`, executed; (3) those commands, each popped and executed, and behind each what `pop_send`
+/// then has; (4) [`EngineQueueSet::publish_heads`]. As `snd` and `rcv` hold no more than that, everything that was published before a
+/// command is then executed before it.
 ///
 /// `S`: how the host is interrupted.
 #[derive(Debug)]
@@ -245,24 +235,34 @@ impl<S: Signal> EngineQueueSet<S> {
         Ok((command, args))
     }
 
-    /// The next bytes, unless they were published behind a command that is still to be carried out. `done`: which of
-    /// those that were popped are.
-    pub fn pop_send(&mut self, done: CommandsDone) -> Option<Result<Send, FenceReason>> {
-        let carried_out = match done {
-            CommandsDone::All => self.cmd.count() as u16,
-            CommandsDone::AllButOne => self.cmd.count().wrapping_sub(1) as u16,
-            CommandsDone::Unheeded => return self.snd.pop().map(decode_send),
-        };
+    /// How many commands wait. All entries that the host published before them are there.
+    pub fn commands(&self) -> u32 {
+        self.cmd.waiting()
+    }
+
+    /// The next bytes, unless they were published behind a command that was not popped.
+    pub fn pop_send(&mut self) -> Option<Result<Send, FenceReason>> {
+        let commands = self.cmd.count() as u16;
         let mut waits = false;
         let raw = self.snd.pop_if(|raw| {
-            waits = raw.is_behind(carried_out);
+            waits = raw.is_behind(commands);
             !waits
         });
-        if waits && done == CommandsDone::All && !self.cmd.has_entry() {
+        if waits && !self.cmd.has_entry() {
             // Who sees an entry sees all that was published before it: there is no such command.
             return Some(Err(FenceReason::BadArgument));
         }
         raw.map(decode_send)
+    }
+
+    /// The next bytes, whatever they are behind.
+    pub fn pop_any_send(&mut self) -> Option<Result<Send, FenceReason>> {
+        self.snd.pop().map(decode_send)
+    }
+
+    /// Whether bytes wait.
+    pub fn has_send(&self) -> bool {
+        self.snd.has_entry()
     }
 
     pub fn pop_credit(&mut self) -> Option<Result<ReceiveCredit, FenceReason>> {

@@ -230,7 +230,7 @@ impl Engine {
         self.with(0, |session| {
             let mut sends = Vec::new();
             for queue in &mut session.queue_sets {
-                while let Some(send) = queue.pop_send(toe_ring::queue_set::CommandsDone::Unheeded) {
+                while let Some(send) = queue.pop_any_send() {
                     sends.push(send.expect("a valid entry"));
                 }
                 queue.publish_heads();

@@ -3,7 +3,7 @@
 
 use super::Random;
 use crate::engine_cursor::{EngineProducer, PushError};
-use crate::queue_set::{CommandsDone, EngineQueueSet};
+use crate::queue_set::EngineQueueSet;
 use crate::region::Region;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,7 +126,7 @@ fn random_words_everywhere_never_panic() {
             for _ in 0..600 {
                 let results = [
                     engine.pop_command().map(|r| r.map(|_| ())),
-                    engine.pop_send(CommandsDone::Unheeded).map(|r| r.map(|_| ())),
+                    engine.pop_any_send().map(|r| r.map(|_| ())),
                     engine.pop_credit().map(|r| r.map(|_| ())),
                     Some(engine.post(COMPLETION).map(|ok| posted += u64::from(ok))),
                 ];
@@ -178,7 +178,7 @@ fn an_entry_that_changes_while_it_is_read_is_still_one_copy() {
     });
     let (mut good, mut bad) = (0u32, 0u32);
     for _ in 0..2_000_000 {
-        match engine.pop_send(CommandsDone::Unheeded) {
+        match engine.pop_any_send() {
             Some(Ok(_)) => good += 1,
             Some(Err(reason)) => {
                 assert_eq!(reason, FenceReason::UnknownEntryType);
@@ -201,5 +201,5 @@ fn bytes_behind_a_command_that_was_never_published_are_a_breach() {
     let (region, mut engine) = engine_side();
     let at = BASE + QueueSetLayout::SND;
     region.write_u32(at, 0x21 | RawEntry::EPOCH as u32 | 1 << 16).unwrap();
-    assert_eq!(engine.pop_send(CommandsDone::All), Some(Err(FenceReason::BadArgument)));
+    assert_eq!(engine.pop_send(), Some(Err(FenceReason::BadArgument)));
 }
