@@ -34,8 +34,12 @@ pub fn before_becoming(uid: u32) {
     for paths in engines() {
         for path in paths {
             let asked = Control::connect_within(path, ANSWER_WITHIN).and_then(|control| {
-                // Until the engine's door has seen who this is, no descriptor gets in (SO_PASSRIGHTS): an answer says that it has.
-                control.request(Request::Report { what: ReportKind::Status }, &[])?;
+                // Until the engine's door has seen who this is, no descriptor gets in (SO_PASSRIGHTS): an answer says that it has, and so
+                // does that there is no report so soon after another one.
+                match control.request(Request::Report { what: ReportKind::Status }, &[]) {
+                    Ok(_) | Err(Errno::EAGAIN) => {}
+                    Err(errno) => return Err(errno),
+                }
                 let presented = thing_of(uid);
                 let presented: Vec<BorrowedFd<'_>> = presented.iter().map(AsFd::as_fd).collect();
                 control.request(Request::Admit { uid }, &presented)

@@ -18,6 +18,9 @@ use toe_abi::errno::Errno;
 /// With connections waiting at both, every so many accepts the kernel's is taken.
 const KERNEL_EVERY: u32 = 8;
 
+/// So long until an engine that did not take part in a wait is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// How to accept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AcceptHow {
@@ -75,7 +78,7 @@ impl Socket {
     ) -> Result<Accepted, AcceptError> {
         loop {
             match self.accept_one(how, of_kernel) {
-                // It went back to the engine while this thread was about to take it, for a child to take.
+                // It went back to the engine while this thread was about to take it, for a child to take; or the engine is to be asked again.
                 Err(AcceptError::Errno(Errno::ECONNABORTED)) => {}
                 other => return other,
             }
@@ -110,7 +113,7 @@ impl Socket {
                 Found::Nothing => Err(Errno::EAGAIN.into()),
             };
         }
-        self.wait_for_connection(turn, how, of_kernel)
+        self.wait_for_connection(turn, how, of_kernel, settled.is_ok())
     }
 
     /// Looks at all engines that have it, at the first of them by `turn`: none is to starve the others. One is asked at a
@@ -194,11 +197,16 @@ impl Socket {
         turn: u32,
         how: AcceptHow,
         of_kernel: &mut dyn FnMut(RawFd) -> bool,
+        is_taking: bool,
     ) -> Result<Accepted, AcceptError> {
         let seen = std::cell::Cell::new(false);
+        let timeout = self.accept_timeout();
+        // An engine that could not be asked to hand out connections may be in a while, and wakes nobody who has not asked.
+        let asks_again = !is_taking && timeout.is_none();
+        let patience = if asks_again { Some(ASK_AGAIN) } else { timeout };
         let on = BlockOn {
             turn: &Turn::begin(self),
-            deadline: self.accept_timeout().map(|timeout| sys::now() + timeout),
+            deadline: patience.map(|patience| sys::now() + patience),
             too_late: Errno::EAGAIN,
             twin_ready: how.with_twin.then_some(&seen),
             on_signal: OnSignal::Restart,
@@ -218,6 +226,7 @@ impl Socket {
         });
         match outcome {
             Ok(outcome) => outcome.ok_or(AcceptError::OfKernel),
+            Err(Errno::EAGAIN) if asks_again => Err(Errno::ECONNABORTED.into()),
             // What has been asked for is on its way to this process, and another would wait for it.
             Err(errno @ (Errno::EAGAIN | Errno::EINTR)) if self.has_asked(turn) => {
                 self.wait_for_answer(turn, how).map_err(|_| errno.into())

@@ -6,6 +6,7 @@ import sys
 
 OTHER = 65534
 STRANGER = 65533
+FIRST = 61001
 LIMIT = 10
 
 
@@ -56,6 +57,21 @@ def workers(address):
     listener.close()
 
 
+def at_once(address, count=20):
+    """Children that become users of their own in the same moment; prints what each one's connection is on."""
+    waits, go = os.pipe()
+    for uid in range(FIRST, FIRST + count):
+        if os.fork() == 0:
+            os.close(go)
+            os.read(waits, 1)
+            become("setuid", uid)
+            exchange(address)
+            os._exit(0)
+    os.close(go)
+    for _ in range(count):
+        assert os.wait()[1] == 0
+
+
 def exchange(address):
     """A connection to a listener of its own: on an engine, or else on the kernel's stack."""
     with socket.create_server((address, 0)) as listener:
@@ -91,4 +107,4 @@ def knock(path):
 
 
 part, *args = sys.argv[1:]
-{"workers": workers, "exchange": exchange, "stranger": stranger, "knock": knock}[part](*args)
+{"workers": workers, "at_once": at_once, "exchange": exchange, "stranger": stranger, "knock": knock}[part](*args)

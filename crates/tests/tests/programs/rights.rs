@@ -89,6 +89,19 @@ fn programs_that_give_up_root_go_on() {
     assert_eq!(said, wanted);
 }
 
+/// Reports are given seldom, and are no part of it: php-fpm's children asked for one each at the same time, and some of them were left
+/// to the kernel.
+#[test]
+fn programs_that_give_up_root_at_the_same_time_go_on() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let mut command = engine.run(&lab, "/usr/bin/python3");
+    command.arg(script(&lab)).args(["at_once", "127.0.0.1"]);
+    let said = child::run("children", &mut command, SOON).expect_success("children");
+    // Their lines may come one into the other.
+    assert_eq!((said.matches("engine").count(), said.matches("kernel").count()), (20, 0), "{said}");
+}
+
 fn refused(finished: &Finished) -> String {
     assert!(!finished.status.success());
     finished.output.clone()
