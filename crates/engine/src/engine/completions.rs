@@ -114,7 +114,7 @@ impl Engine {
     }
 
     /// Tells a flow's owner everything, in the order that the contract gives. `false`: its ring is full.
-    fn tell<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    pub(super) fn tell<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
         let owner = flow.conn.tenancy.owner();
         let waiting = self.sessions.get(owner.session).and_then(|s| s.answers.get(owner.queue_set.index()));

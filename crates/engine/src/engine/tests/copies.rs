@@ -3,7 +3,7 @@
 use super::direct::{Ends, Machine};
 use crate::counter::Counter;
 use crate::work::{Claimed, StreamCounts};
-use toe_abi::entry::Command;
+use toe_abi::entry::{Command, Completion};
 use toe_base::{AnchorHandle, FlowId, QueueSetId, SessionId};
 
 const USER: u32 = 1000;
@@ -178,4 +178,21 @@ fn a_claim_tells_how_far_the_others_were() {
     family.fork(family.parent());
     let (.., counts) = family.claim();
     assert_eq!(counts, StreamCounts { read: 300, written: 200 });
+}
+
+/// Seen once over exec: poll said that there was nothing but to read, and the read was refused with ECONNRESET.
+#[test]
+fn a_reset_is_told_before_a_claim_is_answered() {
+    let mut family = Family::new();
+    family.fork(family.parent());
+    let (client, flow) = family.ends[0];
+    let lifetime = family.machine.anchor_of((client, flow)).expect("connected");
+    let m = &mut family.machine;
+    m.command(client, Command::Close { flow, abort: true }, &[]);
+    m.engine.anchor_closed(m.now, lifetime, &mut m.hosts);
+    let parent = family.parent();
+    family.machine.told(parent);
+    let (child, flow, _) = family.claim();
+    let told = family.machine.told_so_far(child);
+    assert!(told.iter().any(|c| matches!(c, Completion::Reset { flow: f, .. } if *f == flow)), "{told:?}");
 }

@@ -158,6 +158,11 @@ impl Machine {
 
     pub(super) fn told(&mut self, session: SessionId) -> Vec<Completion> {
         self.settle();
+        self.told_so_far(session)
+    }
+
+    /// The same without a further round.
+    pub(super) fn told_so_far(&mut self, session: SessionId) -> Vec<Completion> {
         self.hosts.told[session.index()].drain(..).collect()
     }
 
