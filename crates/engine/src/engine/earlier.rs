@@ -37,10 +37,14 @@ impl Engine {
     }
 
     /// The same, for an end that is about to be closed: what its peer has done before, closed among it, is done at this end, too. Else
-    /// both would be the first to close, and a name that the peer's end is to leave last would be in use for a minute. A peer that has not
-    /// closed is not the first, whatever of its bytes is on its way.
+    /// both would be the first to close, and a name that the peer's end is to leave last would be in use for a minute. So is what it has sent
+    /// and nobody has read, for which the close is a reset.
     pub(super) fn deliver_to<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
-        if let Some(peer) = self.peer_here(idx).filter(|peer| self.flows.get(*peer).tcb.snd.fin_queued) {
+        let has_something = |peer: &FlowIdx| {
+            let tcb = &self.flows.get(*peer).tcb;
+            tcb.snd.fin_queued || tcb.send_queue.len() > 0
+        };
+        if let Some(peer) = self.peer_here(idx).filter(has_something) {
             let user = self.flows.get(peer).conn.user;
             self.local_turn(now, user, peer, host);
         }
