@@ -42,7 +42,7 @@ impl Engine {
     pub(super) fn deliver_to<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
         let has_something = |peer: &FlowIdx| {
             let tcb = &self.flows.get(*peer).tcb;
-            tcb.snd.fin_queued || tcb.send_queue.len() > 0
+            tcb.snd.fin_queued || !tcb.send_queue.is_empty()
         };
         if let Some(peer) = self.peer_here(idx).filter(has_something) {
             let user = self.flows.get(peer).conn.user;
