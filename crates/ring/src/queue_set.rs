@@ -167,7 +167,8 @@ fn decode_send(raw: RawEntry) -> Result<Send, FenceReason> {
 /// A turn of the engine, for each queue set: (1) [`EngineQueueSet::commands`] says how many wait; (2) up to [`SND_ENTRIES`] ×
 /// `pop_send` and [`RCV_ENTRIES`] × `pop_credit`, executed; (3) those commands, each popped and executed, and behind each what `pop_send`
 /// then has; (4) [`EngineQueueSet::publish_heads`]. As `snd` and `rcv` hold no more than that, everything that was published before a
-/// command is then executed before it.
+/// command is then executed before it. The number of commands is known before, so a host that writes without end cannot hold the
+/// engine.
 ///
 /// `S`: how the host is interrupted.
 #[derive(Debug)]
