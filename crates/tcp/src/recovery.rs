@@ -8,7 +8,7 @@
 //!      └───────────────┴────────────────────┴── nothing was lost ──┘
 //! ```
 //!
-//! Recovery and Reduced shrink the window in proportion to what is delivered (PRR, RFC 6937); Loss is slow start from one
+//! Recovery and Reduced shrink the window in proportion to what is delivered (PRR, RFC 9937); Loss is slow start from one
 //! segment, unless F-RTO (RFC 5682) finds the time-out spurious. A loss that was none is undone when D-SACKs (RFC 3708)
 //! or timestamps (RFC 4015) say so. Called by SEGMENT ARRIVES with each ACK and by the time-outs.
 
@@ -38,6 +38,8 @@ pub struct AckNews {
     /// Bytes in the network before it came, and not cumulatively acknowledged.
     pub pipe_before: u32,
     pub outstanding_before: u32,
+    /// [`crate::scoreboard::Scoreboard::lost_ever`] before it came.
+    pub lost_before: u32,
     pub rtt_us: Option<u32>,
     pub sample: RateSample,
     /// TSecr.
@@ -383,7 +385,7 @@ fn resize_window(tcb: &mut Tcb, now: Instant, news: &AckNews) {
     }
 }
 
-/// RFC 6937 section 3, with the bound that depends on whether recovery makes progress (PRR-SSRB where it does, PRR-CRB
+/// RFC 9937 section 6.2, with the bound that depends on whether recovery makes progress (PRR-SSRB where it does, PRR-CRB
 /// where it does not).
 fn prr(tcb: &mut Tcb, news: &AckNews) {
     let mss = u32::from(tcb.snd.mss);
@@ -398,9 +400,10 @@ fn prr(tcb: &mut Tcb, news: &AckNews) {
         let share = u64::from(prr.delivered) * u64::from(tcb.cc.ssthresh);
         (share.div_ceil(u64::from(prr.recover_fs)) as u32).saturating_sub(prr.out)
     } else {
-        let behind = prr.delivered.saturating_sub(prr.out);
-        let limit = if news.acked > 0 { behind.max(news.delivered) + mss } else { behind };
-        (tcb.cc.ssthresh - pipe).min(limit)
+        // What this ACK delivers may be replaced, though the forced first retransmission went out before anything arrived.
+        let limit = prr.delivered.saturating_sub(prr.out).max(news.delivered);
+        let is_safe = news.acked > 0 && tcb.board.lost_ever() == news.lost_before;
+        (tcb.cc.ssthresh - pipe).min(if is_safe { limit + mss } else { limit })
     };
     // The first retransmission goes at once.
     let least = if prr.out == 0 && tcb.cc.phase == Phase::Recovery { mss } else { 0 };

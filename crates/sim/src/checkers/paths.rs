@@ -15,7 +15,7 @@ const RTO_MARGIN_US: u32 = 200_000;
 pub fn are_sane(engine: &Engine) -> Result<(), String> {
     for path in engine.audit_paths().filter(|path| path.state.is_synchronized()) {
         let wrong = |what: &str| Err(format!("{what}: {path:?}"));
-        // In recovery it may be what is in the network, which the options of one segment keep below a whole one (RFC 6937 section 3).
+        // In recovery it may be what is in the network, which the options of one segment keep below a whole one (RFC 9937 section 6.2).
         if path.cwnd < path.mss.min(path.pipe.max(1)) || path.cwnd > CWND_MAX {
             return wrong("a congestion window that cannot be");
         }

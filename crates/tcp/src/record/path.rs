@@ -34,7 +34,7 @@ pub enum Phase {
     Loss,
 }
 
-/// Proportional rate reduction (RFC 6937): its variables have their names there.
+/// Proportional rate reduction (RFC 9937): its variables have their names there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prr {
     pub recover_fs: u32,

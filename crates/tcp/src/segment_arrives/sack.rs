@@ -23,6 +23,7 @@ pub(super) fn take(
     let mut news = AckNews {
         acked: ack.distance_from(tcb.snd.una),
         pipe_before: tcb.pipe(),
+        lost_before: tcb.board.lost_ever(),
         outstanding_before: tcb.outstanding(),
         echo,
         ece: segment.ece && tcb.ecn.on,
