@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -17,13 +18,15 @@
 
 static int ends[2];
 
-static void say(const char *what, int file, off_t from, size_t count) {
+static void say_to(int to, const char *what, int file, off_t from, size_t count) {
     off_t place = from;
-    ssize_t sent = sendfile(ends[0], file, &place, count);
+    ssize_t sent = sendfile(to, file, &place, count);
     printf("%s: %zd (%s), from %jd", what, sent, sent < 0 ? strerror(errno) : "so many", (intmax_t)place);
-    sent = sendfile(ends[0], file, NULL, count);
+    sent = sendfile(to, file, NULL, count);
     printf(", where it stands %zd (%s)\n", sent, sent < 0 ? strerror(errno) : "so many");
 }
+
+static void say(const char *what, int file, off_t from, size_t count) { say_to(ends[0], what, file, from, count); }
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
@@ -48,6 +51,13 @@ int main(int argc, char **argv) {
     say("a folder", open("/", O_RDONLY), 0, 10);
     say("a path", open("/", O_PATH), 0, 10);
     say("no file", 12345, 0, 10);
+    int set = epoll_create1(0);
+    for (size_t count = 0; count < 2; count++) {
+        say("an epoll set", set, 0, count);
+        say_to(listener, "an epoll set to a listener", set, 0, count);
+        say_to(listener, "the writing end of a pipe to a listener", pipes[1], 0, count);
+        say_to(listener, "a folder to a listener", open("/", O_RDONLY), 0, count);
+    }
     puts("all");
     return 0;
 }

@@ -484,7 +484,7 @@ impl Socket {
 
     /// Bytes received and not yet read (FIONREAD).
     pub fn unread(&'static self) -> usize {
-        let _ = self.settle();
+        let _ = self.settle_here();
         let look = || self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0);
         self.seen(|unread| *unread == 0, look)
     }
@@ -498,7 +498,7 @@ impl Socket {
 
     /// Whether the next byte is the urgent one (SIOCATMARK).
     pub fn is_at_mark(&'static self) -> bool {
-        let _ = self.settle();
+        let _ = self.settle_here();
         let look = || self.with_stream(|_, stream, _| stream.is_at_mark()).unwrap_or(false);
         self.seen(|is_at_mark| !is_at_mark, look)
     }
@@ -510,7 +510,7 @@ impl Socket {
 
     /// Bytes sent and not yet acknowledged (SIOCOUTQ).
     pub fn unsent(&'static self) -> usize {
-        let _ = self.settle();
+        let _ = self.settle_here();
         let look = || self.with_stream(|io, stream, _| stream.outstanding(io) as usize).unwrap_or(0);
         self.seen(|unsent| *unsent > 0, look)
     }
@@ -529,7 +529,7 @@ impl Socket {
 
     /// ENOTCONN unless established.
     pub fn peer_addr(&'static self) -> Result<SocketAddr, Errno> {
-        let _ = self.settle();
+        let _ = self.settle_here();
         let _ = self.wait_for_turn();
         let peer = self.with_stream(|_, stream, _| match stream.link {
             // With both directions closed there is nobody any more.
@@ -543,7 +543,7 @@ impl Socket {
 
     /// SO_ERROR: the error that waits, once.
     pub fn take_error(&'static self) -> Errno {
-        if let Err(errno) = self.settle() {
+        if let Err(errno) = self.settle_here() {
             return errno;
         }
         let look = || self.with_stream(|_, stream, _| stream.take_error()).unwrap_or(Errno::OK);

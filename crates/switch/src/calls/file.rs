@@ -139,6 +139,7 @@ fn send_file(
         if count == 0 {
             // Nothing is read, so this is all that finds out what is wrong with the file.
             return match rustix::io::pread(file.fd(), &mut [0u8; 0], 0) {
+                Err(_) if !is_readable(file) => Err(Errno::EBADF),
                 Err(rustix::io::Errno::BADF) => Err(Errno::EBADF),
                 Err(rustix::io::Errno::SPIPE) => Err(errno(libc::ESPIPE)),
                 _ if *offset < 0 => Err(Errno::EINVAL),
@@ -162,6 +163,10 @@ fn send_file(
         _ if !is_readable(file) => Errno::EBADF,
         _ => Errno::EINVAL,
     })?;
+    if count == 0 {
+        // Whether one could read there shows when something is read.
+        return if is_readable(file) { Ok(0) } else { Err(Errno::EBADF) };
+    }
     let sent = put(area(position as off_t, count)?, count.min(crate::ffi::RW_MAX))?;
     if file.is_same() {
         let _ = rustix::fs::seek(file.fd(), rustix::fs::SeekFrom::Start(position + sent as u64));

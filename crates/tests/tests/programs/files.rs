@@ -166,3 +166,9 @@ fn a_file_takes_one_system_call_of_the_programs_thread() {
         assert!(doorbells <= 1 && calls.len() == 1 + doorbells, "{calls:?}");
     }
 }
+
+/// A look at a connection that another program has taken over by exec finds it there, at the first time.
+#[test]
+fn the_first_look_after_a_childs_exec_is_true() {
+    expect_same("looks_after_exec", &[&["7000"]]);
+}
