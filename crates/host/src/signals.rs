@@ -20,7 +20,7 @@ use crate::cancel::{self, Registered};
 use crate::thread::{self, Thread};
 use crate::{sleep, sys};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// Signals are numbered from 1 to this.
 const SIGNALS: usize = 64;
@@ -52,8 +52,8 @@ pub(crate) struct Kept {
     ends: AtomicBool,
     /// A bit for each signal that is blocked as long as one of its number is kept, and is not by the program.
     blocked: AtomicU64,
-    /// Null until the thread comes inside for the first time, and where there is no memory.
-    infos: Cell<*mut Infos>,
+    /// Null while nothing is kept.
+    infos: AtomicPtr<Infos>,
     /// The thread is in [`asleep`], and in no handler there.
     sleeping: Cell<bool>,
     /// Not zero: a signal has come since the thread went to sleep, or had come before ([`CAME`], [`ENDS`]).
@@ -71,7 +71,7 @@ impl Kept {
             pending: AtomicU64::new(0),
             ends: AtomicBool::new(false),
             blocked: AtomicU64::new(0),
-            infos: Cell::new(std::ptr::null_mut()),
+            infos: AtomicPtr::new(std::ptr::null_mut()),
             sleeping: Cell::new(false),
             interrupted: AtomicU32::new(0),
             ended_by: Cell::new(0),
@@ -88,36 +88,44 @@ impl Kept {
         }
     }
 
-    /// The thread ends.
-    pub(crate) fn give_back(&self) {
-        let infos = self.infos.replace(std::ptr::null_mut());
+    /// Where descriptions go; null: there is no memory. It is mapped by a system call, as this is a handler, which may have interrupted an
+    /// allocation.
+    fn make_room(&self) -> *mut Infos {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let infos = self.infos.load(Ordering::Relaxed);
         if !infos.is_null() {
-            // SAFETY: needed to give the memory back. It is what `make_room` mapped, and only this thread knew of it.
-            let _ = unsafe { rustix::mm::munmap(infos.cast(), size_of::<Infos>()) };
+            return infos;
+        }
+        let (len, access) = (size_of::<Infos>(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: needed for memory without an allocation. A new private mapping at an address of the kernel's choice; zeros are
+        // a valid value of `Infos`.
+        let made = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE) };
+        let Ok(made) = made.map(|made| made.cast::<Infos>()) else { return std::ptr::null_mut() };
+        match self.infos.compare_exchange(infos, made, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => made,
+            // Another handler has interrupted this one and was first.
+            Err(theirs) => {
+                unmap(made);
+                theirs
+            }
         }
     }
+
+    /// Nothing is kept any more, and no handler can come.
+    fn give_room_back(&self) {
+        unmap(self.infos.swap(std::ptr::null_mut(), Ordering::Relaxed));
+    }
+}
+
+/// Of this thread's [`Kept::make_room`].
+fn unmap(infos: *mut Infos) {
+    // SAFETY: needed to give the memory back. It is what was mapped, and only this thread knew of it.
+    let _ = unsafe { rustix::mm::munmap(infos.cast(), size_of::<Infos>()) };
 }
 
 #[inline]
 fn with_kept<R>(f: impl FnOnce(&Kept) -> R) -> R {
     thread::with(|thread| f(&thread.signals))
-}
-
-/// Maps memory for the descriptions: by a system call, as this may be a handler that has interrupted an allocation.
-#[cold]
-fn make_room(kept: &Kept) {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-    if crate::confine::is_filtered() {
-        return;
-    }
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: needed for memory without an allocation. A new private mapping at an address of the kernel's choice; zeros are
-    // a valid value of `Infos`.
-    let made = unsafe { mmap_anonymous(std::ptr::null_mut(), size_of::<Infos>(), access, MapFlags::PRIVATE) };
-    if let Ok(made) = made {
-        kept.infos.set(made.cast());
-        _ = thread::must_give_back();
-    }
 }
 
 /// The thread is inside the library as long as this lives. Stays in the thread that made it.
@@ -136,9 +144,6 @@ impl Inside {
             inside.unwinds_by = cancel::defer(set);
         }
         let kept = &inside.thread().signals;
-        if kept.infos.get().is_null() {
-            make_room(kept);
-        }
         kept.depth.set(kept.depth.get() + 1);
         // A handler runs on this thread: the order of the instructions is all that counts.
         compiler_fence(Ordering::SeqCst);
@@ -338,10 +343,13 @@ pub fn held_back(came_now: Came<'_>) -> bool {
         return false;
     }
     with_kept(|kept| {
-        let infos = kept.infos.get();
         // Where it could not be sent again it is not kept.
         let is_inside = kept.depth.get() > 0 || kept.sleeping.get();
-        if !is_inside || infos.is_null() || crate::confine::is_filtered() {
+        if !is_inside || crate::confine::is_filtered() {
+            return false;
+        }
+        let infos = kept.make_room();
+        if infos.is_null() {
             return false;
         }
         let bit = 1 << (signal - 1);
@@ -378,7 +386,7 @@ pub fn held_back(came_now: Came<'_>) -> bool {
 /// ([`sleep::let_in`]).
 #[cold]
 fn send_again(kept: &Kept) {
-    let infos = kept.infos.get();
+    let infos = kept.infos.load(Ordering::Relaxed);
     if infos.is_null() {
         return;
     }
@@ -395,6 +403,7 @@ fn send_again(kept: &Kept) {
         sys::queue_signal(at + 1, unsafe { &(*infos)[at] });
         kept.pending.fetch_and(!(1 << at), Ordering::Relaxed);
     }
+    kept.give_room_back();
     kept.ends.store(false, Ordering::Relaxed);
     sys::set_signal_mask(before & !kept.blocked.swap(0, Ordering::Relaxed));
     if let Some(mask) = kept.mask.take() {
@@ -517,7 +526,7 @@ mod tests {
         with_kept(|kept| {
             assert_eq!(kept.pending.load(Ordering::Relaxed), 1 << 9);
             // SAFETY: this thread is in no handler.
-            let first = unsafe { (*kept.infos.get())[9] };
+            let first = unsafe { (*kept.infos.load(Ordering::Relaxed))[9] };
             assert_eq!(first, info, "the first one counts, as in the kernel");
             kept.pending.store(0, Ordering::Relaxed);
         });

@@ -62,15 +62,21 @@ fn transfers_whose_ends_die_and_whose_files_are_cut() {
     engine.wait_until_idle(SOON);
 }
 
-/// An unmodified program's output on the kernel and, for each of `arguments`, the same on the engine, which did carry it.
-pub fn expect_same(name: &str, arguments: &[&[&str]]) {
-    let lab = Lab::new();
-    let engine = Engine::local(&lab);
+/// One of the programs, compiled.
+fn compiled(lab: &Lab, name: &str) -> PathBuf {
     let (source, bin) =
         (bins::workspace().join(format!("crates/tests/programs/{name}.c")), lab.dir().join(name));
     let mut cc = Command::new("cc");
     cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-pthread", "-o"]).arg(&bin).arg(&source);
     child::run("cc", &mut cc, SOON).expect_success("cc");
+    bin
+}
+
+/// An unmodified program's output on the kernel and, for each of `arguments`, the same on the engine, which did carry it.
+pub fn expect_same(name: &str, arguments: &[&[&str]]) {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let bin = compiled(&lab, name);
     for arguments in arguments {
         let said = [lab.command(Side::Server, &bin), engine.run(&lab, &bin.display().to_string())];
         let [linux, toe] =
@@ -142,16 +148,27 @@ fn calls_between_marks(trace: &str) -> Vec<String> {
     between.iter().map(call).collect()
 }
 
+/// Memory that a thread maps, and gives back when it ends, costs a server with a thread for each connection a fifth of its rate.
+#[test]
+fn a_thread_that_receives_once_maps_no_memory() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let (bin, trace) = (compiled(&lab, "short_thread"), lab.dir().join("trace"));
+    let mut command = engine.run(&lab, "strace");
+    command.arg("-f").arg("-o").arg(&trace).arg(&bin).arg("7000");
+    let said = child::run("strace", &mut command, SOON).expect_success("strace");
+    assert!(said.contains("all\n"), "{said}");
+    let calls = calls_between_marks(&std::fs::read_to_string(&trace).expect("what strace wrote"));
+    assert!(calls.iter().any(|call| call.contains("clone3")), "{calls:?}");
+    assert!(!calls.iter().any(|call| call.contains("map")), "{calls:?}");
+}
+
 /// A file that the page cache has, of as much as a new connection takes at once: sendfile reads it, and at most wakes the engine.
 #[test]
 fn a_file_takes_one_system_call_of_the_programs_thread() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
-    let (source, bin) =
-        (bins::workspace().join("crates/tests/programs/one_call.c"), lab.dir().join("one_call"));
-    let mut cc = Command::new("cc");
-    cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-o"]).arg(&bin).arg(&source);
-    child::run("cc", &mut cc, SOON).expect_success("cc");
+    let bin = compiled(&lab, "one_call");
     let (file, trace) = (lab.dir().join("file"), lab.dir().join("trace"));
     for bytes in [20_000, 65_536, 262_144] {
         std::fs::write(&file, vec![7; bytes]).expect("a file in the lab");
