@@ -161,11 +161,13 @@ pub fn registry_lock() -> &'static Lock<Registry> {
 }
 
 /// Takes the lock of every set; the registry's lock is held. Before a fork.
+#[cold]
 pub fn lock_all() {
     for_all_held(|set| set.inner.lock_raw());
 }
 
 /// Undoes [`lock_all`].
+#[cold]
 pub fn unlock_all() {
     for_all_held(|set| _ = set.inner.unlock_raw());
 }
@@ -177,6 +179,7 @@ fn for_all_held(each: impl FnMut(&&'static EpollSet)) {
 }
 
 /// In the child of a fork: the sets are copies of the parent's; nobody waits; the sockets have forgotten them.
+#[cold]
 pub fn after_fork_in_child() {
     let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
     for set in &sets {

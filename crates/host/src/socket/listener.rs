@@ -238,6 +238,8 @@ impl Socket {
             listener.credit = count;
             io.command(Command::AcceptCredit { listener: listener.id, count });
         });
+        // The first look is to find what waits there already, whatever else it finds.
+        home.stack.finish();
         Ok(())
     }
 

@@ -57,6 +57,13 @@ fn a_free_port_is_free() {
     });
 }
 
+/// Found by tornado's test_stop_in_callback: a listener was asked for its connections at the first wait, which ended by others before the
+/// answer.
+#[test]
+fn the_first_wait_tells_of_a_listener_among_others() {
+    says_the_same("first_wait.py", include_str!("first_wait.py"), |_| {});
+}
+
 /// The engine is not asked each time whether somebody listens by now, and whoever does is found by the next connect.
 #[test]
 fn who_is_refused_again_and_again_does_not_ask_each_time() {
