@@ -52,7 +52,7 @@ pub(crate) struct Kept {
     ends: AtomicBool,
     /// A bit for each signal that is blocked as long as one of its number is kept, and is not by the program.
     blocked: AtomicU64,
-    /// Null while nothing is kept.
+    /// Null until something is kept.
     infos: AtomicPtr<Infos>,
     /// The thread is in [`asleep`], and in no handler there.
     sleeping: Cell<bool>,
@@ -111,16 +111,18 @@ impl Kept {
         }
     }
 
-    /// Nothing is kept any more, and no handler can come.
-    fn give_room_back(&self) {
+    /// The thread ends, and keeps nothing.
+    pub(crate) fn give_back(&self) {
         unmap(self.infos.swap(std::ptr::null_mut(), Ordering::Relaxed));
     }
 }
 
 /// Of this thread's [`Kept::make_room`].
 fn unmap(infos: *mut Infos) {
-    // SAFETY: needed to give the memory back. It is what was mapped, and only this thread knew of it.
-    let _ = unsafe { rustix::mm::munmap(infos.cast(), size_of::<Infos>()) };
+    if !infos.is_null() {
+        // SAFETY: needed to give the memory back. It is what was mapped, and only this thread knew of it.
+        let _ = unsafe { rustix::mm::munmap(infos.cast(), size_of::<Infos>()) };
+    }
 }
 
 #[inline]
@@ -403,7 +405,9 @@ fn send_again(kept: &Kept) {
         sys::queue_signal(at + 1, unsafe { &(*infos)[at] });
         kept.pending.fetch_and(!(1 << at), Ordering::Relaxed);
     }
-    kept.give_room_back();
+    if !thread::must_give_back() {
+        kept.give_back();
+    }
     kept.ends.store(false, Ordering::Relaxed);
     sys::set_signal_mask(before & !kept.blocked.swap(0, Ordering::Relaxed));
     if let Some(mask) = kept.mask.take() {

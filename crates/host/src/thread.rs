@@ -39,6 +39,7 @@ struct Owner;
 impl Drop for Owner {
     fn drop(&mut self) {
         with(|thread| {
+            thread.signals.give_back();
             thread.cancel.replace(cancel::Registered::Gone).give_back();
             thread.waiter.take().into_iter().for_each(wait::give_back);
         });

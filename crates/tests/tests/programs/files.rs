@@ -163,6 +163,12 @@ fn a_thread_that_receives_once_maps_no_memory() {
     assert!(!calls.iter().any(|call| call.contains("map")), "{calls:?}");
 }
 
+/// What a thread keeps of signals is its own, and goes with it.
+#[test]
+fn signals_that_are_kept_come_each_once_and_leave_nothing() {
+    expect_same("kept_signals", &[&["7000"]]);
+}
+
 /// A file that the page cache has, of as much as a new connection takes at once: sendfile reads it, and at most wakes the engine.
 #[test]
 fn a_file_takes_one_system_call_of_the_programs_thread() {
