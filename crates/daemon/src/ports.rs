@@ -47,8 +47,8 @@ pub struct PortSlot {
     must_reopen: bool,
     /// Set while the port is left alone after a failure.
     retry_at: Option<Instant>,
-    /// Looks in vain since the last frame, and when to look again.
-    vain: u32,
+    /// Empty looks since the last frame, and when to look again.
+    empty_looks: u32,
     look_at: Instant,
     /// The last look left nothing behind.
     is_drained: bool,
@@ -105,7 +105,7 @@ impl Ports {
             is_veth: false,
             must_reopen: false,
             retry_at: None,
-            vain: 0,
+            empty_looks: 0,
             look_at: Instant::ZERO,
             is_drained: true,
             errors: 0,
@@ -339,7 +339,7 @@ impl PortSlot {
 
     /// Frames wait there.
     pub fn stir(&mut self) {
-        self.vain = 0;
+        self.empty_looks = 0;
         self.look_at = Instant::ZERO;
     }
 
@@ -349,8 +349,8 @@ impl PortSlot {
             self.stir();
             return;
         }
-        self.vain = self.vain.saturating_add(1);
-        if self.vain >= QUIET_AFTER {
+        self.empty_looks = self.empty_looks.saturating_add(1);
+        if self.empty_looks >= QUIET_AFTER {
             self.look_at = now.after_us(QUIET_LOOK_US);
         }
     }
@@ -473,7 +473,7 @@ mod tests {
             is_veth: false,
             must_reopen: false,
             retry_at: None,
-            vain: 0,
+            empty_looks: 0,
             look_at: Instant::ZERO,
             is_drained: true,
             errors: 0,

@@ -25,12 +25,12 @@ pub struct Cq {
     bell: Option<Arc<Bell>>,
     is_signalled: AtomicBool,
     /// Reads one after the other that have found nothing.
-    in_vain: AtomicU32,
+    empty_reads: AtomicU32,
 }
 
-/// Reads in vain after which each lets others run: some ten microseconds, in which a peer that is at it answers. Who only looks, as MPI does,
+/// Empty reads after which each lets others run: some ten microseconds, in which a peer that is at it answers. Who only looks, as MPI does,
 /// would else keep its peer from the processor that the two share.
-const IN_VAIN_MAX: u32 = 512;
+const EMPTY_READS_MAX: u32 = 512;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -134,12 +134,12 @@ impl Cq {
         }
         drop(entries);
         if done > 0 {
-            self.in_vain.store(0, Ordering::Relaxed);
+            self.empty_reads.store(0, Ordering::Relaxed);
             return done as Ssize;
         }
-        let in_vain = self.in_vain.load(Ordering::Relaxed);
-        if in_vain < IN_VAIN_MAX {
-            self.in_vain.store(in_vain + 1, Ordering::Relaxed);
+        let empty_reads = self.empty_reads.load(Ordering::Relaxed);
+        if empty_reads < EMPTY_READS_MAX {
+            self.empty_reads.store(empty_reads + 1, Ordering::Relaxed);
         } else {
             std::thread::yield_now();
         }
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn open(
         entry_len,
         bell,
         is_signalled: AtomicBool::new(false),
-        in_vain: AtomicU32::new(0),
+        empty_reads: AtomicU32::new(0),
     };
     let fid = CqFid { fid: object::fid(sys::CLASS_CQ, context, &OPS), ops: &raw const CQ_OPS };
     // SAFETY: needed to answer the program, which has promised a place.

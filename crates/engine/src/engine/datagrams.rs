@@ -543,7 +543,7 @@ impl Engine {
     }
 
     /// It does not answer.
-    pub(super) fn datagrams_in_vain(&mut self, port: PortId, neighbour: u16) {
+    pub(super) fn drop_datagrams(&mut self, port: PortId, neighbour: u16) {
         for _ in self.udp.waiting.take(port, neighbour) {
             self.counters.add(Counter::DropDatagramNoNeighbour);
         }

@@ -86,8 +86,8 @@ impl Engine {
     }
 
     /// It does not answer.
-    pub(super) fn lone_in_vain(&mut self, port: PortId, neighbour: u16) {
-        self.datagrams_in_vain(port, neighbour);
+    pub(super) fn drop_lone(&mut self, port: PortId, neighbour: u16) {
+        self.drop_datagrams(port, neighbour);
         self.ports[port.index()].waiting.take(neighbour);
     }
 }

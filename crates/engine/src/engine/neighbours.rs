@@ -166,7 +166,7 @@ impl Engine {
         if let Path::Port { port, neighbour } = path {
             match self.ports[port.index()].neighbours.mac(neighbour) {
                 Some(mac) => self.lone_may_go(port, neighbour, mac),
-                None => self.lone_in_vain(port, neighbour),
+                None => self.drop_lone(port, neighbour),
             }
         }
         for idx in self.flows_of(path) {
@@ -198,7 +198,7 @@ impl Engine {
     /// its way have a soft error.
     pub(super) fn neighbour_lost(&mut self, path: Path) {
         if let Path::Port { port, neighbour } = path {
-            self.lone_in_vain(port, neighbour);
+            self.drop_lone(port, neighbour);
         }
         for idx in self.flows_of(path) {
             let flow = self.flows.get_mut(idx);

@@ -50,8 +50,8 @@ pub struct TxQueue {
     frames: VecDeque<Frame>,
     /// Bytes of them all.
     bytes: usize,
-    /// Looks for room in vain since the port took a frame.
-    in_vain: u32,
+    /// Looks that found no room since the port took a frame.
+    full_looks: u32,
     spare: Vec<Vec<u8>>,
     spare_bytes: usize,
 }
@@ -67,8 +67,8 @@ impl TxQueue {
         if self.frames.len() < QUEUE_FULL && self.bytes < BYTES_FULL {
             return true;
         }
-        self.in_vain = self.in_vain.saturating_add(1);
-        self.in_vain > STUCK_AFTER
+        self.full_looks = self.full_looks.saturating_add(1);
+        self.full_looks > STUCK_AFTER
     }
 
     pub fn len(&self) -> usize {
@@ -93,7 +93,7 @@ impl TxQueue {
             room.copy_from_slice(&frame.bytes);
             sink.commit(frame.offload);
             sent += 1;
-            self.in_vain = 0;
+            self.full_looks = 0;
             if let Some(frame) = self.frames.pop_front() {
                 self.bytes -= frame.bytes.len();
                 self.keep(frame.bytes);

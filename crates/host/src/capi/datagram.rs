@@ -230,7 +230,7 @@ fn ask_lane(fd: c_int, datagram: &Datagram, way: Way, other: Option<Endpoint>) {
     let connected = peer_name(fd, datagram).ok();
     match other.or(connected).filter(|peer| peer.addr.is_loopback()) {
         Some(peer) => _ = datagram.ask(fd, way, peer, connected == Some(peer), EngineIdx::FIRST),
-        None => datagram.asked_in_vain(way),
+        None => datagram.note_unasked(way),
     }
 }
 

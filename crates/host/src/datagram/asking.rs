@@ -91,7 +91,7 @@ impl Datagram {
     }
 
     /// The engine need not be asked: there is nobody to have a lane to.
-    pub fn asked_in_vain(&self, way: Way) {
+    pub fn note_unasked(&self, way: Way) {
         self.count(way).asked(false);
     }
 

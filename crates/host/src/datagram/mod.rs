@@ -109,8 +109,8 @@ pub struct Datagram {
     fruitless: AtomicU32,
     /// Datagrams that have come by the kernel.
     by_kernel: AtomicU32,
-    /// Waits that have looked closely in vain, one after the other.
-    vain: AtomicU32,
+    /// Waits that have looked closely and found nothing, one after the other.
+    empty_looks: AtomicU32,
     /// Which socket this is for; the last one may still be in a thread's call.
     generation: AtomicU32,
     /// Its locks are held over a fork.
@@ -225,7 +225,7 @@ impl Datagram {
             look_after: AtomicU32::new(LOOK_EVERY),
             fruitless: AtomicU32::new(0),
             by_kernel: AtomicU32::new(0),
-            vain: AtomicU32::new(0),
+            empty_looks: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             at_fork: AtomicBool::new(false),
         }
@@ -414,20 +414,20 @@ impl Datagram {
     /// Looks a few times without letting others run in between: what a sender on another core answers is there before the system call
     /// for that is over. Where that was in vain, it is only tried now and then.
     fn looks_closely(&self) -> bool {
-        let vain = self.vain.load(Ordering::Relaxed);
-        if vain > 0 && !vain.is_multiple_of(LOOK_EVERY) {
-            self.vain.store(vain.wrapping_add(1), Ordering::Relaxed);
+        let empty_looks = self.empty_looks.load(Ordering::Relaxed);
+        if empty_looks > 0 && !empty_looks.is_multiple_of(LOOK_EVERY) {
+            self.empty_looks.store(empty_looks.wrapping_add(1), Ordering::Relaxed);
             return false;
         }
         let mut incoming = self.incoming.lock();
         for _ in 0..CLOSE_LOOKS {
             if incoming.has_something() {
-                self.vain.store(0, Ordering::Relaxed);
+                self.empty_looks.store(0, Ordering::Relaxed);
                 return true;
             }
             std::hint::spin_loop();
         }
-        self.vain.store(vain.wrapping_add(1), Ordering::Relaxed);
+        self.empty_looks.store(empty_looks.wrapping_add(1), Ordering::Relaxed);
         false
     }
 

@@ -88,7 +88,7 @@ pub(super) fn ask(fd: c_int, datagram: &'static Datagram, way: Way, other: Optio
                 why::set_reason(fd, why::Stack::None, why::Reason::Lane);
             }
         }
-        None => datagram.asked_in_vain(way),
+        None => datagram.note_unasked(way),
     }
 }
 
