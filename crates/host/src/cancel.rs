@@ -151,7 +151,6 @@ fn register(thread: &Thread) -> &'static Sleeper {
 }
 
 /// In the child of a fork: there is this thread alone, and it has another number.
-#[cold]
 pub fn after_fork_in_child() {
     let mine = thread::with(|thread| match thread.cancel.get() {
         Registered::As(sleeper) => Some(sleeper),

@@ -64,12 +64,10 @@ const SHARE_TRIES: u32 = 100;
 
 /// Before a child: what is only in this process's reach goes back to the engine, and nothing new gets there that a child
 /// could come to need.
-#[cold]
 fn share_all() {
     Stack::all_attached().for_each(share);
 }
 
-#[cold]
 fn share(stack: &'static Stack) {
     if stack.queue_sets().all(|queue| queue.lock().has_nothing_to_share()) {
         return;
@@ -187,7 +185,6 @@ pub fn is_forking() -> bool {
 }
 
 /// Before a fork. Called by the C library, or by whoever forks past it; then [`in_parent`] and [`in_child`], too.
-#[cold]
 pub extern "C" fn prepare() {
     signals::before_fork();
     FORKING.fetch_add(1, Ordering::AcqRel);
@@ -215,7 +212,6 @@ pub extern "C" fn prepare() {
 }
 
 /// `settle` is told of each queue set once its lock is free.
-#[cold]
 fn unlock(settle: impl Fn(&QueueSet)) {
     datagram::after_fork();
     epoll::unlock_all();
@@ -235,7 +231,6 @@ fn unlock(settle: impl Fn(&QueueSet)) {
 }
 
 /// After a fork, in the parent.
-#[cold]
 pub extern "C" fn in_parent() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     CHILDREN.fetch_add(1, Ordering::Relaxed);
@@ -245,7 +240,6 @@ pub extern "C" fn in_parent() {
 }
 
 /// After a fork, in the child.
-#[cold]
 pub extern "C" fn in_child() {
     leave_to_parent();
     signals::after_fork(true);
@@ -260,7 +254,6 @@ pub fn leave_sessions() {
     signals::after_fork(false);
 }
 
-#[cold]
 fn leave_to_parent() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     CHILDREN.fetch_add(1, Ordering::Relaxed);

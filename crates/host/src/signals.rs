@@ -417,13 +417,11 @@ fn send_again(kept: &Kept) {
 }
 
 /// Before a fork the thread goes inside, and comes out again by [`after_fork`].
-#[cold]
 pub fn before_fork() {
     std::mem::forget(Inside::enter());
 }
 
 /// After a fork, in the parent or in the `child`: there nothing is kept, as signals that wait are not inherited.
-#[cold]
 pub fn after_fork(child: bool) {
     if child {
         with_kept(|kept| {

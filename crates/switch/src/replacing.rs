@@ -197,7 +197,6 @@ fn wait(fd: c_int) {
 }
 
 /// The threads that were at it did not come along.
-#[cold]
 pub fn after_fork_in_child() {
     // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
     // locks.

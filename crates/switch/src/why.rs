@@ -100,7 +100,6 @@ fn table() -> Option<*mut AtomicU32> {
     made
 }
 
-#[cold]
 fn make() -> Option<*mut AtomicU32> {
     let memory = sys::Fd::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).ok()?);
     // Beyond the limit the attempt would be a signal (SIGXFSZ) that ends the program; so it goes without reports.
@@ -121,7 +120,6 @@ fn make() -> Option<*mut AtomicU32> {
 }
 
 /// In a forked child: a table of its own, with what the parent had written.
-#[cold]
 pub fn after_fork() {
     let old = TABLE.swap(core::ptr::null_mut(), Ordering::AcqRel);
     // The thread that was making it is not in the child.

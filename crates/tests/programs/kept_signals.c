@@ -14,12 +14,13 @@
 
 #include "checks.h"
 
-enum { THREADS = 4, ROUNDS = 12, EXCHANGES = 300 };
+enum { THREADS = 4, ROUNDS = 12, SIGNALS = 200 };
 
 static struct sockaddr_in at = {.sin_family = AF_INET};
 static int listener;
 static atomic_long plain, real_time, wrong;
-static atomic_int started, exchanging, may_end;
+static atomic_int is_over;
+static pthread_barrier_t all_connected;
 
 static void on_plain(int signal, siginfo_t *info, void *context) {
     (void)context;
@@ -38,18 +39,15 @@ static void *exchange(void *unused) {
     char bytes[64] = "";
     pthread_mutex_lock(&one_at_a_time);
     int ends[2] = {socket(AF_INET, SOCK_STREAM, 0), -1};
-    CHECK(connect(ends[0], (struct sockaddr *)&at, sizeof at) == 0 || errno == EISCONN);
+    CHECK(connect(ends[0], (struct sockaddr *)&at, sizeof at) == 0);
     CHECK((ends[1] = accept(listener, NULL, NULL)) >= 0);
     pthread_mutex_unlock(&one_at_a_time);
-    exchanging++;
-    started++;
-    for (int i = 0; i < EXCHANGES; i++) {
+    pthread_barrier_wait(&all_connected);
+    while (!is_over) {
         CHECK(send(ends[0], bytes, sizeof bytes, 0) == sizeof bytes);
         CHECK(recv(ends[1], bytes, sizeof bytes, MSG_WAITALL) == sizeof bytes);
     }
     close(ends[0]), close(ends[1]);
-    exchanging--;
-    while (!may_end) usleep(100);
     return unused;
 }
 
@@ -73,21 +71,20 @@ int main(int argc, char **argv) {
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     action.sa_sigaction = on_real_time;
     CHECK(sigaction(SIGRTMIN + 1, &action, NULL) == 0 && sigaction(SIGRTMIN + 2, &action, NULL) == 0);
+    CHECK(pthread_barrier_init(&all_connected, NULL, THREADS + 1) == 0);
     long sent = 0, mapped = 0;
     for (int round = 0; round < ROUNDS; round++) {
         pthread_t threads[THREADS];
-        started = may_end = 0;
+        is_over = 0;
         for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, exchange, NULL) == 0);
-        while (started < THREADS) usleep(100);
-        while (exchanging > 0) {
+        pthread_barrier_wait(&all_connected);
+        for (int n = 0; n < SIGNALS; n++)
             for (int i = 0; i < THREADS; i++) {
                 CHECK(pthread_kill(threads[i], SIGUSR1) == 0);
                 for (int signal = SIGRTMIN + 1; signal <= SIGRTMIN + 2; signal++, sent++)
                     CHECK(pthread_sigqueue(threads[i], signal, (union sigval){.sival_int = signal * 7}) == 0);
             }
-            usleep(50);
-        }
-        may_end = 1;
+        is_over = 1;
         for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
         if (round == ROUNDS / 2) mapped = mapped_pages();
     }

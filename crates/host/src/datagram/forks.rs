@@ -15,7 +15,6 @@ fn for_each(mut each: impl FnMut(&'static Datagram)) {
 }
 
 /// A child is about to be made that may get copies of all sockets: what they receive is from here on for whoever asks the kernel.
-#[cold]
 pub(crate) fn before_child() {
     for_each(|datagram| {
         datagram.share();
@@ -24,7 +23,6 @@ pub(crate) fn before_child() {
 }
 
 /// Before a fork, and after [`before_child`].
-#[cold]
 pub(crate) fn before_fork() {
     let mut kept = KEPT.lock();
     for_each(|datagram| {
@@ -40,7 +38,6 @@ pub(crate) fn before_fork() {
 }
 
 /// After it, in parent and child.
-#[cold]
 pub(crate) fn after_fork() {
     // SAFETY: needed because the lock has been held since `before_fork`, by this thread, whose guard is forgotten.
     let kept = unsafe { KEPT.peek_held() };
@@ -55,7 +52,6 @@ pub(crate) fn after_fork() {
 }
 
 /// In the child: what is left in lanes is the parent's to read.
-#[cold]
 pub(crate) fn after_fork_in_child() {
     for_each(|datagram| {
         let mut incoming = datagram.incoming.lock();

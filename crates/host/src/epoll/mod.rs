@@ -160,26 +160,23 @@ pub fn registry_lock() -> &'static Lock<Registry> {
     &REGISTRY
 }
 
+/// Takes the lock of every set; the registry's lock is held. Before a fork.
+pub fn lock_all() {
+    for_all_held(|set| set.inner.lock_raw());
+}
+
+/// Undoes [`lock_all`].
+pub fn unlock_all() {
+    for_all_held(|set| _ = set.inner.unlock_raw());
+}
+
 fn for_all_held(each: impl FnMut(&&'static EpollSet)) {
     // SAFETY: needed because the registry's lock is held without a guard, by `fork::prepare` on this thread, from
     // before this call until after it; nobody else can change the list meanwhile.
     unsafe { REGISTRY.peek_held() }.all.iter().for_each(each);
 }
 
-/// Takes the lock of every set; the registry's lock is held. Before a fork.
-#[cold]
-pub fn lock_all() {
-    for_all_held(|set| set.inner.lock_raw());
-}
-
-/// Undoes [`lock_all`].
-#[cold]
-pub fn unlock_all() {
-    for_all_held(|set| _ = set.inner.unlock_raw());
-}
-
 /// In the child of a fork: the sets are copies of the parent's; nobody waits; the sockets have forgotten them.
-#[cold]
 pub fn after_fork_in_child() {
     let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
     for set in &sets {

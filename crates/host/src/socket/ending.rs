@@ -156,8 +156,7 @@ impl Socket {
         if let Some((io, stream)) = queue.stream(place, self) {
             close_copy(io, stream);
             queue.orphan(place);
-        } else if !queue.io.stack.is_foreign() && queue.listener(place, self).is_some() {
-            // What a child has of its parent's queue nobody looks at again.
+        } else if queue.listener(place, self).is_some() {
             queue.remove_listener(place);
         }
     }

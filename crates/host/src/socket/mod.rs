@@ -156,7 +156,6 @@ pub fn registry_lock() -> &'static Lock<Registry> {
 }
 
 /// In the child of a fork: every socket in use is the parent's until it is claimed; nobody watches or waits.
-#[cold]
 pub fn after_fork_in_child() {
     claim::after_fork_in_child();
     let registry = REGISTRY.lock();

@@ -57,7 +57,6 @@ pub fn was_ever_used() -> bool {
 }
 
 /// Requests are their process's alone: in the child of a fork there are none, nor threads.
-#[cold]
 pub fn after_fork_in_child() {
     // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
     // locks.
