@@ -223,7 +223,7 @@ impl Runner<'_> {
         let start = || clients::start(stage, row, stack, seconds(self.options, row));
         let seen = match row.over_slow_wire() {
             Some(_) => measure::around(start, &parties)?,
-            None => measure::watch(start()?, &parties)?,
+            None => measure::watched(|| measure::watch(start()?, &parties))?,
         };
         let said = clients::parse(row, &seen.finished)?;
         let operations = |used: &Used, rate| match row.over_slow_wire() {
