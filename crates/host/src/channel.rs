@@ -11,9 +11,9 @@ use crate::queue::Queue;
 use crate::send_memory::{Blocks, SEND_LIMIT_NEAR, SendMemory};
 use crate::settling::Debt;
 use crate::slots::Place;
-use crate::socket::direct::{Direct, PIECES_MAX};
+use crate::socket::direct::Direct;
 use crate::socket::shared::is_single;
-use crate::socket::stream::{self, Link, Stream};
+use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
 use crate::sys::Fd;
 use rustix::fd::RawFd;
@@ -305,7 +305,17 @@ impl Queue {
 
     fn go_direct(&mut self, flow: FlowId, id: ChannelId, slot: u32, generation: u16) {
         let Some(at) = self.channel_at(id) else { return };
-        self.io.channels[at].end.memory().region().open();
+        let comes_into_use = self.io.channels[at].end.open();
+        self.use_slot(at, flow, slot, generation);
+        if comes_into_use && let Some(at) = self.channel_at(id) {
+            // This completion is dealt with: those that follow may come before an entry that says so.
+            let is_at_channels = std::mem::replace(&mut self.is_at_channels, true);
+            self.drain_channel(at);
+            self.is_at_channels = is_at_channels;
+        }
+    }
+
+    fn use_slot(&mut self, at: usize, flow: FlowId, slot: u32, generation: u16) {
         let is_free =
             |stream: &Stream| stream.direct.is_none() && stream.link == Link::Open && !stream.let_go;
         let place = self.place_of(flow);
@@ -544,56 +554,5 @@ impl Queue {
     /// Sends what found no room in the channels' rings.
     pub(crate) fn retry_channels(&mut self) {
         self.io.channels.iter_mut().for_each(|channel| channel.tell_owed_space());
-    }
-}
-
-impl Stream {
-    /// What the peer put into the channel for this stream. `false`: it broke the contract.
-    fn on_channel_entry(&mut self, channel: &mut Channel, entry: ChannelEntry) -> bool {
-        let pieces = self.received.pieces();
-        let Some(direct) = &mut self.direct else { return true };
-        match entry {
-            // For all connections: see `let_engine_be_first`.
-            ChannelEntry::After { .. } => true,
-            ChannelEntry::Begin { after, .. } => {
-                direct.on_begin(after);
-                true
-            }
-            ChannelEntry::Data { data, .. } => {
-                let is_sane = channel.end.is_peer_data(data)
-                    && direct.unread() <= u64::from(SEND_LIMIT_NEAR) * 2
-                    && pieces + direct.held() < PIECES_MAX;
-                if is_sane {
-                    self.on_direct_data(data);
-                }
-                is_sane
-            }
-            ChannelEntry::Urgent { .. } => {
-                self.on_direct_urgent();
-                true
-            }
-            ChannelEntry::End { abort, .. } => {
-                let is_sane = pieces + direct.held() < PIECES_MAX;
-                stream::on_peer_end(self, abort && is_sane);
-                is_sane
-            }
-            ChannelEntry::Want { .. } => {
-                direct.on_want(channel);
-                true
-            }
-            ChannelEntry::Space { .. } => {
-                direct.on_space(channel);
-                // What was sent after the peer was asked may still be too much: it is asked again, when the ring has no room
-                // for that with the next drains.
-                let is_settled = direct.send.is_writable() || direct.want(channel, true);
-                if is_settled && !channel.is_short() {
-                    self.on_supply();
-                } else {
-                    self.retry_soon();
-                    self.publish(0);
-                }
-                true
-            }
-        }
     }
 }

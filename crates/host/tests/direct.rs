@@ -66,6 +66,18 @@ fn what_comes_before_the_engine_has_told_is_kept() {
     assert_eq!(c.recv(99), Ok(b"too early".to_vec()));
 }
 
+/// Its memory could not be reached when all others were armed.
+#[test]
+fn who_is_about_to_sleep_is_woken_by_a_channel_that_comes_into_use_just_then() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    let mut peer = Peer::new(&engine, &c);
+    peer.tell_only(&engine, &c);
+    assert!(!c.socket.home().expect("a queue set").arm(), "nothing is to be retried");
+    assert!(peer.end.push(ChannelEntry::Begin { slot: SLOT, generation: GENERATION, after: 0 }).is_ok());
+    assert!(peer.end.wake_peer(), "it sleeps");
+}
+
 #[test]
 fn an_entry_of_an_older_use_of_the_slot_is_dropped() {
     let engine = Engine::attached();

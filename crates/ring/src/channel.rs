@@ -216,6 +216,19 @@ impl ChannelEnd {
         sleeps
     }
 
+    /// The end of [`Region::withhold`]: its first connection is there. `true`: it is to be looked at now. It has been armed, too, which
+    /// it could not be before: a thread that is about to sleep may have armed all the others already.
+    pub fn open(&self) -> bool {
+        let region = self.memory.region();
+        if !region.is_empty() {
+            return false;
+        }
+        region.open();
+        self.arm();
+        fence(Ordering::SeqCst);
+        !region.is_empty()
+    }
+
     /// Asks to be woken. Then a fence (arming the queue set's interrupt has one), then look again, then sleep.
     pub fn arm(&self) {
         self.memory.arm(self.side);
