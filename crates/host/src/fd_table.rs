@@ -159,6 +159,32 @@ pub fn duplicate(old: RawFd, new: RawFd) {
     }
 }
 
+/// The program is about to copy `old` over `new`, and `new` is what the table says until then. A thread that uses `new` meanwhile finds
+/// one of the two, and never a number of nothing.
+pub fn duplicate_over(old: RawFd, new: RawFd) -> Removed {
+    let Some(word) = word(new) else { return Removed::Nothing };
+    let value = load(old);
+    if let Some(socket) = as_socket(value) {
+        socket.add_reference();
+    } else if let Some(set) = as_epoll(value) {
+        set.add_reference();
+    } else if let Some(datagram) = as_datagram(value) {
+        datagram.add_reference();
+    } else {
+        return Removed::Nothing;
+    }
+    HIGHEST.fetch_max(new + 1, Ordering::Relaxed);
+    let before = word.swap(value, Ordering::AcqRel);
+    let removed = drop_reference(before, new, false);
+    as_socket(value).into_iter().for_each(|socket| socket.has_descriptor(new));
+    removed
+}
+
+/// Whether both are descriptors of one thing that the table knows.
+pub fn are_of_one(one: RawFd, other: RawFd) -> bool {
+    !matches!(load(one), 0 | INTERNAL) && load(one) == load(other)
+}
+
 /// The program is about to close `fd`, which is open still and what the table says. The last reference ends the flow, the listener
 /// or the set.
 pub fn close(fd: RawFd) -> Removed {
@@ -187,6 +213,11 @@ fn remove_as(fd: RawFd, is_open: bool) -> Removed {
     if word.compare_exchange(value, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return Removed::Nothing;
     }
+    drop_reference(value, fd, is_open)
+}
+
+/// The table says no more that `fd` is `value`.
+fn drop_reference(value: usize, fd: RawFd, is_open: bool) -> Removed {
     if let Some(set) = as_epoll(value) {
         set.drop_reference(fd);
         return Removed::Epoll;
@@ -195,10 +226,13 @@ fn remove_as(fd: RawFd, is_open: bool) -> Removed {
         datagram.drop_reference();
         return Removed::Datagram;
     }
-    if let Some(socket) = as_socket(value) {
-        socket.drop_reference(fd, is_open);
+    match as_socket(value) {
+        Some(socket) => {
+            socket.drop_reference(fd, is_open);
+            Removed::Socket
+        }
+        None => Removed::Nothing,
     }
-    Removed::Socket
 }
 
 /// Calls `each` for every known descriptor of the program from `low` to `high`.

@@ -5,6 +5,8 @@ mod fake;
 use fake::peer::{CHANNEL, GENERATION, Peer, SLOT};
 use fake::{Engine, until};
 use std::os::fd::AsRawFd;
+use toe::socket::RecvFlags;
+use toe_abi::attach::Reply;
 use toe_abi::channel::{ChannelEntry, Side};
 use toe_abi::entry::{Command, Completion, MemRange};
 use toe_abi::errno::Errno;
@@ -38,7 +40,7 @@ fn a_claimed_flow_begins_with_what_its_last_holder_did_not_read() {
     engine.post(c.queue_set, Completion::Yield { flow: c.flow });
     engine.carry(b"mine");
     let flow = engine.new_flow();
-    engine.answer_claims_with(vec![toe_abi::attach::Reply::ClaimedFlow {
+    engine.answer_claims_with(vec![Reply::ClaimedFlow {
         flow: flow.raw(),
         anchor: 0,
         unread: 4,
@@ -64,7 +66,7 @@ fn claimed_with_four(engine: &Engine) -> (fake::Connection, toe_base::FlowId) {
     engine.carry(b"mine");
     let flow = engine.new_flow();
     let unread = 4;
-    engine.answer_claims_with(vec![toe_abi::attach::Reply::ClaimedFlow {
+    engine.answer_claims_with(vec![Reply::ClaimedFlow {
         flow: flow.raw(),
         anchor: 0,
         unread,
@@ -97,13 +99,36 @@ fn a_connection_that_another_process_has_got_meanwhile_is_claimed_again() {
     engine.is_elsewhere();
     assert_eq!(c.recv(4), Ok(b"mine".to_vec()));
     let flow = engine.new_flow();
-    let answer =
-        toe_abi::attach::Reply::ClaimedFlow { flow: flow.raw(), anchor: 0, unread: 0, read: 0, written: 0 };
+    let answer = Reply::ClaimedFlow { flow: flow.raw(), anchor: 0, unread: 0, read: 0, written: 0 };
     engine.answer_claims_with(vec![answer]);
     engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
     assert_eq!(c.ready() & IN, 0);
     engine.data(c.queue_set, flow, b" own");
     assert_eq!(c.recv(9), Ok(b" own".to_vec()));
+}
+
+/// One of its threads was past the look at who has the connection when another one began to claim it: it found a socket with no
+/// connection, and told ENOTCONN.
+#[test]
+fn who_comes_while_another_thread_claims_a_connection_finds_it() {
+    const TCP_INQ: i32 = 36;
+    let engine = Engine::attached();
+    let c = engine.connected();
+    assert_eq!(c.socket.set_option(libc::IPPROTO_TCP, TCP_INQ, &1i32.to_ne_bytes()), Ok(()));
+    let flow = engine.new_flow();
+    engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+    engine.post(c.queue_set, Completion::Moved { flow: c.flow });
+    c.ready();
+    engine.carry(b"mine");
+    let not_now = || Reply::Refused { errno: Errno::EAGAIN.0, version: 0 };
+    let claimed = Reply::ClaimedFlow { flow: flow.raw(), anchor: 0, unread: 4, read: 0, written: 0 };
+    engine.answer_claims_with((0..200).map(|_| not_now()).chain([claimed]).collect());
+    std::thread::scope(|scope| {
+        let claims = scope.spawn(|| c.recv_with(1, RecvFlags { peek: true, ..Default::default() }));
+        until(|| (engine.claims_left() < 200).then_some(()));
+        assert_eq!(c.socket.told_unread(), Some(4));
+        assert_eq!(claims.join().expect("no panic"), Ok(b"m".to_vec()));
+    });
 }
 
 /// Where a process has no descriptor left, the one with the bytes does not come.
@@ -388,13 +413,7 @@ fn a_claimed_flow_counts_from_where_the_others_were() {
     let mut c = engine.connected();
     engine.post(c.queue_set, Completion::Moved { flow: c.flow });
     let flow = engine.new_flow();
-    let claimed = toe_abi::attach::Reply::ClaimedFlow {
-        flow: flow.raw(),
-        anchor: 0,
-        unread: 0,
-        read: 1000,
-        written: 500,
-    };
+    let claimed = Reply::ClaimedFlow { flow: flow.raw(), anchor: 0, unread: 0, read: 1000, written: 500 };
     engine.answer_claims_with(vec![claimed]);
     engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
     assert_eq!(c.recv(9), Err(Errno::EAGAIN));

@@ -34,6 +34,11 @@ pub fn notify(notified: Notified) {
     *CLAIMING.lock() = Some(notified);
 }
 
+/// Returns once what other threads are claiming now is claimed. Not for who holds the lock of a queue set.
+pub(super) fn wait_for_others() {
+    drop(CLAIMING.lock());
+}
+
 /// In the child of a fork: a thread that was claiming is not there any more.
 pub fn after_fork_in_child() {
     CLAIMING.free_after_fork();

@@ -179,6 +179,11 @@ impl Engine {
         lock(&self.shared).claims = replies;
     }
 
+    /// Of those answers.
+    pub fn claims_left(&self) -> usize {
+        lock(&self.shared).claims.len()
+    }
+
     /// From now on all that is given back is another session's already.
     pub fn is_elsewhere(&self) {
         lock(&self.shared).is_elsewhere = true;
@@ -562,11 +567,12 @@ fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
                 Reply::Handle { handle: 7 }
             }
             Request::Claim { .. } if !shared.claims.is_empty() => {
-                let carried = std::mem::take(&mut shared.carried);
-                if !carried.is_empty() {
-                    fds.insert(0, memory_with(&carried));
+                let reply = shared.claims.remove(0);
+                let is_claimed = matches!(reply, Reply::ClaimedFlow { .. });
+                if is_claimed && !shared.carried.is_empty() {
+                    fds.insert(0, memory_with(&std::mem::take(&mut shared.carried)));
                 }
-                shared.claims.remove(0)
+                reply
             }
             Request::OpenChannel { channel } => {
                 let (memory, _) = &shared.channels[&channel];

@@ -1,6 +1,6 @@
 //! dup, dup2, dup3, fcntl, ioctl: a descriptor's number, flags and copies.
 
-use super::open::{forget, is_known, is_new};
+use super::open::{forget, forget_for_copy, is_known, is_new};
 use super::{leave_lanes, listener, stream};
 use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
@@ -30,6 +30,11 @@ fn copied_to(old: c_int, new: c_int) {
         return;
     }
     fd_table::duplicate(old, new);
+    takes_after(old, new);
+}
+
+/// `new` has come into the table of descriptors as a copy of `old`.
+fn takes_after(old: c_int, new: c_int) {
     why::copy(old, new);
     if let Some(listener) = listener(new) {
         follow_cloexec(listener);
@@ -89,12 +94,24 @@ fn dup_over(from: c_int, to: c_int, flags: c_int, call: impl FnOnce() -> c_int) 
         return fail(Errno::EBADF);
     }
     // dup2 closes `to` only when `from` is open.
-    if is_known(to) && rustix::io::fcntl_getfd(sys::borrow(from)).is_ok() {
-        guarded((), || forget(to));
+    let is_closed = rustix::io::fcntl_getfd(sys::borrow(from)).is_err();
+    if is_closed || fork::in_vfork_child() || !fd_table::are_of_one(from, from) {
+        if !is_closed && is_known(to) {
+            guarded((), || forget(to));
+        }
+        let new = call();
+        if new >= 0 {
+            guarded((), || copied(from, new));
+        }
+        return new;
     }
+    guarded((), || forget_for_copy(from, to));
     let new = call();
     if new >= 0 {
-        guarded((), || copied(from, new));
+        guarded((), || takes_after(from, new));
+        super::stdio::follow(new);
+    } else {
+        guarded((), || forget(to));
     }
     new
 }

@@ -92,7 +92,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         return -1;
     }
     if is_known(fd) {
-        guarded((), || forget_as(fd, fd_table::close));
+        guarded((), || forget_as(fd, fd_table::close, |fd| fd_table::get(fd).is_none()));
     }
     // SAFETY: the call takes a number only.
     unsafe { real::close(fd) }
@@ -202,10 +202,15 @@ pub fn is_known(fd: c_int) -> bool {
 
 /// The descriptor is about to be closed, or was: it leaves all tables.
 pub fn forget(fd: c_int) {
-    forget_as(fd, fd_table::remove);
+    forget_as(fd, fd_table::remove, |fd| fd_table::get(fd).is_none());
 }
 
-fn forget_as(fd: c_int, remove: fn(c_int) -> fd_table::Removed) {
+/// `from`, which our tables know, is about to be copied over `to`: of that the table of descriptors says so from now on.
+pub fn forget_for_copy(from: c_int, to: c_int) {
+    forget_as(to, |to| fd_table::duplicate_over(from, to), |to| fd_table::are_of_one(from, to));
+}
+
+fn forget_as(fd: c_int, remove: impl Fn(c_int) -> fd_table::Removed, is_done: impl Fn(c_int) -> bool) {
     if fork::in_vfork_child() {
         return;
     }
@@ -224,7 +229,7 @@ fn forget_as(fd: c_int, remove: fn(c_int) -> fd_table::Removed) {
         }
         // Another thread may have begun to replace it just now, or may have done so: none begins from here on.
         state = socket_state::take(fd);
-        if !state.has(State::REPLACING) && fd_table::get(fd).is_none() {
+        if !state.has(State::REPLACING) && is_done(fd) {
             break;
         }
     }

@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import tempfile
 import threading
 
@@ -58,6 +59,22 @@ def urgent(warm):
     while len(got) < 2:
         got += b.recv(10)
     assert got == b"XY", got
+
+
+def urgent_and_no_more(is_reset):
+    """A look that leaves the urgent octet out sees the end behind it."""
+    a, b = pair()
+    a.send(b"x", socket.MSG_OOB)
+    if is_reset:
+        a.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    a.close()
+    waits = select.poll()
+    waits.register(b, select.POLLRDHUP)
+    assert waits.poll(10_000), "the end shows"
+    try:
+        assert b.recv(10, socket.MSG_PEEK) == b"" and not is_reset
+    except ConnectionResetError:
+        assert is_reset
 
 
 def spliced():
@@ -136,6 +153,8 @@ def in_handler():
 
 urgent(0)
 urgent(50)
+urgent_and_no_more(False)
+urgent_and_no_more(True)
 spliced()
 nested()
 by_number()

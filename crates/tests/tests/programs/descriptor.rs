@@ -1,6 +1,7 @@
 //! A connection's descriptor as a program sees it: fstat, lseek, fcntl, children of every kind, calls that few make, and
 //! what several processes do with one.
 
+use crate::files;
 use std::time::Duration;
 use toe_tests::child::Program;
 use toe_tests::engine::Engine;
@@ -36,7 +37,7 @@ fn a_connection_looks_like_a_socket_and_outlives_children() {
 
 #[test]
 fn calls_that_few_programs_make_do_what_they_do_on_linux() {
-    run("calls.py", include_str!("calls.py"), 7);
+    run("calls.py", include_str!("calls.py"), 9);
 }
 
 #[test]
@@ -85,4 +86,16 @@ fn a_port_is_free_when_its_server_was_not_the_first_to_close() {
 fn a_peer_that_does_not_read_takes_as_much_as_of_linux() {
     let [kernel, engine] = said_on_both("much_unread.py", include_str!("much_unread.py"), 53);
     assert_eq!([kernel.trim(), engine.trim()], ["same", "same"]);
+}
+
+/// A thread that came while another one took the connection back from the other process was told that there is none.
+#[test]
+fn two_processes_of_two_threads_receive_from_one_connection() {
+    files::expect_same("two_by_two", &[&["7000"]]);
+}
+
+/// Between the end of what a number was and its new meaning it was a number of nothing.
+#[test]
+fn a_number_that_is_copied_over_is_a_connection_throughout() {
+    files::expect_same("dup_over_in_use", &[&["7000"]]);
 }

@@ -41,7 +41,9 @@ impl Stream {
             let copied = copied.all();
             return Ok(Attempt::Done(copied));
         }
-        if !self.received.is_empty() || self.link == Link::Connecting {
+        // A peek leaves out the urgent byte and looks behind it, where nothing may come any more.
+        let is_all_left_out = there == 0 && over;
+        if !self.received.is_empty() && !is_all_left_out || self.link == Link::Connecting {
             return Ok(Attempt::Wait);
         }
         self.recv_nothing()
