@@ -7,8 +7,9 @@
 
 use crate::flow::key::Scope;
 use crate::work::{Sharing, UserIdx};
+use foldhash::HashMap;
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use toe_base::{Addr, Endpoint, Instant};
 
 /// So many ways to share there are.

@@ -3,7 +3,8 @@
 
 use crate::control::listen::ListenerIdx;
 use crate::hostif::users::UserIdx;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use foldhash::HashMap;
+use std::collections::{BTreeSet, VecDeque};
 use toe_abi::command::NO_HANDLE;
 use toe_base::{AnchorHandle, FlowIdx, QueueSetId, SessionId};
 
