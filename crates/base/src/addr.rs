@@ -13,7 +13,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddr
 pub struct Addr([u8; 16]);
 
 /// What an IPv4-mapped address begins with.
-const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+const MAPPED: u128 = 0xffff;
 /// Bits of a mapped address before those of the IPv4 address.
 const MAPPED_BITS: u8 = 96;
 
@@ -57,7 +57,7 @@ impl Addr {
     }
 
     pub fn is_v4(self) -> bool {
-        self.0.starts_with(&MAPPED)
+        u128::from_be_bytes(self.0) >> 32 == MAPPED
     }
 
     pub fn is_v6(self) -> bool {

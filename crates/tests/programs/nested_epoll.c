@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cases.h"
@@ -309,6 +311,34 @@ static void rounds(void)
 	part(ends);
 }
 
+/* Another process has looked at the connection, and does not look again. */
+static void looked_at_by_a_child(void)
+{
+	int inner = epoll_create1(0), outer = epoll_create1(0), ends[2], looked[2];
+	struct epoll_event event;
+	char room;
+	now = "looked at by a child";
+	join(ends);
+	control(inner, EPOLL_CTL_ADD, ends[0], EPOLLIN);
+	control(outer, EPOLL_CTL_ADD, inner, EPOLLIN);
+	MUST(told(outer) == 0 && pipe(looked) == 0);
+	pid_t child = fork();
+	MUST(child >= 0);
+	if (child == 0) {
+		MUST(recv(ends[0], &room, 1, MSG_PEEK | MSG_DONTWAIT) == -1 && write(looked[1], "x", 1) == 1);
+		pause();
+	}
+	MUST(read(looked[0], &room, 1) == 1);
+	say(ends[1]);
+	printf("%s: %d\n", now, epoll_wait(outer, &event, 1, IN_TIME_S * 1000));
+	MUST(recv(ends[0], &room, 1, MSG_DONTWAIT) == 1);
+	MUST(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+	part(looked);
+	close(inner);
+	close(outer);
+	part(ends);
+}
+
 int main(int count, char **arguments)
 {
 	MUST(count == 2);
@@ -329,6 +359,7 @@ int main(int count, char **arguments)
 	two_in_one_set();
 	all_around_one_set();
 	rounds();
+	looked_at_by_a_child();
 	puts("all");
 	return 0;
 }

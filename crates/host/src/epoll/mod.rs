@@ -547,14 +547,21 @@ impl EpollSet {
         self.inner.lock().waiters.kick_all();
     }
 
+    /// Whether one in it is not, or in a set in it.
     pub(crate) fn has_moved(&self) -> bool {
-        self.moved.load(Ordering::Acquire)
+        let is_own = self.moved.load(Ordering::Acquire);
+        is_own || self.all_nested().iter().any(|set| set.moved.load(Ordering::Acquire))
     }
 
     /// Whoever waits for a socket wants its events: those that are not this process's are claimed. In the child of a fork
     /// that is all of them.
     pub(crate) fn take_back_moved(&self) {
-        if !self.has_moved() || !self.moved.swap(false, Ordering::AcqRel) {
+        self.take_back_own();
+        self.all_nested().into_iter().for_each(EpollSet::take_back_own);
+    }
+
+    fn take_back_own(&self) {
+        if !self.moved.load(Ordering::Acquire) || !self.moved.swap(false, Ordering::AcqRel) {
             return;
         }
         let of = |interest: &Interest| interest.socket;

@@ -371,7 +371,8 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len:
         // SAFETY: the program's arguments, handed on.
         None => unsafe {
             let datagram = fd_table::datagram(fd).filter(|datagram| datagram.has_engine());
-            let connected = datagram.and_then(|datagram| Some((datagram, datagram.connected()?)));
+            let connected =
+                datagram.and_then(|datagram| Some((datagram, guarded(None, || datagram.connected())?)));
             if let Some((datagram, connected)) = connected {
                 let (peer, inet6) = (connected.peer.to_socket_addr(), datagram.is_inet6());
                 return guarded(-1, || status(write_inet(peer, inet6, addr, len)));

@@ -160,14 +160,7 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
         libc::F_GETFL => {
             let flags = call(argument);
             match fd_table::get(fd) {
-                Some(socket) if flags >= 0 => {
-                    let nonblocking = if socket.nonblocking() { libc::O_NONBLOCK } else { 0 };
-                    // What the anchor was opened with is not the program's to see.
-                    let kept =
-                        if stream(fd).is_some() { SOCKET_FLAGS | libc::O_APPEND } else { SOCKET_FLAGS };
-                    let signals = if socket.tells_by_signals() { libc::O_ASYNC } else { 0 };
-                    libc::O_RDWR | (flags & kept & !socket.own_flags()) | nonblocking | signals
-                }
+                Some(socket) if flags >= 0 => guarded(flags, || flags_of(fd, socket, flags)),
                 // A mark on a kernel listener is another process's (`listen.rs`).
                 None if flags >= 0 && is_held_elsewhere(fd, flags) => {
                     flags & !(libc::O_NONBLOCK | toe::socket::TWIN_MARK)
@@ -192,7 +185,7 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
                 }
                 return result;
             };
-            set_flags(fd, socket, argument, call)
+            guarded(-1, || set_flags(fd, socket, argument, call))
         }
         // Programs go through all numbers before exec and mark what is open and not to go along: the anchor of a listener does.
         libc::F_GETFD | libc::F_SETFD if Stack::is_internal_fd(fd) => fail(Errno::EBADF),
@@ -218,6 +211,15 @@ fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long
     }
 }
 
+/// F_GETFL of a socket of the engine, whose descriptor has these.
+fn flags_of(fd: c_int, socket: &'static Socket, flags: c_int) -> c_int {
+    let nonblocking = if socket.nonblocking() { libc::O_NONBLOCK } else { 0 };
+    // What the anchor was opened with is not the program's to see.
+    let kept = if stream(fd).is_some() { SOCKET_FLAGS | libc::O_APPEND } else { SOCKET_FLAGS };
+    let signals = if socket.tells_by_signals() { libc::O_ASYNC } else { 0 };
+    libc::O_RDWR | (flags & kept & !socket.own_flags()) | nonblocking | signals
+}
+
 /// F_SETFL of a socket of the engine.
 fn set_flags(
     fd: c_int,
@@ -236,7 +238,7 @@ fn set_flags(
         }
         let signals = argument & c_long::from(libc::O_ASYNC) != 0;
         if signals != socket.tells_by_signals() {
-            return guarded(-1, || status(set_signals(fd, socket, signals)));
+            return status(set_signals(fd, socket, signals));
         }
     }
     result

@@ -99,3 +99,9 @@ fn two_processes_of_two_threads_receive_from_one_connection() {
 fn a_number_that_is_copied_over_is_a_connection_throughout() {
     files::expect_same("dup_over_in_use", &[&["7000"]]);
 }
+
+/// fcntl took locks of the library with the signals let in: a handler that used the socket waited for its own thread.
+#[test]
+fn a_handler_uses_the_connection_whose_flags_are_asked_for() {
+    files::expect_same("handler_in_fcntl", &[&["7000"]]);
+}

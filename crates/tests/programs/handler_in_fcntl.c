@@ -1,0 +1,67 @@
+/* A thread asks for and sets the flags of a connection while signals reach it whose handler sends on that connection: each call and
+ * each handler comes to its end.
+ *
+ *     handler_in_fcntl PORT
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "checks.h"
+
+enum { HANDLED = 60000 };
+
+static int ends[2];
+static atomic_int is_over;
+static atomic_long handled;
+
+static void send_one(int unused) {
+    int kept = errno;
+    (void)unused;
+    send(ends[0], "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    handled++;
+    errno = kept;
+}
+
+static void *signal_all_the_time(void *whom) {
+    for (long sent = 0; !is_over; sent++) {
+        CHECK(pthread_kill(*(pthread_t *)whom, SIGUSR1) == 0);
+        while (handled < sent && !is_over) sched_yield();
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1]))};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+    CHECK(bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 8) == 0);
+    CHECK((ends[0] = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+    CHECK(connect(ends[0], (struct sockaddr *)&at, sizeof at) == 0);
+    CHECK((ends[1] = accept(listener, NULL, NULL)) >= 0);
+    struct sigaction action = {.sa_handler = send_one};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    pthread_t self = pthread_self(), signaller;
+    CHECK(pthread_create(&signaller, NULL, signal_all_the_time, &self) == 0);
+    char bytes[4096];
+    for (int call = 0; handled < HANDLED; call++) {
+        int wanted = call % 2 ? O_NONBLOCK : 0;
+        CHECK(fcntl(ends[0], F_SETFL, wanted) == 0);
+        CHECK(fcntl(ends[0], F_GETFL) == (O_RDWR | wanted));
+        if (call % 100 == 0) recv(ends[1], bytes, sizeof bytes, MSG_DONTWAIT);
+    }
+    is_over = 1;
+    CHECK(pthread_join(signaller, NULL) == 0);
+    puts("all");
+    return 0;
+}
