@@ -189,7 +189,8 @@ fn parked(
     loop {
         watched.follow(|| all_sets(fds));
         let timeout = deadline.map(|deadline| deadline.saturating_sub(sys::now()));
-        let moved = moved_sockets(fds).next().map(|_| LEFT_TO_OTHERS);
+        let has_moved = moved_sockets(fds).next().is_some() || fds_epoll(fds).any(EpollSet::has_moved);
+        let moved = has_moved.then_some(LEFT_TO_OTHERS);
         let until = timeout.into_iter().chain(moved).min();
         let queues = homes(fds);
         let mut kernel = for_kernel(fds);
@@ -208,6 +209,7 @@ fn parked(
         for socket in moved_sockets(fds) {
             let _ = socket.settle();
         }
+        fds_epoll(fds).for_each(EpollSet::take_back_moved);
     }
 }
 
