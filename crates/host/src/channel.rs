@@ -242,7 +242,15 @@ impl Queue {
         match completion {
             Completion::OfferChannel { channel } => self.open_channel(channel),
             Completion::Direct { flow, channel, slot, generation } => {
-                self.go_direct(flow, channel, slot, generation);
+                let Some(at) = self.channel_at(channel) else { return };
+                let comes_into_use = self.io.channels[at].end.open();
+                self.go_direct(flow, at, slot, generation);
+                if comes_into_use && let Some(at) = self.channel_at(channel) {
+                    // This completion is dealt with: those that follow may come before an entry that says so.
+                    let is_at_channels = std::mem::replace(&mut self.is_at_channels, true);
+                    self.drain_channel(at);
+                    self.is_at_channels = is_at_channels;
+                }
             }
             Completion::Yield { flow } => match self.place_of(flow) {
                 Some(place) => self.relinquish(place),
@@ -303,19 +311,7 @@ impl Queue {
         }
     }
 
-    fn go_direct(&mut self, flow: FlowId, id: ChannelId, slot: u32, generation: u16) {
-        let Some(at) = self.channel_at(id) else { return };
-        let comes_into_use = self.io.channels[at].end.open();
-        self.use_slot(at, flow, slot, generation);
-        if comes_into_use && let Some(at) = self.channel_at(id) {
-            // This completion is dealt with: those that follow may come before an entry that says so.
-            let is_at_channels = std::mem::replace(&mut self.is_at_channels, true);
-            self.drain_channel(at);
-            self.is_at_channels = is_at_channels;
-        }
-    }
-
-    fn use_slot(&mut self, at: usize, flow: FlowId, slot: u32, generation: u16) {
+    fn go_direct(&mut self, flow: FlowId, at: usize, slot: u32, generation: u16) {
         let is_free =
             |stream: &Stream| stream.direct.is_none() && stream.link == Link::Open && !stream.let_go;
         let place = self.place_of(flow);

@@ -553,22 +553,20 @@ impl EpollSet {
         is_own || self.all_nested().iter().any(|set| set.moved.load(Ordering::Acquire))
     }
 
-    /// Whoever waits for a socket wants its events: those that are not this process's are claimed. In the child of a fork
-    /// that is all of them.
+    /// Whoever waits for a socket wants its events: those that are not this process's are claimed, also in sets in this one. In the
+    /// child of a fork that is all of them.
     pub(crate) fn take_back_moved(&self) {
-        self.take_back_own();
-        self.all_nested().into_iter().for_each(EpollSet::take_back_own);
-    }
-
-    fn take_back_own(&self) {
-        if !self.moved.load(Ordering::Acquire) || !self.moved.swap(false, Ordering::AcqRel) {
-            return;
-        }
-        let of = |interest: &Interest| interest.socket;
-        let sockets: Vec<&'static Socket> = self.inner.lock().interests.values().map(of).collect();
-        for socket in sockets.into_iter().filter(|socket| socket.is_moved()) {
-            // A claim that fails shows as readiness.
-            let _ = socket.settle();
+        let nested = self.all_nested();
+        for set in std::iter::once(self).chain(nested) {
+            if !set.moved.load(Ordering::Acquire) || !set.moved.swap(false, Ordering::AcqRel) {
+                continue;
+            }
+            let of = |interest: &Interest| interest.socket;
+            let sockets: Vec<&'static Socket> = set.inner.lock().interests.values().map(of).collect();
+            for socket in sockets.into_iter().filter(|socket| socket.is_moved()) {
+                // A claim that fails shows as readiness.
+                let _ = socket.settle();
+            }
         }
     }
 }

@@ -5,7 +5,8 @@
 
 use crate::fork;
 use crate::lock::Lock;
-use crate::queue::{Queue, QueueSet};
+use crate::queue::{Queue, QueueGuard, QueueSet};
+use crate::slots::Place;
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{self, Stream};
 use crate::socket::{Kind, Socket};
@@ -34,9 +35,16 @@ pub fn notify(notified: Notified) {
     *CLAIMING.lock() = Some(notified);
 }
 
-/// Returns once what other threads are claiming now is claimed. Not for who holds the lock of a queue set.
-pub(super) fn wait_for_others() {
+/// The lock of the queue set that a socket's stream is in, and where. A socket that another thread is claiming has no stream until that is
+/// done, which is waited for: so not for who holds the lock of a queue set.
+pub(super) fn lock_claimed(socket: &Socket) -> Option<(QueueGuard<'static>, Place)> {
+    let (mut queue, place) = socket.lock_home()?;
+    if !socket.needs_claim.load(Ordering::Acquire) || queue.stream(place, socket).is_some() {
+        return Some((queue, place));
+    }
+    drop(queue);
     drop(CLAIMING.lock());
+    socket.lock_home()
 }
 
 /// In the child of a fork: a thread that was claiming is not there any more.

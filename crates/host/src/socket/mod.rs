@@ -303,17 +303,6 @@ impl Socket {
         }
     }
 
-    /// The same for its stream. One that another thread is claiming has none until that is done, which is waited for.
-    fn lock_home_of_stream(&self) -> Option<(QueueGuard<'static>, Place)> {
-        let (mut queue, place) = self.lock_home()?;
-        if !self.needs_claim.load(Ordering::Acquire) || queue.stream(place, self).is_some() {
-            return Some((queue, place));
-        }
-        drop(queue);
-        claim::wait_for_others();
-        self.lock_home()
-    }
-
     /// Does `f` to its stream, after taking the completions that wait. `None`: it has none.
     pub(crate) fn with_stream<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Stream, Place) -> R) -> Option<R> {
         self.with_ready_stream(|_| false, f)
@@ -325,7 +314,7 @@ impl Socket {
         has: impl FnOnce(&Stream) -> bool,
         f: impl FnOnce(&mut QueueIo, &mut Stream, Place) -> R,
     ) -> Option<R> {
-        let (mut queue, place) = self.lock_home_of_stream()?;
+        let (mut queue, place) = claim::lock_claimed(self)?;
         let shared = self.is_shared();
         if shared {
             // Whether it still is this session's is told by a completion: looked for below.
@@ -361,7 +350,7 @@ impl Socket {
 
     /// Does `f` to its stream as it is.
     pub(crate) fn peek_stream<R>(&self, f: impl FnOnce(&mut Stream) -> R) -> Option<R> {
-        let (mut queue, place) = self.lock_home_of_stream()?;
+        let (mut queue, place) = claim::lock_claimed(self)?;
         queue.stream(place, self).map(|(_, stream)| f(stream))
     }
 
