@@ -57,7 +57,6 @@ pub fn claim_all(attach: impl Fn(EngineIdx)) -> bool {
     EngineIdx::all().filter(has_some).for_each(attach);
     for socket in &sockets {
         let _ = socket.settle();
-        socket.keep_carried();
         socket.set_nonblocking(socket.nonblocking());
     }
     if !sockets.is_empty() {
@@ -76,6 +75,7 @@ fn make_ready_to_wait() {
 /// System calls are about to be filtered: claims the sockets that came from the parent, and makes what waiting needs.
 pub fn before_filter() {
     if claim_all(|_| ()) {
+        sockets().into_iter().for_each(Socket::keep_carried);
         wait::yield_no_more();
         FILTERED.store(true, Ordering::Relaxed);
     }

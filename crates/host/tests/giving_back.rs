@@ -91,6 +91,17 @@ fn what_was_kept_goes_back_with_each_call_and_also_when_nothing_is_left_of_it() 
     }
 }
 
+/// It kept them from then on: a child waited ten seconds for its parent, which made no call, and was told ECONNRESET.
+#[test]
+fn what_was_kept_goes_back_also_after_a_time_with_few_descriptors() {
+    let engine = Engine::attached();
+    let (c, flow) = claimed_with_four(&engine);
+    toe::confine::before_few_descriptors(3);
+    assert!(!c.socket.is_moved(), "claimed as long as there are descriptors for it");
+    assert_eq!(c.recv(2), Ok(b"mi".to_vec()));
+    assert_eq!(engine.relinquished(), [(flow.raw(), b"ne".to_vec())]);
+}
+
 /// Two processes that use one connection at once: the other has it by the time at which this one gives it back.
 #[test]
 fn a_connection_that_another_process_has_got_meanwhile_is_claimed_again() {

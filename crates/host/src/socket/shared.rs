@@ -95,8 +95,8 @@ impl Socket {
         EVER_CARRIED.store(true, Ordering::Relaxed);
     }
 
-    /// What it was claimed with stays here until another process asks for it: to give it back, and to get it again, takes descriptors and
-    /// system calls that this process is about to have no more.
+    /// What it was claimed with stays here until another process asks for it: to give it back, and to get it again, takes system calls that
+    /// this process is about to have no more.
     pub(crate) fn keep_carried(&self) {
         self.carries.store(false, Ordering::Relaxed);
     }
