@@ -94,9 +94,9 @@ fn dup_over(from: c_int, to: c_int, flags: c_int, call: impl FnOnce() -> c_int) 
         return fail(Errno::EBADF);
     }
     // dup2 closes `to` only when `from` is open.
-    let is_closed = rustix::io::fcntl_getfd(sys::borrow(from)).is_err();
-    if is_closed || fork::in_vfork_child() || !fd_table::are_of_one(from, from) {
-        if !is_closed && is_known(to) {
+    let is_over = is_known(to) && rustix::io::fcntl_getfd(sys::borrow(from)).is_ok();
+    if !is_over || fork::in_vfork_child() || !fd_table::are_of_one(from, from) {
+        if is_over {
             guarded((), || forget(to));
         }
         let new = call();
@@ -110,7 +110,7 @@ fn dup_over(from: c_int, to: c_int, flags: c_int, call: impl FnOnce() -> c_int) 
     if new >= 0 {
         guarded((), || takes_after(from, new));
         super::stdio::follow(new);
-    } else {
+    } else if fd_table::are_of_one(from, to) {
         guarded((), || forget(to));
     }
     new

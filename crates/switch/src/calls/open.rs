@@ -205,9 +205,11 @@ pub fn forget(fd: c_int) {
     forget_as(fd, fd_table::remove, |fd| fd_table::get(fd).is_none());
 }
 
-/// `from`, which our tables know, is about to be copied over `to`: of that the table of descriptors says so from now on.
+/// `from` is about to be copied over `to`, both of which our tables know: of `to` the table of descriptors says so from now on. Unless another
+/// thread has closed `from` meanwhile: then the copy fails.
 pub fn forget_for_copy(from: c_int, to: c_int) {
-    forget_as(to, |to| fd_table::duplicate_over(from, to), |to| fd_table::are_of_one(from, to));
+    let is_done = |to| fd_table::are_of_one(from, to) || !fd_table::are_of_one(from, from);
+    forget_as(to, |to| fd_table::duplicate_over(from, to), is_done);
 }
 
 fn forget_as(fd: c_int, remove: impl Fn(c_int) -> fd_table::Removed, is_done: impl Fn(c_int) -> bool) {
