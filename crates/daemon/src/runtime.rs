@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use toe_abi::place;
 
@@ -41,6 +41,9 @@ pub enum RuntimeError {
 /// its own there, and nobody anything else (the sticky bit). A group that has other members never gets it: what an engine
 /// of another user leaves there is replaced by the next.
 const SHARED_DIR_MODE: u32 = 0o1775;
+
+/// Of the lock file.
+const LOCK_MODE: u32 = 0o600;
 
 /// The name, taken. Dropping it removes the files.
 #[derive(Debug)]
@@ -202,12 +205,15 @@ fn remove(path: &Path) -> std::io::Result<()> {
 }
 
 /// The locked lock file. An engine removes its lock file as it ends, so after locking the file must still be the one
-/// that the path names; if not, somebody else may lock the new one.
+/// that the path names; if not, somebody else may lock the new one. Nobody else may open it: whoever can may lock it, and keep the name
+/// once its engine has died.
 fn lock(path: &Path, pid_path: &Path, name: &str) -> Result<File, RuntimeError> {
     let failed = |what| move |error| RuntimeError::Io { path: path.to_path_buf(), what, error };
     let mut has_waited = false;
     loop {
-        let file = own_file::open(path, File::options().write(true)).map_err(failed("cannot open it"))?;
+        let mut own = File::options();
+        own.write(true).mode(LOCK_MODE);
+        let file = own_file::open(path, &mut own).map_err(failed("cannot open it"))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -220,6 +226,9 @@ fn lock(path: &Path, pid_path: &Path, name: &str) -> Result<File, RuntimeError> 
             }
             Err(errno) => return Err(failed("cannot lock it")(errno.into())),
         }
+        // One that an older engine has left may be anybody's to open.
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(LOCK_MODE))
+            .map_err(|errno| failed("cannot keep it from others")(errno.into()))?;
         let held = file.metadata().map_err(failed("cannot look at it"))?;
         match fs::symlink_metadata(path) {
             Ok(named) if (named.dev(), named.ino()) == (held.dev(), held.ino()) => return Ok(file),
@@ -257,6 +266,22 @@ mod tests {
 
     fn mode_of(path: &Path) -> u32 {
         fs::metadata(path).expect("there").mode() & 0o7777
+    }
+
+    /// Whoever has a descriptor of it may lock it, and does so when the engine dies: the next one would not begin.
+    #[test]
+    fn nobody_else_can_open_the_lock() {
+        let dir = TempDir::new();
+        let lock = dir.path().join("a.lock");
+        for is_left in [false, true] {
+            if is_left {
+                fs::write(&lock, "").expect("a file");
+                fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).expect("chmod");
+            }
+            let name = EngineName::take(dir.path(), "a", false).expect("free");
+            assert_eq!(mode_of(&lock), LOCK_MODE);
+            drop(name);
+        }
     }
 
     #[test]
