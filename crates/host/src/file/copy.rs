@@ -7,7 +7,11 @@ use crate::stack::Stack;
 use crate::sys::{self, Fd};
 use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 use rustix::fs::FileType;
+use std::io::Read;
 use toe_abi::errno::Errno;
+
+/// Bytes of the kernel's list of locks that are read at most: some thousand locks.
+const LIST_MAX: u64 = 64 << 10;
 
 /// Such a copy.
 #[derive(Debug)]
@@ -61,10 +65,17 @@ pub fn has_own_locks(file: BorrowedFd<'_>) -> bool {
 
 /// Whether the kernel's list has a lock of this process of a file of that number; so it is taken to be where there is no list.
 fn is_listed(file: BorrowedFd<'_>) -> bool {
-    let Ok(list) = std::fs::read_to_string("/proc/locks") else { return true };
     let Some(inode) = at_hand(file).map(|known| known.file.1) else { return true };
-    let pid = sys::pid();
-    list.lines().any(|line| is_lock_of(line, pid, inode))
+    std::fs::File::open("/proc/locks").map_or(true, |list| is_in(list, sys::pid(), inode))
+}
+
+/// Any user can make the list as long as he likes, and read slowly with it: a long one is taken to have such a lock.
+fn is_in(list: impl Read, pid: i32, inode: u64) -> bool {
+    let mut text = String::new();
+    match list.take(LIST_MAX).read_to_string(&mut text) {
+        Ok(len) if (len as u64) < LIST_MAX => text.lines().any(|line| is_lock_of(line, pid, inode)),
+        _ => true,
+    }
 }
 
 /// A line is, for example, `1: POSIX  ADVISORY  WRITE 3568 00:1f:5372 0 EOF`. The device is left out: some file systems tell it and fstat(2) differently.
@@ -91,6 +102,13 @@ mod tests {
         assert!(is_listed(locked.as_fd()));
         let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
         assert!(!has_own_locks(pipe.as_fd()));
+    }
+
+    #[test]
+    fn a_list_without_end_is_not_read_to_its_end() {
+        let line = b"1: POSIX  ADVISORY  WRITE 3568 00:1f:5372 0 EOF\n";
+        assert!(is_in(&line[..], 3568, 5372) && !is_in(&line[..], 3569, 5372));
+        assert!(is_in(std::io::repeat(b'x'), 3569, 5372));
     }
 
     #[test]
