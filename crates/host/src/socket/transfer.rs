@@ -239,7 +239,8 @@ impl Socket {
             return Err(Errno::ENOTCONN);
         }
         self.settle()?;
-        self.with_stream(|io, stream, _| stream.recv_urgent(io, peek)).unwrap_or(Err(Errno::ENOTCONN))
+        self.with_stream(|io, stream, place| stream.recv_urgent(io, place, peek))
+            .unwrap_or(Err(Errno::ENOTCONN))
     }
 
     /// MSG_TRUNC: throws `len` bytes away as a receive would take them.

@@ -9,7 +9,8 @@
 pub struct Urgent {
     /// Where the urgent byte is, until it has been read past.
     at: Option<u64>,
-    /// It has been read by MSG_OOB.
+    /// It has been read by MSG_OOB. Once it is next it is no part of the stream any more, and stands just before what is to be read: it
+    /// must not come to another process that gets the connection.
     taken: bool,
     /// Where an earlier one is that was next when this one was announced: it is left out all the same (`tcp_check_urg`).
     earlier: Option<u64>,
@@ -73,6 +74,7 @@ impl Urgent {
     pub fn countable(&self, read: u64, unread: usize) -> usize {
         let before = match self.ahead(read) {
             Some(ahead) if !self.inline && ahead < unread as u64 => ahead as usize,
+            None if self.is_at_mark(read) => 0,
             _ => unread,
         };
         before.saturating_sub(usize::from(self.earlier == Some(read)))
@@ -80,7 +82,12 @@ impl Urgent {
 
     /// SIOCATMARK.
     pub fn is_at_mark(&self, read: u64) -> bool {
-        self.ahead(read) == Some(0)
+        self.ahead(read) == Some(0) || self.taken && self.at.is_some_and(|at| at + 1 == read)
+    }
+
+    /// Whether the next byte is the one that MSG_OOB has read.
+    pub fn is_taken_next(&self, read: u64, unread: usize) -> bool {
+        self.taken && self.ahead(read) == Some(0) && unread > 0
     }
 
     /// Whether the byte is there and has not been taken: EPOLLPRI.
@@ -125,6 +132,12 @@ mod tests {
         assert!(urgent.is_at_mark(3) && urgent.may_take());
         urgent.take();
         assert!(!urgent.may_take() && !urgent.is_here(3, 7) && urgent.is_at_mark(3));
+        assert!(urgent.is_taken_next(3, 7) && !urgent.is_taken_next(2, 8));
+        assert_eq!(
+            (urgent.plan(4, 6), urgent.countable(4, 6), urgent.is_at_mark(4)),
+            (Plan::Free, 0, true),
+            "left out"
+        );
         urgent.on_read(4);
         assert_eq!((urgent.plan(4, 6), urgent.is_at_mark(4)), (Plan::Free, false));
     }

@@ -77,6 +77,30 @@ def urgent_and_no_more(is_reset):
         assert is_reset
 
 
+def urgent_taken_once():
+    """It is not in the stream of another process that looks, nor of this one when it gets the connection back."""
+    a, b = pair()
+    b.settimeout(None)
+    waits = select.poll()
+    waits.register(b, select.POLLPRI)
+    a.send(b"12X", socket.MSG_OOB)
+    assert waits.poll(10_000), "urgent data shows"
+    assert b.recv(10) == b"12" and b.recv(1, socket.MSG_OOB) == b"X"
+    child = os.fork()
+    if not child:
+        try:
+            b.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0, "nothing to look at"
+    a.send(b"abcY", socket.MSG_OOB)
+    assert waits.poll(10_000), "urgent data shows again"
+    assert b.recv(1, socket.MSG_OOB) == b"Y" and b.recv(10) == b"abc"
+    a.send(b"de")
+    assert b.recv(10) == b"de"
+
+
 def spliced():
     a, b = pair()
     a.settimeout(None)
@@ -155,6 +179,7 @@ urgent(0)
 urgent(50)
 urgent_and_no_more(False)
 urgent_and_no_more(True)
+urgent_taken_once()
 spliced()
 nested()
 by_number()

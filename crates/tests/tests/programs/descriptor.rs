@@ -37,7 +37,7 @@ fn a_connection_looks_like_a_socket_and_outlives_children() {
 
 #[test]
 fn calls_that_few_programs_make_do_what_they_do_on_linux() {
-    run("calls.py", include_str!("calls.py"), 9);
+    run("calls.py", include_str!("calls.py"), 10);
 }
 
 #[test]

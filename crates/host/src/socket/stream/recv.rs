@@ -36,6 +36,7 @@ impl Stream {
             if !peek {
                 self.settle_read(io, place, &copied);
                 self.urgent.on_read(self.received.read());
+                leave_out_taken(self, io, place)?;
                 self.publish(0);
             }
             let copied = copied.all();
@@ -72,11 +73,7 @@ impl Stream {
             Plan::Before(most) => Ok((most, 0)),
             Plan::Skip if peek => Ok((self.urgent.most_behind(self.received.read(), self.received.len()), 1)),
             Plan::Skip => {
-                let mut byte = [0];
-                let mut slices = [IoSliceMut::new(&mut byte)];
-                let mut into = Scatter::new(&mut slices);
-                let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, How::ALL)?;
-                self.settle_read(io, place, &copied);
+                self.take_unread(io, place, 1)?;
                 self.urgent.on_read(self.received.read());
                 self.publish(0);
                 self.heed_mark(io, place, peek)
@@ -85,15 +82,16 @@ impl Stream {
     }
 
     /// MSG_OOB: the urgent byte, `None` at the stream's end. EINVAL: none has been announced, or it has been read.
-    pub fn recv_urgent(&mut self, io: &mut QueueIo, peek: bool) -> Result<Option<u8>, Errno> {
+    pub fn recv_urgent(&mut self, io: &mut QueueIo, place: Place, peek: bool) -> Result<Option<u8>, Errno> {
         if !self.urgent.may_take() {
             return Err(Errno::EINVAL);
         }
         match self.urgent.place(self.received.read(), self.received.len()) {
-            Some(place) => {
-                let byte = self.received.byte_at(io, self.direct.as_deref(), place)?;
+            Some(at) => {
+                let byte = self.received.byte_at(io, self.direct.as_deref(), at)?;
                 if !peek {
                     self.urgent.take();
+                    leave_out_taken(self, io, place)?;
                     self.publish(0);
                 }
                 Ok(byte)
@@ -173,4 +171,12 @@ impl Stream {
         self.settle_read(io, place, &copied);
         Ok(bytes)
     }
+}
+
+/// What MSG_OOB has read is no part of the stream for anybody, once it is next.
+fn leave_out_taken(stream: &mut Stream, io: &mut QueueIo, place: Place) -> Result<(), Errno> {
+    if stream.urgent.is_taken_next(stream.received.read(), stream.received.len()) {
+        stream.take_unread(io, place, 1)?;
+    }
+    Ok(())
 }
