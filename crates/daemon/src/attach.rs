@@ -463,15 +463,19 @@ impl Daemon {
         // What the last holder has published counts before, be it that others may have the anchor.
         self.catch_up_at(now, &[anchor]);
         self.engine.may_show(id, anchor)?;
-        self.make_holder_let_go(id, anchor)?;
+        let not_now = not_now(self, id, anchor);
+        // Whoever has the flow learns that it loses it; afterwards it is not at the flow any more.
+        if let Some((holder, queue_set)) = self.engine.begin_claim(id, anchor)
+            && !self.has_let_go(holder, queue_set)
+        {
+            return Err(not_now);
+        }
         // And must count before the flow changes hands.
         self.catch_up_at(now, &[anchor]);
         self.catch_up(now, id);
-        let session_lives = self.sessions.get(id).is_some();
-        if !session_lives {
-            return Err(Errno::EINVAL);
-        }
-        let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions)?;
+        self.sessions.get(id).ok_or(Errno::EINVAL)?;
+        let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions);
+        let claimed = claimed.map_err(|errno| if errno == Errno::EAGAIN { not_now } else { errno })?;
         self.share_anchor(anchor);
         match claimed {
             Claimed::Flow(flow, StreamCounts { read, written }) => {
@@ -488,13 +492,6 @@ impl Daemon {
                 Ok((Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }, Vec::new()))
             }
         }
-    }
-
-    /// Whoever has the flow learns that it loses it; afterwards it is not at the flow any more. EAGAIN: it is still, or does
-    /// not take its completions.
-    fn make_holder_let_go(&mut self, claimer: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
-        let Some((holder, queue_set)) = self.engine.begin_claim(claimer, anchor) else { return Ok(()) };
-        if self.has_let_go(holder, queue_set) { Ok(()) } else { Err(Errno::EAGAIN) }
     }
 
     /// Hands a channel's memory to one of the two hosts that it joins, and what wakes the other one.
@@ -590,4 +587,14 @@ fn hear(daemon: &mut Daemon, returned: &Returned) {
         }
         Returned::Closed(lane) => daemon.end_lane(*lane),
     }
+}
+
+/// What a claim is told that has to wait for the holder. EBUSY: he is another user, who may keep it waiting for as long as he likes.
+fn not_now(daemon: &Daemon, claimer: SessionId, anchor: AnchorHandle) -> Errno {
+    let uid = |session| daemon.sessions.get(session).map(|session| session.account.uid);
+    let mut holders = Vec::new();
+    daemon.engine.sessions_at(anchor, &mut holders);
+    // The first is the owner of a flow.
+    let holder = holders.first().and_then(|holder| uid(*holder)).filter(|holder| *holder != 0);
+    if holder.is_some_and(|holder| uid(claimer) != Some(holder)) { Errno::EBUSY } else { Errno::EAGAIN }
 }

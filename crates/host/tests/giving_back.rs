@@ -142,6 +142,19 @@ fn who_comes_while_another_thread_claims_a_connection_finds_it() {
     });
 }
 
+/// Who passes a connection on, and says for ever that he is busy with it, held up whoever took it for ten seconds in each call.
+#[test]
+fn a_holder_of_another_users_is_not_waited_for_long() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    engine.post(c.queue_set, Completion::Moved { flow: c.flow });
+    c.ready();
+    let busy = || Reply::Refused { errno: Errno::EBUSY.0, version: 0 };
+    engine.answer_claims_with((0..1000).map(|_| busy()).collect());
+    assert_eq!(c.recv(1), Err(Errno::ECONNRESET));
+    assert!(engine.claims_left() > 800, "{}", engine.claims_left());
+}
+
 /// Where a process has no descriptor left, the one with the bytes does not come.
 #[test]
 fn a_connection_whose_unread_bytes_could_not_be_received_is_not_gone_on_with() {

@@ -10,7 +10,7 @@ use toe_abi::attach::{Reply, Request};
 use toe_abi::channel::{ChannelEntry, ChannelLayout};
 use toe_abi::entry::{Command, Completion, MemRange};
 use toe_abi::errno::Errno;
-use toe_base::{ChannelId, FlowId};
+use toe_base::{ChannelId, FlowId, SessionId};
 use toe_ring::{ChannelEnd, ChannelMemory, HostLooks};
 
 const PORT: u16 = 8080;
@@ -287,6 +287,18 @@ fn a_flow_moves_with_what_came_through_its_channel() {
     assert!(pair.daemon.unread.is_empty(), "handed on once");
     let server = channel.server.side();
     assert!(channel.server.memory().is_frozen(channel.slot, server), "the server goes on by the engine");
+}
+
+/// Who holds it may keep whoever claims it waiting for as long as he likes, and is not of his user.
+#[test]
+fn a_claim_is_told_that_its_holder_is_another_user() {
+    let mut pair = Pair::new(daemon());
+    let _channel = pair.go_direct();
+    for id in [1, 2] {
+        pair.daemon.sessions.get_mut(SessionId(id)).expect("a session").account.uid = 65534;
+    }
+    let child = FakeHost::attach(&mut pair.daemon);
+    assert_eq!(refused(&pair.claim(&child).0), Errno::EBUSY);
 }
 
 #[test]

@@ -24,6 +24,8 @@ use toe_base::{FlowId, ListenerId};
 /// How often, and after what pause, a flow is asked for again whose holder has to give it up first.
 const YIELD_LOOKS: u32 = 10_000;
 const YIELD_PAUSE: Duration = Duration::from_millis(1);
+/// The same of a holder of another user's (EBUSY), who may never do so.
+const STRANGER_LOOKS: u32 = 100;
 
 /// One claim at a time: of two threads that come to a socket at once, the second finds it claimed. It guards who is told.
 static CLAIMING: Lock<Option<Notified>> = Lock::new(None);
@@ -132,6 +134,33 @@ fn unread_of(queue: &mut Queue, flow: FlowId, fds: &[Fd], unread: u32) -> Result
     bytes.inspect_err(|_| queue.io.command(Command::Close { flow, abort: true }))
 }
 
+/// Asks for a flow until its holder has given it up. Between two looks the lock is free.
+fn ask(
+    (mut queue, home): (QueueGuard<'static>, &'static QueueSet),
+    stack: &Stack,
+    request: Request,
+    anchor: RawFd,
+) -> (QueueGuard<'static>, Result<(Reply, Vec<Fd>), Errno>) {
+    for look in 0.. {
+        let reply = stack.request_fds(request, &[sys::borrow(anchor)]);
+        let waits = match reply {
+            Err(Errno::EAGAIN) => look < YIELD_LOOKS,
+            Err(Errno::EBUSY) => look < STRANGER_LOOKS,
+            _ => false,
+        };
+        if !waits {
+            return (queue, reply);
+        }
+        // Its holder has been asked to give it up, and does so at its next call.
+        drop(queue);
+        std::thread::sleep(YIELD_PAUSE);
+        queue = home.lock();
+        // This session may itself hold what the other one waits for.
+        queue.drain();
+    }
+    (queue, Err(Errno::EAGAIN))
+}
+
 fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> Result<(), Errno> {
     let home: &'static QueueSet = stack.my_queue()?;
     if lacks_keys(socket, anchor) {
@@ -147,21 +176,9 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
     });
     // Held from before the request until the stream is in: completions for it may follow the answer at once, and
     // another thread must not take them before there is a stream to take them.
-    let mut queue = home.lock();
+    let queue = home.lock();
     let request = Request::Claim { queue_set: home.index, fd: socket.fd.load(Ordering::Relaxed) as u32 };
-    let mut reply = stack.request_fds(request, &[sys::borrow(anchor)]);
-    for _ in 0..YIELD_LOOKS {
-        if !matches!(reply, Err(Errno::EAGAIN)) {
-            break;
-        }
-        // Its holder has been asked to give it up, and does so at its next call.
-        drop(queue);
-        std::thread::sleep(YIELD_PAUSE);
-        queue = home.lock();
-        // This session may itself hold what the other one waits for.
-        queue.drain();
-        reply = stack.request_fds(request, &[sys::borrow(anchor)]);
-    }
+    let (mut queue, reply) = ask((queue, home), stack, request, anchor);
     let (reply, fds) = reply?;
     match reply {
         Reply::ClaimedFlow { flow, unread, read, written, .. } => {
