@@ -322,7 +322,11 @@ impl Daemon {
         let writer = Writer::start(ours, pending_max).map_err(|_| Errno::ENOMEM)?;
         let capture = Capture { place, only, filter, snaplen, interface, batch: Vec::new(), lost: 0, writer };
         captures.running.push(capture);
-        tracing::info!(pid = who.pid, uid = who.uid, all = only.is_none(), "capture begun");
+        // One of a user's own connections anybody can begin as often as he likes: it fills no log.
+        match only {
+            None => tracing::info!(pid = who.pid, uid = who.uid, "capture of all begun"),
+            Some(_) => tracing::debug!(pid = who.pid, uid = who.uid, "capture begun"),
+        }
         self.engine.set_capture(true, &mut self.sessions);
         Ok((Reply::Capture, vec![theirs]))
     }
@@ -336,7 +340,10 @@ impl Daemon {
     pub(crate) fn drop_capture(&mut self, place: u32) -> bool {
         let Some(at) = self.sessions.captures.position(place) else { return false };
         let capture = self.sessions.captures.running.swap_remove(at);
-        tracing::info!(lost = capture.lost, "capture ended");
+        match capture.only {
+            None => tracing::info!(lost = capture.lost, "capture of all ended"),
+            Some(_) => tracing::debug!(lost = capture.lost, "capture ended"),
+        }
         drop(capture.end());
         if self.sessions.captures.is_empty() {
             self.sessions.captures = Captures::default();
