@@ -39,9 +39,18 @@ pub fn notify(notified: Notified) {
 
 /// The lock of the queue set that a socket's stream is in, and where. A socket that another thread is claiming has no stream until that is
 /// done, which is waited for: so not for who holds the lock of a queue set.
+#[inline]
 pub(super) fn lock_claimed(socket: &Socket) -> Option<(QueueGuard<'static>, Place)> {
-    let (mut queue, place) = socket.lock_home()?;
-    if !socket.needs_claim.load(Ordering::Acquire) || queue.stream(place, socket).is_some() {
+    let locked = socket.lock_home()?;
+    if socket.needs_claim.load(Ordering::Acquire) { wait_if_claiming(socket, locked) } else { Some(locked) }
+}
+
+#[cold]
+fn wait_if_claiming(
+    socket: &Socket,
+    (mut queue, place): (QueueGuard<'static>, Place),
+) -> Option<(QueueGuard<'static>, Place)> {
+    if queue.stream(place, socket).is_some() {
         return Some((queue, place));
     }
     drop(queue);
