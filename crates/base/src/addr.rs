@@ -12,7 +12,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddr
 #[repr(transparent)]
 pub struct Addr([u8; 16]);
 
-/// What an IPv4-mapped address begins with.
+/// The first 96 bits of an IPv4-mapped address, as a number.
 const MAPPED: u128 = 0xffff;
 /// Bits of a mapped address before those of the IPv4 address.
 const MAPPED_BITS: u8 = 96;

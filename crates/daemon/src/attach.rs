@@ -463,19 +463,19 @@ impl Daemon {
         // What the last holder has published counts before, be it that others may have the anchor.
         self.catch_up_at(now, &[anchor]);
         self.engine.may_show(id, anchor)?;
-        let not_now = not_now(self, id, anchor);
         // Whoever has the flow learns that it loses it; afterwards it is not at the flow any more.
         if let Some((holder, queue_set)) = self.engine.begin_claim(id, anchor)
             && !self.has_let_go(holder, queue_set)
         {
-            return Err(not_now);
+            return Err(not_now(self, id, anchor));
         }
         // And must count before the flow changes hands.
         self.catch_up_at(now, &[anchor]);
         self.catch_up(now, id);
         self.sessions.get(id).ok_or(Errno::EINVAL)?;
         let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions);
-        let claimed = claimed.map_err(|errno| if errno == Errno::EAGAIN { not_now } else { errno })?;
+        let later = |errno| if errno == Errno::EAGAIN { not_now(self, id, anchor) } else { errno };
+        let claimed = claimed.map_err(later)?;
         self.share_anchor(anchor);
         match claimed {
             Claimed::Flow(flow, StreamCounts { read, written }) => {
@@ -594,7 +594,7 @@ fn not_now(daemon: &Daemon, claimer: SessionId, anchor: AnchorHandle) -> Errno {
     let uid = |session| daemon.sessions.get(session).map(|session| session.account.uid);
     let mut holders = Vec::new();
     daemon.engine.sessions_at(anchor, &mut holders);
-    // The first is the owner of a flow.
+    // The first is the owner of a flow that has one.
     let holder = holders.first().and_then(|holder| uid(*holder)).filter(|holder| *holder != 0);
     if holder.is_some_and(|holder| uid(claimer) != Some(holder)) { Errno::EBUSY } else { Errno::EAGAIN }
 }

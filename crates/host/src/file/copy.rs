@@ -10,7 +10,7 @@ use rustix::fs::FileType;
 use std::io::Read;
 use toe_abi::errno::Errno;
 
-/// Bytes of the kernel's list of locks that are read at most: some thousand locks.
+/// Bytes of the kernel's list of locks that are read at most: about a thousand locks.
 const LIST_MAX: u64 = 64 << 10;
 
 /// Such a copy.
