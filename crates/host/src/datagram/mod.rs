@@ -131,6 +131,8 @@ pub enum Step {
     Sleep {
         generation: u32,
     },
+    /// It has returned that.
+    Slept(libc::ssize_t),
     Failed(Errno),
 }
 

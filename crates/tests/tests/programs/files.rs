@@ -63,7 +63,7 @@ fn transfers_whose_ends_die_and_whose_files_are_cut() {
 }
 
 /// One of the programs, compiled.
-fn compiled(lab: &Lab, name: &str) -> PathBuf {
+pub fn compiled(lab: &Lab, name: &str) -> PathBuf {
     let (source, bin) =
         (bins::workspace().join(format!("crates/tests/programs/{name}.c")), lab.dir().join(name));
     let mut cc = Command::new("cc");

@@ -1,5 +1,6 @@
 //! UDP between two processes, past the kernel and the engine: programs that print what they are told say the same as on the kernel alone.
 
+use crate::files::compiled;
 use std::process::Command;
 use std::time::Duration;
 use toe_tests::child::Program;
@@ -46,6 +47,20 @@ fn what_a_datagram_carries_beside_its_bytes_goes_along() {
 #[test]
 fn who_waits_for_a_datagram_is_woken_however_he_waits() {
     says_the_same(&["waits", "signals"], 4);
+}
+
+/// The handler of a signal that came while recv looked at the lanes ran before recv slept, which knew nothing of it.
+#[test]
+fn a_signal_ends_a_recv_that_looks_at_the_lanes() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let bin = compiled(&lab, "signal_in_lane");
+    for mut command in [lab.command(Side::Server, &bin), engine.run(&lab, &bin.display().to_string())] {
+        let said = Program::spawn("signal_in_lane", command.arg("7000")).wait(LONG);
+        assert_eq!(said.expect_success("signal_in_lane"), "all\n");
+    }
+    let counters = engine.status().counters;
+    assert_eq!(counters.get("lanes"), Some(&2), "{counters:?}");
 }
 
 #[test]
