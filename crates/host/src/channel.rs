@@ -74,8 +74,6 @@ pub struct Channel {
     closed: bool,
     /// The other session broke the contract, and is not listened to any more: it could go on putting entries in for ever.
     pub(crate) is_broken: bool,
-    /// When waits at the other session's word are paid for ([`crate::settling::Settling::wait_for`]).
-    unheard_until: u64,
     /// Streams that leave and of which not all is here.
     pub(crate) leaving: Leaving,
     /// Whose the other session is.
@@ -111,7 +109,6 @@ impl Channel {
             users: 0,
             closed: false,
             is_broken: false,
-            unheard_until: 0,
             leaving: Leaving::default(),
             peer,
         }
@@ -436,8 +433,7 @@ impl Queue {
 
     /// What comes next was sent after something that the other session handed to the engine: that is taken in first.
     fn let_engine_be_first(&mut self, at: usize, debt: Debt) {
-        let channel = &mut self.io.channels[at];
-        self.io.stack.settling().wait_for(debt, &mut channel.unheard_until);
+        self.io.stack.settling().wait_for(debt, self.io.channels[at].peer.uid);
         // Within a drain of completions the rest follows, and must not come before the one that is looked at.
         if std::mem::take(&mut self.is_at_channels) {
             self.drain_completions();

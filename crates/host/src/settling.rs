@@ -29,7 +29,7 @@ const LOOKS_AT_ONCE: u32 = 64;
 /// and comes here only when this one is idle, which sched_yield does not make it.
 const AT_ONCE: Duration = Duration::from_micros(20);
 
-/// Such a wait at a peer's word that is in vain is paid for with so much time, in ms: it may cost a part of the time, not all of it.
+/// A wait at a peer's word that is in vain is paid for with so much time, in ms: it may cost a part of the time, not all of it.
 const TIMED_OUT_COST: u64 = 100;
 /// So much may be unpaid: eight of them in a row.
 const UNPAID_MAX: u64 = 7 * TIMED_OUT_COST;
@@ -86,6 +86,9 @@ pub(crate) struct Settling {
     roles: AtomicU8,
     /// Where it listens, or has.
     names: Lock<Vec<SocketAddr>>,
+    /// Users for whose word it has waited in vain, and until when, by [`sys::coarse_ms`], that is unpaid. Not by program: a user
+    /// has as many as he likes.
+    unpaid: Lock<Vec<(u32, u64)>>,
 }
 
 impl Settling {
@@ -97,6 +100,7 @@ impl Settling {
             given_up: AtomicU64::new(u64::MAX),
             roles: AtomicU8::new(0),
             names: Lock::new(Vec::new()),
+            unpaid: Lock::new(Vec::new()),
         }
     }
 
@@ -142,17 +146,33 @@ impl Settling {
         self.looks.count() >= debt >> COUNT_SHIFT || self.looks.asleep().is_some_and(|sleep| !ends(sleep))
     }
 
-    /// Waits for what a peer says that its bytes come after. A number that no engine can have asked for is not waited for, nor a peer
-    /// that has cost too much: until `paid_at`, by [`sys::coarse_ms`], its waits in vain are paid for.
-    pub fn wait_for(&self, debt: Debt, paid_at: &mut u64) {
+    /// Waits for what a program of `user` says that its bytes come after. A number that no engine can have asked for is not waited
+    /// for, nor a user whose programs have cost too much: waits in vain are paid for in time.
+    pub fn wait_for(&self, debt: Debt, user: u32) {
         let is_possible = debt >> COUNT_SHIFT <= self.looks.count() + 2;
-        let is_heard = *paid_at == 0 || *paid_at <= sys::coarse_ms() + UNPAID_MAX;
         if is_possible
-            && is_heard
             && !self.is_reached(debt)
+            && self.unpaid_ms(user) <= UNPAID_MAX
             && self.wait(|| self.is_reached(debt)) == Waited::TimedOut
         {
-            *paid_at = sys::coarse_ms().max(*paid_at) + TIMED_OUT_COST;
+            self.charge(user);
+        }
+    }
+
+    fn unpaid_ms(&self, user: u32) -> u64 {
+        let now = sys::coarse_ms();
+        let unpaid = self.unpaid.lock();
+        unpaid.iter().find(|(who, _)| *who == user).map_or(0, |(_, paid_at)| paid_at.saturating_sub(now))
+    }
+
+    fn charge(&self, user: u32) {
+        let now = sys::coarse_ms();
+        let mut unpaid = self.unpaid.lock();
+        // Each entry has cost a wait: there are no more than waits in the time that one is kept.
+        unpaid.retain(|(_, paid_at)| *paid_at > now);
+        match unpaid.iter_mut().find(|(who, _)| *who == user) {
+            Some((_, paid_at)) => *paid_at += TIMED_OUT_COST,
+            None => unpaid.push((user, now + TIMED_OUT_COST)),
         }
     }
 
@@ -243,6 +263,8 @@ mod tests {
     use super::*;
     use toe_ring::EngineLooks;
 
+    const USER: u32 = 1000;
+
     fn pair() -> (EngineLooks, Settling) {
         let engine = EngineLooks::new().expect("memory");
         let settling = Settling::new(HostLooks::map(&engine).expect("the same memory"));
@@ -250,6 +272,12 @@ mod tests {
         settling.note_connects(name(1));
         engine.wake();
         (engine, settling)
+    }
+
+    impl Settling {
+        fn unpaid_until(&self, user: u32) -> u64 {
+            self.unpaid.lock().iter().find(|(who, _)| *who == user).map_or(0, |(_, paid_at)| *paid_at)
+        }
     }
 
     fn name(port: u16) -> SocketAddr {
@@ -282,9 +310,8 @@ mod tests {
         engine.done();
         assert_eq!(settling.debt(), Some(debt), "that look may have begun before");
         engine.done();
-        let mut paid_at = 0;
-        settling.wait_for(debt, &mut paid_at);
-        assert_eq!((settling.debt(), paid_at), (None, 0));
+        settling.wait_for(debt, USER);
+        assert_eq!((settling.debt(), settling.unpaid_ms(USER)), (None, 0));
     }
 
     #[test]
@@ -331,31 +358,30 @@ mod tests {
         settling.note_sleep();
         settling.handed_over(true);
         let debt = settling.debt().expect("it does not look");
-        let mut paid_at = 0;
-        settling.wait_for(debt, &mut paid_at);
-        assert!(paid_at > 0);
+        settling.wait_for(debt, USER);
+        let one = settling.unpaid_until(USER);
+        assert!(one > 0);
         let given_up = settling.given_up.load(Ordering::Relaxed);
         assert_eq!(given_up, 0, "so far it was");
-        let one = paid_at;
-        (0..20).for_each(|_| settling.wait_for(debt, &mut paid_at));
-        settling.wait_for(u64::MAX, &mut paid_at);
-        assert_eq!(paid_at, one, "at once, and nobody can owe that");
+        (0..20).for_each(|_| settling.wait_for(debt, USER));
+        settling.wait_for(u64::MAX, USER);
+        assert_eq!(settling.unpaid_until(USER), one, "at once, and nobody can owe that");
     }
 
     #[test]
-    fn a_peer_whose_word_is_in_vain_is_not_heard_for_a_while() {
+    fn a_user_whose_word_is_in_vain_is_not_heard_for_a_while() {
         let (mut engine, settling) = pair();
-        let mut paid_at = 0;
-        let mut wait = |paid_at: &mut u64| {
+        let mut wait = |user: u32| {
             // It moves, and not so far.
             engine.done();
-            let before = *paid_at;
-            settling.wait_for(settling.now(), paid_at);
-            *paid_at > before
+            let before = settling.unpaid_until(user);
+            settling.wait_for(settling.now(), user);
+            settling.unpaid_until(user) > before
         };
-        let in_vain = (0..100).filter(|_| wait(&mut paid_at)).count();
+        let in_vain = (0..100).filter(|_| wait(USER)).count();
         assert!((1..100).contains(&in_vain), "{in_vain} waits");
-        paid_at = 1;
-        assert!(wait(&mut paid_at), "it is paid for");
+        assert!(wait(USER + 1), "another one is");
+        settling.unpaid.lock().iter_mut().for_each(|(_, paid_at)| *paid_at = 0);
+        assert!(wait(USER), "it is paid for");
     }
 }

@@ -15,6 +15,7 @@ use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{calls, init};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use toe::socket::Socket;
@@ -173,18 +174,20 @@ fn kind_of(fd: c_int, file: FileType) -> Came {
     };
     match file {
         FileType::Directory => Came::Anchor,
-        FileType::Socket if is_tcp() => match listen::state_now(fd) {
-            TCP_LISTEN => Came::Listener,
-            TCP_CLOSE => Came::Unused,
-            _ => Came::Other,
-        },
+        FileType::Socket if is_tcp() && sockopt::socket_acceptconn(descriptor) == Ok(true) => Came::Listener,
+        FileType::Socket if is_tcp() && is_unused(fd) => Came::Unused,
         _ => Came::Other,
     }
 }
 
-/// States of a kernel socket (net/tcp_states.h).
-const TCP_CLOSE: u8 = 7;
-const TCP_LISTEN: u8 = 10;
+/// Whether a socket of the kernel's TCP neither listens nor is connected: it hangs up, and no end has come. TCP_INFO would say it,
+/// too, and would wait for the socket's lock, which who has passed it on can hold as long as he likes: in a `send` out of memory that
+/// never comes. No lock is taken for what is asked here.
+fn is_unused(fd: c_int) -> bool {
+    let mut polled = [libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 }];
+    let came = sys::ppoll(&mut polled, Some(Duration::ZERO), None).map(|_| polled[0].revents);
+    came.is_ok_and(|came| came & (libc::POLLHUP | libc::POLLRDHUP) == libc::POLLHUP)
+}
 
 /// `true`: it is an engine's socket now.
 fn adopt(fd: c_int, kind: Came) -> bool {
@@ -212,6 +215,7 @@ fn adopt(fd: c_int, kind: Came) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::os::fd::AsRawFd;
 
     #[test]
@@ -226,5 +230,10 @@ mod tests {
         let (inet, stream) = (AddressFamily::INET, SocketType::STREAM);
         let unused = rustix::net::socket(inet, stream, None).unwrap();
         assert_eq!(kind_of(unused.as_raw_fd(), FileType::Socket), Came::Unused);
+        let (mut accepted, _) = listener.accept().unwrap();
+        drop(client);
+        assert_eq!(accepted.read(&mut [0]).unwrap(), 0);
+        accepted.shutdown(std::net::Shutdown::Both).unwrap();
+        assert_eq!(kind_of(accepted.as_raw_fd(), FileType::Socket), Came::Other, "it was connected");
     }
 }

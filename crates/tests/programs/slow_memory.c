@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -214,6 +215,72 @@ static void datagram_out_of_late_memory(int other[2])
 	close(ends[1]);
 }
 
+/* A connection of the kernel's: sockets of one device are. */
+static void join_in_kernel(int ends[2])
+{
+	struct sockaddr_in at = {AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {0}};
+	socklen_t length = sizeof at;
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	MUST(setsockopt(listener, SOL_SOCKET, SO_BINDTODEVICE, "lo", 2) == 0);
+	MUST(bind(listener, (struct sockaddr *)&at, length) == 0 && listen(listener, 1) == 0);
+	MUST(getsockname(listener, (struct sockaddr *)&at, &length) == 0);
+	MUST((ends[0] = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+	MUST(setsockopt(ends[0], SOL_SOCKET, SO_BINDTODEVICE, "lo", 2) == 0);
+	MUST(connect(ends[0], (struct sockaddr *)&at, length) == 0);
+	MUST((ends[1] = accept(listener, NULL, NULL)) >= 0);
+	close(listener);
+}
+
+union control_data {
+	struct cmsghdr header;
+	char room[CMSG_SPACE(sizeof(int))];
+};
+
+static void pass_on(int over, int fd)
+{
+	union control_data control = {.header = {CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS}};
+	memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+	struct iovec byte = {"f", 1};
+	struct msghdr message = {NULL, 0, &byte, 1, &control, sizeof control, 0};
+	MUST(sendmsg(over, &message, 0) == 1);
+}
+
+static int passed(int over)
+{
+	union control_data control;
+	char got;
+	struct iovec byte = {&got, 1};
+	struct msghdr message = {NULL, 0, &byte, 1, &control, sizeof control, 0};
+	int fd;
+	MUST(recvmsg(over, &message, 0) == 1 && control.header.cmsg_type == SCM_RIGHTS);
+	memcpy(&fd, CMSG_DATA(&control.header), sizeof fd);
+	return fd;
+}
+
+/* The call holds the socket's lock in the kernel. Who gets the socket need not wait for that. */
+static void handed_on_from_late_memory(void)
+{
+	int ends[2], between[2];
+	join_in_kernel(ends);
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, between) == 0);
+	struct late late = late_memory();
+	struct call call = {.kind = SEND, .fd = ends[0], .at = late.at};
+	begin(&call);
+	pass_on(between[0], ends[0]);
+	int copy = passed(between[1]), type;
+	socklen_t length = sizeof type;
+	MUST(getsockopt(copy, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM);
+	struct pollfd ready = {copy, POLLIN, 0};
+	MUST(poll(&ready, 1, 0) == 0);
+	close(copy);
+	let_in(&late, 0, PAGES, 'k');
+	MUST(end(&call) == LONG);
+	received(ends[1], LONG, 'k');
+	done_with(&late);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 int main(int count, char **arguments)
 {
 	MUST(count == 2);
@@ -234,6 +301,9 @@ int main(int count, char **arguments)
 	}
 	now = "datagram";
 	datagram_out_of_late_memory(other);
+	printf("%s\n", now);
+	now = "handed on";
+	handed_on_from_late_memory();
 	printf("%s\nall\n", now);
 	return 0;
 }

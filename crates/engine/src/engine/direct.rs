@@ -9,7 +9,8 @@ use crate::flow::carrier::{Carrier, Direct, Earning};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{Notice, Ownership, TenancyEvent};
 use crate::hostif::HostSide;
-use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX};
+use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A_USER_MAX};
+use crate::hostif::session::Sessions;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::work::{Owner, Path};
 use toe_abi::channel::Side;
@@ -116,7 +117,7 @@ impl Engine {
             self.channels.count_of(session) < SESSION_CHANNELS_MAX
                 && !self.sessions.answers_are_full(session, queue_set)
         };
-        if !ends.into_iter().all(has_room) {
+        if !ends.into_iter().all(has_room) || is_shared_out(&self.channels, &self.sessions, ends) {
             return Attempt::Refused;
         }
         // Where one of the two is root's, the other one's user wanted it as much.
@@ -259,4 +260,16 @@ fn may_be_direct(flow: &Flow) -> bool {
         && !tcb.orphaned
         && !tcb.snd.fin_queued
         && tcb.rcv.fin.is_none()
+}
+
+/// Whether one of two sessions of different users has as many channels with the other's as it may.
+fn is_shared_out(channels: &Channels, sessions: &Sessions, ends: [End; 2]) -> bool {
+    let uid = |session: SessionId| sessions.get(session).map(|session| session.cred.uid);
+    let has_many = |session: SessionId, other: SessionId| {
+        let is_others = |peer: &SessionId| uid(*peer) == uid(other);
+        channels.count_of(session) >= SHARED_WITH_A_USER_MAX
+            && channels.peers_of(session).filter(is_others).count() >= SHARED_WITH_A_USER_MAX
+    };
+    let [a, b] = ends.map(|(session, _)| session);
+    uid(a) != uid(b) && (has_many(a, b) || has_many(b, a))
 }

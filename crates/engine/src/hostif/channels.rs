@@ -8,6 +8,8 @@ use toe_base::{ChannelId, QueueSetId, SessionId};
 
 /// Channels that one session may have.
 pub const SESSION_CHANNELS_MAX: usize = 32;
+/// And so many of them with sessions of one other user: however many he makes, there is room for others.
+pub const SHARED_WITH_A_USER_MAX: usize = 24;
 /// Retired slots that are looked at for one that both hosts are done with, before a fresh one is taken.
 const RETIRED_LOOKED_AT: usize = 4;
 
@@ -94,6 +96,16 @@ impl Channels {
         };
         self.table.insert(id, channel);
         self.by_ends.insert(ends, id);
+    }
+
+    /// The live sessions that a live session has channels with.
+    pub fn peers_of(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
+        let peer = move |[a, b]: [SessionId; 2]| match session {
+            of if of == a => Some(b),
+            of if of == b => Some(a),
+            _ => None,
+        };
+        self.by_ends.keys().filter_map(move |[(a, _), (b, _)]| peer([*a, *b]))
     }
 
     /// The session has mapped the channel. `false`: it is not an end of it.

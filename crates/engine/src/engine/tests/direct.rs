@@ -2,6 +2,7 @@
 
 use super::fake_channels::FakeChannels;
 use crate::control::names::Twin;
+use crate::hostif::channels::{SESSION_CHANNELS_MAX, SHARED_WITH_A_USER_MAX};
 use crate::{Claimed, Counter, Engine, EngineConfig, HostMemory, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -385,6 +386,20 @@ fn users_who_do_not_trust_each_other_share_no_memory() {
         m.messages(ends, 200);
         assert_eq!(m.offered(client).is_some(), shares, "{server} {client:?}");
     }
+}
+
+#[test]
+fn sessions_of_one_user_do_not_take_all_channels_of_a_server() {
+    let mut m = Machine::new(0);
+    let mut shares = |uid: u32| {
+        let client = m.attach(uid);
+        let ends = m.connect(client);
+        m.messages(ends, 4);
+        m.offered(client).is_some()
+    };
+    let shared = (0..SESSION_CHANNELS_MAX).filter(|_| shares(1000)).count();
+    assert_eq!(shared, SHARED_WITH_A_USER_MAX);
+    assert!(shares(1001) && shares(0));
 }
 
 #[test]
