@@ -507,10 +507,9 @@ fn wait_placed(
 /// The descriptor is another thread's to decide on, or gone.
 fn by_others(fd: c_int, refusal: Refusal) -> Verdict {
     match (refusal, calls::stream(fd)) {
-        (Refusal::Ended, None) => Verdict::Done(fail(Errno::EBADF)),
         (_, Some(socket)) => Verdict::Done(crate::ffi::status(socket.wait_connected(socket.nonblocking()))),
-        // The kernel knows what it has of it.
-        (Refusal::OfKernel | Refusal::Busy, None) => Verdict::Pass,
+        // The kernel knows what it has of it. If the program has ended it, this call comes after that.
+        (_, None) => Verdict::Pass,
     }
 }
 

@@ -145,6 +145,16 @@ impl Drop for Replacing {
     }
 }
 
+/// Neither the steps of another thread's connect nor a close come between what is done to an undecided `fd` until this is dropped. `None`: it
+/// is decided.
+pub fn apart(fd: c_int) -> Option<Replacing> {
+    let is_undecided = socket_state::get(fd).has(State::TWIN);
+    is_undecided
+        .then(|| Replacing::begin_after_others(fd, State::TWIN).ok())
+        .flatten()
+        .filter(Replacing::place)
+}
+
 /// The program ends the descriptor: nothing is placed there from here on.
 #[cold]
 pub fn stop(fd: c_int) {

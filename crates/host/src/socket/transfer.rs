@@ -460,6 +460,7 @@ impl Socket {
             }
             Kind::Stream => {}
         }
+        let_connect_answer(self);
         let state = self.state();
         // Both ends have said their last.
         let ended = state == super::options::CLOSED;
@@ -474,8 +475,11 @@ impl Socket {
                 }
                 Link::Moved => return Err(MOVED),
                 Link::Open if ended => return Err(Errno::ENOTCONN),
-                // Linux: "connecting" is over with it, also for whoever has not asked how that went.
-                Link::Open => stream.told = stream::ConnectTold::Result,
+                // Linux: "connecting" is over with it, also for whoever has not asked how that went. Who waits in connect hears it.
+                Link::Open if stream.told == stream::ConnectTold::InProgress => {
+                    stream.told = stream::ConnectTold::Result;
+                }
+                Link::Open => {}
             }
             if how != Shutdown::Read && !stream.write_shut {
                 io.shut_write(stream);
@@ -532,5 +536,13 @@ impl Socket {
         let turn = Turn::begin(self);
         let on = BlockOn { on_signal: OnSignal::Defer, ..Socket::block(&turn, Some(time), None) };
         let _ = block_on(on, &mut || Ok(done().then_some(())));
+    }
+}
+
+/// Another thread connects the socket: where the peer is on this machine, Linux has its answer before anybody else gets at the socket.
+fn let_connect_answer(socket: &Socket) {
+    let connects = socket.with_stream(|_, stream, _| stream.link == Link::Connecting);
+    if let (Some(true), Some(home)) = (connects, socket.home()) {
+        home.stack.finish();
     }
 }

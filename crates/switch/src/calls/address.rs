@@ -11,7 +11,7 @@ use crate::ffi::{
 use crate::policy::{Action, NOT_SUBJECT};
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason};
-use crate::{adopt, datagram_stack, free_port, listen as listening, real};
+use crate::{adopt, datagram_stack, free_port, listen as listening, real, replacing};
 use core::ffi::c_int;
 use libc::{sockaddr, sockaddr_in, socklen_t};
 use toe::datagram::Datagram;
@@ -396,6 +396,7 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len:
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     adopt::on_use(fd);
+    let apart = guarded(None, || replacing::apart(fd));
     let Some(socket) = fd_table::get(fd) else {
         // Even one that fails leaves its mark: what is connected or accepted with the socket later is shut, too.
         guarded((), || connect::keep_on_kernel(fd, Reason::ShutBefore));
@@ -406,7 +407,11 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
         };
         return match fd_table::datagram(fd) {
             Some(datagram) => guarded(-1, || status(datagram.shut_down(how, kernel))),
-            None => status(kernel()),
+            None => {
+                let result = status(kernel());
+                guarded((), || drop(apart));
+                result
+            }
         };
     };
     let direction = match how {

@@ -7,7 +7,7 @@ use super::cancel::point;
 use super::open::is_new;
 use super::poll::{mask_at, timeout_ms, timeout_of};
 use crate::ffi::{fail, guarded, number, status};
-use crate::replacing::Replacing;
+use crate::replacing;
 use crate::socket_state::{self, State};
 use crate::{adopt, fork, init, real};
 use core::ffi::c_int;
@@ -57,9 +57,8 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
         return unsafe { control_either(epoll, op, fd, event) };
     }
     guarded(-1, || {
-        // Neither the kernel's registration nor the note of it may come between the steps of a connect.
-        let begun = Replacing::begin_after_others(fd, State::TWIN).ok();
-        let _apart = begun.filter(Replacing::place);
+        // The kernel's registration and the note of it.
+        let _apart = replacing::apart(fd);
         // SAFETY: as above.
         unsafe { control_either(epoll, op, fd, event) }
     })

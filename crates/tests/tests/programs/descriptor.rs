@@ -105,3 +105,9 @@ fn a_number_that_is_copied_over_is_a_connection_throughout() {
 fn a_handler_uses_the_connection_whose_flags_are_asked_for() {
     files::expect_same("handler_in_fcntl", &[&["7000"]]);
 }
+
+/// A connect was told EBADF, ECONNRESET or EISCONN when another thread shut the socket down meanwhile.
+#[test]
+fn a_shutdown_comes_before_a_connect_or_after_it() {
+    files::expect_same("shut_while_connecting", &[&["7000"]]);
+}
