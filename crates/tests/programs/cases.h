@@ -34,8 +34,15 @@ static void listen_there(int backlog)
 	MUST(bind(listener, (struct sockaddr *)&place, sizeof place) == 0 && listen(listener, backlog) == 0);
 }
 
+/* The same at a port of the loopback address, which the program was given. */
+__attribute__((unused)) static void listen_at_port(const char *port)
+{
+	place = (struct sockaddr_in){AF_INET, htons(atoi(port)), {htonl(INADDR_LOOPBACK)}, {0}};
+	listen_there(16);
+}
+
 /* Both ends of a connection. */
-static void join(int ends[2])
+__attribute__((unused)) static void join(int ends[2])
 {
 	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
 	MUST(connect(ends[0], (struct sockaddr *)&place, sizeof place) == 0);

@@ -4,7 +4,6 @@
  *     dup_over_in_use PORT
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -14,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "checks.h"
 
 enum { CALLS = 100000 };
@@ -28,24 +28,20 @@ static void *swap(void *unused) {
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1]))};
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
-    CHECK(bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 8) == 0);
+    listen_at_port(argv[1]);
     for (int k = 0; k < 2; k++) {
-        CHECK((near[k] = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
-        CHECK(connect(near[k], (struct sockaddr *)&at, sizeof at) == 0);
-        CHECK((far[k] = accept(listener, NULL, NULL)) >= 0);
+        int ends[2];
+        join(ends);
+        near[k] = ends[0], far[k] = ends[1];
     }
     CHECK((number = dup(near[0])) >= 0);
     pthread_t swapper;
     CHECK(pthread_create(&swapper, NULL, swap, NULL) == 0);
     char byte = 'x', bytes[64];
     for (int call = 0; call < CALLS; call++) {
-        struct pollfd now = {.fd = number, .events = POLLIN | POLLOUT};
+        struct pollfd ready = {.fd = number, .events = POLLIN | POLLOUT};
         CHECK(recv(number, bytes, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
-        CHECK(poll(&now, 1, 0) >= 0 && !(now.revents & (POLLNVAL | POLLERR | POLLHUP | POLLIN)));
+        CHECK(poll(&ready, 1, 0) >= 0 && !(ready.revents & (POLLNVAL | POLLERR | POLLHUP | POLLIN)));
         if (call % 64 == 0) {
             CHECK(write(number, &byte, 1) == 1);
             CHECK(recv(far[0], bytes, sizeof bytes, MSG_DONTWAIT) >= -1 && recv(far[1], bytes, sizeof bytes, MSG_DONTWAIT) >= -1);

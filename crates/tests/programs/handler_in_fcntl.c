@@ -4,7 +4,6 @@
  *     handler_in_fcntl PORT
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -15,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "checks.h"
 
 enum { HANDLED = 60000 };
@@ -41,14 +41,8 @@ static void *signal_all_the_time(void *whom) {
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1]))};
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
-    CHECK(bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 8) == 0);
-    CHECK((ends[0] = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
-    CHECK(connect(ends[0], (struct sockaddr *)&at, sizeof at) == 0);
-    CHECK((ends[1] = accept(listener, NULL, NULL)) >= 0);
+    listen_at_port(argv[1]);
+    join(ends);
     struct sigaction action = {.sa_handler = send_one};
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     pthread_t self = pthread_self(), signaller;

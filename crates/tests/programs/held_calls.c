@@ -271,8 +271,7 @@ int main(int count, char **arguments)
 {
 	MUST(count == 2);
 	signal(SIGPIPE, SIG_IGN);
-	place = (struct sockaddr_in){AF_INET, htons(atoi(arguments[1])), {htonl(INADDR_LOOPBACK)}, {0}};
-	listen_there(16);
+	listen_at_port(arguments[1]);
 	now = "closed in send";
 	closed_while_bytes_go(SEND);
 	now = "closed in sendmmsg";

@@ -345,8 +345,7 @@ int main(int count, char **arguments)
 	/* Nothing here may hang. */
 	alarm(50);
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	place = (struct sockaddr_in){AF_INET, htons(atoi(arguments[1])), {htonl(INADDR_LOOPBACK)}, {0}};
-	listen_there(16);
+	listen_at_port(arguments[1]);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (int way = 0; way < WAYS; way++)
 			for (int depth = 0; depth <= DEPTH_MAX; depth++) {

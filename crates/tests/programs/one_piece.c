@@ -101,8 +101,7 @@ int main(int count, char **arguments)
 	MUST(count == 2);
 	/* Nothing here may hang. */
 	alarm(40);
-	place = (struct sockaddr_in){AF_INET, htons(atoi(arguments[1])), {htonl(INADDR_LOOPBACK)}, {0}};
-	listen_there(16);
+	listen_at_port(arguments[1]);
 	static const int offsets[] = {0, 1, PAGE - 32, PAGE - 1};
 	for (int n = 0; n < 4; n++) {
 		now = "records";

@@ -2,7 +2,6 @@
  * after it: the connect succeeds, and the peer hears of the end if that came after it.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -12,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "checks.h"
 
 enum { ROUNDS = 3000, LOOPS_MAX = 30000 };
@@ -33,17 +33,13 @@ static void *shut_down(void *unused) {
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1]))};
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
-    CHECK(bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 8) == 0);
+    listen_at_port(argv[1]);
     pthread_t other;
     CHECK(pthread_create(&other, NULL, shut_down, NULL) == 0);
     for (int round = 1; round <= ROUNDS; round++) {
         CHECK((fd = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
         begun = round;
-        CHECK(connect(fd, (struct sockaddr *)&at, sizeof at) == 0);
+        CHECK(connect(fd, (struct sockaddr *)&place, sizeof place) == 0);
         while (done < round) sched_yield();
         int accepted = accept(listener, NULL, NULL);
         char byte;

@@ -287,8 +287,7 @@ int main(int count, char **arguments)
 	/* Nothing here may hang. */
 	alarm(40);
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	place = (struct sockaddr_in){AF_INET, htons(atoi(arguments[1])), {htonl(INADDR_LOOPBACK)}, {0}};
-	listen_there(16);
+	listen_at_port(arguments[1]);
 	int other[2];
 	join(other);
 	for (int kind = SEND; kind < KINDS; kind++) {
