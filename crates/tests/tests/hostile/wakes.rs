@@ -17,9 +17,10 @@ fn by_users(scene: &Scene) -> u64 {
 /// The user's own thread makes the wake-ups, and the neighbour goes on.
 fn goes_to_its_user(attack: &[&str]) {
     let mut scene = Scene::new();
-    assert_eq!(by_users(&scene), 0, "nobody takes long");
+    // The engine may have lost its processor in the middle of a wake-up, which is a long one then.
+    let before = by_users(&scene);
     let attack = scene.attacks.begun(&scene.lab, As::User(MALLORY), attack, "woken 1");
-    until_true("the user's own thread makes the wake-ups", SOON * 4, || by_users(&scene) > 16);
+    until_true("the user's own thread makes the wake-ups", SOON * 4, || by_users(&scene) > before + 16);
     scene.neighbour.goes_on(attack.output().trim());
     scene.engine_is_sound();
 }
