@@ -370,7 +370,7 @@ impl Daemon {
         let way = (place, connection.pages.clone());
         let account = self.engine.account_of(id);
         let looks = self.looks.as_fd().try_clone_to_owned()?;
-        let (session, [region, receive, bell]) =
+        let (session, [region, receive, eventfd]) =
             Session::create(id, layout, (peer, account, process), way, now)?;
         self.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
@@ -390,7 +390,7 @@ impl Daemon {
         if let Some(connection) = self.connections.get_mut(place) {
             connection.session = Some(id);
         }
-        Ok([region, receive, bell, looks])
+        Ok([region, receive, eventfd, looks])
     }
 
     /// Handles that follow each other for up to `count` anchors, which the control server makes.

@@ -42,7 +42,7 @@ impl Connection {
         if !fds.is_empty() {
             // The host may wait for them by now, and have closed what it was sent.
             self.pages.close(Shared::Sent(fds));
-            let _ = self.pages.bell().signal();
+            let _ = self.pages.eventfd().signal();
         }
         sent
     }

@@ -27,7 +27,7 @@ impl Daemon {
 
     /// Finds whose memory the system had no page for, once something was. Both ends of a channel had the use of it.
     pub(crate) fn find_lost_memory(&mut self) {
-        if !toe_ring::lost_memory::any_news() {
+        if !toe_ring::lost_memory::any_event() {
             return;
         }
         let sessions = &self.sessions;

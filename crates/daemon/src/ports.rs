@@ -4,7 +4,7 @@
 //! engine goes on with the others. Where the interface was removed it is opened anew once there is one of its name.
 
 use crate::config::PortConfig;
-use crate::kernel::news::LinkNews;
+use crate::kernel::events::LinkEvent;
 use crate::poller::{Poller, Token};
 use crate::session::Sessions;
 use toe_base::{Addr, Instant, PortId};
@@ -223,7 +223,7 @@ impl Ports {
         engine: &mut Engine,
         poller: &Poller,
         id: PortId,
-        (index, link): (u32, &LinkNews),
+        (index, link): (u32, &LinkEvent),
     ) {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { return };
         slot.is_veth = link.is_veth;

@@ -188,7 +188,7 @@ impl Daemon {
         }
         self.sessions.unmute(now, &self.poller);
         self.anchors.unmute(&self.poller, now);
-        self.take_anchor_news(now);
+        self.take_anchor_events(now);
         self.resolve_doubts();
         if self.follow_later_at() <= now {
             self.follow_later(now);
@@ -531,8 +531,8 @@ impl Daemon {
     }
 
     /// Takes what users' threads have found out about their anchors.
-    fn take_anchor_news(&mut self, now: Instant) {
-        self.anchors.take_news();
+    fn take_anchor_events(&mut self, now: Instant) {
+        self.anchors.take_events();
         while let Some(Unwatched { handle, closed }) = self.anchors.next_unwatched() {
             if self.anchors.is_left(handle) {
                 tracing::warn!("a shared socket is lost: raise fs.inotify.max_user_watches");

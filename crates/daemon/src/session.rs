@@ -118,15 +118,15 @@ impl Session {
     ) -> std::io::Result<(Session, [OwnedFd; 3])> {
         let (region, [memory, to_read]) = Region::create_for(&layout, id.0)?;
         let unsettled = Some(memory.try_clone()?);
-        let bell = EventFd::new()?;
-        let host_bell = bell.as_fd().try_clone_to_owned()?;
+        let eventfd = EventFd::new()?;
+        let host_eventfd = eventfd.as_fd().try_clone_to_owned()?;
         let session = Session {
             process,
             peer,
             layout,
             connection,
             pages,
-            doorbell: EngineDoorbell::new(region.clone(), bell),
+            doorbell: EngineDoorbell::new(region.clone(), eventfd),
             region,
             unsettled,
             queue_sets: Vec::new(),
@@ -138,7 +138,7 @@ impl Session {
             was_served: false,
             doze: None,
         };
-        Ok((session, [memory, to_read, host_bell]))
+        Ok((session, [memory, to_read, host_eventfd]))
     }
 
     pub fn process(&self) -> Option<BorrowedFd<'_>> {
@@ -163,7 +163,7 @@ impl Session {
 
     pub fn has_work(&self) -> bool {
         self.queue_sets.iter().any(EngineQueueSet::has_work)
-            || self.datagrams.iter().any(FromSocket::has_news)
+            || self.datagrams.iter().any(FromSocket::has_events)
     }
 
     /// Whether completions that did not fit may fit now. A head register that cannot be counts, too: the next try to
@@ -243,8 +243,8 @@ pub struct Sessions {
     muted: VecDeque<(SessionId, Instant)>,
     /// Sessions that slept until now, for who keeps the list of those that are awake.
     woken: Vec<SessionId>,
-    /// Bells of users' threads to which something was handed.
-    page_bells: Vec<Arc<EventFd>>,
+    /// Eventfds of users' threads to which something was handed.
+    page_eventfds: Vec<Arc<EventFd>>,
     /// What hosts were told last of names that have lapsed.
     names_told: u32,
     /// Faults found while the engine was posting.
@@ -282,7 +282,7 @@ impl Sessions {
             interrupts_carry_nothing: crate::sys::can_refuse_descriptors(),
             muted: VecDeque::new(),
             woken: Vec::new(),
-            page_bells: Vec::new(),
+            page_eventfds: Vec::new(),
             names_told: 0,
             faults: Vec::new(),
         })
@@ -386,16 +386,16 @@ impl Sessions {
 
     /// The thread to which something was handed is to be woken.
     pub(crate) fn will_ring(&mut self, out: &PagesOut) {
-        if !self.page_bells.iter().any(|bell| Arc::ptr_eq(bell, out.bell())) {
-            self.page_bells.push(Arc::clone(out.bell()));
+        if !self.page_eventfds.iter().any(|eventfd| Arc::ptr_eq(eventfd, out.eventfd())) {
+            self.page_eventfds.push(Arc::clone(out.eventfd()));
         }
     }
 
     /// Wakes the threads to which something was handed.
     pub(crate) fn ring_for_pages(&mut self) {
-        for bell in self.page_bells.drain(..) {
+        for eventfd in self.page_eventfds.drain(..) {
             // Own eventfds do not fail.
-            let _ = bell.signal();
+            let _ = eventfd.signal();
         }
     }
 

@@ -1,11 +1,11 @@
 //! Completion queues. Reading one works for the endpoints that are bound to it: nobody else does.
 
-use crate::bell::Bell;
 use crate::domain::DomainObject;
 use crate::ep::Ep;
 use crate::fabric::Fabric;
 use crate::object::{self, Object, no_bind, no_ops_open, strerror};
 use crate::sys::{self, CqAttr, CqErrEntry, CqFid, CqOps, CqTaggedEntry, FidPtr, Ops, Ssize};
+use crate::wait_object::WaitObject;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -22,7 +22,7 @@ pub struct Cq {
     entries: Mutex<VecDeque<Completion>>,
     members: Mutex<Vec<Arc<Ep>>>,
     entry_len: usize,
-    bell: Option<Arc<Bell>>,
+    wait_object: Option<Arc<WaitObject>>,
     is_signalled: AtomicBool,
     /// Reads one after the other that have found nothing.
     empty_reads: AtomicU32,
@@ -78,8 +78,8 @@ impl Cq {
 
     /// Wakes who waits for it in this process.
     pub fn ring(&self) {
-        if let Some(bell) = &self.bell {
-            bell.ring();
+        if let Some(wait_object) = &self.wait_object {
+            wait_object.ring();
         }
     }
 
@@ -93,9 +93,9 @@ impl Cq {
 
     /// Whether the program may wait for its descriptor: it will be readable when something comes.
     pub fn may_wait(&self) -> bool {
-        self.fabric.news();
-        if let Some(bell) = &self.bell {
-            bell.arm();
+        self.fabric.event_count();
+        if let Some(wait_object) = &self.wait_object {
+            wait_object.arm();
         }
         lock(&self.members).iter().for_each(|ep| ep.endpoint.arm());
         self.progress();
@@ -149,7 +149,7 @@ impl Cq {
     /// # Safety
     /// As [`Cq::read`].
     unsafe fn wait(&self, buf: *mut c_void, count: usize, limit_ms: c_int) -> Ssize {
-        let Some(bell) = &self.bell else { return -(libc::ENOSYS as Ssize) };
+        let Some(wait_object) = &self.wait_object else { return -(libc::ENOSYS as Ssize) };
         let limit = u64::try_from(limit_ms).ok().map(Duration::from_millis);
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
@@ -167,7 +167,7 @@ impl Cq {
                 return found;
             }
             if self.may_wait() {
-                bell.wait(left);
+                wait_object.wait(left);
                 self.fabric.session.look_at_engine();
             }
         }
@@ -209,11 +209,11 @@ pub unsafe extern "C" fn open(
         _ => return -libc::ENOSYS,
     };
     let fabric = Arc::clone(&domain.fabric);
-    let bell = match attr.wait_obj {
+    let wait_object = match attr.wait_obj {
         sys::WAIT_NONE => None,
         sys::WAIT_UNSPEC | sys::WAIT_FD | sys::WAIT_YIELD if attr.wait_cond == sys::CQ_COND_NONE => {
-            let Some(bell) = fabric.bell() else { return -libc::EMFILE };
-            Some(bell)
+            let Some(wait_object) = fabric.wait_object() else { return -libc::EMFILE };
+            Some(wait_object)
         }
         _ => return -libc::ENOSYS,
     };
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn open(
         entries: Mutex::default(),
         members: Mutex::default(),
         entry_len,
-        bell,
+        wait_object,
         is_signalled: AtomicBool::new(false),
         empty_reads: AtomicU32::new(0),
     };
@@ -246,22 +246,22 @@ unsafe extern "C" fn control(fid: FidPtr, command: c_int, arg: *mut c_void) -> c
     // SAFETY: needed to find what the program means.
     let queue = &unsafe { CqObject::of(fid) }.queue;
     // SAFETY: needed to answer where the program wants it.
-    unsafe { wait_object(queue.bell.as_ref(), command, arg) }
+    unsafe { wait_object(queue.wait_object.as_ref(), command, arg) }
 }
 
 /// What a queue's wait object is.
 ///
 /// # Safety
 /// `arg` is what the command needs.
-pub unsafe fn wait_object(bell: Option<&Arc<Bell>>, command: c_int, arg: *mut c_void) -> c_int {
-    match (command, bell) {
-        (sys::GETWAIT, Some(bell)) => {
+pub unsafe fn wait_object(wait_object: Option<&Arc<WaitObject>>, command: c_int, arg: *mut c_void) -> c_int {
+    match (command, wait_object) {
+        (sys::GETWAIT, Some(wait_object)) => {
             // SAFETY: needed to answer: of a descriptor `arg` points to an int.
-            unsafe { arg.cast::<c_int>().write(bell.raw_fd()) };
+            unsafe { arg.cast::<c_int>().write(wait_object.raw_fd()) };
             0
         }
-        (sys::GETWAITOBJ, bell) => {
-            let kind = if bell.is_some() { sys::WAIT_FD } else { sys::WAIT_NONE };
+        (sys::GETWAITOBJ, wait_object) => {
+            let kind = if wait_object.is_some() { sys::WAIT_FD } else { sys::WAIT_NONE };
             // SAFETY: needed to answer: `arg` points to an enum.
             unsafe { arg.cast::<u32>().write(kind) };
             0

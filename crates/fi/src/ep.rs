@@ -78,13 +78,13 @@ impl Ep {
     }
 
     /// What has become of its connection.
-    pub fn look(&self, may_be_news: bool) -> Option<Event> {
+    pub fn look(&self, may_have_events: bool) -> Option<Event> {
         let session = &self.domain.fabric.session;
         let mut approach = lock(&self.approach);
         let Some(on_its_way) = approach.as_mut() else {
             return self.endpoint.take_end().then(|| Event::Shutdown { ep: self.fid() });
         };
-        let met = on_its_way.look(session, &self.endpoint, may_be_news)?;
+        let met = on_its_way.look(session, &self.endpoint, may_have_events)?;
         *approach = None;
         drop(approach);
         let failed = |errno, private| {

@@ -1,12 +1,12 @@
 //! Event queues: what becomes of connections. Reading one works for the endpoints that are bound to it, and for those who listen.
 
-use crate::bell::Bell;
 use crate::cq::wait_object;
 use crate::ep::Ep;
 use crate::fabric::{Fabric, FabricObject};
 use crate::object::{self, Object, no_bind, no_ops_open, strerror};
 use crate::passive::{Passive, Request};
 use crate::sys::{self, EqAttr, EqEntry, EqErrEntry, EqFid, EqOps, FidPtr, Info, Ops, Ssize};
+use crate::wait_object::WaitObject;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
@@ -67,8 +67,8 @@ struct Inside {
 pub struct Eq {
     fabric: Arc<Fabric>,
     inside: Mutex<Inside>,
-    bell: Arc<Bell>,
-    /// The number of the news that it has looked at.
+    wait_object: Arc<WaitObject>,
+    /// How many events there had been when it looked.
     seen: AtomicU64,
 }
 
@@ -79,7 +79,7 @@ impl Eq {
 
     pub fn push(&self, event: Event) {
         self.lock().events.push_back(event);
-        self.bell.ring();
+        self.wait_object.ring();
     }
 
     pub fn add(&self, ep: &Arc<Ep>) {
@@ -103,18 +103,18 @@ impl Eq {
 
     /// Looks how far each connection is.
     fn look(&self) -> MutexGuard<'_, Inside> {
-        let news = self.fabric.news();
-        let may_be_news = self.seen.swap(news, Ordering::AcqRel) != news;
+        let count = self.fabric.event_count();
+        let may_have_events = self.seen.swap(count, Ordering::AcqRel) != count;
         let mut inside = self.lock();
         let Inside { events, endpoints, listeners, .. } = &mut *inside;
-        events.extend(endpoints.iter().filter_map(|ep| ep.look(may_be_news)));
-        listeners.iter().for_each(|passive| passive.look(may_be_news, events));
+        events.extend(endpoints.iter().filter_map(|ep| ep.look(may_have_events)));
+        listeners.iter().for_each(|passive| passive.look(may_have_events, events));
         inside
     }
 
     /// Whether the program may wait for its descriptor: it will be readable when something comes.
     pub fn may_wait(&self) -> bool {
-        self.bell.arm();
+        self.wait_object.arm();
         let inside = self.look();
         inside.endpoints.iter().for_each(|ep| ep.endpoint.arm());
         inside.listeners.iter().for_each(|passive| passive.arm());
@@ -176,7 +176,7 @@ impl Eq {
                 return found;
             }
             if self.may_wait() {
-                self.bell.wait(left);
+                self.wait_object.wait(left);
                 self.fabric.session.look_at_engine();
             }
         }
@@ -222,8 +222,8 @@ pub unsafe extern "C" fn open(
     if ![sys::WAIT_NONE, sys::WAIT_UNSPEC, sys::WAIT_FD, sys::WAIT_YIELD].contains(&wait_obj) {
         return -libc::ENOSYS;
     }
-    let Some(bell) = fabric.bell() else { return -libc::EMFILE };
-    let queue = Eq { fabric, inside: Mutex::default(), bell, seen: AtomicU64::new(u64::MAX) };
+    let Some(wait_object) = fabric.wait_object() else { return -libc::EMFILE };
+    let queue = Eq { fabric, inside: Mutex::default(), wait_object, seen: AtomicU64::new(u64::MAX) };
     let fid = EqFid { fid: object::fid(sys::CLASS_EQ, context, &OPS), ops: &raw const EQ_OPS };
     // SAFETY: needed to answer the program, which has promised a place.
     unsafe { EqObject { fid, queue: Arc::new(queue) }.hand_out(to) };
@@ -240,7 +240,7 @@ unsafe extern "C" fn close(fid: FidPtr) -> c_int {
 
 unsafe extern "C" fn control(fid: FidPtr, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: needed to find what the program means, and to answer where it wants it.
-    unsafe { wait_object(Some(&EqObject::of(fid).queue.bell), command, arg) }
+    unsafe { wait_object(Some(&EqObject::of(fid).queue.wait_object), command, arg) }
 }
 
 unsafe extern "C" fn read(fid: FidPtr, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> Ssize {

@@ -1,11 +1,11 @@
-//! A fabric: this process at an engine, as a session of its own, and the bells of its queues.
+//! A fabric: this process at an engine, as a session of its own, and the wait objects of its queues.
 
-use crate::bell::Bell;
 use crate::cq::CqObject;
 use crate::eq::EqObject;
 use crate::info;
 use crate::object::{self, Object, errno, no_bind, no_control, no_ops_open};
 use crate::sys::{self, FabricAttr, FabricFid, FabricOps, FidPtr, Ops};
+use crate::wait_object::WaitObject;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -18,26 +18,26 @@ use crate::address::Address;
 pub struct Fabric {
     pub session: Arc<Session>,
     pub api_version: u32,
-    bells: Mutex<Vec<Weak<Bell>>>,
-    /// The round of the session's sleepers that was told to the bells.
+    wait_objects: Mutex<Vec<Weak<WaitObject>>>,
+    /// The round of the session's sleepers that was told to the wait objects.
     round: AtomicU64,
 }
 
 impl Fabric {
-    pub fn bell(&self) -> Option<Arc<Bell>> {
-        let bell = Arc::new(Bell::new(&self.session)?);
-        let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
-        bells.retain(|bell| bell.strong_count() > 0);
-        bells.push(Arc::downgrade(&bell));
-        Some(bell)
+    pub fn wait_object(&self) -> Option<Arc<WaitObject>> {
+        let wait_object = Arc::new(WaitObject::new(&self.session)?);
+        let mut wait_objects = self.wait_objects.lock().unwrap_or_else(PoisonError::into_inner);
+        wait_objects.retain(|wait_object| wait_object.strong_count() > 0);
+        wait_objects.push(Arc::downgrade(&wait_object));
+        Some(wait_object)
     }
 
     /// Takes an interrupt that has come. A number that changes with each.
-    pub fn news(&self) -> u64 {
+    pub fn event_count(&self) -> u64 {
         let round = self.session.sleepers().take_interrupt(&self.session);
         if self.round.swap(round, Ordering::AcqRel) != round {
-            let bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
-            bells.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
+            let wait_objects = self.wait_objects.lock().unwrap_or_else(PoisonError::into_inner);
+            wait_objects.iter().filter_map(Weak::upgrade).for_each(|wait_object| wait_object.ring());
         }
         round
     }
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn open(attr: *mut FabricAttr, to: *mut FidPtr, context: *
     };
     // SAFETY: needed to read what libfabric passes.
     let api_version = unsafe { attr.as_ref() }.map_or(info::VERSION, |attr| attr.api_version);
-    let fabric = Fabric { session, api_version, bells: Mutex::default(), round: AtomicU64::new(0) };
+    let fabric = Fabric { session, api_version, wait_objects: Mutex::default(), round: AtomicU64::new(0) };
     let fid = object::fid(sys::CLASS_FABRIC, context, &OPS);
     let fid = FabricFid { fid, ops: &raw const FABRIC_OPS, api_version };
     // SAFETY: needed to answer libfabric, which has promised a place.

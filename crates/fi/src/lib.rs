@@ -3,12 +3,11 @@
 //! own ofi_rxm: `toe;ofi_rxm`.
 //!
 //! What endpoints do is `toe_via::endpoint`'s; here is what is C about it. From the outside in: [`info`] (what is offered), [`fabric`], [`domain`] (and memory
-//! regions), [`passive`] (who listens), [`ep`] and [`transfer`] (endpoints), [`eq`] (connections' events), [`cq`] (completions), [`bell`] (waiting),
+//! regions), [`passive`] (who listens), [`ep`] and [`transfer`] (endpoints), [`eq`] (connections' events), [`cq`] (completions), [`wait_object`] (waiting),
 //! [`address`], and [`sys`], libfabric's structures.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod address;
-mod bell;
 mod cq;
 mod domain;
 mod ep;
@@ -19,6 +18,7 @@ mod object;
 mod passive;
 pub mod sys;
 mod transfer;
+mod wait_object;
 
 use std::ptr::null_mut;
 

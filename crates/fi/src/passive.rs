@@ -118,9 +118,9 @@ impl Passive {
     }
 
     /// Who has come.
-    pub fn look(&self, may_be_news: bool, events: &mut VecDeque<Event>) {
+    pub fn look(&self, may_have_events: bool, events: &mut VecDeque<Event>) {
         for door in self.doors().iter_mut() {
-            for visitor in door.look(may_be_news) {
+            for visitor in door.look(may_have_events) {
                 if let Some(request) = Request::new(self, self.address(), visitor) {
                     events.push_back(Event::Request { passive: self.fid(), request });
                 }

@@ -146,13 +146,13 @@ impl Control {
     /// Asks and waits for the answer. A refusal becomes its errno; a lost connection ECONNRESET. ETIMEDOUT: no answer within the time that
     /// there is for what is new, or still none to what was asked before.
     pub fn request(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<Answered, Errno> {
-        let mut owed = self.turn.lock();
+        let mut pending = self.turn.lock();
         let is_patient = !asks_for_something_new(&request);
-        if owed.is_some() && !(is_patient || self.has_answer()) {
+        if pending.is_some() && !(is_patient || self.has_answer()) {
             return Err(Errno::ETIMEDOUT);
         }
-        if let Some(earlier) = owed.take() {
-            let late = self.answer_to(earlier, true, &mut owed);
+        if let Some(earlier) = pending.take() {
+            let late = self.answer_to(earlier, true, &mut pending);
             // What it brings is the engine's only answer to this.
             if earlier == request && show.is_empty() {
                 return late;
@@ -164,7 +164,7 @@ impl Control {
             Ok(()) | Err(Errno::ECONNRESET) => {}
             Err(error) => return Err(error),
         }
-        self.answer_to(request, is_patient, &mut owed)
+        self.answer_to(request, is_patient, &mut pending)
     }
 
     /// Waits for an answer, which is owed from then on if it does not come in time.
@@ -172,13 +172,13 @@ impl Control {
         &self,
         request: Request,
         is_patient: bool,
-        owed: &mut Option<Request>,
+        pending: &mut Option<Request>,
     ) -> Result<Answered, Errno> {
         loop {
             match self.answer() {
                 Err(Errno::ETIMEDOUT) if is_patient => {}
                 Err(Errno::ETIMEDOUT) => {
-                    *owed = Some(request);
+                    *pending = Some(request);
                     return Err(Errno::ETIMEDOUT);
                 }
                 answer => return answer,

@@ -214,7 +214,7 @@ impl Channel {
     }
 
     /// Tells what found no room before, as far as there is some now.
-    fn tell_owed_space(&mut self) {
+    fn tell_pending_space(&mut self) {
         while let Some(&(slot, generation)) = self.owing.front() {
             if !self.push(ChannelEntry::Space { slot, generation }) {
                 return;
@@ -545,6 +545,6 @@ impl Queue {
 
     /// Sends what found no room in the channels' rings.
     pub(crate) fn retry_channels(&mut self) {
-        self.io.channels.iter_mut().for_each(|channel| channel.tell_owed_space());
+        self.io.channels.iter_mut().for_each(|channel| channel.tell_pending_space());
     }
 }

@@ -92,7 +92,7 @@ fn give_back(stack: &'static Stack) {
     // for one of those that went back.
     let mut queues: Vec<_> = stack.queue_sets().map(|queue| queue.lock()).collect();
     // What the program has accepted must be known to be its own.
-    queues.iter_mut().for_each(|queue| queue.settle_owed());
+    queues.iter_mut().for_each(|queue| queue.settle_pending());
     let mut is_counted = false;
     for _ in 0..SHARE_TRIES {
         let outcome = stack.request(Request::Share, &[]);
@@ -235,7 +235,7 @@ pub extern "C" fn in_parent() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     CHILDREN.fetch_add(1, Ordering::Relaxed);
     FORKING.fetch_sub(1, Ordering::AcqRel);
-    unlock(|queue| queue.owed().pay());
+    unlock(|queue| queue.pending_wakes().pay());
     signals::after_fork(false);
 }
 
@@ -261,7 +261,7 @@ fn leave_to_parent() {
     PID.store(sys::pid(), Ordering::Relaxed);
     set_not_wiped();
     // Whom the parent owes a wake-up, the parent wakes.
-    unlock(|queue| queue.owed().forget());
+    unlock(|queue| queue.pending_wakes().forget());
     wait::after_fork_in_child();
     crate::cancel::after_fork_in_child();
     socket::after_fork_in_child();

@@ -236,11 +236,11 @@ impl Queue {
         if channel.leaving.until <= sys::now() {
             // What has come by now counts, however late it is.
             self.drain_channel(at);
-            let is_owed = |queue: &Queue| {
+            let is_pending = |queue: &Queue| {
                 let leaving = &queue.io.channels[at].leaving;
                 leaving.streams.iter().any(|place| !queue.has_left(*place))
             };
-            if is_owed(self) {
+            if is_pending(self) {
                 let channel = &mut self.io.channels[at];
                 channel.leaving.is_late = true;
                 let peer = channel.peer;
@@ -249,8 +249,8 @@ impl Queue {
             }
         }
         let streams = std::mem::take(&mut self.io.channels[at].leaving.streams);
-        let owed = streams.into_iter().filter(|place| !self.has_left(*place)).collect();
-        self.io.channels[at].leaving.streams = owed;
+        let pending = streams.into_iter().filter(|place| !self.has_left(*place)).collect();
+        self.io.channels[at].leaving.streams = pending;
     }
 
     /// Gives a stream back to the engine, with what the program has not read; whoever shows the descriptor next gets it.
@@ -359,7 +359,7 @@ impl Queue {
         let Ok(memory) = memory_for(stream.received.private()) else { return Attempt::NoMemory };
         let unread = stream.take_private(&mut self.io, place);
         // Credit that the engine does not know of would bring bytes a second time.
-        self.settle_owed();
+        self.settle_pending();
         self.hand_over(place, unread, memory)
     }
 

@@ -9,7 +9,7 @@ use rustix::thread::futex;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use toe_ring::owed::{LockWord, Owed};
+use toe_ring::pending_wakes::{LockWord, PendingWakes};
 
 /// Looks at the word before sleeping on it: the holder is usually done within that.
 const SPINS: u32 = 40;
@@ -61,7 +61,7 @@ impl<T> Lock<T> {
     }
 
     /// Gives back what [`Lock::lock_raw`] took. In the child of a fork nobody sleeps on the word. `true`: wake-ups are owed
-    /// ([`toe_ring::owed`]) where there is a list of them.
+    /// ([`toe_ring::pending_wakes`]) where there is a list of them.
     pub fn unlock_raw(&self) -> bool {
         let back = self.word.give_back();
         if back.is_waited_for {
@@ -134,12 +134,12 @@ impl<T> Drop for Guard<'_, T> {
 #[derive(Debug)]
 pub struct OwingGuard<'a, T> {
     guard: ManuallyDrop<Guard<'a, T>>,
-    owed: &'a Owed<Waiter>,
+    pending: &'a PendingWakes<Waiter>,
 }
 
 impl<'a, T> Guard<'a, T> {
-    pub fn owing(self, owed: &'a Owed<Waiter>) -> OwingGuard<'a, T> {
-        OwingGuard { guard: ManuallyDrop::new(self), owed }
+    pub fn owing(self, pending: &'a PendingWakes<Waiter>) -> OwingGuard<'a, T> {
+        OwingGuard { guard: ManuallyDrop::new(self), pending }
     }
 }
 
@@ -161,7 +161,7 @@ impl<T> Drop for OwingGuard<'_, T> {
     fn drop(&mut self) {
         // The guard within is never dropped: this is what it would do.
         if self.guard.lock.unlock_raw() {
-            self.owed.pay();
+            self.pending.pay();
         }
     }
 }

@@ -28,7 +28,7 @@ use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, ListenerId};
 use toe_ring::HostQueueSet;
-use toe_ring::owed::Owed;
+use toe_ring::pending_wakes::PendingWakes;
 
 /// Completions that one drain takes before it gives others the lock.
 const DRAIN_MAX: usize = 4096;
@@ -49,7 +49,7 @@ pub struct QueueSet {
     pub stack: &'static Stack,
     inner: Lock<Queue>,
     /// Who is to be woken once the lock is free.
-    owed: Owed<Waiter>,
+    pending_wakes: PendingWakes<Waiter>,
     /// Descriptor of the interrupt: readable once it came.
     pub irq_fd: i32,
     pub parking: Lock<Parking>,
@@ -63,7 +63,7 @@ impl QueueSet {
             index,
             stack,
             inner: Lock::new(Queue::new(stack, ring)),
-            owed: Owed::default(),
+            pending_wakes: PendingWakes::default(),
             irq_fd,
             parking: Lock::new(Parking::default()),
             owners: AtomicU32::new(0),
@@ -71,17 +71,17 @@ impl QueueSet {
     }
 
     pub fn lock(&self) -> QueueGuard<'_> {
-        self.inner.lock().owing(&self.owed)
+        self.inner.lock().owing(&self.pending_wakes)
     }
 
     /// `waiter` is woken as soon as nobody has the lock.
     pub(crate) fn owe(&self, waiter: &'static Waiter) {
-        self.owed.add(waiter, self.inner.word());
+        self.pending_wakes.add(waiter, self.inner.word());
     }
 
     /// Whom it owes a wake-up, for [`crate::fork`]: the lock is given back without a guard.
-    pub(crate) fn owed(&self) -> &Owed<Waiter> {
-        &self.owed
+    pub(crate) fn pending_wakes(&self) -> &PendingWakes<Waiter> {
+        &self.pending_wakes
     }
 
     /// The lock itself, for [`crate::fork`].
@@ -92,7 +92,7 @@ impl QueueSet {
     /// Moves completions to their sockets. When another thread is at it, it will tell whoever waits.
     pub fn drain(&self) {
         if let Some(queue) = self.inner.try_lock() {
-            queue.owing(&self.owed).drain();
+            queue.owing(&self.pending_wakes).drain();
         }
     }
 
@@ -340,7 +340,7 @@ impl Queue {
     }
 
     /// Whether the engine has not answered yet what nobody waits for any more.
-    pub(crate) fn is_owed_an_answer(&self) -> bool {
+    pub(crate) fn has_pending_answer(&self) -> bool {
         self.pending.iter().any(|pending| pending.abandoned && pending.result.is_none())
     }
 
@@ -406,7 +406,7 @@ impl Queue {
 
     /// Publishes what found no room in the rings, before a flow that it may concern goes elsewhere: an engine that lives
     /// makes room at once. One that does not within a moment is left to find out by itself.
-    pub(crate) fn settle_owed(&mut self) {
+    pub(crate) fn settle_pending(&mut self) {
         let end =
             (!self.io.owing.is_empty() || !self.io.deferred.is_empty()).then(|| sys::now() + ROOM_WITHIN);
         while end.is_some_and(|end| sys::now() < end)

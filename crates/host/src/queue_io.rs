@@ -91,12 +91,12 @@ impl QueueIo {
 
     /// Publishes the credit that `stream` owes, or remembers to.
     pub fn credit(&mut self, place: Place, stream: &mut Stream) {
-        if stream.credit_owed == 0 {
+        if stream.pending_credit == 0 {
             return;
         }
-        let credit = ReceiveCredit { flow: stream.flow, len: stream.credit_owed };
+        let credit = ReceiveCredit { flow: stream.flow, len: stream.pending_credit };
         if self.ring.push_credit(credit).is_ok() {
-            stream.credit_owed = 0;
+            stream.pending_credit = 0;
         } else if !self.owing.contains(&place) {
             self.owing.push(place);
         }

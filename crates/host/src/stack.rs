@@ -207,17 +207,17 @@ impl Stack {
     pub fn open_within(engine: EngineIdx, control: Control, room: u64) -> Result<Stack, Errno> {
         let (reply, fds) = control.request(Request::Hello { room }, &[])?;
         let Reply::Welcome { session, layout } = reply else { return Err(Errno::EPROTO) };
-        let [memory, to_read, bell, looks, anchor_dir] =
+        let [memory, to_read, doorbell, looks, anchor_dir] =
             <[Fd; 5]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
         // Before the first queue set is asked for: with that the engine seals it against what would be mapped later.
         let region = Region::map_for(&layout, [memory, to_read]).map_err(from_os)?;
         let looks = HostLooks::map(&looks).map_err(from_os)?;
-        let own_fds = OwnFds::new(vec![control.raw_fd(), bell.raw(), anchor_dir.raw()]);
+        let own_fds = OwnFds::new(vec![control.raw_fd(), doorbell.raw(), anchor_dir.raw()]);
         own_fds.all().for_each(fd_table::mark_internal);
         Ok(Stack {
             engine,
             session: SessionId(session),
-            doorbell: HostDoorbell::new(region.clone(), into_std(bell)),
+            doorbell: HostDoorbell::new(region.clone(), into_std(doorbell)),
             settling: Settling::new(looks),
             send_arena: Arc::new(Lock::new(Arena::new(layout.send_offset(), layout.send_len))),
             layout,

@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
-use toe_ring::owed::{Link, Sleeper};
+use toe_ring::pending_wakes::{Link, Sleeper};
 
 /// Longest park while something must be retried that no interrupt announces.
 pub const STUCK: Duration = Duration::from_millis(1);
@@ -38,7 +38,7 @@ const RUNNING: u32 = 0;
 const PARKED: u32 = 1;
 const KICKED: u32 = 2;
 
-/// A thread's bell for one wait. Never freed; a thread that ends leaves its waiter to the next one.
+/// What wakes a thread in one wait. Never freed; a thread that ends leaves its waiter to the next one.
 #[derive(Debug)]
 pub struct Waiter {
     /// Empty while the program has all descriptors that it may have: no call may fail for the want of one that Linux does not
@@ -49,14 +49,14 @@ pub struct Waiter {
     thread: AtomicUsize,
     /// It was woken to lead some queue set, in this wait.
     was_heir: AtomicBool,
-    owed: Link<Waiter>,
+    pending: Link<Waiter>,
 }
 
 /// A waiter for the length of a wait. A signal's handler that waits while its thread does gets another one.
 #[derive(Debug)]
-pub struct Bell(&'static Waiter);
+pub struct TakenWaiter(&'static Waiter);
 
-impl std::ops::Deref for Bell {
+impl std::ops::Deref for TakenWaiter {
     type Target = &'static Waiter;
 
     fn deref(&self) -> &&'static Waiter {
@@ -64,7 +64,7 @@ impl std::ops::Deref for Bell {
     }
 }
 
-impl Drop for Bell {
+impl Drop for TakenWaiter {
     fn drop(&mut self) {
         decline_others(self.0, &[]);
         // A thread that is ending has nobody left to give it back.
@@ -99,7 +99,7 @@ pub fn spare_lock() -> &'static Lock<Vec<&'static Waiter>> {
 
 impl Waiter {
     /// One that this thread does not wait with.
-    pub fn take() -> Bell {
+    pub fn take() -> TakenWaiter {
         let (kept, thread) = thread::with(|thread| (thread.waiter.take(), std::ptr::from_ref(thread).addr()));
         let waiter = match kept.or_else(|| SPARE.lock().pop()) {
             Some(waiter) => waiter,
@@ -108,7 +108,7 @@ impl Waiter {
         waiter.open();
         waiter.thread.store(thread, Ordering::Relaxed);
         waiter.state.store(RUNNING, Ordering::SeqCst);
-        Bell(waiter)
+        TakenWaiter(waiter)
     }
 
     fn make() -> &'static Waiter {
@@ -118,7 +118,7 @@ impl Waiter {
             state,
             thread,
             was_heir: AtomicBool::new(false),
-            owed: Link::default(),
+            pending: Link::default(),
         }))
     }
 
@@ -168,7 +168,7 @@ impl Waiter {
 
 impl Sleeper for Waiter {
     fn link(&self) -> &Link<Waiter> {
-        &self.owed
+        &self.pending
     }
 
     /// It is kicked already.

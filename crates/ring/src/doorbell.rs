@@ -27,7 +27,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, Result};
 use toe_abi::region::{DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, DOORBELL_SLEEP_SHIFT, DOORBELL_WANTED};
 
-/// An eventfd: a sleeper's bell.
+/// An eventfd: by which a sleeper is woken.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 
@@ -94,12 +94,12 @@ pub(crate) fn ring<M: Words, E>(
 #[derive(Debug)]
 pub struct HostDoorbell<M = Region> {
     memory: M,
-    bell: EventFd,
+    eventfd: EventFd,
 }
 
 impl<M: Words> HostDoorbell<M> {
-    pub fn new(memory: M, bell: OwnedFd) -> HostDoorbell<M> {
-        HostDoorbell { memory, bell: EventFd(bell) }
+    pub fn new(memory: M, eventfd: OwnedFd) -> HostDoorbell<M> {
+        HostDoorbell { memory, eventfd: EventFd(eventfd) }
     }
 
     /// After publishing entries, once a batch: wakes the engine if it sleeps. `true` when it was rung.
@@ -111,42 +111,42 @@ impl<M: Words> HostDoorbell<M> {
     pub fn ring_noting(&self, note: impl FnOnce()) -> Result<bool> {
         ring(&self.memory, DOORBELL_FOR_ENTRIES, || {
             note();
-            self.bell.signal()
+            self.eventfd.signal()
         })
     }
 
     /// After publishing the head of `cpl`, once a batch: wakes the engine if it sleeps *and* waits for room there.
     pub fn ring_for_head(&self) -> Result<bool> {
-        ring(&self.memory, DOORBELL_FOR_HEAD, || self.bell.signal())
+        ring(&self.memory, DOORBELL_FOR_HEAD, || self.eventfd.signal())
     }
 }
 
 impl<M> AsFd for HostDoorbell<M> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.eventfd.as_fd()
     }
 }
 
 /// The engine's side; one for each session.
 ///
-/// The bell is never made quiet: to read it would wake all who wait until it can be written to, and its host may have any number of those.
+/// It is never made quiet: to read it would wake all who wait until it can be written to, and its host may have any number of those.
 /// Whoever sleeps on it is woken by each ring (edge-triggered), not while it has been rung.
 #[derive(Debug)]
 pub struct EngineDoorbell<M = Region> {
     memory: M,
-    bell: EventFd,
+    eventfd: EventFd,
     sleeps: Cell<u32>,
 }
 
 impl<M: Words> EngineDoorbell<M> {
-    pub fn new(memory: M, bell: EventFd) -> EngineDoorbell<M> {
-        EngineDoorbell { memory, bell, sleeps: Cell::new(0) }
+    pub fn new(memory: M, eventfd: EventFd) -> EngineDoorbell<M> {
+        EngineDoorbell { memory, eventfd, sleeps: Cell::new(0) }
     }
 }
 
 impl<M> AsFd for EngineDoorbell<M> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.eventfd.as_fd()
     }
 }
 

@@ -351,7 +351,7 @@ impl<M: Words> LaneReceiver<M> {
     }
 
     /// Whether something has been published since the last look, or the lane closed. Does not look itself.
-    pub fn has_news(&self) -> bool {
+    pub fn has_events(&self) -> bool {
         !self.broken && {
             let now = self.lane.load();
             now.tail() != self.head || now.is_closed()

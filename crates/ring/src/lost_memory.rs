@@ -4,7 +4,7 @@
 //!
 //! [`install`] makes that a fact to be looked up instead: the handler finds the region that the address lies in, marks it, puts a spare page
 //! in the missing one's place, and the copy goes on. From then on nothing is written to that region ([`Region::is_lost`]), and
-//! whoever drives the engine ends the session ([`any_news`]). What is read of a page that was not there is zero, as of any that
+//! whoever drives the engine ends the session ([`any_event`]). What is read of a page that was not there is zero, as of any that
 //! nobody has written. Any other SIGBUS ends the process, as it does without a handler.
 //!
 //! For the engine's process alone, which calls [`install`]; a program's own handler of SIGBUS is not the host library's to replace.
@@ -48,7 +48,7 @@ static SPARES: [AtomicUsize; SPARE_PAGES] = [const { AtomicUsize::new(0) }; SPAR
 static NEXT_SPARE: AtomicU32 = AtomicU32::new(0);
 /// The file of the spare pages, for as long as the process lives.
 static SPARE_FILE: AtomicI32 = AtomicI32::new(-1);
-static NEWS: AtomicBool = AtomicBool::new(false);
+static EVENTS: AtomicBool = AtomicBool::new(false);
 /// Handlers that have taken a spare page and perhaps not yet put it elsewhere.
 pub(crate) static REPLACING: AtomicU32 = AtomicU32::new(0);
 
@@ -65,8 +65,8 @@ pub fn install() -> Result<()> {
 }
 
 /// Whether a region was lost since this was asked last.
-pub fn any_news() -> bool {
-    NEWS.load(Ordering::Relaxed) && NEWS.swap(false, Ordering::AcqRel)
+pub fn any_event() -> bool {
+    EVENTS.load(Ordering::Relaxed) && EVENTS.swap(false, Ordering::AcqRel)
 }
 
 /// A region's place among those that the handler knows.
@@ -139,7 +139,7 @@ extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     if at.wrapping_sub(place.start.load(Ordering::Acquire)) < PAGE_LEN {
         place.first_lost.store(true, Ordering::Release);
     }
-    NEWS.store(true, Ordering::Release);
+    EVENTS.store(true, Ordering::Release);
     REPLACING.fetch_add(1, Ordering::SeqCst);
     let replaced = replace_page(at & !(PAGE_LEN - 1));
     REPLACING.fetch_sub(1, Ordering::SeqCst);

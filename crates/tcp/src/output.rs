@@ -37,7 +37,7 @@ pub fn prepare(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
         _ => {}
     }
     let shape = Shape::of(tcb, cx);
-    prepare_owed(tcb, cx.now)
+    prepare_delayed_ack(tcb, cx.now)
         .or_else(|| prepare_resend(tcb, cx, &shape))
         .or_else(|| probe::of_silence(tcb, &shape))
         .or_else(|| probe::of_tail(tcb, &shape))
@@ -182,8 +182,8 @@ fn ends_burst(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> bool {
 }
 
 /// An ACK of what came before marks began or ended (RFC 8257 section 3.2).
-fn prepare_owed(tcb: &Tcb, now: Instant) -> Option<TxSegment> {
-    let (ack, ece) = dctcp::owed(tcb)?;
+fn prepare_delayed_ack(tcb: &Tcb, now: Instant) -> Option<TxSegment> {
+    let (ack, ece) = dctcp::delayed_ack(tcb)?;
     let window = WindowSize::new(tcb.rcv.edge.distance_from(ack)).to_field(tcb.rcv.scale);
     let segment = Segment { ack: Some(ack), ece, window, ..header(tcb, now, empty_seq(tcb)) };
     Some(unit(tcb, segment, 0, false))
@@ -200,7 +200,7 @@ fn prepare_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
 
 /// What lies beyond `rcv.nxt`, the latest news first, behind what came twice (RFC 2018 section 4, RFC 2883 section 4).
 ///
-/// When more came in one batch than one ACK can tell of, the ACKs that are owed for it tell of one part each, in the order
+/// When more came in one batch than one ACK can tell of, the delayed ACKs for it tell of one part each, in the order
 /// of the stream: to the peer it looks as if they had been sent one by one.
 fn sack_blocks(tcb: &Tcb, held: &HeldPool) -> SackBlocks {
     let mut blocks = SackBlocks::NONE;
@@ -398,9 +398,9 @@ fn offered_edge(tcb: &Tcb) -> SeqNum {
 /// `tx` is on its way.
 pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     let segment = &tx.segment;
-    if let Some((ack, _)) = dctcp::owed(tcb) {
+    if let Some((ack, _)) = dctcp::delayed_ack(tcb) {
         // It goes before everything else.
-        dctcp::owed_sent(tcb);
+        dctcp::delayed_ack_sent(tcb);
         tcb.rcv.acked = ack;
         return;
     }

@@ -24,7 +24,7 @@ use toe_base::Instant;
 
 /// What one ACK brought, after the scoreboard has taken it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AckNews {
+pub struct AckEvent {
     /// Bytes that `snd.una` went forward by.
     pub acked: u32,
     /// Bytes that the peer is newly known to have, in order or not.
@@ -48,29 +48,29 @@ pub struct AckNews {
 }
 
 /// An ACK arrived.
-pub fn on_ack(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, news: &AckNews, counters: &mut Counters) {
+pub fn on_ack(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, event: &AckEvent, counters: &mut Counters) {
     if tcb.is_local {
         return;
     }
-    if news.duplicated > 0 {
+    if event.duplicated > 0 {
         rack::widen(tcb);
     }
     if !tcb.snd.sack_permitted {
-        count_duplicates(tcb, news);
+        count_duplicates(tcb, event);
     }
-    let is_empty_dup = news.is_duplicate && news.acked == 0;
-    if rack::probe_answered(tcb, tcb.snd.una, news.duplicated > 0, is_empty_dup) {
+    let is_empty_dup = event.is_duplicate && event.acked == 0;
+    if rack::probe_answered(tcb, tcb.snd.una, event.duplicated > 0, is_empty_dup) {
         // What was lost at the tail is repaired already: once down with the window is all (RFC 8985 section 7.4.2).
-        reduce(tcb, Phase::Reduced, news);
+        reduce(tcb, Phase::Reduced, event);
     }
     path_mtu::acknowledged(tcb, now);
-    dctcp::on_ack(tcb, news.acked, news.ece);
+    dctcp::on_ack(tcb, event.acked, event.ece);
     let was = tcb.cc.phase;
-    let mistaken = is_mistaken(tcb, news);
+    let mistaken = is_mistaken(tcb, event);
     match tcb.cc.phase {
-        Phase::Open | Phase::Reduced => open(tcb, pool, now, news, counters),
-        Phase::Recovery => recovery(tcb, pool, now, news, mistaken, counters),
-        Phase::Loss => loss(tcb, pool, now, news, mistaken, counters),
+        Phase::Open | Phase::Reduced => open(tcb, pool, now, event, counters),
+        Phase::Recovery => recovery(tcb, pool, now, event, mistaken, counters),
+        Phase::Loss => loss(tcb, pool, now, event, mistaken, counters),
     }
     if was == Phase::Loss && tcb.cc.phase == Phase::Open {
         tcb.cc.recovered();
@@ -78,7 +78,7 @@ pub fn on_ack(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, news: &AckNews, 
     // The ACK that ends recovery sets the window; it does not grow it as well.
     let is_over = matches!(was, Phase::Recovery | Phase::Reduced) && tcb.cc.phase == Phase::Open;
     if !is_over {
-        resize_window(tcb, now, news);
+        resize_window(tcb, now, event);
     }
     congestion::note_usage(tcb, now);
 }
@@ -93,17 +93,17 @@ pub fn resent(tcb: &mut Tcb, len: u32, timestamp: Option<u32>) {
 }
 
 /// Duplicate ACKs stand for segments that left the network; a new ACK takes back those that it explains.
-fn count_duplicates(tcb: &mut Tcb, news: &AckNews) {
+fn count_duplicates(tcb: &mut Tcb, event: &AckEvent) {
     let mss = u32::from(tcb.snd.mss).max(1);
-    if news.acked > 0 {
+    if event.acked > 0 {
         // One of the acknowledged segments filled the hole, the others had been counted.
-        let explained = news.acked.div_ceil(mss).saturating_sub(1);
+        let explained = event.acked.div_ceil(mss).saturating_sub(1);
         tcb.cc.dup_acks = if tcb.cc.phase == Phase::Recovery && tcb.snd.una.before(tcb.cc.recover) {
             tcb.cc.dup_acks.saturating_sub(explained)
         } else {
             0
         };
-    } else if news.is_duplicate {
+    } else if event.is_duplicate {
         // Those that begin no recovery let two segments go and no more (RFC 3042 section 2).
         let is_open = matches!(tcb.cc.phase, Phase::Open | Phase::Reduced);
         let most = if is_open && !may_begin(tcb) { rack::DUP_THRESHOLD - 1 } else { u32::MAX };
@@ -117,19 +117,19 @@ fn may_begin(tcb: &Tcb) -> bool {
 }
 
 /// Whether what was sent again had arrived the first time.
-fn is_mistaken(tcb: &Tcb, news: &AckNews) -> bool {
+fn is_mistaken(tcb: &Tcb, event: &AckEvent) -> bool {
     let Some(undo) = tcb.cc.undo else { return false };
-    let all_twice = news.duplicated > 0 && undo.any_resent && undo.unexplained == 0;
-    let echoes_first = news.acked > 0
-        && matches!((news.echo, undo.first_resent),
+    let all_twice = event.duplicated > 0 && undo.any_resent && undo.unexplained == 0;
+    let echoes_first = event.acked > 0
+        && matches!((event.echo, undo.first_resent),
             (Some(echo), Some(resent)) if (echo.wrapping_sub(resent) as i32) < 0);
     all_twice || echoes_first
 }
 
-fn open(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, news: &AckNews, counters: &mut Counters) {
+fn open(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, event: &AckEvent, counters: &mut Counters) {
     if is_lost(tcb, pool, now) && !path_mtu::is_probe_alone_lost(tcb, pool, now) {
         counters.add(Counter::FastRetransmits);
-        enter_recovery(tcb, news);
+        enter_recovery(tcb, event);
         return;
     }
     if tcb.cc.phase == Phase::Reduced {
@@ -137,14 +137,14 @@ fn open(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, news: &AckNews, counte
             tcb.cc.cwnd = tcb.cc.cwnd.min(tcb.cc.ssthresh);
             tcb.cc.phase = Phase::Open;
         }
-    } else if is_mistaken(tcb, news) {
+    } else if is_mistaken(tcb, event) {
         // Recovery is over, and only now do D-SACKs explain the last of what was sent again.
         undo(tcb, pool, counters);
     }
     // Once a window: what the last reduction covered does not count again (RFC 3168 section 6.1.2).
-    let is_news = tcb.snd.una.after(tcb.cc.recover);
-    if news.ece && tcb.ecn.on && tcb.cc.phase == Phase::Open && is_news {
-        reduce(tcb, Phase::Reduced, news);
+    let is_event = tcb.snd.una.after(tcb.cc.recover);
+    if event.ece && tcb.ecn.on && tcb.cc.phase == Phase::Open && is_event {
+        reduce(tcb, Phase::Reduced, event);
         tcb.ecn.tell_reduced = true;
         counters.add(Counter::EcnReductions);
     }
@@ -161,7 +161,7 @@ fn is_lost(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) -> bool {
     false
 }
 
-fn enter_recovery(tcb: &mut Tcb, news: &AckNews) {
+fn enter_recovery(tcb: &mut Tcb, event: &AckEvent) {
     tcb.cc.undo = Some(Undo { cwnd: tcb.cc.cwnd, ssthresh: tcb.cc.ssthresh, ..Undo::default() });
     tcb.cc.recovery_begins();
     if tcb.cc.phase == Phase::Reduced {
@@ -169,7 +169,7 @@ fn enter_recovery(tcb: &mut Tcb, news: &AckNews) {
         tcb.cc.phase = Phase::Recovery;
         tcb.cc.recover = tcb.snd.nxt;
     } else {
-        reduce(tcb, Phase::Recovery, news);
+        reduce(tcb, Phase::Recovery, event);
     }
     forget_tail_probe(tcb);
 }
@@ -182,13 +182,13 @@ fn forget_tail_probe(tcb: &mut Tcb) {
 }
 
 /// Starts to reduce the window.
-fn reduce(tcb: &mut Tcb, phase: Phase, news: &AckNews) {
+fn reduce(tcb: &mut Tcb, phase: Phase, event: &AckEvent) {
     // More than the window lies between una and nxt where holes stay open for long.
-    let flight = news.outstanding_before.min(tcb.cc.cwnd);
+    let flight = event.outstanding_before.min(tcb.cc.cwnd);
     let mss = u32::from(tcb.snd.mss);
     tcb.cc.ssthresh = tcb.cc.reduced(flight, mss, phase == Phase::Reduced && tcb.ecn.on);
     let lost_before = tcb.board.lost_ever();
-    tcb.cc.prr = Prr { recover_fs: news.pipe_before.max(mss), delivered: 0, out: 0, lost_before };
+    tcb.cc.prr = Prr { recover_fs: event.pipe_before.max(mss), delivered: 0, out: 0, lost_before };
     tcb.cc.recover = tcb.snd.nxt;
     tcb.cc.phase = phase;
     if phase == Phase::Reduced {
@@ -197,10 +197,10 @@ fn reduce(tcb: &mut Tcb, phase: Phase, news: &AckNews) {
 }
 
 /// What went out again after the last reduction is lost too: a second sign of congestion (RFC 5681 section 4.3).
-fn reduce_again(tcb: &mut Tcb, news: &AckNews) {
+fn reduce_again(tcb: &mut Tcb, event: &AckEvent) {
     if tcb.cc.phase == Phase::Recovery && !tcb.cc.follows_model() {
         tcb.cc.cwnd = tcb.cc.ssthresh;
-        reduce(tcb, Phase::Recovery, news);
+        reduce(tcb, Phase::Recovery, event);
     }
 }
 
@@ -208,7 +208,7 @@ fn recovery(
     tcb: &mut Tcb,
     pool: &mut SentPool,
     now: Instant,
-    news: &AckNews,
+    event: &AckEvent,
     mistaken: bool,
     counters: &mut Counters,
 ) {
@@ -225,9 +225,9 @@ fn recovery(
     }
     if tcb.snd.sack_permitted {
         if rack::detect_loss(tcb, pool, now, true) == Loss::OfRetransmission {
-            reduce_again(tcb, news);
+            reduce_again(tcb, event);
         }
-    } else if news.acked > 0 {
+    } else if event.acked > 0 {
         // A partial ACK: the next segment is missing too (RFC 6582 section 3.2 step 3).
         tcb.board.mark_head_lost(pool, u32::from(tcb.snd.mss));
     }
@@ -238,12 +238,12 @@ fn loss(
     tcb: &mut Tcb,
     pool: &mut SentPool,
     now: Instant,
-    news: &AckNews,
+    event: &AckEvent,
     mistaken: bool,
     counters: &mut Counters,
 ) {
     // Step 3 (b): what was not sent again has arrived, in order or not.
-    let spurious = tcb.cc.frto == Frto::SentNew && news.originals;
+    let spurious = tcb.cc.frto == Frto::SentNew && event.originals;
     if mistaken || spurious {
         counters.add(Counter::SpuriousTimeouts);
         undo(tcb, pool, counters);
@@ -253,16 +253,16 @@ fn loss(
     match tcb.cc.frto {
         Frto::Off => {}
         // Step 2: the first ACK after the time-out.
-        Frto::Resent if news.acked > 0 && !recovered && may_send_new(tcb) => {
+        Frto::Resent if event.acked > 0 && !recovered && may_send_new(tcb) => {
             tcb.cc.frto = Frto::SentNew;
             tcb.cc.recover = tcb.snd.nxt;
             tcb.cc.cwnd = tcb.pipe() + 2 * u32::from(tcb.snd.mss);
             return;
         }
         // A D-SACK of what was sent again says nothing of the others yet.
-        Frto::Resent if news.acked == 0 && news.delivered == 0 && !news.is_duplicate => {}
+        Frto::Resent if event.acked == 0 && event.delivered == 0 && !event.is_duplicate => {}
         // The head's retransmission is still on its way: SACKs of what was behind it decide nothing yet (section 3.1).
-        Frto::Resent if news.acked == 0 && tcb.snd.sack_permitted => {}
+        Frto::Resent if event.acked == 0 && tcb.snd.sack_permitted => {}
         // Step 3 (a), or nothing new to send: the loss was real.
         Frto::Resent | Frto::SentNew => tcb.cc.frto = Frto::Off,
     }
@@ -331,16 +331,16 @@ pub fn on_reorder_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, coun
     let in_recovery = matches!(tcb.cc.phase, Phase::Recovery | Phase::Loss);
     let lost = rack::detect_loss(tcb, pool, now, in_recovery);
     let outstanding_before = tcb.outstanding();
-    let news = AckNews { pipe_before: before, outstanding_before, ..AckNews::default() };
+    let event = AckEvent { pipe_before: before, outstanding_before, ..AckEvent::default() };
     if in_recovery {
         if lost == Loss::OfRetransmission {
-            reduce_again(tcb, &news);
-            resize_window(tcb, now, &news);
+            reduce_again(tcb, &event);
+            resize_window(tcb, now, &event);
         }
     } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, pool, now) {
         counters.add(Counter::FastRetransmits);
-        enter_recovery(tcb, &news);
-        resize_window(tcb, now, &news);
+        enter_recovery(tcb, &event);
+        resize_window(tcb, now, &event);
     }
 }
 
@@ -358,24 +358,24 @@ fn undo(tcb: &mut Tcb, pool: &mut SentPool, counters: &mut Counters) {
     tcb.board.unmark_lost(pool);
 }
 
-fn resize_window(tcb: &mut Tcb, now: Instant, news: &AckNews) {
-    if congestion::follow_model(tcb, now, news) {
+fn resize_window(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
+    if congestion::follow_model(tcb, now, event) {
         return;
     }
     match tcb.cc.phase {
-        Phase::Recovery | Phase::Reduced => prr(tcb, news),
+        Phase::Recovery | Phase::Reduced => prr(tcb, event),
         Phase::Loss if tcb.cc.frto != Frto::Off => {}
         Phase::Open | Phase::Loss => {
-            if news.acked > 0 && (tcb.cc.phase == Phase::Loss || congestion::is_limiting(tcb)) {
+            if event.acked > 0 && (tcb.cc.phase == Phase::Loss || congestion::is_limiting(tcb)) {
                 let mss = u32::from(tcb.snd.mss);
                 // After a time-out one ACK may cover what had arrived long before (RFC 3465 section 2.3).
                 let most = if tcb.cc.phase == Phase::Loss { mss } else { u32::MAX };
                 let growth = Growth {
                     now,
-                    acked: news.acked.min(most),
+                    acked: event.acked.min(most),
                     mss,
                     srtt_us: tcb.rtt.srtt_us,
-                    rtt_us: news.rtt_us,
+                    rtt_us: event.rtt_us,
                     una: tcb.snd.una,
                     nxt: tcb.snd.nxt,
                 };
@@ -387,22 +387,22 @@ fn resize_window(tcb: &mut Tcb, now: Instant, news: &AckNews) {
 
 /// RFC 9937 section 6.2, with the bound that depends on whether recovery makes progress (PRR-SSRB where it does, PRR-CRB
 /// where it does not).
-fn prr(tcb: &mut Tcb, news: &AckNews) {
+fn prr(tcb: &mut Tcb, event: &AckEvent) {
     let mss = u32::from(tcb.snd.mss);
     let pipe = tcb.pipe();
-    if news.delivered == 0 && pipe == news.pipe_before {
+    if event.delivered == 0 && pipe == event.pipe_before {
         // It says nothing of what left the network, and what an ACK before it in the same batch allows has not gone yet.
         return;
     }
     let prr = &mut tcb.cc.prr;
-    prr.delivered = prr.delivered.saturating_add(news.delivered);
+    prr.delivered = prr.delivered.saturating_add(event.delivered);
     let may_send = if pipe > tcb.cc.ssthresh {
         let share = u64::from(prr.delivered) * u64::from(tcb.cc.ssthresh);
         (share.div_ceil(u64::from(prr.recover_fs)) as u32).saturating_sub(prr.out)
     } else {
         // What this ACK delivers may be replaced, though the forced first retransmission went out before anything arrived.
-        let limit = prr.delivered.saturating_sub(prr.out).max(news.delivered);
-        let is_safe = news.acked > 0 && tcb.board.lost_ever() == news.lost_before;
+        let limit = prr.delivered.saturating_sub(prr.out).max(event.delivered);
+        let is_safe = event.acked > 0 && tcb.board.lost_ever() == event.lost_before;
         (tcb.cc.ssthresh - pipe).min(if is_safe { limit + mss } else { limit })
     };
     // The first retransmission goes at once.

@@ -1,7 +1,7 @@
 //! Round-trip time and the retransmission time-out (RFC 6298).
 
 use crate::record::RoundTrip;
-use crate::recovery::AckNews;
+use crate::recovery::AckEvent;
 use crate::segment_arrives::RttSample;
 use toe_base::Instant;
 
@@ -31,13 +31,13 @@ impl RoundTrip {
 
     /// An ACK arrived: `sample` of what was sent once, or else the timestamp's echo (RFC 7323 section 4.1), in
     /// milliseconds and so coarser, but it tells the transmissions of one segment apart.
-    pub fn acknowledged(&mut self, sample: &RttSample, news: &AckNews, timestamp: u32, now: Instant) {
+    pub fn acknowledged(&mut self, sample: &RttSample, event: &AckEvent, timestamp: u32, now: Instant) {
         if let Some(latest_us) = sample.latest {
             self.note_least(latest_us, now);
         }
         if let Some(first_us) = sample.first {
             self.sample(first_us.min(RTO_MAX_US));
-        } else if let Some(echo) = news.echo.filter(|echo| news.acked > 0 && *echo != 0) {
+        } else if let Some(echo) = event.echo.filter(|echo| event.acked > 0 && *echo != 0) {
             let ms = timestamp.wrapping_sub(echo);
             if (ms as i32) >= 0 && ms < RTO_MAX_US / 1000 {
                 self.sample(ms * 1000);
@@ -82,12 +82,12 @@ mod tests {
     fn the_first_sample_sets_and_later_ones_smooth() {
         let mut rtt = RoundTrip::initial();
         assert_eq!(rtt.timeout_us(), 1_000_000);
-        rtt.acknowledged(&once(400_000), &AckNews::default(), 0, Instant::from_millis(400));
+        rtt.acknowledged(&once(400_000), &AckEvent::default(), 0, Instant::from_millis(400));
         assert_eq!((rtt.srtt_us, rtt.rttvar_us), (400_000, 200_000));
         assert_eq!(rtt.rto_us, 1_200_000);
-        rtt.acknowledged(&once(400_000), &AckNews::default(), 0, Instant::from_millis(1400));
+        rtt.acknowledged(&once(400_000), &AckEvent::default(), 0, Instant::from_millis(1400));
         assert_eq!((rtt.srtt_us, rtt.rttvar_us), (400_000, 150_000));
-        rtt.acknowledged(&once(800_000), &AckNews::default(), 0, Instant::from_millis(2400));
+        rtt.acknowledged(&once(800_000), &AckEvent::default(), 0, Instant::from_millis(2400));
         // RTTVAR by the SRTT of before: 3/4 of 150 and a quarter of 400; SRTT: 7/8 of 400 and an eighth of 800.
         assert_eq!((rtt.srtt_us, rtt.rttvar_us), (450_000, 212_500));
     }
@@ -96,11 +96,11 @@ mod tests {
     fn karn_what_was_sent_again_counts_by_its_timestamp_only() {
         let mut rtt = RoundTrip::initial();
         let none = RttSample::default();
-        let news = AckNews { acked: 100, ..AckNews::default() };
-        rtt.acknowledged(&none, &news, 5000, Instant::from_millis(5000));
+        let event = AckEvent { acked: 100, ..AckEvent::default() };
+        rtt.acknowledged(&none, &event, 5000, Instant::from_millis(5000));
         assert_eq!(rtt.srtt_us, 0);
-        let news = AckNews { echo: Some(4970), ..news };
-        rtt.acknowledged(&none, &news, 5000, Instant::from_millis(5000));
+        let event = AckEvent { echo: Some(4970), ..event };
+        rtt.acknowledged(&none, &event, 5000, Instant::from_millis(5000));
         assert_eq!(rtt.srtt_us, 30_000);
     }
 
@@ -108,8 +108,8 @@ mod tests {
     fn an_echo_of_what_was_never_sent_is_no_measurement() {
         let mut rtt = RoundTrip::initial();
         for echo in [5001, 5000u32.wrapping_sub(RTO_MAX_US / 1000)] {
-            let news = AckNews { acked: 100, echo: Some(echo), ..AckNews::default() };
-            rtt.acknowledged(&RttSample::default(), &news, 5000, Instant::from_millis(5000));
+            let event = AckEvent { acked: 100, echo: Some(echo), ..AckEvent::default() };
+            rtt.acknowledged(&RttSample::default(), &event, 5000, Instant::from_millis(5000));
         }
         assert_eq!((rtt.srtt_us, rtt.rto_us), (0, RTO_INITIAL_US));
     }
@@ -119,7 +119,7 @@ mod tests {
         let mut rtt = RoundTrip::initial();
         for (at_s, us, least) in [(1, 500, 500), (2, 900, 500), (3, 400, 400), (400, 900, 900)] {
             let now = Instant::from_millis(at_s * 1000);
-            rtt.acknowledged(&once(us), &AckNews::default(), 0, now);
+            rtt.acknowledged(&once(us), &AckEvent::default(), 0, now);
             assert_eq!(rtt.min_us, least);
         }
     }

@@ -217,7 +217,7 @@ impl Scoreboard {
         end: SeqNum,
         mut each: impl FnMut(&SentRange),
     ) {
-        let Some((start, end)) = self.news_of(pool, start, end) else { return };
+        let Some((start, end)) = self.event_of(pool, start, end) else { return };
         let start = self.cut(pool, start, Rounding::Up);
         let end = self.cut(pool, end, Rounding::Down);
         let Scoreboard { stretches, tally } = self;
@@ -306,7 +306,7 @@ impl Scoreboard {
 
     /// What of `start..end` the peer was not known to have: from a whole segment to a whole segment, neither of which is in a
     /// stretch that it has.
-    fn news_of(&self, pool: &SentPool, start: SeqNum, end: SeqNum) -> Option<(SeqNum, SeqNum)> {
+    fn event_of(&self, pool: &SentPool, start: SeqNum, end: SeqNum) -> Option<(SeqNum, SeqNum)> {
         let (_, first) = self.stretches.find(pool, start)?;
         let into = start.later(first.start).distance_from(first.start);
         let from = match first.fate {
@@ -478,10 +478,10 @@ mod tests {
                     self.send(len, now);
                 }
                 2..5 => {
-                    let mut news = 0;
-                    self.board.sack(&mut self.pool, seq(a), seq(b), |r| news += r.len());
+                    let mut event = 0;
+                    self.board.sack(&mut self.pool, seq(a), seq(b), |r| event += r.len());
                     let fates = &mut self.fates[a as usize..b as usize];
-                    assert_eq!(news as usize, fates.iter().filter(|fate| **fate != Fate::Sacked).count());
+                    assert_eq!(event as usize, fates.iter().filter(|fate| **fate != Fate::Sacked).count());
                     fates.fill(Fate::Sacked);
                 }
                 5 => {

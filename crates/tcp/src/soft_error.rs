@@ -46,7 +46,7 @@ pub fn arrived(tcb: &mut Tcb, errno: Errno) {
     if tcb.options.soft_errors == Hears::None {
         tcb.snd.soft_error = Noted { errno, count: tcb.snd.soft_error.count.wrapping_add(1) };
     } else {
-        tcb.news.soft_error = Some(errno);
+        tcb.events.soft_error = Some(errno);
     }
 }
 
@@ -54,7 +54,7 @@ pub fn arrived(tcb: &mut Tcb, errno: Errno) {
 pub fn timed_out(tcb: &mut Tcb) {
     let is_r1 = tcb.rtt.timeouts == PATH_RETRIES && tcb.state.is_synchronized() && !tcb.is_local;
     if is_r1 && tcb.options.soft_errors == Hears::IcmpAndR1 {
-        tcb.news.soft_error = Some(Errno::ETIMEDOUT);
+        tcb.events.soft_error = Some(Errno::ETIMEDOUT);
     }
 }
 

@@ -110,7 +110,7 @@ impl Session {
             node: NodeName::new(b"test").expect("a name"),
             gone: AtomicBool::new(false),
             poll_fd: OnceLock::new(),
-            far: Arc::new(FarSet::new().expect("a bell")),
+            far: Arc::new(FarSet::new().expect("an eventfd")),
             doors: Doors::default(),
             // Of no process: what it asks for is refused at once.
             pid: 0,

@@ -2,7 +2,7 @@
 //!
 //! The engine's thread sends [`Order`]s, which wait in a channel without a bound of its own: there is at most one for
 //! each directory that was made; a new session's comes behind all orders, and what a session has is counted against its user. A thread
-//! that stands still makes none. What it finds out comes back as [`News`], of which there is one for each order at most.
+//! that stands still makes none. What it finds out comes back as [`KeeperEvent`], of which there is one for each order at most.
 //!
 //! The thread counts the names in each home by itself, and removes the home behind the last of them. It lives until then.
 //!
@@ -39,7 +39,7 @@ pub(super) enum Order {
 
 /// What a user's thread tells the engine's.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum News {
+pub(super) enum KeeperEvent {
     /// Of [`Order::Unname`]: told before the name goes, so it is there before this watch reports anything.
     Watched { home: HomeId, handle: AnchorHandle, watch: i32 },
     /// It cannot be watched (fs.inotify.max_user_watches), and keeps its name.
@@ -50,7 +50,7 @@ pub(super) enum News {
 #[derive(Clone, Debug)]
 pub struct Way {
     orders: Sender<Order>,
-    bell: Arc<EventFd>,
+    eventfd: Arc<EventFd>,
 }
 
 impl Way {
@@ -60,8 +60,8 @@ impl Way {
     }
 
     /// What wakes the thread.
-    pub(super) fn bell(&self) -> &Arc<EventFd> {
-        &self.bell
+    pub(super) fn eventfd(&self) -> &Arc<EventFd> {
+        &self.eventfd
     }
 }
 
@@ -89,7 +89,7 @@ pub struct Made {
 #[derive(Clone, Debug)]
 pub struct Supplies {
     pub(super) rooms: Arc<Rooms>,
-    pub(super) news: Sender<News>,
+    pub(super) events: Sender<KeeperEvent>,
 }
 
 /// What the thread knows of a home.
@@ -104,7 +104,7 @@ struct Kept {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CarriedOut {
     pub(crate) is_more: bool,
-    pub(crate) has_news: bool,
+    pub(crate) has_events: bool,
 }
 
 /// All directories of one thread.
@@ -122,10 +122,10 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// `bell` wakes the thread.
-    pub fn new(supplies: Supplies, who: Cred, bell: &Arc<EventFd>, count: &Arc<AtomicUsize>) -> Keeper {
+    /// `eventfd` wakes the thread.
+    pub fn new(supplies: Supplies, who: Cred, eventfd: &Arc<EventFd>, count: &Arc<AtomicUsize>) -> Keeper {
         let (sender, orders) = channel();
-        let way = Way { orders: sender, bell: Arc::clone(bell) };
+        let way = Way { orders: sender, eventfd: Arc::clone(eventfd) };
         Keeper { supplies, who, lodging: None, homes: HashMap::new(), count: Arc::clone(count), orders, way }
     }
 
@@ -170,7 +170,7 @@ impl Keeper {
         let mut done = CarriedOut::default();
         for _ in 0..ORDERS_PER_TURN {
             let Ok(order) = self.orders.try_recv() else { return done };
-            done.has_news |= self.obey(order);
+            done.has_events |= self.obey(order);
         }
         done.is_more = true;
         done
@@ -192,11 +192,11 @@ impl Keeper {
                 let flags = WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
                 let watch = inotify::add_watch(&lodging.reports().inotify, lodging.path_to(&name), flags);
                 let Ok(watch) = watch else {
-                    let _ = self.supplies.news.send(News::Unwatched { home, handle });
+                    let _ = self.supplies.events.send(KeeperEvent::Unwatched { home, handle });
                     return true;
                 };
                 // Before the name goes: see the module's head.
-                let _ = self.supplies.news.send(News::Watched { home, handle, watch });
+                let _ = self.supplies.events.send(KeeperEvent::Watched { home, handle, watch });
                 remove_dir(lodging, &name);
                 kept.names = kept.names.saturating_sub(1);
             }

@@ -1,7 +1,7 @@
 //! The engine's accounts of all anchors: whose they are, how their ends are told, and which are in doubt. Nothing in here
 //! touches a directory; what is to be done to one is an order to its user's thread.
 
-use super::keeper::{Home, Made, News, Order, Supplies, Way};
+use super::keeper::{Home, KeeperEvent, Made, Order, Supplies, Way};
 use super::room::{Reports, ReportsId, Rooms, SHARED};
 use super::{HomeId, Identity};
 use crate::anchor_root::AnchorRoot;
@@ -21,7 +21,7 @@ const REPORTS_LEN: usize = 2 << 10;
 /// How long an instance is not heard that reports nothing but openings for nothing.
 const MUTED_US: u64 = 1_000;
 /// What users' threads tell is taken so many at once.
-const NEWS_PER_TURN: usize = 64;
+const EVENTS_PER_TURN: usize = 64;
 
 /// How an anchor's end is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,10 +87,10 @@ pub struct Anchors {
     /// To be looked after: their session is gone, or reports were lost and with them perhaps theirs.
     doubtful: VecDeque<AnchorHandle>,
     supplies: Supplies,
-    news: Receiver<News>,
+    events: Receiver<KeeperEvent>,
     root: Arc<AnchorRoot>,
     /// Of threads for which there are orders.
-    bells: Vec<Arc<EventFd>>,
+    eventfds: Vec<Arc<EventFd>>,
     /// Sources that are not heard, and until when.
     muted: VecDeque<(ReportsId, Instant)>,
     unwatched: Vec<Unwatched>,
@@ -101,8 +101,8 @@ impl Anchors {
     /// With room for so many users' threads, in an engine of this network namespace.
     pub fn new(rooms: usize, netns: NetNs) -> std::io::Result<Anchors> {
         let root = Arc::new(AnchorRoot::make()?);
-        let (sender, news) = channel();
-        let supplies = Supplies { rooms: Arc::new(Rooms::make(&root, rooms, netns)?), news: sender };
+        let (sender, events) = channel();
+        let supplies = Supplies { rooms: Arc::new(Rooms::make(&root, rooms, netns)?), events: sender };
         Ok(Anchors {
             by_handle: HashMap::new(),
             by_identity: HashMap::new(),
@@ -111,9 +111,9 @@ impl Anchors {
             sources: HashMap::new(),
             doubtful: VecDeque::new(),
             supplies,
-            news,
+            events,
             root,
-            bells: Vec::new(),
+            eventfds: Vec::new(),
             muted: VecDeque::new(),
             unwatched: Vec::new(),
             orders: 0,
@@ -192,8 +192,8 @@ impl Anchors {
     fn send(&mut self, way: &Way, order: Order) {
         way.send(order);
         self.orders += 1;
-        if !self.bells.iter().any(|bell| Arc::ptr_eq(bell, way.bell())) {
-            self.bells.push(Arc::clone(way.bell()));
+        if !self.eventfds.iter().any(|eventfd| Arc::ptr_eq(eventfd, way.eventfd())) {
+            self.eventfds.push(Arc::clone(way.eventfd()));
         }
     }
 
@@ -204,9 +204,9 @@ impl Anchors {
 
     /// Wakes the threads to which orders were sent.
     pub fn ring(&mut self) {
-        for bell in self.bells.drain(..) {
+        for eventfd in self.eventfds.drain(..) {
             // Own eventfds do not fail.
-            let _ = bell.signal();
+            let _ = eventfd.signal();
         }
     }
 
@@ -289,7 +289,7 @@ impl Anchors {
     fn ended(&mut self, id: ReportsId, watch: i32) -> Option<AnchorHandle> {
         if !self.sources.get(&id)?.watched.contains_key(&watch) {
             // It was told before it could be reported.
-            while self.take_news() > 0 {}
+            while self.take_events() > 0 {}
         }
         match self.sources.get_mut(&id)?.watched.remove(&watch)? {
             Watched::Anchor(handle) => Some(handle),
@@ -298,29 +298,29 @@ impl Anchors {
     }
 
     /// Takes some of what users' threads have found out; returns how much.
-    pub fn take_news(&mut self) -> usize {
-        for taken in 0..NEWS_PER_TURN {
-            let Ok(news) = self.news.try_recv() else { return taken };
-            let (News::Watched { home, handle, .. } | News::Unwatched { home, handle }) = news;
+    pub fn take_events(&mut self) -> usize {
+        for taken in 0..EVENTS_PER_TURN {
+            let Ok(event) = self.events.try_recv() else { return taken };
+            let (KeeperEvent::Watched { home, handle, .. } | KeeperEvent::Unwatched { home, handle }) = event;
             let reports = self.homes.get(&home).map(|record| record.reports);
             let anchor = self.by_handle.get_mut(&handle).filter(|anchor| anchor.home == home);
             let (Some(reports), Some(anchor)) = (reports, anchor) else { continue };
             let End::Leaving { closed } = anchor.end else { continue };
-            match news {
-                News::Watched { watch, .. } => {
+            match event {
+                KeeperEvent::Watched { watch, .. } => {
                     anchor.end = End::Unnamed(watch);
                     if let Some(source) = self.sources.get_mut(&reports) {
                         source.watched.insert(watch, Watched::Anchor(handle));
                     }
                     self.lost_name(home, handle);
                 }
-                News::Unwatched { .. } => {
+                KeeperEvent::Unwatched { .. } => {
                     anchor.end = End::Named;
                     self.unwatched.push(Unwatched { handle, closed });
                 }
             }
         }
-        NEWS_PER_TURN
+        EVENTS_PER_TURN
     }
 
     /// The next anchor that has its name still.
@@ -331,7 +331,7 @@ impl Anchors {
     /// Reports were lost. Of the anchors without names the kernel says which it still watches; the others are in doubt.
     fn recover(&mut self, id: ReportsId, closed: &mut Vec<AnchorHandle>) {
         // What is lost was told before.
-        while self.take_news() > 0 {}
+        while self.take_events() > 0 {}
         let Some(source) = self.sources.get_mut(&id) else { return };
         let info =
             std::fs::read_to_string(format!("/proc/self/fdinfo/{}", source.reports.inotify.as_raw_fd()));

@@ -31,8 +31,8 @@ struct Thread {
 
 impl Thread {
     fn of(anchors: &Anchors, uid: u32) -> Thread {
-        let (bell, homes) = (Arc::new(EventFd::new().expect("an eventfd")), Arc::default());
-        let keeper = Keeper::new(anchors.supplies(), Cred { uid, netns: OWN }, &bell, &homes);
+        let (eventfd, homes) = (Arc::new(EventFd::new().expect("an eventfd")), Arc::default());
+        let keeper = Keeper::new(anchors.supplies(), Cred { uid, netns: OWN }, &eventfd, &homes);
         Thread { keeper, homes }
     }
 
@@ -278,7 +278,7 @@ fn one_that_cannot_be_watched_keeps_its_name_and_is_closed_if_it_was() {
         // As if there were no watch to be had.
         rustix::fs::unlinkat(&world.home.dir, "1", AtFlags::REMOVEDIR).expect("removed");
         world.carry_out();
-        world.anchors.take_news();
+        world.anchors.take_events();
         let unwatched = world.anchors.next_unwatched().expect("told");
         assert_eq!((unwatched.handle, unwatched.closed), (AnchorHandle(1), was_closed));
         assert_eq!(world.anchors.len(), 1);

@@ -50,7 +50,7 @@ calls! {
     SYS_write, Any, "interrupts, TAP frames, the log", "non-blocking; the log is a file of the starter's choice";
     SYS_writev, Any, "TAP frames", "non-blocking";
     SYS_readv, Any, "TAP frames", "non-blocking";
-    SYS_preadv2, Any, "bells of the engine's own threads", "RWF_NOWAIT";
+    SYS_preadv2, Any, "eventfds of the engine's own threads", "RWF_NOWAIT";
     SYS_pread64, Any, "filters of captures, the kernel's type information", "sealed memory, or the kernel's own files";
     SYS_recvfrom, Any, "netlink, AF_PACKET", "MSG_DONTWAIT";
     SYS_recvmsg, Any, "requests (threads beside the engine's alone), AF_PACKET", "MSG_DONTWAIT";

@@ -135,7 +135,7 @@ impl Door {
         // Every user's thread sees that there is no control server any more.
         for (_, regular) in self.users.drain() {
             drop(regular.errands);
-            let _ = regular.shared.bell.signal();
+            let _ = regular.shared.eventfd.signal();
         }
         drop(self.roots);
         drop(self.done);
@@ -173,7 +173,7 @@ impl Door {
                 Ok(DoorErrand::Settle(settled)) => {
                     for regular in self.users.values() {
                         regular.errands.try_send(Errand::Settle(settled.clone())).expect("room");
-                        let _ = regular.shared.bell.signal();
+                        let _ = regular.shared.eventfd.signal();
                     }
                     self.look_at = Some(Instant::now());
                     self.settling.push(settled);
@@ -271,7 +271,7 @@ impl Door {
                 Errand::Settle(_) => unreachable!("no socket"),
             };
         }
-        let _ = regular.shared.bell.signal();
+        let _ = regular.shared.eventfd.signal();
         Ok(())
     }
 
@@ -299,7 +299,7 @@ impl Door {
             connections: AtomicUsize::new(0),
             watch: TwinWatch::new()?,
             homes: Arc::default(),
-            bell: Arc::new(EventFd::new()?),
+            eventfd: Arc::new(EventFd::new()?),
         });
         let user = User::new(self.desk.clone(), who, Arc::clone(&shared), receiver)?;
         spawn("toe-user", move || user.run())?;
@@ -319,7 +319,7 @@ impl Door {
                 // The thread sees it once the sender is dropped, or at the next look.
                 let (nobody, _) = sync_channel(1);
                 regular.errands = nobody;
-                let _ = regular.shared.bell.signal();
+                let _ = regular.shared.eventfd.signal();
             }
             stays
         });

@@ -55,9 +55,9 @@ const STACK_LEN: usize = 256 << 10;
 pub struct ControlServer {
     asks: Receiver<Ask>,
     /// Readable when there are asks.
-    bell: Arc<EventFd>,
+    eventfd: Arc<EventFd>,
     errands: SyncSender<DoorErrand>,
-    door_bell: Arc<EventFd>,
+    door_eventfd: Arc<EventFd>,
     /// Until its thread runs.
     door: Option<Door>,
     refused: Arc<AtomicU64>,
@@ -78,16 +78,16 @@ impl ControlServer {
         roots: [Arc<AnchorRoot>; 2],
         poller: &Poller,
     ) -> std::io::Result<ControlServer> {
-        let (bell, door_bell) = (Arc::new(EventFd::new()?), Arc::new(EventFd::new()?));
-        poller.add(&*bell, Token::ControlServer)?;
+        let (eventfd, door_eventfd) = (Arc::new(EventFd::new()?), Arc::new(EventFd::new()?));
+        poller.add(&*eventfd, Token::ControlServer)?;
         let (to_engine, asks) = sync_channel(ASKS_MAX);
         let (errands, from_engine) = sync_channel(ASKS_MAX);
         let refused = Arc::new(AtomicU64::new(0));
         let handed = Arc::new(AtomicU64::new(0));
         let desk = Desk {
             asks: to_engine,
-            bell: Arc::clone(&bell),
-            control_server: Arc::clone(&door_bell),
+            eventfd: Arc::clone(&eventfd),
+            control_server: Arc::clone(&door_eventfd),
             supplies,
             handed: Arc::clone(&handed),
         };
@@ -97,9 +97,9 @@ impl ControlServer {
         let door = Door::new(desk, policy, from_engine, Arc::clone(&refused), (roots, done));
         Ok(ControlServer {
             asks,
-            bell,
+            eventfd,
             errands,
-            door_bell,
+            door_eventfd,
             door: Some(door),
             refused,
             handed,
@@ -123,7 +123,7 @@ impl ControlServer {
         self.dealings += 1;
         // When there is no room they are looked at a second later at most, as all are.
         let _ = self.errands.try_send(DoorErrand::LookAtTwins(twins));
-        let _ = self.door_bell.signal();
+        let _ = self.door_eventfd.signal();
     }
 
     fn send(&mut self, errand: DoorErrand) -> std::io::Result<()> {
@@ -131,17 +131,17 @@ impl ControlServer {
             spawn("toe-control", move || door.run())?;
         }
         self.errands.try_send(errand).map_err(|_| std::io::Error::other("the control server is gone"))?;
-        Ok(self.door_bell.signal()?)
+        Ok(self.door_eventfd.signal()?)
     }
 
-    /// Makes the bell quiet, before asks are taken.
+    /// Makes the eventfd quiet, before asks are taken.
     pub(crate) fn hear(&self) {
-        let _ = self.bell.drain();
+        let _ = self.eventfd.drain();
     }
 
     /// There may be more asks than were taken.
     pub(crate) fn ring(&self) {
-        let _ = self.bell.signal();
+        let _ = self.eventfd.signal();
     }
 
     /// The next ask.
@@ -182,7 +182,7 @@ impl Drop for ControlServer {
         // The door sees that nobody is there any more.
         let (errands, _) = sync_channel(1);
         self.errands = errands;
-        let _ = self.door_bell.signal();
+        let _ = self.door_eventfd.signal();
         drop(self.door.take());
         if let Some(removed) = &self.removed {
             let _ = removed.recv_timeout(REMOVAL_MAX);

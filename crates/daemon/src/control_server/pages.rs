@@ -117,11 +117,11 @@ pub struct PagesOut {
 struct Common {
     pages_waiting: AtomicUsize,
     pace: Pace,
-    bell: Arc<EventFd>,
+    eventfd: Arc<EventFd>,
 }
 
 impl PagesOut {
-    /// `false`: there is no room, or the thread is gone. It hears of it with the next ring of its bell.
+    /// `false`: there is no room, or the thread is gone. It hears of it with the next write to its eventfd.
     pub fn send(&self, pages: Pages) -> bool {
         if self.common.pages_waiting.load(Ordering::Relaxed) >= WAITING_MAX {
             return false;
@@ -158,7 +158,7 @@ impl PagesOut {
             std::mem::forget(parcel);
         }
         // Own eventfds do not fail.
-        let _ = self.bell().signal();
+        let _ = self.eventfd().signal();
         None
     }
 
@@ -177,9 +177,9 @@ impl PagesOut {
         self.parcels.send(Parcel::Settle(region, file)).is_ok()
     }
 
-    /// The user's bell.
-    pub fn bell(&self) -> &Arc<EventFd> {
-        &self.common.bell
+    /// The user's eventfd.
+    pub fn eventfd(&self) -> &Arc<EventFd> {
+        &self.common.eventfd
     }
 }
 
@@ -232,11 +232,11 @@ impl Drop for Reports {
 }
 
 impl PagesIn {
-    /// `bell` wakes the thread; `handed` counts the wake-ups that it is to make.
-    pub(crate) fn new(bell: &Arc<EventFd>, handed: &Arc<AtomicU64>) -> PagesIn {
+    /// `eventfd` wakes the thread; `handed` counts the wake-ups that it is to make.
+    pub(crate) fn new(eventfd: &Arc<EventFd>, handed: &Arc<AtomicU64>) -> PagesIn {
         let (sender, parcels) = channel();
         let (pages_waiting, pace) = (AtomicUsize::new(0), Pace::new(handed));
-        let common = Arc::new(Common { pages_waiting, pace, bell: Arc::clone(bell) });
+        let common = Arc::new(Common { pages_waiting, pace, eventfd: Arc::clone(eventfd) });
         PagesIn { parcels, out: PagesOut { parcels: sender, common }, reports: Reports::default() }
     }
 
@@ -256,7 +256,7 @@ impl PagesIn {
         }
         if taken == AT_ONCE {
             // The rest after what the user's programs have asked.
-            let _ = self.out.bell().signal();
+            let _ = self.out.eventfd().signal();
         }
         returned
     }
@@ -308,8 +308,8 @@ mod tests {
     /// The last connection of a user in a network namespace ends; the other program is in another one, and has a thread of its own.
     #[test]
     fn what_was_handed_to_a_thread_is_done_when_it_ends() {
-        let bell = Arc::new(EventFd::new().expect("a bell"));
-        let end = PagesIn::new(&bell, &Arc::default());
+        let eventfd = Arc::new(EventFd::new().expect("a eventfd"));
+        let end = PagesIn::new(&eventfd, &Arc::default());
         let (lane, _file) = LaneMemory::create(RING_LEN_MIN).expect("memory");
         let (memory, _file) = ViaMemory::create().expect("memory");
         let out = end.out();

@@ -23,8 +23,8 @@ use toe_ring::EventFd;
 
 /// Connections looked at in one turn.
 const EVENTS_MAX: usize = 64;
-/// What the user's own bell is called in his epoll; connections have their places in his table.
-const BELL: u64 = u64::MAX;
+/// What the user's own eventfd is called in his epoll; connections have their places in his table.
+const EVENTFD: u64 = u64::MAX;
 
 /// What the control server brings to a user's thread.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(super) enum Errand {
 pub(super) struct Desk {
     pub(super) asks: SyncSender<Ask>,
     /// The engine's.
-    pub(super) bell: Arc<EventFd>,
+    pub(super) eventfd: Arc<EventFd>,
     /// The control server's: a user has left, or has a kernel socket that is to be watched.
     pub(super) control_server: Arc<EventFd>,
     pub(super) supplies: Supplies,
@@ -58,7 +58,7 @@ impl Desk {
         let (answers_to, answers) = sync_channel(1);
         let sent = self.asks.send(Ask { matter, answers: answers_to }).is_ok();
         // Own eventfds do not fail.
-        let _ = self.bell.signal();
+        let _ = self.eventfd.signal();
         sent.then_some(answers)
     }
 }
@@ -72,7 +72,7 @@ pub(super) struct Shared {
     /// Directories that the thread keeps.
     pub(super) homes: Arc<AtomicUsize>,
     /// Rung when there is an errand or an order, when there are pages to be given back, or no control server any more.
-    pub(super) bell: Arc<EventFd>,
+    pub(super) eventfd: Arc<EventFd>,
 }
 
 /// One connection.
@@ -116,10 +116,10 @@ impl User {
         errands: Receiver<Errand>,
     ) -> std::io::Result<User> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &*shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        epoll::add(&epoll, &*shared.eventfd, EventData::new_u64(EVENTFD), EventFlags::IN)?;
         Ok(User {
-            pages: PagesIn::new(&shared.bell, &desk.handed),
-            keeper: Keeper::new(desk.supplies.clone(), who, &shared.bell, &shared.homes),
+            pages: PagesIn::new(&shared.eventfd, &desk.handed),
+            keeper: Keeper::new(desk.supplies.clone(), who, &shared.eventfd, &shared.homes),
             desk,
             shared,
             errands,
@@ -142,12 +142,12 @@ impl User {
         let events = self.wait()?;
         for event in events.into_iter().flatten() {
             match event {
-                BELL => {
+                EVENTFD => {
                     self.run_errands()?;
                     self.give_pages_back()?;
                     if self.look_after_homes() {
                         // The rest after what the user's programs have asked.
-                        let _ = self.shared.bell.signal();
+                        let _ = self.shared.eventfd.signal();
                     }
                 }
                 at => self.serve(at as usize)?,
@@ -181,7 +181,7 @@ impl User {
     }
 
     fn run_errands(&mut self) -> Result<(), Gone> {
-        let _ = self.shared.bell.drain();
+        let _ = self.shared.eventfd.drain();
         loop {
             match self.errands.try_recv() {
                 Ok(Errand::Admit(socket)) => self.admit(socket)?,
@@ -210,8 +210,8 @@ impl User {
     fn look_after_homes(&mut self) -> bool {
         let had = self.shared.homes.load(Ordering::Acquire);
         let done = self.keeper.carry_out();
-        if done.has_news {
-            let _ = self.desk.bell.signal();
+        if done.has_events {
+            let _ = self.desk.eventfd.signal();
         }
         if had > 0 && self.shared.homes.load(Ordering::Acquire) == 0 {
             // Nothing may be left to do here.

@@ -51,8 +51,8 @@ impl Drop for FromSocket {
 
 impl FromSocket {
     /// Whether there is something to be taken, or the host has left.
-    pub fn has_news(&self) -> bool {
-        self.is_there() && self.end.has_news()
+    pub fn has_events(&self) -> bool {
+        self.is_there() && self.end.has_events()
     }
 
     fn is_there(&self) -> bool {
@@ -317,7 +317,7 @@ impl Daemon {
 
     fn has_datagrams(&self, id: SessionId, at: usize) -> bool {
         let session = self.sessions.get(id);
-        session.is_some_and(|session| session.datagrams.get(at).is_some_and(FromSocket::has_news))
+        session.is_some_and(|session| session.datagrams.get(at).is_some_and(FromSocket::has_events))
     }
 
     fn take_datagrams_of(

@@ -1,7 +1,7 @@
 //! Where a socket finds what has come for it: in its lane, or in the kernel's queue, which wakes whoever sleeps (decision 0035).
 //!
 //! To hand a datagram to the kernel takes ten times as long as to put it into a lane, and costs the program a call for each. So who sleeps is
-//! woken by *one*, the [`Bell`], which is sent at the end of the round: what comes after it is in the lane by then. Whoever has not come to look [`PATIENCE_US`] later
+//! woken by *one*, the [`WakingDatagram`], which is sent at the end of the round: what comes after it is in the lane by then. Whoever has not come to look [`PATIENCE_US`] later
 //! gets one more by the kernel, and so on: that datagram may have been lost on its way. Called by the parent, which has all sockets.
 
 use crate::control_server::pages::PagesOut;
@@ -60,7 +60,7 @@ struct Lane {
 
 /// A datagram on its way to the kernel, which wakes the program.
 #[derive(Debug, Default)]
-struct Bell {
+struct WakingDatagram {
     of: Option<(Arrival, UdpRepr)>,
     text: Vec<u8>,
 }
@@ -81,7 +81,7 @@ pub(super) struct ToSocket {
     /// Whose its program is.
     account: Cred,
     user: PagesOut,
-    bell: Bell,
+    waking: WakingDatagram,
     /// Of the first ones since it was woken those that have not gone by the kernel; how many those were, and the bytes of all.
     unclaimed: VecDeque<Unclaimed>,
     remembered: usize,
@@ -105,7 +105,7 @@ impl ToSocket {
             account,
             user,
             lane: Lane { end, full_at: None, is_crowded: false, last_place: None },
-            bell: Bell::default(),
+            waking: WakingDatagram::default(),
             unclaimed: VecDeque::new(),
             remembered: 0,
             unclaimed_bytes: 0,
@@ -135,7 +135,7 @@ impl ToSocket {
     }
 
     fn is_waiting(&self) -> bool {
-        self.bell.of.is_some() || !self.unclaimed.is_empty()
+        self.waking.of.is_some() || !self.unclaimed.is_empty()
     }
 
     /// Whether its program reads, or was woken, and was perhaps not let to run: once.
@@ -170,9 +170,9 @@ impl ToSocket {
         let text = datagram.text;
         let first = datagram.segment.map_or(text.len(), |len| usize::from(len).min(text.len()));
         let (first, rest) = text.split_at(first);
-        self.bell.of = Some((datagram.arrival, datagram.ports));
-        self.bell.text.clear();
-        self.bell.text.extend_from_slice(first);
+        self.waking.of = Some((datagram.arrival, datagram.ports));
+        self.waking.text.clear();
+        self.waking.text.extend_from_slice(first);
         if rest.is_empty() {
             return Delivered::ByKernel;
         }
@@ -220,13 +220,13 @@ impl ToSocket {
 
     /// Sends what wakes the program, if it has not gone yet: whether it had not.
     pub fn ring(&mut self, kernel: &dyn ByKernel) -> bool {
-        let Some((arrival, ports)) = self.bell.of.take() else { return false };
+        let Some((arrival, ports)) = self.waking.of.take() else { return false };
         // What finds no room in the kernel's queue is lost, as anywhere; then there is what wakes the program.
-        let text = &self.bell.text;
+        let text = &self.waking.text;
         kernel.deliver(&self.user, &RxDatagram { arrival, ports, headers: &[], text, segment: None });
         self.lane.end.end_ring();
-        self.bell.text.clear();
-        self.bell.text.shrink_to(KEPT);
+        self.waking.text.clear();
+        self.waking.text.shrink_to(KEPT);
         true
     }
 
@@ -248,7 +248,7 @@ impl ToSocket {
 
     /// When that is to be done again.
     pub fn next_look(&self, now: Instant) -> Instant {
-        if self.bell.of.is_some() {
+        if self.waking.of.is_some() {
             now
         } else {
             self.until.unwrap_or_else(|| now.after_us(self.patience_us))
@@ -269,7 +269,7 @@ impl ToSocket {
         if !self.lane.end.begin_ring(true) {
             return 0;
         }
-        let mut text = std::mem::take(&mut self.bell.text);
+        let mut text = std::mem::take(&mut self.waking.text);
         text.resize(len.saturating_sub(RecordHead::LEN) as usize, 0);
         self.lane.end.lane().read(place, RecordHead::LEN, &mut text);
         self.lane.end.void(place, len);
@@ -278,7 +278,7 @@ impl ToSocket {
         self.lane.end.end_ring();
         text.clear();
         text.shrink_to(KEPT);
-        self.bell.text = text;
+        self.waking.text = text;
         1
     }
 }

@@ -4,10 +4,10 @@
 //! round.
 //!
 //! Links, addresses and neighbours are followed by what the kernel tells of each change. Of routes it does not tell all
-//! (those that go with an interface go in silence), so any news of that kind is a reason to ask for all of them.
+//! (those that go with an interface go in silence), so any event of that kind is a reason to ask for all of them.
 
+use super::events::{KernelEvent, LinkEvent, NeighbourEvent, RouteEvent};
 use super::netlink::{List, Looked, Netlink};
-use super::news::{LinkNews, NeighbourNews, News, RouteNews};
 use super::reserve::Reserved;
 use crate::daemon::Daemon;
 use crate::poller::Token;
@@ -36,7 +36,7 @@ pub(crate) struct Listed {
     links: HashSet<u32>,
     addrs: HashSet<(u32, Addr, u8)>,
     neighbours: HashSet<(u32, Addr)>,
-    routes: Vec<RouteNews>,
+    routes: Vec<RouteEvent>,
 }
 
 /// What is known of the kernel.
@@ -44,7 +44,7 @@ pub(crate) struct Listed {
 pub struct Follower {
     netlink: Netlink,
     /// Every interface, by its number.
-    links: HashMap<u32, LinkNews>,
+    links: HashMap<u32, LinkEvent>,
     /// The ports whose interface is there.
     ports: HashMap<u32, PortId>,
     /// Interface, address and prefix length: an address may be there with several.
@@ -135,13 +135,13 @@ impl Follower {
     }
 
     /// A route as the engine knows it; `shared` says which ports' routes are the kernel's.
-    fn kernel_route(&self, route: &RouteNews, shared: &[PortId]) -> KernelRoute {
+    fn kernel_route(&self, route: &RouteEvent, shared: &[PortId]) -> KernelRoute {
         let port = route.index.and_then(|index| self.ports.get(&index)).filter(|id| shared.contains(id));
         let via = match port {
             Some(&port) => KernelVia::Port { port, gateway: route.gateway, source: route.source },
             None => KernelVia::Elsewhere,
         };
-        let RouteNews { dst, prefix_len, metric, is_local, .. } = *route;
+        let RouteEvent { dst, prefix_len, metric, is_local, .. } = *route;
         KernelRoute { dst, prefix_len, metric, is_local, via }
     }
 }
@@ -172,8 +172,8 @@ impl Daemon {
     pub(crate) fn follow(&mut self, now: Instant) {
         // Out of its place, so that what it says can change all the rest.
         let Some(mut follower) = self.kernel.take() else { return };
-        let mut news = Vec::new();
-        match follower.netlink.receive(|item| news.push(item)) {
+        let mut events = Vec::new();
+        match follower.netlink.receive(|item| events.push(item)) {
             Ok(Looked::All | Looked::Enough) => {}
             Ok(Looked::Lost) => {
                 tracing::warn!(
@@ -182,10 +182,10 @@ impl Daemon {
                 // A list that is being received comes all the same: the kernel goes on with it as it is read.
                 follower.want_all();
             }
-            Err(error) => tracing::error!(%error, "the kernel's news cannot be received"),
+            Err(error) => tracing::error!(%error, "the kernel's event cannot be received"),
         }
-        for item in news {
-            self.take_news(now, &mut follower, item);
+        for item in events {
+            self.take_event(now, &mut follower, item);
         }
         self.forget_lingering(&mut follower);
         if let Err(error) = follower.ask(now) {
@@ -195,22 +195,22 @@ impl Daemon {
         self.kernel = Some(follower);
     }
 
-    pub(crate) fn take_news(&mut self, now: Instant, follower: &mut Follower, news: News) {
-        match news {
-            News::Link { index, link } => self.link_there(now, follower, index, link),
-            News::LinkGone { index } => self.link_gone(now, follower, index),
-            News::Addr { index, addr, prefix_len } => {
+    pub(crate) fn take_event(&mut self, now: Instant, follower: &mut Follower, event: KernelEvent) {
+        match event {
+            KernelEvent::Link { index, link } => self.link_there(now, follower, index, link),
+            KernelEvent::LinkGone { index } => self.link_gone(now, follower, index),
+            KernelEvent::Addr { index, addr, prefix_len } => {
                 follower.listed.addrs.insert((index, addr, prefix_len));
                 self.addr_there(follower, index, addr, prefix_len);
             }
-            News::AddrGone { index, addr, prefix_len } => {
+            KernelEvent::AddrGone { index, addr, prefix_len } => {
                 follower.listed.addrs.remove(&(index, addr, prefix_len));
                 self.addr_gone(follower, index, addr, prefix_len);
             }
-            News::Route(route) => follower.listed.routes.push(route),
-            News::RoutesChanged => follower.want(List::Routes),
-            News::Neighbour { index, addr, state } => self.neighbour(follower, index, addr, state),
-            News::ListEnds { sequence, is_whole } => {
+            KernelEvent::Route(route) => follower.listed.routes.push(route),
+            KernelEvent::RoutesChanged => follower.want(List::Routes),
+            KernelEvent::Neighbour { index, addr, state } => self.neighbour(follower, index, addr, state),
+            KernelEvent::ListEnds { sequence, is_whole } => {
                 if let Some(is_whole) = follower.netlink.list_ended(sequence, is_whole) {
                     self.list_ends(now, follower, is_whole);
                 }
@@ -225,7 +225,7 @@ impl Daemon {
             if follower.failures < FAILURES_MAX {
                 follower.want(list);
             } else {
-                tracing::warn!(?list, "the kernel does not list it whole; asking again when it has news");
+                tracing::warn!(?list, "the kernel does not list it whole; asking again when it has event");
             }
             return;
         }
@@ -257,28 +257,28 @@ impl Daemon {
                 let gone: Vec<_> =
                     follower.neighbours.keys().filter(|key| !listed.contains(key)).copied().collect();
                 for (index, addr) in gone {
-                    self.neighbour(follower, index, addr, NeighbourNews::Forgotten);
+                    self.neighbour(follower, index, addr, NeighbourEvent::Forgotten);
                 }
             }
         }
     }
 
-    fn neighbour(&mut self, follower: &mut Follower, index: u32, addr: Addr, state: NeighbourNews) {
+    fn neighbour(&mut self, follower: &mut Follower, index: u32, addr: Addr, state: NeighbourEvent) {
         let port = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id));
         let Some(port) = port else { return };
         let key = (index, addr);
-        if let NeighbourNews::Known { mac, is_doubtful } = state {
+        if let NeighbourEvent::Known { mac, is_doubtful } = state {
             follower.neighbours.insert(key, (mac, is_doubtful));
             follower.listed.neighbours.insert(key);
             self.engine.neighbour_known(port, addr, mac, is_doubtful);
         } else {
             follower.neighbours.remove(&key);
             follower.listed.neighbours.remove(&key);
-            self.engine.neighbour_gone(port, addr, state == NeighbourNews::Failed);
+            self.engine.neighbour_gone(port, addr, state == NeighbourEvent::Failed);
         }
     }
 
-    fn link_there(&mut self, now: Instant, follower: &mut Follower, index: u32, link: LinkNews) {
+    fn link_there(&mut self, now: Instant, follower: &mut Follower, index: u32, link: LinkEvent) {
         follower.listed.links.insert(index);
         let before = follower.links.insert(index, link.clone());
         let port = match follower.ports.get(&index) {

@@ -1,9 +1,9 @@
 //! What the engine has from the kernel on shared addresses, and what it follows on all links: interfaces, addresses,
 //! routes and neighbours as netlink tells of them, and port numbers that the kernel keeps for the engine.
 
+pub mod events;
 pub mod follow;
 pub mod netlink;
-pub mod news;
 pub mod reserve;
 
 /// The number of an interface, as it stands in the zone of an address. `None`: there is none of this name.

@@ -1,7 +1,7 @@
-//! The rtnetlink(7) socket: asks for lists and for neighbours, and hands over what comes in as [`News`]. Nothing here
+//! The rtnetlink(7) socket: asks for lists and for neighbours, and hands over what comes in as [`KernelEvent`]. Nothing here
 //! waits.
 
-use super::news::{self, News};
+use super::events::{self, KernelEvent};
 use netlink_packet_core::{
     NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
@@ -80,7 +80,7 @@ impl Netlink {
         Ok(Netlink { socket, buffer: vec![0; BUFFER_LEN], sequence: 0, list: 0, interrupted: false })
     }
 
-    /// Asks for a list; it comes as news that a [`News::ListEnds`] ends. One at a time.
+    /// Asks for a list; it comes as events that a [`KernelEvent::ListEnds`] ends. One at a time.
     pub fn ask_for(&mut self, list: List) -> std::io::Result<()> {
         self.interrupted = false;
         let message = match list {
@@ -113,7 +113,7 @@ impl Netlink {
     }
 
     /// Lets the kernel find the neighbour `addr` on an interface, or make sure of it, as if it sent something there
-    /// itself. What it finds comes as news.
+    /// itself. What it finds comes as events.
     pub fn resolve(&mut self, index: u32, addr: Addr) -> std::io::Result<()> {
         let mut message = NeighbourMessage::default();
         let (family, neighbour) = match addr.to_ip() {
@@ -143,7 +143,7 @@ impl Netlink {
     }
 
     /// Hands over what has come in, not too much at a time: the socket stays readable while there is more.
-    pub fn receive(&mut self, mut each: impl FnMut(News)) -> std::io::Result<Looked> {
+    pub fn receive(&mut self, mut each: impl FnMut(KernelEvent)) -> std::io::Result<Looked> {
         for _ in 0..PACKETS_PER_LOOK {
             let got = rustix::net::recvfrom(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT);
             let (len, from) = match got {
@@ -166,14 +166,14 @@ impl Netlink {
 }
 
 /// Hands over the messages of one packet; whether one of them says that its list was interrupted.
-fn take_messages(mut bytes: &[u8], each: &mut impl FnMut(News)) -> bool {
+fn take_messages(mut bytes: &[u8], each: &mut impl FnMut(KernelEvent)) -> bool {
     let mut interrupted = false;
     while let Some(header) = bytes.first_chunk::<HEADER_LEN>() {
         let [a, b, c, d, _, _, e, f, ..] = *header;
         let len = u32::from_ne_bytes([a, b, c, d]) as usize;
         let Some(message) = bytes.get(..len).filter(|_| len >= HEADER_LEN) else { break };
         interrupted |= u16::from_ne_bytes([e, f]) & NLM_F_DUMP_INTR != 0;
-        news::parse(message).into_iter().for_each(&mut *each);
+        events::parse(message).into_iter().for_each(&mut *each);
         bytes = bytes.get(len.next_multiple_of(ALIGN)..).unwrap_or_default();
     }
     interrupted
@@ -219,9 +219,9 @@ mod tests {
         // Answered before the request returns: the kernel lists while it takes the request, and goes on as it is read.
         while !ended {
             let before = names.len();
-            let looked = netlink.receive(|news| match news {
-                News::Link { link, .. } => names.push(link.name),
-                News::ListEnds { is_whole, .. } => ended = is_whole,
+            let looked = netlink.receive(|event| match event {
+                KernelEvent::Link { link, .. } => names.push(link.name),
+                KernelEvent::ListEnds { is_whole, .. } => ended = is_whole,
                 _ => {}
             });
             assert_ne!(looked.expect("received"), Looked::Lost);

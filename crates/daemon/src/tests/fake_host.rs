@@ -171,14 +171,14 @@ impl FakeHost {
     pub(crate) fn attach_by(daemon: &mut Daemon, control: Control) -> FakeHost {
         let (reply, fds) = control.ask_meanwhile(daemon, Request::Hello { room: 0 });
         let Reply::Welcome { layout, .. } = reply else { panic!("{reply:?}") };
-        let [memory, to_read, bell, _, home] = <[OwnedFd; 5]>::try_from(fds).expect("five descriptors");
+        let [memory, to_read, eventfd, _, home] = <[OwnedFd; 5]>::try_from(fds).expect("five descriptors");
         let region = Region::map_for(&layout, [&memory, &to_read]).expect("mapped");
         let (reply, mut fds) = control.ask_meanwhile(daemon, Request::AddQueueSet);
         assert_eq!(reply, Reply::QueueSet { index: 0 });
         let irq = fds.pop().expect("an interrupt");
         FakeHost {
             queue: HostQueueSet::new(&region, &layout, 0, irq).expect("a queue set"),
-            doorbell: HostDoorbell::new(region.clone(), bell),
+            doorbell: HostDoorbell::new(region.clone(), eventfd),
             send_at: layout.send_offset(),
             control,
             region,

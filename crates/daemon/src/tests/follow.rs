@@ -4,9 +4,9 @@ use super::fake_host::FakeHost;
 use super::{daemon, settle};
 use crate::config::PortConfig;
 use crate::daemon::Daemon;
+use crate::kernel::events::{KernelEvent, LinkEvent, NeighbourEvent, RouteEvent};
 use crate::kernel::follow::{Follower, Listed};
 use crate::kernel::netlink::List;
-use crate::kernel::news::{LinkNews, NeighbourNews, News, RouteNews};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -129,9 +129,9 @@ impl Kernel {
         Kernel { daemon, follower: Follower::open().expect("a netlink socket"), log }
     }
 
-    fn tells(&mut self, news: News) {
+    fn tells(&mut self, event: KernelEvent) {
         let now = self.daemon.clock.now();
-        self.daemon.take_news(now, &mut self.follower, news);
+        self.daemon.take_event(now, &mut self.follower, event);
     }
 
     /// A list ends in which nothing was but what has been told since [`Kernel::new_list`].
@@ -146,12 +146,12 @@ impl Kernel {
     }
 
     fn has_link(&mut self, index: u32, mtu: u32) {
-        let link = LinkNews { name: "fake0".to_owned(), is_up: true, mtu, mac: Some(MAC), is_veth: false };
-        self.tells(News::Link { index, link });
+        let link = LinkEvent { name: "fake0".to_owned(), is_up: true, mtu, mac: Some(MAC), is_veth: false };
+        self.tells(KernelEvent::Link { index, link });
     }
 
     fn has_addr(&mut self, index: u32) {
-        self.tells(News::Addr { index, addr: ADDR.into(), prefix_len: 24 });
+        self.tells(KernelEvent::Addr { index, addr: ADDR.into(), prefix_len: 24 });
     }
 
     /// What was asked of the port since the last look, and its addresses as reports have them.
@@ -168,13 +168,13 @@ fn an_address_with_two_prefix_lengths_goes_with_the_last() {
     let mut kernel = Kernel::new();
     kernel.has_link(INDEX, 1500);
     kernel.has_addr(INDEX);
-    kernel.tells(News::Addr { index: INDEX, addr: ADDR.into(), prefix_len: 32 });
+    kernel.tells(KernelEvent::Addr { index: INDEX, addr: ADDR.into(), prefix_len: 32 });
     assert_eq!(kernel.look().1, ["10.0.0.2/24"]);
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
+    kernel.tells(KernelEvent::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
     let (log, addrs) = kernel.look();
     assert!(!log.contains(&"address 10.0.0.2 false".to_owned()), "{log:?}");
     assert_eq!(addrs, ["10.0.0.2/32"]);
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 32 });
+    kernel.tells(KernelEvent::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 32 });
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
 }
 
@@ -198,11 +198,11 @@ fn an_address_that_connections_have_is_steered_until_they_end() {
     let remote = "10.0.0.9:80".parse().expect("an address");
     let (_flow, anchor) = host.begin_connect(&mut kernel.daemon, remote);
     kernel.look();
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
+    kernel.tells(KernelEvent::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
     assert_eq!(kernel.look(), (vec![], vec![]), "it is not ours, and not left to the kernel");
     kernel.has_addr(INDEX);
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 true"]), lines(&["10.0.0.2/24"])));
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
+    kernel.tells(KernelEvent::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
     drop(anchor);
     settle(&mut kernel.daemon);
     kernel.daemon.kernel = Some(std::mem::replace(&mut kernel.follower, Follower::open().expect("a socket")));
@@ -214,7 +214,7 @@ fn an_address_that_connections_have_is_steered_until_they_end() {
 #[test]
 fn many_routes_are_not_listed_at_each_change() {
     let mut kernel = Kernel::new();
-    let via = |n: u32| RouteNews {
+    let via = |n: u32| RouteEvent {
         dst: Ipv4Addr::from_bits(n << 8).into(),
         prefix_len: 24,
         metric: 0,
@@ -223,28 +223,28 @@ fn many_routes_are_not_listed_at_each_change() {
         gateway: None,
         source: None,
     };
-    (0..100_000).for_each(|n| kernel.tells(News::Route(via(n))));
+    (0..100_000).for_each(|n| kernel.tells(KernelEvent::Route(via(n))));
     let now = kernel.daemon.clock.now();
     kernel.list_ends(List::Routes, true);
-    kernel.tells(News::RoutesChanged);
-    kernel.tells(News::RoutesChanged);
+    kernel.tells(KernelEvent::RoutesChanged);
+    kernel.tells(KernelEvent::RoutesChanged);
     assert_eq!(kernel.follower.next_list(now.after_us(1_000_000)), None);
     assert_eq!(kernel.follower.next_list(now.after_us(600_000_000)), Some(0));
 }
 
-/// News was lost, so the lists were asked for.
+/// KernelEvent was lost, so the lists were asked for.
 #[test]
 fn links_and_neighbours_that_went_unseen_are_gone_with_their_list() {
     let mut kernel = Kernel::new();
     kernel.has_link(INDEX, 1500);
     kernel.has_addr(INDEX);
-    let known = NeighbourNews::Known { mac: MAC, is_doubtful: false };
+    let known = NeighbourEvent::Known { mac: MAC, is_doubtful: false };
     let (first, second) = (Addr::from([10, 0, 0, 8]), Addr::from([10, 0, 0, 9]));
-    kernel.tells(News::Neighbour { index: INDEX, addr: first, state: known });
-    kernel.tells(News::Neighbour { index: INDEX, addr: second, state: known });
+    kernel.tells(KernelEvent::Neighbour { index: INDEX, addr: first, state: known });
+    kernel.tells(KernelEvent::Neighbour { index: INDEX, addr: second, state: known });
     assert_eq!(kernel.follower.neighbours_known(), 2);
     kernel.new_list();
-    kernel.tells(News::Neighbour { index: INDEX, addr: first, state: known });
+    kernel.tells(KernelEvent::Neighbour { index: INDEX, addr: first, state: known });
     kernel.list_ends(List::Neighbours, true);
     assert_eq!(kernel.follower.neighbours_known(), 1);
     kernel.new_list();
@@ -314,7 +314,7 @@ fn addresses_are_the_kernels_of_that_interface_alone() {
     kernel.has_addr(INDEX);
     kernel.has_addr(INDEX);
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 true"]), lines(&["10.0.0.2/24"])), "once");
-    kernel.tells(News::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
+    kernel.tells(KernelEvent::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
 }
 
@@ -337,7 +337,7 @@ fn an_interface_that_comes_back_with_another_number_is_opened_anew() {
     kernel.has_link(INDEX, 1500);
     kernel.has_addr(INDEX);
     kernel.look();
-    kernel.tells(News::LinkGone { index: INDEX });
+    kernel.tells(KernelEvent::LinkGone { index: INDEX });
     assert_eq!(kernel.look(), (lines(&["address 10.0.0.2 false"]), vec![]));
     kernel.has_link(INDEX + 1, 1400);
     kernel.has_addr(INDEX + 1);

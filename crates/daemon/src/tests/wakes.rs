@@ -7,18 +7,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use toe_abi::attach::{ReportKind, Request};
 
-/// The host's own copy of its bell.
-fn bell_of(host: &FakeHost) -> OwnedFd {
+/// The host's own copy of its eventfd.
+fn eventfd_of(host: &FakeHost) -> OwnedFd {
     host.doorbell.as_fd().try_clone_to_owned().expect("a copy")
 }
 
-fn ring(bell: &OwnedFd) {
-    rustix::io::write(bell, &1u64.to_ne_bytes()).expect("rung");
+fn ring(eventfd: &OwnedFd) {
+    rustix::io::write(eventfd, &1u64.to_ne_bytes()).expect("rung");
 }
 
-fn is_readable(bell: &OwnedFd) -> bool {
+fn is_readable(eventfd: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&now)) == Ok(1)
+    poll(&mut [PollFd::new(eventfd, PollFlags::IN)], Some(&now)) == Ok(1)
 }
 
 /// To read it wakes all who wait until it can be written to, and a host can have any number of those.
@@ -26,14 +26,14 @@ fn is_readable(bell: &OwnedFd) -> bool {
 fn a_doorbell_is_heard_at_each_ring_and_never_read() {
     let mut daemon = daemon();
     let host = FakeHost::attach(&mut daemon);
-    let bell = bell_of(&host);
+    let eventfd = eventfd_of(&host);
     settle(&mut daemon);
     for _ in 0..3 {
         let now = daemon.clock.now();
         assert!(!daemon.tick(now).expect("a look"), "no news");
-        ring(&bell);
+        ring(&eventfd);
         assert!(daemon.tick(now).expect("a look"), "heard");
-        assert!(is_readable(&bell), "not read");
+        assert!(is_readable(&eventfd), "not read");
     }
 }
 
@@ -42,11 +42,11 @@ fn a_doorbell_is_heard_at_each_ring_and_never_read() {
 fn the_bell_of_a_session_that_is_over_is_not_heard() {
     let mut daemon = daemon();
     let host = FakeHost::attach(&mut daemon);
-    let bell = bell_of(&host);
+    let eventfd = eventfd_of(&host);
     drop(host);
     settle(&mut daemon);
     assert!(daemon.is_unused());
-    ring(&bell);
+    ring(&eventfd);
     let now = daemon.clock.now();
     assert!(!daemon.tick(now).expect("a look"), "nobody's");
 }
@@ -56,7 +56,7 @@ fn the_bell_of_a_session_that_is_over_is_not_heard() {
 fn a_bell_that_was_muted_is_heard_again() {
     let mut daemon = daemon();
     let host = FakeHost::attach(&mut daemon);
-    let bell = bell_of(&host);
+    let eventfd = eventfd_of(&host);
     settle(&mut daemon);
     let now = daemon.clock.now();
     let is_muted = |daemon: &crate::daemon::Daemon| !daemon.sessions.next_unmute().is_far_future();
@@ -64,11 +64,11 @@ fn a_bell_that_was_muted_is_heard_again() {
         if is_muted(&daemon) {
             break;
         }
-        ring(&bell);
+        ring(&eventfd);
         daemon.tick(now).expect("a look");
     }
     assert!(is_muted(&daemon), "rung in vain too often");
-    ring(&bell);
+    ring(&eventfd);
     assert!(!daemon.tick(now).expect("a look"), "not heard");
     let later = daemon.sessions.next_unmute();
     daemon.tick(later).expect("a look, at the end of which it is heard again");

@@ -389,8 +389,8 @@ impl Engine {
     pub(super) fn return_to_listener(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         flow.report.accepted = None;
-        flow.tcb.news.sent = 0;
-        flow.tcb.news.sent_behind = 0;
+        flow.tcb.events.sent = 0;
+        flow.tcb.events.sent_behind = 0;
         let Tenancy::Queued(QueuePosition { listener, number }) = flow.conn.tenancy else { return };
         let Some(listener) = listener.and_then(|l| self.listeners.get_mut(l)) else { return };
         listener.handed -= 1;

@@ -142,7 +142,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
         flow.tcb.receive.announce_anew();
-        flow.tcb.news.urgent = flow.tcb.rcv.up;
+        flow.tcb.events.urgent = flow.tcb.rcv.up;
         if let Some(earning) = flow.conn.carrier.earning() {
             earning.next_unit();
         }
@@ -215,9 +215,9 @@ impl Engine {
         }
         let flow = self.flows.get_mut(idx);
         if !owner.is_nobody() {
-            let back = queue.bytes_of(owner.session).saturating_add(flow.tcb.news.sent_behind);
-            flow.tcb.news.sent = flow.tcb.news.sent.saturating_add(back);
-            flow.tcb.news.sent_behind = 0;
+            let back = queue.bytes_of(owner.session).saturating_add(flow.tcb.events.sent_behind);
+            flow.tcb.events.sent = flow.tcb.events.sent.saturating_add(back);
+            flow.tcb.events.sent_behind = 0;
         }
         flow.tcb.send_queue = SendQueue::default();
         let pushed =

@@ -23,12 +23,12 @@ pub(super) fn has_something(flow: &Flow) -> bool {
         && (report.accepted.is_some()
             || report.connected.is_some()
             || report.direct
-            || tcb.news.urgent.is_some()
-            || tcb.news.soft_error.is_some()
+            || tcb.events.urgent.is_some()
+            || tcb.events.soft_error.is_some()
             || is_info_old(flow)
             || frees_enough(flow)
             || report.unsent.is_some_and(|unsent| went_out(flow, unsent) > 0)
-            || tcb.news.peer_closed && !report.peer_closed_told
+            || tcb.events.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
             || has_end_to_tell(flow)
             || tcb.receive.published != tcb.data_nxt())
@@ -36,11 +36,11 @@ pub(super) fn has_something(flow: &Flow) -> bool {
 
 /// Tells of memory that is the owner's own again, and that its end is acknowledged. `false`: the ring is full.
 fn tell_sent(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
-    let (len, ends) = (flow.tcb.news.sent, has_end_to_tell(flow));
+    let (len, ends) = (flow.tcb.events.sent, has_end_to_tell(flow));
     if (len > 0 || ends) && !post(Completion::Sent { flow: id, len }) {
         return false;
     }
-    flow.tcb.news.sent = 0;
+    flow.tcb.events.sent = 0;
     flow.report.tells_end &= !ends;
     true
 }
@@ -57,7 +57,7 @@ fn has_end_to_tell(flow: &Flow) -> bool {
 ///
 /// Less is told where no acknowledgement may follow that would make it more: nothing is on its way, or a timer had to expire.
 fn frees_enough(flow: &Flow) -> bool {
-    let sent = flow.tcb.news.sent;
+    let sent = flow.tcb.events.sent;
     let more_may_follow = flow.tcb.snd.una != flow.tcb.snd.nxt && flow.tcb.rtt.backoff == 0;
     sent > 0
         && (!more_may_follow || sent >= flow.tcb.send_queue.bytes_of(flow.conn.tenancy.owner().session) / 2)
@@ -160,13 +160,13 @@ impl Engine {
             }
             flow.report.unsent = Some(Unsent { told: unsent.told.plus(len), ..unsent });
         }
-        if let Some(errno) = flow.tcb.news.soft_error {
+        if let Some(errno) = flow.tcb.events.soft_error {
             if !flow.tcb.orphaned && !post(Completion::SoftError { flow: id, errno }) {
                 return false;
             }
-            flow.tcb.news.soft_error = None;
+            flow.tcb.events.soft_error = None;
         }
-        if flow.tcb.news.peer_closed && !flow.report.peer_closed_told {
+        if flow.tcb.events.peer_closed && !flow.report.peer_closed_told {
             if !flow.tcb.orphaned && !post(Completion::PeerClosed { flow: id }) {
                 return false;
             }
@@ -261,15 +261,15 @@ fn flow_flags(flow: &Flow) -> u8 {
 fn tell_data(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
     if flow.tcb.orphaned {
         flow.tcb.receive.published = flow.tcb.data_nxt();
-        flow.tcb.news.urgent = None;
+        flow.tcb.events.urgent = None;
     }
-    if let Some(urgent) = flow.tcb.news.urgent {
+    if let Some(urgent) = flow.tcb.events.urgent {
         // Before its data: a host that has the byte knows what it is.
         let ahead = urgent.distance_from(flow.tcb.receive.published);
         if urgent.at_or_after(flow.tcb.receive.published) && !post(Completion::Urgent { flow: id, ahead }) {
             return false;
         }
-        flow.tcb.news.urgent = None;
+        flow.tcb.events.urgent = None;
     }
     while let Some(data) = flow.tcb.receive.next_to_publish(flow.tcb.data_nxt()) {
         if !post(Completion::Data { flow: id, data }) {

@@ -242,7 +242,7 @@ impl Engine {
     pub(super) fn return_send_memory(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
         let owner = flow.conn.tenancy.owner();
-        let len = flow.tcb.news.sent.saturating_add(flow.tcb.news.sent_behind);
+        let len = flow.tcb.events.sent.saturating_add(flow.tcb.events.sent_behind);
         if len > 0 {
             self.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
         }

@@ -111,8 +111,8 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         if flow.tcb.orphaned || flow.tcb.snd.fin_queued || !flow.tcb.state.may_send() {
             // The connection ended while the entry was on its way: the memory goes back, in the order of the stream.
-            flow.tcb.news.sent_behind = flow.tcb.news.sent_behind.saturating_add(send.data.len);
-            flow.tcb.news.return_late_bytes(&flow.tcb.send_queue);
+            flow.tcb.events.sent_behind = flow.tcb.events.sent_behind.saturating_add(send.data.len);
+            flow.tcb.events.return_late_bytes(&flow.tcb.send_queue);
         } else {
             flow.tcb.send_queue.push(session, send.data).map_err(|_| FenceReason::BadSendRange)?;
             flow.tcb.snd.more = send.more && flow.conn.carrier.channel().is_none();

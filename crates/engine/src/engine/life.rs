@@ -117,12 +117,12 @@ impl Engine {
         if flow.report.reset.is_none() && !flow.conn.tenancy.owner().is_nobody() {
             // No reset will tell the owner that its memory is its own again.
             let returned = flow.tcb.send_queue.bytes_of(flow.conn.tenancy.owner().session);
-            flow.tcb.news.sent = flow.tcb.news.sent.saturating_add(returned);
+            flow.tcb.events.sent = flow.tcb.events.sent.saturating_add(returned);
         }
         flow.tcb.send_queue.clear();
         flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
         flow.tcb.board.clear(&mut self.tcp.sent);
-        flow.tcb.news.return_late_bytes(&flow.tcb.send_queue);
+        flow.tcb.events.return_late_bytes(&flow.tcb.send_queue);
         if flow.conn.indexed {
             self.leave_index(idx);
         }
@@ -214,8 +214,8 @@ impl Engine {
         }
         let flow = self.flows.get(idx);
         let owner = flow.conn.tenancy.owner();
-        let told = flow.tcb.news.sent == 0
-            && flow.tcb.news.sent_behind == 0
+        let told = flow.tcb.events.sent == 0
+            && flow.tcb.events.sent_behind == 0
             && (flow.report.reset.is_none() || flow.report.reset_told);
         if flow.tcb.orphaned && !owner.is_nobody() && told && !flow.tcb.send_queue.uses(owner.session) {
             self.disown(idx);
@@ -228,8 +228,8 @@ impl Engine {
         let owner = flow.conn.tenancy.owner();
         flow.conn.tenancy.apply(TenancyEvent::Left);
         // What was for this owner is not for the next one.
-        flow.tcb.news.sent = 0;
-        flow.tcb.news.sent_behind = 0;
+        flow.tcb.events.sent = 0;
+        flow.tcb.events.sent_behind = 0;
         self.outbox.remove(idx);
         if let Some(session) = self.sessions.get_mut(owner.session) {
             session.flows.remove(owner.flow_id);

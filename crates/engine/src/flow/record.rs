@@ -75,7 +75,7 @@ pub enum Leftover {
     TimeWait,
 }
 
-/// What the owner has yet to be told beside what TCP has for it ([`Tcb::news`]), in this order: accepted, connected, direct, data, sent, soft error, peer closed,
+/// What the owner has yet to be told beside what TCP has for it ([`Tcb::events`]), in this order: accepted, connected, direct, data, sent, soft error, peer closed,
 /// reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {

@@ -46,13 +46,13 @@ impl Nested {
         self.armed && self.events & libc::EPOLLIN as u32 != 0
     }
 
-    fn has_news(&self) -> bool {
+    fn has_events(&self) -> bool {
         self.come != self.told
     }
 
     /// To be told of once it is ready.
     fn is_due(&self) -> bool {
-        self.wants() && (self.events & EDGE == 0 || self.has_news())
+        self.wants() && (self.events & EDGE == 0 || self.has_events())
     }
 
     fn note_told(&mut self) {
@@ -108,8 +108,8 @@ impl EpollSet {
             return Ok(());
         }
         nested.leave_lanes();
-        let had_news = known.is_some_and(|known| known.wants() && known.has_news());
-        if !had_news && nested.is_ready_at(1) && self.count_in(fd, nested) {
+        let had_events = known.is_some_and(|known| known.wants() && known.has_events());
+        if !had_events && nested.is_ready_at(1) && self.count_in(fd, nested) {
             self.tell_outer_sets(0);
         }
         // Who waits does not listen to it yet, or knows it as disarmed.

@@ -178,17 +178,17 @@ impl EpollSet {
             })
         };
         let is_last = self.kernel_waiters.fetch_sub(1, Ordering::SeqCst) == 1;
-        // The others are still to get out by the bell, if it is for them.
+        // The others are still to get out by the eventfd, if it is for them.
         let is_alone = self.is_kernels_alone();
         let takes_it = if is_alone { was_rung } else { is_last };
         if takes_it {
-            self.take_bell_out(epfd);
+            self.take_always_readable_out(epfd);
         }
         outcome
     }
 
     /// Whether a wait in it is the kernel's as it is: nothing is the engine's, nor can become so in another set in it; and nobody looks at
-    /// it from outside, whom the bell that ends such a wait would mislead.
+    /// it from outside, whom the eventfd that ends such a wait would mislead.
     fn is_kernels_alone(&self) -> bool {
         self.sockets.load(Ordering::SeqCst) == 0
             && !self.has_nested.load(Ordering::SeqCst)
@@ -202,18 +202,18 @@ impl EpollSet {
             return;
         }
         let epfd = self.epfd.load(Ordering::Relaxed);
-        if let Some(bell) = bell() {
+        if let Some(eventfd) = always_readable() {
             let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: WAKE_TAG };
-            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, bell, Some(event));
+            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, eventfd, Some(event));
         }
         if self.kernel_waiters.load(Ordering::SeqCst) == 0 {
-            self.take_bell_out(epfd);
+            self.take_always_readable_out(epfd);
         }
     }
 
-    fn take_bell_out(&self, epfd: RawFd) {
-        if let Some(bell) = bell() {
-            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, bell, None);
+    fn take_always_readable_out(&self, epfd: RawFd) {
+        if let Some(eventfd) = always_readable() {
+            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, eventfd, None);
         }
         // Somebody may have put it in for others meanwhile.
         if !self.is_kernels_alone() {
@@ -221,11 +221,11 @@ impl EpollSet {
         }
     }
 
-    /// Takes the library's own event out of `events[..found]`, and the bell out of the set once nobody needs it.
+    /// Takes the library's own event out of `events[..found]`, and the eventfd out of the set once nobody needs it.
     fn without_wake(&self, epfd: RawFd, events: &mut [libc::epoll_event], found: usize) -> usize {
         let kept = without_wake(events, found);
         if kept < found && self.kernel_waiters.load(Ordering::SeqCst) == 0 {
-            self.take_bell_out(epfd);
+            self.take_always_readable_out(epfd);
         }
         kept
     }
@@ -312,9 +312,9 @@ impl EpollSet {
 }
 
 /// An eventfd that is always readable.
-fn bell() -> Option<RawFd> {
-    static BELL: OnceLock<Option<RawFd>> = OnceLock::new();
-    *BELL.get_or_init(|| {
+fn always_readable() -> Option<RawFd> {
+    static EVENTFD: OnceLock<Option<RawFd>> = OnceLock::new();
+    *EVENTFD.get_or_init(|| {
         let fd = rustix::event::eventfd(1, EventfdFlags::CLOEXEC).ok()?;
         let fd = sys::move_to_high(sys::Fd::from_raw(fd.into_raw_fd())).into_raw();
         fd_table::mark_internal(fd);

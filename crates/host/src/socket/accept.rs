@@ -304,7 +304,7 @@ impl Socket {
             }
         }
         // The engine must not take it back for want of an entry that had no room yet.
-        queue.settle_owed();
+        queue.settle_pending();
         queue.io.ring.end_busy();
         drop(queue);
         socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);

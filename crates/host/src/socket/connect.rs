@@ -237,7 +237,7 @@ impl Socket {
             }
             queue.drain();
             if token.is_none() {
-                if queue.is_owed_an_answer() {
+                if queue.has_pending_answer() {
                     return Err(Errno::ETIMEDOUT);
                 }
                 token = start(&mut queue);

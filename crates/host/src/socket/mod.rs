@@ -329,7 +329,7 @@ impl Socket {
             (result, stream.is_starved())
         });
         if shared {
-            queue.settle_owed();
+            queue.settle_pending();
             queue.io.ring.end_busy();
             self.give_back_carried_of(&mut queue, place);
         }

@@ -1,7 +1,7 @@
 //! Pages that cannot be had. A file that is cut short under its mapping raises SIGBUS just as one does for whose pages the
 //! system has no memory; each test faults in a process of its own.
 
-use crate::lost_memory::{REPLACING, any_news, install};
+use crate::lost_memory::{REPLACING, any_event, install};
 use crate::region::{OutOfRange, Region};
 use core::sync::atomic::Ordering;
 use rustix::fd::OwnedFd;
@@ -52,10 +52,10 @@ fn what_the_system_has_no_page_for_is_lost_and_nothing_else() {
     let (other, _) = Region::create(PAGES * PAGE).expect("memory");
     region.write(0, &[7; 3 * PAGE as usize]).expect("inside");
     cut_short(&file);
-    assert!(!any_news() && !region.is_lost());
+    assert!(!any_event() && !region.is_lost());
     let long = vec![9; 200 * PAGE as usize];
     assert_eq!(region.write(2 * PAGE, &long), Err(OutOfRange), "a part was written, then it was lost");
-    assert!(region.is_lost() && any_news() && !any_news());
+    assert!(region.is_lost() && any_event() && !any_event());
     assert_eq!(region.write(0, &[1]), Err(OutOfRange), "nothing more is written, wherever");
     assert_eq!(region.write_u32(8, 1), Err(OutOfRange));
     assert_eq!(Region::copy_between(&other, 0, &region, 0, 1), Err(OutOfRange));

@@ -11,7 +11,7 @@ mod loom;
 #[cfg(loom)]
 mod loom_lane;
 #[cfg(loom)]
-mod loom_owed;
+mod loom_pending_wakes;
 #[cfg(loom)]
 mod loom_via;
 #[cfg(not(loom))]

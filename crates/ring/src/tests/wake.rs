@@ -1,4 +1,4 @@
-//! Bells and interrupts with real descriptors.
+//! Doorbells and interrupts with real descriptors.
 
 use crate::doorbell::{EngineDoorbell, EngineSleep, EventFd, HostDoorbell};
 use crate::host_cursor::HostProducer;
@@ -18,14 +18,14 @@ fn is_readable(fd: impl AsFd) -> bool {
 
 fn doorbells() -> (Region, HostDoorbell, EngineDoorbell) {
     let (region, file) = Region::create(1 << 16).unwrap();
-    let bell = EventFd::new().unwrap();
-    let host_bell = bell.as_fd().try_clone_to_owned().unwrap();
-    let host = HostDoorbell::new(Region::map(&file, 1 << 16).unwrap(), host_bell);
-    (region.clone(), host, EngineDoorbell::new(region, bell))
+    let doorbell = EventFd::new().unwrap();
+    let host_doorbell = doorbell.as_fd().try_clone_to_owned().unwrap();
+    let host = HostDoorbell::new(Region::map(&file, 1 << 16).unwrap(), host_doorbell);
+    (region.clone(), host, EngineDoorbell::new(region, doorbell))
 }
 
 #[test]
-fn the_bell_is_rung_only_for_what_the_engine_waits_for() {
+fn the_doorbell_is_rung_only_for_what_the_engine_waits_for() {
     let (_region, host, engine) = doorbells();
     assert_eq!(host.ring_if_wanted(), Ok(false), "awake");
     assert_eq!(host.ring_for_head(), Ok(false));
@@ -42,7 +42,7 @@ fn the_bell_is_rung_only_for_what_the_engine_waits_for() {
 }
 
 #[test]
-fn the_bell_is_rung_once_a_sleep() {
+fn the_doorbell_is_rung_once_a_sleep() {
     let (_region, host, engine) = doorbells();
     for _ in 0..3 {
         let sleep = EngineSleep::announce([(&engine, true)]);
@@ -59,10 +59,10 @@ fn the_bell_is_rung_once_a_sleep() {
 #[test]
 fn a_host_cannot_block_the_engine_through_its_descriptors() {
     // The doorbell: made blocking and empty by the host, then read by the engine.
-    let bell = EventFd::new().unwrap();
-    let shared = bell.as_fd().try_clone_to_owned().unwrap();
+    let doorbell = EventFd::new().unwrap();
+    let shared = doorbell.as_fd().try_clone_to_owned().unwrap();
     rustix::fs::fcntl_setfl(&shared, OFlags::empty()).unwrap();
-    assert_eq!(bell.drain(), Ok(false), "a plain read would wait for ever");
+    assert_eq!(doorbell.drain(), Ok(false), "a plain read would wait for ever");
     // The interrupt: the host makes its end blocking and never reads.
     let (sender, host_end) = super::interrupt();
     rustix::fs::fcntl_setfl(&host_end, OFlags::empty()).unwrap();
@@ -81,12 +81,12 @@ fn a_host_cannot_block_the_engine_through_its_descriptors() {
 
 #[test]
 fn a_signal_is_kept_until_it_is_drained() {
-    let bell = EventFd::new().unwrap();
+    let doorbell = EventFd::new().unwrap();
     for _ in 0..3 {
-        bell.signal().unwrap();
+        doorbell.signal().unwrap();
     }
-    assert!(is_readable(&bell));
-    assert_eq!((bell.drain(), bell.drain()), (Ok(true), Ok(false)));
+    assert!(is_readable(&doorbell));
+    assert_eq!((doorbell.drain(), doorbell.drain()), (Ok(true), Ok(false)));
 }
 
 #[test]

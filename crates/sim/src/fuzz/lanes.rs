@@ -67,7 +67,7 @@ fn ends(bytes: &mut Bytes<'_>) {
             13 => sender.end_ring(),
             14 => _ = sender.overflow(),
             _ => {
-                let (_, _, _) = (receiver.came(), receiver.has_news(), sender.is_unclaimed());
+                let (_, _, _) = (receiver.came(), receiver.has_events(), sender.is_unclaimed());
                 if what & 0xf0 == 0xf0 {
                     receiver.close();
                 }

@@ -246,11 +246,11 @@ impl Channel {
 
     fn has_its_credit(&self, node: &Node, which: usize) -> Result<(), String> {
         let (sent, taken) = node.credit(self.sides[which].number).ok_or("no credit can be read")?;
-        let owed = sent.wrapping_sub(taken);
+        let pending = sent.wrapping_sub(taken);
         // Between hosts a quarter may not have been told yet, at the highest level nothing.
         let may_owe = if self.wires.is_none() || self.level == 2 { 0 } else { ViaShape::FAR.slots() / 4 };
-        if owed > may_owe {
-            Err(format!("side {which}: {owed} fragments of credit are lost"))
+        if pending > may_owe {
+            Err(format!("side {which}: {pending} fragments of credit are lost"))
         } else {
             Ok(())
         }

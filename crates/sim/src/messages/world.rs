@@ -437,9 +437,9 @@ impl World {
                     }
                     while self.channels[at].level > 0 && self.channels[at].directions[1 - which].receives < 0
                     {
-                        let owed = self.channels[at].directions[1 - which].receives;
+                        let pending = self.channels[at].directions[1 - which].receives;
                         self.post_receive(at, which);
-                        if self.channels[at].directions[1 - which].receives == owed {
+                        if self.channels[at].directions[1 - which].receives == pending {
                             break;
                         }
                     }

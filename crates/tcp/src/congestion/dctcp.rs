@@ -14,20 +14,20 @@ pub struct Dctcp {
     acked: u32,
     marked: u32,
     window_end: Option<SeqNum>,
-    owed: Owed,
+    delayed: DelayedAcks,
 }
 
-/// ACKs that are owed for what came before the marks began or ended (section 3.2): one that covered both would tell the
+/// Delayed ACKs for what came before the marks began or ended (section 3.2): one that covered both would tell the
 /// peer wrong. They tell the opposite of each other in turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Owed {
+pub struct DelayedAcks {
     up_to: [SeqNum; 4],
     len: u8,
     /// What the first of them says.
     first_ece: bool,
 }
 
-impl Owed {
+impl DelayedAcks {
     /// What came up to `seq` was marked or not, and what follows is not so. One too many is joined with the last: the peer then
     /// thinks of a few bytes that they were marked, or not.
     fn push(&mut self, seq: SeqNum, was_marked: bool) {
@@ -66,7 +66,7 @@ impl Dctcp {
 impl Default for Dctcp {
     /// Section 4.2: alpha starts at 1, the careful end.
     fn default() -> Self {
-        Dctcp { alpha: ONE, acked: 0, marked: 0, window_end: None, owed: Owed::default() }
+        Dctcp { alpha: ONE, acked: 0, marked: 0, window_end: None, delayed: DelayedAcks::default() }
     }
 }
 
@@ -97,8 +97,8 @@ pub fn on_ack(tcb: &mut Tcb, acked: u32, ece: bool) {
         // What is left of it is rounded down, so that it comes to nothing in the end.
         dctcp.alpha = dctcp.alpha - dctcp.alpha.div_ceil(1 << GAIN_SHIFT) + part.div_ceil(1 << GAIN_SHIFT);
     }
-    let (alpha, owed) = (dctcp.alpha.min(ONE), dctcp.owed);
-    *dctcp = Dctcp { alpha, acked: 0, marked: 0, window_end: Some(nxt), owed };
+    let (alpha, delayed) = (dctcp.alpha.min(ONE), dctcp.delayed);
+    *dctcp = Dctcp { alpha, acked: 0, marked: 0, window_end: Some(nxt), delayed };
 }
 
 /// Section 3.2: a segment came with the mark, or without. ECE tells of each, and a change is told at once.
@@ -108,27 +108,29 @@ pub fn note_mark(tcb: &mut Tcb, is_marked: bool) {
     if is_marked == was_marked {
         return;
     }
-    let told =
-        dctcp.owed.first().map_or(tcb.rcv.acked, |_| dctcp.owed.up_to[usize::from(dctcp.owed.len) - 1]);
+    let told = dctcp
+        .delayed
+        .first()
+        .map_or(tcb.rcv.acked, |_| dctcp.delayed.up_to[usize::from(dctcp.delayed.len) - 1]);
     if told != tcb.rcv.nxt {
-        dctcp.owed.push(tcb.rcv.nxt, was_marked);
+        dctcp.delayed.push(tcb.rcv.nxt, was_marked);
     }
     tcb.ecn.echo = is_marked;
     tcb.rcv.ack_now = true;
 }
 
-/// The next ACK that is owed: its number, and whether it says ECE.
-pub fn owed(tcb: &Tcb) -> Option<(SeqNum, bool)> {
+/// The next delayed ACK: its number, and whether it says ECE.
+pub fn delayed_ack(tcb: &Tcb) -> Option<(SeqNum, bool)> {
     match &tcb.cc.algorithm {
-        super::Algorithm::Dctcp(dctcp) => dctcp.owed.first(),
+        super::Algorithm::Dctcp(dctcp) => dctcp.delayed.first(),
         _ => None,
     }
 }
 
 /// It went out.
-pub fn owed_sent(tcb: &mut Tcb) {
+pub fn delayed_ack_sent(tcb: &mut Tcb) {
     if let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm {
-        dctcp.owed.pop();
+        dctcp.delayed.pop();
     }
 }
 
@@ -188,7 +190,7 @@ mod tests {
 
     /// Marks come and go while no ACK can go out: what is told is never wrong, though it may be less than all.
     #[test]
-    fn acks_that_are_owed_tell_of_each_stretch_in_turn() {
+    fn delayed_acks_tell_of_each_stretch_in_turn() {
         let mut tcb = Tcb::vacant();
         tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
         tcb.rcv.acked = SeqNum::new(100);
@@ -199,9 +201,9 @@ mod tests {
             note_mark(&mut tcb, is_marked);
         }
         let mut told = Vec::new();
-        while let Some((up_to, ece)) = owed(&tcb) {
+        while let Some((up_to, ece)) = delayed_ack(&tcb) {
             told.push((up_to.raw(), ece));
-            owed_sent(&mut tcb);
+            delayed_ack_sent(&mut tcb);
         }
         assert_eq!(told, [(200, false), (400, true), (500, false), (700, true)]);
     }

@@ -20,7 +20,7 @@ pub mod reno;
 
 use crate::rate;
 use crate::record::{Congestion, Phase, Tcb, WindowUse};
-use crate::recovery::AckNews;
+use crate::recovery::AckEvent;
 use crate::scoreboard::Losses;
 use bbr::{Bbr, Steered};
 use cubic::Cubic;
@@ -226,7 +226,7 @@ impl Congestion {
 
 /// The last reduction was a mistake.
 pub fn restore(tcb: &mut Tcb) {
-    let ack = bbr_ack(tcb, Instant::ZERO, &AckNews::default());
+    let ack = bbr_ack(tcb, Instant::ZERO, &AckEvent::default());
     match &mut tcb.cc.algorithm {
         Algorithm::Cubic(cubic) => cubic.restore(),
         Algorithm::Bbr(bbr) => bbr.undo(&ack, &mut tcb.cc.cwnd),
@@ -263,9 +263,9 @@ pub fn restart(tcb: &mut Tcb, now: Instant) {
 }
 
 /// An ACK arrived: an algorithm with a model of the path sets window and pacing by it. Returns whether this is one.
-pub fn follow_model(tcb: &mut Tcb, now: Instant, news: &AckNews) -> bool {
+pub fn follow_model(tcb: &mut Tcb, now: Instant, event: &AckEvent) -> bool {
     let losses = tcb.board.take_losses();
-    let ack = bbr::Ack { losses, ..bbr_ack(tcb, now, news) };
+    let ack = bbr::Ack { losses, ..bbr_ack(tcb, now, event) };
     let Some(holds_back) = steer(tcb, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
     tcb.cc.cwnd = tcb.cc.cwnd.min(CWND_MAX);
     if holds_back {
@@ -284,18 +284,18 @@ fn steer<T>(tcb: &mut Tcb, act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T) ->
     Some(result)
 }
 
-fn bbr_ack(tcb: &Tcb, now: Instant, news: &AckNews) -> bbr::Ack {
+fn bbr_ack(tcb: &Tcb, now: Instant, event: &AckEvent) -> bbr::Ack {
     let mss = u32::from(tcb.snd.mss);
     bbr::Ack {
         now,
         mss,
-        newly_acked: news.delivered,
+        newly_acked: event.delivered,
         delivered: tcb.rate.delivered,
-        sample: news.sample,
+        sample: event.sample,
         losses: Losses::default(),
         // The phase has begun with this ACK: a round trip with marks counts once.
-        marked: news.ece && tcb.cc.phase == Phase::Reduced && tcb.cc.recover == tcb.snd.nxt,
-        rtt_us: news.rtt_us,
+        marked: event.ece && tcb.cc.phase == Phase::Reduced && tcb.cc.recover == tcb.snd.nxt,
+        rtt_us: event.rtt_us,
         srtt_us: tcb.rtt.srtt_us,
         inflight: tcb.pipe(),
         has_sack: tcb.snd.sack_permitted,
@@ -431,8 +431,8 @@ mod tests {
     #[test]
     fn a_model_hears_of_marks_once_a_round_trip() {
         let mut tcb = tcb(AlgorithmName::Bbr);
-        let news = AckNews { ece: true, ..AckNews::default() };
-        let marked = |tcb: &Tcb| bbr_ack(tcb, Instant::ZERO, &news).marked;
+        let event = AckEvent { ece: true, ..AckEvent::default() };
+        let marked = |tcb: &Tcb| bbr_ack(tcb, Instant::ZERO, &event).marked;
         assert!(!marked(&tcb));
         tcb.cc.phase = Phase::Reduced;
         assert!(marked(&tcb));

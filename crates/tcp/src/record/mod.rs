@@ -55,7 +55,7 @@ pub struct Tcb {
     pub deferral: Option<Deferral>,
     pub timers: Timers,
     pub options: Options,
-    pub news: News,
+    pub events: TcpEvents,
     pub send_queue: SendQueue,
     /// Where what is in the send queue must not meet in a segment.
     pub record_ends: RecordEnds,
@@ -239,7 +239,7 @@ pub struct Options {
 
 /// What the program has yet to be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct TcpEvents {
     /// Bytes of the owner's send memory that are its own again.
     pub sent: u32,
     /// The same, of bytes that came too late to be sent: they come back behind those that are still in the queue.
@@ -273,7 +273,7 @@ impl Default for Timers {
     }
 }
 
-impl News {
+impl TcpEvents {
     /// What came too late to be sent goes back to the owner, once nothing before it is in use.
     pub fn return_late_bytes(&mut self, queue: &SendQueue) {
         if queue.is_empty() {
@@ -354,7 +354,7 @@ impl Tcb {
             deferral: None,
             timers: Timers::default(),
             options: Options::default(),
-            news: News::default(),
+            events: TcpEvents::default(),
             send_queue: SendQueue::default(),
             record_ends: RecordEnds::default(),
             receive: ReceiveBuffer::new(SessionId(0), SeqNum::default(), RECEIVE_WINDOW_INITIAL),

@@ -3,7 +3,7 @@
 use super::{Step, challenge, sack};
 use crate::counter::Counter;
 use crate::record::Tcb;
-use crate::recovery::{self, AckNews};
+use crate::recovery::{self, AckEvent};
 use crate::segment::{FlowEvent, Segment};
 use crate::state::{TcpEvent, TcpState};
 use crate::{RxContext, deferral, rack, soft_error, timeout};
@@ -88,12 +88,12 @@ fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, a
     soft_error::overcome(tcb);
     let is_duplicate = is_duplicate(tcb, segment, ack);
     let (probing, backoff) = (!tcb.timers.persist.is_far_future(), tcb.rtt.backoff);
-    let mut news = sack::take(tcb, &mut cx.tcp.sent, cx.now, segment, ack);
-    news.is_duplicate = is_duplicate;
-    let fin_acked = news.acked > 0 && advance(tcb, cx, ack);
-    recovery::on_ack(tcb, &mut cx.tcp.sent, cx.now, &news, &mut cx.tcp.counters);
-    rearm(tcb, cx.now, &news);
-    update_window(tcb, cx, segment, ack, news.acked > 0);
+    let mut event = sack::take(tcb, &mut cx.tcp.sent, cx.now, segment, ack);
+    event.is_duplicate = is_duplicate;
+    let fin_acked = event.acked > 0 && advance(tcb, cx, ack);
+    recovery::on_ack(tcb, &mut cx.tcp.sent, cx.now, &event, &mut cx.tcp.counters);
+    rearm(tcb, cx.now, &event);
+    update_window(tcb, cx, segment, ack, event.acked > 0);
     if probing && !tcb.timers.persist.is_far_future() {
         // The peer took the probe's byte and is as full as before: no reason to probe more often.
         tcb.rtt.backoff = backoff;
@@ -124,9 +124,9 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
     }
     let owners = tcb.send_queue.acknowledge(bytes, cx.owner);
     if cx.owner.0 != 0 {
-        tcb.news.sent = tcb.news.sent.saturating_add(owners);
+        tcb.events.sent = tcb.events.sent.saturating_add(owners);
     }
-    tcb.news.return_late_bytes(&tcb.send_queue);
+    tcb.events.return_late_bytes(&tcb.send_queue);
     if tcb.send_queue.is_empty() {
         // FIN needs no window.
         tcb.timers.persist = Instant::FAR_FUTURE;
@@ -146,8 +146,8 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
 }
 
 /// RFC 6298 sections 5.2 and 5.3, RFC 8985 section 7.2. While the window is probed, the probes take the timer's place.
-fn rearm(tcb: &mut Tcb, now: Instant, news: &AckNews) {
-    if news.acked > 0 {
+fn rearm(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
+    if event.acked > 0 {
         let outstanding = tcb.snd.nxt != tcb.snd.una;
         tcb.timers.retransmit = if outstanding && tcb.timers.persist.is_far_future() {
             now.after_us(timeout::retransmit_us(tcb))
@@ -157,7 +157,7 @@ fn rearm(tcb: &mut Tcb, now: Instant, news: &AckNews) {
         tcb.timers.stalled_since = if outstanding { now } else { Instant::FAR_FUTURE };
         tcb.snd.tail_probe &= outstanding;
     }
-    if news.delivered > 0 {
+    if event.delivered > 0 {
         rack::schedule_tail_probe(tcb, now);
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>) {
     tcb.held.clear(&mut cx.tcp.held);
     tcb.rcv.nxt = tcb.rcv.nxt.plus(1);
     tcb.rcv.edge = tcb.rcv.edge.later(tcb.rcv.nxt);
-    tcb.news.peer_closed = true;
+    tcb.events.peer_closed = true;
     tcb.state = tcb.state.after(TcpEvent::Fin);
     if tcb.state == TcpState::CloseWait {
         // What the program sends now, its FIN often, acknowledges this one.

@@ -5,7 +5,7 @@ use crate::output;
 use crate::rack::{self, Heard};
 use crate::rate::Sample;
 use crate::record::Tcb;
-use crate::recovery::AckNews;
+use crate::recovery::AckEvent;
 use crate::scoreboard::{SentPool, SentRange};
 use crate::segment::Segment;
 use toe_base::{Instant, SeqNum};
@@ -18,16 +18,16 @@ pub(super) fn take(
     now: Instant,
     segment: &Segment,
     ack: SeqNum,
-) -> AckNews {
+) -> AckEvent {
     let echo = segment.timestamps.filter(|_| tcb.rcv.ts_recent.is_some()).map(|(_, echo)| echo);
-    let mut news = AckNews {
+    let mut event = AckEvent {
         acked: ack.distance_from(tcb.snd.una),
         pipe_before: tcb.pipe(),
         lost_before: tcb.board.lost_ever(),
         outstanding_before: tcb.outstanding(),
         echo,
         ece: segment.ece && tcb.ecn.on,
-        ..AckNews::default()
+        ..AckEvent::default()
     };
     let heard = Heard { now, echo, min_rtt_us: tcb.rtt.min_us, timestamp_offset: tcb.snd.timestamp_offset };
     let mut sample = Sample::default();
@@ -39,8 +39,8 @@ pub(super) fn take(
         if range.fate == Fate::Sacked {
             return;
         }
-        news.delivered += range.len();
-        news.originals |= !range.resent && range.end.at_or_before(recover);
+        event.delivered += range.len();
+        event.originals |= !range.resent && range.end.at_or_before(recover);
         let overtaken = rack::arrived(rack, range, &heard, in_order);
         traffic.overtaken = traffic.overtaken.wrapping_add(overtaken.into());
         sample.take(range);
@@ -56,21 +56,21 @@ pub(super) fn take(
         }
     }
     if tcb.snd.sack_permitted {
-        news.duplicated = duplicated(tcb, segment, ack);
-        tcb.traffic.duplicates_told = tcb.traffic.duplicates_told.wrapping_add((news.duplicated > 0).into());
+        event.duplicated = duplicated(tcb, segment, ack);
+        tcb.traffic.duplicates_told = tcb.traffic.duplicates_told.wrapping_add((event.duplicated > 0).into());
     }
     if let Some(undo) = &mut tcb.cc.undo {
-        undo.unexplained = undo.unexplained.saturating_sub(news.duplicated);
+        undo.unexplained = undo.unexplained.saturating_sub(event.duplicated);
     }
-    if news.ece {
-        let segments = news.delivered.div_ceil(u32::from(tcb.snd.mss).max(1));
+    if event.ece {
+        let segments = event.delivered.div_ceil(u32::from(tcb.snd.mss).max(1));
         tcb.traffic.delivered_marked = tcb.traffic.delivered_marked.wrapping_add(segments);
     }
-    news.rtt_us = rtt.latest;
-    tcb.rtt.acknowledged(&rtt, &news, output::timestamp(tcb, now), now);
+    event.rtt_us = rtt.latest;
+    tcb.rtt.acknowledged(&rtt, &event, output::timestamp(tcb, now), now);
     let lost_ever = tcb.board.lost_ever();
-    news.sample = sample.finish(&mut tcb.rate, news.delivered, lost_ever, tcb.rtt.min_us, now);
-    news
+    event.sample = sample.finish(&mut tcb.rate, event.delivered, lost_ever, tcb.rtt.min_us, now);
+    event
 }
 
 /// Round trips of what one ACK delivered and that was sent once (Karn, RFC 6298 section 3).

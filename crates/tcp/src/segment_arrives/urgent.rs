@@ -12,10 +12,10 @@ pub(super) fn note(tcb: &mut Tcb, segment: &Segment) {
         return;
     }
     let byte = segment.seq.plus(u32::from(pointer) - 1);
-    let is_news = tcb.rcv.up.is_none_or(|known| byte.after(known));
-    if byte.at_or_after(tcb.rcv.nxt) && is_news {
+    let is_event = tcb.rcv.up.is_none_or(|known| byte.after(known));
+    if byte.at_or_after(tcb.rcv.nxt) && is_event {
         tcb.rcv.up = Some(byte);
-        tcb.news.urgent = Some(byte);
+        tcb.events.urgent = Some(byte);
     }
 }
 

@@ -109,10 +109,10 @@ impl Approach {
         Ok(Approach { asked: Some(handle), greeting })
     }
 
-    /// How far it is. `None`: it goes on. The engine is asked only where there `may_be_news` from it.
-    pub fn look(&mut self, session: &Session, endpoint: &Endpoint, may_be_news: bool) -> Option<Met> {
+    /// How far it is. `None`: it goes on. The engine is asked only where there `may_have_events` from it.
+    pub fn look(&mut self, session: &Session, endpoint: &Endpoint, may_have_events: bool) -> Option<Met> {
         if let Some(handle) = self.asked {
-            if !may_be_news {
+            if !may_have_events {
                 return None;
             }
             match session.request(Request::ViaFetch { connection: handle }) {
@@ -184,9 +184,9 @@ impl Door {
         Ok(Door { session: Arc::clone(session), handle, silent: Vec::new() })
     }
 
-    /// Who has come and said who he is. The engine is asked only where there `may_be_news` from it.
-    pub fn look(&mut self, may_be_news: bool) -> Vec<Visitor> {
-        while may_be_news
+    /// Who has come and said who he is. The engine is asked only where there `may_have_events` from it.
+    pub fn look(&mut self, may_have_events: bool) -> Vec<Visitor> {
+        while may_have_events
             && let Ok((reply, fds)) = self.session.request(Request::ViaTake { listener: self.handle })
         {
             match Link::of(reply, fds, Side::One) {
@@ -219,7 +219,7 @@ impl Door {
         self.silent.iter().for_each(|link| link.memory.arm(link.side));
     }
 
-    pub fn has_news(&self) -> bool {
+    pub fn has_events(&self) -> bool {
         self.silent
             .iter()
             .any(|link| lock(&link.receiving).end.is_there() || link.memory.state() == ViaState::Closed)

@@ -60,7 +60,7 @@ pub struct Inside {
     /// Reads that were sent, in the order in which they are answered.
     asked: VecDeque<Post>,
     /// What the peer has asked for.
-    owed: VecDeque<Remote>,
+    pending: VecDeque<Remote>,
     receives: VecDeque<Receive>,
     arriving: Option<Arriving>,
     done: Vec<Completion>,
@@ -80,7 +80,7 @@ impl Default for Endpoint {
             posted: VecDeque::new(),
             sending: None,
             asked: VecDeque::new(),
-            owed: VecDeque::new(),
+            pending: VecDeque::new(),
             receives: VecDeque::new(),
             arriving: None,
             done: Vec::new(),
@@ -166,7 +166,7 @@ impl Endpoint {
     pub fn has_work(&self) -> bool {
         let mut inside = self.lock();
         let is_blocked = inside.is_blocked();
-        let wants_room = inside.sending.is_some() || !inside.posted.is_empty() || !inside.owed.is_empty();
+        let wants_room = inside.sending.is_some() || !inside.posted.is_empty() || !inside.pending.is_empty();
         let Some(link) = inside.link.as_mut() else { return false };
         let comes = !is_blocked && lock(&link.receiving).end.is_there();
         let goes = wants_room && lock(&link.sending).room(0).is_ok_and(|room| room.is_some());
@@ -258,7 +258,7 @@ impl Inside {
     /// The connection has ended: so has all that is posted.
     pub(crate) fn end(&mut self) {
         self.phase = Phase::Over;
-        self.owed.clear();
+        self.pending.clear();
         let begun = self.sending.take().and_then(Sending::into_post);
         let waiting = self.posted.drain(..).filter_map(Sending::into_post);
         // In the order in which they were posted.

@@ -91,10 +91,10 @@ impl Inside {
             Kind::Send => Ok(self.receives.pop_front().map(Into::Receive)),
             Kind::Write if regions.find(remote, Access::Write).is_some() => Ok(Some(Into::Region(remote))),
             Kind::Read if regions.find(remote, Access::Read).is_some() => {
-                if self.owed.len() >= READS_MAX {
+                if self.pending.len() >= READS_MAX {
                     return Err(Breach);
                 }
-                self.owed.push_back(remote);
+                self.pending.push_back(remote);
                 Ok(Some(Into::Nowhere))
             }
             Kind::Write | Kind::Read => {

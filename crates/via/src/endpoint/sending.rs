@@ -112,7 +112,7 @@ fn copied(places: &Places) -> Box<[u8]> {
 impl Inside {
     /// Sends as much as there is credit for.
     pub(super) fn send(&mut self, link: &Link, regions: &Regions) -> Result<(), Breach> {
-        if self.sending.is_none() && self.posted.is_empty() && self.owed.is_empty() {
+        if self.sending.is_none() && self.posted.is_empty() && self.pending.is_empty() {
             return Ok(());
         }
         let mut sender = lock(&link.sending);
@@ -138,7 +138,7 @@ impl Inside {
     }
 
     fn next_to_send(&mut self) -> Option<Sending> {
-        if let Some(remote) = self.owed.pop_front() {
+        if let Some(remote) = self.pending.pop_front() {
             return Some(Sending::new(Operation::answer(remote.len), Data::Region(remote), None));
         }
         let first = self.posted.front()?.post?;

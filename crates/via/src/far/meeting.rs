@@ -4,7 +4,7 @@
 use super::carrier::{Answer, Carrier};
 use super::introduction::{Introduction, Refusal, far_host, place};
 use super::mpa::{PRIVATE_MAX, START_LEN, Start};
-use super::set::{Bells, FarSet, Member};
+use super::set::{EventFds, FarSet, Member};
 use super::wire::{Wire, prepare};
 use crate::error::Error;
 use crate::link::{Link, lock};
@@ -137,7 +137,7 @@ struct Door {
     listener: Listener,
     node: NodeName,
     session: Weak<FarSet>,
-    bells: Arc<Bells>,
+    eventfds: Arc<EventFds>,
     inside: Mutex<Inside>,
 }
 
@@ -159,7 +159,7 @@ impl Doors {
             listener: Listener::bind(place, READY_MAX as u32)?,
             node: session.node,
             session: Arc::downgrade(&session.far),
-            bells: Arc::clone(session.far.bells()),
+            eventfds: Arc::clone(session.far.eventfds()),
             inside: Mutex::default(),
         });
         doors.push((place, Arc::downgrade(&door)));
@@ -345,7 +345,7 @@ impl Member for Door {
         let before = inside.ready.len();
         self.look(&mut inside);
         if inside.ready.len() > before {
-            self.bells.ring();
+            self.eventfds.ring();
         }
     }
 

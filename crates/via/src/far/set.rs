@@ -2,62 +2,46 @@
 
 use super::carrier::{Answer, Carrier};
 use crate::link::lock;
-use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::{Duration, Instant};
 use toe_abi::errno::Errno;
 use toe_abi::via::Fragment;
-use toe_ring::ViaSender;
 use toe_ring::via::Room;
+use toe_ring::{EventFd, ViaSender};
 
 /// How long who leaves waits until the other host has what he sent.
 const LEAVE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-#[derive(Debug)]
-struct Bell(OwnedFd);
-
-impl Bell {
-    fn new() -> Result<Bell, Errno> {
-        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        made.map(Bell).map_err(|error| Errno(error.raw_os_error() as u16))
-    }
-
-    fn ring(&self) {
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-
-    /// Whether it had rung.
-    fn quiet(&self) -> bool {
-        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
-    }
+fn new_eventfd() -> Result<EventFd, Errno> {
+    EventFd::new().map_err(|error| Errno(error.raw_os_error() as u16))
 }
 
-/// Wakes those who wait for what has been found by another thread. Each has a bell of his own, which nobody else makes quiet.
+/// Wakes those who wait for what has been found by another thread. Each has an eventfd of his own, which nobody else makes quiet.
 #[derive(Debug)]
-pub struct Bells {
+pub struct EventFds {
     /// For who sleeps for all.
-    sleeper: Bell,
+    sleeper: EventFd,
     /// For a program that waits in a loop of its own, if there is one.
-    outside: Bell,
+    outside: EventFd,
     is_outside: AtomicBool,
     /// For the thread that looks at the streams in its place: there is another stream.
-    looker: Bell,
+    looker: EventFd,
 }
 
-impl Bells {
-    fn new() -> Result<Bells, Errno> {
+impl EventFds {
+    fn new() -> Result<EventFds, Errno> {
         let is_outside = AtomicBool::new(false);
-        Ok(Bells { sleeper: Bell::new()?, outside: Bell::new()?, is_outside, looker: Bell::new()? })
+        Ok(EventFds { sleeper: new_eventfd()?, outside: new_eventfd()?, is_outside, looker: new_eventfd()? })
     }
 
     /// Something has been found that may be waited for.
     pub fn ring(&self) {
-        self.sleeper.ring();
+        let _ = self.sleeper.signal();
         if self.is_outside.load(Ordering::Acquire) {
-            self.outside.ring();
+            let _ = self.outside.signal();
         }
     }
 }
@@ -74,7 +58,7 @@ pub trait Member: Send + Sync {
 #[derive(Debug)]
 pub struct Far {
     inside: Mutex<Carrier>,
-    bells: Arc<Bells>,
+    eventfds: Arc<EventFds>,
     /// What [`Carrier::is_settled`] said: it stays so.
     is_settled: AtomicBool,
 }
@@ -84,7 +68,7 @@ impl Far {
         let mut inside = lock(&self.inside);
         let outcome = work(&mut inside);
         if inside.take_change() {
-            self.bells.ring();
+            self.eventfds.ring();
         }
         outcome
     }
@@ -148,7 +132,7 @@ impl Member for Far {
 
 /// See the module.
 pub struct FarSet {
-    bells: Arc<Bells>,
+    eventfds: Arc<EventFds>,
     members: Mutex<Vec<Weak<dyn Member>>>,
     has_looker: Once,
 }
@@ -161,11 +145,15 @@ impl std::fmt::Debug for FarSet {
 
 impl FarSet {
     pub fn new() -> Result<FarSet, Errno> {
-        Ok(FarSet { bells: Arc::new(Bells::new()?), members: Mutex::default(), has_looker: Once::new() })
+        Ok(FarSet {
+            eventfds: Arc::new(EventFds::new()?),
+            members: Mutex::default(),
+            has_looker: Once::new(),
+        })
     }
 
-    pub fn bells(&self) -> &Arc<Bells> {
-        &self.bells
+    pub fn eventfds(&self) -> &Arc<EventFds> {
+        &self.eventfds
     }
 
     /// Whoever sleeps looks at it, too, from now on.
@@ -175,34 +163,34 @@ impl FarSet {
         members.retain(|member| member.strong_count() > 0);
         members.push(member);
         drop(members);
-        self.bells.sleeper.ring();
-        self.bells.looker.ring();
+        let _ = self.eventfds.sleeper.signal();
+        let _ = self.eventfds.looker.signal();
         self.look_for_outside();
     }
 
     /// What a program's own loop is to watch: readable when something may have come.
     pub fn outside(self: &Arc<FarSet>) -> BorrowedFd<'_> {
-        self.bells.is_outside.store(true, Ordering::Release);
+        self.eventfds.is_outside.store(true, Ordering::Release);
         self.look_for_outside();
-        self.bells.outside.0.as_fd()
+        self.eventfds.outside.as_fd()
     }
 
     /// Whether it was readable.
     pub fn quiet_outside(&self) -> bool {
-        self.bells.is_outside.load(Ordering::Acquire) && self.bells.outside.quiet()
+        self.eventfds.is_outside.load(Ordering::Acquire) && self.eventfds.outside.drain() == Ok(true)
     }
 
     /// Nothing but a thread can watch streams for a loop of the program's: their arrival is told by the host library, not by a descriptor. There is none
     /// where no loop watches, or nothing goes to another host.
     fn look_for_outside(self: &Arc<FarSet>) {
-        if !self.bells.is_outside.load(Ordering::Acquire) || lock(&self.members).is_empty() {
+        if !self.eventfds.is_outside.load(Ordering::Acquire) || lock(&self.members).is_empty() {
             return;
         }
         self.has_looker.call_once(|| {
             let set = Arc::clone(self);
             let _ = toe::helper::start("toe-via-far", &[], move || {
                 loop {
-                    set.sleep_by(&set.bells.looker, &mut [], None);
+                    set.sleep_by(&set.eventfds.looker, &mut [], None);
                 }
             });
         });
@@ -211,7 +199,7 @@ impl FarSet {
     pub fn carry(self: &Arc<FarSet>, carrier: Carrier) -> Arc<Far> {
         let far = Arc::new(Far {
             inside: Mutex::new(carrier),
-            bells: Arc::clone(&self.bells),
+            eventfds: Arc::clone(&self.eventfds),
             is_settled: AtomicBool::new(false),
         });
         self.add(&far);
@@ -222,16 +210,16 @@ impl FarSet {
         lock(&self.members).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Sleeps until something comes to a member, one of `others` is ready, the bell rings, a signal comes, or for so long. Those of `others` that
+    /// Sleeps until something comes to a member, one of `others` is ready, his eventfd is written to, a signal comes, or for so long. Those of `others` that
     /// are ready are marked.
     pub fn sleep(&self, others: &mut [libc::pollfd], limit: Option<Duration>) {
-        self.sleep_by(&self.bells.sleeper, others, limit);
+        self.sleep_by(&self.eventfds.sleeper, others, limit);
     }
 
-    fn sleep_by(&self, bell: &Bell, others: &mut [libc::pollfd], limit: Option<Duration>) {
+    fn sleep_by(&self, eventfd: &EventFd, others: &mut [libc::pollfd], limit: Option<Duration>) {
         let members = self.members();
-        let of_bell = libc::pollfd { fd: bell.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let mut all: Vec<libc::pollfd> = others.iter().copied().chain([of_bell]).collect();
+        let own = libc::pollfd { fd: eventfd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut all: Vec<libc::pollfd> = others.iter().copied().chain([own]).collect();
         for member in &members {
             member.watch(&mut |fd, events| all.push(libc::pollfd { fd, events, revents: 0 }));
         }
@@ -239,6 +227,6 @@ impl FarSet {
         others.copy_from_slice(&all[..others.len()]);
         members.iter().for_each(|member| member.pull());
         // Who rang before this has nothing to say that is not looked at now.
-        bell.quiet();
+        let _ = eventfd.drain();
     }
 }

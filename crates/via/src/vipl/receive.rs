@@ -85,7 +85,7 @@ impl Vi {
             Kind::Send => Ok(self.begin_receive(link, operation, registry).unwrap_or(nowhere)),
             Kind::Write => Ok(self.begin_write(link, operation, registry).unwrap_or(nowhere)),
             Kind::Read => {
-                if self.owed.is_some() {
+                if self.pending.is_some() {
                     // One at a time.
                     return Err(Breach);
                 }
@@ -93,7 +93,7 @@ impl Vi {
                 let is_allowed = self.service.may_read
                     && are_allowed(&[part], registry, self.service.ptag, Access::RemoteRead);
                 if is_allowed {
-                    self.owed = Some(part);
+                    self.pending = Some(part);
                 } else {
                     self.refuse(link, STATUS_RDMA_PROT_ERROR, VipErrorCode::RdmarProt, registry);
                 }

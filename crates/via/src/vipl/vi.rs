@@ -93,7 +93,7 @@ enum Source {
     /// None: it asks, and is the first send that is posted.
     Asking,
     /// Memory that the peer has asked for.
-    Owed(Part),
+    Pending(Part),
     /// None: it refuses what the peer has sent.
     Refusal,
 }
@@ -114,7 +114,7 @@ impl Sending {
     fn parts<'a>(&'a self, posted: Option<&'a Posted>) -> (&'a [Part], Access) {
         match &self.of {
             Source::Posted => (posted.map_or(&[][..], |posted| posted.parts.list()), Access::Local),
-            Source::Owed(part) => (std::slice::from_ref(part), Access::RemoteRead),
+            Source::Pending(part) => (std::slice::from_ref(part), Access::RemoteRead),
             Source::Asking | Source::Refusal => (&[][..], Access::Local),
         }
     }
@@ -144,8 +144,8 @@ pub struct Vi {
     pub sends: Queue,
     pub receives: Queue,
     sending: Option<Sending>,
-    /// An answer that the peer is owed. It has one question at a time.
-    pub(super) owed: Option<Part>,
+    /// The answer that the peer waits for. It has one question at a time.
+    pub(super) pending: Option<Part>,
     /// What was sent and is to be known as received: the number of its last fragment.
     unconfirmed: VecDeque<(u32, Sent)>,
     /// The first that is posted is a read that was sent.
@@ -165,7 +165,7 @@ impl Vi {
             sends: Queue::default(),
             receives: Queue::default(),
             sending: None,
-            owed: None,
+            pending: None,
             unconfirmed: VecDeque::new(),
             is_asking: false,
             arriving: None,
@@ -284,8 +284,8 @@ impl Vi {
     }
 
     fn next_to_send(&mut self, registry: &Registry) -> Option<Sending> {
-        if let Some(part) = self.owed.take() {
-            return Some(Sending::new(Operation::answer(part.len), Source::Owed(part)));
+        if let Some(part) = self.pending.take() {
+            return Some(Sending::new(Operation::answer(part.len), Source::Pending(part)));
         }
         while !self.is_asking && self.state == State::Connected {
             let posted = self.sends.posted.front()?;
@@ -442,7 +442,7 @@ impl Vi {
     pub fn flush(&mut self, registry: &Registry) {
         let is_begun =
             self.sending.take().is_some_and(|sending| sending.of.is_posted() && sending.message.is_begun());
-        self.owed = None;
+        self.pending = None;
         for (_, sent) in std::mem::take(&mut self.unconfirmed) {
             self.finish_send(sent, STATUS_TRANSPORT_ERROR, registry);
         }

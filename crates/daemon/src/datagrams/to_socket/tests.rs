@@ -22,8 +22,8 @@ impl ByKernel for Queue {
 
 /// Whom nobody's thread serves.
 fn user() -> PagesOut {
-    let bell = toe_ring::EventFd::new().expect("an eventfd");
-    crate::control_server::pages::PagesIn::new(&bell.into(), &Arc::default()).out()
+    let eventfd = toe_ring::EventFd::new().expect("an eventfd");
+    crate::control_server::pages::PagesIn::new(&eventfd.into(), &Arc::default()).out()
 }
 
 struct Bed {

@@ -120,7 +120,7 @@ pub struct Stream {
     /// It is to be given back to the engine as soon as it can be: it is in [`crate::queue::Queue`]'s list of those.
     pub yields: bool,
     /// Bytes read for which the engine has no credit yet.
-    pub credit_owed: u32,
+    pub pending_credit: u32,
     /// Bytes credited since a sleeping engine was last woken for them.
     quiet_credit: u32,
     /// How much of that may be.
@@ -173,7 +173,7 @@ impl Stream {
             engine_sent: 0,
             direct: None,
             yields: false,
-            credit_owed: 0,
+            pending_credit: 0,
             quiet_credit: 0,
             quiet_credit_max: QUIET_CREDIT_MAX,
             send: SendMemory::default(),
@@ -438,8 +438,8 @@ impl Stream {
             self.draining = false;
         }
         let has_room = self.has_room();
-        let is_news = has_room && self.socket.is_some_and(|socket| socket.ready_now() & OUT == 0);
-        self.publish(if is_news { OUT } else { 0 });
+        let is_event = has_room && self.socket.is_some_and(|socket| socket.ready_now() & OUT == 0);
+        self.publish(if is_event { OUT } else { 0 });
     }
 
     pub fn on_connected(&mut self, errno: Errno) {
@@ -555,7 +555,7 @@ impl Stream {
             socket.set_moved();
         }
         self.received = Received::default();
-        self.credit_owed = 0;
+        self.pending_credit = 0;
         self.publish(DRAINED);
     }
 

@@ -133,7 +133,7 @@ impl Stream {
     /// Tells whoever lent the memory that what was in it has been read.
     pub(super) fn settle_read(&mut self, io: &mut QueueIo, place: Place, copied: &Copied) {
         if copied.engine > 0 {
-            self.credit_owed += copied.engine;
+            self.pending_credit += copied.engine;
             io.credit(place, self);
             self.quiet_credit = self.quiet_credit.saturating_add(copied.engine);
             if self.quiet_credit >= self.quiet_credit_max {

@@ -1,6 +1,6 @@
 //! Waiting for a queue: one descriptor, readable when there may be something for it.
 //!
-//! All queues of a fabric are woken by one interrupt, that of its session. Who takes it rings the bells of all the others that wait, as it may
+//! All queues of a fabric are woken by one interrupt, that of its session. Who takes it signals the wait objects of all the others that wait, as it may
 //! have been theirs.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
@@ -11,7 +11,7 @@ use toe_via::session::Session;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Bell {
+pub struct WaitObject {
     /// The session's interrupt and engine, and `rung`.
     set: OwnedFd,
     rung: OwnedFd,
@@ -19,8 +19,8 @@ pub struct Bell {
     is_armed: AtomicBool,
 }
 
-impl Bell {
-    pub fn new(session: &Session) -> Option<Bell> {
+impl WaitObject {
+    pub fn new(session: &Session) -> Option<WaitObject> {
         let made = || -> rustix::io::Result<(OwnedFd, OwnedFd)> {
             let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let rung = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -33,7 +33,7 @@ impl Bell {
         // SAFETY: needed to name a descriptor of the session's, which is open as long as the session is; it is only added to a set here.
         let interrupt = unsafe { BorrowedFd::borrow_raw(interrupt) };
         epoll::add(&set, interrupt, epoll::EventData::new_u64(1), epoll::EventFlags::IN).ok()?;
-        Some(Bell { set, rung, is_armed: AtomicBool::new(false) })
+        Some(WaitObject { set, rung, is_armed: AtomicBool::new(false) })
     }
 
     pub fn raw_fd(&self) -> RawFd {

@@ -1,8 +1,8 @@
 //! Wake-ups that the holder of a lock owes, under every interleaving.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p toe-ring --release loom_owed`
+//! `RUSTFLAGS="--cfg loom" cargo test -p toe-ring --release loom_pending_wakes`
 
-use crate::owed::{Link, LockWord, Owed, Sleeper};
+use crate::pending_wakes::{Link, LockWord, PendingWakes, Sleeper};
 use crate::sync::Ordering;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -38,13 +38,17 @@ impl Sleeper for Bell {
 /// A lock and what its holders owe. Leaked, as what can be owed a wake-up is never freed.
 struct World {
     word: LockWord,
-    owed: Owed<Bell>,
+    pending: PendingWakes<Bell>,
     bell: Bell,
 }
 
 impl World {
     fn new() -> &'static World {
-        Box::leak(Box::new(World { word: LockWord::new(), owed: Owed::default(), bell: Bell::default() }))
+        Box::leak(Box::new(World {
+            word: LockWord::new(),
+            pending: PendingWakes::default(),
+            bell: Bell::default(),
+        }))
     }
 
     fn take(&self, take_or_wait: fn(&LockWord) -> Option<u32>) {
@@ -55,7 +59,7 @@ impl World {
 
     fn give_back(&self) {
         if self.word.give_back().owes {
-            self.owed.pay();
+            self.pending.pay();
         }
     }
 }
@@ -74,19 +78,19 @@ fn found_beside_a_holder(add: fn(&'static World)) {
 }
 
 #[test]
-fn loom_owed_is_paid_by_the_holder_or_by_who_owes_it() {
-    found_beside_a_holder(|world| world.owed.add(&world.bell, &world.word));
+fn loom_pending_is_paid_by_the_holder_or_by_who_owes_it() {
+    found_beside_a_holder(|world| world.pending.add(&world.bell, &world.word));
 }
 
 /// Planted: the word is told first, and the holder finds nobody in the list.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_owed_told_before_it_is_in_the_list_is_lost() {
+fn loom_pending_told_before_it_is_in_the_list_is_lost() {
     found_beside_a_holder(|world| {
         let holder_wakes = world.word.owe();
-        world.owed.put_in(&world.bell);
+        world.pending.put_in(&world.bell);
         if !holder_wakes {
-            world.owed.pay();
+            world.pending.pay();
         }
     });
 }
@@ -97,7 +101,7 @@ fn found_by_the_holder(take_or_wait: fn(&LockWord) -> Option<u32>) {
         let world = World::new();
         assert!(world.word.try_take());
         let holder = thread::spawn(move || {
-            world.owed.add(&world.bell, &world.word);
+            world.pending.add(&world.bell, &world.word);
             world.give_back();
         });
         let next = thread::spawn(move || {
@@ -111,14 +115,14 @@ fn found_by_the_holder(take_or_wait: fn(&LockWord) -> Option<u32>) {
 }
 
 #[test]
-fn loom_owed_stays_while_others_wait_for_the_lock() {
+fn loom_pending_stays_while_others_wait_for_the_lock() {
     found_by_the_holder(LockWord::take_or_wait);
 }
 
 /// Planted: who waits for the lock writes the word anew, and what was in it is forgotten.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_owed_overwritten_by_who_waits_for_the_lock_is_lost() {
+fn loom_pending_overwritten_by_who_waits_for_the_lock_is_lost() {
     found_by_the_holder(|word| {
         let before = word.word().swap(3, Ordering::AcqRel);
         (before & 1 != 0).then_some(3)
@@ -127,19 +131,19 @@ fn loom_owed_overwritten_by_who_waits_for_the_lock_is_lost() {
 
 /// A sleeper that is owed a wake-up twice, by two locks, is woken after the second.
 #[test]
-fn loom_owed_by_two_is_woken_after_both() {
+fn loom_pending_by_two_is_woken_after_both() {
     loom::model(|| {
         let (one, other) = (World::new(), World::new());
         assert!(one.word.try_take());
         let seen: &'static loom::sync::atomic::AtomicU32 =
             Box::leak(Box::new(loom::sync::atomic::AtomicU32::new(0)));
         let first = thread::spawn(move || {
-            one.owed.add(&one.bell, &one.word);
+            one.pending.add(&one.bell, &one.word);
             one.give_back();
         });
         let second = thread::spawn(move || {
             seen.store(1, Ordering::Relaxed);
-            other.owed.add(&one.bell, &other.word);
+            other.pending.add(&one.bell, &other.word);
         });
         let mut times = 1;
         loop {

@@ -6,7 +6,7 @@
 //! | who has found something | who gives the lock back |
 //! |---|---|
 //! | 1. puts the sleeper into the list | 1. takes all bits of the word |
-//! | 2. sets [`OWED`] in the word while that says "held"; says it "free": wakes all in the list | 2. `OWED` was among them: wakes all in the list |
+//! | 2. sets [`PENDING`] in the word while that says "held"; says it "free": wakes all in the list | 2. `PENDING` was among them: wakes all in the list |
 //!
 //! Whoever does it need not be the holder: the word alone decides which of the two wakes, and its changes have one order.
 //!
@@ -19,7 +19,7 @@ const HELD: u32 = 1;
 /// Somebody may sleep on the word.
 const WAITED_FOR: u32 = 2;
 /// Somebody is in the list.
-const OWED: u32 = 4;
+const PENDING: u32 = 4;
 
 #[derive(Debug)]
 pub struct LockWord(AtomicU32);
@@ -64,14 +64,14 @@ impl LockWord {
 
     pub fn give_back(&self) -> GivenBack {
         let was = self.0.swap(FREE, Ordering::AcqRel);
-        GivenBack { is_waited_for: was & WAITED_FOR != 0, owes: was & OWED != 0 }
+        GivenBack { is_waited_for: was & WAITED_FOR != 0, owes: was & PENDING != 0 }
     }
 
     /// Step 2 of who has found something; `true`: the holder wakes.
     pub(crate) fn owe(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & HELD != 0 {
-            match self.0.compare_exchange_weak(word, word | OWED, Ordering::Release, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(word, word | PENDING, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -99,27 +99,27 @@ pub trait Sleeper: Sized + 'static {
 /// A sleeper's place in a list. It is in one at most: who takes it out wakes it after that.
 #[derive(Debug)]
 pub struct Link<S> {
-    is_owed: AtomicBool,
+    is_pending: AtomicBool,
     next: AtomicPtr<S>,
 }
 
 impl<S> Default for Link<S> {
     fn default() -> Link<S> {
-        Link { is_owed: AtomicBool::new(false), next: AtomicPtr::new(core::ptr::null_mut()) }
+        Link { is_pending: AtomicBool::new(false), next: AtomicPtr::new(core::ptr::null_mut()) }
     }
 }
 
 /// Who is to be woken once a lock is free.
 #[derive(Debug)]
-pub struct Owed<S>(AtomicPtr<S>);
+pub struct PendingWakes<S>(AtomicPtr<S>);
 
-impl<S> Default for Owed<S> {
-    fn default() -> Owed<S> {
-        Owed(AtomicPtr::new(core::ptr::null_mut()))
+impl<S> Default for PendingWakes<S> {
+    fn default() -> PendingWakes<S> {
+        PendingWakes(AtomicPtr::new(core::ptr::null_mut()))
     }
 }
 
-impl<S: Sleeper> Owed<S> {
+impl<S: Sleeper> PendingWakes<S> {
     /// `sleeper` is woken as soon as nobody has the lock of this word.
     pub fn add(&self, sleeper: &'static S, lock: &LockWord) {
         self.put_in(sleeper);
@@ -129,7 +129,7 @@ impl<S: Sleeper> Owed<S> {
     }
 
     pub(crate) fn put_in(&self, sleeper: &'static S) {
-        if sleeper.link().is_owed.swap(true, Ordering::AcqRel) {
+        if sleeper.link().is_pending.swap(true, Ordering::AcqRel) {
             return;
         }
         let me = core::ptr::from_ref(sleeper).cast_mut();
@@ -150,7 +150,7 @@ impl<S: Sleeper> Owed<S> {
         while let Some(next) = at {
             at = sleeper(next.link().next.load(Ordering::Relaxed));
             // Before it is woken: it may be owed the next one from then on.
-            next.link().is_owed.swap(false, Ordering::AcqRel);
+            next.link().is_pending.swap(false, Ordering::AcqRel);
             next.wake();
         }
     }

@@ -19,11 +19,11 @@ const RT_TABLE_LOCAL: u32 = 255;
 
 /// One thing that the kernel said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum KernelEvent {
     /// An interface is there, or has changed.
     Link {
         index: u32,
-        link: LinkNews,
+        link: LinkEvent,
     },
     LinkGone {
         index: u32,
@@ -39,13 +39,13 @@ pub enum News {
         prefix_len: u8,
     },
     /// A route of a list that was asked for.
-    Route(RouteNews),
+    Route(RouteEvent),
     /// Some route has come, gone or changed.
     RoutesChanged,
     Neighbour {
         index: u32,
         addr: Addr,
-        state: NeighbourNews,
+        state: NeighbourEvent,
     },
     /// The end of the list that was asked for with this number; `false`: it is not complete.
     ListEnds {
@@ -55,7 +55,7 @@ pub enum News {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkNews {
+pub struct LinkEvent {
     pub name: String,
     pub is_up: bool,
     pub mtu: u32,
@@ -64,7 +64,7 @@ pub struct LinkNews {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RouteNews {
+pub struct RouteEvent {
     pub dst: Addr,
     pub prefix_len: u8,
     pub metric: u32,
@@ -77,7 +77,7 @@ pub struct RouteNews {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NeighbourNews {
+pub enum NeighbourEvent {
     /// `is_doubtful`: good for use, not heard of for a while.
     Known {
         mac: MacAddr,
@@ -89,33 +89,35 @@ pub enum NeighbourNews {
 }
 
 /// What a message says.
-pub fn parse(bytes: &[u8]) -> Option<News> {
+pub fn parse(bytes: &[u8]) -> Option<KernelEvent> {
     let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes).ok()?;
     let is_listed = message.header.flags & NLM_F_MULTIPART != 0;
     let sequence = message.header.sequence_number;
     match message.payload {
         // Linux says there, too, that it could not go on.
-        NetlinkPayload::Done(done) => Some(News::ListEnds { sequence, is_whole: done.code == 0 }),
+        NetlinkPayload::Done(done) => Some(KernelEvent::ListEnds { sequence, is_whole: done.code == 0 }),
         // It ends the list that it answers, if it answers one.
-        NetlinkPayload::Error(_) => Some(News::ListEnds { sequence, is_whole: false }),
+        NetlinkPayload::Error(_) => Some(KernelEvent::ListEnds { sequence, is_whole: false }),
         NetlinkPayload::InnerMessage(inner) => match inner {
-            RouteNetlinkMessage::NewLink(link) => link_news(&link),
+            RouteNetlinkMessage::NewLink(link) => link_event(&link),
             // That a bridge has lost a port is told so, too, and the interface is still there.
             RouteNetlinkMessage::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
-                Some(News::LinkGone { index: link.header.index })
+                Some(KernelEvent::LinkGone { index: link.header.index })
             }
             RouteNetlinkMessage::NewAddress(address) => {
                 let (index, addr) = address_of(&address)?;
-                Some(News::Addr { index, addr, prefix_len: address.header.prefix_len })
+                Some(KernelEvent::Addr { index, addr, prefix_len: address.header.prefix_len })
             }
             RouteNetlinkMessage::DelAddress(address) => {
                 let (index, addr) = address_of(&address)?;
-                Some(News::AddrGone { index, addr, prefix_len: address.header.prefix_len })
+                Some(KernelEvent::AddrGone { index, addr, prefix_len: address.header.prefix_len })
             }
-            RouteNetlinkMessage::NewRoute(route) if is_listed => route_news(&route).map(News::Route),
-            RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => Some(News::RoutesChanged),
-            RouteNetlinkMessage::NewNeighbour(neighbour) => neighbour_news(&neighbour, false),
-            RouteNetlinkMessage::DelNeighbour(neighbour) => neighbour_news(&neighbour, true),
+            RouteNetlinkMessage::NewRoute(route) if is_listed => route_event(&route).map(KernelEvent::Route),
+            RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => {
+                Some(KernelEvent::RoutesChanged)
+            }
+            RouteNetlinkMessage::NewNeighbour(neighbour) => neighbour_event(&neighbour, false),
+            RouteNetlinkMessage::DelNeighbour(neighbour) => neighbour_event(&neighbour, true),
             _ => None,
         },
         _ => None,
@@ -126,7 +128,7 @@ fn mac_of(bytes: &[u8]) -> Option<MacAddr> {
     bytes.try_into().ok().map(MacAddr)
 }
 
-fn link_news(message: &LinkMessage) -> Option<News> {
+fn link_event(message: &LinkMessage) -> Option<KernelEvent> {
     // Bridges tell of their ports in messages of the same kind.
     if message.header.interface_family != AddressFamily::Unspec {
         return None;
@@ -142,7 +144,10 @@ fn link_news(message: &LinkMessage) -> Option<News> {
         }
     }
     let is_up = message.header.flags.contains(LinkFlags::Up);
-    Some(News::Link { index: message.header.index, link: LinkNews { name: name?, is_up, mtu, mac, is_veth } })
+    Some(KernelEvent::Link {
+        index: message.header.index,
+        link: LinkEvent { name: name?, is_up, mtu, mac, is_veth },
+    })
 }
 
 fn address_of(message: &AddressMessage) -> Option<(u32, Addr)> {
@@ -161,12 +166,12 @@ fn inet(address: &RouteAddress) -> Option<Addr> {
     }
 }
 
-fn route_news(message: &RouteMessage) -> Option<RouteNews> {
+fn route_event(message: &RouteMessage) -> Option<RouteEvent> {
     if message.header.address_family != AddressFamily::Inet {
         return None;
     }
     let mut table = u32::from(message.header.table);
-    let mut route = RouteNews {
+    let mut route = RouteEvent {
         dst: Addr::UNSPECIFIED_V4,
         prefix_len: message.header.destination_prefix_length,
         metric: 0,
@@ -201,7 +206,7 @@ fn route_news(message: &RouteMessage) -> Option<RouteNews> {
     Some(route)
 }
 
-fn neighbour_news(message: &NeighbourMessage, is_gone: bool) -> Option<News> {
+fn neighbour_event(message: &NeighbourMessage, is_gone: bool) -> Option<KernelEvent> {
     let (mut addr, mut mac) = (None, None);
     for attribute in &message.attributes {
         match attribute {
@@ -211,14 +216,14 @@ fn neighbour_news(message: &NeighbourMessage, is_gone: bool) -> Option<News> {
         }
     }
     let state = match (message.header.state, mac) {
-        _ if is_gone => NeighbourNews::Forgotten,
-        (NeighbourState::Failed, _) => NeighbourNews::Failed,
+        _ if is_gone => NeighbourEvent::Forgotten,
+        (NeighbourState::Failed, _) => NeighbourEvent::Failed,
         // It is being asked for, and how that ends is told.
         (NeighbourState::Incomplete | NeighbourState::None, _) | (_, None) => return None,
-        (NeighbourState::Stale, Some(mac)) => NeighbourNews::Known { mac, is_doubtful: true },
-        (_, Some(mac)) => NeighbourNews::Known { mac, is_doubtful: false },
+        (NeighbourState::Stale, Some(mac)) => NeighbourEvent::Known { mac, is_doubtful: true },
+        (_, Some(mac)) => NeighbourEvent::Known { mac, is_doubtful: false },
     };
-    Some(News::Neighbour { index: message.header.ifindex, addr: addr?, state })
+    Some(KernelEvent::Neighbour { index: message.header.ifindex, addr: addr?, state })
 }
 
 #[cfg(test)]
@@ -238,7 +243,7 @@ mod tests {
         bytes
     }
 
-    fn route(table: u8, kind: RouteType, attributes: Vec<RouteAttribute>) -> Option<News> {
+    fn route(table: u8, kind: RouteType, attributes: Vec<RouteAttribute>) -> Option<KernelEvent> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
         message.header.destination_prefix_length = 24;
@@ -257,7 +262,7 @@ mod tests {
         let gateway = Ipv4Addr::new(10, 0, 0, 254);
         let over = |gateway| RouteAttribute::Gateway(RouteAddress::Inet(gateway));
         let plain = vec![net(), over(gateway), RouteAttribute::Oif(7), RouteAttribute::Priority(100)];
-        let good = RouteNews {
+        let good = RouteEvent {
             dst: [10, 3, 0, 0].into(),
             prefix_len: 24,
             metric: 100,
@@ -266,11 +271,11 @@ mod tests {
             gateway: Some(gateway.into()),
             source: None,
         };
-        assert_eq!(route(254, RouteType::Unicast, plain.clone()), Some(News::Route(good)));
-        let elsewhere = RouteNews { index: None, ..good };
-        assert_eq!(route(254, RouteType::BlackHole, plain.clone()), Some(News::Route(elsewhere)));
-        let local = RouteNews { is_local: true, index: None, ..good };
-        assert_eq!(route(255, RouteType::Local, plain.clone()), Some(News::Route(local)));
+        assert_eq!(route(254, RouteType::Unicast, plain.clone()), Some(KernelEvent::Route(good)));
+        let elsewhere = RouteEvent { index: None, ..good };
+        assert_eq!(route(254, RouteType::BlackHole, plain.clone()), Some(KernelEvent::Route(elsewhere)));
+        let local = RouteEvent { is_local: true, index: None, ..good };
+        assert_eq!(route(255, RouteType::Local, plain.clone()), Some(KernelEvent::Route(local)));
         assert_eq!(route(100, RouteType::Unicast, plain.clone()), None, "a table that rules lead to");
         let by_number = [plain, vec![RouteAttribute::Table(100)]].concat();
         assert_eq!(route(254, RouteType::Unicast, by_number), None, "the attribute goes before the field");
@@ -283,7 +288,7 @@ mod tests {
         for message in
             [RouteNetlinkMessage::NewRoute(message.clone()), RouteNetlinkMessage::DelRoute(message.clone())]
         {
-            assert_eq!(parse(&bytes(message, 0)), Some(News::RoutesChanged));
+            assert_eq!(parse(&bytes(message, 0)), Some(KernelEvent::RoutesChanged));
         }
     }
 
@@ -291,7 +296,7 @@ mod tests {
     fn neighbours_are_known_doubtful_failed_or_forgotten() {
         let addr = Ipv4Addr::new(10, 0, 0, 9);
         let mac = MacAddr([2, 0, 0, 0, 0, 9]);
-        let news = |state, with_mac: bool, is_gone: bool| {
+        let event = |state, with_mac: bool, is_gone: bool| {
             let mut message = NeighbourMessage::default();
             message.header.family = AddressFamily::Inet;
             message.header.ifindex = 7;
@@ -306,17 +311,19 @@ mod tests {
                 RouteNetlinkMessage::NewNeighbour(message)
             };
             match parse(&bytes(message, 0))? {
-                News::Neighbour { index: 7, addr: found, state } if found == addr.into() => Some(state),
+                KernelEvent::Neighbour { index: 7, addr: found, state } if found == addr.into() => {
+                    Some(state)
+                }
                 other => panic!("{other:?}"),
             }
         };
-        let known = |is_doubtful| Some(NeighbourNews::Known { mac, is_doubtful });
-        assert_eq!(news(NeighbourState::Reachable, true, false), known(false));
-        assert_eq!(news(NeighbourState::Permanent, true, false), known(false));
-        assert_eq!(news(NeighbourState::Stale, true, false), known(true));
-        assert_eq!(news(NeighbourState::Failed, false, false), Some(NeighbourNews::Failed));
-        assert_eq!(news(NeighbourState::Incomplete, false, false), None, "being asked for");
-        assert_eq!(news(NeighbourState::Reachable, true, true), Some(NeighbourNews::Forgotten));
+        let known = |is_doubtful| Some(NeighbourEvent::Known { mac, is_doubtful });
+        assert_eq!(event(NeighbourState::Reachable, true, false), known(false));
+        assert_eq!(event(NeighbourState::Permanent, true, false), known(false));
+        assert_eq!(event(NeighbourState::Stale, true, false), known(true));
+        assert_eq!(event(NeighbourState::Failed, false, false), Some(NeighbourEvent::Failed));
+        assert_eq!(event(NeighbourState::Incomplete, false, false), None, "being asked for");
+        assert_eq!(event(NeighbourState::Reachable, true, true), Some(NeighbourEvent::Forgotten));
     }
 
     #[test]
@@ -330,11 +337,11 @@ mod tests {
             LinkAttribute::Address(vec![2, 0, 0, 0, 0, 7]),
         ];
         let mac = Some(MacAddr([2, 0, 0, 0, 0, 7]));
-        let is = LinkNews { name: "eth1".to_owned(), is_up: true, mtu: 1500, mac, is_veth: false };
+        let is = LinkEvent { name: "eth1".to_owned(), is_up: true, mtu: 1500, mac, is_veth: false };
         let found = parse(&bytes(RouteNetlinkMessage::NewLink(link.clone()), 0));
-        assert_eq!(found, Some(News::Link { index: 7, link: is }));
+        assert_eq!(found, Some(KernelEvent::Link { index: 7, link: is }));
         let found = parse(&bytes(RouteNetlinkMessage::DelLink(link.clone()), 0));
-        assert_eq!(found, Some(News::LinkGone { index: 7 }));
+        assert_eq!(found, Some(KernelEvent::LinkGone { index: 7 }));
         link.header.interface_family = AddressFamily::Bridge;
         assert_eq!(parse(&bytes(RouteNetlinkMessage::DelLink(link), 0)), None, "it has left a bridge");
 
@@ -346,9 +353,9 @@ mod tests {
         address.attributes =
             vec![AddressAttribute::Address(peer.into()), AddressAttribute::Local(local.into())];
         let found = parse(&bytes(RouteNetlinkMessage::NewAddress(address.clone()), 0));
-        assert_eq!(found, Some(News::Addr { index: 7, addr: local.into(), prefix_len: 24 }));
+        assert_eq!(found, Some(KernelEvent::Addr { index: 7, addr: local.into(), prefix_len: 24 }));
         let found = parse(&bytes(RouteNetlinkMessage::DelAddress(address), 0));
-        assert_eq!(found, Some(News::AddrGone { index: 7, addr: local.into(), prefix_len: 24 }));
+        assert_eq!(found, Some(KernelEvent::AddrGone { index: 7, addr: local.into(), prefix_len: 24 }));
     }
 
     #[test]
@@ -360,7 +367,10 @@ mod tests {
             done[8] = if cfg!(target_endian = "little") { 9 } else { 0 };
             done[16..].copy_from_slice(&code.to_ne_bytes());
             let ends = parse(&done);
-            assert!(matches!(ends, Some(News::ListEnds { is_whole: is, .. }) if is == is_whole), "{ends:?}");
+            assert!(
+                matches!(ends, Some(KernelEvent::ListEnds { is_whole: is, .. }) if is == is_whole),
+                "{ends:?}"
+            );
         }
     }
 
