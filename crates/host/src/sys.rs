@@ -121,20 +121,6 @@ fn waiting_syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errn
     usize::try_from(result).map_err(|_| Errno(result.unsigned_abs() as u16))
 }
 
-/// The same as the C library makes it: -1 with errno set.
-///
-/// # Safety
-/// As the call asks of its arguments.
-pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
-    match waiting_syscall(number, args) {
-        Ok(result) => result.cast_signed(),
-        Err(error) => {
-            set_errno(error);
-            -1
-        }
-    }
-}
-
 /// Sets the C library's `errno`: what a `toe_` function leaves behind.
 pub fn set_errno(errno: Errno) {
     // SAFETY: needed to set errno; `__errno_location` returns this thread's own, always valid.

@@ -174,8 +174,11 @@ fn kind_of(fd: c_int, file: FileType) -> Came {
     };
     match file {
         FileType::Directory => Came::Anchor,
-        FileType::Socket if is_tcp() && sockopt::socket_acceptconn(descriptor) == Ok(true) => Came::Listener,
-        FileType::Socket if is_tcp() && is_unused(fd) => Came::Unused,
+        FileType::Socket if is_tcp() => match sockopt::socket_acceptconn(descriptor) {
+            Ok(true) => Came::Listener,
+            _ if is_unused(fd) => Came::Unused,
+            _ => Came::Other,
+        },
         _ => Came::Other,
     }
 }

@@ -423,7 +423,7 @@ fn by_engine(
     let twin = match held.take().map_or_else(|| Held::take(stack, fd), Ok) {
         Ok(twin) => twin,
         Err(NotHeld::NoDescriptor(error)) => return Attempt::Refused(Reason::NoDescriptor, error),
-        Err(NotHeld::Replaced(refusal)) => return Attempt::Over(by_others(fd, refusal)),
+        Err(NotHeld::Replaced(refusal)) => return Attempt::Over(by_others(fd, refusal, kernel_too)),
     };
     let anchor = match Anchor::take(stack, Use::Connection) {
         Ok(anchor) => anchor,
@@ -505,11 +505,12 @@ fn wait_placed(
 }
 
 /// The descriptor is another thread's to decide on, or gone.
-fn by_others(fd: c_int, refusal: Refusal) -> Verdict {
-    match (refusal, calls::stream(fd)) {
-        (_, Some(socket)) => Verdict::Done(crate::ffi::status(socket.wait_connected(socket.nonblocking()))),
+fn by_others(fd: c_int, refusal: Refusal, kernel_too: bool) -> Verdict {
+    match calls::stream(fd) {
+        Some(socket) => Verdict::Done(crate::ffi::status(socket.wait_connected(socket.nonblocking()))),
+        None if refusal == Refusal::Ended && !kernel_too => Verdict::Done(fail(Errno::ENETUNREACH)),
         // The kernel knows what it has of it. If the program has ended it, this call comes after that.
-        (_, None) => Verdict::Pass,
+        None => Verdict::Pass,
     }
 }
 

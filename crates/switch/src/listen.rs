@@ -348,7 +348,7 @@ pub fn backlog_now(fd: c_int) -> c_int {
 }
 
 /// The state of a kernel socket, as net/tcp_states.h numbers them; 0: it is none of TCP.
-pub fn state_now(fd: c_int) -> u8 {
+fn state_now(fd: c_int) -> u8 {
     info_now(fd).map_or(0, |info| info[0])
 }
 

@@ -1,13 +1,15 @@
 /* A signal that reaches a thread while its recv looks at the lanes of a UDP socket, before it sleeps, ends the call, or, with
- * SA_RESTART, is handled within it: `signal_in_lane PORT`.
+ * SA_RESTART, is handled within it; pthread_cancel ends it, unless the thread does not let itself be ended: `signal_in_lane PORT`.
  *
- * As on Linux one may come between the program's last look and the call. Then the other process signals again.
+ * Both processes share a processor: who looks lets the other one run, which signals then. As on Linux a signal may come between the program's
+ * last look and the call. Then the other process signals again.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,9 +19,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "checks.h"
 
-enum { EXCHANGES = 400, EXCHANGES_OF_A_ROUND = 20, ROUNDS = 3000, REPEATS_MAX = 3, REPEAT_AFTER_MS = 1000, LOOPS_MAX = 40000 };
+enum { EXCHANGES = 400, EXCHANGES_OF_A_ROUND = 20, ROUNDS = 3000, REPEATS_MAX = 3, REPEAT_AFTER_MS = 1000, YIELDS_MAX = 8 };
 enum { RECV, RECVMSG, RECVMMSG, CALLS };
 
 static int to_child[2], to_parent[2];
@@ -85,22 +88,21 @@ static void exchange(int fd, int times, int begins) {
     }
 }
 
-/* Gives how often it had to signal again. */
-static int signal_in_rounds(int fd) {
+static void signal_in_rounds(int fd) {
     pid_t parent = getppid();
     int repeats = 0;
     for (int round = 0; round < 2 * ROUNDS; round++) {
         exchange(fd, EXCHANGES_OF_A_ROUND, 0);
         while (atomic_load(begun) <= round) sched_yield();
-        for (volatile int loops = rand() % LOOPS_MAX; loops > 0; loops--) { }
+        for (int yields = rand() % YIELDS_MAX; yields > 0; yields--) sched_yield();
         struct pollfd handled = {to_child[0], POLLIN, 0};
         do {
             CHECK(kill(parent, SIGUSR1) == 0);
         } while (poll(&handled, 1, REPEAT_AFTER_MS) == 0 && ++repeats <= REPEATS_MAX);
-        CHECK(hear(to_child[0]) == 'h');
+        if (repeats > REPEATS_MAX) kill(parent, SIGKILL);
+        CHECK(repeats <= REPEATS_MAX && hear(to_child[0]) == 'h');
         CHECK(send(fd, "d", 1, 0) == 1);
     }
-    return repeats;
 }
 
 static int in_child(int parent_port, int port) {
@@ -109,7 +111,11 @@ static int in_child(int parent_port, int port) {
     CHECK(hear(to_child[0]) == 'b');
     reach(fd, parent_port);
     exchange(fd, EXCHANGES, 0);
-    return signal_in_rounds(fd) > REPEATS_MAX;
+    signal_in_rounds(fd);
+    exchange(fd, EXCHANGES_OF_A_ROUND, 0);
+    CHECK(hear(to_child[0]) == 'c' && send(fd, "d", 1, 0) == 1);
+    exchange(fd, EXCHANGES_OF_A_ROUND, 0);
+    return 0;
 }
 
 static void be_signalled(int fd, int call, int restarts) {
@@ -129,7 +135,44 @@ static void be_signalled(int fd, int call, int restarts) {
     CHECK(receive(fd, call, &byte) == 1 && byte == 'd');
 }
 
+static _Atomic pid_t asleep;
+
+struct receiver {
+    int fd, state;
+};
+
+static void *receive_to_the_end(void *of) {
+    struct receiver *receiver = of;
+    char byte = 0;
+    exchange(receiver->fd, EXCHANGES_OF_A_ROUND, 1);
+    CHECK(pthread_setcancelstate(receiver->state, NULL) == 0);
+    asleep = gettid();
+    CHECK(recv(receiver->fd, &byte, 1, 0) == 1 && byte == 'd');
+    return NULL;
+}
+
+static void be_asked_to_end(int fd, int state) {
+    struct receiver receiver = {fd, state};
+    pthread_t thread;
+    void *result;
+    asleep = 0;
+    CHECK(pthread_create(&thread, NULL, receive_to_the_end, &receiver) == 0);
+    while (!asleep) sched_yield();
+    until_asleep(asleep);
+    CHECK(pthread_cancel(thread) == 0);
+    if (state == PTHREAD_CANCEL_DISABLE) {
+        until_asleep(asleep);
+        say(to_child[1], 'c');
+    }
+    CHECK(pthread_join(thread, &result) == 0);
+    CHECK((result == PTHREAD_CANCELED) == (state == PTHREAD_CANCEL_ENABLE));
+}
+
 int main(int argc, char **argv) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
     CHECK(argc == 2 && pipe(to_child) == 0 && pipe(to_parent) == 0);
     int port = atoi(argv[1]);
     begun = mmap(NULL, sizeof *begun, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -146,6 +189,8 @@ int main(int argc, char **argv) {
         CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
         for (int round = 0; round < ROUNDS; round++) be_signalled(fd, round % CALLS, restarts);
     }
+    be_asked_to_end(fd, PTHREAD_CANCEL_DISABLE);
+    be_asked_to_end(fd, PTHREAD_CANCEL_ENABLE);
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     puts("all");

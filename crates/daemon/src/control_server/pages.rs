@@ -308,7 +308,7 @@ mod tests {
     /// The last connection of a user in a network namespace ends; the other program is in another one, and has a thread of its own.
     #[test]
     fn what_was_handed_to_a_thread_is_done_when_it_ends() {
-        let eventfd = Arc::new(EventFd::new().expect("a eventfd"));
+        let eventfd = Arc::new(EventFd::new().expect("an eventfd"));
         let end = PagesIn::new(&eventfd, &Arc::default());
         let (lane, _file) = LaneMemory::create(RING_LEN_MIN).expect("memory");
         let (memory, _file) = ViaMemory::create().expect("memory");

@@ -182,7 +182,7 @@ impl Daemon {
                 // A list that is being received comes all the same: the kernel goes on with it as it is read.
                 follower.want_all();
             }
-            Err(error) => tracing::error!(%error, "the kernel's event cannot be received"),
+            Err(error) => tracing::error!(%error, "the kernel's events cannot be received"),
         }
         for item in events {
             self.take_event(now, &mut follower, item);
@@ -225,7 +225,7 @@ impl Daemon {
             if follower.failures < FAILURES_MAX {
                 follower.want(list);
             } else {
-                tracing::warn!(?list, "the kernel does not list it whole; asking again when it has event");
+                tracing::warn!(?list, "the kernel does not list it whole; asking again at its next event");
             }
             return;
         }

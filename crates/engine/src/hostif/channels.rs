@@ -100,12 +100,10 @@ impl Channels {
 
     /// The live sessions that a live session has channels with.
     pub fn peers_of(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
-        let peer = move |[a, b]: [SessionId; 2]| match session {
-            of if of == a => Some(b),
-            of if of == b => Some(a),
-            _ => None,
-        };
-        self.by_ends.keys().filter_map(move |[(a, _), (b, _)]| peer([*a, *b]))
+        let pairs = self.by_ends.keys().map(|[(a, _), (b, _)]| (*a, *b));
+        pairs
+            .filter(move |(a, b)| [*a, *b].contains(&session))
+            .map(move |(a, b)| if a == session { b } else { a })
     }
 
     /// The session has mapped the channel. `false`: it is not an end of it.

@@ -11,7 +11,7 @@ use crate::errno::{EAFNOSUPPORT, EFAULT};
 use crate::stack::{EngineIdx, Stack};
 use crate::{fd_table, poll, sys};
 use libc::{iovec, mmsghdr, msghdr, pollfd, sockaddr, socklen_t, ssize_t, timespec};
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 use toe_abi::attach::Way;
@@ -24,6 +24,18 @@ const MESSAGES_MAX: c_uint = 1024;
 const BUFFERS_MAX: usize = 1024;
 /// Flags that a lane knows.
 const PLAIN_SEND: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// A call of the kernel's, which sets errno.
+///
+/// # Safety
+/// As the call asks of its arguments.
+unsafe fn kernel(number: c_long, args: [usize; 6]) -> ssize_t {
+    // SAFETY: the caller's promise.
+    match unsafe { sys::raw(number, args) } {
+        result @ 0.. => result,
+        error => fail(Errno((-error) as u16)) as ssize_t,
+    }
+}
 
 /// Makes a UDP socket.
 pub(super) fn make(kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
@@ -92,7 +104,7 @@ pub(super) fn connect(fd: c_int, datagram: &Datagram, addr: *const sockaddr, len
         return 0;
     }
     // SAFETY: needed as the kernel connects it where no engine does; the program's arguments, handed on.
-    unsafe { sys::call(libc::SYS_connect, [fd as usize, addr.addr(), len as usize, 0, 0, 0]) as c_int }
+    unsafe { kernel(libc::SYS_connect, [fd as usize, addr.addr(), len as usize, 0, 0, 0]) as c_int }
 }
 
 pub(super) fn local_name(fd: c_int, datagram: &Datagram) -> Result<Endpoint, Errno> {
@@ -120,7 +132,7 @@ pub(super) fn set_option(
     }
     let args = [fd as usize, level as usize, name as usize, value.addr(), len as usize, 0];
     // SAFETY: needed to hand the program's option on.
-    let result = unsafe { sys::call(libc::SYS_setsockopt, args) } as c_int;
+    let result = unsafe { kernel(libc::SYS_setsockopt, args) } as c_int;
     if result == 0 {
         datagram.was_set(fd, level, name);
     }
@@ -136,7 +148,7 @@ pub(super) fn get_option(
 ) -> c_int {
     let args = [fd as usize, level as usize, name as usize, value.addr(), len.addr(), 0];
     // SAFETY: needed to ask for the program's option.
-    unsafe { sys::call(libc::SYS_getsockopt, args) as c_int }
+    unsafe { kernel(libc::SYS_getsockopt, args) as c_int }
 }
 
 pub(super) fn shutdown(fd: c_int, datagram: &Datagram, how: c_int) -> c_int {
@@ -313,7 +325,7 @@ fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> Result<ssize
     with_slices(header.msg_iov, header.msg_iovlen, |from| {
         let args = [fd as usize, message.addr(), flags as usize, 0, 0, 0];
         // SAFETY: needed to hand the program's message on.
-        let kernel = || unsafe { sys::call(libc::SYS_sendmsg, args) };
+        let kernel = || unsafe { kernel(libc::SYS_sendmsg, args) };
         Ok(send(fd, datagram, &Message { to, from, details, flags }, kernel))
     })
 }
@@ -331,7 +343,7 @@ fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<ssiz
         let kernel = |asked: Kernel| {
             let args = [fd as usize, message.addr(), asked.flags as usize, 0, 0, 0];
             // SAFETY: needed to hand the program's message on.
-            unsafe { sys::call(libc::SYS_recvmsg, args) }
+            unsafe { kernel(libc::SYS_recvmsg, args) }
         };
         Ok(receive(fd, datagram, into, flags, kernel))
     })?;

@@ -28,7 +28,7 @@ pub mod ways;
 use crate::lock::Lock;
 use crate::socket::slices::{Scatter, Target as _};
 use crate::stack::Stack;
-use crate::{signals, sys, wait};
+use crate::{confine, signals, sys, wait};
 use asking::Count;
 use by_engine::ByEngine;
 pub use by_engine::Connected;
@@ -41,6 +41,7 @@ use outgoing::Outgoing;
 pub use outgoing::Sent;
 pub use receiving::Kernel;
 use rustix::fd::RawFd;
+use rustix::net::sockopt::{self, Timeout};
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use toe_abi::errno::Errno;
@@ -131,8 +132,6 @@ pub enum Step {
     Sleep {
         generation: u32,
     },
-    /// It has returned that.
-    Slept(libc::ssize_t),
     Failed(Errno),
 }
 
@@ -449,7 +448,7 @@ impl Datagram {
             }
             if signals::is_any_kept() {
                 // A handler is to run, and the call begins anew or ends.
-                return Ok(Some(Found::Error(signals::interruption())));
+                return Ok(Some(Found::Error(interruption(fd))));
             }
             let is_due = round % KERNEL_ROUNDS == 0;
             round += 1;
@@ -600,4 +599,11 @@ fn endpoint_of(from: &libc::sockaddr_storage) -> Option<Endpoint> {
         }
         _ => None,
     }
+}
+
+/// How a signal that has been kept ends a call that would wait. With SO_RCVTIMEO Linux restarts none.
+fn interruption(fd: RawFd) -> Errno {
+    let limit = || sockopt::socket_timeout(sys::borrow(fd), Timeout::Recv);
+    let has_limit = !confine::is_filtered() && limit().is_ok_and(|limit| limit.is_some());
+    if has_limit { Errno::EINTR } else { signals::interruption() }
 }

@@ -396,22 +396,25 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len:
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     adopt::on_use(fd);
-    let apart = guarded(None, || replacing::apart(fd));
-    let Some(socket) = fd_table::get(fd) else {
+    // SAFETY: the call takes numbers only.
+    let kernel = || match unsafe { real::shutdown(fd, how) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    };
+    // No signal's handler runs meanwhile: one that closes the socket would wait for this.
+    let of_undecided = guarded(None, || {
+        let _apart = replacing::apart(fd)?;
         // Even one that fails leaves its mark: what is connected or accepted with the socket later is shut, too.
-        guarded((), || connect::keep_on_kernel(fd, Reason::ShutBefore));
-        // SAFETY: the call takes numbers only.
-        let kernel = || match unsafe { real::shutdown(fd, how) } {
-            0 => Ok(()),
-            _ => Err(last_errno()),
-        };
+        connect::keep_on_kernel(fd, Reason::ShutBefore);
+        Some(status(kernel()))
+    });
+    if let Some(result) = of_undecided {
+        return result;
+    }
+    let Some(socket) = fd_table::get(fd) else {
         return match fd_table::datagram(fd) {
             Some(datagram) => guarded(-1, || status(datagram.shut_down(how, kernel))),
-            None => {
-                let result = status(kernel());
-                guarded((), || drop(apart));
-                result
-            }
+            None => status(kernel()),
         };
     };
     let direction = match how {

@@ -106,14 +106,7 @@ pub unsafe fn receive_from(
     // SAFETY: the caller's promise.
     let mut into = [IoSliceMut::new(unsafe { slice_mut(buf, len) })];
     // SAFETY: the program's arguments, handed on.
-    let kernel = |asked: Kernel| unsafe {
-        let flags = asked.flags;
-        if asked.sleeps {
-            let args = [fd as usize, buf.addr(), len, flags as usize, name.0.addr(), name.1.addr()];
-            return sys::call(libc::SYS_recvfrom, args);
-        }
-        real::recvfrom(fd, buf, len, flags, name.0, name.1)
-    };
+    let kernel = |asked: Kernel| unsafe { real::recvfrom(fd, buf, len, asked.flags, name.0, name.1) };
     match receive(fd, datagram, &mut into, flags, kernel) {
         Ok(taken) if addr.is_null() => told_len(taken, flags),
         Ok(taken) => {
@@ -184,13 +177,7 @@ pub unsafe fn receive_message(
     // SAFETY: as above.
     let into = unsafe { vectors.buffers_mut() };
     // SAFETY: the program's arguments, handed on.
-    let kernel = |asked: Kernel| unsafe {
-        if asked.sleeps {
-            let args = [fd as usize, message.addr(), asked.flags as usize, 0, 0, 0];
-            return sys::call(libc::SYS_recvmsg, args);
-        }
-        real::recvmsg(fd, message, asked.flags)
-    };
+    let kernel = |asked: Kernel| unsafe { real::recvmsg(fd, message, asked.flags) };
     match receive(fd, datagram, into, flags, kernel) {
         // SAFETY: it is there.
         Ok(taken) => match unsafe { fill(&mut *message, taken, datagram, flags) } {
@@ -286,14 +273,7 @@ unsafe fn receive_some(
     let kernel = move |asked: Kernel| {
         let (count, timeout) = if asked.one { (1, core::ptr::null_mut()) } else { (count, timeout) };
         // SAFETY: the program's arguments, handed on.
-        unsafe {
-            if asked.sleeps {
-                let (flags, count) = (asked.flags as usize, count as usize);
-                let args = [fd as usize, messages.addr(), count, flags, timeout.addr(), 0];
-                return sys::call(libc::SYS_recvmmsg, args);
-            }
-            real::recvmmsg(fd, messages, count, asked.flags, timeout) as ssize_t
-        }
+        unsafe { real::recvmmsg(fd, messages, count, asked.flags, timeout) as ssize_t }
     };
     check(messages, 1).map_err(fail)?;
     // SAFETY: it is there, and what it points to is as recvmmsg(2) asks.

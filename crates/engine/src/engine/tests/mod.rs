@@ -5,6 +5,7 @@ mod addresses;
 mod ahead;
 mod bottleneck;
 mod capture;
+mod channel_users;
 mod closing;
 mod connect_credit;
 mod copies;
