@@ -22,6 +22,7 @@ mod flow_option;
 pub mod lane;
 pub mod looks;
 pub mod own_calls;
+pub mod owner_word;
 pub mod place;
 pub mod policy;
 pub mod region;
@@ -32,4 +33,4 @@ pub mod via;
 pub mod why;
 
 /// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.
-pub const INTERFACE_VERSION: u16 = 27;
+pub const INTERFACE_VERSION: u16 = 28;

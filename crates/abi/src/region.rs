@@ -7,6 +7,7 @@
 //! | header page | 4096 | engine |
 //! | queue sets | `queue_sets` × [`QUEUE_SET_STRIDE`] | see [`QueueSetLayout`] |
 //! | flow information | `flows` × 64 | engine |
+//! | owner words | `flows` × 8 | both ([`crate::owner_word`]) |
 //! | flow details | `flows` × 320 | engine |
 //! | socket options | `flows` × 512 | host, for whoever has the connection after it |
 //! | receive part | `receive_len` | engine (data that arrived) |
@@ -29,6 +30,8 @@ pub const ENTRY_LEN: u64 = 16;
 pub const ARG_LEN: u64 = 64;
 /// Bytes of one flow information record.
 pub const FLOW_INFO_LEN: u64 = 64;
+/// Bytes of one owner word ([`crate::owner_word`]).
+pub const OWNER_WORD_LEN: u64 = 8;
 /// Bytes of one [`crate::tcp_info::FlowDetail`].
 pub const FLOW_DETAIL_LEN: u64 = 320;
 /// Bytes of one [`crate::command::SocketOptions`].
@@ -143,9 +146,13 @@ impl RegionLayout {
         self.flow_info_offset() + slot as u64 * FLOW_INFO_LEN
     }
 
-    /// Behind all flow information: the pages of those details that nobody asks for stay untouched.
+    pub const fn owner_word(&self, slot: usize) -> u64 {
+        self.flow_info(self.flows as usize) + slot as u64 * OWNER_WORD_LEN
+    }
+
+    /// Behind all owner words: the pages of those details that nobody asks for stay untouched.
     pub const fn flow_detail_offset(&self) -> u64 {
-        self.flow_info(self.flows as usize)
+        self.owner_word(self.flows as usize)
     }
 
     pub const fn flow_detail(&self, slot: usize) -> u64 {

@@ -30,9 +30,6 @@ impl HostRegisters {
     pub const IRQ_COUNT: u64 = 72;
     /// With modes `EveryN` and `OnFull`: interrupt no later than this many µs after the first waiting completion.
     pub const IRQ_AFTER_US: u64 = 76;
-    /// Non-zero while a thread takes or gives bytes of a flow whose anchor other processes hold: no other session gets the
-    /// flow meanwhile.
-    pub const BUSY: u64 = 128;
 }
 
 /// When an armed queue set is interrupted (TSSL paper section 4.3: on full, on each completion, on every N).

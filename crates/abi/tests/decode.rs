@@ -223,7 +223,8 @@ fn the_parts_of_a_region_follow_each_other_without_overlap() {
         for flows in [1, 63, 1 << 15] {
             let layout = RegionLayout { queue_sets, flows, ..common::LAYOUT };
             assert!(layout.queue_set(queue_sets) <= layout.flow_info(0));
-            assert!(layout.flow_info(flows as usize) <= layout.flow_detail_offset());
+            assert!(layout.flow_info(flows as usize) <= layout.owner_word(0));
+            assert!(layout.owner_word(flows as usize) <= layout.flow_detail_offset());
             assert!(layout.flow_detail(flows as usize) <= layout.socket_options_offset());
             assert!(layout.socket_options(flows as usize) <= layout.receive_offset());
             assert_eq!(layout.receive_offset() % 4096, 0);

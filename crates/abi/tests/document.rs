@@ -14,6 +14,7 @@ use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
 use toe_abi::lane::{
     DATAGRAM_MAX, LaneLayout, LaneWord, RECORD_MAX, RECORD_UNIT, RING_LEN_MAX, RING_LEN_MIN, RecordHead,
 };
+use toe_abi::owner_word::Owned;
 use toe_abi::region::{
     ARG_LEN, CMD_ENTRIES, CPL_ENTRIES, DOORBELL_FOR_ENTRIES, DOORBELL_FOR_HEAD, ENTRY_LEN, LOAD, Load, NAMES,
     QUEUE_SET_STRIDE, QueueSetLayout, RCV_ENTRIES, RegionHeader, SND_ENTRIES,
@@ -21,7 +22,7 @@ use toe_abi::region::{
 use toe_abi::register::{EngineRegisters, HostRegisters, IrqMode};
 use toe_abi::tcp_info::FlowDetail;
 use toe_abi::via::{self, Fragment, ViaLayout};
-use toe_base::limits;
+use toe_base::{FlowId, limits};
 
 const DOCUMENT: &str = include_str!("../../../docs/host-interface.md");
 
@@ -191,9 +192,20 @@ fn registers() {
         ("IRQ_MODE", HostRegisters::IRQ_MODE),
         ("IRQ_COUNT", HostRegisters::IRQ_COUNT),
         ("IRQ_AFTER_US", HostRegisters::IRQ_AFTER_US),
-        ("BUSY", HostRegisters::BUSY),
     ];
     assert_eq!(numbered("Host registers"), expected(host));
+}
+
+#[test]
+fn owner_words() {
+    let none = FlowId::from_raw(0);
+    let says = [
+        ("Offered", Owned::Offered),
+        ("Held", Owned::Held),
+        ("InUse", Owned::InUse),
+        ("Withdrawn", Owned::Withdrawn),
+    ];
+    assert_eq!(numbered("Owner words"), expected(says.map(|(name, says)| (name, says.word(none) >> 32))));
 }
 
 #[test]

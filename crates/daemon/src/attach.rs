@@ -463,13 +463,11 @@ impl Daemon {
         // What the last holder has published counts before, be it that others may have the anchor.
         self.catch_up_at(now, &[anchor]);
         self.engine.may_show(id, anchor)?;
-        // Whoever has the flow learns that it loses it; afterwards it is not at the flow any more.
-        if let Some((holder, queue_set)) = self.engine.begin_claim(id, anchor)
-            && !self.has_let_go(holder, queue_set)
-        {
+        // From here on whoever has the flow is not at it any more.
+        if !self.engine.begin_claim(id, anchor, &mut self.sessions) {
             return Err(not_now(self, id, anchor));
         }
-        // And must count before the flow changes hands.
+        // What it did before must count before the flow changes hands.
         self.catch_up_at(now, &[anchor]);
         self.catch_up(now, id);
         self.sessions.get(id).ok_or(Errno::EINVAL)?;

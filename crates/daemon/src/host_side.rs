@@ -5,7 +5,7 @@
 
 use crate::capture::{End, Seen};
 use crate::session::{Sessions, Slot};
-use core::sync::atomic::AtomicU8;
+use core::sync::atomic::{AtomicU8, Ordering};
 use toe_abi::capture::Program;
 use toe_abi::channel::{SLOTS_MAX, Side};
 use toe_abi::command::FlowInfo;
@@ -17,6 +17,7 @@ use toe_engine::{
     Delivered, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, Sighting, SightingEnd,
 };
 use toe_ring::Region;
+use toe_ring::sync::Words;
 use toe_wire::link::FrameTail;
 
 /// Session 0: the engine's own staging memory.
@@ -110,6 +111,16 @@ impl HostMemory for Sessions {
 
     fn lend(&self, session: SessionId, offset: u64, len: u32) -> Option<&[AtomicU8]> {
         self.region(session)?.lend(offset, len as usize).ok()
+    }
+
+    fn store_word(&mut self, session: SessionId, offset: u64, value: u64) {
+        if let Some(region) = self.region(session) {
+            region.store_u64(offset, value, Ordering::Release);
+        }
+    }
+
+    fn replace_word(&mut self, session: SessionId, offset: u64, old: u64, new: u64) -> bool {
+        self.region(session).is_none_or(|region| region.replace_u64(offset, old, new, Ordering::AcqRel))
     }
 
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {

@@ -27,7 +27,6 @@ pub mod host_side;
 pub mod irq_names;
 pub mod kernel;
 pub mod lanes;
-mod letting_go;
 pub mod limits;
 pub mod load;
 pub mod log;

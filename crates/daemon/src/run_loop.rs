@@ -133,7 +133,6 @@ impl Daemon {
         self.stages.done(Stage::Transmit, frames);
         self.sessions.tell_names(self.engine.lapses());
         let completions = self.engine.poll_completions(&mut self.sessions);
-        self.take_connections_back(now);
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
         self.find_lost_memory();

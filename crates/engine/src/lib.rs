@@ -21,7 +21,6 @@ pub mod udp;
 pub mod via;
 pub mod work;
 
-pub use control::ahead::GoesBack;
 pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;

@@ -18,9 +18,10 @@
 
 use crate::channel::Channel;
 use crate::confine;
-use crate::queue::{Queue, QueueSet};
+use crate::queue::{Queue, QueueIo, QueueSet};
 use crate::send_memory::SEND_LIMIT_NEAR;
 use crate::slots::Place;
+use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
@@ -30,6 +31,7 @@ use std::time::Duration;
 use toe_abi::attach::Request;
 use toe_abi::errno::Errno;
 use toe_base::{Cred, FlowId};
+use toe_ring::owner_word::{self, UseOutcome};
 
 /// How long a sender that has counted bytes may take to store their entry.
 pub const LAST_ENTRY_WITHIN: Duration = Duration::from_secs(1);
@@ -174,7 +176,50 @@ impl QueueSet {
     }
 }
 
+/// A thread is about to take or give bytes of a stream whose flow other processes may have. `Some`: it is at that flow until
+/// [`QueueIo::end_use`]. A flow that was withdrawn is another's, though the completion that says so is not here yet.
+pub(crate) fn begin_use(queue: &mut Queue, place: Place) -> Option<FlowId> {
+    let flow = queue.streams.get(place)?.flow;
+    let at = queue.io.owner_word(flow)?;
+    let begun = owner_word::begin_use(&queue.io.region, at, flow);
+    if begun == UseOutcome::Withdrawn {
+        queue.on_moved(flow);
+    }
+    (begun == UseOutcome::Begun).then_some(flow)
+}
+
+impl QueueIo {
+    /// Where the flow's owner word is. `None`: it is not this process's session that has it.
+    fn owner_word(&self, flow: FlowId) -> Option<u64> {
+        let layout = self.stack.layout();
+        let is_ours = !self.stack.is_foreign() && flow.slot() < layout.flows as usize;
+        is_ours.then(|| layout.owner_word(flow.slot()))
+    }
+
+    /// All entries for what the thread did are published.
+    pub(crate) fn end_use(&self, flow: FlowId) {
+        self.owner_word(flow).into_iter().for_each(|at| owner_word::end_use(&self.region, at, flow));
+    }
+}
+
 impl Queue {
+    /// Hands the connection in `place` to `socket`. `None` when it is gone: another process may have come to take from the listener.
+    pub(crate) fn accept_stream(
+        &mut self,
+        place: Place,
+        socket: &'static Socket,
+    ) -> Option<(&mut QueueIo, &mut Stream)> {
+        let flow = self.streams.get(place)?.flow;
+        if !owner_word::accept(&self.io.region, self.io.owner_word(flow)?, flow) {
+            self.on_moved(flow);
+            return None;
+        }
+        let stream = self.streams.get_mut(place)?;
+        stream.socket = Some(socket);
+        stream.waits_in_listener = false;
+        Some((&mut self.io, stream))
+    }
+
     /// A flow is another session's now, or goes back to its listener because this program has not taken it.
     pub(crate) fn on_moved(&mut self, flow: FlowId) {
         let Some(place) = self.place_of(flow) else { return };

@@ -254,18 +254,6 @@ impl Queue {
         self.streams.get(place).is_some_and(|stream| stream.waits_in_listener)
     }
 
-    /// Hands the connection in `place` to `socket`. `None` when it is gone.
-    pub fn give_stream(
-        &mut self,
-        place: Place,
-        socket: &'static Socket,
-    ) -> Option<(&mut QueueIo, &mut Stream)> {
-        let stream = self.streams.get_mut(place)?;
-        stream.socket = Some(socket);
-        stream.waits_in_listener = false;
-        Some((&mut self.io, stream))
-    }
-
     /// What the engine tells of a flow.
     pub fn flow_info(&self, flow: FlowId) -> FlowInfo {
         if flow.slot() >= self.io.stack.layout().flows as usize {

@@ -12,6 +12,7 @@
 //! - [`load`]: how busy the engine says that it is;
 //! - [`moderation`]: when an interrupt is due, as a plain state machine;
 //! - [`pending_wakes`]: the word of a lock within a process, whose holder wakes others once it is free;
+//! - [`owner_word`]: who may touch a flow that can become another's;
 //! - [`queue_set`]: all of that for one queue set, as [`toe_abi::region::QueueSetLayout`] lays it out;
 //! - [`channel`]: the same between two hosts, for connections whose both ends are on one engine;
 //! - [`lane`]: a way for datagrams from one host to another;
@@ -34,6 +35,7 @@ pub mod lost_memory;
 mod memory_file;
 pub mod moderation;
 mod names;
+pub mod owner_word;
 pub mod pending_wakes;
 pub mod queue_set;
 pub mod region;

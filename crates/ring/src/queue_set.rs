@@ -7,7 +7,6 @@ use crate::engine_cursor::{EngineConsumer, EngineProducer, PushError};
 use crate::host_cursor::{Full, HostConsumer, HostProducer};
 use crate::irq::{EngineIrq, HostIrq, IrqLine, Signal};
 use crate::region::{OutOfRange, Region};
-use crate::sync::{Ordering, Words, fence};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use toe_abi::attach::FenceReason;
@@ -58,8 +57,6 @@ pub struct HostQueueSet {
     rcv: HostProducer,
     cpl: HostConsumer,
     irq: Arc<HostIrq>,
-    /// Where [`HostRegisters::BUSY`] is.
-    busy: u64,
 }
 
 impl HostQueueSet {
@@ -82,7 +79,6 @@ impl HostQueueSet {
                 place.host_registers + HostRegisters::CPL_HEAD,
             )?,
             irq: Arc::new(HostIrq::new(region.clone(), place.host_registers, irq.into())),
-            busy: place.host_registers + HostRegisters::BUSY,
         })
     }
 
@@ -140,18 +136,6 @@ impl HostQueueSet {
         self.cpl.publish_head()
     }
 
-    /// From here on no other session gets a flow that this one has not been told to have lost: for that, look at `cpl`
-    /// after this. See [`EngineQueueSet::is_busy`].
-    pub fn begin_busy(&self) {
-        self.region.store_u32(self.busy, 1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    /// All entries for what was done since [`HostQueueSet::begin_busy`] are published.
-    pub fn end_busy(&self) {
-        self.region.store_u32(self.busy, 0, Ordering::Release);
-    }
-
     /// Shared, because a thread sleeps on it without holding the queue set.
     pub fn irq(&self) -> &Arc<HostIrq> {
         &self.irq
@@ -180,8 +164,6 @@ pub struct EngineQueueSet<S = IrqLine> {
     rcv: EngineConsumer,
     cpl: EngineProducer,
     irq: EngineIrq<Region, S>,
-    /// Where [`HostRegisters::BUSY`] is.
-    busy: u64,
     /// Completions posted since the last [`EngineQueueSet::notify`].
     posted: u32,
 }
@@ -205,19 +187,8 @@ impl<S: Signal> EngineQueueSet<S> {
                 place.host_registers + HostRegisters::CPL_HEAD,
             )?,
             irq: EngineIrq::new(region.clone(), place.host_registers, irq),
-            busy: place.host_registers + HostRegisters::BUSY,
             posted: 0,
         })
-    }
-
-    /// Whether the host may be at a flow of which a `Moved` has been posted, without having seen that. `false`: it has
-    /// seen it, or will before it touches the flow again; all entries that it made before are published.
-    ///
-    /// The host stores [`HostRegisters::BUSY`], then looks for completions; the engine posts the completion, then looks at
-    /// the register: with a sequentially consistent fence between the two on both sides, one of them sees the other.
-    pub fn is_busy(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.region.load_u32(self.busy, Ordering::Acquire) != 0
     }
 
     /// The next command with a copy of its argument block (meaningful for `Listen` and `Connect`, zero otherwise).

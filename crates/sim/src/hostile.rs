@@ -245,7 +245,15 @@ impl Session {
             7 => Command::CloseListener { listener, last: cx.random.one_in(2) },
             8 if cx.random.one_in(2) => Command::TakeConnection { listener },
             8 if value % 4 == 3 => Command::DeferAccept { listener, secs: value },
-            8 => Command::ChannelReady { channel: ChannelId(value) },
+            8 => {
+                // Nothing that it writes there is anybody else's.
+                cx.memory.scribble_word(
+                    self.id,
+                    flow.slot(),
+                    u64::from(value % 8) << 32 | u64::from(flow.raw()),
+                );
+                Command::ChannelReady { channel: ChannelId(value) }
+            }
             _ => Command::SetOption { flow, option: cx.random.pick(&options), value },
         }
     }

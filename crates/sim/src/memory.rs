@@ -10,7 +10,8 @@ use std::ops::Range;
 use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
-use toe_abi::region::RegionLayout;
+use toe_abi::owner_word::Owned;
+use toe_abi::region::{OWNER_WORD_LEN, RegionLayout};
 use toe_base::{ChannelId, FlowId, QueueSetId, SessionId};
 use toe_engine::{GivenBack, HostMemory, HostSide, STAGING_LEN};
 
@@ -105,6 +106,9 @@ struct Ring {
     /// The ends of each connection that an `Accepted` names, in their order.
     accepted: VecDeque<(SocketAddr, SocketAddr)>,
     infos: Vec<FlowInfo>,
+    /// Where the owner words begin, and what they are.
+    words_at: u64,
+    words: Vec<u64>,
     len: usize,
     open: bool,
 }
@@ -192,6 +196,9 @@ impl Memory {
         ring.accepted.clear();
         ring.infos.clear();
         ring.infos.resize(layout.flows as usize, FlowInfo::default());
+        ring.words.clear();
+        ring.words.resize(layout.flows as usize, 0);
+        ring.words_at = layout.owner_word(0);
         (ring.len, ring.open) = (ring_len, true);
     }
 
@@ -228,9 +235,37 @@ impl Memory {
         Some((completion, ends.flatten()))
     }
 
-    /// Whether the session is told, further on, that it has this flow no more.
-    pub fn has_moved(&self, session: SessionId, flow: FlowId) -> bool {
-        self.rings[session.index()].entries.contains(&Completion::Moved { flow })
+    /// A program's end of its flow's owner word: puts `to` in the place of `from`; whether that stood there.
+    pub fn owns(&mut self, session: SessionId, flow: FlowId, (from, to): (Owned, Owned)) -> bool {
+        let word = &mut self.rings[session.index()].words[flow.slot()];
+        let was_there = *word == from.word(flow);
+        if was_there {
+            *word = to.word(flow);
+        }
+        was_there
+    }
+
+    /// Whether the engine has taken the flow from the session.
+    pub fn is_withdrawn(&self, session: SessionId, flow: FlowId) -> bool {
+        self.rings[session.index()].words[flow.slot()] == Owned::Withdrawn.word(flow)
+    }
+
+    /// A hostile program's owner words say anything.
+    pub fn scribble_word(&mut self, session: SessionId, slot: usize, word: u64) {
+        if let Some(place) = self.rings[session.index()].words.get_mut(slot) {
+            *place = word;
+        }
+    }
+
+    fn word(&mut self, session: SessionId, offset: u64) -> Option<&mut u64> {
+        let ring = self.rings.get_mut(session.index())?;
+        let slot = offset.checked_sub(ring.words_at)? / OWNER_WORD_LEN;
+        let word = ring.words.get_mut(slot as usize);
+        if word.is_none() {
+            let what = format!("the engine changed a word of session {} at {offset}", session.0);
+            self.verdict.fail(Checker::Isolation, what);
+        }
+        word
     }
 
     /// What the session is told of the flow in `slot`.
@@ -312,6 +347,21 @@ impl HostMemory for Memory {
         } else if let Ok([a, b]) = self.regions.get_disjoint_mut([from.0.index(), to.0.index()]) {
             b.bytes[dest].copy_from_slice(&a.bytes[source]);
         }
+    }
+
+    fn store_word(&mut self, session: SessionId, offset: u64, value: u64) {
+        if let Some(word) = self.word(session, offset) {
+            *word = value;
+        }
+    }
+
+    fn replace_word(&mut self, session: SessionId, offset: u64, old: u64, new: u64) -> bool {
+        let Some(word) = self.word(session, offset) else { return false };
+        let was_old = *word == old;
+        if was_old {
+            *word = new;
+        }
+        was_old
     }
 
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {

@@ -142,28 +142,13 @@ impl Node {
 
     /// When the engine wants to be called, in the world's time.
     pub fn next_deadline_us(&self) -> u64 {
-        let next = self.engine.poll_timeout().min(self.engine.go_back_due());
+        let next = self.engine.poll_timeout();
         match next {
             _ if next.is_far_future() => u64::MAX,
             // Due, though the machine's clock has gone back behind it since the engine was told the time.
             _ if next <= self.clock.latest() => 0,
             _ => next.as_micros().saturating_sub(self.clock_ahead_us),
         }
-    }
-
-    /// Connections that programs have left waiting wait anew; now and then one of those is at its connections, and is looked at again later.
-    /// Whether there was one.
-    pub fn take_connections_back(&mut self, clock: Instant, random: &mut Random) -> bool {
-        let mut any = false;
-        while let Some(one) = self.engine.next_to_go_back(clock) {
-            any = true;
-            if !self.engine.post_answers_to(one.session, &mut self.memory) || random.one_in(4) {
-                self.engine.goes_back_later(clock, one);
-            } else {
-                self.engine.take_back(clock, one, &mut self.memory);
-            }
-        }
-        any
     }
 
     /// A process attaches. `None`: the engine has too many.

@@ -57,7 +57,6 @@ impl World {
         let was_refused = node.outbox.refused - refused;
         self.tallies.add_many(Tally::PortFull, was_refused);
         moved |= node.engine.poll_completions(&mut node.memory) > 0;
-        moved |= node.take_connections_back(clock, &mut self.drivers);
         while node.engine.poll_released_anchor().is_some() {}
         if node.next_deadline_us() <= self.now_us && self.sabotage != Some(Sabotage::ForgetTimeouts) {
             node.engine.handle_timeout(clock, &mut node.memory);

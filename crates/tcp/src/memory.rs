@@ -26,6 +26,12 @@ pub trait HostMemory {
     fn lend(&self, _session: SessionId, _offset: u64, _len: u32) -> Option<&[AtomicU8]> {
         None
     }
+    /// Stores a word that a host may change at the same time. A driver without shared memory has none.
+    fn store_word(&mut self, _session: SessionId, _offset: u64, _value: u64) {}
+    /// Stores `new` where the word is `old`; whether it was. Where no host can change it, it always was.
+    fn replace_word(&mut self, _session: SessionId, _offset: u64, _old: u64, _new: u64) -> bool {
+        true
+    }
     /// What is in the range means nothing to anybody any more: its pages may go back to the system.
     fn give_back(&mut self, _session: SessionId, _offset: u64, _len: u32) -> GivenBack {
         GivenBack::Kept

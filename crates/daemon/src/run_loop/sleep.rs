@@ -64,7 +64,6 @@ impl Daemon {
         let doubts_again = if doubts { now.after_us(DOUBTS_AGAIN_US) } else { Instant::FAR_FUTURE };
         self.engine
             .poll_timeout()
-            .min(self.engine.go_back_due())
             .min(doubts_again)
             .min(self.ports.deadline(now))
             .min(self.sessions.next_interrupt())

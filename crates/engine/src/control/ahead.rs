@@ -1,17 +1,9 @@
-//! Connections that a process is handed ahead of its asking, by a listener that several processes take from: how many, and which of
-//! them go back because their program does not take them. Plain state machines; `engine/ahead.rs` joins them.
-
-use std::collections::BTreeMap;
-use toe_base::{FlowIdx, Instant, QueueSetId, SessionId};
+//! How many connections a process is handed ahead of its asking, by a listener that several processes take from. `engine/ahead.rs` has the rest.
 
 /// Most that one process is handed so.
 const MOST: u32 = 16;
 /// So often a process asks, and is handed nothing more, after some had to be taken back from it.
 const WARY_FOR: u32 = 64;
-/// A host that is at its connections is looked at again after so long, twice as long each time, and this at most: one that says so for good may have
-/// left as many connections as its user may have.
-const AGAIN_US: u64 = 100;
-const AGAIN_MAX_US: u64 = 1_000_000;
 
 /// What one process may be handed. A program that comes back soon takes what it was handed; one that serves each connection to its end,
 /// or waits for something else, does not, and what waits for it would wait in vain.
@@ -47,51 +39,6 @@ impl Allowance {
     }
 }
 
-/// A connection that goes back to its listener. Its session has been told (`Moved`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GoesBack {
-    pub session: SessionId,
-    pub queue_set: QueueSetId,
-    pub(crate) flow: FlowIdx,
-    /// Its number among all that came in: the record may be another connection's by now.
-    pub(crate) arrival: u64,
-    wait_us: u64,
-}
-
-impl GoesBack {
-    pub fn new(session: SessionId, queue_set: QueueSetId, flow: FlowIdx, arrival: u64) -> GoesBack {
-        GoesBack { session, queue_set, flow, arrival, wait_us: AGAIN_US }
-    }
-}
-
-/// All of them, by when they are looked at next.
-#[derive(Debug, Default)]
-pub struct GoBack {
-    by_due: BTreeMap<(Instant, u64), GoesBack>,
-}
-
-impl GoBack {
-    pub fn add(&mut self, due: Instant, one: GoesBack) {
-        self.by_due.insert((due, one.arrival), one);
-    }
-
-    /// Its host was at its connections.
-    pub fn later(&mut self, now: Instant, mut one: GoesBack) {
-        let due = now.after_us(one.wait_us);
-        one.wait_us = (one.wait_us * 2).min(AGAIN_MAX_US);
-        self.add(due, one);
-    }
-
-    pub fn next(&mut self, now: Instant) -> Option<GoesBack> {
-        let first = self.by_due.first_entry()?;
-        (first.key().0 <= now).then(|| first.remove())
-    }
-
-    pub fn due(&self) -> Instant {
-        self.by_due.first_key_value().map_or(Instant::FAR_FUTURE, |((due, _), _)| *due)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,26 +65,5 @@ mod tests {
             allowance.asked();
         }
         assert_eq!(allowance.most(), 1);
-    }
-
-    #[test]
-    fn a_host_that_stays_busy_is_looked_at_ever_more_seldom_and_holds_up_nobody() {
-        let mut back = GoBack::default();
-        let one = |session, arrival| {
-            GoesBack::new(SessionId(session), QueueSetId(0), FlowIdx(arrival), u64::from(arrival))
-        };
-        back.add(Instant::ZERO, one(1, 1));
-        let mut now = Instant::ZERO;
-        let mut looks = 0;
-        while now.as_micros() < 10_000_000 {
-            now = back.due();
-            let stays = back.next(now).expect("due");
-            back.later(now, stays);
-            looks += 1;
-        }
-        assert!((20..25).contains(&looks), "{looks}");
-        back.add(now, one(2, 2));
-        assert_eq!(back.next(now).map(|one| one.session), Some(SessionId(2)));
-        assert_eq!(back.next(now), None);
     }
 }

@@ -5,13 +5,14 @@ use super::ahead::Handed;
 use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
-use crate::flow::tenancy::{AcceptOffer, Notice, Ownership, QueuePosition, Tenancy, TenancyEvent};
+use crate::flow::tenancy::{AcceptOffer, QueuePosition, Tenancy, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::Owner;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
+use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 
 /// How long a connection waits for the one that was told of it before all are.
@@ -282,7 +283,7 @@ impl Engine {
         }
         for idx in flows.iter().copied() {
             let flow = self.flows.get(idx);
-            if flow.conn.tenancy.offer().is_some() && !flow.tcb.is_written() {
+            if flow.conn.tenancy.offer().is_some() && !flow.tcb.is_written() && self.withdraw(idx, host) {
                 if !self.take_untaken(idx, host) {
                     self.abort(now, idx, Errno::ENOMEM);
                 }
@@ -381,6 +382,7 @@ impl Engine {
         // Whoever has it next hears of the end again.
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
+        self.write_owner_word(idx, Owned::Offered, host);
         self.tell_flow_info(idx, host);
         true
     }
@@ -524,32 +526,6 @@ impl Engine {
     /// Whether what the session shows counts. ENOENT: it is a copy of an anchor whose session has said of nobody else.
     pub fn may_show(&self, session: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
         if self.anchors.is_private_from(anchor, session) { Err(Errno::ENOENT) } else { Ok(()) }
-    }
-
-    /// Another session is about to claim what the anchor stands for. When its owner has to let go of a flow first, it is
-    /// told (`Moved`), and this says who it is: the caller posts that and waits until the owner is not busy any more
-    /// ([`toe_abi::register::HostRegisters::BUSY`]), then takes its entries, then calls [`Engine::claim`].
-    pub fn begin_claim(
-        &mut self,
-        session: SessionId,
-        anchor: AnchorHandle,
-    ) -> Option<(SessionId, QueueSetId)> {
-        let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return None };
-        let conn = &self.flows.get(idx).conn;
-        let Ownership { owner, has_carried, notice, .. } = *conn.tenancy.hold()?;
-        let must_yield = conn.carrier.channel().is_some() || has_carried;
-        let is_open = self.sessions.get(owner.session).is_some_and(|session| session.open);
-        if !is_open || owner.session == session && notice != Notice::Moved || must_yield {
-            return None;
-        }
-        if self.sessions.answers_are_full(owner.session, owner.queue_set) {
-            return None;
-        }
-        if notice != Notice::Moved {
-            self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Notified(Notice::Moved));
-            self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
-        }
-        Some((owner.session, owner.queue_set))
     }
 
     /// Adds to `sessions` those whose entries may be about what an anchor stands for, each once.

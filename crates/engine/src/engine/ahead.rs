@@ -3,14 +3,13 @@
 //!
 //! Two rules see to it that no connection waits for one process that another would have taken. While several processes take, one that asks is
 //! handed its share of what waits, and no more than it has shown to take ([`Allowance`]). And what a program has left for a
-//! while goes back: its session is told, and when it is not at its connections (`BUSY`), the connection waits anew.
+//! while goes back: its owner word is withdrawn, unless the program was faster, its session is told, and the connection waits anew.
 //!
 //! [`Allowance`]: crate::control::ahead::Allowance
 
 use super::Engine;
-use crate::control::ahead::GoesBack;
 use crate::control::listen::ListenerIdx;
-use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
+use crate::flow::tenancy::AcceptOffer;
 use crate::hostif::HostSide;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
@@ -20,8 +19,8 @@ use toe_base::{FlowIdx, Instant, ListenerId, SessionId};
 const UNTAKEN_FOR_US: u64 = 1_000;
 /// One that was asked for, after this: its program may have ceased to wait meanwhile (SO_RCVTIMEO, a signal), but most often it only lacks a processor.
 const ASKED_FOR_US: u64 = 50_000;
-/// When it is tried again with one whose session takes no completions.
-const DEAF_AGAIN_US: u64 = 100_000;
+/// When it is tried again with one that was accepted, of which the engine is about to hear, or whose session takes no completions.
+const AGAIN_US: u64 = 100_000;
 
 /// Why a holder is handed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// Tells the sessions that have let connections wait too long that these go back.
+    /// Takes connections back from the sessions that have let them wait too long.
     pub(super) fn take_back_late<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
         if self.listeners.get(idx).is_none_or(|listener| listener.handed == 0 || listener.takers() < 2) {
             return;
@@ -76,14 +75,12 @@ impl Engine {
         let (mut late, mut next) = (Vec::new(), Instant::FAR_FUTURE);
         for flow in self.came_in.iter(idx.slot()) {
             let offer = self.flows.get(flow).conn.tenancy.offer();
-            let Some(due) = offer.filter(|offer| !offer.is_withdrawn).map(|offer| offer.goes_back_at) else {
-                continue;
-            };
+            let Some(due) = offer.map(|offer| offer.goes_back_at) else { continue };
             if due <= now { late.push(flow) } else { next = next.min(due) }
         }
         for flow in late {
-            if !self.begin_to_take_back(now, flow, host) {
-                next = next.min(now.after_us(DEAF_AGAIN_US));
+            if !self.take_back(now, flow, host) {
+                next = next.min(now.after_us(AGAIN_US));
             }
         }
         if let Some(at) = self.listeners.get(idx).map(|listener| listener.tell_all_at.min(next)) {
@@ -91,70 +88,30 @@ impl Engine {
         }
     }
 
-    /// `false`: its session cannot be told now.
-    fn begin_to_take_back<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) -> bool {
-        let flow = self.flows.get_mut(idx);
-        let Some(offer) = flow.conn.tenancy.offer() else { return true };
-        let owner = offer.owner;
-        let one = GoesBack::new(owner.session, owner.queue_set, idx, offer.arrival.number);
-        if flow.report.accepted.is_some() {
-            // Its session has not heard of it yet, and never does.
-            flow.conn.tenancy.apply(TenancyEvent::Withdrawn);
-            self.take_back(now, one, host);
+    /// Takes a connection back from a session whose program has not accepted it. `false`: it has, or cannot be told now.
+    fn take_back<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) -> bool {
+        let Some(AcceptOffer { arrival, owner, handed_to, .. }) =
+            self.flows.get(idx).conn.tenancy.offer().copied()
+        else {
             return true;
-        }
-        if self.sessions.answers_are_full(owner.session, owner.queue_set) {
+        };
+        // One whose session has not heard of it yet goes back without a word.
+        let is_known = self.flows.get(idx).report.accepted.is_none();
+        if is_known && self.sessions.answers_are_full(owner.session, owner.queue_set)
+            || !self.withdraw(idx, host)
+        {
             return false;
         }
-        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Withdrawn);
-        self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
-        self.go_back.add(now, one);
-        true
-    }
-
-    /// A program takes a connection. Was it to go back, and its session has not been told so, it never is.
-    pub(super) fn stays_if_untold(&mut self, idx: FlowIdx) {
-        let Some(offer) = self.flows.get(idx).conn.tenancy.offer() else { return };
-        let (owner, moved) = (offer.owner, Completion::Moved { flow: offer.owner.flow_id });
-        if offer.is_withdrawn && self.sessions.withdraw_answer(owner.session, owner.queue_set, moved) {
-            self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::StaysAfterAll);
+        if is_known {
+            self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         }
-    }
-
-    /// When [`Engine::next_to_go_back`] has something.
-    pub fn go_back_due(&self) -> Instant {
-        self.go_back.due()
-    }
-
-    /// A connection that goes back. Its session has been told when all answers to it are posted; while its host may not have seen that
-    /// ([`toe_abi::register::HostRegisters::BUSY`]) it is for [`Engine::goes_back_later`], else, once the session's entries have been taken,
-    /// for [`Engine::take_back`].
-    pub fn next_to_go_back(&mut self, now: Instant) -> Option<GoesBack> {
-        self.go_back.next(now)
-    }
-
-    pub fn goes_back_later(&mut self, now: Instant, one: GoesBack) {
-        self.go_back.later(now, one);
-    }
-
-    /// The session's host has seen that the connection is not its own any more, unless it took it before.
-    pub fn take_back<H: HostSide>(&mut self, now: Instant, one: GoesBack, host: &mut H) {
-        let idx = one.flow;
-        if !self.flows.is_used(idx) {
-            return;
-        }
-        // One that its program took first is claimed by it, and so moves to where it is.
-        let is_it = |offer: &&AcceptOffer| {
-            offer.arrival.number == one.arrival && offer.owner.session == one.session && offer.is_withdrawn
-        };
-        let Some(offer) = self.flows.get(idx).conn.tenancy.offer().filter(is_it).copied() else { return };
-        let Some(listener_idx) = offer.arrival.listener else {
+        let Some(listener_idx) = arrival.listener else {
             // It has ended, and this session will not ask for it any more.
             self.app_close(now, idx, true, host);
-            return;
+            return true;
         };
         let holder = self.listeners.get_mut(listener_idx);
-        if let Some(holder) = holder.and_then(|l| l.holder_mut(one.session, offer.handed_to)) {
+        if let Some(holder) = holder.and_then(|l| l.holder_mut(owner.session, handed_to)) {
             holder.ahead.was_late();
         }
         if !self.take_untaken(idx, host) {
@@ -163,5 +120,6 @@ impl Engine {
         self.return_to_listener(idx);
         self.after(idx);
         self.hand_out(now, listener_idx, host);
+        true
     }
 }

@@ -1,12 +1,13 @@
 //! Claims: a process shows a descriptor and gets what it stands for, a listener or a flow with all that is on its way.
 //!
-//! Asked by the driver ([`Engine::claim`]).
+//! Asked by the driver ([`Engine::claim`]). Of a flow that somebody has the owner word is withdrawn first ([`Engine::begin_claim`]), as of a
+//! connection that is not accepted ([`super::ahead`]).
 
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::control::process_each;
 use crate::counter::Counter;
-use crate::flow::tenancy::{Notice, TenancyEvent};
+use crate::flow::tenancy::{Notice, Ownership, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::session::{Beginning, FirstClaim};
@@ -14,11 +15,57 @@ use crate::work::{Claimed, Owner, StreamCounts};
 use toe_abi::command::{NO_HANDLE, SocketOptions};
 use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
+use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use toe_tcp::send_queue::SendQueue;
 use zerocopy::IntoBytes;
 
 impl Engine {
+    /// Another session is about to claim what the anchor stands for. Whoever has the flow loses it here and is told (`Moved`); what that one has
+    /// published until then still counts: the caller takes its entries, then calls [`Engine::claim`]. `false`: a thread of its is at the flow, or it
+    /// takes no completions; it is to be tried again.
+    pub fn begin_claim<H: HostSide>(
+        &mut self,
+        session: SessionId,
+        anchor: AnchorHandle,
+        host: &mut H,
+    ) -> bool {
+        let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return true };
+        let conn = &self.flows.get(idx).conn;
+        let Some(&Ownership { owner, has_carried, notice, .. }) = conn.tenancy.hold() else { return true };
+        let must_yield = conn.carrier.channel().is_some() || has_carried;
+        let is_open = self.sessions.get(owner.session).is_some_and(|session| session.open);
+        if !is_open || owner.session == session || notice == Notice::Moved || must_yield {
+            return true;
+        }
+        if self.sessions.answers_are_full(owner.session, owner.queue_set) || !self.withdraw(idx, host) {
+            return false;
+        }
+        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Notified(Notice::Moved));
+        self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
+        true
+    }
+
+    /// Takes the flow from its owner, unless the owner was faster ([`toe_abi::owner_word`]).
+    pub(super) fn withdraw<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        let tenancy = &self.flows.get(idx).conn.tenancy;
+        let (owner, says) = (tenancy.owner(), if tenancy.is_held() { Owned::Held } else { Owned::Offered });
+        let Some(at) = self.sessions.get(owner.session).map(|s| s.layout.owner_word(owner.flow_id.slot()))
+        else {
+            return true;
+        };
+        let flow = owner.flow_id;
+        host.replace_word(owner.session, at, says.word(flow), Owned::Withdrawn.word(flow))
+    }
+
+    /// Says what its owner may do from here on. Before the owner hears of the flow.
+    pub(super) fn write_owner_word<H: HostSide>(&mut self, idx: FlowIdx, says: Owned, host: &mut H) {
+        let Owner { session, flow_id, .. } = self.flows.get(idx).conn.tenancy.owner();
+        if let Some(record) = self.sessions.get(session) {
+            host.store_word(session, record.layout.owner_word(flow_id.slot()), says.word(flow_id));
+        }
+    }
+
     /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data
     /// moves to its memory and is announced anew.
     pub fn claim<H: HostSide>(
@@ -139,6 +186,7 @@ impl Engine {
             self.disown(idx);
         }
         self.own(idx, TenancyEvent::Claimed(owner));
+        self.write_owner_word(idx, Owned::Held, host);
         let flow = self.flows.get_mut(idx);
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
         flow.tcb.receive.announce_anew();

@@ -12,7 +12,7 @@ use toe_abi::command::{
     FLOW_WINDOW_SCALE, FlowInfo, WireAddr,
 };
 use toe_abi::entry::Completion;
-use toe_base::{FlowId, FlowIdx, QueueSetId, SessionId};
+use toe_base::{FlowId, FlowIdx};
 use toe_tcp::fast_open;
 use toe_tcp::state::TcpState;
 
@@ -101,16 +101,6 @@ impl Engine {
     /// Whether completions wait for room in some ring.
     pub fn has_blocked_completions(&self) -> bool {
         !self.outbox.is_empty()
-    }
-
-    /// Posts a session's answers. `false`: its ring has no room for all.
-    pub fn post_answers_to<H: HostSide>(&mut self, session: SessionId, host: &mut H) -> bool {
-        let Some(record) = self.sessions.get_mut(session) else { return true };
-        let mut all = true;
-        for (queue_set, answers) in record.answers.iter_mut().enumerate() {
-            all &= post_all(answers, Place::of(session, QueueSetId(queue_set as u8)), host);
-        }
-        all
     }
 
     /// Tells a flow's owner everything, in the order that the contract gives. `false`: its ring is full.

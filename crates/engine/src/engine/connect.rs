@@ -17,6 +17,7 @@ use toe_abi::attach::FenceReason;
 use toe_abi::command::{CONNECT_FAST_OPEN, CONNECT_FLAGS, CONNECT_KERNEL_TOO, ConnectArgs, NO_HANDLE};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
+use toe_abi::owner_word::Owned;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, Instant, QueueSetId, SessionId};
 use toe_tcp::open::{self, OpenParams};
 use zerocopy::FromBytes;
@@ -154,6 +155,7 @@ impl Engine {
         host: &mut H,
     ) {
         if let Some(idx) = result.ok().and_then(|id| self.sessions.get(session)?.flows.get(id)) {
+            self.write_owner_word(idx, Owned::Held, host);
             self.tell_flow_info(idx, host);
         }
     }

@@ -355,7 +355,6 @@ impl Engine {
             return Err(FenceReason::UnknownHandle);
         }
         self.came_in.remove(idx);
-        self.stays_if_untold(idx);
         let tenancy = &mut self.flows.get_mut(idx).conn.tenancy;
         let came_in = tenancy.listener();
         tenancy.apply(TenancyEvent::Accepted { lifetime: anchor, fd });

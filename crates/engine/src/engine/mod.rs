@@ -22,7 +22,7 @@
 //! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish`, `take_unread`, `give_unread` |
 //! | datagrams | `open_datagrams`, `takes_datagrams`, `keep_sender`, `forget_sender`, `leave_datagrams`, `close_datagrams`, `ask_lane`, `end_lane`, `leave_lanes` |
 //! | virtual interfaces | `via_*` |
-//! | is there something to do, or to hand out? | `poll_*`; `next_to_go_back` with its answers `take_back` and `goes_back_later`; `counts_after` with `deliver_earlier`; `lapses`; `post_answers_to` |
+//! | is there something to do, or to hand out? | `poll_*`; `counts_after` with `deliver_earlier`; `lapses` |
 //! | views | all others that take `&self` |
 //! | for simulator and tests | `audit_*`, `rebuild_derived` |
 //!
@@ -31,7 +31,7 @@
 //! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame` or `handle_head`.
 //! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_closing`, `poll_local`.
 //! 3. Out: `poll_ports_wanted`, `poll_steer`; `poll_transmit` for each port; `poll_neighbour`; `lapses`; `poll_completions`;
-//!    `next_to_go_back`; `poll_released_anchor`.
+//!    `poll_released_anchor`.
 //!
 //! Now and then `poll_trim`, which `handle_given_back` answers. The simulator's round (`crates/sim/src/settle.rs`) begins with the
 //! last two and ends with the time. The packet scripts and the tests in this folder poll `poll_local`, `poll_transmit`, `poll_completions`,
@@ -81,7 +81,6 @@ pub use lanes::Given as GivenLane;
 pub use report::{SessionView, SocketCursor, SocketView};
 pub use via::ViaEnd;
 
-use crate::control::ahead::GoBack;
 use crate::control::arp::Neighbours;
 use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
@@ -221,7 +220,6 @@ pub struct Engine {
     /// By the listener's slot: the connections that came in there and that no program has taken.
     came_in: FlowLists,
     /// Those that were handed to a process and go back to wait.
-    go_back: GoBack,
     names: Names,
     sessions: Sessions,
     anchors: Anchors,
@@ -271,7 +269,6 @@ impl Engine {
             listeners: Listeners::default(),
             closing: VecDeque::new(),
             came_in: FlowLists::new(config.flows_max),
-            go_back: GoBack::default(),
             by_neighbour: FlowLists::new(config.flows_max),
             names: Names::new(config.netns),
             sessions: Sessions::new(STAGING_LEN, quotas, config.netns),

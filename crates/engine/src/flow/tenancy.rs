@@ -59,8 +59,6 @@ pub struct AcceptOffer {
     pub goes_back_at: Instant,
     /// It is the answer to that session's question.
     pub asked_for: bool,
-    /// The session has been told that it goes back, and may accept it before it hears of that.
-    pub is_withdrawn: bool,
 }
 
 /// How a session has a connection that its program has accepted or made.
@@ -96,10 +94,6 @@ pub enum TenancyEvent {
     Forgotten,
     /// A session is handed it.
     Handed { owner: Owner, handed_to: ListenerId, goes_back_at: Instant, asked_for: bool },
-    /// The session is told that it goes back.
-    Withdrawn,
-    /// That was not told yet, and never is.
-    StaysAfterAll,
     /// The program accepts it, by this descriptor of its own.
     Accepted { lifetime: AnchorHandle, fd: u32 },
     /// A program makes it.
@@ -134,14 +128,7 @@ impl Tenancy {
             (
                 Tenancy::Queued(arrival),
                 TenancyEvent::Handed { owner, handed_to, goes_back_at, asked_for },
-            ) => Tenancy::Offered(AcceptOffer {
-                arrival,
-                owner,
-                handed_to,
-                goes_back_at,
-                asked_for,
-                is_withdrawn: false,
-            }),
+            ) => Tenancy::Offered(AcceptOffer { arrival, owner, handed_to, goes_back_at, asked_for }),
             (Tenancy::Offered(offer), event) => offer.after(event),
             (Tenancy::Owned(hold), event) => hold.after(event),
             (Tenancy::Parked { lifetime, .. }, TenancyEvent::PrefixKept) => {
@@ -234,21 +221,14 @@ impl Tenancy {
 
 impl AcceptOffer {
     fn after(self, event: TenancyEvent) -> Tenancy {
-        let AcceptOffer { arrival, owner, is_withdrawn, .. } = self;
+        let AcceptOffer { arrival, owner, .. } = self;
         match event {
-            TenancyEvent::Withdrawn => Tenancy::Offered(AcceptOffer { is_withdrawn: true, ..self }),
-            TenancyEvent::StaysAfterAll => Tenancy::Offered(AcceptOffer { is_withdrawn: false, ..self }),
             TenancyEvent::Forgotten => {
                 Tenancy::Offered(AcceptOffer { arrival: QueuePosition { listener: None, ..arrival }, ..self })
             }
             TenancyEvent::Accepted { lifetime, fd } => {
-                let notice = if is_withdrawn { Notice::Moved } else { Notice::None };
-                Tenancy::Owned(Ownership {
-                    owner: Owner { fd, ..owner },
-                    lifetime,
-                    has_carried: false,
-                    notice,
-                })
+                let owner = Owner { fd, ..owner };
+                Tenancy::Owned(Ownership { owner, lifetime, has_carried: false, notice: Notice::None })
             }
             TenancyEvent::Left if arrival.listener.is_some() => Tenancy::Queued(arrival),
             TenancyEvent::Left => Tenancy::Nobody,
@@ -296,8 +276,6 @@ mod tests {
             ("opened", TenancyEvent::Opened { number: 7 }),
             ("forgotten", TenancyEvent::Forgotten),
             ("handed", handed()),
-            ("withdrawn", TenancyEvent::Withdrawn),
-            ("stays after all", TenancyEvent::StaysAfterAll),
             ("accepted", TenancyEvent::Accepted { lifetime: handle(), fd: 9 }),
             ("connected", TenancyEvent::Connected { owner: owner(1), lifetime: handle() }),
             ("notified", TenancyEvent::Notified(Notice::Yield)),
@@ -388,15 +366,6 @@ mod tests {
         let ended = offered.after(TenancyEvent::Forgotten);
         assert_eq!((ended.listener(), ended.arrival()), (None, Some(7)), "its program may still accept it");
         assert_eq!(ended.after(TenancyEvent::Left), Tenancy::Nobody);
-    }
-
-    #[test]
-    fn who_accepts_what_was_withdrawn_has_been_told_that_it_moves() {
-        let offered = all_states()[3].after(TenancyEvent::Withdrawn);
-        let accepted = TenancyEvent::Accepted { lifetime: handle(), fd: 9 };
-        assert_eq!(offered.after(accepted).notice(), Notice::Moved);
-        assert_eq!(offered.after(TenancyEvent::StaysAfterAll).after(accepted).notice(), Notice::None);
-        assert_eq!(offered.after(accepted).owner().fd, 9);
     }
 
     #[test]

@@ -483,13 +483,6 @@ impl Sessions {
             .map(|(_, since)| since.map_or(Instant::ZERO, |since| since.after_us(TRIM_AFTER_US)))
     }
 
-    /// Takes back an answer that has not been posted. `false`: it has.
-    pub fn withdraw_answer(&mut self, id: SessionId, queue_set: QueueSetId, answer: Completion) -> bool {
-        let answers = self.get_mut(id).and_then(|s| s.answers.get_mut(queue_set.index()));
-        let at = answers.as_ref().and_then(|answers| answers.iter().rposition(|known| *known == answer));
-        answers.zip(at).is_some_and(|(answers, at)| answers.remove(at).is_some())
-    }
-
     /// Whether a queue set leaves so many answers untaken that no more may be added to them.
     pub fn answers_are_full(&self, id: SessionId, queue_set: QueueSetId) -> bool {
         let Some(session) = self.get(id) else { return false };

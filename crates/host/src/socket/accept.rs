@@ -276,11 +276,7 @@ impl Socket {
         }
         let settings = head.settings.lock().for_accepted();
         let mut queue = home.lock();
-        // Whether it still is this session's is told by a completion: another process may have come to take from the listener.
-        queue.io.ring.begin_busy();
-        queue.drain();
-        let Some((io, stream)) = queue.give_stream(place, socket) else {
-            queue.io.ring.end_busy();
+        let Some((io, stream)) = queue.accept_stream(place, socket) else {
             drop(queue);
             socket.retire();
             anchor.keep_open(fd);
@@ -303,9 +299,8 @@ impl Socket {
                 io.ring();
             }
         }
-        // The engine must not take it back for want of an entry that had no room yet.
+        // Who is shown the descriptor next must find the connection there.
         queue.settle_pending();
-        queue.io.ring.end_busy();
         drop(queue);
         socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
         *socket.settings.lock() = settings;

@@ -40,6 +40,7 @@ pub use transfer::{RecvFlags, SendFlags, Shutdown};
 pub use turn::Turn;
 
 use crate::epoll::EpollSet;
+use crate::leaving;
 use crate::lock::Lock;
 use crate::own_fds::OwnCopy;
 use crate::queue::{QueueGuard, QueueIo, QueueSet};
@@ -316,10 +317,7 @@ impl Socket {
     ) -> Option<R> {
         let (mut queue, place) = claim::lock_claimed(self)?;
         let shared = self.is_shared();
-        if shared {
-            // Whether it still is this session's is told by a completion: looked for below.
-            queue.io.ring.begin_busy();
-        }
+        let used = if shared { leaving::begin_use(&mut queue, place) } else { None };
         let ready = queue.stream(place, self).is_some_and(|(_, stream)| has(stream));
         if !ready || shared || queue.is_drain_due() {
             queue.drain();
@@ -330,7 +328,7 @@ impl Socket {
         });
         if shared {
             queue.settle_pending();
-            queue.io.ring.end_busy();
+            used.into_iter().for_each(|flow| queue.io.end_use(flow));
             self.give_back_carried_of(&mut queue, place);
         }
         let is_newly_starved = matches!(result, Some((_, true))) && queue.starve(place);

@@ -24,10 +24,12 @@ use toe_abi::channel::Side;
 use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, FlowInfo, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
+use toe_abi::owner_word::Owned;
 use toe_abi::region::{QueueSetLayout, RegionLayout};
 use toe_abi::register::HostRegisters;
 use toe_abi::tcp_info::FlowDetail;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, ListenerId};
+use toe_ring::sync::Words;
 use toe_ring::{ChannelEnd, ChannelMemory, EngineQueueSet, EventFd, Region, irq_pair};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -282,6 +284,15 @@ impl Engine {
 
     pub fn post_to(&self, session: usize, queue_set: usize, completion: Completion) {
         self.with(session, |session| {
+            let word = |flow: FlowId, says: Owned| {
+                session.region.store_u64(LAYOUT.owner_word(flow.slot()), says.word(flow), Ordering::Release);
+            };
+            match completion {
+                Completion::Accepted { flow, .. } => word(flow, Owned::Offered),
+                Completion::Connected { flow, .. } => word(flow, Owned::Held),
+                Completion::Moved { flow } => word(flow, Owned::Withdrawn),
+                _ => {}
+            }
             let queue = &mut session.queue_sets[queue_set];
             assert_eq!(queue.post(completion), Ok(true));
             queue.notify(now()).expect("valid interrupt registers");

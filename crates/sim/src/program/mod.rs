@@ -24,6 +24,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
+use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, Cred, FlowId, Instant, ListenerId};
 use toe_engine::Engine;
 use toe_engine::control::names::Twin;
@@ -53,6 +54,9 @@ pub struct Cx<'a> {
 
 /// `token` of a `Listen`: this, and the listener's number.
 const LISTEN_TOKEN: u32 = 1 << 31;
+
+/// What `accept` does to an owner word.
+const ACCEPTS: (Owned, Owned) = (Owned::Offered, Owned::Held);
 
 /// An address as the streams are known by: one of IPv4 in IPv6 is that of IPv4.
 pub fn plain(addr: SocketAddr) -> (IpAddr, u16) {
@@ -189,10 +193,11 @@ impl Session {
         match completion {
             Completion::CommandResult { token, errno, id, .. } => self.command_done(cx, token, errno, id),
             // Its program has left it waiting too long.
-            Completion::Accepted { flow, .. } if cx.memory.has_moved(self.id, flow) => {
+            Completion::Accepted { listener, flow } if !cx.memory.owns(self.id, flow, ACCEPTS) => {
                 cx.tallies.add(Tally::WentBack);
                 self.by_id.insert(flow.raw(), self.sockets.len());
                 self.sockets.push(Socket::gone(flow));
+                self.ask_again(cx, listener);
             }
             Completion::Accepted { listener, flow } => self.accept(cx, listener, flow, ends),
             Completion::AnchorFree { anchor } => {

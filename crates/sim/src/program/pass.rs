@@ -11,6 +11,7 @@ use crate::trace::About;
 use crate::world::{What, World};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
+use toe_abi::owner_word::Owned;
 use toe_base::FlowId;
 use toe_engine::Claimed;
 use toe_tcp::state::TcpState;
@@ -102,15 +103,25 @@ impl World {
         }
     }
 
-    /// As the driver has it before each claim: whoever has the flow is told, and is done with it once his host has seen that. Now and then
-    /// that one is in the middle of something.
+    /// As the driver has it before each claim: the flow is taken from whoever has it. Now and then that one is in the middle of something.
     fn owner_has_let_go(&mut self, at: usize, to: usize, (from, socket): (usize, usize)) -> bool {
         let node = &mut self.nodes[at];
-        let (claimer, anchor) = (node.sessions[to].id, node.sessions[from].sockets[socket].anchor);
-        let Some((owner, _)) = node.engine.begin_claim(claimer, anchor) else { return true };
+        let (claimer, owner, of) =
+            (node.sessions[to].id, node.sessions[from].id, &node.sessions[from].sockets[socket]);
+        let (flow, anchor) = (of.id, of.anchor);
+        let in_use = flow.filter(|flow| {
+            self.claims.one_in(3) && node.memory.owns(owner, *flow, (Owned::Held, Owned::InUse))
+        });
+        let has_let_go = node.engine.begin_claim(claimer, anchor, &mut node.memory);
         node.touched = true;
-        self.tallies.add(Tally::ToldFirst);
-        node.engine.post_answers_to(owner, &mut node.memory) && !self.claims.one_in(3)
+        if let Some(flow) = in_use {
+            let is_still = node.memory.owns(owner, flow, (Owned::InUse, Owned::Held));
+            let found = is_still.then_some(()).ok_or_else(|| format!("{flow:?} was withdrawn while in use"));
+            self.verdict.check(Checker::Isolation, found);
+        } else if flow.is_some_and(|flow| node.memory.is_withdrawn(owner, flow)) {
+            self.tallies.add(Tally::ToldFirst);
+        }
+        has_let_go
     }
 
     /// Whether what one end has sent and the other has not read, who is `reader`, has no place in a session at all. While nobody

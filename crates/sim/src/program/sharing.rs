@@ -214,8 +214,8 @@ impl World {
         let node = &mut self.nodes[at];
         let clock = node.clock(self.now_us);
         let of = &node.sessions[session].sockets[socket];
-        if node.engine.begin_claim(node.sessions[session].id, of.anchor).is_some() {
-            // It has been told, and may not have heard, that it is another's as soon as that one asks again.
+        if of.id.is_some_and(|flow| node.memory.is_withdrawn(node.sessions[session].id, flow)) {
+            // It may not have heard yet that it is another's as soon as that one asks again.
             return;
         }
         let claimed = node.engine.claim(clock, node.sessions[session].id, QS, 5, of.anchor, &mut node.memory);

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from descriptors import Linger
-from interface import ARGS, BUSY, CLAIM, CONNECT, LISTEN, NO_HANDLE, SHOW_TWIN, Control, Refused, Session, connect_args, listen_args
+from interface import ARGS, CLAIM, CONNECT, LISTEN, NO_HANDLE, SHOW_TWIN, Control, Refused, Session, connect_args, listen_args
 from names import make_twin
 from talk import descriptors, say
 
@@ -161,7 +161,7 @@ class Chaos:
         if self.random.random() < 0.5:
             queue.register(self.random.choice((0, 64, 68, 72, 76, 128)), self.random.choice((0, 1, 2, 3, 4096, 0xFFFFFFFF)))
         else:
-            queue.register(BUSY, 1)
+            session.own(self.random.randrange(8), self.random.randrange(6))
 
     def scribble(self):
         """Octets anywhere in what is shared."""

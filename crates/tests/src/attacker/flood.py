@@ -6,7 +6,7 @@ import sys
 import time
 
 from hoard import fill_flows
-from interface import (ANCHOR_FREE, BUSY, CAPTURE, CLAIM, CLOSE_LISTENER, CONNECT, CONNECTED, HELLO, LISTEN, REPORT, RESULT,
+from interface import (ANCHOR_FREE, CAPTURE, CLAIM, CLOSE_LISTENER, CONNECT, CONNECTED, HELLO, IN_USE, LISTEN, REPORT, RESULT,
                        TAKE_ANCHORS, Control, Refused, Session, connect_args, listen_args, readable, until)
 from names import bound, endpoint
 from talk import descriptors, say
@@ -120,7 +120,7 @@ def claims(path, remote, count="64"):
     entry = holder.wait_for((CONNECTED,), flow)
     if entry is None or entry[2]:
         return say("failed")
-    holder.queues[0].register(BUSY, 1)
+    holder.own(flow, IN_USE)
     claimers = []
     for _ in range(int(count)):
         try:
@@ -142,7 +142,7 @@ def claims(path, remote, count="64"):
                     under_way[session] += 1
             except OSError:
                 under_way[session] = -1 << 62
-        holder.queues[0].register(BUSY, 1)
+        holder.own(flow, IN_USE)
         if not done:
             time.sleep(0.0002)
         return done

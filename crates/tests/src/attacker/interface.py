@@ -30,7 +30,8 @@ ANCHOR_FREE, CONNECTIONS_WAIT = 0x4D, 0x4E
 QUEUE_SET_LEN, FIRST_QUEUE_SET = 122880, 4096
 ENGINE_REGISTERS, HOST_REGISTERS, CMD, ARGS, SND, RCV, CPL = 0, 2048, 4096, 8192, 24576, 40960, 57344
 CMD_HEAD, SND_HEAD, RCV_HEAD = 0, 64, 128
-CPL_HEAD, IRQ_ARMED, IRQ_MODE, BUSY = 0, 64, 68, 128
+CPL_HEAD, IRQ_ARMED, IRQ_MODE = 0, 64, 68
+OFFERED, HELD, IN_USE, WITHDRAWN = 1, 2, 3, 4
 ENTRIES = {CMD: 256, SND: 1024, RCV: 1024, CPL: 4096}
 HEADS = {CMD: CMD_HEAD, SND: SND_HEAD, RCV: RCV_HEAD}
 
@@ -215,6 +216,7 @@ class Session:
         # Words are stored whole, as processors do and `struct` does not.
         self.words, self.registers = (memoryview(self.memory).cast(width) for width in "QI")
         self.send_at = self.words[5]
+        self.owner_words = (FIRST_QUEUE_SET + words[1] * QUEUE_SET_LEN + self.flows * 64) // 8
         self.queues = [self.add_queue_set() for _ in range(queue_sets)]
         self.free, self.token, self.told = [], 0, []
 
@@ -223,6 +225,10 @@ class Session:
             os.write(self.bell, struct.pack("<Q", 1))
         except BlockingIOError:
             pass
+
+    def own(self, flow, says):
+        """What the flow's owner word says from here on."""
+        self.words[self.owner_words + (flow & 0xFFFFF)] = says << 32 | flow
 
     def add_queue_set(self):
         _, words, fds = self.control.ask(ADD_QUEUE_SET)

@@ -6,6 +6,7 @@ use crate::control::listen::{Listener, ListenerIdx};
 use crate::work::Claimed;
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
+use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, FlowId, ListenerId, QueueSetId, SessionId};
 
 const QUEUE_SET: QueueSetId = QueueSetId(0);
@@ -66,10 +67,11 @@ impl Family {
         self.command(who, Command::TakeConnection { listener: self.names[who] });
     }
 
-    fn accept(&mut self, who: usize, flow: FlowId) {
+    fn accept(&mut self, who: usize, flow: FlowId) -> AnchorHandle {
         let side = &mut self.world.sides[B];
         let anchor = side.engine.take_anchor(self.sessions[who]);
         self.command(who, Command::Accept { flow, anchor, fd: 4 });
+        anchor
     }
 
     /// What both are told, without what is of no interest here.
@@ -89,19 +91,14 @@ impl Family {
         assert!(self.world.run_until(1000, |world| there(world) > before));
     }
 
-    /// Does what the driver does with connections that go back, whose hosts are `busy` or not. How many there were.
-    fn go_back(&mut self, busy: bool) -> usize {
-        let (now, side) = (self.world.now, &mut self.world.sides[B]);
-        let mut count = 0;
-        while let Some(one) = side.engine.next_to_go_back(now) {
-            count += 1;
-            if busy {
-                side.engine.goes_back_later(now, one);
-            } else {
-                side.engine.take_back(now, one, &mut side.memory);
-            }
-        }
-        count
+    /// Two of its threads: one has accepted, the other has not published that yet.
+    fn accepts_quietly(&mut self, who: usize, flow: FlowId) -> bool {
+        self.world.sides[B].memory.owns(self.sessions[who], flow, (Owned::Offered, Owned::Held))
+    }
+
+    /// How many connections wait for somebody to ask.
+    fn waiting(&self) -> usize {
+        self.listener().waiting.len()
     }
 }
 
@@ -129,7 +126,7 @@ fn the_only_one_of_them_who_takes_is_handed_all_without_asking() {
     let [parent, child] = family.told();
     assert_eq!((accepted(&parent).len(), accepted(&child).len()), (0, 3), "{child:?}");
     family.world.run_ms(LONG_MS);
-    assert_eq!(family.go_back(false), 0, "nobody else wants them");
+    assert_eq!(family.waiting(), 0, "nobody else wants them");
 }
 
 #[test]
@@ -141,7 +138,7 @@ fn what_one_has_not_taken_goes_to_another_who_does() {
     family.takes(PARENT);
     family.world.run_ms(LONG_MS);
     assert_eq!(moved(&family.told()[CHILD]), handed, "its session is told");
-    assert_eq!((family.go_back(false), family.listener().waiting.len()), (4, 4));
+    assert_eq!(family.waiting(), 4);
     family.ask(PARENT);
     let [parent, child] = family.told();
     assert_eq!((accepted(&parent).len(), accepted(&child).len()), (2, 0), "one and its share of the rest");
@@ -170,54 +167,45 @@ fn a_listener_that_was_nobodys_for_a_while_is_looked_after_as_soon() {
     assert_eq!(accepted(&family.told()[CHILD]).len(), 1);
     family.takes(PARENT);
     family.world.run_ms(LONG_MS);
-    assert_eq!(family.go_back(false), 1);
+    assert_eq!(family.waiting(), 1);
 }
 
 #[test]
-fn while_a_host_is_at_its_connections_none_is_taken_back() {
+fn what_its_program_has_accepted_is_not_taken_back() {
     let mut family = Family::new();
     family.connects();
     let flow = accepted(&family.told()[CHILD])[0];
     family.takes(PARENT);
+    assert!(family.accepts_quietly(CHILD, flow));
     family.world.run_ms(LONG_MS);
-    assert_eq!((family.go_back(true), family.listener().waiting.len()), (1, 0));
-    assert_eq!(family.go_back(true), 0, "not at once again");
-    // It had taken it before it saw that.
-    family.accept(CHILD, flow);
-    family.world.run_ms(LONG_MS);
-    assert_eq!((family.go_back(false), family.listener().waiting.len()), (1, 0));
+    assert_eq!((moved(&family.told()[CHILD]), family.waiting()), (vec![], 0));
+    let anchor = family.accept(CHILD, flow);
     assert_eq!(family.listener().handed, 0);
-    // And claims what it was told to have lost.
     let (now, side) = (family.world.now, &mut family.world.sides[B]);
-    let claimed =
-        side.engine.claim(now, family.sessions[CHILD], QUEUE_SET, 4, AnchorHandle(1), &mut side.memory);
-    assert!(matches!(claimed, Ok(Claimed::Flow(again, _)) if again != flow), "{claimed:?}");
-}
-
-#[test]
-fn one_that_is_taken_before_its_session_was_told_stays() {
-    let mut family = Family::new();
-    family.connects();
-    let flow = accepted(&family.told()[CHILD])[0];
-    family.takes(PARENT);
-    family.world.sides[B].memory.ring_len = 0;
-    family.world.run_ms(LONG_MS);
-    family.accept(CHILD, flow);
-    family.world.sides[B].memory.ring_len = 64;
-    assert_eq!(moved(&family.told()[CHILD]), []);
-    family.go_back(false);
-    let (now, side) = (family.world.now, &mut family.world.sides[B]);
-    let claimed =
-        side.engine.claim(now, family.sessions[CHILD], QUEUE_SET, 4, AnchorHandle(1), &mut side.memory);
+    let claimed = side.engine.claim(now, family.sessions[CHILD], QUEUE_SET, 4, anchor, &mut side.memory);
     assert!(
         matches!(claimed, Ok(Claimed::Flow(same, _)) if same == flow),
         "it has kept its name: {claimed:?}"
     );
 }
 
+#[test]
+fn what_was_taken_back_can_be_accepted_no_more() {
+    let mut family = Family::new();
+    family.connects();
+    let flow = accepted(&family.told()[CHILD])[0];
+    family.takes(PARENT);
+    family.world.run_ms(LONG_MS);
+    assert_eq!(family.waiting(), 1, "before its session has read that");
+    assert!(!family.accepts_quietly(CHILD, flow));
+    family.ask(PARENT);
+    let [parent, child] = family.told();
+    assert_eq!((accepted(&parent).len(), moved(&child)), (1, vec![flow]));
+}
+
 /// Linux keeps it for accept: its bytes, then its error.
 #[test]
-fn one_that_is_reset_before_it_is_back_waits_again() {
+fn one_that_is_reset_once_it_is_back_waits_on() {
     let mut family = Family::new();
     family.connects();
     family.told();
@@ -228,7 +216,6 @@ fn one_that_is_reset_before_it_is_back_waits_again() {
     let flow = side.conns[0].id;
     side.plain(now, Command::Close { flow, abort: true });
     family.world.run_ms(1);
-    assert_eq!(family.go_back(false), 1);
     assert_eq!((family.listener().waiting.len(), family.listener().handed), (1, 0));
     family.ask(PARENT);
     let told = &family.told()[PARENT];
@@ -248,7 +235,6 @@ fn who_asks_is_handed_its_share_besides_and_what_was_asked_for_stays_with_it() {
     family.world.run_ms(LONG_MS);
     let back = moved(&family.told()[CHILD]);
     assert_eq!(back, handed[1..]);
-    family.go_back(false);
     family.accept(CHILD, handed[0]);
     family.ask(CHILD);
     assert_eq!(accepted(&family.told()[CHILD]).len(), 1, "no more than it asks for, after that");
@@ -270,7 +256,7 @@ fn what_was_asked_for_and_is_not_taken_goes_back_later() {
     assert_eq!(moved(&family.told()[CHILD]), [], "it may only lack a processor");
     family.world.run_ms(20);
     assert_eq!(moved(&family.told()[CHILD]), handed);
-    assert_eq!((family.go_back(false), family.listener().waiting.len()), (1, 1));
+    assert_eq!(family.waiting(), 1);
 }
 
 /// Its ring is full for long, or it is stopped: the connection goes to somebody else, and the question is answered nevertheless, or its program
@@ -337,7 +323,6 @@ fn a_session_that_ends_meanwhile_gives_back_what_it_had_once() {
     family.world.run_ms(LONG_MS);
     let (now, side) = (family.world.now, &mut family.world.sides[B]);
     side.engine.close_session(now, family.sessions[CHILD], &mut side.memory);
-    family.go_back(false);
     assert_eq!((family.listener().waiting.len(), family.listener().handed), (0, 1), "the other has it");
     assert_eq!(accepted(&family.told()[PARENT]).len(), 1, "who is the only one now");
 }

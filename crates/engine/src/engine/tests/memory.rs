@@ -5,9 +5,10 @@ use crate::{Delivered, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramEr
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
+use toe_abi::owner_word::Owned;
 use toe_abi::region::RegionLayout;
 use toe_abi::tcp_info::FlowDetail;
-use toe_base::{DatagramId, Endpoint, QueueSetId, SessionId};
+use toe_base::{DatagramId, Endpoint, FlowId, QueueSetId, SessionId};
 use toe_wire::link::{FrameSink, TxOffload};
 
 pub(super) const LAYOUT: RegionLayout =
@@ -52,6 +53,11 @@ impl Memory {
         &mut self.regions[at]
     }
 
+    /// A host's end of its flow's owner word: puts `to` in the place of `from`; whether that stood there.
+    pub(super) fn owns(&mut self, session: SessionId, flow: FlowId, (from, to): (Owned, Owned)) -> bool {
+        self.replace_word(session, LAYOUT.owner_word(flow.slot()), from.word(flow), to.word(flow))
+    }
+
     /// Nobody needs these bytes, so that whoever still does notices.
     pub(super) fn spoil(&mut self, (session, offset, len): (SessionId, u64, u32)) {
         self.write(session, offset, &vec![0xdd; len as usize]);
@@ -69,6 +75,18 @@ impl HostMemory for Memory {
         let mut bytes = vec![0; len as usize];
         self.read(from.0, from.1, &mut bytes);
         self.write(to.0, to.1, &bytes);
+    }
+    fn store_word(&mut self, session: SessionId, offset: u64, value: u64) {
+        self.write(session, offset, &value.to_le_bytes());
+    }
+    fn replace_word(&mut self, session: SessionId, offset: u64, old: u64, new: u64) -> bool {
+        let mut now = [0; 8];
+        self.read(session, offset, &mut now);
+        let is_old = now == old.to_le_bytes();
+        if is_old {
+            self.store_word(session, offset, new);
+        }
+        is_old
     }
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
         if self.gives_back_later {

@@ -6,6 +6,7 @@ use crate::{Claimed, Counter, HostMemory};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
+use toe_abi::owner_word::Owned;
 use toe_base::{FlowId, QueueSetId, SessionId};
 
 /// A second session on B's engine.
@@ -57,6 +58,31 @@ fn a_claimed_flow_moves_with_its_unread_data() {
     world.sides[B].memory.write(child, bytes.offset, b"child");
     world.sides[B].engine.handle_send(world.now, child, Send::new(id, bytes)).expect("fits");
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].received == b"child"));
+}
+
+/// A thread of its owner's is in the middle of `recv` or `send`: what it has read would come twice, and what it sends be lost.
+#[test]
+fn a_flow_in_use_is_claimed_once_that_is_over_and_its_owner_can_use_it_no_more() {
+    let mut world = World::new();
+    let (_, b) = world.connected();
+    let claimer = second_session(&mut world);
+    let side = &mut world.sides[B];
+    let (owner, flow, anchor) = (side.session, side.conns[b].id, side.conns[b].anchor);
+    assert!(side.memory.owns(owner, flow, (Owned::Held, Owned::InUse)));
+    for _ in 0..2 {
+        assert!(!side.engine.begin_claim(claimer, anchor, &mut side.memory));
+    }
+    assert!(side.memory.owns(owner, flow, (Owned::InUse, Owned::Held)));
+    for _ in 0..2 {
+        assert!(
+            side.engine.begin_claim(claimer, anchor, &mut side.memory),
+            "and once more, as who asks again"
+        );
+    }
+    assert!(!side.memory.owns(owner, flow, (Owned::Held, Owned::InUse)));
+    let claimed = side.engine.claim(world.now, claimer, QueueSetId(0), 3, anchor, &mut side.memory);
+    let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
+    assert!(side.memory.owns(claimer, flow, (Owned::Held, Owned::InUse)));
 }
 
 #[test]

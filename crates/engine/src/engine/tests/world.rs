@@ -14,6 +14,7 @@ use toe_abi::command::{
 };
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
+use toe_abi::owner_word::Owned;
 use toe_base::{
     AnchorHandle, Cred, Endpoint, FlowId, Instant, ListenerId, NetNs, PortId, QueueSetId, SessionId,
 };
@@ -331,6 +332,7 @@ impl Side {
                 if self.closes_early {
                     self.engine.anchor_closed(now, anchor, &mut self.memory);
                 }
+                assert!(self.memory.owns(self.session, flow, (Owned::Offered, Owned::Held)));
                 self.plain(now, Command::Accept { flow, anchor, fd: 9 });
                 self.conns.push(Conn { id: flow, established: true, anchor, ..Conn::default() });
             }
