@@ -276,6 +276,8 @@ impl Socket {
         }
         let settings = head.settings.lock().for_accepted();
         let mut queue = home.lock();
+        // Its first bytes are often there: without this its program would ask for them once more than it needs to.
+        queue.drain();
         let Some((io, stream)) = queue.accept_stream(place, socket) else {
             drop(queue);
             socket.retire();
