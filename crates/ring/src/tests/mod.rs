@@ -11,6 +11,8 @@ mod loom;
 #[cfg(loom)]
 mod loom_lane;
 #[cfg(loom)]
+mod loom_owner_word;
+#[cfg(loom)]
 mod loom_pending_wakes;
 #[cfg(loom)]
 mod loom_via;
