@@ -1,6 +1,8 @@
 //! Evidence that bites: for each MUST of docs/conformance.md a defect is planted that takes the row's behaviour away, and one of the
 //! scripts or tests that the row names has to fail. The defects stand in `crates/tests/mutants`, a file for each RFC.
 //!
+//! `seeds.toml` has defects of who has a connection, which the simulator has to find.
+//!
 //! All of them are compiled into one copy of the source ([`tree`]), each behind a question which one is meant; so the copy is built once
 //! and a defect costs no more than the run of its scripts ([`run`]).
 //!

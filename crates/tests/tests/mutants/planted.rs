@@ -107,7 +107,7 @@ pub fn mutants(files: &[File], page: &Page) -> Result<Vec<Mutant>, String> {
     let mut names = BTreeSet::new();
     let mut number = 0;
     for file in files {
-        let rfc = file.rfc.clone().unwrap_or_else(|| "beside".to_owned());
+        let rfc = file.rfc.clone().unwrap_or_else(|| file.name.trim_end_matches(".toml").to_owned());
         let row_of = |name: &str| page.rows.iter().find(|row| row.rfc == rfc && key(row) == name);
         for unplanted in &file.unplanted {
             if row_of(&unplanted.row).is_none() {

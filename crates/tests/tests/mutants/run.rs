@@ -1,4 +1,4 @@
-//! Running the scripts and tests of the copy.
+//! Running the scripts, tests and seeds of the copy.
 
 use crate::tree::VARIABLE;
 use std::collections::BTreeMap;
@@ -12,6 +12,11 @@ use toe_tests::bins::workspace;
 /// Who takes longer has met a defect that keeps it from ending: whole runs take well under a second.
 const ENDLESS: &str = "60";
 const THREADS: usize = 2;
+/// So many seeds have to find a defect, and may take so many seconds.
+const SEEDS: &str = "2000";
+const SEEDS_ENDLESS: &str = "300";
+/// Proofs that begin so are seeds of the simulator that have one fault.
+pub const SEEDS_WITH: &str = "sim/";
 
 /// What a script or a test says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,22 +36,33 @@ pub struct Copy {
     pub tests: BTreeMap<String, PathBuf>,
     /// toe-script.
     pub runner: PathBuf,
+    /// toe-sim.
+    pub simulator: PathBuf,
 }
 
 impl Copy {
-    /// A script, `rfc9293/active-open`, or a test, `tcp/src/rtt.rs::name`, with that defect.
+    /// A script, `rfc9293/active-open`, a test, `tcp/src/rtt.rs::name`, or seeds with a fault, `sim/shares`, with that defect.
     pub fn run(&self, proof: &str, mutant: Option<u32>) -> Outcome {
+        if let Some(fault) = proof.strip_prefix(SEEDS_WITH) {
+            return self.run_seeds(fault, mutant);
+        }
         let Some((file, test)) = proof.split_once("::") else {
             return self.run_script(proof, mutant);
         };
         let package =
             file.split_once("/src/").map_or("toe-engine".to_owned(), |(name, _)| format!("toe-{name}"));
         let Some(tests) = self.tests.get(&package) else { return Outcome::Unknown };
-        let mut command = limited(tests);
+        let mut command = limited(tests, ENDLESS);
         // Of two tests of one name in other modules both count.
         command.args([test, "--test-threads=1"]);
         let (outcome, said) = run(command, mutant);
         if said.contains("running 0 tests") { Outcome::Unknown } else { outcome }
+    }
+
+    fn run_seeds(&self, fault: &str, mutant: Option<u32>) -> Outcome {
+        let mut command = limited(&self.simulator, SEEDS_ENDLESS);
+        command.args(["--jobs", "1", "--seeds", SEEDS, "--only", fault]);
+        run(command, mutant).0
     }
 
     fn run_script(&self, name: &str, mutant: Option<u32>) -> Outcome {
@@ -54,16 +70,16 @@ impl Copy {
         if !script.exists() {
             return Outcome::Unknown;
         }
-        let mut command = limited(&self.runner);
+        let mut command = limited(&self.runner, ENDLESS);
         command.arg(script);
         run(command, mutant).0
     }
 }
 
 /// The program, ended when it does not by itself.
-fn limited(program: &PathBuf) -> Command {
+fn limited(program: &PathBuf, secs: &str) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", ENDLESS]).arg(program);
+    command.args(["--signal=KILL", secs]).arg(program);
     command
 }
 

@@ -191,18 +191,18 @@ fn compile(tree: &Path, target: &Path) -> Result<Copy, String> {
     if !output.status.success() {
         return Err("the copy does not compile: a defect is no expression, or of another type".to_owned());
     }
-    let runner = script_runner(tree, target)?;
-    Ok(Copy { tests, runner })
+    let [runner, simulator] = programs(tree, target)?;
+    Ok(Copy { tests, runner, simulator })
 }
 
-/// The program that runs packet scripts.
-fn script_runner(tree: &Path, target: &Path) -> Result<PathBuf, String> {
+/// The programs that run packet scripts, and seeds.
+fn programs(tree: &Path, target: &Path) -> Result<[PathBuf; 2], String> {
+    let names = ["toe-script", "toe-sim"];
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(tree).args(["build", "--locked", "-p", "toe-script", "--bin", "toe-script"]);
+    cargo.current_dir(tree).args(["build", "--locked"]);
+    names.iter().for_each(|name| _ = cargo.args(["-p", name, "--bin", name]));
     cargo.env("CARGO_TARGET_DIR", target).env("RUSTFLAGS", "--cap-lints=allow");
     let status = cargo.status().map_err(|error| error.to_string())?;
-    status
-        .success()
-        .then(|| target.join("debug/toe-script"))
-        .ok_or_else(|| "the scripts' runner does not compile".to_owned())
+    let built = || names.map(|name| target.join("debug").join(name));
+    status.success().then(built).ok_or_else(|| "the copy's programs do not compile".to_owned())
 }
