@@ -36,11 +36,11 @@ impl Words for Memory {
     }
 
     fn load_u32(&self, _offset: u64, _order: Ordering) -> u32 {
-        unimplemented!("no half words here")
+        unreachable!("no half words here")
     }
 
     fn store_u32(&self, _offset: u64, _value: u32, _order: Ordering) {
-        unimplemented!("no half words here")
+        unreachable!("no half words here")
     }
 
     fn replace_u64(&self, offset: u64, old: u64, new: u64, order: Ordering) -> bool {
@@ -48,11 +48,11 @@ impl Words for Memory {
     }
 
     fn swap_u32(&self, _offset: u64, _value: u32, _order: Ordering) -> u32 {
-        unimplemented!("no half words here")
+        unreachable!("no half words here")
     }
 
     fn replace_u32(&self, _offset: u64, _old: u32, _new: u32, _order: Ordering) -> bool {
-        unimplemented!("no half words here")
+        unreachable!("no half words here")
     }
 
     fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
