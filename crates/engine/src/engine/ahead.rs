@@ -9,7 +9,7 @@
 
 use super::Engine;
 use crate::control::listen::ListenerIdx;
-use crate::flow::tenancy::AcceptOffer;
+use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
 use crate::hostif::HostSide;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
@@ -80,7 +80,9 @@ impl Engine {
         }
         for flow in late {
             if !self.take_back(now, flow, host) {
-                next = next.min(now.after_us(AGAIN_US));
+                let again_at = now.after_us(AGAIN_US);
+                self.flows.get_mut(flow).conn.tenancy.apply(TenancyEvent::StaysUntil(again_at));
+                next = next.min(again_at);
             }
         }
         if let Some(at) = self.listeners.get(idx).map(|listener| listener.tell_all_at.min(next)) {

@@ -219,7 +219,6 @@ pub struct Engine {
     closing: VecDeque<life::Closing>,
     /// By the listener's slot: the connections that came in there and that no program has taken.
     came_in: FlowLists,
-    /// Those that were handed to a process and go back to wait.
     names: Names,
     sessions: Sessions,
     anchors: Anchors,

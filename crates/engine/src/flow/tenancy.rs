@@ -94,6 +94,8 @@ pub enum TenancyEvent {
     Forgotten,
     /// A session is handed it.
     Handed { owner: Owner, handed_to: ListenerId, goes_back_at: Instant, asked_for: bool },
+    /// It could not be taken back yet, and is left there until then.
+    StaysUntil(Instant),
     /// The program accepts it, by this descriptor of its own.
     Accepted { lifetime: AnchorHandle, fd: u32 },
     /// A program makes it.
@@ -223,6 +225,7 @@ impl AcceptOffer {
     fn after(self, event: TenancyEvent) -> Tenancy {
         let AcceptOffer { arrival, owner, .. } = self;
         match event {
+            TenancyEvent::StaysUntil(goes_back_at) => Tenancy::Offered(AcceptOffer { goes_back_at, ..self }),
             TenancyEvent::Forgotten => {
                 Tenancy::Offered(AcceptOffer { arrival: QueuePosition { listener: None, ..arrival }, ..self })
             }
@@ -276,6 +279,7 @@ mod tests {
             ("opened", TenancyEvent::Opened { number: 7 }),
             ("forgotten", TenancyEvent::Forgotten),
             ("handed", handed()),
+            ("stays until", TenancyEvent::StaysUntil(Instant::ZERO)),
             ("accepted", TenancyEvent::Accepted { lifetime: handle(), fd: 9 }),
             ("connected", TenancyEvent::Connected { owner: owner(1), lifetime: handle() }),
             ("notified", TenancyEvent::Notified(Notice::Yield)),

@@ -189,6 +189,24 @@ fn what_its_program_has_accepted_is_not_taken_back() {
     );
 }
 
+/// A host that says so for good has as many connections as its user may have: they are not looked at with each one that comes.
+#[test]
+fn what_could_not_be_taken_back_is_left_for_a_while() {
+    let mut family = Family::new();
+    family.connects();
+    let flow = accepted(&family.told()[CHILD])[0];
+    family.takes(PARENT);
+    assert!(family.accepts_quietly(CHILD, flow));
+    family.world.run_ms(LONG_MS);
+    let back = (Owned::Held, Owned::Offered);
+    assert!(family.world.sides[B].memory.owns(family.sessions[CHILD], flow, back));
+    family.connects();
+    family.world.run_ms(50);
+    assert_eq!(moved(&family.told()[CHILD]), []);
+    family.world.run_ms(100);
+    assert_eq!(moved(&family.told()[CHILD]), [flow]);
+}
+
 #[test]
 fn what_was_taken_back_can_be_accepted_no_more() {
     let mut family = Family::new();
