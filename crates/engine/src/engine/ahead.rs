@@ -90,18 +90,19 @@ impl Engine {
         }
     }
 
-    /// Takes a connection back from a session whose program has not accepted it. `false`: it has, or cannot be told now.
+    /// Takes a connection back from a session whose program has not accepted it. `false`: it has, or has sent by it, or cannot be told now.
     fn take_back<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) -> bool {
         let Some(AcceptOffer { arrival, owner, handed_to, .. }) =
             self.flows.get(idx).conn.tenancy.offer().copied()
         else {
             return true;
         };
+        let flow = self.flows.get(idx);
         // One whose session has not heard of it yet goes back without a word.
-        let is_known = self.flows.get(idx).report.accepted.is_none();
-        if is_known && self.sessions.answers_are_full(owner.session, owner.queue_set)
-            || !self.withdraw(idx, host)
-        {
+        let is_known = flow.report.accepted.is_none();
+        let cannot_hear = is_known && self.sessions.answers_are_full(owner.session, owner.queue_set);
+        // What the next one answers must not follow what this one has said.
+        if cannot_hear || flow.tcb.is_written() || !self.withdraw(idx, host) {
             return false;
         }
         if is_known {

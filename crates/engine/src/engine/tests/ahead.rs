@@ -1,10 +1,10 @@
 //! Connections handed to a process before it asks, and taken back from one that does not take them.
 
 use super::sessions::{completions_of, second_session};
-use super::world::{A, B, World, addr};
+use super::world::{A, B, LAYOUT, World, addr};
 use crate::control::listen::{Listener, ListenerIdx};
 use crate::work::Claimed;
-use toe_abi::entry::{Command, Completion};
+use toe_abi::entry::{Command, Completion, MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, FlowId, ListenerId, QueueSetId, SessionId};
@@ -205,6 +205,20 @@ fn what_could_not_be_taken_back_is_left_for_a_while() {
     assert_eq!(moved(&family.told()[CHILD]), []);
     family.world.run_ms(100);
     assert_eq!(moved(&family.told()[CHILD]), [flow]);
+}
+
+/// Its word says that it has not accepted it.
+#[test]
+fn one_that_its_session_has_written_to_goes_to_nobody_else() {
+    let mut family = Family::new();
+    family.connects();
+    let flow = accepted(&family.told()[CHILD])[0];
+    let (now, side) = (family.world.now, &mut family.world.sides[B]);
+    let data = MemRange { offset: LAYOUT.send_offset(), len: 3 };
+    assert_eq!(side.engine.handle_send(now, family.sessions[CHILD], Send::new(flow, data)), Ok(()));
+    family.takes(PARENT);
+    family.world.run_ms(LONG_MS);
+    assert_eq!((moved(&family.told()[CHILD]), family.waiting()), (vec![], 0));
 }
 
 #[test]
