@@ -17,7 +17,7 @@
 #include "cases.h"
 #include "checks.h"
 
-enum { HANDLED = 60000 };
+enum { HANDLED = 30000 };
 
 static int ends[2];
 static atomic_int is_over;
