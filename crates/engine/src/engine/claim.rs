@@ -22,8 +22,8 @@ use zerocopy::IntoBytes;
 
 impl Engine {
     /// Another session is about to claim what the anchor stands for. Whoever has the flow loses it here and is told (`Moved`); what that one has
-    /// published until then still counts: the caller takes its entries, then calls [`Engine::claim`]. `false`: a thread of its is at the flow, or it
-    /// takes no completions; it is to be tried again.
+    /// published until then still counts: the caller takes its entries, then calls [`Engine::claim`]. `false`: one of its
+    /// threads is at the flow, or it takes no completions; the claim is to be tried again.
     pub fn begin_claim<H: HostSide>(
         &mut self,
         session: SessionId,

@@ -6,7 +6,9 @@ use crate::flow::key::Scope;
 use crate::hostif::users::{Quotas, Refused, Resource, UserIdx, Users};
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
-use toe_abi::region::{ENTRY_LEN, FLOW_DETAIL_LEN, FLOW_INFO_LEN, PAGE, QUEUE_SET_STRIDE, RegionLayout};
+use toe_abi::region::{
+    ENTRY_LEN, FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, PAGE, QUEUE_SET_STRIDE, RegionLayout,
+};
 use toe_base::arena::{Arena, Room};
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_LISTENERS_MAX, SESSIONS_MAX};
 use toe_base::{Cred, Endpoint, FlowId, FlowIdx, Instant, ListenerId, NetNs, QueueSetId, SessionId};
@@ -242,9 +244,9 @@ const TWINS_MAX: u32 = 1024;
 const SESSION_COST: u64 = 32 << 10;
 /// The same of a queue set, beside its rings.
 const QUEUE_SET_COST: u64 = QUEUE_SET_STRIDE + (8 << 10);
-/// So many places of flows are paid for at once: a page of their information, and what their details take.
+/// So many places of flows are paid for at once: a page of their information, and what their owner words and details take.
 const FLOW_PLACES: u32 = (PAGE / FLOW_INFO_LEN) as u32;
-const FLOW_PLACES_COST: u64 = FLOW_PLACES as u64 * (FLOW_INFO_LEN + FLOW_DETAIL_LEN);
+const FLOW_PLACES_COST: u64 = FLOW_PLACES as u64 * (FLOW_INFO_LEN + OWNER_WORD_LEN + FLOW_DETAIL_LEN);
 /// Answers that are paid for with their queue set, and what each beyond takes.
 const ANSWERS_PAID: usize = 256;
 const ANSWER_COST: u64 = 2 * ENTRY_LEN;
