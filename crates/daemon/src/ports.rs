@@ -8,7 +8,7 @@ use crate::kernel::events::LinkEvent;
 use crate::poller::{Poller, Token};
 use crate::session::Sessions;
 use toe_base::{Addr, Instant, PortId};
-use toe_engine::{Engine, Link};
+use toe_engine::{Engine, Link, NetworkChange};
 use toe_port::{Driver, Port, Steering};
 use toe_wire::icmpv6::link_local_of;
 use toe_wire::vlan::VlanId;
@@ -87,12 +87,18 @@ impl Ports {
         }
         let mut port = port;
         for cidr in &config.addrs {
-            engine.add_addr(id, cidr.addr.into(), cidr.prefix_len);
+            engine.handle_network(NetworkChange::Address {
+                port: id,
+                addr: cidr.addr.into(),
+                prefix_len: cidr.prefix_len,
+            });
         }
         if config.addrs.iter().any(|cidr| cidr.addr.is_ipv6()) {
             speak_ipv6(engine, id, config.spec.driver, &mut *port)?;
         }
-        config.gateways.iter().for_each(|gateway| engine.set_gateway(id, (*gateway).into()));
+        config.gateways.iter().for_each(|gateway| {
+            engine.handle_network(NetworkChange::Gateway { port: id, gateway: (*gateway).into() })
+        });
         let slot = PortSlot {
             id,
             name: config.spec.to_string(),
@@ -392,7 +398,7 @@ impl PortSlot {
             return false;
         }
         self.must_reopen = false;
-        engine.set_link(self.id, link_of(&*self.port, self.vlan));
+        engine.handle_network(NetworkChange::Link { port: self.id, link: link_of(&*self.port, self.vlan) });
         tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port open again");
         true
     }
@@ -405,7 +411,8 @@ impl PortSlot {
             return tracing::warn!(port = self.name, %error, "the port goes on with its old MTU and address");
         }
         if before != (self.port.mac(), self.port.mtu()) {
-            engine.set_link(self.id, link_of(&*self.port, self.vlan));
+            engine
+                .handle_network(NetworkChange::Link { port: self.id, link: link_of(&*self.port, self.vlan) });
             tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port changed");
         }
     }
@@ -435,7 +442,11 @@ fn speak_ipv6(engine: &mut Engine, id: PortId, driver: Driver, port: &mut dyn Po
     port.receive_groups()?;
     let is_named = engine.addrs(id).any(|(addr, _)| addr.is_link_local());
     if driver == Driver::Tap && !is_named {
-        engine.add_addr(id, link_local_of(port.mac(), 0), PREFIX_LEN);
+        engine.handle_network(NetworkChange::Address {
+            port: id,
+            addr: link_local_of(port.mac(), 0),
+            prefix_len: PREFIX_LEN,
+        });
     }
     Ok(())
 }

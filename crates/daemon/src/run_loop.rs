@@ -127,9 +127,10 @@ impl Daemon {
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
-        self.steer();
+        self.serve_network();
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
-        let neighbours = self.ask_neighbours();
+        // Those that what was sent is for: the next round sends it.
+        let neighbours = self.serve_network();
         self.stages.done(Stage::Transmit, frames);
         self.sessions.tell_names(self.engine.lapses());
         let completions = self.engine.poll_completions(&mut self.sessions);
@@ -456,7 +457,8 @@ impl Daemon {
         }
         let queue_set = toe_base::QueueSetId(index as u8);
         self.engine.handle_command(now, id, queue_set, command, args, &mut self.sessions)?;
-        self.reserve_ports();
+        // The next one may need a port number that this one asked for.
+        self.serve_network();
         Ok(())
     }
 }

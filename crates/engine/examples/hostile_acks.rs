@@ -10,7 +10,7 @@ use toe_abi::region::RegionLayout;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, FlowId, Instant, PortId, QueueSetId, SeqNum, SessionId};
 use toe_engine::control::names::Twin;
-use toe_engine::{Engine, EngineConfig, HostMemory, HostSide, Link};
+use toe_engine::{Engine, EngineConfig, HostMemory, HostSide, Link, NetworkChange};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
@@ -129,7 +129,11 @@ impl World {
         let mut engine = Engine::new(EngineConfig::with_secret([7; 16]));
         let caps = LinkCaps { tx_checksum: true, gso_max: 65_000, ..LinkCaps::default() };
         let port = engine.add_port(Link { mac: ENGINE.1, mtu: 1500, caps, ..Link::default() });
-        engine.add_addr(port, Addr::v4(ENGINE.0.into()), 24);
+        engine.handle_network(NetworkChange::Address {
+            port,
+            addr: Addr::v4(ENGINE.0.into()),
+            prefix_len: 24,
+        });
         let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("a first session");
         engine.add_queue_set(session).expect("a first queue set");
         let anchor = engine.take_anchor(session).0;

@@ -11,7 +11,7 @@ use toe_abi::region::RegionLayout;
 use toe_base::window::UnscaledWindow;
 use toe_base::{Addr, Instant, PortId, QueueSetId, SeqNum, SessionId};
 use toe_engine::control::names::Twin;
-use toe_engine::{Counter, Engine, EngineConfig, HostMemory, HostSide, Link};
+use toe_engine::{Counter, Engine, EngineConfig, HostMemory, HostSide, Link, NetworkChange};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
@@ -95,7 +95,7 @@ fn listening_engine() -> (Engine, PortId) {
         ..Link::default()
     };
     let port = engine.add_port(link);
-    engine.add_addr(port, Addr::v4(ENGINE.0.into()), 24);
+    engine.handle_network(NetworkChange::Address { port, addr: Addr::v4(ENGINE.0.into()), prefix_len: 24 });
     let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("a first session");
     engine.add_queue_set(session).expect("a first queue set");
     let anchor = engine.take_anchor(session).0;

@@ -21,6 +21,7 @@ pub mod udp;
 pub mod via;
 pub mod work;
 
+pub use control::network::{NetworkChange, NetworkRequest};
 pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use toe_abi::region::RegionLayout;
 use toe_base::arena::Arena;
 use toe_base::{AnchorHandle, FlowId, Forward, Instant, ListenerId, PortId, QueueSetId, SessionId};
-use toe_engine::{Engine, EngineConfig, Link};
+use toe_engine::{Engine, EngineConfig, Link, NetworkChange};
 use toe_wire::link::LinkCaps;
 
 /// The only port and queue set.
@@ -117,9 +117,17 @@ impl Node {
         let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max, ..LinkCaps::default() };
         let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps, zone: 0, vlan: None });
         engine.add_local();
-        engine.add_addr(port, address_of(number).into(), 24);
+        engine.handle_network(NetworkChange::Address {
+            port,
+            addr: address_of(number).into(),
+            prefix_len: 24,
+        });
         if has_ipv6 {
-            engine.add_addr(port, v6_address_of(number).into(), 64);
+            engine.handle_network(NetworkChange::Address {
+                port,
+                addr: v6_address_of(number).into(),
+                prefix_len: 64,
+            });
         }
         memory.reset(random);
         Node {

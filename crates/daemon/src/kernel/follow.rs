@@ -1,7 +1,6 @@
 //! Follows the kernel: keeps the engine's shared ports at the addresses, routes and neighbours that the kernel has, and
 //! takes up any port's interface again that went away and came back. Owned by the run loop, which calls
-//! [`Daemon::follow`] when the netlink socket is readable, and [`Daemon::steer`] and [`Daemon::ask_neighbours`] in each
-//! round.
+//! [`Daemon::follow`] when the netlink socket is readable, and [`Daemon::serve_network`] in each round.
 //!
 //! Links, addresses and neighbours are followed by what the kernel tells of each change. Of routes it does not tell all
 //! (those that go with an interface go in silence), so any event of that kind is a reason to ask for all of them.
@@ -15,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddrV4;
 use toe_base::{Addr, Endpoint, Instant, PortId};
-use toe_engine::{KernelRoute, KernelVia, SteerChange};
+use toe_engine::{KernelRoute, KernelVia, NetworkChange, NetworkRequest, SteerChange};
 use toe_wire::link::MacAddr;
 
 /// How long the kernel may take for the lists that an engine begins with.
@@ -164,7 +163,7 @@ impl Daemon {
             }
             self.follow(now);
         }
-        self.steer();
+        self.serve_network();
         Ok(())
     }
 
@@ -241,7 +240,7 @@ impl Daemon {
                 let shared = self.ports.shared();
                 let routes = follower.listed.routes.iter().map(|route| follower.kernel_route(route, &shared));
                 let routes: Vec<_> = routes.collect();
-                self.engine.set_kernel_routes(&routes);
+                self.engine.handle_network(NetworkChange::Routes(&routes));
                 // With very many a list takes a while; others want their turn, however often routes change.
                 follower.routes_not_before = now.after_us(ROUTES_SPACING_US * routes.len() as u64);
             }
@@ -270,11 +269,15 @@ impl Daemon {
         if let NeighbourEvent::Known { mac, is_doubtful } = state {
             follower.neighbours.insert(key, (mac, is_doubtful));
             follower.listed.neighbours.insert(key);
-            self.engine.neighbour_known(port, addr, mac, is_doubtful);
+            self.engine.handle_network(NetworkChange::Neighbour { port, addr, mac, is_doubtful });
         } else {
             follower.neighbours.remove(&key);
             follower.listed.neighbours.remove(&key);
-            self.engine.neighbour_gone(port, addr, state == NeighbourEvent::Failed);
+            self.engine.handle_network(NetworkChange::NoNeighbour {
+                port,
+                addr,
+                failed: state == NeighbourEvent::Failed,
+            });
         }
     }
 
@@ -340,7 +343,7 @@ impl Daemon {
         match of_addr.map(|(.., prefix_len)| *prefix_len).min() {
             None => self.drop_addr(follower, port, addr),
             Some(prefix_len) if self.ports.is_shared(port) => {
-                self.engine.add_addr(port, addr, prefix_len);
+                self.engine.handle_network(NetworkChange::Address { port, addr, prefix_len });
                 self.ports.set_addr(port, addr, Some(prefix_len));
                 follower.lingering.remove(&(port, addr));
                 self.ports.steer_addr(port, addr, true);
@@ -352,7 +355,7 @@ impl Daemon {
 
     fn drop_addr(&mut self, follower: &mut Follower, port: PortId, addr: Addr) {
         if self.ports.is_shared(port) {
-            self.engine.remove_addr(port, addr);
+            self.engine.handle_network(NetworkChange::NoAddress { port, addr });
             self.ports.set_addr(port, addr, None);
             follower.lingering.insert((port, addr));
             self.forget_lingering(follower);
@@ -371,25 +374,33 @@ impl Daemon {
         });
     }
 
-    /// Carries out what the engine wants steered, and reserves port numbers that it wants; before anything is sent or
-    /// posted that relies on it.
-    pub(crate) fn steer(&mut self) {
-        self.reserve_ports();
-        let mut is_checked = false;
-        while let Some(change) = self.engine.poll_steer() {
-            if matches!(change, SteerChange::Listen { on: true, .. }) && !is_checked {
-                // The socket was shown some time ago. What is found gone is taken back by a change behind this one.
-                self.control_server
-                    .look_at_twins(self.engine.steered_twins().map(|twin| twin.identity).collect());
-                is_checked = true;
-            }
-            let is_done = self.ports.steer(&change);
-            if let SteerChange::Listen { local, on: true } = change
-                && !is_done
-            {
-                self.engine.steering_refused(local);
+    /// Does in the kernel what the engine wants of it; before anything is sent or posted that relies on it. How many neighbours were
+    /// known already.
+    pub(crate) fn serve_network(&mut self) -> usize {
+        let (mut found, mut is_checked) = (0, false);
+        while let Some(request) = self.engine.poll_network() {
+            match request {
+                NetworkRequest::ReservePorts(wanted) => self.reserve_ports(wanted),
+                NetworkRequest::Steer(change) => {
+                    if matches!(change, SteerChange::Listen { on: true, .. }) && !is_checked {
+                        // The socket was shown some time ago. What is found gone is taken back by a change behind this one.
+                        self.control_server
+                            .look_at_twins(self.engine.steered_twins().map(|twin| twin.identity).collect());
+                        is_checked = true;
+                    }
+                    let is_done = self.ports.steer(&change);
+                    if let SteerChange::Listen { local, on: true } = change
+                        && !is_done
+                    {
+                        self.engine.handle_network(NetworkChange::SteeringRefused { local });
+                    }
+                }
+                NetworkRequest::FindNeighbour { port, addr } => {
+                    found += usize::from(self.find_neighbour(port, addr));
+                }
             }
         }
+        found
     }
 
     /// When [`Daemon::follow_later`] has something to do.
@@ -402,12 +413,7 @@ impl Daemon {
         self.follow(now);
     }
 
-    /// Reserves port numbers as the engine wants them.
-    pub(crate) fn reserve_ports(&mut self) {
-        let wanted = self.engine.poll_ports_wanted();
-        if wanted == 0 {
-            return;
-        }
+    fn reserve_ports(&mut self, wanted: usize) {
         let Some(follower) = &mut self.kernel else { return };
         let now = self.clock.now();
         if now < follower.reserve_not_before {
@@ -416,7 +422,7 @@ impl Daemon {
         let (engine, ports) = (&mut self.engine, &mut self.ports);
         let reserved = follower.reserved.reserve(wanted, |port| {
             ports.reserve(port);
-            engine.add_reserved_port(port);
+            engine.handle_network(NetworkChange::PortReserved(port));
         });
         if reserved.is_err() {
             // The kernel has looked through all of its port numbers, which takes a while.
@@ -429,25 +435,21 @@ impl Daemon {
         }
     }
 
-    /// Lets the kernel find the neighbours that the engine waits for; returns how many it knew already.
-    pub(crate) fn ask_neighbours(&mut self) -> usize {
-        let mut found = 0;
-        while let Some((port, addr)) = self.engine.poll_neighbour() {
-            let Some(follower) = &mut self.kernel else { continue };
-            let Some(index) = follower.index_of(port) else { continue };
-            let known = follower.neighbours.get(&(index, addr)).copied();
-            if let Some((mac, is_doubtful)) = known {
-                self.engine.neighbour_known(port, addr, mac, false);
-                found += 1;
-                if !is_doubtful {
-                    continue;
-                }
-            }
-            if let Err(error) = follower.netlink.resolve(index, addr) {
-                tracing::debug!(%error, %addr, "the kernel cannot be asked for a neighbour");
+    /// Lets the kernel find a neighbour that the engine waits for; whether it knew it already.
+    fn find_neighbour(&mut self, port: PortId, addr: Addr) -> bool {
+        let Some(follower) = &mut self.kernel else { return false };
+        let Some(index) = follower.index_of(port) else { return false };
+        let known = follower.neighbours.get(&(index, addr)).copied();
+        if let Some((mac, is_doubtful)) = known {
+            self.engine.handle_network(NetworkChange::Neighbour { port, addr, mac, is_doubtful: false });
+            if !is_doubtful {
+                return true;
             }
         }
-        found
+        if let Err(error) = follower.netlink.resolve(index, addr) {
+            tracing::debug!(%error, %addr, "the kernel cannot be asked for a neighbour");
+        }
+        known.is_some()
     }
 }
 

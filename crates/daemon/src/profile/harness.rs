@@ -9,7 +9,7 @@ use toe_abi::lane::RecordHead;
 use toe_abi::region::RegionLayout;
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId, QueueSetId, SessionId};
 use toe_engine::udp::Presented;
-use toe_engine::{Delivered, Engine, EngineConfig, HostMemory, HostSide, Link, RxDatagram};
+use toe_engine::{Delivered, Engine, EngineConfig, HostMemory, HostSide, Link, NetworkChange, RxDatagram};
 use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
@@ -134,7 +134,7 @@ impl Harness {
     pub fn new(checksums: Checksums) -> Harness {
         let mut engine = Engine::new(EngineConfig { flows_max: 16, ..EngineConfig::with_secret([7; 16]) });
         let port = engine.add_port(checksums.link());
-        engine.add_addr(port, OWN.into(), 24);
+        engine.handle_network(NetworkChange::Address { port, addr: OWN.into(), prefix_len: 24 });
         let presented = presented();
         let session = engine.open_session(Cred::default(), LAYOUT);
         let now = Instant::from_micros(1_000_000);

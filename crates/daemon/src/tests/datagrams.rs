@@ -12,7 +12,7 @@ use toe_abi::attach::{Reply, Request, Use};
 use toe_abi::errno::Errno;
 use toe_abi::lane::{LaneLayout, LaneWord, RECORD_MAX, RecordHead, header};
 use toe_base::{Endpoint, PortId};
-use toe_engine::{Counter, Link};
+use toe_engine::{Counter, Link, NetworkChange};
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 use toe_wire::arp::{ArpOperation, ArpRepr};
@@ -27,7 +27,7 @@ fn with_link() -> Option<Daemon> {
     let mut daemon = daemon_with("toed --allow-all --receive-memory-mib 16 --send-memory-mib 16");
     daemon.sessions.datagrams.open(daemon.control_server.handed());
     let port = daemon.engine.add_port(Link { mtu: 1500, ..Link::default() });
-    daemon.engine.add_addr(port, OWN.into(), 24);
+    daemon.engine.handle_network(NetworkChange::Address { port, addr: OWN.into(), prefix_len: 24 });
     assert_eq!(port, PortId(0));
     daemon.sessions.datagrams.is_open().then_some(daemon)
 }

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use toe_abi::attach::{Reply, Request};
 use toe_base::{Addr, PortId};
-use toe_engine::{KernelRoute, KernelVia};
+use toe_engine::{KernelRoute, KernelVia, NetworkChange};
 use toe_port::{OpenError, Port, PortCounters, Steering};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
@@ -186,14 +186,14 @@ fn an_address_that_connections_have_is_steered_until_they_end() {
     kernel.has_addr(INDEX);
     let engine = &mut kernel.daemon.engine;
     let via = KernelVia::Port { port: PortId(0), gateway: None, source: None };
-    engine.set_kernel_routes(&[KernelRoute {
+    engine.handle_network(NetworkChange::Routes(&[KernelRoute {
         dst: ADDR.into(),
         prefix_len: 24,
         metric: 0,
         is_local: false,
         via,
-    }]);
-    engine.add_reserved_port(40_000);
+    }]));
+    engine.handle_network(NetworkChange::PortReserved(40_000));
     let mut host = FakeHost::attach(&mut kernel.daemon);
     let remote = "10.0.0.9:80".parse().expect("an address");
     let (_flow, anchor) = host.begin_connect(&mut kernel.daemon, remote);

@@ -11,6 +11,7 @@ pub mod icmp;
 pub mod in_use;
 pub mod listen;
 pub mod names;
+pub mod network;
 pub mod port_choice;
 pub mod process_each;
 pub mod route;

@@ -5,6 +5,7 @@
 //! connections: of a program that had bound its port, or whose listener is closed by now.
 
 use crate::control::ephemeral;
+use crate::control::network::NetworkRequest;
 use std::collections::{HashMap, HashSet, VecDeque};
 use toe_base::{Addr, Endpoint, PortId};
 
@@ -65,8 +66,17 @@ impl Shared {
         self.flows < FLOWS_MAX
     }
 
-    pub fn poll_change(&mut self) -> Option<SteerChange> {
-        self.changes.pop_front()
+    /// What the driver is to do next. Ports are there, and frames are steered, before anybody is looked for.
+    pub fn poll(&mut self) -> Option<NetworkRequest> {
+        match core::mem::take(&mut self.wanted) {
+            0 => {}
+            wanted => return Some(NetworkRequest::ReservePorts(wanted)),
+        }
+        if let Some(change) = self.changes.pop_front() {
+            return Some(NetworkRequest::Steer(change));
+        }
+        let (port, addr) = self.neighbours.pop_front()?;
+        Some(NetworkRequest::FindNeighbour { port, addr })
     }
 
     /// The kernel keeps this number for the engine from now on.
@@ -112,17 +122,8 @@ impl Shared {
         }
     }
 
-    /// How many more ports are wanted; said once.
-    pub fn take_wanted(&mut self) -> usize {
-        core::mem::take(&mut self.wanted)
-    }
-
     pub fn ask_neighbour(&mut self, port: PortId, addr: Addr) {
         self.neighbours.push_back((port, addr));
-    }
-
-    pub fn poll_neighbour(&mut self) -> Option<(PortId, Addr)> {
-        self.neighbours.pop_front()
     }
 }
 
@@ -135,22 +136,22 @@ mod tests {
         let remote = |port| Endpoint::new(Addr::from([10, 0, 0, 1]), port);
         let mut shared = Shared { is_on: true, ..Shared::default() };
         shared.want_for(remote(80));
-        assert_eq!(shared.take_wanted(), BATCH_MIN);
-        assert_eq!(shared.take_wanted(), 0, "said once");
+        assert_eq!(shared.poll(), Some(NetworkRequest::ReservePorts(BATCH_MIN)));
+        assert_eq!(shared.poll(), None, "said once");
         (0..BATCH_MIN as u16).for_each(|n| shared.add_reserved(40_000 + n));
         for _ in 0..BATCH_MIN - FREE_MIN {
             shared.count_use(remote(80), true);
             shared.want_for(remote(80));
         }
-        assert_eq!(shared.take_wanted(), 0);
+        assert_eq!(shared.poll(), None);
         shared.count_use(remote(80), true);
         shared.want_for(remote(81));
-        assert_eq!(shared.take_wanted(), 0, "another remote can have the same ports");
+        assert_eq!(shared.poll(), None, "another remote can have the same ports");
         shared.want_for(remote(80));
-        assert_eq!(shared.take_wanted(), BATCH_MIN);
+        assert_eq!(shared.poll(), Some(NetworkRequest::ReservePorts(BATCH_MIN)));
         shared.count_use(remote(80), false);
         shared.want_for(remote(80));
-        assert_eq!(shared.take_wanted(), 0, "one is free again");
+        assert_eq!(shared.poll(), None, "one is free again");
     }
 
     #[test]

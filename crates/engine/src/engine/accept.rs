@@ -145,7 +145,7 @@ impl Engine {
             if listener.process_each.on_nobody_takes() {
                 self.counters.add(Counter::ListenersLeft);
                 self.names.note_lapse();
-                self.steering_refused(local);
+                self.leave_listener_to_kernel(local);
             }
             if is_held {
                 // Its program may come to it: what waits, waits on.

@@ -7,7 +7,7 @@
 //! | change hands | [`ahead`] (before anybody asks), [`claim`], [`direct`] (they leave the engine) |
 //! | end | [`life`], [`abort`] (with RST), [`leftovers`] (nobody has them any more) |
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`completions`] |
-//! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`shared`] (addresses that are the kernel's too), [`neighbours`], [`quota`], [`pressure`] (where receive memory is scarce) |
+//! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
 //! | beside TCP | [`protocols`], [`via`] |
 //! | time, and who looks | [`timers`], [`report`], [`detail`] and [`tcp_report`] (how TCP stands), [`audit`], [`capture`] (copies for those who watch) |
 //!
@@ -15,8 +15,8 @@
 //!
 //! | kind | which |
 //! |---|---|
-//! | set-up | `new`, `add_*`, `set_*`, `remove_addr`, `share_port` |
-//! | something happened | `handle_*`, `fence`, `anchor_closed`, `twin_gone`, `datagram_socket_gone`, `neighbour_known`, `neighbour_gone`, `steering_refused` |
+//! | set-up | `new`, `add_*`, `share_port` |
+//! | something happened | `handle_*`, `fence`, `anchor_closed`, `twin_gone`, `datagram_socket_gone`, `set_capture` |
 //! | a request, answered by what it returns: sessions | `may_open_session`, `open_session`, `close_session`, `forget_session` |
 //! | anchors | `may_take_anchor`, `take_anchor`, `share_anchor`, `give_up_anchor` |
 //! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish`, `take_unread`, `give_unread` |
@@ -30,7 +30,7 @@
 //!
 //! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame` or `handle_head`.
 //! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_closing`, `poll_local`.
-//! 3. Out: `poll_ports_wanted`, `poll_steer`; `poll_transmit` for each port; `poll_neighbour`; `lapses`; `poll_completions`;
+//! 3. Out: `poll_network`; `poll_transmit` for each port; `poll_network`; `lapses`; `poll_completions`;
 //!    `poll_released_anchor`.
 //!
 //! Now and then `poll_trim`, which `handle_given_back` answers. The simulator's round (`crates/sim/src/settle.rs`) begins with the
@@ -59,13 +59,14 @@ mod life;
 mod lone;
 mod names;
 mod neighbours;
+mod network;
 mod ports;
 mod pressure;
 mod protocols;
 mod quota;
 mod receive;
 mod report;
-mod shared;
+mod steering;
 mod syn;
 mod tcp_report;
 mod timers;
@@ -87,7 +88,7 @@ use crate::control::fragments::Fragments;
 use crate::control::listen::Listeners;
 use crate::control::names::Names;
 use crate::control::port_choice::PortCounters;
-use crate::control::route::{Interface, Routes};
+use crate::control::route::Routes;
 use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::egress::builder::ip_header_len;
@@ -318,18 +319,6 @@ impl Engine {
         PortId(self.ports.len() as u8 - 1)
     }
 
-    pub fn add_addr(&mut self, port: PortId, addr: Addr, prefix_len: u8) {
-        let Port { link, shared, .. } = self.ports[port.index()];
-        let addr = in_zone(addr, link.zone);
-        let prefix_len = prefix_len.min(addr.bits());
-        self.routes.add_interface(Interface { port, addr, prefix_len, shared });
-    }
-
-    pub fn set_gateway(&mut self, port: PortId, gateway: Addr) {
-        let gateway = in_zone(gateway, self.ports[port.index()].link.zone);
-        self.routes.set_gateway(port, gateway);
-    }
-
     /// The addresses of a port.
     pub fn addrs(&self, port: PortId) -> impl Iterator<Item = (Addr, u8)> {
         self.routes.addrs_of(port).map(|i| (i.addr, i.prefix_len))
@@ -447,11 +436,6 @@ impl Engine {
 /// In TIME_WAIT, and of no use to anybody but the peer.
 fn is_evictable(flow: &Flow) -> bool {
     flow.tcb.state == TcpState::TimeWait && flow.conn.tenancy.owner().is_nobody() && flow.tcb.orphaned
-}
-
-/// A link-local address of this link, whatever zone it was given with.
-fn in_zone(addr: Addr, zone: u32) -> Addr {
-    if addr.is_link_local() { Addr::v6(addr.to_v6(), zone) } else { addr }
 }
 
 /// When the engine wants to be called again, with nothing to do before.

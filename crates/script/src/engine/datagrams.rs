@@ -8,6 +8,7 @@ use crate::stack::StackError;
 use toe_abi::attach::Use;
 use toe_abi::lane::RecordHead;
 use toe_base::{Addr, DatagramId, Endpoint, NetNs};
+use toe_engine::NetworkChange;
 use toe_engine::udp::Presented;
 use toe_wire::eth::EtherType;
 
@@ -22,7 +23,11 @@ impl EngineStack {
 
 impl DatagramStack for EngineStack {
     fn bind(&mut self) -> Result<(), StackError> {
-        self.engine.add_addr(self.port, Addr::v6(STACK_ADDR6, 0), 64);
+        self.engine.handle_network(NetworkChange::Address {
+            port: self.port,
+            addr: Addr::v6(STACK_ADDR6, 0),
+            prefix_len: 64,
+        });
         let presented = Presented {
             local: Endpoint { addr: Addr::UNSPECIFIED_V6, port: PORTS.0 },
             peer: None,

@@ -15,7 +15,9 @@ use memory::{LAYOUT, Memory};
 use program::{Cx, Program, QS};
 use std::collections::VecDeque;
 use toe_base::{DatagramId, Instant, PortId};
-use toe_engine::{AlgorithmName, EcnMode, Engine, EngineConfig, FastOpenMode, Link, SynCookies};
+use toe_engine::{
+    AlgorithmName, EcnMode, Engine, EngineConfig, FastOpenMode, Link, NetworkChange, SynCookies,
+};
 use toe_wire::arp::ArpOperation;
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
@@ -68,7 +70,7 @@ impl EngineStack {
             LinkKind::Offloading => LinkCaps { tx_checksum: true, gso_max: 65_000, ..LinkCaps::default() },
         };
         let port = engine.add_port(Link { mac: STACK_MAC, zone: 1, mtu: header.mtu, caps, vlan: None });
-        engine.add_addr(port, STACK_ADDR.into(), 24);
+        engine.handle_network(NetworkChange::Address { port, addr: STACK_ADDR.into(), prefix_len: 24 });
         let none = || StackError("the engine takes no session".to_owned());
         let session = engine.open_session(toe_base::Cred::default(), LAYOUT).ok_or_else(none)?;
         engine.add_queue_set(session).ok_or_else(none)?;

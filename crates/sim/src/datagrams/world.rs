@@ -16,7 +16,7 @@ use toe_abi::lane::RecordHead;
 use toe_abi::region::RegionLayout;
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, SessionId};
 use toe_engine::udp::Presented;
-use toe_engine::{Counter, Engine, EngineConfig, Link};
+use toe_engine::{Counter, Engine, EngineConfig, Link, NetworkChange};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
 /// What an engine keeps of datagrams at most: frames that wait for its port and datagrams that wait for neighbours.
@@ -121,8 +121,8 @@ impl World {
         // IPv6 wants links of 1280 bytes (RFC 8200 section 5).
         let mtu = spec.mtu.max(1280);
         let port = engine.add_port(Link { mac: mac_of(number), mtu, caps, ..Link::default() });
-        engine.add_addr(port, addr_of(number, false), 24);
-        engine.add_addr(port, addr_of(number, true), 64);
+        engine.handle_network(NetworkChange::Address { port, addr: addr_of(number, false), prefix_len: 24 });
+        engine.handle_network(NetworkChange::Address { port, addr: addr_of(number, true), prefix_len: 64 });
         let mut node = Node {
             engine,
             spec: EngineSpec { mtu, ..spec },

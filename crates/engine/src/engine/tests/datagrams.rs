@@ -4,7 +4,7 @@ use super::world::{A, B, LAYOUT, Memory, Side, World};
 use crate::control::arp::NEIGHBOURS_MAX;
 use crate::udp::Presented;
 use crate::work::TxDatagram;
-use crate::{Counter, Delivered, Engine, Limit, Quotas, Resource};
+use crate::{Counter, Delivered, Engine, Limit, NetworkChange, Quotas, Resource};
 use core::sync::atomic::AtomicU8;
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
@@ -505,7 +505,11 @@ fn a_datagram_waits_beside_another_users_flood() {
             engine.handle_datagrams(now, flood, &to(nobody), &[0; 100], memory);
         }
     };
-    engine.add_addr(PortId(0), [10, 255, 255, 1].into(), 8);
+    engine.handle_network(NetworkChange::Address {
+        port: PortId(0),
+        addr: [10, 255, 255, 1].into(),
+        prefix_len: 8,
+    });
     flood(engine, memory, 0);
     engine.handle_datagrams(now, good, &to(at(B, 53)), b"mine", memory);
     flood(engine, memory, 3 * NEIGHBOURS_MAX as u32);

@@ -3,7 +3,7 @@
 use super::world::{LAYOUT, Side, World};
 use crate::counter::Counter;
 use crate::hostif::users::{Limit, Resource};
-use crate::{Engine, EngineConfig, HostMemory, HostSide};
+use crate::{Engine, EngineConfig, HostMemory, HostSide, NetworkChange};
 use toe_abi::command::{ConnectArgs, FlowInfo};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
@@ -57,7 +57,7 @@ impl Machine {
     fn new(config: EngineConfig) -> Machine {
         let mut engine = Engine::new(config);
         let port = engine.add_port(crate::Link { mtu: 1500, ..crate::Link::default() });
-        engine.add_addr(port, [10, 0, 0, 1].into(), 24);
+        engine.handle_network(NetworkChange::Address { port, addr: [10, 0, 0, 1].into(), prefix_len: 24 });
         Machine { engine, hosts: Told::default() }
     }
 

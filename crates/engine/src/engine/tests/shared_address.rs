@@ -8,6 +8,7 @@ use crate::control::route::{KernelRoute, KernelVia};
 use crate::control::steer::SteerChange;
 use crate::flow::key::FlowKey;
 use crate::work::Link;
+use crate::{NetworkChange, NetworkRequest};
 use core::net::{Ipv4Addr, SocketAddr};
 use toe_abi::command::NO_HANDLE;
 use toe_abi::entry::Command;
@@ -29,10 +30,10 @@ fn on_link() -> KernelRoute {
 fn world() -> World {
     let mut world = World::with_caps(LinkCaps::default());
     let engine = &mut world.sides[B].engine;
-    engine.remove_addr(PORT, ADDR_OF_B);
+    engine.handle_network(NetworkChange::NoAddress { port: PORT, addr: ADDR_OF_B });
     engine.share_port(PORT);
-    engine.add_addr(PORT, ADDR_OF_B, 24);
-    engine.set_kernel_routes(&[on_link()]);
+    engine.handle_network(NetworkChange::Address { port: PORT, addr: ADDR_OF_B, prefix_len: 24 });
+    engine.handle_network(NetworkChange::Routes(&[on_link()]));
     // A asks nobody: B does not answer ARP.
     know(&mut world.sides[A].engine, ADDR_OF_B, MacAddr([2, 0, 0, 0, 0, 2]));
     world
@@ -57,7 +58,7 @@ fn connected(world: &mut World) -> (usize, usize) {
 /// The neighbour is in use, and known.
 fn know(engine: &mut Engine, addr: Addr, mac: MacAddr) {
     engine.neighbour(PORT, addr).expect("room");
-    engine.neighbour_known(PORT, addr, mac, false);
+    engine.handle_network(NetworkChange::Neighbour { port: PORT, addr, mac, is_doubtful: false });
 }
 
 fn know_a(world: &mut World) {
@@ -65,11 +66,30 @@ fn know_a(world: &mut World) {
 }
 
 fn keep_ports(world: &mut World, ports: core::ops::Range<u16>) {
-    ports.for_each(|port| world.sides[B].engine.add_reserved_port(port));
+    ports.for_each(|port| world.sides[B].engine.handle_network(NetworkChange::PortReserved(port)));
+}
+
+/// All that B's driver is to do, of one kind.
+fn requests<T>(world: &mut World, of_kind: impl Fn(NetworkRequest) -> Option<T>) -> Vec<T> {
+    core::iter::from_fn(|| world.sides[B].engine.poll_network()).filter_map(of_kind).collect()
 }
 
 fn changes(world: &mut World) -> Vec<SteerChange> {
-    core::iter::from_fn(|| world.sides[B].engine.poll_steer()).collect()
+    let steer = |request| if let NetworkRequest::Steer(change) = request { Some(change) } else { None };
+    requests(world, steer)
+}
+
+fn sought(world: &mut World) -> Vec<Addr> {
+    requests(world, |request| match request {
+        NetworkRequest::FindNeighbour { port: PORT, addr } => Some(addr),
+        _ => None,
+    })
+}
+
+fn ports_wanted(world: &mut World) -> usize {
+    let wanted =
+        |request| if let NetworkRequest::ReservePorts(wanted) = request { Some(wanted) } else { None };
+    requests(world, wanted).into_iter().sum()
 }
 
 /// Kinds of the Ethernet frames that B has sent.
@@ -84,8 +104,7 @@ fn the_kernel_is_asked_for_a_neighbour_and_its_answer_lets_the_handshake_go_on()
     listen(&mut world, addr(B, 80));
     let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");
     world.run_until(500, |_| false);
-    assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, ADDR_OF_A)));
-    assert_eq!(world.sides[B].engine.poll_neighbour(), None, "asked once");
+    assert_eq!(sought(&mut world), [ADDR_OF_A], "asked once");
     assert!(ethertypes_of_b(&world).is_empty(), "no ARP of its own, and nowhere to send to");
     know_a(&mut world);
     assert!(world.run_until(10, |w| w.sides[A].conns[a].established), "at once, without a retransmission");
@@ -99,16 +118,20 @@ fn a_reset_waits_for_the_neighbour_that_it_goes_to() {
         let mut world = world();
         let now = world.now;
         // What comes to a port that the kernel keeps for the engine is the engine's to answer.
-        world.sides[B].engine.add_reserved_port(40_000);
+        world.sides[B].engine.handle_network(NetworkChange::PortReserved(40_000));
         let a = world.sides[A].connect(now, addr(B, 40_000)).expect("connects");
         world.run_until(5, |_| false);
-        assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, ADDR_OF_A)));
+        assert_eq!(sought(&mut world), [ADDR_OF_A]);
         assert!(ethertypes_of_b(&world).is_empty(), "nowhere to send to");
         if is_there {
             know_a(&mut world);
             assert!(world.run_until(5, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNREFUSED)));
         } else {
-            world.sides[B].engine.neighbour_gone(PORT, ADDR_OF_A, true);
+            world.sides[B].engine.handle_network(NetworkChange::NoNeighbour {
+                port: PORT,
+                addr: ADDR_OF_A,
+                failed: true,
+            });
             know_a(&mut world);
             world.run_until(5, |_| false);
             assert!(ethertypes_of_b(&world).is_empty(), "it was not there");
@@ -123,8 +146,12 @@ fn a_connect_fails_when_the_kernel_says_that_nobody_answers() {
     let now = world.now;
     let b = world.sides[B].connect(now, addr(A, 80)).expect("there is a route");
     world.run_until(10, |_| false);
-    assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, ADDR_OF_A)));
-    world.sides[B].engine.neighbour_gone(PORT, ADDR_OF_A, true);
+    assert_eq!(sought(&mut world), [ADDR_OF_A]);
+    world.sides[B].engine.handle_network(NetworkChange::NoNeighbour {
+        port: PORT,
+        addr: ADDR_OF_A,
+        failed: true,
+    });
     assert!(world.run_until(10, |w| w.sides[B].conns[b].errno == Some(Errno::EHOSTUNREACH)));
 }
 
@@ -134,14 +161,22 @@ fn what_is_on_its_way_to_a_neighbour_that_is_gone_has_a_soft_error() {
     know_a(&mut world);
     let (_, b) = connected(&mut world);
     let noted = |w: &World| w.sides[B].memory.infos.last().map(|info| Errno(info.soft_error.into()));
-    world.sides[B].engine.neighbour_gone(PORT, ADDR_OF_A, true);
+    world.sides[B].engine.handle_network(NetworkChange::NoNeighbour {
+        port: PORT,
+        addr: ADDR_OF_A,
+        failed: true,
+    });
     world.run_ms(0);
     assert_eq!(noted(&world), Some(Errno::OK), "nothing is on its way");
     know_a(&mut world);
     world.unplugged = true;
     world.sides[B].send(world.now, b, &pattern(10, 1));
     world.run_ms(10);
-    world.sides[B].engine.neighbour_gone(PORT, ADDR_OF_A, true);
+    world.sides[B].engine.handle_network(NetworkChange::NoNeighbour {
+        port: PORT,
+        addr: ADDR_OF_A,
+        failed: true,
+    });
     world.run_ms(0);
     assert_eq!((noted(&world), world.sides[B].conns[b].errno), (Some(Errno::EHOSTUNREACH), None));
 }
@@ -151,12 +186,21 @@ fn a_doubtful_neighbour_is_used_and_asked_about_and_another_mac_is_followed() {
     let mut world = world();
     know_a(&mut world);
     let conns = connected(&mut world);
-    world.sides[B].engine.neighbour_known(PORT, ADDR_OF_A, MAC_OF_A, true);
+    world.sides[B].engine.handle_network(NetworkChange::Neighbour {
+        port: PORT,
+        addr: ADDR_OF_A,
+        mac: MAC_OF_A,
+        is_doubtful: true,
+    });
     assert!(world.transfer(B, conns, &pattern(10_000, 1), 1000));
-    assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, ADDR_OF_A)));
-    assert_eq!(world.sides[B].engine.poll_neighbour(), None);
+    assert_eq!(sought(&mut world), [ADDR_OF_A]);
     let moved = MacAddr([2, 0, 0, 0, 0, 77]);
-    world.sides[B].engine.neighbour_known(PORT, ADDR_OF_A, moved, false);
+    world.sides[B].engine.handle_network(NetworkChange::Neighbour {
+        port: PORT,
+        addr: ADDR_OF_A,
+        mac: moved,
+        is_doubtful: false,
+    });
     let now = world.now;
     world.sides[B].send(now, conns.1, b"where are you?");
     world.run_until(1, |_| false);
@@ -198,7 +242,7 @@ fn a_listener_whose_kernel_socket_is_gone_gets_no_more_and_keeps_what_it_has() {
     assert_eq!(engine.steered_twins().map(|twin| twin.identity).collect::<Vec<_>>(), [80]);
     let now = world.now;
     engine.twin_gone(now, 81, memory);
-    assert_eq!(engine.poll_steer(), None, "of another one");
+    assert_eq!(engine.poll_network(), None, "of another one");
     engine.twin_gone(now, 80, memory);
     assert_eq!(engine.steered_twins().count(), 0);
     let ended = changes(&mut world);
@@ -217,9 +261,9 @@ fn a_listener_that_cannot_be_steered_is_the_kernels() {
     know_a(&mut world);
     listen(&mut world, addr(B, 80));
     changes(&mut world);
-    world.sides[B].engine.steering_refused(addr(B, 80).into());
+    world.sides[B].engine.handle_network(NetworkChange::SteeringRefused { local: addr(B, 80).into() });
     assert_eq!(changes(&mut world), [SteerChange::Listen { local: addr(B, 80).into(), on: false }]);
-    world.sides[B].engine.steering_refused(addr(B, 80).into());
+    world.sides[B].engine.handle_network(NetworkChange::SteeringRefused { local: addr(B, 80).into() });
     assert_eq!(changes(&mut world), [], "once");
 }
 
@@ -239,7 +283,7 @@ fn a_bound_port_is_steered_for_its_connection_alone() {
 fn connections_without_a_port_have_those_that_the_kernel_keeps() {
     let mut world = world();
     know_a(&mut world);
-    let wanted = world.sides[B].engine.poll_ports_wanted();
+    let wanted = ports_wanted(&mut world);
     assert!(wanted > 0, "some are wanted from the beginning");
     let now = world.now;
     assert_eq!(world.sides[B].connect(now, addr(A, 80)), Err(Errno::EADDRNOTAVAIL), "none is there");
@@ -259,7 +303,7 @@ fn connections_without_a_port_have_those_that_the_kernel_keeps() {
     assert_eq!(ports, [[50_000, 50_001, 50_002, 50_003], [50_000, 50_001, 50_002, 50_003]]);
     assert_eq!(changes(&mut world), [], "they are steered as a whole");
     assert_eq!(world.sides[B].connect(now, addr(A, 80)), Err(Errno::EADDRNOTAVAIL));
-    assert!(world.sides[B].engine.poll_ports_wanted() > 0, "more are wanted");
+    assert!(ports_wanted(&mut world) > 0, "more are wanted");
     keep_ports(&mut world, 50_004..50_005);
     world.sides[B].connect(now, addr(A, 80)).expect("one more");
 }
@@ -276,14 +320,19 @@ fn routes_and_addresses_come_and_go_while_connections_run() {
     let gateway = Addr::from([10, 0, 0, 254]);
     let via = KernelVia::Port { port: PORT, gateway: Some(gateway), source: None };
     let default = KernelRoute { dst: Addr::UNSPECIFIED_V4, prefix_len: 0, metric: 0, is_local: false, via };
-    world.sides[B].engine.set_kernel_routes(&[on_link(), default]);
+    world.sides[B].engine.handle_network(NetworkChange::Routes(&[on_link(), default]));
     world.sides[B].connect(now, far).expect("there is a route now");
     world.run_until(1, |_| false);
-    assert_eq!(world.sides[B].engine.poll_neighbour(), Some((PORT, gateway)));
+    assert_eq!(sought(&mut world), [gateway]);
 
     // The connection to A takes the way over the gateway once there is no other.
-    world.sides[B].engine.set_kernel_routes(&[default]);
-    world.sides[B].engine.neighbour_known(PORT, gateway, MacAddr([2, 0, 0, 0, 0, 254]), false);
+    world.sides[B].engine.handle_network(NetworkChange::Routes(&[default]));
+    world.sides[B].engine.handle_network(NetworkChange::Neighbour {
+        port: PORT,
+        addr: gateway,
+        mac: MacAddr([2, 0, 0, 0, 0, 254]),
+        is_doubtful: false,
+    });
     let now = world.now;
     world.sides[B].send(now, conns.1, b"by another way");
     world.run_until(1, |_| false);
@@ -291,7 +340,7 @@ fn routes_and_addresses_come_and_go_while_connections_run() {
     assert_eq!(sent.map(|(_, from, frame)| (*from, frame[5])), Some((B, 254)), "to the gateway's MAC");
 
     // An address that is gone takes nothing any more; what was there of it tries on.
-    world.sides[B].engine.remove_addr(PORT, ADDR_OF_B);
+    world.sides[B].engine.handle_network(NetworkChange::NoAddress { port: PORT, addr: ADDR_OF_B });
     let now = world.now;
     world.sides[A].connect(now, addr(B, 80)).expect("asks");
     let before = world.sides[B].conns.len();
@@ -312,15 +361,24 @@ fn what_waits_to_be_sent_goes_by_the_port_of_its_route() {
         Link { mac: MacAddr([2, 0, 0, 0, 9, 2]), zone: 1, mtu: 1500, caps: LinkCaps::default(), vlan: None };
     let other = engine.add_port(link);
     engine.share_port(other);
-    engine.add_addr(other, Addr::from([10, 9, 0, 2]), 24);
+    engine.handle_network(NetworkChange::Address {
+        port: other,
+        addr: Addr::from([10, 9, 0, 2]),
+        prefix_len: 24,
+    });
     // The same number is another neighbour's in each of the tables.
     know(engine, Addr::from([10, 0, 0, 77]), MacAddr([2, 0, 0, 0, 0, 77]));
     engine.neighbour(other, Addr::from([10, 9, 0, 77])).expect("room");
     engine.neighbour(other, ADDR_OF_A).expect("room");
-    engine.neighbour_known(other, ADDR_OF_A, MAC_OF_A, false);
+    engine.handle_network(NetworkChange::Neighbour {
+        port: other,
+        addr: ADDR_OF_A,
+        mac: MAC_OF_A,
+        is_doubtful: false,
+    });
     side.send(now, conns.1, b"by another port");
     let via = KernelVia::Port { port: other, gateway: None, source: None };
-    side.engine.set_kernel_routes(&[KernelRoute { via, ..on_link() }]);
+    side.engine.handle_network(NetworkChange::Routes(&[KernelRoute { via, ..on_link() }]));
     let sent = |side: &mut super::world::Side, port| {
         side.engine.poll_transmit(now, port, &mut side.outbox, &mut side.memory, 64);
         let frames = core::mem::take(&mut side.outbox.sent).into_iter();
@@ -417,12 +475,17 @@ fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
         let spoofed = Addr::from((0xc000_0200_u32 + n).to_be_bytes());
         side.engine.handle_frame(now, PORT, &from(spoofed), none_checked, &mut side.memory);
         let of_kernel = Addr::from((0x0a01_0000_u32 + n).to_be_bytes());
-        side.engine.neighbour_known(PORT, of_kernel, MAC_OF_A, false);
+        side.engine.handle_network(NetworkChange::Neighbour {
+            port: PORT,
+            addr: of_kernel,
+            mac: MAC_OF_A,
+            is_doubtful: false,
+        });
     }
     assert_eq!(side.engine.flow_count(), flows, "nobody can be answered there");
     // The same from where there is a way: each is a neighbour, until there are as many as there can be.
     let all = KernelRoute { dst: Addr::UNSPECIFIED_V4, prefix_len: 0, ..on_link() };
-    side.engine.set_kernel_routes(&[all]);
+    side.engine.handle_network(NetworkChange::Routes(&[all]));
     let good = from(Addr::from([192, 0, 2, 1]));
     side.engine.handle_frame(now, PORT, &good, none_checked, &mut side.memory);
     assert_eq!(side.engine.flow_count(), flows + 1);
@@ -441,7 +504,7 @@ fn a_smaller_mtu_makes_segments_smaller() {
     let conns = connected(&mut world);
     let link =
         Link { mac: MacAddr([2, 0, 0, 0, 0, 2]), zone: 1, mtu: 1000, caps: LinkCaps::default(), vlan: None };
-    world.sides[B].engine.set_link(PORT, link);
+    world.sides[B].engine.handle_network(NetworkChange::Link { port: PORT, link });
     let from = world.log.len();
     assert!(world.transfer(B, conns, &pattern(20_000, 1), 1000));
     let longest = world.log[from..].iter().filter(|(_, from, _)| *from == B).map(|(_, _, f)| f.len()).max();

@@ -1,7 +1,7 @@
 //! Rare meetings of loss, closed windows and closing: each of these once hung, leaked or flooded.
 
 use super::world::{A, B, Faults, World, addr, pattern};
-use crate::Counter;
+use crate::{Counter, NetworkChange};
 use toe_abi::entry::Command;
 use toe_wire::link::LinkCaps;
 
@@ -149,7 +149,9 @@ fn an_answer_that_cannot_be_sent_is_given_up() {
     let mut world = World::new();
     let now = world.now;
     world.sides[B].listen(now, addr(B, 80)).expect("listens");
-    world.sides[B].engine.set_gateway(PortId(0), [10, 0, 0, 77].into());
+    world.sides[B]
+        .engine
+        .handle_network(NetworkChange::Gateway { port: PortId(0), gateway: [10, 0, 0, 77].into() });
     let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
     world.run_ms(10);
     let syn = world

@@ -1,7 +1,7 @@
 //! Ports of one of several networks on a wire (IEEE 802.1Q).
 
 use super::world::{A, B, World, addr, addr6, pattern};
-use crate::Counter;
+use crate::{Counter, NetworkChange};
 use toe_base::PortId;
 use toe_wire::link::{LinkCaps, RxOffload};
 use toe_wire::vlan::VlanId;
@@ -13,7 +13,10 @@ fn world_of(vlans: [Option<u16>; 2], caps: LinkCaps) -> World {
     let mut world = World::with_caps(caps);
     for (side, vlan) in world.sides.iter_mut().zip(vlans) {
         let link = side.engine.ports[PORT.index()].link;
-        side.engine.set_link(PORT, crate::Link { vlan: vlan.and_then(VlanId::new), ..link });
+        side.engine.handle_network(NetworkChange::Link {
+            port: PORT,
+            link: crate::Link { vlan: vlan.and_then(VlanId::new), ..link },
+        });
     }
     world
 }

@@ -6,7 +6,7 @@
 pub(super) use super::memory::{LAYOUT, Memory, Outbox};
 use crate::control::names::Twin;
 use crate::work::Link;
-use crate::{Engine, EngineConfig, FastOpenMode, HostMemory, Quotas};
+use crate::{Engine, EngineConfig, FastOpenMode, HostMemory, NetworkChange, Quotas};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use toe_abi::command::{
@@ -90,9 +90,21 @@ impl Side {
         let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), zone: 1, mtu: 1500, caps, vlan: None };
         let port = engine.add_port(link);
         engine.add_local();
-        engine.add_addr(port, [10, 0, 0, number].into(), 24);
-        engine.add_addr(port, Endpoint::from(addr6(usize::from(number) - 1, 0)).addr, 64);
-        engine.add_addr(port, link_local_of(link.mac, link.zone), 64);
+        engine.handle_network(NetworkChange::Address {
+            port,
+            addr: [10, 0, 0, number].into(),
+            prefix_len: 24,
+        });
+        engine.handle_network(NetworkChange::Address {
+            port,
+            addr: Endpoint::from(addr6(usize::from(number) - 1, 0)).addr,
+            prefix_len: 64,
+        });
+        engine.handle_network(NetworkChange::Address {
+            port,
+            addr: link_local_of(link.mac, link.zone),
+            prefix_len: 64,
+        });
         let session = engine.open_session(Cred::default(), LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");
         let memory = Memory::with_ring(64);

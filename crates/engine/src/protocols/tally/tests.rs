@@ -3,7 +3,7 @@
 use super::NUMBER;
 use crate::egress::builder::{Envelope, FrameBuilder, Hop};
 use crate::{Engine, EngineConfig, Link};
-use crate::{HostMemory, HostSide};
+use crate::{HostMemory, HostSide, NetworkChange};
 use std::collections::BTreeMap;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
@@ -57,8 +57,8 @@ impl Bench {
     fn new() -> Bench {
         let mut engine = Engine::new(EngineConfig { flows_max: 16, ..EngineConfig::with_secret([7; 16]) });
         let port = engine.add_port(Link { mac: OWN_MAC, mtu: 1500, ..Link::default() });
-        engine.add_addr(port, [10, 0, 0, 2].into(), 24);
-        engine.add_addr(port, v6("fd00::2"), 64);
+        engine.handle_network(NetworkChange::Address { port, addr: [10, 0, 0, 2].into(), prefix_len: 24 });
+        engine.handle_network(NetworkChange::Address { port, addr: v6("fd00::2"), prefix_len: 64 });
         Bench { engine, now: Instant::from_micros(1_000_000) }
     }
 

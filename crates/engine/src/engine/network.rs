@@ -1,0 +1,100 @@
+//! Links, addresses, routes and neighbours: what the driver tells of them ([`NetworkChange`]), and what it is to do ([`NetworkRequest`]).
+
+use super::Engine;
+use crate::control::network::{NetworkChange, NetworkRequest};
+use crate::control::route::{Interface, KernelRoute, Route};
+use crate::counter::Counter;
+use crate::work::{Link, Path};
+use std::collections::HashMap;
+use toe_base::{Addr, FlowIdx, PortId};
+
+/// Room for the timestamps option in every segment.
+const TIMESTAMPS_LEN: u16 = 12;
+
+impl Engine {
+    /// Something has changed.
+    pub fn handle_network(&mut self, change: NetworkChange<'_>) {
+        match change {
+            NetworkChange::Link { port, link } => self.link_changed(port, link),
+            NetworkChange::Address { port, addr, prefix_len } => {
+                let super::Port { link, shared, .. } = self.ports[port.index()];
+                let (addr, prefix_len) = (in_zone(addr, link.zone), prefix_len.min(addr.bits()));
+                self.routes.add_interface(Interface { port, addr, prefix_len, shared });
+            }
+            NetworkChange::NoAddress { port, addr } => self.routes.remove_interface(port, addr),
+            NetworkChange::Gateway { port, gateway } => {
+                let gateway = in_zone(gateway, self.ports[port.index()].link.zone);
+                self.routes.set_gateway(port, gateway);
+            }
+            NetworkChange::Routes(routes) => self.routes_changed(routes),
+            NetworkChange::Neighbour { port, addr, mac, is_doubtful } => {
+                let known = self.ports[port.index()].neighbours.set(addr, mac, is_doubtful);
+                if let Some(neighbour) = known {
+                    self.neighbour_found(Path::Port { port, neighbour });
+                }
+            }
+            NetworkChange::NoNeighbour { port, addr, failed } => self.neighbour_gone(port, addr, failed),
+            NetworkChange::PortReserved(port) => self.shared.add_reserved(port),
+            NetworkChange::SteeringRefused { local } => self.leave_listener_to_kernel(local),
+        }
+    }
+
+    /// What the driver is to do in the kernel next.
+    pub fn poll_network(&mut self) -> Option<NetworkRequest> {
+        self.shared.poll()
+    }
+
+    fn link_changed(&mut self, port: PortId, link: Link) {
+        self.ports[port.index()].link = link;
+        let here: Vec<FlowIdx> =
+            self.flows_by(|path| matches!(path, Path::Port { port: p, .. } if p == port));
+        for idx in here {
+            let conn = &self.flows.get(idx).conn;
+            let mss_max = self.path_mss(conn.path, conn.key.remote.addr).saturating_sub(TIMESTAMPS_LEN);
+            let flow = self.flows.get_mut(idx);
+            flow.tcb.snd.mss = flow.tcb.snd.mss.min(mss_max);
+            // Nor is a larger one probed for.
+            flow.tcb.mtu.limit = flow.tcb.mtu.limit.min(mss_max);
+        }
+    }
+
+    fn routes_changed(&mut self, routes: &[KernelRoute]) {
+        if !self.routes.set_kernel_routes(routes) {
+            return;
+        }
+        // Many connections, few peers.
+        let mut found: HashMap<Addr, Option<Route>> = HashMap::new();
+        for idx in self.flows_by(|path| self.is_shared(path)) {
+            let remote = self.flows.get(idx).conn.key.remote.addr;
+            let route = *found.entry(remote).or_insert_with(|| self.routes.to(remote));
+            let Some(Route::Via { port, next_hop, .. }) = route else { continue };
+            let Some(neighbour) = self.neighbour(port, next_hop) else { continue };
+            let path = Path::Port { port, neighbour };
+            // Another way over a port of the engine's own addresses would be from a wrong one.
+            if self.is_shared(path) && self.flows.get(idx).conn.path != path {
+                self.set_path(idx, path);
+                self.after(idx);
+            }
+        }
+    }
+
+    fn neighbour_gone(&mut self, port: PortId, addr: Addr, failed: bool) {
+        let Some(neighbour) = self.ports[port.index()].neighbours.forget(addr) else { return };
+        if failed {
+            self.counters.add(Counter::NeighbourFailures);
+            self.neighbour_lost(Path::Port { port, neighbour });
+        } else {
+            // Whoever has something to send asks again.
+            self.neighbour_found(Path::Port { port, neighbour });
+        }
+    }
+
+    fn flows_by(&self, is_it: impl Fn(Path) -> bool) -> Vec<FlowIdx> {
+        self.flows.indices().filter(|idx| is_it(self.flows.get(*idx).conn.path)).collect()
+    }
+}
+
+/// A link-local address of this link, whatever zone it was given with.
+fn in_zone(addr: Addr, zone: u32) -> Addr {
+    if addr.is_link_local() { Addr::v6(addr.to_v6(), zone) } else { addr }
+}
