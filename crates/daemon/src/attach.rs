@@ -22,7 +22,7 @@ use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::control::names::Twin;
-use toe_engine::{Claimed, StreamCounts};
+use toe_engine::{AnchorUse, Claimed, StreamCounts};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -267,7 +267,7 @@ impl Daemon {
             Request::Share => self.share(now, place),
             Request::Recognise => {
                 let anchor = self.anchors.recognise(evidence.object()?).ok_or(Errno::ENOENT)?;
-                let listens = self.engine.anchor_listens(anchor);
+                let listens = self.engine.anchor_use(anchor) == AnchorUse::Listener;
                 Ok((if listens { Reply::Handle { handle: anchor.0 } } else { Reply::Done }, Vec::new()))
             }
             Request::Report { .. } => self.report_status(now, place),
@@ -322,25 +322,22 @@ impl Daemon {
         }
         let wanted = self.policy.layout;
         let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
-        if let Err(errno) = self.engine.may_open_session(cred) {
+        let opened = self.engine.open_session(cred, layout).inspect_err(|errno| {
             self.counts.attach_refused += 1;
+            let why = match *errno {
+                Errno::EDQUOT => "its user has his share of sessions; see [quota]",
+                _ => "the engine has no free session",
+            };
             if self.log_limit.allows(now) {
-                tracing::warn!(pid, uid, "host refused: its user has his share of sessions; see [quota]");
+                tracing::warn!(pid, uid, "host refused: {why}");
             }
-            return Err(errno);
-        }
-        let Some(id) = self.engine.open_session(cred, layout) else {
-            self.counts.attach_refused += 1;
-            if self.log_limit.allows(now) {
-                tracing::warn!(pid, uid, "host refused: the engine has no free session");
-            }
-            return Err(Errno::ENOBUFS);
-        };
+        });
+        let id = opened?;
         match self.open_session(now, id, place, home, layout) {
             Ok(fds) => {
                 self.counts.attached += 1;
                 // Before anything is asked of this engine: whether another would do better.
-                self.meter.tell(&self.sessions, now, self.engine.flow_count() as u32);
+                self.meter.tell(&self.sessions, now, self.engine.totals().flows as u32);
                 self.sessions.get(id).into_iter().for_each(|session| session.region.withhold());
                 Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
             }
@@ -368,7 +365,7 @@ impl Daemon {
         let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
         let way = (place, connection.pages.clone());
-        let account = self.engine.account_of(id);
+        let account = self.engine.session_view(id).account;
         let looks = self.looks.as_fd().try_clone_to_owned()?;
         let (session, [region, receive, eventfd]) =
             Session::create(id, layout, (peer, account, process), way, now)?;
@@ -400,13 +397,9 @@ impl Daemon {
             return Err(Errno::EINVAL);
         }
         let home = self.anchors.home_of(id).ok_or(Errno::EINVAL)?;
-        self.engine.may_take_anchor(id)?;
-        let first = self.engine.take_anchor(id);
+        let first = self.engine.take_anchor(id)?;
         for n in 1..count {
-            if self.engine.may_take_anchor(id).is_err() {
-                return Ok((home, first, n));
-            }
-            let handle = self.engine.take_anchor(id);
+            let Ok(handle) = self.engine.take_anchor(id) else { return Ok((home, first, n)) };
             if handle.0 != first.0.wrapping_add(n) {
                 self.engine.give_up_anchor(handle);
                 return Ok((home, first, n));
@@ -427,7 +420,7 @@ impl Daemon {
         }
         for handle in (if lives { count } else { 0 }..wanted).map(handle) {
             // Its session may have guessed the handle and used it already.
-            if self.engine.anchor_stands(handle) {
+            if self.engine.anchor_use(handle).stands() {
                 self.engine.share_anchor(handle);
                 self.engine.anchor_closed(now, handle, &mut self.sessions);
             } else if lives {

@@ -290,10 +290,12 @@ impl Daemon {
         self.budget.remove(session.account, id);
         self.connections.end(connection);
         self.drop_capture(connection);
-        self.leave_lanes(id);
-        self.leave_datagrams(id);
-        self.leave_via(id);
-        self.engine.close_session(now, id, &mut self.sessions);
+        self.keep_all_unsent(id);
+        let left = self.engine.close_session(now, id, &mut self.sessions);
+        // Who sends to it, or receives from it, hears of that by the lane's word.
+        left.lanes.into_iter().for_each(|lane| self.lanes.close(lane));
+        left.datagrams.into_iter().for_each(|end| self.sessions.datagrams.remove(end));
+        self.leave_via(id, left.virtual_interfaces);
         self.sessions.close(id, &self.poller);
         self.anchors.leave_home(id);
     }
@@ -314,8 +316,7 @@ impl Daemon {
     pub(crate) fn forget_drained_sessions(&mut self) {
         for place in (0..self.sessions.closing().len()).rev() {
             let id = self.sessions.closing()[place];
-            if self.engine.session_drained(id) {
-                self.engine.forget_session(id);
+            if self.engine.forget_session(id) {
                 self.sessions.forget(id);
             }
         }

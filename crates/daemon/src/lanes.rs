@@ -57,7 +57,7 @@ impl Lanes {
     }
 
     /// What was published stays with the receiver, who has the memory.
-    fn close(&mut self, id: LaneId) {
+    pub(crate) fn close(&mut self, id: LaneId) {
         if let Some(Lane { memory, user, .. }) = self.table.remove(&id) {
             user.close(Shared::Lane(memory));
             ring(&user);
@@ -117,12 +117,5 @@ impl Daemon {
     pub(crate) fn end_lane(&mut self, lane: LaneId) {
         self.engine.end_lane(lane);
         self.lanes.close(lane);
-    }
-
-    /// The session is about to end: who sends to it, or receives from it, hears of that by the lane's word.
-    pub(crate) fn leave_lanes(&mut self, session: SessionId) {
-        for lane in self.engine.leave_lanes(session) {
-            self.lanes.close(lane);
-        }
     }
 }

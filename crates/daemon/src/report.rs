@@ -47,7 +47,7 @@ impl Daemon {
                     id: id.0,
                     pid: session.peer.pid,
                     uid: session.peer.uid,
-                    netns: self.netns_report(self.engine.netns_of_session(id)),
+                    netns: self.netns_report(self.engine.session_view(id).netns),
                     program: session.peer.program.clone(),
                     flows: view.flows,
                     listeners: view.listeners,
@@ -59,7 +59,7 @@ impl Daemon {
         let closing = closing.iter().map(|&id| self.engine.session_view(id).receive_memory_used);
         // Not by a look at each: there may be tens of thousands. A listener that several processes have is each one's.
         let (flows, listeners) = if view.is_whole() {
-            (self.engine.flow_count() as u32, self.engine.listener_count() as u32)
+            (self.engine.totals().flows as u32, self.engine.totals().listeners as u32)
         } else {
             (sessions.iter().map(|s| s.flows).sum(), sessions.iter().map(|s| s.listeners).sum())
         };

@@ -19,6 +19,7 @@ use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Send};
 use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
 use toe_base::{AnchorHandle, Instant, SessionId};
+use toe_engine::AnchorUse;
 use toe_ring::EngineQueueSet;
 use toe_ring::queue_set::ArgBlock;
 
@@ -161,7 +162,7 @@ impl Daemon {
     }
 
     fn tell_load(&mut self, now: Instant, sleeps: bool) {
-        let flows = self.engine.flow_count() as u32;
+        let flows = self.engine.totals().flows as u32;
         if self.meter.is_due(now, flows, sleeps) {
             self.meter.tell(&self.sessions, now, flows);
         }
@@ -518,7 +519,7 @@ impl Daemon {
         // Before a descriptor was closed its holder may have published entries for it: those count first.
         self.catch_up_at(now, &closed);
         if closed.len() >= SPURIOUS_CLOSES
-            && closed.iter().all(|anchor| self.engine.anchor_is_unused(*anchor))
+            && closed.iter().all(|anchor| self.engine.anchor_use(*anchor) == AnchorUse::Unused)
         {
             self.anchors.mute(&self.poller, id, now);
         }
@@ -554,17 +555,12 @@ impl Daemon {
         for _ in 0..DOUBTS_PER_TURN.min(self.anchors.doubts()) {
             let Some(anchor) = self.anchors.next_doubtful() else { break };
             let left = self.anchors.is_left(anchor);
-            if !self.engine.anchor_stands(anchor) {
-                if left {
-                    self.anchors.remove(anchor);
-                } else if !self.engine.anchor_is_unused(anchor) {
-                    self.share_anchor(anchor);
-                }
-            } else if !left && self.engine.anchor_connects(anchor) {
+            match self.engine.anchor_use(anchor) {
+                AnchorUse::Unused | AnchorUse::Over if left => self.anchors.remove(anchor),
+                AnchorUse::Unused => {}
                 // Its host opens it only once it is connected, and then it must still have a name.
-                self.anchors.doubt(anchor);
-            } else {
-                self.share_anchor(anchor);
+                AnchorUse::Opening if !left => self.anchors.doubt(anchor),
+                _ => self.share_anchor(anchor),
             }
         }
     }

@@ -14,7 +14,8 @@ use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, ViaState};
 use toe_base::{SessionId, ViaId};
-use toe_engine::ViaEnd;
+use toe_engine::UserIdx;
+use toe_engine::via::Ended;
 use toe_ring::irq::Signal;
 use toe_ring::{EngineQueueSet, ViaMemory};
 
@@ -70,7 +71,7 @@ impl Connections {
     }
 
     /// What was sent stays with the receiver, who has the memory or is yet to fetch it. `None`: it was never made.
-    fn close(&mut self, end: &ViaEnd) -> Option<ViaMemory> {
+    fn close(&mut self, end: &Ended<UserIdx>) -> Option<ViaMemory> {
         if end.is_kept {
             return self.table.get(&end.handle).map(|connection| connection.memory.clone());
         }
@@ -183,9 +184,9 @@ impl Daemon {
         self.sessions.get(session)?.queue_sets.first()
     }
 
-    /// The session is about to end: who has a connection to it hears of that.
-    pub(crate) fn leave_via(&mut self, session: SessionId) {
-        for end in self.engine.via_leave(session) {
+    /// The session ends, and these with it: who has a connection to one hears of that.
+    pub(crate) fn leave_via(&mut self, session: SessionId, ends: Vec<Ended<UserIdx>>) {
+        for end in ends {
             self::end(self, session, end);
         }
         // Its number may be another's soon.
@@ -202,7 +203,7 @@ impl Daemon {
 }
 
 /// The session has left a connection: its user's thread says so in the memory, and then to the other one.
-fn end(daemon: &mut Daemon, session: SessionId, end: ViaEnd) {
+fn end(daemon: &mut Daemon, session: SessionId, end: Ended<UserIdx>) {
     let Some((memory, left)) = daemon.via.close(&end).zip(daemon.sessions.get(session)) else {
         daemon.via.untold.sessions.extend(end.other);
         return;

@@ -136,7 +136,7 @@ impl World {
         });
         let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("a first session");
         engine.add_queue_set(session).expect("a first queue set");
-        let anchor = engine.take_anchor(session).0;
+        let anchor = engine.take_anchor(session).expect("an anchor").0;
         let local = std::net::SocketAddr::from((ENGINE.0, 80));
         let twin = Twin::listening(local.into(), 1, toe_base::Cred::default(), Instant::from_micros(1));
         let twin = engine.add_twin(session, twin).expect("a first kernel socket");
@@ -167,7 +167,7 @@ impl World {
             .expect("good");
         world.engine.poll_completions(&mut world.program);
         let flow = world.program.flow.expect("accepted");
-        let anchor = world.engine.take_anchor(session);
+        let anchor = world.engine.take_anchor(session).expect("an anchor");
         let accept = Command::Accept { flow, anchor, fd: 9 };
         world
             .engine

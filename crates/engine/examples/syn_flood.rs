@@ -98,7 +98,7 @@ fn listening_engine() -> (Engine, PortId) {
     engine.handle_network(NetworkChange::Address { port, addr: Addr::v4(ENGINE.0.into()), prefix_len: 24 });
     let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("a first session");
     engine.add_queue_set(session).expect("a first queue set");
-    let anchor = engine.take_anchor(session).0;
+    let anchor = engine.take_anchor(session).expect("an anchor").0;
     let local = std::net::SocketAddr::from((ENGINE.0, 80));
     let twin = Twin::listening(local.into(), 1, toe_base::Cred::default(), Instant::from_micros(1));
     let twin = engine.add_twin(session, twin).expect("a first kernel socket");
@@ -129,7 +129,7 @@ fn main() {
         }
         let each = start.elapsed().as_nanos() / u128::from(SYNS);
         let (cookies, resets) = (engine.counter(Counter::CookiesSent), engine.counter(Counter::Resets));
-        let records = engine.flow_count();
+        let records = engine.totals().flows;
         println!("{what}: {each} ns a SYN; {cookies} cookies, {resets} resets, {records} records");
     }
 }

@@ -26,8 +26,8 @@ pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{
-    Engine, EngineConfig, FlowAudit, GivenLane, NewEnd, OpenedDatagrams, PortRange, SessionView,
-    SocketCursor, SocketView, ViaEnd,
+    Engine, EngineConfig, FlowAudit, GivenLane, LeftBehind, NewEnd, OpenedDatagrams, PortRange, SessionView,
+    SocketCursor, SocketView, Totals,
 };
 pub use hostif::users::{Limit, Quotas, Resource, STAGING_LEN, User, UserIdx, Users};
 pub use hostif::{Delivered, HostSide};
@@ -36,4 +36,4 @@ pub use toe_tcp::ecn::EcnMode;
 pub use toe_tcp::fast_open::FastOpenMode;
 pub use toe_tcp::memory::{GivenBack, HostMemory};
 pub use toe_tcp::open::{SynCookies, TcpConfig};
-pub use work::{Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd, StreamCounts};
+pub use work::{AnchorUse, Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd, StreamCounts};

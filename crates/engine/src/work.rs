@@ -237,6 +237,26 @@ pub struct SightingEnd {
     pub listens: bool,
 }
 
+/// What an anchor stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnchorUse {
+    /// Nothing since it was made, or last closed.
+    Unused,
+    Listener,
+    /// A connection whose handshake goes on.
+    Opening,
+    Connection,
+    /// Nothing any more; somebody may have it open still.
+    Over,
+}
+
+impl AnchorUse {
+    /// Whether it holds a connection or a listener alive.
+    pub fn stands(self) -> bool {
+        matches!(self, AnchorUse::Listener | AnchorUse::Opening | AnchorUse::Connection)
+    }
+}
+
 /// What [`crate::Engine::claim`] found behind an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {

@@ -51,7 +51,7 @@ impl Target {
         let mut node = Node::new(0, swarm.engines[0], false, Memory::new(random.clone()), [7; 16], random);
         set_up(&mut node);
         let session = node.attach(&swarm).map(|at| node.sessions[at].id).unwrap_or_default();
-        let anchor = node.engine.take_anchor(session);
+        let anchor = node.engine.take_anchor(session).expect("an anchor");
         let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80));
         let clock = node.clock(0);
         let twin = Twin::listening(local.into(), TWIN, Cred::default(), clock);

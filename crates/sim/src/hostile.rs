@@ -87,9 +87,9 @@ impl Session {
             1 => AnchorHandle(cx.random.word() as u32),
             2..5 if !mischief.anchors.is_empty() => cx.random.pick(&mischief.anchors),
             _ if mischief.anchors.len() < ANCHORS_MAX => {
-                let anchor = cx.engine.take_anchor(self.id);
-                mischief.anchors.push(anchor);
-                anchor
+                let taken = cx.engine.take_anchor(self.id);
+                mischief.anchors.extend(taken);
+                taken.unwrap_or(AnchorHandle(NO_HANDLE))
             }
             _ => cx.random.pick(&mischief.anchors),
         }

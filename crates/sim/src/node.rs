@@ -167,7 +167,7 @@ impl Node {
             receive_len: swarm.receive_len,
             send_len: swarm.send_len,
         };
-        let id = self.engine.open_session(toe_base::Cred::default(), layout)?;
+        let id = self.engine.open_session(toe_base::Cred::default(), layout).ok()?;
         if id.index() >= crate::memory::SESSIONS_MAX {
             self.engine.close_session(Instant::ZERO, id, &mut self.memory);
             self.engine.forget_session(id);
@@ -224,6 +224,6 @@ impl Session {
     }
 
     pub fn take_anchor(&mut self, engine: &mut Engine) -> AnchorHandle {
-        self.free_anchors.pop().unwrap_or_else(|| engine.take_anchor(self.id))
+        self.free_anchors.pop().unwrap_or_else(|| engine.take_anchor(self.id).expect("an anchor"))
     }
 }

@@ -361,7 +361,7 @@ impl World {
         self.trace.event(now_us, About::session(at, id.0), "ends", format_args!("{fenced:?}"));
         match fenced {
             Some(reason) => node.engine.fence(clock, id, reason, &mut node.memory),
-            None => node.engine.close_session(clock, id, &mut node.memory),
+            None => drop(node.engine.close_session(clock, id, &mut node.memory)),
         }
         node.sessions[session].alive = false;
         node.memory.close_ring(id);

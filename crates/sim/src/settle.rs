@@ -132,10 +132,7 @@ impl World {
     fn forget_dead_sessions(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         for session in node.sessions.iter_mut().filter(|s| !s.alive && !s.forgotten) {
-            if node.engine.session_drained(session.id) {
-                node.engine.forget_session(session.id);
-                session.forgotten = true;
-            }
+            session.forgotten = node.engine.forget_session(session.id);
         }
     }
 

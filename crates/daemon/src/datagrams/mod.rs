@@ -212,7 +212,7 @@ impl Datagrams {
         of_sockets.map(|socket| socket.next_look(now)).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    fn remove(&mut self, id: DatagramId) {
+    pub(crate) fn remove(&mut self, id: DatagramId) {
         self.sockets.remove(&id);
     }
 
@@ -370,18 +370,14 @@ impl Daemon {
         self.engine.close_datagrams(id, end);
     }
 
-    /// A session is about to end.
-    pub(crate) fn leave_datagrams(&mut self, session: SessionId) {
-        if let Some(of_session) = self.sessions.get_mut(session) {
-            let account = of_session.account;
-            let mut sockets = std::mem::take(&mut of_session.datagrams);
-            self.sessions.leave_unsettled(unsettled(&mut sockets), std::iter::once(session));
-            for socket in sockets {
-                self.keep_unsent(account, socket);
-            }
-        }
-        for id in self.engine.leave_datagrams(session) {
-            self.sessions.datagrams.remove(id);
+    /// A session is about to end: what its sockets have sent is to be sent all the same.
+    pub(crate) fn keep_all_unsent(&mut self, session: SessionId) {
+        let Some(of_session) = self.sessions.get_mut(session) else { return };
+        let account = of_session.account;
+        let mut sockets = std::mem::take(&mut of_session.datagrams);
+        self.sessions.leave_unsettled(unsettled(&mut sockets), std::iter::once(session));
+        for socket in sockets {
+            self.keep_unsent(account, socket);
         }
     }
 

@@ -191,10 +191,10 @@ fn lanes_full_of_chance_hurt_nobody_else() {
         drop(hostile);
         drop(sockets);
         settle(&mut daemon);
-        daemon.engine.audit_users().expect("nobody is charged for what is gone");
+        daemon.engine.audit().expect("nobody is charged for what is gone");
     }
     let began = std::time::Instant::now();
-    while daemon.engine.datagram_socket_count() > 2 {
+    while daemon.engine.totals().datagram_sockets > 2 {
         assert!(began.elapsed().as_secs() < 60, "the control server finds that they are gone");
         come_to_rest(&mut daemon);
         std::thread::yield_now();
@@ -252,10 +252,10 @@ fn what_a_host_has_closed_is_free_for_another_at_once() {
     let host = FakeHost::attach(&mut daemon);
     let mut first = show(&host, &mut daemon).expect("shown");
     let second = show(&host, &mut daemon).expect("shown");
-    assert_eq!(daemon.engine.datagram_socket_count(), 2);
+    assert_eq!(daemon.engine.totals().datagram_sockets, 2);
     first.to_engine.close();
     let third = show(&host, &mut daemon).expect("shown");
-    assert_eq!(daemon.engine.datagram_socket_count(), 2, "the first is forgotten");
+    assert_eq!(daemon.engine.totals().datagram_sockets, 2, "the first is forgotten");
     assert!(third.port != second.port && first.socket.local_addr().is_ok());
 }
 
@@ -332,7 +332,7 @@ fn what_was_sent_outlives_its_program_and_its_socket() {
         settle(&mut daemon);
         assert_eq!(daemon.engine.counter(Counter::TxDatagrams), 500, "{who}");
         assert_eq!(daemon.unsent_count(), 0);
-        daemon.engine.audit_users().expect("nobody is charged for it");
+        daemon.engine.audit().expect("nobody is charged for it");
     }
 }
 
@@ -351,7 +351,7 @@ fn what_was_sent_is_not_kept_for_ever() {
     let sent = daemon.engine.counter(Counter::TxDatagrams);
     assert_eq!(daemon.take_unsent(now.after_us(2_000_000)), 0);
     assert_eq!((daemon.unsent_count(), daemon.engine.counter(Counter::TxDatagrams)), (0, sent));
-    daemon.engine.audit_users().expect("nobody is charged for it");
+    daemon.engine.audit().expect("nobody is charged for it");
 }
 
 /// What is left of one user's programs is bounded, and what another's sends right before it ends has room beside it.

@@ -71,7 +71,7 @@ fn pair() -> Pair {
     assert_eq!(peer, name("a"));
     assert_eq!(ask(&client, &mut daemon, fetch).err(), Some(Errno::EALREADY));
     assert!(one.advance(ViaState::Accepted) && zero.state() == ViaState::Accepted);
-    assert_eq!((daemon.engine.via_count(), daemon.via.len()), (2, 1));
+    assert_eq!((daemon.engine.totals().virtual_interfaces, daemon.via.len()), (2, 1));
     assert_eq!(daemon.engine.counter(toe_engine::Counter::ViaConnections), 1);
     Pair { daemon, server, client, connection, memories: [zero, one] }
 }
@@ -95,7 +95,7 @@ fn a_connection_ends_with_a_word_a_session_or_the_engine() {
             drop(daemon);
         } else {
             assert_eq!(daemon.via.len(), 0);
-            daemon.engine.audit_users().expect("nobody is charged for it");
+            daemon.engine.audit().expect("nobody is charged for it");
         }
         assert_eq!((zero.state(), one.state()), (ViaState::Closed, ViaState::Closed), "{who}");
     }
@@ -106,8 +106,9 @@ fn a_connection_ends_with_a_word_a_session_or_the_engine() {
 fn the_engine_leaves_a_connections_end_to_its_users_thread() {
     let Pair { mut daemon, server, client, memories: [zero, one], .. } = pair();
     let mut held_up = hold_up(&mut daemon, &client.control);
+    let now = daemon.clock.now();
     for session in daemon.sessions.live().to_vec() {
-        daemon.leave_via(session);
+        daemon.close_session(now, session, "it ends");
     }
     super::come_to_rest(&mut daemon);
     assert_eq!(daemon.via.len(), 0);
@@ -150,7 +151,7 @@ fn what_the_other_side_has_said_is_found_though_it_has_left() {
             assert_eq!((zero.state(), &word), (found, b"a word"), "{said:?} {dies} {is_late}");
             assert_eq!(ask(&client, &mut daemon, end).is_ok(), is_late, "else it has ended");
             assert_eq!(daemon.via.len(), 0);
-            daemon.engine.audit_users().expect("nobody is charged for it");
+            daemon.engine.audit().expect("nobody is charged for it");
         }
     }
 }

@@ -67,8 +67,18 @@ impl Engine {
         })
     }
 
+    /// Whether the counts agree with what there is, and nothing is held twice or by nobody.
+    pub fn audit(&self) -> Result<(), String> {
+        self.audit_memory()?;
+        self.audit_listeners()?;
+        self.audit_channels()?;
+        self.audit_users()?;
+        self.audit_neighbours()?;
+        self.audit_pools()
+    }
+
     /// Whether each place of the flows' pools that is taken is some flow's.
-    pub fn audit_pools(&self) -> Result<(), String> {
+    fn audit_pools(&self) -> Result<(), String> {
         let (mut sent, mut held, mut record_ends) = ((0, 0), 0, 0);
         for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
             let (places, chunks) = flow.tcb.board.places(&self.tcp.sent);
@@ -85,7 +95,7 @@ impl Engine {
     }
 
     /// Whether each connection holds the neighbour through which it goes, and none else.
-    pub fn audit_neighbours(&self) -> Result<(), String> {
+    fn audit_neighbours(&self) -> Result<(), String> {
         for idx in self.flows.indices() {
             let (path, held) = (self.flows.get(idx).conn.path, self.neighbour_held_by(idx));
             let goes = match path {
@@ -117,7 +127,7 @@ impl Engine {
     }
 
     /// Whether each listener counts what there is: half-open, waiting and handed-out connections.
-    pub fn audit_listeners(&self) -> Result<(), String> {
+    fn audit_listeners(&self) -> Result<(), String> {
         for (idx, listener) in self.listeners.iter() {
             let (mut half_open, mut handed) = (0, 0);
             let tenancies = self.flows.indices().map(|flow| self.flows.get(flow).conn.tenancy);
@@ -141,7 +151,7 @@ impl Engine {
 
     /// Whether every byte that an arena has given out is held by exactly one flow or retired, and every region that is read
     /// from is pinned by its readers.
-    pub fn audit_memory(&self) -> Result<(), String> {
+    fn audit_memory(&self) -> Result<(), String> {
         let mut blocks = Vec::new();
         for flow in self.flows.indices().map(|f| self.flows.get(f)) {
             blocks.extend(flow.tcb.receive.blocks().map(|b| (flow.tcb.receive.session, b)));
@@ -173,7 +183,7 @@ impl Engine {
     }
 
     /// Whether each user is charged for just what he has.
-    pub fn audit_users(&self) -> Result<(), String> {
+    fn audit_users(&self) -> Result<(), String> {
         let users = self.sessions.users();
         let mut flows: HashMap<UserIdx, u64> = HashMap::new();
         for idx in self.flows.indices() {
@@ -209,17 +219,12 @@ impl Engine {
     }
 
     /// Whether each side of a channel's slot that is held is held by exactly one flow, in the same use of the slot.
-    pub fn audit_channels(&self) -> Result<(), String> {
+    fn audit_channels(&self) -> Result<(), String> {
         let direct = |idx: FlowIdx| self.flows.get(idx).conn.carrier.channel();
         let mut of_flows: Vec<_> = self.flows.indices().filter_map(direct).collect();
         of_flows.sort_by_key(|d| (d.channel, d.slot, d.side.index()));
         let of_flows: Vec<_> = of_flows.iter().map(|d| (d.channel, d.slot, d.side, d.generation)).collect();
         let held = self.channels.held();
         if of_flows == held { Ok(()) } else { Err(format!("flows use {of_flows:?}, held are {held:?}")) }
-    }
-
-    /// Channels there are, whose memory the driver keeps.
-    pub fn channel_count(&self) -> usize {
-        self.channels.len()
     }
 }

@@ -179,7 +179,7 @@ impl Engine {
     }
 
     /// A session is about to end. What it had of sockets, which other processes may have still.
-    pub fn leave_datagrams(&mut self, session: SessionId) -> Vec<DatagramId> {
+    pub(super) fn leave_datagrams(&mut self, session: SessionId) -> Vec<DatagramId> {
         let left = self.udp.sockets.leave(session);
         let user = self.sessions.user_of(session);
         self.give_lanes(user, left.ids.len(), left.bytes);
@@ -207,15 +207,6 @@ impl Engine {
 
     pub fn forget_sender(&mut self, id: DatagramId) {
         self.udp.sockets.forget_sender(id);
-    }
-
-    /// Frames that wait for their port, and datagrams that wait for their neighbour.
-    pub fn datagrams_held(&self) -> usize {
-        self.udp.held()
-    }
-
-    pub fn datagram_socket_count(&self) -> usize {
-        self.udp.sockets.len()
     }
 }
 

@@ -56,14 +56,10 @@ impl Engine {
     }
 
     /// A session is about to end: the lanes whose memory is to be closed.
-    pub fn leave_lanes(&mut self, session: SessionId) -> Vec<LaneId> {
+    pub(super) fn leave_lanes(&mut self, session: SessionId) -> Vec<LaneId> {
         self.lanes.forget_session(session);
         let lanes = self.lanes_of(session);
         lanes.iter().for_each(|lane| self.end_lane(*lane));
         lanes
-    }
-
-    pub fn lane_count(&self) -> usize {
-        self.lanes.len()
     }
 }

@@ -8,11 +8,12 @@ use crate::flow::tenancy::{Tenancy, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::work::Owner;
+use crate::via::Ended;
+use crate::work::{AnchorUse, Owner};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, DatagramId, FlowId, FlowIdx, Instant, LaneId, QueueSetId, SessionId};
 use toe_tcp::segment::FlowEvent;
 use toe_tcp::state::{TcpEvent, TcpState};
 use toe_tcp::{self, timeout};
@@ -36,6 +37,17 @@ pub(super) struct Closing {
     resets: Resets,
     /// The place of its next flow.
     next: usize,
+}
+
+/// What ended with a session, beside its connections and listeners.
+#[derive(Debug, Default)]
+pub struct LeftBehind {
+    /// Lanes whose memory is to be closed.
+    pub lanes: Vec<LaneId>,
+    /// What it had of sockets, which other processes may have still.
+    pub datagrams: Vec<DatagramId>,
+    /// Who has a connection to one of them is to hear of that.
+    pub virtual_interfaces: Vec<Ended<UserIdx>>,
 }
 
 impl Engine {
@@ -372,35 +384,35 @@ impl Engine {
         }
     }
 
-    /// Whether its session has not used the anchor since it was made, or last closed.
-    pub fn anchor_is_unused(&self, anchor: AnchorHandle) -> bool {
-        matches!(self.anchors.get(anchor), Some(AnchorTarget::Unused(_)) | None)
-    }
-
-    /// Whether it is that of a flow that is not connected yet.
-    pub fn anchor_connects(&self, anchor: AnchorHandle) -> bool {
+    /// What an anchor stands for.
+    pub fn anchor_use(&self, anchor: AnchorHandle) -> AnchorUse {
         match self.anchors.get(anchor) {
-            Some(AnchorTarget::Flow(idx)) => {
-                matches!(self.flows.get(idx).tcb.state, TcpState::SynSent | TcpState::SynReceived)
-            }
-            _ => false,
+            Some(AnchorTarget::Unused(_)) | None => AnchorUse::Unused,
+            Some(AnchorTarget::Nothing) => AnchorUse::Over,
+            Some(AnchorTarget::Listener(_)) => AnchorUse::Listener,
+            Some(AnchorTarget::Flow(idx)) => match self.flows.get(idx).tcb.state {
+                TcpState::SynSent | TcpState::SynReceived => AnchorUse::Opening,
+                _ => AnchorUse::Connection,
+            },
         }
-    }
-
-    /// Whether it is that of a listener.
-    pub fn anchor_listens(&self, anchor: AnchorHandle) -> bool {
-        matches!(self.anchors.get(anchor), Some(AnchorTarget::Listener(_)))
-    }
-
-    /// Whether the anchor holds a flow or a listener alive.
-    pub fn anchor_stands(&self, anchor: AnchorHandle) -> bool {
-        matches!(self.anchors.get(anchor), Some(AnchorTarget::Flow(_) | AnchorTarget::Listener(_)))
     }
 
     /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
     /// anchor, not with the session. One that had many of them gives them up in steps ([`Engine::poll_closing`]).
-    pub fn close_session<H: HostSide>(&mut self, now: Instant, session: SessionId, host: &mut H) {
+    /// Returns what its driver has for it, and is to take away.
+    pub fn close_session<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        host: &mut H,
+    ) -> LeftBehind {
+        let left = LeftBehind {
+            lanes: self.leave_lanes(session),
+            datagrams: self.leave_datagrams(session),
+            virtual_interfaces: self.leave_via(session),
+        };
         self.begin_closing(now, session, Resets::None, host);
+        left
     }
 
     /// The same; `resets`: which connections end with RST, at once.
@@ -545,17 +557,17 @@ impl Engine {
     }
 
     /// Whether a closed session's region may be unmapped and its id given out again.
-    pub fn session_drained(&self, session: SessionId) -> bool {
+    pub(super) fn is_drained(&self, session: SessionId) -> bool {
         self.sessions.get(session).is_none_or(|s| s.is_drained())
     }
 
-    /// Frees the id of a drained session.
-    pub fn forget_session(&mut self, session: SessionId) {
-        if self.session_drained(session)
-            && let Some(record) = self.sessions.forget(session)
-        {
+    /// Frees the id of a closed session, unless something refers to its memory still; whether it is free.
+    pub fn forget_session(&mut self, session: SessionId) -> bool {
+        let is_drained = self.is_drained(session);
+        if is_drained && let Some(record) = self.sessions.forget(session) {
             self.names.leave(record.scope);
         }
+        is_drained
     }
 
     /// A session broke the contract: its flows are reset and it is counted. The daemon then takes its memory away

@@ -17,14 +17,14 @@
 //! |---|---|
 //! | set-up | `new`, `add_*`, `share_port` |
 //! | something happened | `handle_*`, `fence`, `anchor_closed`, `twin_gone`, `datagram_socket_gone`, `set_capture` |
-//! | a request, answered by what it returns: sessions | `may_open_session`, `open_session`, `close_session`, `forget_session` |
-//! | anchors | `may_take_anchor`, `take_anchor`, `share_anchor`, `give_up_anchor` |
+//! | a request, answered by what it returns: sessions | `open_session`, `close_session`, `forget_session` |
+//! | anchors | `take_anchor`, `share_anchor`, `give_up_anchor` |
 //! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish`, `take_unread`, `give_unread` |
-//! | datagrams | `open_datagrams`, `takes_datagrams`, `keep_sender`, `forget_sender`, `leave_datagrams`, `close_datagrams`, `ask_lane`, `end_lane`, `leave_lanes` |
+//! | datagrams | `open_datagrams`, `takes_datagrams`, `keep_sender`, `forget_sender`, `close_datagrams`, `ask_lane`, `end_lane` |
 //! | virtual interfaces | `via_*` |
 //! | is there something to do, or to hand out? | `poll_*`; `counts_after` with `deliver_earlier`; `lapses` |
 //! | views | all others that take `&self` |
-//! | for simulator and tests | `audit_*`, `rebuild_derived` |
+//! | for simulator and tests | `audit`, `audit_*`, `rebuild_derived` |
 //!
 //! A round of the daemon (`crates/daemon/src/run_loop.rs`) is, in this order:
 //!
@@ -79,8 +79,8 @@ mod tests;
 pub use audit::FlowAudit;
 pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;
-pub use report::{SessionView, SocketCursor, SocketView};
-pub use via::ViaEnd;
+pub use life::LeftBehind;
+pub use report::{SessionView, SocketCursor, SocketView, Totals};
 
 use crate::control::arp::Neighbours;
 use crate::control::fast_open::Servers;
@@ -110,9 +110,8 @@ use crate::udp::{Lanes, Udp};
 use crate::via::Via;
 use crate::work::{ControlFrame, Link, Path};
 use std::collections::VecDeque;
-use toe_abi::region::RegionLayout;
 use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
-use toe_base::{Addr, AnchorHandle, Cred, FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
+use toe_base::{Addr, AnchorHandle, FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
 use toe_tcp::Tcp;
 use toe_tcp::congestion::AlgorithmName;
 use toe_tcp::ecn::EcnMode;
@@ -324,28 +323,8 @@ impl Engine {
         self.routes.addrs_of(port).map(|i| (i.addr, i.prefix_len))
     }
 
-    /// A process attached. `None` when there are too many, or too many of this user's ([`Engine::may_open_session`]).
-    pub fn open_session(&mut self, cred: Cred, layout: RegionLayout) -> Option<SessionId> {
-        let scope = self.names.scopes.enter(cred.netns)?;
-        let opened = self.sessions.open(cred, scope, layout);
-        if opened.is_err() {
-            self.names.leave(scope);
-        }
-        opened.ok()
-    }
-
     pub fn add_queue_set(&mut self, session: SessionId) -> Option<QueueSetId> {
         self.sessions.add_queue_set(session)
-    }
-
-    /// A new anchor for the session, if it may have one ([`Engine::may_take_anchor`]); the daemon makes the object.
-    pub fn take_anchor(&mut self, session: SessionId) -> AnchorHandle {
-        let user = self.sessions.user_of(session);
-        self.sessions.users_mut().add(user, Resource::Anchors, 1);
-        if let Some(session) = self.sessions.get_mut(session) {
-            session.anchors += 1;
-        }
-        self.anchors.take(session, user)
     }
 
     /// The anchor could not be made.

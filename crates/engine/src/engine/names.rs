@@ -14,7 +14,7 @@ use crate::hostif::users::Resource;
 use crate::work::{RxWork, Sharing};
 use toe_abi::command::{LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE};
 use toe_abi::errno::Errno;
-use toe_base::{Addr, Endpoint, FlowId, FlowIdx, Instant, NetNs, SessionId};
+use toe_base::{Addr, Endpoint, FlowId, FlowIdx, Instant, SessionId};
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
 use toe_tcp::timeout::TIME_WAIT_US;
@@ -51,16 +51,6 @@ impl Engine {
     }
 
     // ---- views ----
-
-    /// The network namespace of a session.
-    pub fn netns_of_session(&self, session: SessionId) -> NetNs {
-        self.sessions.get(session).map_or(self.config.netns, |record| record.cred.netns)
-    }
-
-    /// Namespaces besides the engine's own that something here is of.
-    pub fn scope_count(&self) -> usize {
-        self.names.scopes.len()
-    }
 
     // ---- asked by a host ----
 

@@ -8,6 +8,7 @@ use crate::hostif::HostSide;
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx, Users};
 use toe_abi::errno::Errno;
+use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, Cred, FlowIdx, Instant, QueueSetId, SessionId};
 use toe_tcp::memory::GivenBack;
 
@@ -17,29 +18,35 @@ impl Engine {
         self.sessions.users()
     }
 
-    /// Whose account a session's things go on.
-    pub fn account_of(&self, session: SessionId) -> Cred {
-        let users = self.sessions.users();
-        users.get(self.sessions.user_of(session)).map_or(Cred::default(), |user| user.cred)
+    /// A process attached. EDQUOT: its user has his share of sessions, or of their memory. ENOBUFS: there are no more.
+    pub fn open_session(&mut self, cred: Cred, layout: RegionLayout) -> Result<SessionId, Errno> {
+        let scope = self.names.scopes.enter(cred.netns).ok_or(Errno::ENOBUFS)?;
+        self.sessions.open(cred, scope, layout).map_err(|refused| {
+            self.names.leave(scope);
+            let user = self.sessions.users_mut().idx(cred);
+            self.refuse(user, Resource::Sessions, refused)
+        })
     }
 
-    /// Whether a process of this user may attach. EDQUOT: enough others have, of the same one.
-    pub fn may_open_session(&mut self, who: Cred) -> Result<(), Errno> {
-        let users = self.sessions.users_mut();
-        let user = users.idx(who);
-        users
-            .may_enter(who, Resource::Sessions)
-            .map_err(|refused| self.refuse(user, Resource::Sessions, refused))
-    }
-
-    /// Whether a session may have another anchor: one for each of its flows and listeners, and some in hand.
-    pub fn may_take_anchor(&mut self, session: SessionId) -> Result<(), Errno> {
+    /// A new anchor for the session, which may have one for each of its flows and listeners, and some in hand; the driver makes the
+    /// object.
+    pub fn take_anchor(&mut self, session: SessionId) -> Result<AnchorHandle, Errno> {
         let record = self.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
         let user = record.user;
         if record.anchors >= record.flows.len() + record.listeners.len() + IN_HAND_MAX {
             return Err(self.refuse(user, Resource::Anchors, Refused::OverQuota));
         }
-        self.may_take(user, Resource::Anchors)
+        self.may_take(user, Resource::Anchors)?;
+        Ok(self.new_anchor(session))
+    }
+
+    pub(super) fn new_anchor(&mut self, session: SessionId) -> AnchorHandle {
+        let user = self.sessions.user_of(session);
+        self.sessions.users_mut().add(user, Resource::Anchors, 1);
+        if let Some(record) = self.sessions.get_mut(session) {
+            record.anchors += 1;
+        }
+        self.anchors.take(session, user)
     }
 
     /// Whether the session's user may leave bytes with the driver for who has one of his flows next; then he is charged.

@@ -7,7 +7,7 @@ use crate::udp::sockets::SocketReport;
 use crate::work::Path;
 use core::net::SocketAddr;
 use toe_abi::report::{TcpReport, UdpReport};
-use toe_base::{Endpoint, FlowIdx, Instant, NetNs, PortId, SessionId};
+use toe_base::{Cred, Endpoint, FlowIdx, Instant, NetNs, PortId, SessionId};
 use toe_tcp::state::TcpState;
 
 /// One flow, listener or UDP socket.
@@ -57,6 +57,27 @@ pub struct SessionView {
     pub listeners: u32,
     /// Bytes of receive memory in use.
     pub receive_memory_used: u64,
+    /// Whose account its things go on.
+    pub account: Cred,
+    pub netns: NetNs,
+}
+
+/// How many there are, of all sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Connections in the table.
+    pub flows: usize,
+    pub listeners: usize,
+    /// Whose memory the driver keeps.
+    pub channels: usize,
+    pub lanes: usize,
+    pub datagram_sockets: usize,
+    /// Frames that wait for their port, and datagrams that wait for their neighbour.
+    pub datagrams_held: usize,
+    /// Listeners and connections of virtual interfaces.
+    pub virtual_interfaces: usize,
+    /// Network namespaces besides the engine's own that something here is of.
+    pub scopes: usize,
 }
 
 impl Engine {
@@ -174,15 +195,22 @@ impl Engine {
             flows: s.flows.len(),
             listeners: s.listeners.len(),
             receive_memory_used: s.arena.used(),
+            account: self.sessions.users().get(s.user).map_or(Cred::default(), |user| user.cred),
+            netns: s.cred.netns,
         })
     }
 
-    pub fn listener_count(&self) -> usize {
-        self.listeners.len()
-    }
-
-    /// Connections in the table.
-    pub fn flow_count(&self) -> usize {
-        self.flows.len()
+    /// How many there are of what it keeps.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            flows: self.flows.len(),
+            listeners: self.listeners.len(),
+            channels: self.channels.len(),
+            lanes: self.lanes.len(),
+            datagram_sockets: self.udp.sockets.len(),
+            datagrams_held: self.udp.held(),
+            virtual_interfaces: self.via.len(),
+            scopes: self.names.scopes.len(),
+        }
     }
 }

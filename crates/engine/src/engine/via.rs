@@ -8,25 +8,6 @@ use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, NodeName};
 use toe_base::{SessionId, ViaId};
 
-/// What the driver does about a listener or connection that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ViaEnd {
-    pub handle: ViaId,
-    /// Hears of it.
-    pub other: Option<SessionId>,
-    /// Side 1 has ended it: if it has rejected it, that stands.
-    pub by_taker: bool,
-    /// That one has yet to fetch the memory, and finds there how it ended.
-    pub is_kept: bool,
-}
-
-impl From<Ended<UserIdx>> for ViaEnd {
-    fn from(ended: Ended<UserIdx>) -> ViaEnd {
-        let Ended { handle, payer: _, is_listener: _, other, by_taker, is_kept } = ended;
-        ViaEnd { handle, other, by_taker, is_kept }
-    }
-}
-
 impl Engine {
     /// What a session's node is called.
     pub fn via_name(&mut self, id: SessionId, name: NodeName) -> Result<(), Errno> {
@@ -80,22 +61,17 @@ impl Engine {
     }
 
     /// Ends a listener or connection.
-    pub fn via_forget(&mut self, id: SessionId, handle: ViaId) -> Result<ViaEnd, Errno> {
+    pub fn via_forget(&mut self, id: SessionId, handle: ViaId) -> Result<Ended<UserIdx>, Errno> {
         let ended = self.via.forget(id, handle)?;
         self.uncharge(ended);
-        Ok(ended.into())
+        Ok(ended)
     }
 
     /// A session is about to end, and with it all its listeners and connections.
-    pub fn via_leave(&mut self, id: SessionId) -> Vec<ViaEnd> {
+    pub(super) fn leave_via(&mut self, id: SessionId) -> Vec<Ended<UserIdx>> {
         let ended = self.via.forget_session(id);
         ended.iter().for_each(|ended| self.uncharge(*ended));
-        ended.into_iter().map(ViaEnd::from).collect()
-    }
-
-    /// Listeners and connections.
-    pub fn via_count(&self) -> usize {
-        self.via.len()
+        ended
     }
 
     /// The session's user, who is charged for one more of that.

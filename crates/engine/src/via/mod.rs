@@ -79,18 +79,18 @@ pub struct Fetched {
     pub peer: NodeName,
 }
 
-/// The end of a listener or connection.
+/// The end of a listener or connection, and what the driver is to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended<P> {
     pub handle: ViaId,
     /// Who was charged for it.
     pub payer: Option<P>,
     pub is_listener: bool,
-    /// Its memory was made, and this is the other side.
+    /// Its memory was made, and this is the other side, which hears of it.
     pub other: Option<SessionId>,
     /// Side 1 has ended it: if it has rejected it, that stands.
     pub by_taker: bool,
-    /// The other side has yet to fetch the memory.
+    /// That one has yet to fetch the memory, and finds there how it ended.
     pub is_kept: bool,
 }
 

@@ -72,7 +72,7 @@ impl EngineStack {
         let port = engine.add_port(Link { mac: STACK_MAC, zone: 1, mtu: header.mtu, caps, vlan: None });
         engine.handle_network(NetworkChange::Address { port, addr: STACK_ADDR.into(), prefix_len: 24 });
         let none = || StackError("the engine takes no session".to_owned());
-        let session = engine.open_session(toe_base::Cred::default(), LAYOUT).ok_or_else(none)?;
+        let session = engine.open_session(toe_base::Cred::default(), LAYOUT).map_err(|_| none())?;
         engine.add_queue_set(session).ok_or_else(none)?;
         debug_assert_eq!(QS.0, 0);
         let mut stack = EngineStack {

@@ -230,7 +230,7 @@ impl Program {
     }
 
     fn listen(&mut self, cx: &mut Cx<'_>, backlog: u32) -> Result<Outcome, StackError> {
-        let anchor = cx.engine.take_anchor(self.session);
+        let anchor = cx.engine.take_anchor(self.session).expect("an anchor");
         let local = SocketAddr::from((STACK_ADDR, LISTEN_PORT));
         let twin = self.show_twin(cx, local, true);
         let args = ListenArgs { local: local.into(), backlog, anchor: anchor.0, twin, ..Default::default() };
@@ -272,7 +272,7 @@ impl Program {
         from: u16,
         flags: u32,
     ) -> Result<Outcome, StackError> {
-        let anchor = cx.engine.take_anchor(self.session);
+        let anchor = cx.engine.take_anchor(self.session).expect("an anchor");
         let remote = SocketAddr::from((FAR_ADDR, far_port(conn))).into();
         let (local, twin) = if from == 0 {
             (WireAddr::default(), NO_HANDLE)
@@ -312,7 +312,7 @@ impl Program {
         let Some(flow) = self.sockets[at].flow.filter(|_| self.sockets[at].anchor.is_none()) else {
             return Ok(Outcome::Nothing);
         };
-        let anchor = cx.engine.take_anchor(self.session);
+        let anchor = cx.engine.take_anchor(self.session).expect("an anchor");
         self.command(cx, Command::Accept { flow, anchor, fd: at as u32 }, &[])?;
         self.sockets[at].anchor = Some(anchor);
         self.inherit(cx, flow)?;

@@ -7,13 +7,13 @@ use toe_base::SessionId;
 
 /// At any moment.
 pub fn counts_agree(node: &Node) -> Result<(), String> {
-    node.engine.audit_memory()?;
-    node.engine.audit_listeners()?;
-    node.engine.audit_channels()?;
-    node.engine.audit_users()?;
-    node.engine.audit_neighbours()?;
-    node.engine.audit_pools()?;
-    let (channels, open) = (node.engine.channel_count(), node.memory.channels.len());
+    node.engine.audit()?;
+    node.engine.audit()?;
+    node.engine.audit()?;
+    node.engine.audit()?;
+    node.engine.audit()?;
+    node.engine.audit()?;
+    let (channels, open) = (node.engine.totals().channels, node.memory.channels.len());
     if channels != open {
         return Err(format!("{channels} channels, but {open} have memory"));
     }
@@ -36,7 +36,7 @@ fn free_anchors_are_free(node: &Node) -> Result<(), String> {
 /// When every program has let go of everything and time has passed.
 pub fn all_came_back(node: &Node) -> Result<(), String> {
     let engine = &node.engine;
-    if engine.flow_count() > 0 {
+    if engine.totals().flows > 0 {
         return Err(format!("connections are left: {:?}", engine.sockets(toe_base::Instant::ZERO)));
     }
     let staging = engine.session_view(SessionId(0)).receive_memory_used;

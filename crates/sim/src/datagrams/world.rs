@@ -133,7 +133,7 @@ impl World {
             given: 0,
         };
         for _ in 0..random.between(1, 3) {
-            let Some(session) = node.engine.open_session(Cred::default(), LAYOUT) else { continue };
+            let Ok(session) = node.engine.open_session(Cred::default(), LAYOUT) else { continue };
             node.sessions.push(session);
             let is_hostile = random.one_in(5);
             for _ in 0..random.between(1, 3) {
@@ -437,8 +437,8 @@ impl World {
             for (frame, offload) in sink.frames {
                 self.launch(at, frame, offload);
             }
-            if self.nodes[at].engine.datagrams_held() > HELD_MAX {
-                let held = self.nodes[at].engine.datagrams_held();
+            if self.nodes[at].engine.totals().datagrams_held > HELD_MAX {
+                let held = self.nodes[at].engine.totals().datagrams_held;
                 self.checker.fail(format!("engine {at} keeps {held} datagrams"));
             }
             if is_done {
@@ -513,8 +513,8 @@ impl World {
             if went != node.given {
                 self.checker.fail(format!("engine {at} was given {} datagrams, and {went} went", node.given));
             }
-            if node.engine.datagrams_held() != 0 {
-                let held = node.engine.datagrams_held();
+            if node.engine.totals().datagrams_held != 0 {
+                let held = node.engine.totals().datagrams_held;
                 self.checker.fail(format!("engine {at} keeps {held} datagrams at the end"));
             }
             self.tallies.add_many(Tally::DatagramErrors, node.counts.errors);

@@ -4,8 +4,10 @@
 use super::{Bytes, ENGINE, play};
 use crate::tally::{Tallies, Tally};
 use crate::world::World;
+use toe_abi::region::RegionLayout;
 use toe_abi::via::{Attributes, HANDLES_MAX, NodeName};
-use toe_base::{SessionId, ViaId};
+use toe_base::{Cred, Instant, SessionId, ViaId};
+use toe_engine::Engine;
 use toe_via::node::{self, CONNECTION_LEN, Control, Node, Segment};
 
 /// Steps of one run.
@@ -16,6 +18,10 @@ const DESCRIPTORS: u64 = AREA / 2;
 /// What the peer may touch; beside it nothing may change.
 const WINDOW: (u64, u64) = (AREA - 8192, 4096);
 const ATTRIBUTES: [Attributes; 2] = [Attributes::operations(1, true, true, 1 << 20); 2];
+
+/// Of the sessions that ask for virtual interfaces, and have nothing else.
+const LAYOUT: RegionLayout =
+    RegionLayout { queue_sets: 1, flows: 1, receive_len: 1 << 16, send_len: 1 << 16 };
 
 /// The hostile program, its peer, and two that are neither.
 struct Programs {
@@ -170,12 +176,14 @@ impl Programs {
 
 /// Names, listeners and connections, asked for and forgotten by two sessions; nothing of it stays.
 fn ask_engine(world: &mut World, bytes: &mut Bytes<'_>) {
-    let sessions: Vec<SessionId> = world.nodes[0].sessions.iter().map(|session| session.id).collect();
-    let engine = &mut world.nodes[0].engine;
+    let crate::node::Node { engine, memory, .. } = &mut world.nodes[0];
+    let open = |engine: &mut Engine| engine.open_session(Cred::default(), LAYOUT).ok();
+    let mut sessions: Vec<SessionId> = [(), ()].iter().filter_map(|()| open(engine)).collect();
     let mut handles: Vec<ViaId> = Vec::new();
     while !bytes.is_empty() {
         let what = bytes.u8();
-        let Some(session) = sessions.get(usize::from(what >> 6) % sessions.len().max(1)) else { return };
+        let count = sessions.len().max(1);
+        let Some(session) = sessions.get_mut(usize::from(what >> 6) % count) else { return };
         let name = NodeName::new(&[b'a' + (bytes.u8() & 3)]);
         let discriminator = u64::from(bytes.u8() & 3);
         let handle = match what & 8 {
@@ -195,13 +203,18 @@ fn ask_engine(world: &mut World, bytes: &mut Bytes<'_>) {
             (3, _) => drop(engine.via_take(*session, handle)),
             (4, _) => drop(engine.via_fetch(*session, handle)),
             (5, _) => drop(engine.via_forget(*session, handle)),
-            (6, _) => drop(engine.via_leave(*session)),
+            (6, _) => {
+                engine.close_session(Instant::ZERO, *session, memory);
+                assert!(engine.forget_session(*session), "it has nothing");
+                *session = open(engine).unwrap_or(*session);
+            }
             _ => {}
         }
-        assert!(engine.via_count() <= sessions.len() * HANDLES_MAX, "more than sessions may have");
+        assert!(engine.totals().virtual_interfaces <= count * HANDLES_MAX, "more than sessions may have");
     }
-    for session in &sessions {
-        engine.via_leave(*session);
+    for session in sessions {
+        engine.close_session(Instant::ZERO, session, memory);
+        engine.forget_session(session);
     }
-    assert_eq!(engine.via_count(), 0, "something stays");
+    assert_eq!(engine.totals().virtual_interfaces, 0, "something stays");
 }

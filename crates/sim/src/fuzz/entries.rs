@@ -189,7 +189,7 @@ impl Host {
             return self.anchors[usize::from(what >> 5) % self.anchors.len()];
         }
         let node = &mut world.nodes[0];
-        let anchor = node.engine.take_anchor(node.sessions[self.session].id);
+        let anchor = node.engine.take_anchor(node.sessions[self.session].id).expect("an anchor");
         self.anchors.push(anchor);
         anchor
     }

@@ -69,7 +69,7 @@ impl Family {
 
     fn accept(&mut self, who: usize, flow: FlowId) -> AnchorHandle {
         let side = &mut self.world.sides[B];
-        let anchor = side.engine.take_anchor(self.sessions[who]);
+        let anchor = side.engine.new_anchor(self.sessions[who]);
         self.command(who, Command::Accept { flow, anchor, fd: 4 });
         anchor
     }
@@ -152,7 +152,9 @@ fn what_one_has_not_taken_goes_to_another_who_does() {
 fn a_listener_that_was_nobodys_for_a_while_is_looked_after_as_soon() {
     let mut family = Family::new();
     let (now, side) = (family.world.now, &mut family.world.sides[B]);
-    family.sessions.into_iter().for_each(|session| side.engine.close_session(now, session, &mut side.memory));
+    for session in family.sessions {
+        side.engine.close_session(now, session, &mut side.memory);
+    }
     family.connects();
     family.world.run_ms(LONG_MS);
     family.sessions = [(); 2].map(|()| second_session(&mut family.world));

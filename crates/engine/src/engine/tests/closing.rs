@@ -248,7 +248,7 @@ fn a_flow_whose_anchor_its_host_keeps_open_ends_and_the_anchor_can_be_used_again
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
     assert_eq!(world.sides[B].conns[b].received, b"last words");
     assert_eq!(world.sides[A].anchors_told, [(anchor, true)]);
-    assert!(world.sides[A].engine.anchor_is_unused(anchor));
+    assert!(world.sides[A].engine.anchor_use(anchor) == crate::AnchorUse::Unused);
     // A second word for it comes too late to do anything.
     world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: true });
     world.run_ms(10);
@@ -311,7 +311,7 @@ fn nobody_ends_by_an_anchor_what_it_does_not_stand_for() {
     let mut world = World::new();
     let (a, b) = world.connected();
     let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
-    let unused = world.sides[A].engine.take_anchor(world.sides[A].session);
+    let unused = world.sides[A].engine.new_anchor(world.sides[A].session);
     let nothing = toe_base::AnchorHandle(u32::MAX);
     for wrong in [unused, nothing] {
         world.sides[A].plain(world.now, Command::CloseKept { flow, anchor: wrong, abort: true });
@@ -422,7 +422,7 @@ fn no_memory_is_left_after_a_thousand_connections() {
     world.run_ms(70_000);
     for side in &world.sides {
         assert_eq!(side.engine.session_view(side.session).receive_memory_used, 0);
-        assert_eq!(side.engine.flow_count(), 0);
+        assert_eq!(side.engine.totals().flows, 0);
         assert_eq!(side.engine.session_view(side.session).flows, 0);
     }
 }

@@ -26,7 +26,7 @@ fn connect_as(
     flow: FlowId,
     port: u16,
 ) -> (AnchorHandle, Result<(), FenceReason>) {
-    let anchor = machine.engine.take_anchor(session);
+    let anchor = machine.engine.new_anchor(session);
     let remote = core::net::SocketAddr::from(([127, 0, 0, 1], port));
     let args =
         ConnectArgs { remote: remote.into(), anchor: anchor.0, flow: flow.raw(), ..ConnectArgs::default() };
@@ -75,7 +75,7 @@ fn an_id_is_for_one_connection_of_the_session_that_it_was_given_to() {
     );
     assert_eq!(connect_as(&mut machine, client, flow, 8080).1, Ok(()));
     assert_eq!(connect_as(&mut machine, client, flow, 8080).1, refused, "used");
-    machine.engine.audit_memory().unwrap();
+    machine.engine.audit().unwrap();
 }
 
 #[test]

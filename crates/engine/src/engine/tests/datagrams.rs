@@ -237,7 +237,7 @@ fn an_unknown_port_is_answered_and_the_answer_is_the_senders() {
     assert_eq!(count(&world, A, Counter::DatagramErrors), 1);
     // What nobody has sent is nobody's.
     world.sides[A].engine.datagram_socket_gone(1);
-    assert_eq!(world.sides[A].engine.datagram_socket_count(), 0);
+    assert_eq!(world.sides[A].engine.totals().datagram_sockets, 0);
 }
 
 #[test]
@@ -554,7 +554,7 @@ fn a_user_has_his_share_and_gets_it_back() {
     side.engine.close_datagrams(session, first);
     assert!(open(side, Use::Hears, any(0), &third).is_ok());
     assert_eq!(side.engine.leave_datagrams(session).len(), 2);
-    assert_eq!(side.engine.datagram_socket_count(), 2, "until the kernel has them no more");
+    assert_eq!(side.engine.totals().datagram_sockets, 2, "until the kernel has them no more");
     for identity in [2, 3] {
         side.engine.datagram_socket_gone(identity);
     }

@@ -106,13 +106,13 @@ fn flooded(count: u32) -> World {
 fn a_flood_takes_no_more_records_than_the_backlog() {
     let mut world = flooded(50_000);
     let engine = &world.sides[B].engine;
-    assert!(engine.flow_count() <= 128, "{} records", engine.flow_count());
-    engine.audit_listeners().expect("counts agree");
+    assert!(engine.totals().flows <= 128, "{} records", engine.totals().flows);
+    engine.audit().expect("counts agree");
     assert!(engine.counter(Counter::CookiesSent) > 49_000);
     assert_eq!(engine.counter(Counter::DropFlowTableFull), 0);
     world.run_ms(120_000);
-    assert_eq!(world.sides[B].engine.flow_count(), 0, "they time out");
-    world.sides[B].engine.audit_listeners().expect("counts agree");
+    assert_eq!(world.sides[B].engine.totals().flows, 0, "they time out");
+    world.sides[B].engine.audit().expect("counts agree");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn connections_are_made_beside_a_flood_and_carry_what_was_agreed_on() {
     assert!(world.transfer(A, conns, &data, 60_000) && world.transfer(B, conns, &data, 60_000));
     let srtt = report(&world, B).srtt_us;
     assert!((100..5_000).contains(&srtt), "the cookie's own time is no measurement: {srtt}");
-    world.sides[B].engine.audit_listeners().expect("counts agree");
+    world.sides[B].engine.audit().expect("counts agree");
 }
 
 fn report(world: &World, side: usize) -> toe_abi::report::TcpReport {
@@ -169,7 +169,7 @@ fn what_is_no_cookie_is_refused() {
     }
     let engine = &world.sides[B].engine;
     assert_eq!((engine.counter(Counter::CookiesBad), engine.counter(Counter::CookiesGood)), (1_000, 0));
-    assert!(engine.flow_count() <= 128);
+    assert!(engine.totals().flows <= 128);
 }
 
 #[test]
@@ -204,10 +204,10 @@ fn a_cookie_makes_one_connection() {
     let ack = ack_of(&syn, &answer);
     stray(&mut world, &ack);
     stray(&mut world, &Stray { flags: TcpFlags::RST | TcpFlags::ACK, ..ack });
-    let before = world.sides[B].engine.flow_count();
+    let before = world.sides[B].engine.totals().flows;
     let [reset] = stray(&mut world, &ack)[..] else { panic!("a reset") };
     assert!(reset.flags.rst(), "a copy of the ACK, when the connection is no more");
-    assert_eq!(world.sides[B].engine.flow_count(), before);
+    assert_eq!(world.sides[B].engine.totals().flows, before);
     assert_eq!(world.sides[B].engine.counter(Counter::CookiesGood), 1);
 }
 
@@ -223,7 +223,7 @@ fn the_answer_to_a_cookie_counts_though_the_syn_came_again_and_has_a_record() {
     assert_ne!(cookie.seq, other.seq, "of a record");
     assert!(stray(&mut world, &ack_of(&syn, &cookie)).is_empty(), "no reset");
     report(&world, B);
-    world.sides[B].engine.audit_listeners().expect("counts agree");
+    world.sides[B].engine.audit().expect("counts agree");
 }
 
 /// Found by toe-sim, seeds 134739 and 131238.
@@ -278,7 +278,7 @@ fn a_cookie_that_finds_no_place_is_not_answered_with_a_reset_and_may_come_again(
     stray(&mut world, &keepalive);
     world.run_ms(10);
     assert_eq!(world.sides[B].conns.len(), 2, "of a silent peer that is all that comes again");
-    world.sides[B].engine.audit_listeners().expect("counts agree");
+    world.sides[B].engine.audit().expect("counts agree");
 }
 
 /// The ACK that brings the cookie back is still under way when what was sent behind it comes. Found by toe-sim, seed
@@ -344,7 +344,7 @@ fn a_full_accept_queue_leaves_handshakes_incomplete_until_the_program_accepts() 
     assert!(!world.sides[A].conns[late].established, "its SYN was dropped");
     assert_eq!(world.sides[A].conns[late].errno, None);
     assert!(world.sides[B].engine.counter(Counter::DropAcceptQueueFull) > 0);
-    world.sides[B].engine.audit_listeners().expect("counts agree");
+    world.sides[B].engine.audit().expect("counts agree");
     world.sides[B].deaf = false;
     assert!(world.run_until(5_000, |w| w.sides[A].conns[late].established), "sent again, it is welcome");
     assert_eq!(world.sides[A].conns[late].errno, None::<Errno>);
@@ -366,7 +366,7 @@ fn a_place_in_the_backlog_goes_to_who_has_waited_longest_at_once() {
     assert!(conns.iter().all(|&conn| world.sides[A].conns[conn].established), "as they believe");
     world.sides[B].deaf = false;
     assert!(world.run_until(100, |w| accepted(w) == 20), "{} in 100 ms", accepted(&world));
-    world.sides[B].engine.audit_listeners().expect("counts agree");
+    world.sides[B].engine.audit().expect("counts agree");
 }
 
 #[test]

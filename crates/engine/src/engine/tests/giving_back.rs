@@ -56,7 +56,7 @@ fn what_is_on_its_way_is_not_handed_out() {
     assert!(reported > 0);
     let arena = &world.sides[B].engine.sessions.get(world.sides[B].session).expect("open").arena;
     assert_eq!(arena.retired(), 0);
-    world.sides[B].engine.audit_memory().expect("sound");
+    world.sides[B].engine.audit().expect("sound");
 }
 
 #[test]
@@ -67,17 +67,17 @@ fn a_session_ends_whatever_is_on_its_way_and_its_successor_hears_nothing_of_it()
     let session = side.session;
     side.engine.close_session(now, session, &mut side.memory);
     while side.engine.poll_closing(now, &mut side.memory) > 0 {}
-    assert!(side.engine.session_drained(session), "though {:?}", side.memory.going_back);
+    assert!(side.engine.is_drained(session), "though {:?}", side.memory.going_back);
     side.engine.forget_session(session);
     let late = side.memory.going_back[0];
     side.engine.handle_given_back(late.0, late.1, late.2, true);
-    assert_eq!(side.engine.open_session(Cred::default(), LAYOUT), Some(session), "the number is used again");
+    assert_eq!(side.engine.open_session(Cred::default(), LAYOUT), Ok(session), "the number is used again");
     report_all(&mut world, true);
     let side = &mut world.sides[B];
     let arena = &side.engine.sessions.get(session).expect("open").arena;
     assert_eq!((arena.used(), arena.retired(), arena.touched()), (0, 0, 0));
-    side.engine.audit_memory().expect("sound");
-    side.engine.audit_users().expect("sound");
+    side.engine.audit().expect("sound");
+    side.engine.audit().expect("sound");
 }
 
 fn charged(world: &World) -> u64 {
@@ -164,7 +164,7 @@ fn pages_that_are_trimmed_are_charged_until_they_are_gone() {
     let (_, _, len) = trim(&mut world);
     report_all(&mut world, true);
     assert_eq!(charged(&world), before - u64::from(len));
-    world.sides[B].engine.audit_users().expect("sound");
+    world.sides[B].engine.audit().expect("sound");
 }
 
 #[test]
@@ -196,5 +196,5 @@ fn a_session_whose_memory_is_being_trimmed_may_claim_when_that_is_over() {
     assert!(matches!(claim(&mut world), Ok(Claimed::Flow(_, _))));
     let arena = world.sides[B].engine.sessions.arena(child, UserIdx::NOBODY);
     held.into_iter().for_each(|block| arena.free(block));
-    world.sides[B].engine.audit_memory().expect("sound");
+    world.sides[B].engine.audit().expect("sound");
 }

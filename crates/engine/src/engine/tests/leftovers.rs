@@ -19,9 +19,9 @@ fn orphans_beyond_the_limit_are_reset() {
     world.run_ms(10);
     let engine = &world.sides[A].engine;
     assert_eq!(engine.counter(Counter::OrphansReset), 6);
-    assert_eq!(engine.flow_count(), ORPHANS, "the others go on trying");
+    assert_eq!(engine.totals().flows, ORPHANS, "the others go on trying");
     world.run_ms(3_600_000);
-    assert_eq!(world.sides[A].engine.flow_count(), 0, "not for ever");
+    assert_eq!(world.sides[A].engine.totals().flows, 0, "not for ever");
     world.unplugged = false;
     let (a, _) = world.connected();
     world.close(A, a);
@@ -47,7 +47,7 @@ fn an_orphan_whose_peer_has_all_makes_room_for_one_with_bytes() {
     world.sides[A].send(world.now, last, &pattern(100_000, 1));
     world.close(A, last);
     assert_eq!(world.sides[A].engine.counter(Counter::OrphansReset), 1);
-    assert_eq!(world.sides[A].engine.flow_count(), ORPHANS);
+    assert_eq!(world.sides[A].engine.totals().flows, ORPHANS);
     world.unplugged = false;
     assert!(world.run_until(10_000, |w| w.sides[B].conns[peer].eof));
     assert!(world.sides[B].conns[peer].received == pattern(100_000, 1));
@@ -68,7 +68,7 @@ fn the_oldest_in_time_wait_make_room() {
     assert_eq!(waiting, TIME_WAITS);
     assert_eq!(engine.counter(Counter::TimeWaitEvicted), 20);
     world.run_ms(61_000);
-    assert_eq!(world.sides[A].engine.flow_count(), 0);
+    assert_eq!(world.sides[A].engine.totals().flows, 0);
 }
 
 #[test]

@@ -295,7 +295,7 @@ fn loopback_is_a_namespaces_own() {
     // The same name there is another one, and both may have it.
     let theirs = Twin { netns: ELSEWHERE, ..listening(&world, lo, 2) };
     let listener = listen(&mut world, inside, lo, theirs).expect("free there");
-    assert_eq!(world.sides[B].engine.scope_count(), 1);
+    assert_eq!(world.sides[B].engine.totals().scopes, 1);
     let b = try_from(&mut world, inside, from(8080)).expect("of its own namespace");
     assert!(world.run_until(1000, |w| at_port(w, 8080).iter().any(|(state, _)| *state == "ESTAB")));
     let sockets = world.sides[B].engine.sockets(world.now);
@@ -312,7 +312,7 @@ fn loopback_is_a_namespaces_own() {
     });
     world.run_ms(300_000);
     world.sides[B].engine.forget_session(inside);
-    assert_eq!(world.sides[B].engine.scope_count(), 0);
+    assert_eq!(world.sides[B].engine.totals().scopes, 0);
     assert_eq!(at_port(&world, 8080), [("LISTEN", vec![own])]);
 }
 

@@ -69,8 +69,7 @@ impl Machine {
     }
 
     fn connect(&mut self, session: SessionId, port: u16) -> Result<FlowId, Errno> {
-        self.engine.may_take_anchor(session)?;
-        let anchor = self.engine.take_anchor(session);
+        let anchor = self.engine.take_anchor(session)?;
         let remote = core::net::SocketAddr::from(([10, 0, 0, 9], port)).into();
         let args = ConnectArgs { remote, anchor: anchor.0, ..ConnectArgs::default() };
         let mut block = [0; 64];
@@ -120,21 +119,17 @@ fn one_user_does_not_lock_the_next_out_of_connections() {
     assert!(machine.connect_all(last) >= 8, "and so on");
     assert_eq!(machine.connect(sessions[0], 9), Err(Errno::EDQUOT));
     assert!(machine.engine.counter(Counter::OverQuota) > 0);
-    machine.engine.audit_users().expect("sound");
+    machine.engine.audit().expect("sound");
 }
 
 #[test]
 fn one_user_does_not_lock_the_next_out_of_sessions() {
     let mut machine = Machine::new(config(64));
-    let mut sessions = 0;
-    while machine.engine.may_open_session(Cred::of_user(1)).is_ok() {
-        machine.attach(1);
-        sessions += 1;
-    }
+    let sessions =
+        (0..).take_while(|_| machine.engine.open_session(Cred::of_user(1), LAYOUT).is_ok()).count();
     assert!(sessions >= toe_base::limits::SESSIONS_MAX * 3 / 4, "alone he gets most: {sessions}");
-    assert_eq!(machine.engine.may_open_session(Cred::of_user(1)), Err(Errno::EDQUOT));
+    assert_eq!(machine.engine.open_session(Cred::of_user(1), LAYOUT), Err(Errno::EDQUOT));
     for uid in 2..10 {
-        assert_eq!(machine.engine.may_open_session(Cred::of_user(uid)), Ok(()), "user {uid}");
         machine.attach(uid);
     }
 }
@@ -143,13 +138,8 @@ fn one_user_does_not_lock_the_next_out_of_sessions() {
 fn anchors_follow_what_they_are_for() {
     let mut machine = Machine::new(config(1024));
     let session = machine.attach(1);
-    let take_all = |machine: &mut Machine| {
-        let take = |_| {
-            machine.engine.may_take_anchor(session)?;
-            Ok::<_, Errno>(machine.engine.take_anchor(session))
-        };
-        (0..).map(take).take_while(Result::is_ok).count()
-    };
+    let take_all =
+        |machine: &mut Machine| (0..).take_while(|_| machine.engine.take_anchor(session).is_ok()).count();
     assert_eq!(take_all(&mut machine), 256);
     machine.engine.close_session(NOW, session, &mut machine.hosts);
     assert_eq!(machine.used(1, Resource::Anchors), 0, "they go with their session");
@@ -188,13 +178,13 @@ fn a_session_with_many_connections_gives_them_up_in_steps() {
     for n in 0..200 {
         machine.connect(session, n + 1).expect("room");
     }
-    let before = machine.engine.flow_count();
+    let before = machine.engine.totals().flows;
     machine.engine.close_session(NOW, session, &mut machine.hosts);
-    assert!(!machine.engine.session_drained(session), "128 of them in one step");
+    assert!(!machine.engine.is_drained(session), "128 of them in one step");
     let steps = (0..100).take_while(|_| machine.engine.poll_closing(NOW, &mut machine.hosts) > 0).count();
     assert!(steps <= 2, "{steps}");
-    assert!(machine.engine.session_drained(session) && machine.engine.flow_count() <= before);
-    machine.engine.audit_users().expect("sound");
+    assert!(machine.engine.is_drained(session) && machine.engine.totals().flows <= before);
+    machine.engine.audit().expect("sound");
 }
 
 #[test]
@@ -224,7 +214,7 @@ fn a_host_that_takes_nothing_is_not_asked_again_and_again() {
     machine.hosts.full.push(deaf);
     for _ in 0..500 {
         let command = Command::Listen { token: 1 };
-        let anchor = machine.engine.take_anchor(deaf);
+        let anchor = machine.engine.new_anchor(deaf);
         let args = toe_abi::command::ListenArgs { anchor: anchor.0, ..Default::default() };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
@@ -291,11 +281,11 @@ fn virtual_interfaces_are_charged_to_who_asks_for_them() {
     for is_free in [true, true, false] {
         assert_eq!(machine.engine.via_ask(client, to, Attributes::EVIL).is_ok(), is_free);
     }
-    machine.engine.via_leave(client);
+    machine.engine.leave_via(client);
     assert!(machine.engine.via_ask(server, to, Attributes::EVIL).is_ok());
-    machine.engine.via_leave(server);
-    machine.engine.via_leave(other);
-    machine.engine.audit_users().expect("nobody is charged any more");
+    machine.engine.leave_via(server);
+    machine.engine.leave_via(other);
+    machine.engine.audit().expect("nobody is charged any more");
 }
 
 /// Or one user could have as many as his sessions hold, in memory that is charged to nobody.
@@ -318,16 +308,16 @@ fn listeners_for_virtual_interfaces_are_charged_to_their_user() {
     }
     assert_eq!(machine.engine.counter(Counter::OverQuota), refused + 2);
     machine.engine.via_listen(other, None, 5).expect("another user has his own");
-    machine.engine.audit_users().expect("each is charged for his own");
+    machine.engine.audit().expect("each is charged for his own");
     machine.engine.via_forget(first, own[0]).expect("its own");
     machine.engine.via_listen(second, None, 5).expect("one has come back");
-    machine.engine.via_leave(first);
+    machine.engine.leave_via(first);
     for _ in 0..4 {
         machine.engine.via_listen(second, None, 5).expect("with the session all that it had");
     }
-    machine.engine.via_leave(second);
-    machine.engine.via_leave(other);
-    machine.engine.audit_users().expect("nobody is charged any more");
+    machine.engine.leave_via(second);
+    machine.engine.leave_via(other);
+    machine.engine.audit().expect("nobody is charged any more");
     let listeners = machine.engine.users().used(Resource::Listeners);
     assert_eq!(listeners, 0);
 }

@@ -96,12 +96,12 @@ fn unsent_data_survives_its_session_and_pins_the_region_until_it_is_acknowledged
     let side = &mut world.sides[B];
     side.engine.close_session(now, session, &mut side.memory);
     side.engine.anchor_closed(now, anchor, &mut side.memory);
-    assert!(!side.engine.session_drained(session), "the region is still read from");
+    assert!(!side.engine.is_drained(session), "the region is still read from");
     assert!(world.run_until(5000, |w| w.sides[A].conns[a].eof));
     assert!(world.sides[A].conns[a].received == data);
     world.close(A, a);
     world.run_ms(1000);
-    assert!(world.sides[B].engine.session_drained(session));
+    assert!(world.sides[B].engine.is_drained(session));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_connection_that_a_session_has_written_to_goes_to_nobody_else() {
     side.engine.handle_send(world.now, thief, Send::new(flow, data)).expect("fits");
     side.engine.fence(world.now, thief, FenceReason::BadArgument, &mut side.memory);
     world.run_ms(1000);
-    assert_eq!(world.sides[B].engine.flow_count(), 0, "it does not wait for the next one");
+    assert_eq!(world.sides[B].engine.totals().flows, 0, "it does not wait for the next one");
     assert!(world.sides[A].conns[a].errno.is_some(), "and its peer knows that it is over");
 }
 
@@ -189,7 +189,7 @@ fn a_bad_entry_fences_its_session_and_no_other() {
     assert_eq!(result, Err(FenceReason::UnknownHandle), "another session's anchor");
     side.engine.fence(world.now, bad, FenceReason::BadSendRange, &mut side.memory);
     assert_eq!(side.engine.counter(Counter::FenceBadSendRange), 1);
-    assert!(side.engine.session_drained(bad));
+    assert!(side.engine.is_drained(bad));
     assert!(world.transfer(A, conns, &pattern(50_000, 2), 5_000), "the neighbour goes on");
 }
 
@@ -217,7 +217,7 @@ fn a_port_needs_the_kernels_word_once_for_each_command() {
     let user = second_session(&mut world);
     let listen = |world: &mut World, twin: u32| {
         let side = &mut world.sides[B];
-        let anchor = side.engine.take_anchor(user);
+        let anchor = side.engine.new_anchor(user);
         let args = ListenArgs {
             local: addr(B, 443).into(),
             backlog: 1,
@@ -285,12 +285,12 @@ fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_
     side.engine.close_session(now, first, &mut side.memory);
     let second = second_session(&mut world);
     let flow = claim_as(&mut world, second, b);
-    assert!(world.sides[B].engine.session_drained(first), "its bytes were copied");
+    assert!(world.sides[B].engine.is_drained(first), "its bytes were copied");
     send_as(&mut world, second, flow, b"two ");
     world.run_ms(1);
     let side = &mut world.sides[B];
     side.engine.close_session(world.now, second, &mut side.memory);
-    assert!(!side.engine.session_drained(second), "its bytes are still to be sent");
+    assert!(!side.engine.is_drained(second), "its bytes are still to be sent");
     let third = second_session(&mut world);
     let flow = claim_as(&mut world, third, b);
     send_as(&mut world, third, flow, b"three");
@@ -302,8 +302,8 @@ fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_
         .map(|c| if let Completion::Sent { len, .. } = c { *len } else { 0 })
         .sum();
     assert_eq!(sent, 5, "only its own");
-    assert!(world.sides[B].engine.session_drained(second));
-    world.sides[B].engine.audit_memory().unwrap();
+    assert!(world.sides[B].engine.is_drained(second));
+    world.sides[B].engine.audit().unwrap();
 }
 
 #[test]
@@ -343,9 +343,9 @@ fn a_connection_that_ended_before_it_was_accepted_goes_with_its_listener() {
     world.run_ms(10);
     let told = taken(&mut world);
     assert!(matches!(told[..], [Completion::Accepted { .. }, Completion::Reset { .. }]), "{told:?}");
-    assert_eq!(world.sides[B].engine.flow_count(), 1);
+    assert_eq!(world.sides[B].engine.totals().flows, 1);
     world.sides[B].plain(now, Command::CloseListener { listener, last: true });
-    assert_eq!(world.sides[B].engine.flow_count(), 0);
+    assert_eq!(world.sides[B].engine.totals().flows, 0);
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn connections_that_are_reset_before_they_are_accepted_are_handed_out_with_their
         world.sides[A].plain(now, Command::Close { flow, abort: true });
     }
     world.run_ms(10);
-    world.sides[B].engine.audit_listeners().unwrap();
+    world.sides[B].engine.audit().unwrap();
     let now = world.now;
     let credit = Command::AcceptCredit { listener, count: 3 };
     world.sides[B].plain(now, credit);
@@ -381,8 +381,8 @@ fn connections_that_are_reset_before_they_are_accepted_are_handed_out_with_their
     assert_eq!(count(|c| matches!(c, Completion::Accepted { .. })), 3, "{told:?}");
     assert_eq!(count(|c| matches!(c, Completion::Data { data, .. } if data.len == 100)), 3, "{told:?}");
     assert_eq!(count(|c| matches!(c, Completion::Reset { errno: Errno::ECONNRESET, .. })), 3, "{told:?}");
-    side.engine.audit_listeners().unwrap();
-    side.engine.audit_memory().unwrap();
+    side.engine.audit().unwrap();
+    side.engine.audit().unwrap();
 }
 
 #[test]

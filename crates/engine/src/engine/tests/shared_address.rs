@@ -470,7 +470,7 @@ fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
     };
     let (now, side) = (world.now, &mut world.sides[B]);
     let none_checked = RxOffload { checksum_ok: true, coalesced_mss: None };
-    let flows = side.engine.flow_count();
+    let flows = side.engine.totals().flows;
     for n in 0..10_000u32 {
         let spoofed = Addr::from((0xc000_0200_u32 + n).to_be_bytes());
         side.engine.handle_frame(now, PORT, &from(spoofed), none_checked, &mut side.memory);
@@ -482,13 +482,13 @@ fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
             is_doubtful: false,
         });
     }
-    assert_eq!(side.engine.flow_count(), flows, "nobody can be answered there");
+    assert_eq!(side.engine.totals().flows, flows, "nobody can be answered there");
     // The same from where there is a way: each is a neighbour, until there are as many as there can be.
     let all = KernelRoute { dst: Addr::UNSPECIFIED_V4, prefix_len: 0, ..on_link() };
     side.engine.handle_network(NetworkChange::Routes(&[all]));
     let good = from(Addr::from([192, 0, 2, 1]));
     side.engine.handle_frame(now, PORT, &good, none_checked, &mut side.memory);
-    assert_eq!(side.engine.flow_count(), flows + 1);
+    assert_eq!(side.engine.totals().flows, flows + 1);
     for n in 0..5000u32 {
         side.engine
             .neighbour(PORT, Addr::from((0xc000_0200_u32 + n).to_be_bytes()))
