@@ -15,6 +15,7 @@ pub mod files;
 pub mod frame;
 pub mod fuzz;
 pub mod hostile;
+pub mod kernel;
 pub mod linux;
 pub mod memory;
 pub mod messages;

@@ -1,10 +1,11 @@
 //! One engine with what the daemon would keep beside it: its sessions, their memory, and the frames it sends.
 
 use crate::hostile::Mischief;
+use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::network::{Outbox, mac_of};
 use crate::program::socket::Socket;
-use crate::random::Random;
+use crate::random::{Draws, Random};
 use crate::swarm::{EngineSpec, Swarm};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -29,6 +30,8 @@ pub struct Node {
     pub outbox: Outbox,
     pub sessions: Vec<Session>,
     pub spec: EngineSpec,
+    /// The one with which the engine shares its address.
+    pub kernel: Option<Kernel>,
     /// The machine's clock is ahead of the world's by this; it grows and shrinks at a clock jump.
     pub clock_ahead_us: u64,
     /// The engine's follows it, and never goes back.
@@ -102,6 +105,12 @@ pub fn v6_address_of(node: usize) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node as u16 + 1)
 }
 
+/// The link of an engine.
+pub fn link_of(number: usize, spec: &EngineSpec) -> Link {
+    let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max, ..LinkCaps::default() };
+    Link { mac: mac_of(number), mtu: spec.mtu, caps, zone: 0, vlan: None }
+}
+
 impl Node {
     pub fn new(
         number: usize,
@@ -111,17 +120,17 @@ impl Node {
         secret: [u8; 16],
         random: Random,
     ) -> Node {
+        let kernels = random.beside(Draws::Kernel);
         let (flows_max, direct, tcp) = (spec.flows_max, spec.direct, spec.tcp);
         let config = EngineConfig { flows_max, direct, tcp, ..EngineConfig::with_secret(secret) };
         let mut engine = Engine::new(config);
-        let caps = LinkCaps { tx_checksum: spec.tx_checksum, gso_max: spec.gso_max, ..LinkCaps::default() };
-        let port = engine.add_port(Link { mac: mac_of(number), mtu: spec.mtu, caps, zone: 0, vlan: None });
+        let port = engine.add_port(link_of(number, &spec));
         engine.add_local();
-        engine.handle_network(NetworkChange::Address {
-            port,
-            addr: address_of(number).into(),
-            prefix_len: 24,
-        });
+        let kernel = spec.kept_ports.map(|kept| Kernel::begin(number, &mut engine, kept, kernels));
+        if kernel.is_none() {
+            let addr = address_of(number).into();
+            engine.handle_network(NetworkChange::Address { port, addr, prefix_len: 24 });
+        }
         if has_ipv6 {
             engine.handle_network(NetworkChange::Address {
                 port,
@@ -136,6 +145,7 @@ impl Node {
             outbox: Outbox::default(),
             sessions: Vec::new(),
             spec,
+            kernel,
             clock_ahead_us: EPOCH_US,
             clock: Forward::default(),
             touched: true,

@@ -37,6 +37,8 @@ pub enum Draws {
     Files,
     /// As [`Draws::Wider`]: hosts that are at a flow which another session claims.
     Claims,
+    /// As [`Draws::Wider`]: kernels whose address an engine shares.
+    Kernel,
 }
 
 /// One stream of numbers.

@@ -44,6 +44,7 @@ pub enum Mishap {
     Passes,
     PassesAgain { node: usize, session: usize, socket: usize },
     Shares,
+    Network,
     ComesBack { node: usize, session: usize, anchor: AnchorHandle },
     PathMtuBack { from: usize, to: usize },
     Harm { node: usize, session: usize },
@@ -141,6 +142,9 @@ impl World {
             self.nodes[at].memory.set_refusals(self.swarm.driver.ring_full_ppm);
             self.nodes[at].memory.misplace_by =
                 if self.sabotage == Some(Sabotage::MisplaceWrites) { 64 } else { 0 };
+            if let Some(kernel) = &mut self.nodes[at].kernel {
+                kernel.is_forgetful = self.sabotage == Some(Sabotage::ForgetSteering);
+            }
             self.nodes[at].memory.loses_data = self.sabotage == Some(Sabotage::LoseData);
         }
     }
@@ -185,6 +189,7 @@ impl World {
             (driver.mtu_changes, Mishap::PathMtu),
             (driver.passes, Mishap::Passes),
             (driver.shares, Mishap::Shares),
+            (driver.network_changes, Mishap::Network),
         ];
         for (count, mishap) in times {
             for _ in 0..count {
@@ -245,6 +250,7 @@ impl World {
             Mishap::Passes => self.pass_some_socket(at),
             Mishap::PassesAgain { node, session, socket } => self.pass_socket_again(node, session, socket),
             Mishap::Shares => self.share_something(at),
+            Mishap::Network => self.change_network(at),
             Mishap::ComesBack { node, session, anchor } => self.hold_listener(node, session, anchor),
             Mishap::PathMtu => self.change_mtu(at),
             Mishap::PathMtuBack { from, to } => self.network.set_mtu(from, to, None),
@@ -311,6 +317,7 @@ impl World {
             node: at,
             session,
             engine: &mut node.engine,
+            kernel: node.kernel.as_mut(),
             memory: &mut node.memory,
             conns: &mut self.conns,
             streams: &mut self.streams,

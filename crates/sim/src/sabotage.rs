@@ -21,6 +21,8 @@ pub enum Sabotage {
     ForgetTimeouts,
     /// At the end programs keep their sockets and listeners.
     KeepSockets,
+    /// A kernel forgets what it is told to steer.
+    ForgetSteering,
 }
 
 impl Sabotage {
@@ -34,5 +36,6 @@ impl Sabotage {
         Sabotage::LoseData,
         Sabotage::ForgetTimeouts,
         Sabotage::KeepSockets,
+        Sabotage::ForgetSteering,
     ];
 }

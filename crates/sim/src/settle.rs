@@ -49,12 +49,16 @@ impl World {
         node.engine.poll_trim(clock, &mut node.memory);
         let mut moved = node.engine.poll_closing(clock, &mut node.memory) > 0;
         moved |= node.engine.poll_local(clock, &mut node.memory, budget) > 0;
+        self.serve_network(at);
+        let node = &mut self.nodes[at];
         node.outbox.room = if self.healed { usize::MAX } else { room };
         node.outbox.lend(self.network.buffer());
         let refused = node.outbox.refused;
         let sent = node.engine.poll_transmit(clock, PORT, &mut node.outbox, &mut node.memory, budget);
         moved |= sent > 0;
         let was_refused = node.outbox.refused - refused;
+        self.serve_network(at);
+        let node = &mut self.nodes[at];
         self.tallies.add_many(Tally::PortFull, was_refused);
         moved |= node.engine.poll_completions(&mut node.memory) > 0;
         while node.engine.poll_released_anchor().is_some() {}
@@ -86,6 +90,11 @@ impl World {
             Sender { link: &node.spec, has_lacked_memory: node.engine.counter(Counter::DropNoMemory) > 0 };
         let found = self.sequences.sent(&frame, offload, sender, &self.streams);
         self.verdict.check(Checker::Sequence, found);
+        // The answer to a SYN of ours waits for its neighbour, and by then its listener may be gone.
+        let opens = |tcp: &TcpFrame| tcp.header.flags.syn() && tcp.header.ack.is_none();
+        if let Some(tcp) = TcpFrame::parse(&frame).filter(opens) {
+            self.look_at_steering(at, tcp.way);
+        }
         if let Some(tcp) = TcpFrame::parse(&frame).filter(|_| self.sequences.judges) {
             self.verdict.check(Checker::Storms, self.storms.sent(&tcp, now_us));
         }

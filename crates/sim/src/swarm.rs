@@ -37,6 +37,7 @@ pub enum Fault {
     Fragments,
     Passes,
     Shares,
+    KernelAddress,
 }
 
 impl Fault {
@@ -144,6 +145,8 @@ pub struct DriverFaults {
     pub passes: u32,
     /// Something happens between processes that have copies of one descriptor.
     pub shares: u32,
+    /// Something changes of links, addresses, routes and neighbours.
+    pub network_changes: u32,
 }
 
 /// One engine and its link.
@@ -162,6 +165,8 @@ pub struct EngineSpec {
     pub tcp: TcpConfig,
     /// Local connections may leave the engine for channels.
     pub direct: bool,
+    /// Its address is its kernel's, too, which keeps so many port numbers for it from the start.
+    pub kept_ports: Option<u16>,
 }
 
 /// All of it.
@@ -275,6 +280,7 @@ fn choose_engine(random: &mut Random, connections: u32, on: &impl Fn(Fault) -> b
         hostile: if on(Fault::Hostile) { random.between(0, 2) } else { 0 },
         tcp: TcpConfig { congestion: AlgorithmName::Cubic, ecn: EcnMode::Accept, ..TcpConfig::default() },
         direct: false,
+        kept_ports: None,
     }
 }
 
@@ -336,5 +342,6 @@ fn choose_driver(random: &mut Random, on: &impl Fn(Fault) -> bool) -> DriverFaul
         mtu_changes: times(random, Fault::Mtu),
         passes: 0,
         shares: 0,
+        network_changes: 0,
     }
 }

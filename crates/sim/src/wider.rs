@@ -1,6 +1,6 @@
 //! What seeds from [`WIDER_FROM`] on choose besides: IPv6, ECN, congestion control, fragments, channels, sockets that change
 //! hands, registers that make no sense, Fast Open; those from [`SHARING_FROM`] on, descriptors that several processes
-//! have; and those from [`RECORDS_FROM`] on, records (MSG_EOR). All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
+//! have; those from [`RECORDS_FROM`] on, records (MSG_EOR); and those from [`KERNEL_FROM`] on, addresses that are a kernel's, too. All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
 //! this.
 
 use crate::random::{Draws, Random};
@@ -18,6 +18,9 @@ pub const SHARING_FROM: u64 = 1_000_000;
 
 /// The first seed whose programs may end records.
 pub const RECORDS_FROM: u64 = 3_000_000;
+
+/// The first seed whose engines may share the address of a kernel.
+pub const KERNEL_FROM: u64 = 6_000_000;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +47,9 @@ impl Fault {
 
 impl Wider {
     pub fn widen(seed: u64, only: Option<Fault>, mut swarm: Swarm) -> Swarm {
-        let wanted = only.is_some_and(|only| Fault::WIDER.contains(&only) || only == Fault::Shares);
+        let wanted = only.is_some_and(|only| {
+            Fault::WIDER.contains(&only) || matches!(only, Fault::Shares | Fault::KernelAddress)
+        });
         if seed < WIDER_FROM && !wanted {
             return swarm;
         }
@@ -80,6 +85,7 @@ impl Wider {
         choose_fast_open(seed, &mut swarm);
         choose_sharing(seed, only, &mut swarm);
         choose_records(seed, &mut swarm);
+        choose_kernels(seed, only, &mut swarm);
         swarm
     }
 }
@@ -122,6 +128,29 @@ fn choose_records(seed: u64, swarm: &mut Swarm) {
         swarm.wider.record_ppm = Random::new(seed, Draws::Records).pick(&[0, 100_000, 500_000, 1_000_000]);
     }
 }
+
+/// Engines that share an address with their kernel, which is of IPv4.
+fn choose_kernels(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
+    let random = &mut Random::new(seed, Draws::Kernel);
+    let on = seed >= KERNEL_FROM && random.one_in(3);
+    if !only.map_or(on, |only| only == Fault::KernelAddress) {
+        return;
+    }
+    swarm.faults.push(Fault::KernelAddress);
+    swarm.driver.network_changes = random.below(12);
+    swarm.wider.ipv6_percent = 0;
+    // The streams are known by their addresses and ports, so no two of a world may have the same: of few numbers each soon comes again.
+    let kept: &[u16] = if swarm.connections <= FEW_CONNECTIONS { &[0, 0, MANY_PORTS] } else { &[MANY_PORTS] };
+    let all = random.one_in(2);
+    for engine in &mut swarm.engines {
+        engine.kept_ports = (all || random.one_in(2)).then(|| random.pick(kept));
+    }
+}
+
+/// As many connections have port numbers of their own when the kernel keeps no more than an engine asks for at first.
+const FEW_CONNECTIONS: u32 = 12;
+/// More than a world has connections.
+const MANY_PORTS: u16 = 2048;
 
 /// How many connections a listener takes by Fast Open before their handshake is complete.
 pub fn fast_open_limit(random: &mut Random) -> u32 {

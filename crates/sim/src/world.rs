@@ -6,6 +6,7 @@ use crate::checkers::storms::Storms;
 use crate::checkers::streams::Streams;
 use crate::checkers::{Checker, Failure, Verdict};
 use crate::frame::TcpFrame;
+use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::network::meddler::Meddler;
 use crate::network::{InFlight, Network};
@@ -189,7 +190,8 @@ impl World {
     pub fn next_us(&self) -> u64 {
         let deadlines = self.nodes.iter().map(Node::next_deadline_us);
         let event = self.events.peek().map_or(u64::MAX, |Reverse(event)| event.at_us);
-        deadlines.min().unwrap_or(u64::MAX).min(event)
+        let kernels = self.nodes.iter().filter_map(|node| node.kernel.as_ref()).map(Kernel::next_us);
+        deadlines.chain(kernels).min().unwrap_or(u64::MAX).min(event)
     }
 
     /// Goes to the next moment at which something happens, if that is not after `limit_us`, and lets it happen.
@@ -232,6 +234,9 @@ impl World {
     fn time_passes(&mut self, at: usize) {
         let now_us = self.now_us;
         let node = &mut self.nodes[at];
+        if let Some(kernel) = &mut node.kernel {
+            node.touched |= kernel.answer(&mut node.engine, now_us);
+        }
         if node.next_deadline_us() <= now_us {
             let clock = node.clock(now_us);
             if self.sabotage != Some(Sabotage::ForgetTimeouts) {
@@ -257,6 +262,12 @@ impl World {
                 if !self.nodes[node].sessions[session].alive {
                     self.conns.list[conn as usize].excuse.get_or_insert("its process is gone");
                 }
+                let (server, port) = self.conns.list[conn as usize].server;
+                let kernel = self.nodes.get(server).and_then(|node| node.kernel.as_ref());
+                if kernel.is_some_and(|kernel| kernel.refused.contains(&port)) {
+                    self.tallies.add(Tally::ListenersRefused);
+                    self.conns.list[conn as usize].excuse.get_or_insert("its listener is its kernel's");
+                }
                 self.with_session(node, session, |session, cx| session.connect(cx, conn));
             }
             What::Retry { node } => self.nodes[node].touched = true,
@@ -279,6 +290,7 @@ impl World {
             node: at,
             session,
             engine: &mut node.engine,
+            kernel: node.kernel.as_mut(),
             memory: &mut node.memory,
             conns: &mut self.conns,
             streams: &mut self.streams,
@@ -315,6 +327,10 @@ impl World {
             return;
         }
         let InFlight { to, mut frame, mut offload, whole, .. } = flight;
+        if !self.is_for_engine(to, &frame, whole.or_else(|| TcpFrame::parse(&frame)).map(|tcp| tcp.way)) {
+            self.nodes[to].touched = true;
+            return;
+        }
         let now_us = self.now_us;
         let node = &mut self.nodes[to];
         let clock = node.clock(now_us);

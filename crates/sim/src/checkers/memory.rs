@@ -1,6 +1,7 @@
 //! Memory: what an arena has given out is held by exactly one flow, a channel's slots by the flows that use them, an anchor
 //! by who was not told that it is free; and at the end all of it has come back.
 
+use crate::kernel::Kernel;
 use crate::node::{Node, Session};
 use std::collections::BTreeSet;
 use toe_base::SessionId;
@@ -49,7 +50,7 @@ pub fn all_came_back(node: &Node) -> Result<(), String> {
     for session in &node.sessions {
         session_is_empty(node, session)?;
     }
-    Ok(())
+    node.kernel.as_ref().map_or(Ok(()), Kernel::has_nothing)
 }
 
 fn session_is_empty(node: &Node, session: &Session) -> Result<(), String> {

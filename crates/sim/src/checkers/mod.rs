@@ -21,6 +21,8 @@ pub enum Checker {
     Storms,
     Isolation,
     Liveness,
+    /// What a kernel is told to hand to its engine.
+    Steering,
     /// Of a world of datagrams.
     Datagrams,
     Messages,
@@ -41,6 +43,7 @@ impl Checker {
             Checker::Storms => "storms",
             Checker::Isolation => "isolation",
             Checker::Liveness => "liveness",
+            Checker::Steering => "steering",
             Checker::Datagrams => "datagrams",
             Checker::Messages => "messages",
             Checker::Files => "files",

@@ -224,6 +224,7 @@ pub(crate) fn play_with(
 
 /// An engine with two sessions.
 pub(crate) const ENGINE: EngineSpec = EngineSpec {
+    kept_ports: None,
     mtu: 1500,
     tx_checksum: false,
     gso_max: 0,

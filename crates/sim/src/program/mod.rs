@@ -12,6 +12,7 @@ use crate::checkers::sequence::Sequences;
 use crate::checkers::streams::Streams;
 use crate::checkers::{Checker, Verdict, isolation};
 use crate::frame::Way;
+use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::node::{Listening, QS, Session, address_of, v6_address_of};
 use crate::pattern::StreamId;
@@ -40,6 +41,8 @@ pub struct Cx<'a> {
     /// The program's number there.
     pub session: usize,
     pub engine: &'a mut Engine,
+    /// The one with which the engine shares its address.
+    pub kernel: Option<&'a mut Kernel>,
     pub memory: &'a mut Memory,
     pub conns: &'a mut Conns,
     pub streams: &'a mut Streams,
@@ -96,6 +99,9 @@ impl Cx<'_> {
             self.engine.deliver_earlier(self.clock, session.id, flow, self.memory);
         }
         let result = self.engine.handle_command(self.clock, session.id, QS, command, &block, self.memory);
+        if let Some(kernel) = &mut self.kernel {
+            kernel.serve(self.engine, self.now_us);
+        }
         self.verdict.check(Checker::Isolation, isolation::is_not_fenced(session.id, result));
     }
 }

@@ -1,0 +1,262 @@
+//! The kernel of a machine whose address its engine shares (decision 0014), with what follows it in the daemon: it keeps port numbers, finds
+//! neighbours, answers for the address, and steers to the engine what it is told to. All else would be the kernel's.
+
+use crate::checkers::Checker;
+use crate::frame::Way;
+use crate::network::mac_of;
+use crate::node::{PORT, address_of, link_of};
+use crate::random::Random;
+use crate::tally::Tally;
+use crate::world::World;
+use std::collections::BTreeSet;
+use toe_base::{Addr, Endpoint};
+use toe_engine::{Engine, KernelRoute, KernelVia, Link, NetworkChange, NetworkRequest, SteerChange};
+use toe_wire::arp::{ArpOperation, ArpRepr};
+use toe_wire::eth::{EthRepr, EtherType};
+
+/// The port numbers that it keeps for the engine, from the first on.
+const FIRST_KEPT: u16 = 40_000;
+const KEPT_MAX: u16 = 8192;
+/// How long a neighbour takes to answer it.
+const ANSWERS_WITHIN_US: u32 = 5_000;
+/// One listener in so many cannot be steered.
+const REFUSES_ONE_IN: u32 = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Kernel {
+    node: usize,
+    listeners: BTreeSet<Endpoint>,
+    /// Local and remote end.
+    flows: BTreeSet<(Endpoint, Endpoint)>,
+    kept: u16,
+    /// Neighbours that the engine looks for, and when they answer.
+    sought: Vec<(u64, Addr)>,
+    /// Ports of listeners that it keeps for itself.
+    pub refused: BTreeSet<u16>,
+    /// It forgets what it is told to steer.
+    pub is_forgetful: bool,
+    wrong: Option<String>,
+    random: Random,
+}
+
+impl Kernel {
+    /// Before the engine's port has an address.
+    pub fn begin(node: usize, engine: &mut Engine, kept: u16, random: Random) -> Kernel {
+        engine.share_port(PORT);
+        let mut kernel = Kernel {
+            node,
+            listeners: BTreeSet::new(),
+            flows: BTreeSet::new(),
+            kept: 0,
+            sought: Vec::new(),
+            refused: BTreeSet::new(),
+            is_forgetful: false,
+            wrong: None,
+            random,
+        };
+        kernel.tell_address(engine);
+        kernel.keep(engine, kept);
+        kernel
+    }
+
+    fn keep(&mut self, engine: &mut Engine, count: u16) {
+        let to = KEPT_MAX.min(self.kept + count);
+        for port in self.kept..to {
+            engine.handle_network(NetworkChange::PortReserved(FIRST_KEPT + port));
+        }
+        self.kept = to;
+    }
+
+    fn tell_address(&mut self, engine: &mut Engine) {
+        let addr = address_of(self.node).into();
+        engine.handle_network(NetworkChange::Address { port: PORT, addr, prefix_len: 24 });
+        let via = KernelVia::Port { port: PORT, gateway: None, source: None };
+        let on_link = KernelRoute { dst: addr, prefix_len: 24, metric: 0, is_local: false, via };
+        let elsewhere = KernelRoute { dst: Addr::from([192, 0, 2, 0]), via: KernelVia::Elsewhere, ..on_link };
+        let routes = [on_link, elsewhere];
+        engine.handle_network(NetworkChange::Routes(if self.random.one_in(2) {
+            &routes
+        } else {
+            &routes[..1]
+        }));
+    }
+
+    /// Does all that the engine wants done.
+    pub fn serve(&mut self, engine: &mut Engine, now_us: u64) {
+        while let Some(request) = engine.poll_network() {
+            match request {
+                NetworkRequest::ReservePorts(count) => self.keep(engine, count as u16),
+                NetworkRequest::Steer(change) => self.steer(engine, change),
+                NetworkRequest::FindNeighbour { addr, .. } => {
+                    let due_us = now_us + u64::from(self.random.below(ANSWERS_WITHIN_US));
+                    self.sought.push((due_us, addr));
+                }
+            }
+        }
+    }
+
+    fn steer(&mut self, engine: &mut Engine, change: SteerChange) {
+        let is_change = match change {
+            SteerChange::Listen { local, on: true } => {
+                if self.random.one_in(REFUSES_ONE_IN) {
+                    self.refused.insert(local.port);
+                    engine.handle_network(NetworkChange::SteeringRefused { local });
+                    return;
+                }
+                self.refused.remove(&local.port);
+                self.is_forgetful || self.listeners.insert(local)
+            }
+            // It was refused.
+            SteerChange::Listen { local, .. } if self.refused.contains(&local.port) => true,
+            SteerChange::Listen { local, .. } => self.listeners.remove(&local),
+            SteerChange::Flow { key, on: true } => {
+                self.is_forgetful || self.flows.insert((key.local, key.remote))
+            }
+            SteerChange::Flow { key, .. } => self.flows.remove(&(key.local, key.remote)),
+        };
+        if !is_change && !self.is_forgetful {
+            self.wrong.get_or_insert_with(|| format!("{change:?} changes nothing"));
+        }
+    }
+
+    /// When a neighbour answers next.
+    pub fn next_us(&self) -> u64 {
+        self.sought.iter().map(|(due_us, _)| *due_us).min().unwrap_or(u64::MAX)
+    }
+
+    /// Neighbours that have answered by now; whether there were any.
+    pub fn answer(&mut self, engine: &mut Engine, now_us: u64) -> bool {
+        let (due, later) = self.sought.iter().partition(|(due_us, _)| *due_us <= now_us);
+        self.sought = later;
+        let due: Vec<(u64, Addr)> = due;
+        for (_, addr) in &due {
+            if let Some(node) = node_of(*addr) {
+                let (addr, mac) = (*addr, mac_of(node));
+                engine.handle_network(NetworkChange::Neighbour { port: PORT, addr, mac, is_doubtful: false });
+            }
+        }
+        !due.is_empty()
+    }
+
+    /// Something changes that no connection notices.
+    fn change(&mut self, engine: &mut Engine, link: Link) {
+        let other = Addr::from(address_of(self.random.below(3) as usize));
+        let mac = node_of(other).map(mac_of).unwrap_or_default();
+        match self.random.below(4) {
+            // It has not heard of it for a while.
+            0 => engine.handle_network(NetworkChange::Neighbour {
+                port: PORT,
+                addr: other,
+                mac,
+                is_doubtful: true,
+            }),
+            1 => engine.handle_network(NetworkChange::NoNeighbour { port: PORT, addr: other, failed: false }),
+            2 => {
+                let addr = address_of(self.node).into();
+                engine.handle_network(NetworkChange::NoAddress { port: PORT, addr });
+                engine.handle_network(NetworkChange::Routes(&[]));
+                self.tell_address(engine);
+            }
+            _ => {
+                let mtu = self.random.between(576, link.mtu);
+                engine.handle_network(NetworkChange::Link { port: PORT, link: Link { mtu, ..link } });
+                engine.handle_network(NetworkChange::Link { port: PORT, link });
+            }
+        }
+    }
+
+    /// Whether a segment that goes this way, in or out, is one of those that come to the engine.
+    fn steers(&self, local: Endpoint, remote: Endpoint) -> bool {
+        let at = |addr| self.listeners.contains(&Endpoint::new(addr, local.port));
+        (FIRST_KEPT..FIRST_KEPT + self.kept).contains(&local.port)
+            || self.flows.contains(&(local, remote))
+            || [local.addr, Addr::UNSPECIFIED_V4, Addr::UNSPECIFIED_V6].into_iter().any(at)
+    }
+
+    /// What it would send for a frame that is its own: of ARP, the answer.
+    fn answer_arp(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        let (link, rest) = EthRepr::parse(frame).ok().filter(|(link, _)| link.ethertype == EtherType::Arp)?;
+        let asked = ArpRepr::parse(rest).ok().filter(|asked| asked.operation == ArpOperation::Request)?;
+        let (mac, ip) = (mac_of(self.node), address_of(self.node));
+        let answer = ArpRepr {
+            operation: ArpOperation::Reply,
+            sender_mac: mac,
+            sender_ip: ip,
+            target_mac: asked.sender_mac,
+            target_ip: asked.sender_ip,
+        };
+        let mut out = vec![0; frame.len().max(60)];
+        EthRepr { dst: link.src, src: mac, ethertype: EtherType::Arp }.emit(&mut out);
+        answer.emit(&mut out[frame.len() - rest.len()..]);
+        (asked.target_ip == ip).then_some(out)
+    }
+
+    /// Of a machine whose engine has no connection and no listener any more.
+    pub fn has_nothing(&self) -> Result<(), String> {
+        match self.listeners.is_empty() && self.flows.is_empty() {
+            true => Ok(()),
+            false => Err(format!("still steered: {:?} {:?}", self.listeners, self.flows)),
+        }
+    }
+}
+
+/// Whose address it is.
+fn node_of(addr: Addr) -> Option<usize> {
+    (0..usize::from(u8::MAX)).find(|node| Addr::from(address_of(*node)) == addr)
+}
+
+fn end((addr, port): (std::net::IpAddr, u16)) -> Endpoint {
+    Endpoint::new(addr, port)
+}
+
+impl World {
+    /// What the engine wants of its kernel, as the daemon does it before and after it sends.
+    pub fn serve_network(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let Some(kernel) = &mut node.kernel else { return };
+        kernel.serve(&mut node.engine, self.now_us);
+        if let Some(wrong) = kernel.wrong.take() {
+            self.verdict.fail(Checker::Steering, wrong);
+        }
+    }
+
+    /// A frame has come to a machine with a kernel that shares its address: whether it goes to the engine.
+    pub fn is_for_engine(&mut self, at: usize, frame: &[u8], way: Option<Way>) -> bool {
+        let Some(kernel) = &self.nodes[at].kernel else { return true };
+        if let Some(answer) = kernel.answer_arp(frame) {
+            self.launch(at, answer, Default::default());
+            return false;
+        }
+        let Some(Way { from, to }) = way.filter(|way| way.to.0.is_ipv4()) else { return true };
+        let (local, remote) = (end(to), end(from));
+        if kernel.steers(local, remote) {
+            return true;
+        }
+        let is_it = |key: &toe_engine::flow::key::FlowKey| (key.local, key.remote) == (local, remote);
+        if self.nodes[at].engine.audit_flows().any(|flow| is_it(&flow.key)) {
+            self.verdict
+                .fail(Checker::Steering, format!("{remote:?} > {local:?} is not steered to its connection"));
+        }
+        self.tallies.add(Tally::KernelsFrames);
+        false
+    }
+
+    /// What answers a SYN that an engine sends must come to it.
+    pub fn look_at_steering(&mut self, at: usize, way: Way) {
+        let Some(kernel) = self.nodes[at].kernel.as_ref().filter(|_| way.from.0.is_ipv4()) else { return };
+        if !kernel.steers(end(way.from), end(way.to)) {
+            self.verdict.fail(Checker::Steering, format!("what answers {way:?} would not come"));
+        }
+    }
+
+    /// Something of the network changes.
+    pub fn change_network(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let link = link_of(at, &node.spec);
+        if let Some(kernel) = &mut node.kernel {
+            self.tallies.add(Tally::NetworkChanges);
+            kernel.change(&mut node.engine, link);
+        }
+    }
+}
