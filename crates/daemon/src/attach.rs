@@ -455,18 +455,15 @@ impl Daemon {
         let anchor = self.anchors.recognise(presented).ok_or(Errno::ENOENT)?;
         // What the last holder has published counts before, be it that others may have the anchor.
         self.catch_up_at(now, &[anchor]);
-        self.engine.may_show(id, anchor)?;
         // From here on whoever has the flow is not at it any more.
-        if !self.engine.begin_claim(id, anchor, &mut self.sessions) {
-            return Err(not_now(self, id, anchor));
-        }
+        let begun = self.engine.begin_claim(id, anchor, &mut self.sessions);
+        begun.map_err(|errno| later(self, id, anchor, errno))?;
         // What it did before must count before the flow changes hands.
         self.catch_up_at(now, &[anchor]);
         self.catch_up(now, id);
         self.sessions.get(id).ok_or(Errno::EINVAL)?;
         let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions);
-        let later = |errno| if errno == Errno::EAGAIN { not_now(self, id, anchor) } else { errno };
-        let claimed = claimed.map_err(later)?;
+        let claimed = claimed.map_err(|errno| later(self, id, anchor, errno))?;
         self.share_anchor(anchor);
         match claimed {
             Claimed::Flow(flow, StreamCounts { read, written }) => {
@@ -580,8 +577,11 @@ fn hear(daemon: &mut Daemon, returned: &Returned) {
     }
 }
 
-/// What a claim is told that has to wait for the holder. EBUSY: he is another user, who may keep it waiting for as long as he likes.
-fn not_now(daemon: &Daemon, claimer: SessionId, anchor: AnchorHandle) -> Errno {
+/// What a claim is told that has to wait for the holder (EAGAIN). EBUSY: he is another user, who may keep it waiting for as long as he likes.
+fn later(daemon: &Daemon, claimer: SessionId, anchor: AnchorHandle, errno: Errno) -> Errno {
+    if errno != Errno::EAGAIN {
+        return errno;
+    }
     let uid = |session| daemon.sessions.get(session).map(|session| session.account.uid);
     let mut holders = Vec::new();
     daemon.engine.sessions_at(anchor, &mut holders);

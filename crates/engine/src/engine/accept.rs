@@ -524,7 +524,7 @@ impl Engine {
     }
 
     /// Whether what the session shows counts. ENOENT: it is a copy of an anchor whose session has said of nobody else.
-    pub fn may_show(&self, session: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
+    pub(super) fn may_show(&self, session: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
         if self.anchors.is_private_from(anchor, session) { Err(Errno::ENOENT) } else { Ok(()) }
     }
 

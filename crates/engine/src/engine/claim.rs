@@ -22,28 +22,35 @@ use zerocopy::IntoBytes;
 
 impl Engine {
     /// Another session is about to claim what the anchor stands for. Whoever has the flow loses it here and is told (`Moved`); what that one has
-    /// published until then still counts: the caller takes its entries, then calls [`Engine::claim`]. `false`: one of its
-    /// threads is at the flow, or it takes no completions; the claim is to be tried again.
+    /// published until then still counts: the caller takes its entries, then calls [`Engine::claim`]. EAGAIN: one of its
+    /// threads is at the flow, or it takes no completions; the claim is to be tried again. ENOENT: what the session shows does not
+    /// count. EDQUOT: it may not have the flow.
     pub fn begin_claim<H: HostSide>(
         &mut self,
         session: SessionId,
         anchor: AnchorHandle,
         host: &mut H,
-    ) -> bool {
-        let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return true };
+    ) -> Result<(), Errno> {
+        self.may_show(session, anchor)?;
+        let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return Ok(()) };
         let conn = &self.flows.get(idx).conn;
-        let Some(&Ownership { owner, has_carried, notice, .. }) = conn.tenancy.hold() else { return true };
+        let Some(&Ownership { owner, has_carried, notice, .. }) = conn.tenancy.hold() else { return Ok(()) };
         let must_yield = conn.carrier.channel().is_some() || has_carried;
         let is_open = self.sessions.get(owner.session).is_some_and(|session| session.open);
         if !is_open || owner.session == session || notice == Notice::Moved || must_yield {
-            return true;
+            return Ok(());
+        }
+        // Nobody loses it to one who then may not have it.
+        self.may_own(idx, session)?;
+        if !self.sessions.may_have_flow(session) {
+            return Err(Errno::EDQUOT);
         }
         if self.sessions.answers_are_full(owner.session, owner.queue_set) || !self.withdraw(idx, host) {
-            return false;
+            return Err(Errno::EAGAIN);
         }
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Notified(Notice::Moved));
         self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
-        true
+        Ok(())
     }
 
     /// Takes the flow from its owner, unless the owner was faster ([`toe_abi::owner_word`]).

@@ -112,7 +112,7 @@ impl World {
         let in_use = flow.filter(|flow| {
             self.claims.one_in(3) && node.memory.owns(owner, *flow, (Owned::Held, Owned::InUse))
         });
-        let has_let_go = node.engine.begin_claim(claimer, anchor, &mut node.memory);
+        let has_let_go = node.engine.begin_claim(claimer, anchor, &mut node.memory).is_ok();
         node.touched = true;
         if let Some(flow) = in_use {
             let is_still = node.memory.owns(owner, flow, (Owned::InUse, Owned::Held));

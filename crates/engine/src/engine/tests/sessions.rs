@@ -1,13 +1,16 @@
 //! Sessions come and go: what they shared lives on, what only they held ends, and nobody touches a neighbour.
 
-use super::world::{A, B, LAYOUT, World, addr, pattern};
+use super::world::{A, B, LAYOUT, Side, World, addr, pattern};
 use crate::control::names::Twin;
-use crate::{Claimed, Counter, HostMemory};
+use crate::{Claimed, Counter, HostMemory, Limit, Quotas, Resource};
 use toe_abi::attach::FenceReason;
+use toe_abi::command::ConnectArgs;
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{FlowId, QueueSetId, SessionId};
+use toe_wire::link::LinkCaps;
+use zerocopy::IntoBytes;
 
 /// A second session on B's engine.
 pub(super) fn second_session(world: &mut World) -> SessionId {
@@ -70,19 +73,41 @@ fn a_flow_in_use_is_claimed_once_that_is_over_and_its_owner_can_use_it_no_more()
     let (owner, flow, anchor) = (side.session, side.conns[b].id, side.conns[b].anchor);
     assert!(side.memory.owns(owner, flow, (Owned::Held, Owned::InUse)));
     for _ in 0..2 {
-        assert!(!side.engine.begin_claim(claimer, anchor, &mut side.memory));
+        assert_eq!(side.engine.begin_claim(claimer, anchor, &mut side.memory), Err(Errno::EAGAIN));
     }
     assert!(side.memory.owns(owner, flow, (Owned::InUse, Owned::Held)));
     for _ in 0..2 {
-        assert!(
-            side.engine.begin_claim(claimer, anchor, &mut side.memory),
-            "and once more, as who asks again"
-        );
+        side.engine.begin_claim(claimer, anchor, &mut side.memory).expect("and once more, as who asks again");
     }
     assert!(!side.memory.owns(owner, flow, (Owned::Held, Owned::InUse)));
     let claimed = side.engine.claim(world.now, claimer, QueueSetId(0), 3, anchor, &mut side.memory);
     let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
     assert!(side.memory.owns(claimer, flow, (Owned::Held, Owned::InUse)));
+}
+
+#[test]
+fn nobody_loses_a_flow_to_one_who_may_not_have_it() {
+    let mut world = World::new();
+    let one_each = Limit { user: 1, ..Limit::shared(u64::MAX) };
+    let quotas = Quotas::default().with(Resource::Flows, one_each);
+    world.sides[B] = Side::with_quotas(2, LinkCaps::default(), quotas);
+    let (_, b) = world.connected();
+    let claimer = second_session(&mut world);
+    let side = &mut world.sides[B];
+    let (owner, flow, anchor) = (side.session, side.conns[b].id, side.conns[b].anchor);
+    let own = side.engine.take_anchor(claimer).expect("room");
+    let args = ConnectArgs { remote: addr(A, 81).into(), anchor: own.0, ..Default::default() };
+    let mut block = [0; 64];
+    block.copy_from_slice(args.as_bytes());
+    let connect = Command::Connect { token: 1 };
+    let memory = &mut side.memory;
+    side.engine
+        .handle_command(world.now, claimer, QueueSetId(0), connect, &block, memory)
+        .expect("well-formed");
+    assert_eq!(side.engine.begin_claim(claimer, anchor, &mut side.memory), Err(Errno::EDQUOT));
+    assert!(side.memory.owns(owner, flow, (Owned::Held, Owned::InUse)), "it is its owner's as before");
+    world.run_ms(1);
+    assert!(!world.sides[B].conns[b].moved, "who hears nothing of it");
 }
 
 #[test]
@@ -212,7 +237,6 @@ fn a_session_cannot_name_a_neighbours_flow() {
 #[test]
 fn a_port_needs_the_kernels_word_once_for_each_command() {
     use toe_abi::command::{ListenArgs, NO_HANDLE};
-    use zerocopy::IntoBytes;
     let mut world = World::new();
     let user = second_session(&mut world);
     let listen = |world: &mut World, twin: u32| {
