@@ -10,7 +10,10 @@ use crate::tally::Tally;
 use crate::world::World;
 use std::collections::BTreeSet;
 use toe_base::{Addr, Endpoint};
-use toe_engine::{Engine, KernelRoute, KernelVia, Link, NetworkChange, NetworkRequest, SteerChange};
+use toe_engine::{
+    Engine, FlowAudit, KernelRoute, KernelVia, Link, NetworkChange, NetworkRequest, SteerChange,
+};
+use toe_tcp::state::TcpState;
 use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::eth::{EthRepr, EtherType};
 
@@ -19,6 +22,8 @@ const FIRST_KEPT: u16 = 40_000;
 const KEPT_MAX: u16 = 8192;
 /// How long a neighbour takes to answer it.
 const ANSWERS_WITHIN_US: u32 = 5_000;
+/// One neighbour in so many does not answer when it is first asked for.
+const UNANSWERED_ONE_IN: u32 = 4;
 /// One listener in so many cannot be steered.
 const REFUSES_ONE_IN: u32 = 16;
 
@@ -32,6 +37,8 @@ pub struct Kernel {
     kept: u16,
     /// Neighbours that the engine looks for, and when they answer.
     sought: Vec<(u64, Addr)>,
+    /// Those that have been asked for once.
+    asked_once: BTreeSet<Addr>,
     /// Ports of listeners that it keeps for itself.
     pub refused: BTreeSet<u16>,
     /// It forgets what it is told to steer.
@@ -50,6 +57,7 @@ impl Kernel {
             flows: BTreeSet::new(),
             kept: 0,
             sought: Vec::new(),
+            asked_once: BTreeSet::new(),
             refused: BTreeSet::new(),
             is_forgetful: false,
             wrong: None,
@@ -89,6 +97,9 @@ impl Kernel {
                 NetworkRequest::ReservePorts(count) => self.keep(engine, count as u16),
                 NetworkRequest::Steer(change) => self.steer(engine, change),
                 NetworkRequest::FindNeighbour { addr, .. } => {
+                    if self.asked_once.insert(addr) && self.random.one_in(UNANSWERED_ONE_IN) {
+                        continue;
+                    }
                     let due_us = now_us + u64::from(self.random.below(ANSWERS_WITHIN_US));
                     self.sought.push((due_us, addr));
                 }
@@ -233,10 +244,12 @@ impl World {
         if kernel.steers(local, remote) {
             return true;
         }
-        let is_it = |key: &toe_engine::flow::key::FlowKey| (key.local, key.remote) == (local, remote);
-        if self.nodes[at].engine.audit_flows().any(|flow| is_it(&flow.key)) {
-            self.verdict
-                .fail(Checker::Steering, format!("{remote:?} > {local:?} is not steered to its connection"));
+        let is_its = |flow: &FlowAudit| {
+            (flow.key.local, flow.key.remote) == (local, remote) && flow.state != TcpState::Closed
+        };
+        if self.nodes[at].engine.audit_flows().any(|flow| is_its(&flow)) {
+            let what = format!("{remote:?} > {local:?} is not steered to its connection");
+            self.verdict.fail(Checker::Steering, what);
         }
         self.tallies.add(Tally::KernelsFrames);
         false

@@ -90,6 +90,7 @@ pub struct World {
     pub fast_open: Random,
     pub sharing: Random,
     pub claims: Random,
+    pub kernels: Random,
     pub tallies: Tallies,
     pub trace: Trace,
     pub verdict: Verdict,
@@ -111,6 +112,9 @@ pub struct Outside {
     /// Connections that its programs are to make.
     pub connects: Vec<u32>,
 }
+
+/// Where programs that choose their port begin.
+const FIRST_FROM_PORT: u16 = 20_000;
 
 /// More events than any run needs.
 const EVENTS_MAX: u64 = 40_000_000;
@@ -153,6 +157,7 @@ impl World {
             fast_open: Random::new(!seed, Draws::FastOpen),
             sharing: Random::new(!seed, Draws::Sharing),
             claims: Random::new(!seed, Draws::Claims),
+            kernels: Random::new(!seed, Draws::Kernel),
             tallies: Tallies::default(),
             trace,
             verdict: Verdict::default(),
@@ -423,6 +428,11 @@ impl World {
         conn.v6 = random.below(100) < self.swarm.wider.ipv6_percent;
         if conn.v6 {
             self.tallies.add(Tally::Ipv6Connections);
+        }
+        let is_shared = |node: usize| self.nodes[node].kernel.is_some();
+        if is_shared(conn.client.0) && !conn.local && !conn.v6 && self.kernels.one_in(3) {
+            // Of its own each, and no listener's.
+            conn.from_port = FIRST_FROM_PORT + self.conns.list.len() as u16;
         }
         conn.fast = self.fast_open.below(100) < self.swarm.wider.fast_open_percent;
         for plan in &mut conn.plans {
