@@ -5,7 +5,7 @@
 //!
 //! Folders in the order data flows. Receive: [`ingress`] → [`flow`] → [`hostif`]. Send: [`hostif`] → [`sched`] →
 //! [`flow`] → [`egress`]. [`control`] holds what is not a flow's data: ARP, ICMP, routes, listeners; [`udp`] is the other protocol, with planes of its own, and [`protocols`] where more plug in. A stage takes a
-//! value from [`work`] and its own records, and hands on a value from [`work`]; only the `engine` folder joins them.
+//! value from [`work`] and its own records, and hands on a value from [`work`]; only the `engine` folder joins them. `store` has the records, and by what they are found.
 #![forbid(unsafe_code)]
 
 pub mod control;
@@ -17,6 +17,7 @@ pub mod hostif;
 pub mod ingress;
 pub mod protocols;
 pub mod sched;
+mod store;
 pub mod udp;
 pub mod via;
 pub mod work;

@@ -433,7 +433,7 @@ impl Engine {
         for anchor in listener.anchors() {
             self.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
-        while let Some(flow) = self.came_in.pop(idx.slot()) {
+        while let Some(flow) = self.flows.came_in.pop(idx.slot()) {
             let is_half_open = matches!(self.flows.get(flow).conn.tenancy, Tenancy::HalfOpen { .. });
             self.forget_in_listener(flow);
             if is_half_open {
@@ -490,7 +490,7 @@ impl Engine {
             return;
         };
         let is_mine = |flow: &FlowIdx| self.flows.get(*flow).conn.tenancy.was_handed(session, id);
-        let mine: Vec<FlowIdx> = self.came_in.iter(idx.slot()).filter(is_mine).collect();
+        let mine: Vec<FlowIdx> = self.flows.came_in.iter(idx.slot()).filter(is_mine).collect();
         let mut anchor = None;
         if let Some(listener) = self.listeners.get_mut(idx) {
             anchor = listener.holder_mut(session, id).map(|holder| holder.anchor);
@@ -541,7 +541,8 @@ impl Engine {
             Some(AnchorTarget::Flow(idx)) => {
                 add(self.flows.get(idx).conn.tenancy.owner().session);
                 // What its other end did before comes before its close.
-                self.peer_here(idx)
+                self.flows
+                    .peer_here(idx)
                     .into_iter()
                     .for_each(|peer| add(self.flows.get(peer).conn.tenancy.owner().session));
             }

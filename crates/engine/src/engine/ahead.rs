@@ -73,7 +73,7 @@ impl Engine {
             return;
         }
         let (mut late, mut next) = (Vec::new(), Instant::FAR_FUTURE);
-        for flow in self.came_in.iter(idx.slot()) {
+        for flow in self.flows.came_in.iter(idx.slot()) {
             let offer = self.flows.get(flow).conn.tenancy.offer();
             let Some(due) = offer.map(|offer| offer.goes_back_at) else { continue };
             if due <= now { late.push(flow) } else { next = next.min(due) }

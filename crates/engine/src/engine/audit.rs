@@ -97,7 +97,7 @@ impl Engine {
     /// Whether each connection holds the neighbour through which it goes, and none else.
     fn audit_neighbours(&self) -> Result<(), String> {
         for idx in self.flows.indices() {
-            let (path, held) = (self.flows.get(idx).conn.path, self.neighbour_held_by(idx));
+            let (path, held) = (self.flows.get(idx).conn.path, self.flows.neighbour_held_by(idx));
             let goes = match path {
                 Path::Local => None,
                 Path::Port { port, neighbour } => Some((port, neighbour)),

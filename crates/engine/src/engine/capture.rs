@@ -59,7 +59,7 @@ impl Engine {
             .collect();
         for idx in direct {
             let key = self.flows.get(idx).conn.key;
-            let peer = self.index.get(&key.reversed());
+            let peer = self.flows.find(&key.reversed());
             // One end that gives it up is enough.
             let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.tenancy.notice() == Notice::Yield);
             if !asked && self.is_watched(&key, host) {
@@ -197,7 +197,7 @@ impl Engine {
 
     /// Who has the connection of this key, or the listener that it came in at or would come to.
     fn end_of(&self, key: &FlowKey) -> Option<SightingEnd> {
-        let listener = match self.index.get(key) {
+        let listener = match self.flows.find(key) {
             Some(idx) => {
                 let conn = &self.flows.get(idx).conn;
                 if !conn.tenancy.owner().is_nobody() {

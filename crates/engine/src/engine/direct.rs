@@ -55,7 +55,7 @@ impl Engine {
 
     fn go_direct<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> Attempt {
         let key = self.flows.get(idx).conn.key;
-        let Some(peer) = self.index.get(&key.reversed()).filter(|peer| *peer != idx) else {
+        let Some(peer) = self.flows.find(&key.reversed()).filter(|peer| *peer != idx) else {
             return Attempt::Refused;
         };
         let (Some(own), Some(other)) = (self.direct_end(idx), self.direct_end(peer)) else {

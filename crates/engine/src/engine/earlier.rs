@@ -44,7 +44,7 @@ impl Engine {
             let tcb = &self.flows.get(*peer).tcb;
             tcb.snd.fin_queued || !tcb.send_queue.is_empty()
         };
-        if let Some(peer) = self.peer_here(idx).filter(has_something) {
+        if let Some(peer) = self.flows.peer_here(idx).filter(has_something) {
             let user = self.flows.get(peer).conn.user;
             self.local_turn(now, user, peer, host);
         }
@@ -53,16 +53,10 @@ impl Engine {
     /// The sessions at the other ends of a session's connections.
     pub fn peers_of(&self, session: SessionId, peers: &mut Vec<SessionId>) {
         let Some(record) = self.sessions.get(session) else { return };
-        let owners = record.flows.values().filter_map(|idx| self.peer_here(idx));
+        let owners = record.flows.values().filter_map(|idx| self.flows.peer_here(idx));
         peers.extend(owners.map(|peer| self.flows.get(peer).conn.tenancy.owner().session));
         peers.sort_unstable();
         peers.dedup();
-    }
-
-    /// The other end of a connection, if that is here.
-    pub(super) fn peer_here(&self, idx: FlowIdx) -> Option<FlowIdx> {
-        let flow = self.flows.get(idx);
-        if flow.tcb.is_local { self.index.get(&flow.conn.key.reversed()) } else { None }
     }
 
     fn known(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
@@ -70,6 +64,6 @@ impl Engine {
     }
 
     fn local_peer(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
-        self.peer_here(self.known(session, flow)?)
+        self.flows.peer_here(self.known(session, flow)?)
     }
 }

@@ -21,7 +21,7 @@ impl Engine {
     /// none ends an established connection: what RFC 1122 section 4.2.3.9 calls a hard error is taken for a soft one
     /// (RFC 5927 section 5.2, as Linux does), of which the program hears ([`soft_error`]).
     pub(super) fn icmp_error(&mut self, now: Instant, error: &IcmpError) {
-        let Some(idx) = self.index.get(&error.key) else {
+        let Some(idx) = self.flows.find(&error.key) else {
             self.counters.add(Counter::IcmpErrorsStray);
             return;
         };

@@ -354,7 +354,7 @@ impl Engine {
         if !self.anchors.bind(session, queue_set, anchor, AnchorTarget::Flow(idx)) {
             return Err(FenceReason::UnknownHandle);
         }
-        self.came_in.remove(idx);
+        self.flows.came_in.remove(idx);
         let tenancy = &mut self.flows.get_mut(idx).conn.tenancy;
         let came_in = tenancy.listener();
         tenancy.apply(TenancyEvent::Accepted { lifetime: anchor, fd });

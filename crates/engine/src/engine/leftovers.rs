@@ -7,6 +7,7 @@ use crate::flow::key::FlowKey;
 use crate::flow::lists::FlowLists;
 use crate::flow::record::{Flow, Leftover};
 use crate::hostif::users::UserIdx;
+use crate::store::is_evictable;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, SeqNum};
 use toe_tcp::state::TcpState;
@@ -71,10 +72,10 @@ impl Engine {
     /// The oldest in TIME_WAIT go when there are too many; not the one that has just come to it, `newest`.
     pub(super) fn bound_time_wait(&mut self, newest: FlowIdx) {
         while self.leftovers.time_waits > self.config.flows_max / TIME_WAITS_ONE_IN {
-            match self.time_wait.pop() {
+            match self.flows.time_wait.pop() {
                 Some(oldest) if oldest != newest => _ = self.evict(oldest),
                 Some(newest) => {
-                    self.time_wait.push(newest);
+                    self.flows.time_wait.push(newest);
                     return;
                 }
                 None => return,
@@ -84,7 +85,7 @@ impl Engine {
 
     /// Gives the record back if it is in TIME_WAIT and of no use to anybody but the peer.
     pub(super) fn evict(&mut self, idx: FlowIdx) -> bool {
-        let may = self.flows.is_used(idx) && super::is_evictable(self.flows.get(idx));
+        let may = self.flows.is_used(idx) && is_evictable(self.flows.get(idx));
         if may {
             self.counters.add(Counter::TimeWaitEvicted);
             self.remove_flow(idx);
@@ -96,9 +97,9 @@ impl Engine {
     /// timestamps, or needs none because nothing of it can be late. As with Linux that is enough, without the clock of
     /// [`Engine::may_replace`]: the program has asked for this one and no other, and its numbers begin beyond those of the old one.
     pub(super) fn may_have(&self, key: &FlowKey) -> bool {
-        self.index.get(key).is_none_or(|idx| {
+        self.flows.find(key).is_none_or(|idx| {
             let flow = self.flows.get(idx);
-            super::is_evictable(flow) && (flow.tcb.is_local || flow.tcb.rcv.ts_recent.is_some())
+            is_evictable(flow) && (flow.tcb.is_local || flow.tcb.rcv.ts_recent.is_some())
         })
     }
 
@@ -107,7 +108,7 @@ impl Engine {
     pub(super) fn may_replace(&self, now: Instant, idx: FlowIdx) -> bool {
         let flow = self.flows.get(idx);
         let since = flow.tcb.timers.linger.since_us(now);
-        super::is_evictable(flow)
+        is_evictable(flow)
             && flow.tcb.rcv.ts_recent.is_some()
             && since.saturating_add(REUSE_AFTER_US) <= TIME_WAIT_US
     }
@@ -115,7 +116,7 @@ impl Engine {
     /// Takes the place of the connection that has the 4-tuple ([`Engine::may_have`]). Returns where the new one's numbers
     /// may begin.
     pub(super) fn replace(&mut self, key: &FlowKey) -> Option<SeqNum> {
-        let idx = self.index.get(key)?;
+        let idx = self.flows.find(key)?;
         let beyond = self.flows.get(idx).tcb.snd.nxt.plus(BEYOND);
         self.counters.add(Counter::TimeWaitReused);
         self.remove_flow(idx);

@@ -58,15 +58,10 @@ impl Engine {
         self.sessions.users_mut().add(user, Resource::Flows, 1);
         flow.conn.user = user;
         flow.conn.indexed = true;
-        if let Some(listener) = flow.conn.tenancy.listener() {
-            self.came_in.push(listener.slot(), idx);
-        }
-        self.index.insert(flow.conn.key, idx);
         let FlowKey { scope, local, .. } = flow.conn.key;
         self.names.scopes.hold(scope);
         self.names.in_use.add(scope, local, flow.conn.sharing, user);
-        *self.flows.get_mut(idx) = flow;
-        self.hold_neighbour(idx);
+        self.flows.insert(idx, flow, flow.conn.tenancy.listener());
         self.steer_flow(idx);
         Ok(idx)
     }
@@ -76,7 +71,7 @@ impl Engine {
             if let Some(idx) = self.flows.alloc() {
                 return Some(idx);
             }
-            let Some(oldest) = self.time_wait.pop() else {
+            let Some(oldest) = self.flows.time_wait.pop() else {
                 self.counters.add(Counter::DropFlowTableFull);
                 return None;
             };
@@ -86,10 +81,9 @@ impl Engine {
 
     /// Segments for this connection are for nobody any more.
     fn leave_index(&mut self, idx: FlowIdx) {
-        let flow = self.flows.get_mut(idx);
-        flow.conn.indexed = false;
-        let (key, sharing) = (flow.conn.key, flow.conn.sharing);
-        self.index.remove(&key);
+        self.flows.leave_index(idx);
+        let conn = &self.flows.get(idx).conn;
+        let (key, sharing) = (conn.key, conn.sharing);
         self.names.in_use.remove(key.scope, key.local, sharing);
         self.stop_steering_flow(idx);
     }
@@ -283,11 +277,7 @@ impl Engine {
         if let Some(anchor) = anchor {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
-        self.wheel.set(idx, Instant::FAR_FUTURE);
-        self.reclaimables.note(idx, SessionId(0), 0);
         self.uncount_leftover(idx);
-        self.came_in.remove(idx);
-        self.by_neighbour.remove(idx);
         self.charge_flow_to(idx, UserIdx::NOBODY);
         self.flows.free(idx);
     }

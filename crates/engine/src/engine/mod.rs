@@ -92,10 +92,8 @@ use crate::control::route::Routes;
 use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::egress::builder::ip_header_len;
-use crate::flow::key::{FlowIndex, FlowKey};
-use crate::flow::lists::FlowLists;
+use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
-use crate::flow::table::FlowTable;
 use crate::hostif::anchors::Anchors;
 use crate::hostif::channels::Channels;
 use crate::hostif::outbox::{Outbox, Place};
@@ -103,9 +101,7 @@ use crate::hostif::session::Sessions;
 use crate::hostif::users::{Limit, Quotas, Resource, STAGING_LEN, UserIdx};
 use crate::protocols::Protocols;
 use crate::sched::fair::FairList;
-use crate::sched::ready::ReadyList;
-use crate::sched::reclaimables::Reclaimables;
-use crate::sched::timer_wheel::TimerWheel;
+use crate::store::FlowStore;
 use crate::udp::{Lanes, Udp};
 use crate::via::Via;
 use crate::work::{ControlFrame, Link, Path};
@@ -201,10 +197,8 @@ struct Port {
 #[derive(Debug)]
 pub struct Engine {
     config: EngineConfig,
-    flows: FlowTable,
+    flows: FlowStore,
     tcp: Tcp,
-    index: FlowIndex,
-    wheel: TimerWheel,
     ports: Vec<Port>,
     routes: Routes,
     ready_local: FairList,
@@ -212,13 +206,9 @@ pub struct Engine {
     local_control: VecDeque<(FlowKey, Segment)>,
     /// Who has something to be told.
     outbox: Outbox,
-    /// Flows with receive memory to spare.
-    reclaimables: Reclaimables,
     listeners: Listeners,
     /// Closed sessions that have something still.
     closing: VecDeque<life::Closing>,
-    /// By the listener's slot: the connections that came in there and that no program has taken.
-    came_in: FlowLists,
     names: Names,
     sessions: Sessions,
     anchors: Anchors,
@@ -228,15 +218,8 @@ pub struct Engine {
     via: Via<UserIdx>,
     protocols: Protocols,
     counters: Counters,
-    /// Flows in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that
-    /// have gone since are skipped.
-    time_wait: ReadyList,
     port_counters: PortCounters,
     shared: Shared,
-    /// By their own port: connections over ports that share the kernel's address.
-    shared_flows: FlowLists,
-    /// By port and neighbour: the connections that go there.
-    by_neighbour: FlowLists,
     fragments: Fragments,
     /// Connections that ever came in at listeners.
     arrivals: u64,
@@ -255,20 +238,15 @@ impl Engine {
         let flows = Limit { total: config.flows_max as u64, ..config.quotas.of(Resource::Flows) };
         let quotas = config.quotas.with(Resource::Flows, flows);
         Engine {
-            flows: FlowTable::new(config.flows_max),
+            flows: FlowStore::new(config.flows_max, &config.secret),
             tcp: Tcp::new(config.flows_max, config.secret, config.tcp),
-            index: FlowIndex::new(&config.secret, 1024),
-            wheel: TimerWheel::new(config.flows_max),
             ports: Vec::new(),
             routes: Routes::default(),
             ready_local: FairList::new(config.flows_max),
             local_control: VecDeque::new(),
             outbox: Outbox::new(config.flows_max),
-            reclaimables: Reclaimables::new(config.flows_max),
             listeners: Listeners::default(),
             closing: VecDeque::new(),
-            came_in: FlowLists::new(config.flows_max),
-            by_neighbour: FlowLists::new(config.flows_max),
             names: Names::new(config.netns),
             sessions: Sessions::new(STAGING_LEN, quotas, config.netns),
             anchors: Anchors::default(),
@@ -278,10 +256,8 @@ impl Engine {
             via: Via::default(),
             protocols: Protocols::default(),
             counters: Counters::default(),
-            time_wait: ReadyList::new(config.flows_max),
             port_counters: PortCounters::default(),
             shared: Shared::default(),
-            shared_flows: FlowLists::new(config.flows_max),
             fragments: Fragments::default(),
             arrivals: 0,
             capture: capture::Capture::default(),
@@ -353,17 +329,13 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
-        self.note_reclaimable(idx);
         self.count_leftover(idx);
+        self.flows.note_change(idx);
         let flow = self.flows.get(idx);
         debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
-        self.wheel.set(idx, flow.tcb.timers.earliest());
         if completions::has_something(flow) {
             let owner = flow.conn.tenancy.owner();
             self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
-        }
-        if is_evictable(flow) {
-            self.time_wait.push(idx);
         }
         if flow.tcb.state != TcpState::Closed {
             match flow.conn.path {
@@ -410,11 +382,6 @@ impl Engine {
         };
         SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
     }
-}
-
-/// In TIME_WAIT, and of no use to anybody but the peer.
-fn is_evictable(flow: &Flow) -> bool {
-    flow.tcb.state == TcpState::TimeWait && flow.conn.tenancy.owner().is_nobody() && flow.tcb.orphaned
 }
 
 /// When the engine wants to be called again, with nothing to do before.

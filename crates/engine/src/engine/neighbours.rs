@@ -2,23 +2,17 @@
 //! word on others.
 
 use super::Engine;
-use crate::control::arp::NEIGHBOURS_MAX;
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::work::{Arrival, ControlFrame, NeighbourMessage, Path};
 use toe_abi::errno::Errno;
-use toe_base::{Addr, FlowIdx, Instant, PortId};
+use toe_base::{Addr, Instant, PortId};
 use toe_tcp::soft_error;
 use toe_tcp::state::TcpState;
 use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::icmpv6::ALL_NODES;
 use toe_wire::link::MacAddr;
-
-/// The connections of a neighbour, among those of all.
-fn list_of(port: PortId, neighbour: u16) -> u32 {
-    (port.index() * NEIGHBOURS_MAX) as u32 + u32::from(neighbour)
-}
 
 impl Engine {
     /// The number of a port's neighbour, new ones included. `None`: connections and datagrams hold as many as there can be, or nearly.
@@ -27,40 +21,13 @@ impl Engine {
         if let Some(number) = of_port.neighbours.number(addr) {
             return Some(number);
         }
-        let (by_neighbour, waiting) = (&self.by_neighbour, &self.udp.waiting);
-        let number = of_port.neighbours.replace(addr, |number| {
-            !by_neighbour.is_empty(list_of(port, number)) || waiting.is_for((port, number))
-        })?;
+        let (flows, waiting) = (&self.flows, &self.udp.waiting);
+        let number = of_port
+            .neighbours
+            .replace(addr, |number| flows.hold(port, number) || waiting.is_for((port, number)))?;
         // What waited was for the one before.
         of_port.waiting.take(number);
         Some(number)
-    }
-
-    /// The connection goes by this path from now on.
-    pub(super) fn set_path(&mut self, idx: FlowIdx, path: Path) {
-        self.by_neighbour.remove(idx);
-        self.flows.get_mut(idx).conn.path = path;
-        self.hold_neighbour(idx);
-    }
-
-    /// A connection's neighbour keeps its number as long as there is the connection.
-    pub(super) fn hold_neighbour(&mut self, idx: FlowIdx) {
-        if let Path::Port { port, neighbour } = self.flows.get(idx).conn.path {
-            self.by_neighbour.push(list_of(port, neighbour), idx);
-        }
-    }
-
-    /// The neighbour whose number stays its own for this connection.
-    pub(super) fn neighbour_held_by(&self, idx: FlowIdx) -> Option<(PortId, u16)> {
-        let list = self.by_neighbour.list_of(idx)? as usize;
-        Some((PortId((list / NEIGHBOURS_MAX) as u8), (list % NEIGHBOURS_MAX) as u16))
-    }
-
-    fn flows_of(&self, path: Path) -> Vec<FlowIdx> {
-        match path {
-            Path::Local => Vec::new(),
-            Path::Port { port, neighbour } => self.by_neighbour.iter(list_of(port, neighbour)).collect(),
-        }
     }
 
     /// The path back to where a segment came from. Answers go by the route to the sender; a neighbour that was never
@@ -169,7 +136,7 @@ impl Engine {
                 None => self.drop_lone(port, neighbour),
             }
         }
-        for idx in self.flows_of(path) {
+        for idx in self.flows.to_neighbour(path) {
             self.after(idx);
         }
     }
@@ -200,7 +167,7 @@ impl Engine {
         if let Path::Port { port, neighbour } = path {
             self.drop_lone(port, neighbour);
         }
-        for idx in self.flows_of(path) {
+        for idx in self.flows.to_neighbour(path) {
             let flow = self.flows.get_mut(idx);
             match flow.tcb.state {
                 TcpState::SynSent => self.closed(idx, Errno::EHOSTUNREACH),

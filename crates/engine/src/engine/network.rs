@@ -47,7 +47,7 @@ impl Engine {
     fn link_changed(&mut self, port: PortId, link: Link) {
         self.ports[port.index()].link = link;
         let here: Vec<FlowIdx> =
-            self.flows_by(|path| matches!(path, Path::Port { port: p, .. } if p == port));
+            self.flows.by_path(|path| matches!(path, Path::Port { port: p, .. } if p == port));
         for idx in here {
             let conn = &self.flows.get(idx).conn;
             let mss_max = self.path_mss(conn.path, conn.key.remote.addr).saturating_sub(TIMESTAMPS_LEN);
@@ -64,7 +64,7 @@ impl Engine {
         }
         // Many connections, few peers.
         let mut found: HashMap<Addr, Option<Route>> = HashMap::new();
-        for idx in self.flows_by(|path| self.is_shared(path)) {
+        for idx in self.flows.by_path(|path| self.is_shared(path)) {
             let remote = self.flows.get(idx).conn.key.remote.addr;
             let route = *found.entry(remote).or_insert_with(|| self.routes.to(remote));
             let Some(Route::Via { port, next_hop, .. }) = route else { continue };
@@ -72,7 +72,7 @@ impl Engine {
             let path = Path::Port { port, neighbour };
             // Another way over a port of the engine's own addresses would be from a wrong one.
             if self.is_shared(path) && self.flows.get(idx).conn.path != path {
-                self.set_path(idx, path);
+                self.flows.set_path(idx, path);
                 self.after(idx);
             }
         }
@@ -87,10 +87,6 @@ impl Engine {
             // Whoever has something to send asks again.
             self.neighbour_found(Path::Port { port, neighbour });
         }
-    }
-
-    fn flows_by(&self, is_it: impl Fn(Path) -> bool) -> Vec<FlowIdx> {
-        self.flows.indices().filter(|idx| is_it(self.flows.get(*idx).conn.path)).collect()
     }
 }
 

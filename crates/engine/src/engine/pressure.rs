@@ -18,19 +18,13 @@ impl Engine {
         Pressure::of(self.sessions.arena(session, UserIdx::NOBODY))
     }
 
-    /// Notes what a flow has to spare.
-    pub(super) fn note_reclaimable(&mut self, idx: FlowIdx) {
-        let flow = self.flows.get(idx);
-        self.reclaimables.note(idx, flow.tcb.receive.session, flow.tcb.receive.spare(flow.tcb.data_nxt()));
-    }
-
     /// Text for a flow of `session` has come: it shall find memory, whatever others keep theirs for.
     pub(super) fn relieve(&mut self, session: SessionId) {
         for _ in 0..AT_ONCE {
             if !self.pressure(session).is_high() {
                 return;
             }
-            let Some(idx) = self.reclaimables.take_largest(session) else { return };
+            let Some(idx) = self.flows.reclaimables.take_largest(session) else { return };
             self.prune(idx);
         }
     }
@@ -50,6 +44,6 @@ impl Engine {
         if flow.tcb.receive.memory() < before {
             self.counters.add(Counter::CollapsedWindows);
         }
-        self.note_reclaimable(idx);
+        self.flows.note_reclaimable(idx);
     }
 }

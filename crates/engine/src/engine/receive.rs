@@ -129,7 +129,7 @@ impl Engine {
             self.counters.add(Counter::WindowScaleTooLarge);
         }
         let ArrivedTcp { key, segment, is_marked, .. } = *tcp;
-        let known = self.index.get(&key);
+        let known = self.flows.find(&key);
         let path = match known {
             // It has its path already, and keeps it while routes do not change.
             Some(idx) => Some(self.flows.get(idx).conn.path),
@@ -149,7 +149,7 @@ impl Engine {
 
     /// A segment for one connection, from a frame or from another flow of this engine.
     pub(super) fn tcp_arrives<H: HostSide>(&mut self, now: Instant, work: &RxWork<'_>, host: &mut H) {
-        self.tcp_arrives_for(now, self.index.get(&work.key), work, host);
+        self.tcp_arrives_for(now, self.flows.find(&work.key), work, host);
     }
 
     /// The same, `known` being the connection of its key.

@@ -24,8 +24,7 @@ impl Engine {
 
     /// Whether connections have this address.
     pub fn has_flows_at(&self, addr: Addr) -> bool {
-        let mut conns = self.flows.indices().map(|idx| &self.flows.get(idx).conn);
-        conns.any(|conn| conn.indexed && conn.key.local.addr == addr)
+        self.flows.has_some_at(addr)
     }
 
     // ---- shared by the files of this folder ----
@@ -59,7 +58,7 @@ impl Engine {
         let first = self.port_counters.begin(hash);
         self.port_counters.advance(hash, 1);
         let key = |port| FlowKey::new(Endpoint::new(source, port), remote);
-        let free = |port: &u16| self.index.get(&key(*port)).is_none();
+        let free = |port: &u16| self.flows.find(&key(*port)).is_none();
         let found = self.shared.candidates(hash, first).find(free);
         let found = found.or_else(|| self.shared.all_if_some_is_free(first, remote).find(free)).map(key);
         self.want_ports_for(remote);
@@ -77,7 +76,7 @@ impl Engine {
         if !self.is_shared(conn.path) {
             return;
         }
-        self.shared_flows.push(key.local.port.into(), idx);
+        self.flows.on_shared.push(key.local.port.into(), idx);
         if self.shared.is_reserved(key.local.port) {
             self.shared.count_use(key.remote, true);
         } else if !self.is_steered(&key) {
@@ -94,9 +93,9 @@ impl Engine {
 
     /// A connection has ended.
     pub(super) fn stop_steering_flow(&mut self, idx: FlowIdx) {
+        self.flows.on_shared.remove(idx);
         let conn = &mut self.flows.get_mut(idx).conn;
         let (key, path) = (conn.key, conn.path);
-        self.shared_flows.remove(idx);
         if core::mem::take(&mut conn.steered) {
             self.shared.change(SteerChange::Flow { key, on: false });
         } else if self.is_shared(path) && self.shared.is_reserved(key.local.port) {
@@ -125,7 +124,7 @@ impl Engine {
     /// What comes to a listener is not steered any more. Its connections live on and must still come here: first each by
     /// itself.
     pub(super) fn stop_steering_listener(&mut self, local: Endpoint) {
-        let there: Vec<FlowIdx> = self.shared_flows.iter(local.port.into()).collect();
+        let there: Vec<FlowIdx> = self.flows.on_shared.iter(local.port.into()).collect();
         for idx in there {
             if !self.is_steered(&self.flows.get(idx).conn.key) {
                 self.steer_alone(idx);

@@ -3,7 +3,6 @@
 use super::{Engine, soonest};
 use crate::counter::Counter;
 use crate::hostif::HostSide;
-use crate::sched::reclaimables::Reclaimables;
 use crate::work::Path;
 use toe_base::Instant;
 use toe_tcp::timeout;
@@ -16,7 +15,7 @@ impl Engine {
     pub fn poll_timeout(&self) -> Instant {
         let neighbours = self.ports.iter().map(|p| p.neighbours.next_deadline());
         let others = [
-            self.wheel.next_deadline(),
+            self.flows.wheel.next_deadline(),
             self.listeners.next_due(),
             self.fragments.next_deadline(),
             self.protocols.next_deadline(),
@@ -28,7 +27,7 @@ impl Engine {
     pub fn handle_timeout<H: HostSide>(&mut self, now: Instant, host: &mut H) {
         // Those that are left are due still, and come with the next call: a program decides how many wait for one moment.
         for _ in 0..TIMEOUTS_AT_ONCE {
-            let Some(idx) = self.wheel.pop_due(now) else { break };
+            let Some(idx) = self.flows.wheel.pop_due(now) else { break };
             if !self.flows.is_used(idx) {
                 continue;
             }
@@ -61,26 +60,16 @@ impl Engine {
     /// engine goes on as if nothing had happened; that it can is what "a flow is plain data" means (design,
     /// principle 3).
     pub fn rebuild_derived(&mut self) {
-        self.index.clear();
         self.names.in_use.clear();
         self.outbox.clear_flows();
         self.ready_local.clear();
         for port in &mut self.ports {
             port.ready.clear();
         }
-        let all: Vec<_> = self.flows.indices().collect();
-        for idx in &all {
-            self.wheel.set(*idx, Instant::FAR_FUTURE);
-        }
-        self.reclaimables = Reclaimables::new(self.config.flows_max);
-        self.time_wait.clear();
-        self.by_neighbour.clear();
-        for idx in all {
-            self.hold_neighbour(idx);
+        for idx in self.flows.rebuild() {
             let flow = self.flows.get(idx);
             if flow.conn.indexed {
                 let (key, sharing, user) = (flow.conn.key, flow.conn.sharing, flow.conn.user);
-                self.index.insert(key, idx);
                 self.names.in_use.add(key.scope, key.local, sharing, user);
             }
             self.after(idx);

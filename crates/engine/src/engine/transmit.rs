@@ -160,7 +160,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         output::settle(&mut flow.tcb, now);
         let deadline = flow.tcb.timers.earliest();
-        self.wheel.set(idx, deadline);
+        self.flows.wheel.set(idx, deadline);
         self.tell_what_went_out(idx);
     }
 

@@ -7,5 +7,4 @@ pub mod isn;
 pub mod key;
 pub mod lists;
 pub mod record;
-pub mod table;
 pub mod tenancy;

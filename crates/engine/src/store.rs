@@ -1,0 +1,237 @@
+//! The connections' records, and by what they are found: name, deadline, neighbour, port, listener. All but the records is derived from
+//! them and can be made anew.
+
+use crate::control::arp::NEIGHBOURS_MAX;
+use crate::control::listen::ListenerIdx;
+use crate::flow::key::{FlowIndex, FlowKey};
+use crate::flow::lists::FlowLists;
+use crate::flow::record::Flow;
+use crate::sched::ready::ReadyList;
+use crate::sched::reclaimables::Reclaimables;
+use crate::sched::timer_wheel::TimerWheel;
+use crate::work::Path;
+use toe_base::{Addr, FlowIdx, Instant, PortId, SessionId};
+use toe_tcp::state::TcpState;
+
+/// See the module.
+#[derive(Debug)]
+pub struct FlowStore {
+    records: Vec<Flow>,
+    used: Vec<bool>,
+    free: Vec<u32>,
+    /// So many there may be. Those that were never in use were never touched, so their pages were not either.
+    max: usize,
+    index: FlowIndex,
+    pub wheel: TimerWheel,
+    /// Those with receive memory to spare.
+    pub reclaimables: Reclaimables,
+    /// Those in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that have gone since
+    /// are skipped.
+    pub time_wait: ReadyList,
+    /// By the listener's slot: those that came in there and that no program has taken.
+    pub came_in: FlowLists,
+    /// By their own port: those over links that share the kernel's address.
+    pub on_shared: FlowLists,
+    /// By port and neighbour: those that go there.
+    by_neighbour: FlowLists,
+}
+
+/// The connections of a neighbour, among those of all.
+fn list_of(port: PortId, neighbour: u16) -> u32 {
+    (port.index() * NEIGHBOURS_MAX) as u32 + u32::from(neighbour)
+}
+
+impl FlowStore {
+    pub fn new(max: usize, secret: &[u8; 16]) -> FlowStore {
+        FlowStore {
+            records: Vec::with_capacity(max),
+            used: Vec::with_capacity(max),
+            free: Vec::new(),
+            max,
+            index: FlowIndex::new(secret, 1024),
+            wheel: TimerWheel::new(max),
+            reclaimables: Reclaimables::new(max),
+            time_wait: ReadyList::new(max),
+            came_in: FlowLists::new(max),
+            on_shared: FlowLists::new(max),
+            by_neighbour: FlowLists::new(max),
+        }
+    }
+
+    // ---- records ----
+
+    #[inline]
+    pub fn get(&self, idx: FlowIdx) -> &Flow {
+        &self.records[idx.index()]
+    }
+
+    /// What is derived must follow: by `Engine::after`.
+    #[inline]
+    pub fn get_mut(&mut self, idx: FlowIdx) -> &mut Flow {
+        &mut self.records[idx.index()]
+    }
+
+    #[inline]
+    pub fn is_used(&self, idx: FlowIdx) -> bool {
+        self.used.get(idx.index()).copied().unwrap_or(false)
+    }
+
+    /// Every record in use.
+    pub fn indices(&self) -> impl Iterator<Item = FlowIdx> + '_ {
+        (0..self.high()).map(FlowIdx).filter(|idx| self.used[idx.index()])
+    }
+
+    pub fn len(&self) -> usize {
+        self.records.len() - self.free.len()
+    }
+
+    /// Records from this one on were never in use.
+    pub fn high(&self) -> u32 {
+        self.records.len() as u32
+    }
+
+    // ---- they come and go ----
+
+    /// A vacant record; `None`: all are in use.
+    pub fn alloc(&mut self) -> Option<FlowIdx> {
+        if let Some(idx) = self.free.pop().map(FlowIdx) {
+            self.used[idx.index()] = true;
+            self.records[idx.index()] = Flow::vacant();
+            return Some(idx);
+        }
+        if self.records.len() == self.max {
+            return None;
+        }
+        self.records.push(Flow::vacant());
+        self.used.push(true);
+        Some(FlowIdx(self.records.len() as u32 - 1))
+    }
+
+    /// A record that was vacant is this connection's. `listener`: where it came in.
+    pub fn insert(&mut self, idx: FlowIdx, flow: Flow, listener: Option<ListenerIdx>) {
+        if let Some(listener) = listener {
+            self.came_in.push(listener.slot(), idx);
+        }
+        self.index.insert(flow.conn.key, idx);
+        self.records[idx.index()] = flow;
+        self.hold_neighbour(idx);
+    }
+
+    /// The record is of no connection any more.
+    pub fn free(&mut self, idx: FlowIdx) {
+        self.wheel.set(idx, Instant::FAR_FUTURE);
+        self.reclaimables.note(idx, SessionId(0), 0);
+        self.came_in.remove(idx);
+        self.by_neighbour.remove(idx);
+        debug_assert!(self.used[idx.index()]);
+        self.used[idx.index()] = false;
+        self.free.push(idx.0);
+    }
+
+    /// Makes anew what is derived here, but for deadlines and what there is to spare. Returns all connections.
+    pub fn rebuild(&mut self) -> Vec<FlowIdx> {
+        self.index.clear();
+        self.time_wait.clear();
+        self.by_neighbour.clear();
+        let all: Vec<FlowIdx> = self.indices().collect();
+        for idx in all.iter().copied() {
+            self.wheel.set(idx, Instant::FAR_FUTURE);
+            self.reclaimables.note(idx, SessionId(0), 0);
+            self.hold_neighbour(idx);
+            let conn = &self.records[idx.index()].conn;
+            if conn.indexed {
+                self.index.insert(conn.key, idx);
+            }
+        }
+        all
+    }
+
+    // ---- by name ----
+
+    #[inline]
+    pub fn find(&self, key: &FlowKey) -> Option<FlowIdx> {
+        self.index.get(key)
+    }
+
+    /// Nobody finds it by its name any more.
+    pub fn leave_index(&mut self, idx: FlowIdx) {
+        let conn = &mut self.records[idx.index()].conn;
+        conn.indexed = false;
+        self.index.remove(&conn.key);
+    }
+
+    /// The other end of a connection, if that is here.
+    pub fn peer_here(&self, idx: FlowIdx) -> Option<FlowIdx> {
+        let flow = self.get(idx);
+        if flow.tcb.is_local { self.find(&flow.conn.key.reversed()) } else { None }
+    }
+
+    /// Whether connections have this address.
+    pub fn has_some_at(&self, addr: Addr) -> bool {
+        let mut conns = self.indices().map(|idx| &self.get(idx).conn);
+        conns.any(|conn| conn.indexed && conn.key.local.addr == addr)
+    }
+
+    // ---- by path ----
+
+    /// The connection goes by this path from now on.
+    pub fn set_path(&mut self, idx: FlowIdx, path: Path) {
+        self.by_neighbour.remove(idx);
+        self.get_mut(idx).conn.path = path;
+        self.hold_neighbour(idx);
+    }
+
+    /// A connection's neighbour keeps its number as long as there is the connection.
+    fn hold_neighbour(&mut self, idx: FlowIdx) {
+        if let Path::Port { port, neighbour } = self.get(idx).conn.path {
+            self.by_neighbour.push(list_of(port, neighbour), idx);
+        }
+    }
+
+    /// Whether connections hold the neighbour's number.
+    pub fn hold(&self, port: PortId, neighbour: u16) -> bool {
+        !self.by_neighbour.is_empty(list_of(port, neighbour))
+    }
+
+    /// The neighbour whose number stays its own for this connection.
+    pub fn neighbour_held_by(&self, idx: FlowIdx) -> Option<(PortId, u16)> {
+        let list = self.by_neighbour.list_of(idx)? as usize;
+        Some((PortId((list / NEIGHBOURS_MAX) as u8), (list % NEIGHBOURS_MAX) as u16))
+    }
+
+    /// Those that go to a neighbour.
+    pub fn to_neighbour(&self, path: Path) -> Vec<FlowIdx> {
+        match path {
+            Path::Local => Vec::new(),
+            Path::Port { port, neighbour } => self.by_neighbour.iter(list_of(port, neighbour)).collect(),
+        }
+    }
+
+    /// Those whose path is such a one.
+    pub fn by_path(&self, is_it: impl Fn(Path) -> bool) -> Vec<FlowIdx> {
+        self.indices().filter(|idx| is_it(self.get(*idx).conn.path)).collect()
+    }
+
+    // ---- by need ----
+
+    /// The record has changed: its deadline, the memory that it has to spare, whether it may make room.
+    pub fn note_change(&mut self, idx: FlowIdx) {
+        self.note_reclaimable(idx);
+        let flow = &self.records[idx.index()];
+        self.wheel.set(idx, flow.tcb.timers.earliest());
+        if is_evictable(flow) {
+            self.time_wait.push(idx);
+        }
+    }
+
+    /// Notes what a flow has to spare.
+    pub fn note_reclaimable(&mut self, idx: FlowIdx) {
+        let tcb = &self.records[idx.index()].tcb;
+        self.reclaimables.note(idx, tcb.receive.session, tcb.receive.spare(tcb.data_nxt()));
+    }
+}
+
+/// In TIME_WAIT, and of no use to anybody but the peer.
+pub fn is_evictable(flow: &Flow) -> bool {
+    flow.tcb.state == TcpState::TimeWait && flow.conn.tenancy.owner().is_nobody() && flow.tcb.orphaned
+}
