@@ -5,13 +5,28 @@ use crate::control::arp::NEIGHBOURS_MAX;
 use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowIndex, FlowKey};
 use crate::flow::lists::FlowLists;
-use crate::flow::record::Flow;
+use crate::flow::record::{Flow, Leftover};
 use crate::sched::ready::ReadyList;
 use crate::sched::reclaimables::Reclaimables;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::work::Path;
 use toe_base::{Addr, FlowIdx, Instant, PortId, SessionId};
 use toe_tcp::state::TcpState;
+use toe_tcp::timeout::TIME_WAIT_US;
+
+/// The list of orphans whose peers have all bytes, the first that came to that first.
+const TOLD: u32 = 0;
+
+/// RFC 6191 section 2: the clock of timestamps has surely gone on.
+const REUSE_AFTER_US: u64 = 1_000_000;
+
+/// How many there are, and which may go first.
+#[derive(Debug)]
+struct Leftovers {
+    orphans: usize,
+    time_waits: usize,
+    told: FlowLists,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -34,6 +49,7 @@ pub struct FlowStore {
     pub on_shared: FlowLists,
     /// By port and neighbour: those that go there.
     by_neighbour: FlowLists,
+    leftovers: Leftovers,
 }
 
 /// The connections of a neighbour, among those of all.
@@ -55,6 +71,7 @@ impl FlowStore {
             came_in: FlowLists::new(max),
             on_shared: FlowLists::new(max),
             by_neighbour: FlowLists::new(max),
+            leftovers: Leftovers::new(max),
         }
     }
 
@@ -119,6 +136,8 @@ impl FlowStore {
 
     /// The record is of no connection any more.
     pub fn free(&mut self, idx: FlowIdx) {
+        let leftover = core::mem::take(&mut self.records[idx.index()].conn.leftover);
+        self.leftovers.change(idx, leftover, Leftover::No);
         self.wheel.set(idx, Instant::FAR_FUTURE);
         self.reclaimables.note(idx, SessionId(0), 0);
         self.came_in.remove(idx);
@@ -212,6 +231,53 @@ impl FlowStore {
         self.indices().filter(|idx| is_it(self.get(*idx).conn.path)).collect()
     }
 
+    // ---- those that no program has any more ----
+
+    /// The record has changed: what it counts as. Whether it is in TIME_WAIT from now on.
+    pub fn count_leftover(&mut self, idx: FlowIdx) -> bool {
+        let flow = &mut self.records[idx.index()];
+        let now = kind_of(flow);
+        let before = core::mem::replace(&mut flow.conn.leftover, now);
+        if before != now {
+            self.leftovers.change(idx, before, now);
+        }
+        before != now && now == Leftover::TimeWait
+    }
+
+    /// Those that are closing.
+    pub fn orphans(&self) -> usize {
+        self.leftovers.orphans
+    }
+
+    pub fn time_waits(&self) -> usize {
+        self.leftovers.time_waits
+    }
+
+    /// The first orphan whose peer has all bytes.
+    pub fn take_acknowledged_orphan(&mut self) -> Option<FlowIdx> {
+        self.leftovers.told.pop(TOLD)
+    }
+
+    /// Whether a new connection whose program has named its port may have the 4-tuple: nobody has it, or it is in TIME_WAIT and has
+    /// timestamps, or needs none because nothing of it can be late. As with Linux that is enough, without the clock of
+    /// [`FlowStore::may_replace`]: the program has asked for this one and no other, and its numbers begin beyond those of the old one.
+    pub fn may_have(&self, key: &FlowKey) -> bool {
+        self.find(key).is_none_or(|idx| {
+            let flow = self.get(idx);
+            is_evictable(flow) && (flow.tcb.is_local || flow.tcb.rcv.ts_recent.is_some())
+        })
+    }
+
+    /// Whether this connection may make room for another one of the same name: timestamps will tell their segments apart
+    /// (RFC 6191).
+    pub fn may_replace(&self, now: Instant, idx: FlowIdx) -> bool {
+        let flow = self.get(idx);
+        let since = flow.tcb.timers.linger.since_us(now);
+        is_evictable(flow)
+            && flow.tcb.rcv.ts_recent.is_some()
+            && since.saturating_add(REUSE_AFTER_US) <= TIME_WAIT_US
+    }
+
     // ---- by need ----
 
     /// The record has changed: its deadline, the memory that it has to spare, whether it may make room.
@@ -234,4 +300,42 @@ impl FlowStore {
 /// In TIME_WAIT, and of no use to anybody but the peer.
 pub fn is_evictable(flow: &Flow) -> bool {
     flow.tcb.state == TcpState::TimeWait && flow.conn.tenancy.owner().is_nobody() && flow.tcb.orphaned
+}
+
+impl Leftovers {
+    fn new(flows: usize) -> Leftovers {
+        Leftovers { orphans: 0, time_waits: 0, told: FlowLists::new(flows) }
+    }
+
+    fn change(&mut self, idx: FlowIdx, before: Leftover, now: Leftover) {
+        match before {
+            Leftover::No => {}
+            Leftover::Orphan => self.orphans -= 1,
+            Leftover::ToldOrphan => {
+                self.orphans -= 1;
+                self.told.remove(idx);
+            }
+            Leftover::TimeWait => self.time_waits -= 1,
+        }
+        match now {
+            Leftover::No => {}
+            Leftover::Orphan => self.orphans += 1,
+            Leftover::ToldOrphan => {
+                self.orphans += 1;
+                self.told.push(TOLD, idx);
+            }
+            Leftover::TimeWait => self.time_waits += 1,
+        }
+    }
+}
+
+fn kind_of(flow: &Flow) -> Leftover {
+    match flow.tcb.state {
+        _ if !flow.tcb.orphaned => Leftover::No,
+        TcpState::Closed => Leftover::No,
+        TcpState::TimeWait if flow.conn.tenancy.owner().is_nobody() => Leftover::TimeWait,
+        TcpState::TimeWait => Leftover::No,
+        _ if flow.tcb.send_queue.is_empty() => Leftover::ToldOrphan,
+        _ => Leftover::Orphan,
+    }
 }

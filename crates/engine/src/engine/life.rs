@@ -277,7 +277,6 @@ impl Engine {
         if let Some(anchor) = anchor {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
-        self.uncount_leftover(idx);
         self.charge_flow_to(idx, UserIdx::NOBODY);
         self.flows.free(idx);
     }

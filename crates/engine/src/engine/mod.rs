@@ -227,7 +227,6 @@ pub struct Engine {
     /// Connections that came in at listeners and are not open yet.
     half_open: usize,
     spent_cookies: crate::control::cookie::SpentCookies,
-    leftovers: leftovers::Leftovers,
     /// Those that our programs have opened connections to with bytes in the SYN, or may.
     servers: Servers,
     reset_limit: RateLimit,
@@ -263,7 +262,6 @@ impl Engine {
             capture: capture::Capture::default(),
             half_open: 0,
             spent_cookies: Default::default(),
-            leftovers: leftovers::Leftovers::new(config.flows_max),
             servers: Servers::default(),
             reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
             config,

@@ -16,7 +16,7 @@ impl Engine {
         let FlowKey { local, remote, .. } = name;
         if local.port != 0 {
             // A connection of a socket with itself would need one record for both of its ends.
-            let free = self.may_have(&name) && name != name.reversed();
+            let free = self.flows.may_have(&name) && name != name.reversed();
             return if free { Ok(name) } else { Err(Errno::EADDRNOTAVAIL) };
         }
         let key = |port| FlowKey { local: Endpoint { port, ..local }, ..name };
@@ -32,7 +32,10 @@ impl Engine {
             let key = key(start + at as u16);
             // First what as a rule decides where many are taken, and is looked up at once.
             if let Some(idx) = self.flows.find(&key) {
-                if in_time_wait.is_none() && self.may_replace(now, idx) && !self.is_another_s(path, &key) {
+                if in_time_wait.is_none()
+                    && self.flows.may_replace(now, idx)
+                    && !self.is_another_s(path, &key)
+                {
                     in_time_wait = Some(key);
                 }
             } else if !self.is_another_s(path, &key) {
