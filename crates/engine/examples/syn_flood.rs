@@ -5,13 +5,14 @@
 //! thousand a second are answered with RST and the others dropped.
 
 use std::time::Instant as Clock;
-use toe_abi::command::{FlowInfo, ListenArgs};
-use toe_abi::entry::{Command, Completion};
+use toe_abi::command::ListenArgs;
+use toe_abi::entry::Command;
 use toe_abi::region::RegionLayout;
 use toe_base::window::UnscaledWindow;
-use toe_base::{Addr, Instant, PortId, QueueSetId, SeqNum, SessionId};
+use toe_base::{Addr, Instant, PortId, QueueSetId, SeqNum};
 use toe_engine::control::names::Twin;
-use toe_engine::{Counter, Engine, EngineConfig, HostMemory, HostSide, Link, NetworkChange};
+use toe_engine::kit::Memoryless;
+use toe_engine::{Counter, Engine, EngineConfig, Link, NetworkChange};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
@@ -25,22 +26,6 @@ const ENGINE: ([u8; 4], MacAddr) = ([10, 0, 0, 2], MacAddr([2, 0, 0, 0, 0, 2]));
 const FLOODER: ([u8; 4], MacAddr) = ([10, 0, 0, 3], MacAddr([2, 0, 0, 0, 0, 3]));
 const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 1, flows: 64, receive_len: 1 << 20, send_len: 1 << 20 };
-
-/// A host that takes everything and looks at nothing.
-struct Host;
-
-impl HostMemory for Host {
-    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
-    fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
-    fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
-}
-
-impl HostSide for Host {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
-    fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
-        true
-    }
-}
 
 /// A link that takes everything.
 struct Sink(Vec<u8>);
@@ -107,7 +92,14 @@ fn listening_engine() -> (Engine, PortId) {
     block.copy_from_slice(args.as_bytes());
     let listen = Command::Listen { token: 1 };
     engine
-        .handle_command(Instant::from_micros(1), session, QueueSetId(0), listen, &block, &mut Host)
+        .handle_command(
+            Instant::from_micros(1),
+            session,
+            QueueSetId(0),
+            listen,
+            &block,
+            &mut Memoryless::default(),
+        )
         .expect("a good command");
     (engine, port)
 }
@@ -116,6 +108,7 @@ fn main() {
     for (what, dst_port) in [("answered with a cookie", 80), ("for nobody", 81)] {
         let (mut engine, port) = listening_engine();
         let mut sink = Sink(vec![0; 2048]);
+        let mut host = Memoryless::default();
         let frames: Vec<_> = (0..65_536).map(|number| syn(number, dst_port)).collect();
         let checked = RxOffload { checksum_ok: true, coalesced_mss: None };
         let start = Clock::now();
@@ -123,9 +116,9 @@ fn main() {
             let now = Instant::from_micros(1_000_000 + start.elapsed().as_micros() as u64);
             for at in 0..BATCH {
                 let frame = &frames[(batch * BATCH + at) % frames.len()];
-                engine.handle_frame(now, port, frame, checked, &mut Host);
+                engine.handle_frame(now, port, frame, checked, &mut host);
             }
-            while engine.poll_transmit(now, port, &mut sink, &mut Host, BATCH) > 0 {}
+            while engine.poll_transmit(now, port, &mut sink, &mut host, BATCH) > 0 {}
         }
         let each = start.elapsed().as_nanos() / u128::from(SYNS);
         let (cookies, resets) = (engine.counter(Counter::CookiesSent), engine.counter(Counter::Resets));

@@ -15,6 +15,7 @@ mod engine;
 pub mod flow;
 pub mod hostif;
 pub mod ingress;
+pub mod kit;
 pub mod protocols;
 pub mod sched;
 mod store;

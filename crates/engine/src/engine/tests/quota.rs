@@ -3,8 +3,9 @@
 use super::world::{LAYOUT, Side, World};
 use crate::counter::Counter;
 use crate::hostif::users::{Limit, Resource};
-use crate::{Engine, EngineConfig, HostMemory, HostSide, NetworkChange};
-use toe_abi::command::{ConnectArgs, FlowInfo};
+use crate::kit::Memoryless;
+use crate::{Engine, EngineConfig, NetworkChange};
+use toe_abi::command::ConnectArgs;
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, NodeName};
@@ -15,41 +16,9 @@ use zerocopy::IntoBytes;
 const NOW: Instant = Instant::from_micros(1_000_000);
 const QS: QueueSetId = QueueSetId(0);
 
-/// Hosts without memory: what they are told.
-#[derive(Debug, Default)]
-struct Told {
-    completions: Vec<(SessionId, Completion)>,
-    /// Rings of these are full.
-    full: Vec<SessionId>,
-    posts: usize,
-}
-
-impl HostMemory for Told {
-    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
-    fn read(&mut self, _: SessionId, _: u64, out: &mut [u8]) {
-        out.fill(0);
-    }
-    fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
-}
-
-impl HostSide for Told {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
-    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        self.posts += 1;
-        let fits = !self.full.contains(&session);
-        if fits {
-            self.completions.push((session, completion));
-        }
-        fits
-    }
-    fn has_room(&mut self, session: SessionId, _: QueueSetId) -> bool {
-        !self.full.contains(&session)
-    }
-}
-
 struct Machine {
     engine: Engine,
-    hosts: Told,
+    hosts: Memoryless,
 }
 
 impl Machine {
@@ -58,7 +27,7 @@ impl Machine {
         let mut engine = Engine::new(config);
         let port = engine.add_port(crate::Link { mtu: 1500, ..crate::Link::default() });
         engine.handle_network(NetworkChange::Address { port, addr: [10, 0, 0, 1].into(), prefix_len: 24 });
-        Machine { engine, hosts: Told::default() }
+        Machine { engine, hosts: Memoryless::default() }
     }
 
     fn attach(&mut self, uid: u32) -> SessionId {

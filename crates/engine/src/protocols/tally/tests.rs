@@ -1,13 +1,12 @@
 //! Frames to an engine with one address, and what comes back.
 
 use super::NUMBER;
+use crate::NetworkChange;
 use crate::egress::builder::{Envelope, FrameBuilder, Hop};
+use crate::kit::Memoryless;
 use crate::{Engine, EngineConfig, Link};
-use crate::{HostMemory, HostSide, NetworkChange};
 use std::collections::BTreeMap;
-use toe_abi::command::FlowInfo;
-use toe_abi::entry::Completion;
-use toe_base::{Addr, Instant, PortId, QueueSetId, SessionId};
+use toe_base::{Addr, Instant, PortId};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::ipv6::{Body, Ipv6Repr};
 use toe_wire::link::{FrameSink, MacAddr, RxOffload, TxOffload};
@@ -16,22 +15,6 @@ const ETHERNET: usize = 14;
 const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const PORT: PortId = PortId(0);
-
-/// No program is there.
-struct Nobody;
-
-impl HostMemory for Nobody {
-    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
-    fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
-    fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
-}
-
-impl HostSide for Nobody {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
-    fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
-        true
-    }
-}
 
 #[derive(Default)]
 struct Frames(Vec<Vec<u8>>);
@@ -63,7 +46,7 @@ impl Bench {
     }
 
     fn frame(&mut self, frame: &[u8]) {
-        self.engine.handle_frame(self.now, PORT, frame, RxOffload::default(), &mut Nobody);
+        self.engine.handle_frame(self.now, PORT, frame, RxOffload::default(), &mut Memoryless::default());
     }
 
     /// A packet of the protocol from a peer.
@@ -79,7 +62,7 @@ impl Bench {
     /// What the engine sends now: to whom, and the text.
     fn sent(&mut self) -> Vec<(Addr, String)> {
         let mut frames = Frames::default();
-        self.engine.poll_transmit(self.now, PORT, &mut frames, &mut Nobody, 64);
+        self.engine.poll_transmit(self.now, PORT, &mut frames, &mut Memoryless::default(), 64);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
         let read = |frame: &Vec<u8>| match frame[ETHERNET] >> 4 {
             4 => {
@@ -121,7 +104,7 @@ fn time_is_the_engines_and_peers_are_let_go() {
     let due = bench.engine.poll_timeout();
     assert_eq!(due, bench.now.after_us(1_000_000));
     bench.now = due;
-    bench.engine.handle_timeout(due, &mut Nobody);
+    bench.engine.handle_timeout(due, &mut Memoryless::default());
     assert_eq!(bench.sent(), [(peer, "1 in all".to_owned())]);
     assert_eq!((bench.counters()["tally_let_go"], bench.engine.poll_timeout()), (1, Instant::FAR_FUTURE));
 }
@@ -140,7 +123,7 @@ fn what_is_wrong_is_counted_and_peers_are_bounded() {
     assert_eq!(bench.counters(), BTreeMap::from(expected));
     // No call sends much: they are let go in several.
     bench.now = bench.engine.poll_timeout();
-    bench.engine.handle_timeout(bench.now, &mut Nobody);
+    bench.engine.handle_timeout(bench.now, &mut Memoryless::default());
     assert_eq!(bench.sent().len(), crate::protocols::OUT_MAX);
 }
 
