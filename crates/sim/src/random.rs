@@ -39,6 +39,8 @@ pub enum Draws {
     Claims,
     /// As [`Draws::Wider`]: kernels whose address an engine shares.
     Kernel,
+    /// Sockets of datagrams that end.
+    Endings,
 }
 
 /// One stream of numbers.

@@ -65,6 +65,7 @@ toe_base::counters! {
         Datagrams = "datagrams sent",
         DatagramsCame = "datagrams that came",
         DatagramPieces = "pieces of datagrams sent",
+        DatagramEnds = "ends of sockets of datagrams",
         DatagramErrors = "errors about datagrams told",
         Messages = "messages, remote writes and reads posted",
         MessagesDone = "descriptors of messages done",

@@ -1,8 +1,9 @@
 //! The side of the engine that programs are on: what comes for their sockets.
 
 use super::checker::Checker;
-use super::world::Mistake;
+use super::world::{End, Mistake};
 use crate::random::Random;
+use std::ops::Range;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_base::{DatagramId, Endpoint, QueueSetId, SessionId};
@@ -14,7 +15,9 @@ pub(super) struct Host<'a> {
     pub(super) random: &'a mut Random,
     pub(super) counts: &'a mut Counts,
     /// Ends and the ports of their sockets.
-    pub(super) ends: &'a [(DatagramId, u16)],
+    pub(super) ends: &'a [End],
+    /// Those of all sockets that were ever there: the kernel knows which are.
+    pub(super) ports: Range<u16>,
     /// How many of a million find a queue full.
     pub(super) full_ppm: u32,
     pub(super) mistake: Option<Mistake>,
@@ -45,7 +48,7 @@ impl HostSide for Host<'_> {
     fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
         let at = datagram.to();
         if let Some(id) = to
-            && !self.ends.contains(&(id, at.port))
+            && !self.ends.iter().any(|end| (end.id, end.port) == (id, at.port))
         {
             self.checker.fail(format!("what is for {at} is given to {id:?}, which has not that port"));
         }
@@ -74,7 +77,7 @@ impl HostSide for Host<'_> {
     }
 
     fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
-        if !self.ends.iter().any(|(_, port)| *port == error.own.port) {
+        if !self.ports.contains(&error.own.port) {
             self.checker.fail(format!("an error is told to {}, which is nobody's", error.own));
         }
         self.counts.errors += 1;

@@ -1,5 +1,7 @@
 //! One seed: sockets and senders, faults for a while, then sound links over which everything must come, then nothing left behind.
 
+mod ends;
+
 use super::checker::{Checker, HOSTILE, NAME_LEN, text};
 use super::frames::Seen;
 use super::host::{Counts, Host};
@@ -10,6 +12,7 @@ use crate::panics;
 use crate::random::{Draws, Random};
 use crate::swarm::{EngineSpec, LinkFaults, Swarm};
 use crate::tally::{Tallies, Tally};
+pub(super) use ends::End;
 use std::collections::{BTreeMap, VecDeque};
 use toe_abi::attach::Use;
 use toe_abi::lane::RecordHead;
@@ -50,7 +53,9 @@ struct Node {
     engine: Engine,
     spec: EngineSpec,
     sockets: Vec<Socket>,
-    ends: Vec<(DatagramId, u16)>,
+    ends: Vec<End>,
+    /// Sockets that were ever opened.
+    opened: u16,
     sessions: Vec<SessionId>,
     counts: Counts,
     given: u64,
@@ -70,6 +75,7 @@ struct World {
     order: u64,
     random: Random,
     network: Random,
+    endings: Random,
     checker: Checker,
     tallies: Tallies,
     healed: bool,
@@ -86,6 +92,11 @@ fn addr_of(node: usize, v6: bool) -> Addr {
     if v6 { Addr::v6(v6_address_of(node), 0) } else { address_of(node).into() }
 }
 
+/// The kernel's number of a socket.
+fn identity_of(node: usize, number: u16) -> u64 {
+    (node as u64) << 32 | u64::from(number)
+}
+
 impl World {
     fn new(seed: u64, mistake: Option<Mistake>) -> World {
         let swarm = Swarm::choose(seed, None);
@@ -99,6 +110,7 @@ impl World {
             flights: BTreeMap::new(),
             order: 0,
             network: random.beside(Draws::Network),
+            endings: random.beside(Draws::Endings),
             checker: Checker::default(),
             tallies: Tallies::default(),
             healed: false,
@@ -128,6 +140,7 @@ impl World {
             spec: EngineSpec { mtu, ..spec },
             sockets: Vec::new(),
             ends: Vec::new(),
+            opened: 0,
             sessions: Vec::new(),
             counts: Counts::default(),
             given: 0,
@@ -150,7 +163,8 @@ impl World {
         is_hostile: bool,
         random: &mut Random,
     ) {
-        let port = FIRST_PORT + node.sockets.len() as u16;
+        let (port, identity) = (FIRST_PORT + node.opened, identity_of(number, node.opened));
+        node.opened += 1;
         let v6 = random.one_in(2);
         let own = addr_of(number, v6);
         let addr = if random.one_in(3) { own } else { own.unspecified() };
@@ -159,7 +173,7 @@ impl World {
             local,
             peer: None,
             v6_only: random.one_in(2),
-            identity: (number as u64) << 32 | u64::from(port),
+            identity,
             netns: NetNs(0),
             shares_port: false,
             receive_buffer: 212_992,
@@ -169,7 +183,7 @@ impl World {
         let Some(end) = opened.ok().and_then(|opened| opened.end) else { return };
         let local = Endpoint { addr: own, port };
         node.sockets.push(Socket { id: end.id, local, is_hostile });
-        node.ends.push((end.id, port));
+        node.ends.push(End { id: end.id, port, session, identity });
         if is_hostile {
             for v6 in [false, true] {
                 self.checker.hostile_at(Endpoint { addr: addr_of(number, v6), port });
@@ -182,7 +196,7 @@ impl World {
             && let Some(end) = opened.end
         {
             // Two processes have it.
-            node.ends.push((end.id, port));
+            node.ends.push(End { id: end.id, port, session: other, identity });
         }
     }
 
@@ -190,6 +204,9 @@ impl World {
         let rounds = self.random.between(5, 60);
         for _ in 0..rounds {
             self.speak();
+            if self.endings.one_in(4) {
+                self.end_something();
+            }
             let pause = self.random.any_size(200_000);
             self.until(self.now_us + u64::from(pause))?;
         }
@@ -201,6 +218,7 @@ impl World {
         }
         self.checker.all_came();
         self.check_end();
+        self.all_ends();
         match self.checker.take() {
             Some(wrong) => Err(wrong),
             None => {
@@ -263,7 +281,7 @@ impl World {
     }
 
     fn is_heard_alone(&self, node: usize, at: Endpoint) -> bool {
-        self.nodes[node].ends.iter().filter(|(_, port)| *port == at.port).count() == 1
+        self.nodes[node].ends.iter().filter(|end| end.port == at.port).count() == 1
     }
 
     fn send(
@@ -348,6 +366,7 @@ impl World {
             random: &mut self.random,
             counts: &mut node.counts,
             ends: &node.ends,
+            ports: FIRST_PORT..FIRST_PORT + node.opened,
             full_ppm,
             mistake: self.mistake,
             is_round: true,
@@ -392,6 +411,7 @@ impl World {
             random: &mut self.random,
             counts: &mut node.counts,
             ends: &node.ends,
+            ports: FIRST_PORT..FIRST_PORT + node.opened,
             full_ppm: if self.healed { 0 } else { 20_000 },
             mistake: self.mistake,
             is_round: false,
