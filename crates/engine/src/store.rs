@@ -2,7 +2,6 @@
 //! them and can be made anew.
 
 use crate::control::arp::NEIGHBOURS_MAX;
-use crate::control::listen::ListenerIdx;
 use crate::flow::key::{FlowIndex, FlowKey};
 use crate::flow::lists::FlowLists;
 use crate::flow::record::{Flow, Leftover};
@@ -15,17 +14,17 @@ use toe_tcp::state::TcpState;
 use toe_tcp::timeout::TIME_WAIT_US;
 
 /// The list of orphans whose peers have all bytes, the first that came to that first.
-const TOLD: u32 = 0;
+const ACKNOWLEDGED: u32 = 0;
 
 /// RFC 6191 section 2: the clock of timestamps has surely gone on.
 const REUSE_AFTER_US: u64 = 1_000_000;
 
-/// How many there are, and which may go first.
+/// How many connections no program has any more, and which may go first.
 #[derive(Debug)]
 struct Leftovers {
     orphans: usize,
     time_waits: usize,
-    told: FlowLists,
+    acknowledged: FlowLists,
 }
 
 /// See the module.
@@ -124,9 +123,9 @@ impl FlowStore {
         Some(FlowIdx(self.records.len() as u32 - 1))
     }
 
-    /// A record that was vacant is this connection's. `listener`: where it came in.
-    pub fn insert(&mut self, idx: FlowIdx, flow: Flow, listener: Option<ListenerIdx>) {
-        if let Some(listener) = listener {
+    /// A record that was vacant is this connection's.
+    pub fn insert(&mut self, idx: FlowIdx, flow: Flow) {
+        if let Some(listener) = flow.conn.tenancy.listener() {
             self.came_in.push(listener.slot(), idx);
         }
         self.index.insert(flow.conn.key, idx);
@@ -255,7 +254,7 @@ impl FlowStore {
 
     /// The first orphan whose peer has all bytes.
     pub fn take_acknowledged_orphan(&mut self) -> Option<FlowIdx> {
-        self.leftovers.told.pop(TOLD)
+        self.leftovers.acknowledged.pop(ACKNOWLEDGED)
     }
 
     /// Whether a new connection whose program has named its port may have the 4-tuple: nobody has it, or it is in TIME_WAIT and has
@@ -304,7 +303,7 @@ pub fn is_evictable(flow: &Flow) -> bool {
 
 impl Leftovers {
     fn new(flows: usize) -> Leftovers {
-        Leftovers { orphans: 0, time_waits: 0, told: FlowLists::new(flows) }
+        Leftovers { orphans: 0, time_waits: 0, acknowledged: FlowLists::new(flows) }
     }
 
     fn change(&mut self, idx: FlowIdx, before: Leftover, now: Leftover) {
@@ -313,7 +312,7 @@ impl Leftovers {
             Leftover::Orphan => self.orphans -= 1,
             Leftover::ToldOrphan => {
                 self.orphans -= 1;
-                self.told.remove(idx);
+                self.acknowledged.remove(idx);
             }
             Leftover::TimeWait => self.time_waits -= 1,
         }
@@ -322,7 +321,7 @@ impl Leftovers {
             Leftover::Orphan => self.orphans += 1,
             Leftover::ToldOrphan => {
                 self.orphans += 1;
-                self.told.push(TOLD, idx);
+                self.acknowledged.push(ACKNOWLEDGED, idx);
             }
             Leftover::TimeWait => self.time_waits += 1,
         }

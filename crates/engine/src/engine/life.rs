@@ -61,7 +61,7 @@ impl Engine {
         let FlowKey { scope, local, .. } = flow.conn.key;
         self.names.scopes.hold(scope);
         self.names.in_use.add(scope, local, flow.conn.sharing, user);
-        self.flows.insert(idx, flow, flow.conn.tenancy.listener());
+        self.flows.insert(idx, flow);
         self.steer_flow(idx);
         Ok(idx)
     }
