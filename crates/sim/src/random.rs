@@ -37,6 +37,8 @@ pub enum Draws {
     Files,
     /// As [`Draws::Wider`]: hosts that are at a flow which another session claims.
     Claims,
+    /// The same again: captures.
+    Watched,
 }
 
 /// One stream of numbers.

@@ -1,5 +1,8 @@
 //! Deliberate mistakes, so that a test can show that each checker finds what it is there for.
 
+use crate::checkers::captures::Blunder;
+use crate::swarm::Fault;
+
 /// What is wrong with the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
@@ -21,6 +24,8 @@ pub enum Sabotage {
     ForgetTimeouts,
     /// At the end programs keep their sockets and listeners.
     KeepSockets,
+    /// Captures are shown something else.
+    Capture(Blunder),
 }
 
 impl Sabotage {
@@ -34,5 +39,18 @@ impl Sabotage {
         Sabotage::LoseData,
         Sabotage::ForgetTimeouts,
         Sabotage::KeepSockets,
+        Sabotage::Capture(Blunder::LosesCopies),
+        Sabotage::Capture(Blunder::ShowsTwice),
+        Sabotage::Capture(Blunder::FlipsCopies),
+        Sabotage::Capture(Blunder::HidesLocal),
     ];
+
+    pub fn with_captures(self) -> Option<Blunder> {
+        if let Sabotage::Capture(blunder) = self { Some(blunder) } else { None }
+    }
+
+    /// The fault without which it makes no difference.
+    pub fn needs(self) -> Option<Fault> {
+        self.with_captures().map(|_| Fault::Watched)
+    }
 }

@@ -37,6 +37,7 @@ pub enum Fault {
     Fragments,
     Passes,
     Shares,
+    Watched,
 }
 
 impl Fault {
@@ -144,6 +145,8 @@ pub struct DriverFaults {
     pub passes: u32,
     /// Something happens between processes that have copies of one descriptor.
     pub shares: u32,
+    /// A capture begins.
+    pub watches: u32,
 }
 
 /// One engine and its link.
@@ -336,5 +339,6 @@ fn choose_driver(random: &mut Random, on: &impl Fn(Fault) -> bool) -> DriverFaul
         mtu_changes: times(random, Fault::Mtu),
         passes: 0,
         shares: 0,
+        watches: 0,
     }
 }

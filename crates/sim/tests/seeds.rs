@@ -25,7 +25,9 @@ fn a_fixed_set_of_seeds() {
     let narrow = Runner { only: Some(Fault::Mtu), ..Runner::default() };
     let all = [0, WIDER_FROM, SHARING_FROM, RECORDS_FROM].into_iter().flat_map(|first| first..first + SEEDS);
     let all = all.map(|seed| (seed, Runner::default()));
-    for (seed, runner) in all.chain((0..100).map(|seed| (seed, narrow))) {
+    let watched = Runner { only: Some(Fault::Watched), ..Runner::default() };
+    let alone = (0..100).flat_map(|seed| [(seed, narrow), (seed, watched)]);
+    for (seed, runner) in all.chain(alone) {
         let outcome = run(seed, runner, &mut memories, Trace::Off);
         total.merge(&outcome.tallies);
         if let Some(failure) = outcome.failure {
@@ -97,6 +99,7 @@ fn finder(sabotage: Sabotage) -> &'static [Checker] {
         Sabotage::LoseData => &[Checker::Liveness, Checker::Streams],
         Sabotage::ForgetTimeouts => &[Checker::Timers],
         Sabotage::KeepSockets => &[Checker::Memory],
+        Sabotage::Capture(_) => &[Checker::Captures],
     }
 }
 
@@ -130,7 +133,7 @@ const SABOTAGED: u64 = 15;
 #[test]
 fn checkers_find_what_they_are_there_for() {
     for sabotage in Sabotage::ALL {
-        let how = Runner { only: None, sabotage: Some(*sabotage) };
+        let how = Runner { only: sabotage.needs(), sabotage: Some(*sabotage) };
         let mut found = Vec::new();
         for seed in 0..SABOTAGED {
             if let Some(failure) = run(seed, how, &mut Vec::new(), Trace::Off).failure {

@@ -3,9 +3,9 @@
 
 use super::Engine;
 use crate::flow::key::FlowKey;
-use crate::flow::tenancy::Tenancy;
+use crate::flow::tenancy::{Notice, Tenancy};
 use crate::hostif::users::{Resource, UserIdx};
-use crate::work::Path;
+use crate::work::{Owner, Path};
 use std::collections::HashMap;
 use toe_base::{FlowIdx, Instant, SessionId};
 use toe_tcp::fast_open;
@@ -45,7 +45,33 @@ pub struct PathAudit {
     pub rto_us: u32,
 }
 
+/// One end of a connection whose bytes go past the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectAudit {
+    pub key: FlowKey,
+    pub owner: Owner,
+    /// Its owner is to give it up.
+    pub is_asked: bool,
+    /// The other end's is.
+    pub is_peer_asked: bool,
+}
+
 impl Engine {
+    /// Each end that uses a channel.
+    pub fn audit_direct(&self) -> impl Iterator<Item = DirectAudit> + '_ {
+        let direct = |idx: &FlowIdx| self.flows.get(*idx).conn.carrier.channel().is_some();
+        self.flows.indices().filter(direct).map(|idx| {
+            let conn = &self.flows.get(idx).conn;
+            let is_asked = |end: FlowIdx| self.flows.get(end).conn.tenancy.notice() == Notice::Yield;
+            DirectAudit {
+                key: conn.key,
+                owner: conn.tenancy.owner(),
+                is_asked: is_asked(idx),
+                is_peer_asked: self.index.get(&conn.key.reversed()).is_some_and(is_asked),
+            }
+        })
+    }
+
     /// What every connection believes of its path.
     pub fn audit_paths(&self) -> impl Iterator<Item = PathAudit> + '_ {
         self.flows.indices().map(|idx| {

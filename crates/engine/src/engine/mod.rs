@@ -75,7 +75,7 @@ mod via;
 #[cfg(test)]
 mod tests;
 
-pub use audit::FlowAudit;
+pub use audit::{DirectAudit, FlowAudit};
 pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;
 pub use report::{SessionView, SocketCursor, SocketView};

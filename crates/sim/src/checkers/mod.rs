@@ -1,5 +1,6 @@
 //! What must hold, one checker a file. A checker says what is wrong in one sentence; the run stops at the first.
 
+pub mod captures;
 pub mod fast_open;
 pub mod isolation;
 pub mod memory;
@@ -21,6 +22,7 @@ pub enum Checker {
     Storms,
     Isolation,
     Liveness,
+    Captures,
     /// Of a world of datagrams.
     Datagrams,
     Messages,
@@ -41,6 +43,7 @@ impl Checker {
             Checker::Storms => "storms",
             Checker::Isolation => "isolation",
             Checker::Liveness => "liveness",
+            Checker::Captures => "captures",
             Checker::Datagrams => "datagrams",
             Checker::Messages => "messages",
             Checker::Files => "files",

@@ -177,6 +177,9 @@ impl Session {
             }
             self.take(cx, completion, ends);
         }
+        for flow in std::mem::take(&mut self.yields) {
+            self.give_up(cx, flow);
+        }
         self.feed_hungry(cx);
     }
 
