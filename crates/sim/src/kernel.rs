@@ -39,8 +39,8 @@ pub struct Kernel {
     sought: Vec<(u64, Addr)>,
     /// Those that have been asked for once.
     asked_once: BTreeSet<Addr>,
-    /// Ports of listeners that it keeps for itself.
-    pub refused: BTreeSet<u16>,
+    /// Listeners that it keeps for itself.
+    refused: BTreeSet<Endpoint>,
     /// It forgets what it is told to steer.
     pub is_forgetful: bool,
     wrong: Option<String>,
@@ -90,6 +90,11 @@ impl Kernel {
         }));
     }
 
+    /// Whether it keeps a listener at the port for itself.
+    pub fn refuses(&self, port: u16) -> bool {
+        self.refused.iter().any(|local| local.port == port)
+    }
+
     /// Does all that the engine wants done.
     pub fn serve(&mut self, engine: &mut Engine, now_us: u64) {
         while let Some(request) = engine.poll_network() {
@@ -111,15 +116,15 @@ impl Kernel {
         let is_change = match change {
             SteerChange::Listen { local, on: true } => {
                 if self.random.one_in(REFUSES_ONE_IN) {
-                    self.refused.insert(local.port);
+                    self.refused.insert(local);
                     engine.handle_network(NetworkChange::SteeringRefused { local });
                     return;
                 }
-                self.refused.remove(&local.port);
+                self.refused.remove(&local);
                 self.is_forgetful || self.listeners.insert(local)
             }
             // It was refused.
-            SteerChange::Listen { local, .. } if self.refused.contains(&local.port) => true,
+            SteerChange::Listen { local, .. } if self.refused.contains(&local) => true,
             SteerChange::Listen { local, .. } => self.listeners.remove(&local),
             SteerChange::Flow { key, on: true } => {
                 self.is_forgetful || self.flows.insert((key.local, key.remote))

@@ -32,6 +32,7 @@ pub mod settle;
 pub mod swarm;
 pub mod tally;
 pub mod trace;
+pub mod watching;
 pub mod wider;
 pub mod world;
 

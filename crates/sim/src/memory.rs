@@ -2,6 +2,7 @@
 //! what the engine touches. Kept from seed to seed, because making it anew would cost more than a short run.
 
 use crate::channels::Channels;
+use crate::checkers::captures::Captures;
 use crate::checkers::{Checker, Verdict, isolation};
 use crate::random::{Draws, Random};
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use toe_abi::entry::Completion;
 use toe_abi::owner_word::Owned;
 use toe_abi::region::{OWNER_WORD_LEN, RegionLayout};
 use toe_base::{ChannelId, FlowId, QueueSetId, SessionId};
-use toe_engine::{GivenBack, HostMemory, HostSide, STAGING_LEN};
+use toe_engine::{GivenBack, HostMemory, HostSide, STAGING_LEN, Sighting};
 
 /// What fresh memory holds, and memory that nobody may read any more: a byte of it in a stream is noticed.
 pub const SPOILT: u8 = 0xdd;
@@ -134,6 +135,7 @@ pub struct Memory {
     /// The same: data completions are lost.
     pub loses_data: bool,
     pub channels: Channels,
+    pub captures: Captures,
 }
 
 /// Sessions that one engine of a run may have, the staging memory included.
@@ -162,6 +164,7 @@ impl Memory {
             misplace_by: 0,
             loses_data: false,
             channels: Channels::default(),
+            captures: Captures::default(),
         }
     }
 
@@ -412,6 +415,14 @@ impl HostSide for Memory {
         self.channels.is_done(channel, slot, side)
     }
 
+    fn capture_wants(&mut self, packet: &Sighting) -> bool {
+        self.captures.is_wanted(packet, &mut self.verdict)
+    }
+
+    fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
+        self.captures.show(packet, bytes, &mut self.verdict);
+    }
+
     fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
         let Some(ring) = self.rings.get_mut(session.index()) else { return false };
         if ring.open && (ring.entries.len() >= ring.len || self.random.ppm(self.refuse_ppm)) {
@@ -428,6 +439,9 @@ impl HostSide for Memory {
             && let Some(ends) = ring.infos.get(flow.slot()).and_then(ends)
         {
             ring.accepted.push_back(ends);
+        }
+        if let Completion::Yield { flow } = completion {
+            self.captures.was_told(session, flow);
         }
         if !(self.loses_data && matches!(completion, Completion::Data { .. })) {
             ring.entries.push_back(completion);

@@ -89,6 +89,11 @@ pub struct Session {
     pub wake_scheduled: bool,
     /// Sockets that want send memory.
     pub hungry: Vec<usize>,
+    /// It gives flows up until it is done, though nobody asks again, and shows their descriptors then.
+    pub sees_to_yields: bool,
+    /// Those that could not be given up yet, and sockets whose flows were.
+    pub yields: Vec<FlowId>,
+    pub given_up: Vec<usize>,
     /// Bytes that it sends to whoever connects and is not known.
     pub greets: u32,
     /// Set once it means harm.
@@ -201,6 +206,9 @@ impl Node {
             stalled_until_us: 0,
             wake_scheduled: false,
             hungry: Vec::new(),
+            sees_to_yields: swarm.driver.watches > 0,
+            yields: Vec::new(),
+            given_up: Vec::new(),
             greets: 0,
             mischief: None,
         });
@@ -233,7 +241,8 @@ impl Session {
         self.mischief.is_some()
     }
 
-    pub fn take_anchor(&mut self, engine: &mut Engine) -> AnchorHandle {
-        self.free_anchors.pop().unwrap_or_else(|| engine.take_anchor(self.id).expect("an anchor"))
+    /// `None`: it has as many in hand as it may.
+    pub fn take_anchor(&mut self, engine: &mut Engine) -> Option<AnchorHandle> {
+        self.free_anchors.pop().or_else(|| engine.take_anchor(self.id).ok())
     }
 }

@@ -41,6 +41,8 @@ pub enum Draws {
     Kernel,
     /// Sockets of datagrams that end.
     Endings,
+    /// The same again: captures.
+    Watched,
 }
 
 /// One stream of numbers.

@@ -45,6 +45,8 @@ pub enum Mishap {
     PassesAgain { node: usize, session: usize, socket: usize },
     Shares,
     Network,
+    Watched { node: Option<usize> },
+    WatchedNoMore { node: usize },
     ComesBack { node: usize, session: usize, anchor: AnchorHandle },
     PathMtuBack { from: usize, to: usize },
     Harm { node: usize, session: usize },
@@ -92,6 +94,8 @@ impl World {
         tallies.add_many(Tally::VirtualSeconds, self.now_us / 1_000_000);
         for node in &self.nodes {
             tallies.add_engine(&node.engine);
+            tallies.add_many(Tally::Copies, node.memory.captures.copies);
+            tallies.add_many(Tally::LocalCopies, node.memory.captures.local_copies);
         }
         Outcome { failure, tallies, trace: std::mem::take(&mut self.trace) }
     }
@@ -146,6 +150,7 @@ impl World {
                 kernel.is_forgetful = self.sabotage == Some(Sabotage::ForgetSteering);
             }
             self.nodes[at].memory.loses_data = self.sabotage == Some(Sabotage::LoseData);
+            self.nodes[at].memory.captures.blunder = self.sabotage.and_then(Sabotage::with_captures);
         }
     }
 
@@ -190,6 +195,7 @@ impl World {
             (driver.passes, Mishap::Passes),
             (driver.shares, Mishap::Shares),
             (driver.network_changes, Mishap::Network),
+            (driver.watches, Mishap::Watched { node: None }),
         ];
         for (count, mishap) in times {
             for _ in 0..count {
@@ -252,6 +258,8 @@ impl World {
             Mishap::Shares => self.share_something(at),
             Mishap::Network => self.change_network(at),
             Mishap::ComesBack { node, session, anchor } => self.hold_listener(node, session, anchor),
+            Mishap::Watched { node } => self.begin_capture(node.unwrap_or(at)),
+            Mishap::WatchedNoMore { node } => self.end_some_capture(node),
             Mishap::PathMtu => self.change_mtu(at),
             Mishap::PathMtuBack { from, to } => self.network.set_mtu(from, to, None),
             Mishap::Harm { node, session } => self.harm(node, session),
@@ -416,6 +424,7 @@ impl World {
     /// No faults any more, and nobody who means harm.
     pub fn heal(&mut self) {
         self.note("heal", format_args!("faults are over"));
+        self.end_captures();
         for at in 0..self.nodes.len() {
             for session in 0..self.nodes[at].sessions.len() {
                 let of = &self.nodes[at].sessions[session];

@@ -1,5 +1,8 @@
 //! Deliberate mistakes, so that a test can show that each checker finds what it is there for.
 
+use crate::checkers::captures::Blunder;
+use crate::swarm::Fault;
+
 /// What is wrong with the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
@@ -23,6 +26,8 @@ pub enum Sabotage {
     KeepSockets,
     /// A kernel forgets what it is told to steer.
     ForgetSteering,
+    /// Captures are shown something else.
+    Capture(Blunder),
 }
 
 impl Sabotage {
@@ -37,5 +42,22 @@ impl Sabotage {
         Sabotage::ForgetTimeouts,
         Sabotage::KeepSockets,
         Sabotage::ForgetSteering,
+        Sabotage::Capture(Blunder::LosesCopies),
+        Sabotage::Capture(Blunder::ShowsTwice),
+        Sabotage::Capture(Blunder::FlipsCopies),
+        Sabotage::Capture(Blunder::HidesLocal),
     ];
+
+    pub fn with_captures(self) -> Option<Blunder> {
+        if let Sabotage::Capture(blunder) = self { Some(blunder) } else { None }
+    }
+
+    /// The fault without which it makes no difference.
+    pub fn needs(self) -> Option<Fault> {
+        match self {
+            Sabotage::ForgetSteering => Some(Fault::KernelAddress),
+            Sabotage::Capture(_) => Some(Fault::Watched),
+            _ => None,
+        }
+    }
 }

@@ -51,10 +51,12 @@ impl World {
         moved |= node.engine.poll_local(clock, &mut node.memory, budget) > 0;
         self.serve_network(at);
         let node = &mut self.nodes[at];
+        node.check_local_copies();
         node.outbox.room = if self.healed { usize::MAX } else { room };
         node.outbox.lend(self.network.buffer());
         let refused = node.outbox.refused;
         let sent = node.engine.poll_transmit(clock, PORT, &mut node.outbox, &mut node.memory, budget);
+        node.memory.check_sent(&node.outbox.sent);
         moved |= sent > 0;
         let was_refused = node.outbox.refused - refused;
         self.serve_network(at);
@@ -151,6 +153,8 @@ impl World {
         let clock = node.clock(self.now_us);
         let is_quiet = !node.engine.has_transmit(PORT) && !node.engine.has_local();
         self.verdict.check(Checker::Timers, timers::nothing_is_due(&node.engine, clock));
+        self.check_channels(at);
+        let node = &self.nodes[at];
         if is_quiet && self.drivers.one_in(AUDIT_ONE_IN) {
             self.verdict.check(Checker::Timers, timers::no_silent_stall(&node.engine));
             self.verdict.check(Checker::Memory, memory::counts_agree(node));

@@ -38,6 +38,7 @@ pub enum Fault {
     Passes,
     Shares,
     KernelAddress,
+    Watched,
 }
 
 impl Fault {
@@ -147,6 +148,8 @@ pub struct DriverFaults {
     pub shares: u32,
     /// Something changes of links, addresses, routes and neighbours.
     pub network_changes: u32,
+    /// A capture begins.
+    pub watches: u32,
 }
 
 /// One engine and its link.
@@ -343,5 +346,6 @@ fn choose_driver(random: &mut Random, on: &impl Fn(Fault) -> bool) -> DriverFaul
         passes: 0,
         shares: 0,
         network_changes: 0,
+        watches: 0,
     }
 }

@@ -1,6 +1,6 @@
 //! What seeds from [`WIDER_FROM`] on choose besides: IPv6, ECN, congestion control, fragments, channels, sockets that change
 //! hands, registers that make no sense, Fast Open; those from [`SHARING_FROM`] on, descriptors that several processes
-//! have; those from [`RECORDS_FROM`] on, records (MSG_EOR); and those from [`KERNEL_FROM`] on, addresses that are a kernel's, too. All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
+//! have; those from [`RECORDS_FROM`] on, records (MSG_EOR); those from [`KERNEL_FROM`] on, addresses that are a kernel's, too; and those from [`WATCHED_FROM`] on, captures. All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
 //! this.
 
 use crate::random::{Draws, Random};
@@ -22,6 +22,9 @@ pub const RECORDS_FROM: u64 = 3_000_000;
 /// The first seed whose engines may share the address of a kernel.
 pub const KERNEL_FROM: u64 = 6_000_000;
 
+/// The first seed that may have [`Fault::Watched`].
+pub const WATCHED_FROM: u64 = 8_000_000;
+
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wider {
@@ -36,6 +39,8 @@ pub struct Wider {
     pub fast_open_percent: u32,
     /// So many of a million writes end a record.
     pub record_ppm: u32,
+    /// So many in a hundred connections are local besides those that are anyway.
+    pub local_percent: u32,
 }
 
 /// The least that a link must carry for IPv6 (RFC 8200 section 5).
@@ -43,13 +48,13 @@ const IPV6_MTU_MIN: u32 = 1280;
 
 impl Fault {
     const WIDER: [Fault; 3] = [Fault::Congestion, Fault::Fragments, Fault::Passes];
+    /// Each with a stream of its own.
+    const LATER: [Fault; 3] = [Fault::Shares, Fault::KernelAddress, Fault::Watched];
 }
 
 impl Wider {
     pub fn widen(seed: u64, only: Option<Fault>, mut swarm: Swarm) -> Swarm {
-        let wanted = only.is_some_and(|only| {
-            Fault::WIDER.contains(&only) || matches!(only, Fault::Shares | Fault::KernelAddress)
-        });
+        let wanted = only.is_some_and(|only| Fault::WIDER.contains(&only) || Fault::LATER.contains(&only));
         if seed < WIDER_FROM && !wanted {
             return swarm;
         }
@@ -70,6 +75,7 @@ impl Wider {
             bad_registers: random.one_in(2),
             fast_open_percent: 0,
             record_ppm: 0,
+            local_percent: 0,
         };
         for engine in &mut swarm.engines {
             engine.tcp.ecn =
@@ -86,6 +92,7 @@ impl Wider {
         choose_sharing(seed, only, &mut swarm);
         choose_records(seed, &mut swarm);
         choose_kernels(seed, only, &mut swarm);
+        choose_watched(seed, only, &mut swarm);
         swarm
     }
 }
@@ -120,6 +127,28 @@ fn choose_sharing(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
     swarm.driver.kills = swarm.driver.kills.max(random.below(3));
     for engine in &mut swarm.engines {
         engine.sessions = engine.sessions.max(2);
+    }
+}
+
+/// Captures, and local connections enough for them to see.
+fn choose_watched(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
+    let random = &mut Random::new(seed, Draws::Watched);
+    let on = seed >= WATCHED_FROM && random.one_in(3);
+    if !only.map_or(on, |only| only == Fault::Watched) {
+        return;
+    }
+    swarm.faults.push(Fault::Watched);
+    swarm.driver.watches = random.between(1, 10);
+    // None that is shorter is worth a channel.
+    swarm.bytes_max = match swarm.connections {
+        0..9 => 300_000,
+        9..50 => swarm.bytes_max.max(60_000),
+        _ => swarm.bytes_max,
+    };
+    swarm.wider.local_percent = random.pick(&[0, 30, 100]);
+    for engine in &mut swarm.engines {
+        engine.sessions = engine.sessions.max(2);
+        engine.direct |= !random.one_in(4);
     }
 }
 

@@ -91,6 +91,7 @@ pub struct World {
     pub sharing: Random,
     pub claims: Random,
     pub kernels: Random,
+    pub watched: Random,
     pub tallies: Tallies,
     pub trace: Trace,
     pub verdict: Verdict,
@@ -158,6 +159,7 @@ impl World {
             sharing: Random::new(!seed, Draws::Sharing),
             claims: Random::new(!seed, Draws::Claims),
             kernels: Random::new(!seed, Draws::Kernel),
+            watched: Random::new(!seed, Draws::Watched),
             tallies: Tallies::default(),
             trace,
             verdict: Verdict::default(),
@@ -269,7 +271,7 @@ impl World {
                 }
                 let (server, port) = self.conns.list[conn as usize].server;
                 let kernel = self.nodes.get(server).and_then(|node| node.kernel.as_ref());
-                if kernel.is_some_and(|kernel| kernel.refused.contains(&port)) {
+                if kernel.is_some_and(|kernel| kernel.refuses(port)) {
                     self.tallies.add(Tally::ListenersRefused);
                     self.conns.list[conn as usize].excuse.get_or_insert("its listener is its kernel's");
                 }
@@ -323,6 +325,7 @@ impl World {
             self.harm(node, session);
         } else {
             self.with_session(node, session, |session, cx| session.serve(cx));
+            self.follow_up_yields(node, session);
         }
     }
 
@@ -339,12 +342,14 @@ impl World {
         let now_us = self.now_us;
         let node = &mut self.nodes[to];
         let clock = node.clock(now_us);
+        node.check_local_copies();
         let (engine, memory) = (&mut node.engine, &mut node.memory);
         let (trace, storms) = (&mut self.trace, &mut self.storms);
         self.meddler.meddle(&mut frame, &mut offload, &self.sequences, &mut self.tallies, |other| {
             trace.event(now_us, About::node(to), "meddler", format_args!("{}", Seen(&other)));
             TcpFrame::parse(&other).iter().for_each(|tcp| storms.arrived(tcp, now_us));
             engine.handle_frame(clock, PORT, &other, Default::default(), memory);
+            memory.check_arrived(&other, Default::default());
         });
         if self.sabotage == Some(Sabotage::FlipPayload) {
             flip_payload(&mut frame);
@@ -359,6 +364,7 @@ impl World {
             self.sequences.delivered(&tcp);
         }
         node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
+        node.memory.check_arrived(&frame, offload);
         node.touched = true;
         self.network.recycle(frame);
     }
@@ -402,6 +408,8 @@ impl World {
         let nodes = self.nodes.len() as u32;
         let client_node = random.below(nodes) as usize;
         let local = random.one_in(5);
+        let more = self.swarm.wider.local_percent;
+        let local = local || more > 0 && self.watched.below(100) < more;
         let other = (client_node + 1 + random.below(nodes - 1) as usize) % nodes as usize;
         let server_node = if local { client_node } else { other };
         let ordinary =

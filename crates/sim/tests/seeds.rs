@@ -27,7 +27,9 @@ fn a_fixed_set_of_seeds() {
         .into_iter()
         .flat_map(|first| first..first + SEEDS);
     let all = all.map(|seed| (seed, Runner::default()));
-    for (seed, runner) in all.chain((0..100).map(|seed| (seed, narrow))) {
+    let watched = Runner { only: Some(Fault::Watched), ..Runner::default() };
+    let alone = (0..100).flat_map(|seed| [(seed, narrow), (seed, watched)]);
+    for (seed, runner) in all.chain(alone) {
         let outcome = run(seed, runner, &mut memories, Trace::Off);
         total.merge(&outcome.tallies);
         if let Some(failure) = outcome.failure {
@@ -100,6 +102,7 @@ fn finder(sabotage: Sabotage) -> &'static [Checker] {
         Sabotage::ForgetTimeouts => &[Checker::Timers],
         Sabotage::KeepSockets => &[Checker::Memory],
         Sabotage::ForgetSteering => &[Checker::Steering],
+        Sabotage::Capture(_) => &[Checker::Captures],
     }
 }
 
@@ -133,9 +136,7 @@ const SABOTAGED: u64 = 15;
 #[test]
 fn checkers_find_what_they_are_there_for() {
     for sabotage in Sabotage::ALL {
-        // Few of the first seeds have a kernel that could forget something.
-        let only = (*sabotage == Sabotage::ForgetSteering).then_some(Fault::KernelAddress);
-        let how = Runner { only, sabotage: Some(*sabotage) };
+        let how = Runner { only: sabotage.needs(), sabotage: Some(*sabotage) };
         let mut found = Vec::new();
         for seed in 0..SABOTAGED {
             if let Some(failure) = run(seed, how, &mut Vec::new(), Trace::Off).failure {

@@ -75,7 +75,9 @@ pub fn waits(tcb: &Tcb) -> bool {
 
 /// Bytes that go in the first SYN.
 pub fn syn_len(tcb: &Tcb) -> u32 {
-    tcb.send_queue.len().min(u32::from(tcb.fast_open.room))
+    // Its link may carry less by now than when it was opened.
+    let carried = tcb.snd.mss.saturating_sub(OPTIONS_LEN_MAX as u16);
+    tcb.send_queue.len().min(u32::from(tcb.fast_open.room.min(carried)))
 }
 
 /// Whether the SYN, or the SYN-ACK, is to be sent again: bytes that went with it or behind it wait for the handshake
@@ -97,4 +99,22 @@ pub fn is_unanswered(tcb: &mut Tcb) -> bool {
     };
     let is_ours = tcb.fast_open.option.is_some() && !tcb.fast_open.was_passive;
     is_ours && is_silent && !core::mem::replace(&mut tcb.fast_open.was_lost, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_abi::entry::MemRange;
+    use toe_base::SessionId;
+
+    #[test]
+    fn a_syn_has_no_more_than_its_link_carries_by_then() {
+        let mut tcb = Tcb::vacant();
+        tcb.snd.mss = 1460;
+        wait_for_bytes(&mut tcb, FastOpenCookie::REQUEST, Some(1460));
+        tcb.send_queue.push(SessionId(1), MemRange { offset: 0, len: 2000 }).expect("room");
+        assert_eq!(syn_len(&tcb), 1420);
+        tcb.snd.mss = 1000;
+        assert_eq!(syn_len(&tcb), 960);
+    }
 }

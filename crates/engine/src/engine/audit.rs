@@ -3,9 +3,9 @@
 
 use super::Engine;
 use crate::flow::key::FlowKey;
-use crate::flow::tenancy::Tenancy;
+use crate::flow::tenancy::{Notice, Tenancy};
 use crate::hostif::users::{Resource, UserIdx};
-use crate::work::Path;
+use crate::work::{Owner, Path};
 use std::collections::HashMap;
 use toe_base::{FlowIdx, Instant, SessionId};
 use toe_tcp::fast_open;
@@ -15,6 +15,11 @@ use toe_tcp::state::TcpState;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowAudit {
     pub key: FlowKey,
+    pub owner: Owner,
+    /// Its bytes go past the engine.
+    pub is_direct: bool,
+    /// Its owner is to give it up.
+    pub is_asked: bool,
     pub state: TcpState,
     /// Bytes, SYN and FIN included, that were sent and not acknowledged.
     pub in_flight: u32,
@@ -122,7 +127,17 @@ impl Engine {
                     || opening && !fast_open::waits(&flow.tcb)
                     || state == TcpState::TimeWait);
             let deadline = flow.tcb.timers.earliest();
-            FlowAudit { key: flow.conn.key, state, in_flight, queued, waits_for_peer, deadline }
+            FlowAudit {
+                key: flow.conn.key,
+                owner: flow.conn.tenancy.owner(),
+                is_direct: flow.conn.carrier.channel().is_some(),
+                is_asked: flow.conn.tenancy.notice() == Notice::Yield,
+                state,
+                in_flight,
+                queued,
+                waits_for_peer,
+                deadline,
+            }
         })
     }
 

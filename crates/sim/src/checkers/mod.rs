@@ -1,5 +1,6 @@
 //! What must hold, one checker a file. A checker says what is wrong in one sentence; the run stops at the first.
 
+pub mod captures;
 pub mod fast_open;
 pub mod isolation;
 pub mod memory;
@@ -23,6 +24,7 @@ pub enum Checker {
     Liveness,
     /// What a kernel is told to hand to its engine.
     Steering,
+    Captures,
     /// Of a world of datagrams.
     Datagrams,
     Messages,
@@ -44,6 +46,7 @@ impl Checker {
             Checker::Isolation => "isolation",
             Checker::Liveness => "liveness",
             Checker::Steering => "steering",
+            Checker::Captures => "captures",
             Checker::Datagrams => "datagrams",
             Checker::Messages => "messages",
             Checker::Files => "files",

@@ -331,11 +331,11 @@ impl Sequences {
         half.offered = Some(half.offered.map_or(edge, |offered| offered.later(edge)));
     }
 
-    /// The SYN-ACK with number `iss` arrives: unless the peer has had one, that is the one which counts.
+    /// The SYN-ACK with number `iss` arrives: unless another one has, that is the one which counts.
     fn prefer_answer(&mut self, way: Way, iss: SeqNum) {
         let Some(other) = self.other_answers.get_mut(&way).filter(|other| other.iss == iss) else { return };
         let waits = self.halves.get(&way.back()).is_some_and(|half| half.synchronized.is_none());
-        if let Some(half) = self.halves.get_mut(&way).filter(|_| waits) {
+        if let Some(half) = self.halves.get_mut(&way).filter(|half| waits && half.syn.delivered == 0) {
             core::mem::swap(half, other);
         }
     }

@@ -58,6 +58,9 @@ pub struct Cx<'a> {
 /// `token` of a `Listen`: this, and the listener's number.
 const LISTEN_TOKEN: u32 = 1 << 31;
 
+/// Who has very many connections that have ended, and has not heard of it, gets no anchor for another one.
+const NO_ANCHOR: &str = "its session has no anchor for it";
+
 /// What `accept` does to an owner word.
 const ACCEPTS: (Owned, Owned) = (Owned::Offered, Owned::Held);
 
@@ -108,7 +111,7 @@ impl Cx<'_> {
 
 impl Session {
     pub fn listen(&mut self, cx: &mut Cx<'_>, at: IpAddr, port: u16, backlog: u32, fast: u32) {
-        let anchor = self.take_anchor(cx.engine);
+        let Some(anchor) = self.take_anchor(cx.engine) else { return };
         let number = self.listeners.len() as u32;
         self.listeners.push(Listening { fast_open: fast, ..Listening::new(port, anchor) });
         let local = SocketAddr::from((at, port)).into();
@@ -119,7 +122,10 @@ impl Session {
     }
 
     pub fn connect(&mut self, cx: &mut Cx<'_>, conn: u32) {
-        let anchor = self.take_anchor(cx.engine);
+        let Some(anchor) = self.take_anchor(cx.engine) else {
+            cx.conns.list[conn as usize].excuse.get_or_insert(NO_ANCHOR);
+            return;
+        };
         let token = self.sockets.len() as u32;
         let Conn { server, local, v6, from_port, fast, plans, .. } = cx.conns.list[conn as usize];
         let to: IpAddr = match (local, v6) {
@@ -182,6 +188,9 @@ impl Session {
                 cx.event(self, self.conn_of(&completion), "completion", format_args!("{completion:?}"));
             }
             self.take(cx, completion, ends);
+        }
+        for flow in std::mem::take(&mut self.yields) {
+            self.give_up(cx, flow);
         }
         self.feed_hungry(cx);
     }
@@ -294,12 +303,18 @@ impl Session {
                 return;
             }
         }
-        let anchor = self.take_anchor(cx.engine);
+        let way = ends.map(|(own, peer)| Way { from: plain(peer), to: plain(own) });
+        let conn = way.and_then(|way| cx.conns.by_way.get(&(cx.node, way)).copied());
+        let Some(anchor) = self.take_anchor(cx.engine) else {
+            conn.into_iter()
+                .for_each(|conn| _ = cx.conns.list[conn as usize].excuse.get_or_insert(NO_ANCHOR));
+            self.by_id.insert(flow.raw(), self.sockets.len());
+            self.sockets.push(Socket::gone(flow));
+            return;
+        };
         cx.command(self, Command::AcceptCredit { listener, count: 1 }, &[]);
         cx.command(self, Command::Accept { flow, anchor, fd: 3 }, &[]);
         self.lend(cx, anchor);
-        let way = ends.map(|(own, peer)| Way { from: plain(peer), to: plain(own) });
-        let conn = way.and_then(|way| cx.conns.by_way.get(&(cx.node, way)).copied());
         let at = self.sockets.len();
         let again = way.zip(conn).and_then(|(way, conn)| came_again(cx, way, conn));
         let socket = match (conn, again) {

@@ -131,6 +131,19 @@ impl World {
         (sent.handed - sent.read).next_power_of_two() > self.swarm.receive_len
     }
 
+    /// What was given up for a capture nobody else may want: its own program shows it again, or another one does. What could not be
+    /// given up is tried again.
+    pub fn follow_up_yields(&mut self, node: usize, session: usize) {
+        let of = &mut self.nodes[node].sessions[session];
+        let (given_up, waits) = (std::mem::take(&mut of.given_up), !of.yields.is_empty());
+        for socket in given_up {
+            self.pass_again(node, session, socket);
+        }
+        if waits {
+            self.schedule(self.now_us + AGAIN_US, What::Serve { node, session });
+        }
+    }
+
     fn pass_again(&mut self, node: usize, session: usize, socket: usize) {
         let again = Mishap::PassesAgain { node, session, socket };
         self.schedule(self.now_us + AGAIN_US, What::Fault(again));
@@ -176,11 +189,19 @@ impl Session {
         let Some(at) = self.by_id.get(&flow.raw()).copied().filter(|at| self.sockets[*at].is_held()) else {
             return;
         };
-        // Without memory, or closed meanwhile: whoever wants it asks again.
-        if let Ok(anchor) = cx.engine.relinquish(self.id, flow, false, cx.memory) {
-            debug_assert_eq!(anchor, self.sockets[at].anchor);
-            self.take_back_blocks(at);
-            self.sockets[at].set_adrift();
+        match cx.engine.relinquish(self.id, flow, false, cx.memory) {
+            Ok(anchor) => {
+                debug_assert_eq!(anchor, self.sockets[at].anchor);
+                self.take_back_blocks(at);
+                self.sockets[at].set_adrift();
+                if self.sees_to_yields {
+                    self.given_up.push(at);
+                }
+            }
+            // It has completions to look at first, or there is no memory now.
+            Err(Errno::EAGAIN | Errno::ENOMEM) if self.sees_to_yields => self.yields.push(flow),
+            // Closed meanwhile; or whoever wants it asks again.
+            Err(_) => {}
         }
     }
 }
