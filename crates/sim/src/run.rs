@@ -391,30 +391,6 @@ impl World {
         self.nodes[at].touched = true;
     }
 
-    fn close_descriptors(&mut self, at: usize, session: usize) {
-        let node = &mut self.nodes[at];
-        let clock = node.clock(self.now_us);
-        let program = &mut node.sessions[session];
-        for socket in program.sockets.iter_mut().filter(|s| !s.closed) {
-            socket.closed = true;
-            if let Some(stream) = socket.stream() {
-                self.streams.ended(stream);
-            }
-            node.engine.anchor_closed(clock, socket.anchor, &mut node.memory);
-        }
-        for anchor in std::mem::take(&mut program.kept_anchors) {
-            node.engine.anchor_closed(clock, anchor, &mut node.memory);
-        }
-        for number in 0..program.listeners.len() {
-            node.close_listening(clock, session, number);
-        }
-        if let Some(mischief) = &mut node.sessions[session].mischief {
-            for anchor in mischief.take_anchors() {
-                node.engine.anchor_closed(clock, anchor, &mut node.memory);
-            }
-        }
-    }
-
     // ---- phases ----
 
     pub fn all_complete(&self) -> bool {

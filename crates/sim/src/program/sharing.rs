@@ -40,6 +40,34 @@ impl World {
         });
     }
 
+    /// The kernel closes what a process that has ended had open.
+    pub fn close_descriptors(&mut self, at: usize, session: usize) {
+        let node = &mut self.nodes[at];
+        let clock = node.clock(self.now_us);
+        let program = &mut node.sessions[session];
+        for socket in program.sockets.iter_mut().filter(|s| !s.closed) {
+            socket.closed = true;
+            if let Some(stream) = socket.stream() {
+                self.streams.ended(stream);
+            }
+            node.engine.anchor_closed(clock, socket.anchor, &mut node.memory);
+        }
+        for anchor in std::mem::take(&mut program.kept_anchors) {
+            node.engine.anchor_closed(clock, anchor, &mut node.memory);
+        }
+        for number in 0..program.listeners.len() {
+            node.close_listening(clock, session, number);
+        }
+        let program = &mut node.sessions[session];
+        if let Some(mischief) = &mut program.mischief {
+            // It may have guessed one that it had in hand when it turned.
+            for anchor in mischief.take_anchors().into_iter().chain(std::mem::take(&mut program.free_anchors))
+            {
+                node.engine.anchor_closed(clock, anchor, &mut node.memory);
+            }
+        }
+    }
+
     // ---- listeners ----
 
     /// The session gets a copy of a descriptor that another one has, and takes connections, too.
