@@ -458,8 +458,11 @@ impl Daemon {
         }
         let queue_set = toe_base::QueueSetId(index as u8);
         self.engine.handle_command(now, id, queue_set, command, args, &mut self.sessions)?;
-        // The next one may need a port number that this one asked for.
-        self.serve_network();
+        // The next one may need a port number that this one asked for. All else is done once a round: a new listener has every listener's
+        // kernel socket looked at.
+        if matches!(command, Command::Connect { .. }) {
+            self.serve_network();
+        }
         Ok(())
     }
 }
