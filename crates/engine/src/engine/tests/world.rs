@@ -16,7 +16,7 @@ use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{
-    AnchorHandle, Cred, Endpoint, FlowId, Instant, ListenerId, NetNs, PortId, QueueSetId, SessionId,
+    Addr, AnchorHandle, Cred, Endpoint, FlowId, Instant, ListenerId, NetNs, PortId, QueueSetId, SessionId,
 };
 use toe_tcp::open::TcpConfig;
 use toe_wire::icmpv6::link_local_of;
@@ -90,21 +90,14 @@ impl Side {
         let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), zone: 1, mtu: 1500, caps, vlan: None };
         let port = engine.add_port(link);
         engine.add_local();
-        engine.handle_network(NetworkChange::Address {
-            port,
-            addr: [10, 0, 0, number].into(),
-            prefix_len: 24,
-        });
-        engine.handle_network(NetworkChange::Address {
-            port,
-            addr: Endpoint::from(addr6(usize::from(number) - 1, 0)).addr,
-            prefix_len: 64,
-        });
-        engine.handle_network(NetworkChange::Address {
-            port,
-            addr: link_local_of(link.mac, link.zone),
-            prefix_len: 64,
-        });
+        let addrs = [
+            (Addr::from([10, 0, 0, number]), 24),
+            (Endpoint::from(addr6(usize::from(number) - 1, 0)).addr, 64),
+            (link_local_of(link.mac, link.zone), 64),
+        ];
+        for (addr, prefix_len) in addrs {
+            engine.handle_network(NetworkChange::Address { port, addr, prefix_len });
+        }
         let session = engine.open_session(Cred::default(), LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");
         let memory = Memory::with_ring(64);
