@@ -91,6 +91,8 @@ pub struct Session {
     pub hungry: Vec<usize>,
     /// It gives flows up until it is done, though nobody asks again, and shows their descriptors then.
     pub sees_to_yields: bool,
+    /// It gives back unread bytes with them.
+    pub gives_back: bool,
     /// Those that could not be given up yet, and sockets whose flows were.
     pub yields: Vec<FlowId>,
     pub given_up: Vec<usize>,
@@ -206,7 +208,8 @@ impl Node {
             stalled_until_us: 0,
             wake_scheduled: false,
             hungry: Vec::new(),
-            sees_to_yields: swarm.driver.watches > 0,
+            sees_to_yields: swarm.driver.watches > 0 || swarm.driver.gives_back,
+            gives_back: swarm.driver.gives_back,
             yields: Vec::new(),
             given_up: Vec::new(),
             greets: 0,

@@ -43,6 +43,8 @@ pub enum Draws {
     Endings,
     /// The same again: captures.
     Watched,
+    /// And unread bytes that are given back.
+    GivenBack,
 }
 
 /// One stream of numbers.

@@ -35,7 +35,7 @@ pub struct Runner {
 /// A fault that happens at a moment.
 #[derive(Clone, Copy, Debug)]
 pub enum Mishap {
-    HostDies,
+    HostDies { whose: Option<(usize, usize)> },
     HostTurns,
     HostStalls,
     ClockJumps,
@@ -186,7 +186,7 @@ impl World {
     pub fn schedule_mishaps(&mut self) {
         let driver = self.swarm.driver;
         let times = [
-            (driver.kills, Mishap::HostDies),
+            (driver.kills, Mishap::HostDies { whose: None }),
             (driver.turns, Mishap::HostTurns),
             (driver.stalls, Mishap::HostStalls),
             (driver.clock_jumps, Mishap::ClockJumps),
@@ -219,8 +219,9 @@ impl World {
             self.trace.event(self.now_us, About::node(at), "mishap", format_args!("{mishap:?}"));
         }
         match mishap {
-            Mishap::HostDies => {
-                if let Some(session) = self.some_session(at) {
+            Mishap::HostDies { whose } => {
+                let whose = whose.or_else(|| Some((at, self.some_session(at)?)));
+                if let Some((at, session)) = whose.filter(|of| self.nodes[of.0].sessions[of.1].alive) {
                     self.tallies.add(Tally::HostsDied);
                     self.kill(at, session, None);
                 }
@@ -361,7 +362,7 @@ impl World {
 
     /// The process ends, or is fenced; the kernel closes its descriptors before or after the engine hears of it.
     pub fn kill(&mut self, at: usize, session: usize, fenced: Option<FenceReason>) {
-        if fenced.is_none() && self.swarm.driver.shares > 0 {
+        if fenced.is_none() && (self.swarm.driver.shares > 0 || self.swarm.driver.gives_back) {
             self.bequeath(at, session);
         }
         self.leave_to_others(at, session);

@@ -63,7 +63,6 @@ impl World {
         let node = &mut self.nodes[at];
         self.tallies.add_many(Tally::PortFull, was_refused);
         moved |= node.engine.poll_completions(&mut node.memory) > 0;
-        while node.engine.poll_released_anchor().is_some() {}
         if node.next_deadline_us() <= self.now_us && self.sabotage != Some(Sabotage::ForgetTimeouts) {
             node.engine.handle_timeout(clock, &mut node.memory);
             moved |= node.engine.has_transmit(PORT) || node.engine.has_local();
@@ -154,6 +153,7 @@ impl World {
         let is_quiet = !node.engine.has_transmit(PORT) && !node.engine.has_local();
         self.verdict.check(Checker::Timers, timers::nothing_is_due(&node.engine, clock));
         self.check_channels(at);
+        self.pass_some_direct(at);
         let node = &self.nodes[at];
         if is_quiet && self.drivers.one_in(AUDIT_ONE_IN) {
             self.verdict.check(Checker::Timers, timers::no_silent_stall(&node.engine));

@@ -39,6 +39,7 @@ pub enum Fault {
     Shares,
     KernelAddress,
     Watched,
+    GivesBack,
 }
 
 impl Fault {
@@ -150,6 +151,8 @@ pub struct DriverFaults {
     pub network_changes: u32,
     /// A capture begins.
     pub watches: u32,
+    /// Who gives a socket up gives back bytes that it has not read.
+    pub gives_back: bool,
 }
 
 /// One engine and its link.
@@ -347,5 +350,6 @@ fn choose_driver(random: &mut Random, on: &impl Fn(Fault) -> bool) -> DriverFaul
         shares: 0,
         network_changes: 0,
         watches: 0,
+        gives_back: false,
     }
 }

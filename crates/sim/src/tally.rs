@@ -53,6 +53,8 @@ toe_base::counters! {
         Copies = "packets shown to captures",
         LocalCopies = "local segments shown to captures",
         YieldedToCaptures = "connections asked out of their channel by a capture",
+        GivenBack = "sockets that were given up with bytes",
+        Unclaimed = "such whose bytes nobody came for",
         Inherited = "sockets that outlived their process",
         HostsDied = "hosts died",
         HostsTurned = "hosts turned hostile",

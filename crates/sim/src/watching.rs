@@ -103,7 +103,7 @@ impl World {
 
 impl Node {
     /// Each end that uses a channel.
-    fn direct_ends(&self) -> Vec<DirectEnd> {
+    pub fn direct_ends(&self) -> Vec<DirectEnd> {
         let asked = self.engine.audit_flows().filter(|end| end.is_asked);
         let asked: Vec<FlowKey> = asked.map(|end| end.key).collect();
         let of = |end: FlowAudit| {

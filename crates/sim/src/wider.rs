@@ -1,6 +1,7 @@
 //! What seeds from [`WIDER_FROM`] on choose besides: IPv6, ECN, congestion control, fragments, channels, sockets that change
 //! hands, registers that make no sense, Fast Open; those from [`SHARING_FROM`] on, descriptors that several processes
-//! have; those from [`RECORDS_FROM`] on, records (MSG_EOR); those from [`KERNEL_FROM`] on, addresses that are a kernel's, too; and those from [`WATCHED_FROM`] on, captures. All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
+//! have; those from [`RECORDS_FROM`] on, records (MSG_EOR); those from [`KERNEL_FROM`] on, addresses that are a kernel's, too; and those from [`WATCHED_FROM`] on, captures, and unread bytes that
+//! are given back. All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
 //! this.
 
 use crate::random::{Draws, Random};
@@ -22,7 +23,7 @@ pub const RECORDS_FROM: u64 = 3_000_000;
 /// The first seed whose engines may share the address of a kernel.
 pub const KERNEL_FROM: u64 = 6_000_000;
 
-/// The first seed that may have [`Fault::Watched`].
+/// The first seed that may have [`Fault::Watched`] and [`Fault::GivesBack`].
 pub const WATCHED_FROM: u64 = 8_000_000;
 
 /// See the module.
@@ -49,7 +50,7 @@ const IPV6_MTU_MIN: u32 = 1280;
 impl Fault {
     const WIDER: [Fault; 3] = [Fault::Congestion, Fault::Fragments, Fault::Passes];
     /// Each with a stream of its own.
-    const LATER: [Fault; 3] = [Fault::Shares, Fault::KernelAddress, Fault::Watched];
+    const LATER: [Fault; 4] = [Fault::Shares, Fault::KernelAddress, Fault::Watched, Fault::GivesBack];
 }
 
 impl Wider {
@@ -93,6 +94,7 @@ impl Wider {
         choose_records(seed, &mut swarm);
         choose_kernels(seed, only, &mut swarm);
         choose_watched(seed, only, &mut swarm);
+        choose_giving_back(seed, only, &mut swarm);
         swarm
     }
 }
@@ -130,7 +132,7 @@ fn choose_sharing(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
     }
 }
 
-/// Captures, and local connections enough for them to see.
+/// Captures, and something for them to see.
 fn choose_watched(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
     let random = &mut Random::new(seed, Draws::Watched);
     let on = seed >= WATCHED_FROM && random.one_in(3);
@@ -139,13 +141,26 @@ fn choose_watched(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
     }
     swarm.faults.push(Fault::Watched);
     swarm.driver.watches = random.between(1, 10);
-    // None that is shorter is worth a channel.
-    swarm.bytes_max = match swarm.connections {
-        0..9 => 300_000,
-        9..50 => swarm.bytes_max.max(60_000),
-        _ => swarm.bytes_max,
-    };
-    swarm.wider.local_percent = random.pick(&[0, 30, 100]);
+    choose_channels(random, swarm);
+}
+
+/// Sockets are given up with bytes that were received and not read: those of connections that use channels, mostly to slow readers.
+fn choose_giving_back(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
+    let random = &mut Random::new(seed, Draws::GivenBack);
+    let on = seed >= WATCHED_FROM && random.one_in(3);
+    if !only.map_or(on, |only| only == Fault::GivesBack) {
+        return;
+    }
+    swarm.faults.push(Fault::GivesBack);
+    swarm.driver.gives_back = true;
+    swarm.driver.passes = swarm.driver.passes.max(random.between(1, 12));
+    swarm.driver.kills = swarm.driver.kills.max(random.below(3));
+    choose_channels(random, swarm);
+}
+
+/// Local connections that are worth a channel.
+fn choose_channels(random: &mut Random, swarm: &mut Swarm) {
+    swarm.wider.local_percent = random.pick(&[0, 50, 100]);
     for engine in &mut swarm.engines {
         engine.sessions = engine.sessions.max(2);
         engine.direct |= !random.one_in(4);

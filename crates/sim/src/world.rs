@@ -92,6 +92,7 @@ pub struct World {
     pub claims: Random,
     pub kernels: Random,
     pub watched: Random,
+    pub giving_back: Random,
     pub tallies: Tallies,
     pub trace: Trace,
     pub verdict: Verdict,
@@ -160,6 +161,7 @@ impl World {
             claims: Random::new(!seed, Draws::Claims),
             kernels: Random::new(!seed, Draws::Kernel),
             watched: Random::new(!seed, Draws::Watched),
+            giving_back: Random::new(!seed, Draws::GivenBack),
             tallies: Tallies::default(),
             trace,
             verdict: Verdict::default(),
@@ -443,10 +445,21 @@ impl World {
             conn.from_port = FIRST_FROM_PORT + self.conns.list.len() as u16;
         }
         conn.fast = self.fast_open.below(100) < self.swarm.wider.fast_open_percent;
+        let wants_channel = self.swarm.driver.gives_back || self.swarm.driver.watches > 0;
+        if conn.local && wants_channel && !self.giving_back.one_in(4) {
+            // Only a connection that lasts gets a channel.
+            plan::exchange(&mut self.giving_back, self.swarm.bytes_max, &mut conn.plans);
+            let times = u64::from(self.giving_back.between(1, 6));
+            conn.plans.iter_mut().for_each(|plan| plan.bytes *= times);
+        }
         for plan in &mut conn.plans {
             let number = random.between(1, toe_abi::congestion::NAMES.len() as u32);
             plan.congestion = self.swarm.wider.choose_congestion.then_some(number);
             plan.record_ppm = self.swarm.wider.record_ppm;
+            if self.swarm.driver.gives_back && self.giving_back.one_in(2) {
+                plan.read_max = self.giving_back.between(100, 2000);
+                plan.read_pause_us = self.giving_back.between(1000, 20_000);
+            }
         }
     }
 }

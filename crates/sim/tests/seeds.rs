@@ -28,7 +28,9 @@ fn a_fixed_set_of_seeds() {
         .flat_map(|first| first..first + SEEDS);
     let all = all.map(|seed| (seed, Runner::default()));
     let watched = Runner { only: Some(Fault::Watched), ..Runner::default() };
-    let alone = (0..100).flat_map(|seed| [(seed, narrow), (seed, watched)]);
+    let gives_back = Runner { only: Some(Fault::GivesBack), ..Runner::default() };
+    let gives_back = (0..SEEDS).map(|seed| (seed, gives_back));
+    let alone = (0..100).flat_map(|seed| [(seed, narrow), (seed, watched)]).chain(gives_back);
     for (seed, runner) in all.chain(alone) {
         let outcome = run(seed, runner, &mut memories, Trace::Off);
         total.merge(&outcome.tallies);

@@ -117,7 +117,8 @@ impl Streams {
     pub fn are_counts(&self, own: StreamId, counts: StreamCounts, reads_again: bool) -> Result<(), String> {
         let (sends, receives) = (self.get(own), self.get(StreamId { side: 1 - own.side, ..own }));
         let is_known = !sends.tainted && !receives.tainted;
-        let is_read = counts.read == receives.read || reads_again && counts.read < receives.read;
+        let read = receives.read.cast_signed();
+        let is_read = counts.read == read || reads_again && counts.read < read;
         if is_known && !(is_read && counts.written == sends.handed) {
             return Err(format!("{own:?} is claimed at {counts:?}: {receives:?}, {sends:?}"));
         }

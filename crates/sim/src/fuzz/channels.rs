@@ -24,7 +24,7 @@ struct Host {
     channel: Channel,
     direct: Direct,
     /// Bytes that the engine has brought.
-    by_engine: u64,
+    by_engine: i64,
     /// Nothing is taken of a peer that has broken the contract.
     is_broken: bool,
 }
@@ -65,7 +65,7 @@ pub fn run(data: &[u8]) {
             }
             4 => host.take(&memory, other),
             5 => host.send(u32::from(bytes.u16())),
-            6 => host.by_engine += u64::from(bytes.u16()),
+            6 => host.by_engine += i64::from(bytes.u16()),
             _ => host.end(&memory, what),
         }
     }
@@ -142,7 +142,7 @@ impl Host {
         let chunk = 1 << 16;
         if let Some(data) = self.direct.reserve(&mut self.channel, want.max(1) as usize, chunk) {
             assert!(data.offset >= own && data.offset + u64::from(data.len) <= own + DATA_LEN);
-            if self.direct.claim(&mut self.channel, data.len, self.by_engine) {
+            if self.direct.claim(&mut self.channel, data.len, self.by_engine.cast_unsigned()) {
                 self.direct.publish(&mut self.channel, data);
             }
         }

@@ -2,6 +2,8 @@
 //! the connection uses a channel its owner is asked to give it up first.
 
 use crate::checkers::Checker;
+use crate::checkers::captures::DirectEnd;
+use crate::memory::SPOILT;
 use crate::node::{QS, Session};
 use crate::pattern::StreamId;
 use crate::program::Cx;
@@ -9,15 +11,20 @@ use crate::run::Mishap;
 use crate::tally::Tally;
 use crate::trace::About;
 use crate::world::{What, World};
-use toe_abi::entry::Command;
+use toe_abi::attach::Unread;
+use toe_abi::entry::{Command, MemRange};
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::FlowId;
+use toe_base::arena::Block;
 use toe_engine::Claimed;
 use toe_tcp::state::TcpState;
 
 /// A process asks again after this, when the owner was asked first.
 const AGAIN_US: u64 = 1000;
+
+/// Within this a socket goes on to the next process.
+const SOON_US: u32 = 500;
 
 impl World {
     /// Some program hands one of its sockets to another one.
@@ -137,11 +144,24 @@ impl World {
         let of = &mut self.nodes[node].sessions[session];
         let (given_up, waits) = (std::mem::take(&mut of.given_up), !of.yields.is_empty());
         for socket in given_up {
-            self.pass_again(node, session, socket);
+            match self.swarm.driver.gives_back {
+                true if self.giving_back.one_in(32) => self.nobody_comes(node, session, socket),
+                true => self.pass_soon(node, session, socket),
+                false => self.pass_again(node, session, socket),
+            }
         }
         if waits {
             self.schedule(self.now_us + AGAIN_US, What::Serve { node, session });
         }
+    }
+
+    /// The last descriptor of what was given up is closed.
+    fn nobody_comes(&mut self, node: usize, session: usize, socket: usize) {
+        self.tallies.add(Tally::Unclaimed);
+        self.with_session(node, session, |session, cx| {
+            session.excuse(cx, socket, "nobody came for it");
+            session.close(cx, socket, false);
+        });
     }
 
     fn pass_again(&mut self, node: usize, session: usize, socket: usize) {
@@ -172,6 +192,46 @@ impl World {
             conn.opened[0] |= id.side == 0 && !is_connecting;
         }
         self.schedule(self.now_us, What::Step { node: at, session: to, socket: number });
+        if self.swarm.driver.gives_back {
+            // Before it has read all that it was told of.
+            if self.giving_back.one_in(2) {
+                self.pass_soon(at, to, number);
+            } else if self.giving_back.one_in(8) {
+                let soon_us = self.soon_us();
+                self.schedule(soon_us, What::Fault(Mishap::HostDies { whose: Some((at, to)) }));
+            }
+        }
+    }
+
+    fn soon_us(&mut self) -> u64 {
+        self.now_us + 1 + u64::from(self.giving_back.any_size(SOON_US))
+    }
+
+    fn pass_soon(&mut self, node: usize, session: usize, socket: usize) {
+        let soon_us = self.soon_us();
+        self.schedule(soon_us, What::Fault(Mishap::PassesAgain { node, session, socket }));
+    }
+
+    /// Another program wants a socket whose connection uses a channel and that has bytes to read: these are rare and soon over.
+    pub fn pass_some_direct(&mut self, at: usize) {
+        if !self.swarm.driver.gives_back || self.healed {
+            return;
+        }
+        let node = &self.nodes[at];
+        let of_owner = |end: DirectEnd| {
+            let session = node.session_by_id(end.owner.session.index())?;
+            let socket = node.sessions[session].by_id.get(&end.owner.flow_id.raw());
+            socket.filter(|_| !end.is_asked && !end.is_peer_asked).map(|socket| (session, *socket))
+        };
+        let has_unread = |at: &(usize, usize)| node.sessions[at.0].sockets[at.1].has_unread();
+        let direct: Vec<(usize, usize)> =
+            node.direct_ends().into_iter().filter_map(of_owner).filter(has_unread).collect();
+        if !direct.is_empty() && self.giving_back.one_in(2) {
+            let (session, socket) = self.giving_back.pick(&direct);
+            if !self.takers(at, session, false).is_empty() {
+                self.pass_soon(at, session, socket);
+            }
+        }
     }
 }
 
@@ -189,9 +249,17 @@ impl Session {
         let Some(at) = self.by_id.get(&flow.raw()).copied().filter(|at| self.sockets[*at].is_held()) else {
             return;
         };
-        match cx.engine.relinquish(self.id, flow, false, cx.memory) {
-            Ok(anchor) => {
-                debug_assert_eq!(anchor, self.sockets[at].anchor);
+        let block = if self.gives_back { self.lay_down_unread(cx, at) } else { None };
+        let unread = block.map_or(Unread::default(), |(_, unread)| unread);
+        let outcome = cx.engine.relinquish(self.id, flow, unread, cx.memory);
+        cx.event(self, None, "gives up", format_args!("{flow:?} with {unread:?}: {outcome:?}"));
+        if let Some((block, _)) = block {
+            cx.memory.program_view(self.id, block.offset, block.len()).fill(SPOILT);
+            self.send_arena.free(block);
+            cx.tallies.add_many(Tally::GivenBack, u64::from(outcome.is_ok()));
+        }
+        match outcome {
+            Ok(()) => {
                 self.take_back_blocks(at);
                 self.sockets[at].set_adrift();
                 if self.sees_to_yields {
@@ -203,5 +271,19 @@ impl Session {
             // Closed meanwhile; or whoever wants it asks again.
             Err(_) => {}
         }
+    }
+    /// Some of what it has not read goes to its send part, as a host does with what came by a channel.
+    fn lay_down_unread(&mut self, cx: &mut Cx<'_>, at: usize) -> Option<(Block, Unread)> {
+        let unread = self.sockets[at].some_unread(cx.random);
+        let len = unread.iter().map(|range| range.len).sum();
+        let block = if len > 0 { self.send_arena.alloc(len) } else { None }?;
+        let mut to = block.offset;
+        for range in unread {
+            let bytes = cx.memory.program_view(self.id, range.offset, range.len).to_vec();
+            cx.memory.program_view(self.id, to, range.len).copy_from_slice(&bytes);
+            to += u64::from(range.len);
+        }
+        let data = MemRange { offset: block.offset, len };
+        Some((block, Unread { data, credit: len, by_pipe: 0 }))
     }
 }

@@ -298,7 +298,7 @@ pub fn choose(random: &mut Random, swarm: &Swarm, tallies: &mut Tallies) -> [Pla
 }
 
 /// A request and a response, so many times.
-fn exchange(random: &mut Random, max: u32, plans: &mut [Plan; 2]) {
+pub fn exchange(random: &mut Random, max: u32, plans: &mut [Plan; 2]) {
     let (request, response) = (1 + random.any_size(max / 20), 1 + random.any_size(max / 20));
     let rounds = u64::from(1 + random.below(20));
     let [client, server] = plans;

@@ -7,6 +7,7 @@ use crate::node::Session;
 use crate::pattern::StreamId;
 use crate::program::Cx;
 use crate::program::plan::{Due, Plan, Progress, is_soft};
+use crate::random::Random;
 use crate::tally::Tally;
 use std::collections::VecDeque;
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, ReceiveCredit, Send};
@@ -113,6 +114,17 @@ impl Socket {
         self.id.is_some() && !self.closed && self.error.is_none()
     }
 
+    /// Bytes have come that its program has not read.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// Some of those, from the first on.
+    pub(super) fn some_unread(&self, random: &mut Random) -> Vec<MemRange> {
+        let ranges = random.below(self.unread.len() as u32 + 1);
+        self.unread.iter().take(ranges as usize).copied().collect()
+    }
+
     /// It is the engine's until somebody claims it, who is told anew of what was not read.
     pub(super) fn set_adrift(&mut self) {
         (self.id, self.adrift) = (None, true);
@@ -158,8 +170,9 @@ impl Session {
     /// A completion for one of the sockets.
     pub(super) fn socket_takes(&mut self, cx: &mut Cx<'_>, at: usize, completion: Completion) {
         let socket = &mut self.sockets[at];
-        if socket.adrift {
-            // Told before it was given up.
+        let is_over = socket.closed && socket.id.is_none() && socket.error.is_none();
+        if socket.adrift || is_over {
+            // Told before it was given up, and perhaps closed since.
             return;
         }
         match completion {
@@ -463,6 +476,7 @@ impl Session {
         let socket = &mut self.sockets[at];
         if std::mem::take(&mut socket.adrift) {
             socket.closed = true;
+            socket.sends.into_iter().for_each(|id| cx.streams.ended(id));
             cx.engine.anchor_closed(cx.clock, socket.anchor, cx.memory);
             return;
         }
