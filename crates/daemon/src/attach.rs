@@ -5,7 +5,6 @@
 //! a descriptor of a program's. Called by the run loop when the control server asks.
 
 use crate::anchors::{Home, HomeId, Identity, Made};
-use crate::channels::UNREAD_MAX;
 use crate::control_server::ask::{self, Ask, Evidence, Mapped, Matter, Newcomer};
 use crate::control_server::pages::{GivenBack, Returned};
 use crate::daemon::{Daemon, Stop};
@@ -17,7 +16,7 @@ use crate::session::{Peer, Session};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::TrySendError;
 use toe_abi::INTERFACE_VERSION;
-use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, refusal_of_version};
+use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, Unread, refusal_of_version};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
@@ -262,7 +261,7 @@ impl Daemon {
             }
             Request::OpenChannel { channel } => self.open_channel(place, ChannelId(channel)),
             Request::Relinquish { flow, unread } => {
-                self.relinquish(now, place, FlowId::from_raw(flow), unread, evidence)
+                self.relinquish(now, place, FlowId::from_raw(flow), unread)
             }
             Request::Share => self.share(now, place),
             Request::Recognise => {
@@ -467,14 +466,8 @@ impl Daemon {
         self.share_anchor(anchor);
         match claimed {
             Claimed::Flow(flow, StreamCounts { read, written }) => {
-                let kept = self.unread.remove(&anchor).map(|(kept, payer)| {
-                    self.engine.give_unread(payer);
-                    kept
-                });
-                let unread = kept.as_ref().map_or(0, |kept| kept.len);
                 let flow = flow.raw();
-                let reply = Reply::ClaimedFlow { flow, anchor: anchor.0, unread, read, written };
-                Ok((reply, kept.map(|kept| kept.memory).into_iter().collect()))
+                Ok((Reply::ClaimedFlow { flow, anchor: anchor.0, read, written }, Vec::new()))
             }
             Claimed::Listener(listener) => {
                 Ok((Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }, Vec::new()))
@@ -496,34 +489,11 @@ impl Daemon {
     }
 
     /// Takes a flow back from its owner, and what that had received for whoever gets it next.
-    fn relinquish(
-        &mut self,
-        now: Instant,
-        place: u32,
-        flow: FlowId,
-        unread: u32,
-        evidence: Evidence,
-    ) -> Answer {
+    fn relinquish(&mut self, now: Instant, place: u32, flow: FlowId, unread: Unread) -> Answer {
         let id = self.session_of(place)?;
-        if unread > UNREAD_MAX {
-            return Err(Errno::EINVAL);
-        }
-        let unread = match unread {
-            0 => None,
-            _ => Some(evidence.unread()?),
-        };
         // What it has published about the flow counts before it gives it up.
         self.catch_up(now, id);
-        let payer = unread.is_some().then(|| self.engine.take_unread(id)).transpose()?;
-        let anchor = self.engine.relinquish(id, flow, unread.is_some(), &mut self.sessions);
-        if let (Err(_), Some(payer)) = (anchor, payer) {
-            self.engine.give_unread(payer);
-        }
-        let kept = unread.zip(payer).and_then(|kept| self.unread.insert(anchor.ok()?, kept));
-        if let Some((_, payer)) = kept {
-            self.engine.give_unread(payer);
-        }
-        anchor?;
+        self.engine.relinquish(id, flow, unread, &mut self.sessions)?;
         Ok((Reply::Done, Vec::new()))
     }
 

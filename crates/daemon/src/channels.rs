@@ -7,9 +7,6 @@ use toe_abi::channel::Side;
 use toe_base::{ChannelId, QueueSetId, SessionId};
 use toe_ring::{ChannelMemory, Region};
 
-/// Bytes that a flow's last owner may leave for the next one: several windows.
-pub const UNREAD_MAX: u32 = 16 << 20;
-
 #[derive(Debug)]
 struct Channel {
     memory: ChannelMemory,
@@ -123,12 +120,4 @@ impl Channel {
         let is_it = |side: &Side| self.ends[side.index()].is_some_and(|(id, _)| id == session);
         [Side::Zero, Side::One].into_iter().find(is_it)
     }
-}
-
-/// Bytes that came to a flow through a channel and that its last owner's program had not read. The memory is the
-/// kernel's own and of a settled length (`control_server` makes sure), so to have it and to close it costs what it is worth.
-#[derive(Debug)]
-pub struct Unread {
-    pub memory: OwnedFd,
-    pub len: u32,
 }

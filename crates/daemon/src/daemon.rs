@@ -6,7 +6,6 @@
 
 use crate::anchors::Anchors;
 use crate::budget::{Budget, Place};
-use crate::channels::Unread;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
 use crate::control_server::ask::Ask;
@@ -27,18 +26,16 @@ use crate::via::Connections as ViaConnections;
 use crate::watchdog::Watchdog;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use toe_abi::region::RegionLayout;
-use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX, SESSIONS_MAX};
+use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
 use toe_base::{AnchorHandle, Cred, Forward, Instant, SessionId};
-use toe_engine::{Engine, EngineConfig, Limit, Quotas, Resource, STAGING_LEN, SocketView, UserIdx};
+use toe_engine::{Engine, EngineConfig, Quotas, STAGING_LEN, SocketView};
 use toe_port::Port;
 use toe_ring::EngineLooks;
 
-/// Descriptors kept free of unread bytes: for control connections, users, sessions, queue sets and ports.
-const RESERVED_FDS: u64 = 24 * SESSIONS_MAX as u64;
 /// The engine's clock starts here, so that "a while before now" is always a time.
 const CLOCK_START_US: u64 = 1_000_000;
 
@@ -92,9 +89,6 @@ pub struct Daemon {
     pub(crate) irq_names: IrqNames,
     /// Anchors that were just closed, kept between rounds for its memory.
     pub(crate) closed_anchors: Vec<AnchorHandle>,
-    /// What goes to whoever claims the anchor's flow, before anything of the engine; a descriptor each.
-    /// With who is charged for it.
-    pub(crate) unread: HashMap<AnchorHandle, (Unread, UserIdx)>,
     pub(crate) control_server: ControlServer,
     /// What users asked who had had their turn.
     pub(crate) deferred: VecDeque<Ask>,
@@ -164,6 +158,7 @@ impl Clock {
 impl Daemon {
     /// An engine as configured, without links and without a socket yet. `secret` keys its initial sequence numbers.
     pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
+        raise_descriptor_limit();
         let quotas = quotas(config);
         let netns = crate::sys::own_netns()?;
         let mut engine = Engine::new(EngineConfig {
@@ -202,7 +197,6 @@ impl Daemon {
             anchors,
             irq_names,
             closed_anchors: Vec::new(),
-            unread: HashMap::new(),
             control_server,
             deferred: VecDeque::new(),
             connections: Connections::default(),
@@ -322,15 +316,6 @@ impl Daemon {
         }
     }
 
-    /// Drops what was kept for whoever claims a flow that is gone.
-    pub(crate) fn forget_unread(&mut self) {
-        while let Some(anchor) = self.engine.poll_released_anchor() {
-            if let Some((_, payer)) = self.unread.remove(&anchor) {
-                self.engine.give_unread(payer);
-            }
-        }
-    }
-
     /// Lets go of everything that outlives a thread of the control server that stands still in a program's descriptor: links,
     /// files, what hosts wait for. What is left is for the end of the process. The connections are the last that hosts
     /// look at.
@@ -346,26 +331,19 @@ impl Daemon {
     }
 }
 
-/// What users may have: of unread descriptors what the system's limit leaves.
+/// What users may have. A private engine is for its starter's programs, who may all be one server's.
 fn quotas(config: &Config) -> Quotas {
-    let nofile = raise_descriptor_limit();
-    let unread_max = nofile - RESERVED_FDS.min(nofile / 2);
-    let quotas = config.quotas.with(Resource::Unread, Limit::shared(unread_max));
-    // A private engine is for its starter's programs, who may all be one server's.
-    if config.private { quotas.without_shares() } else { quotas }
+    if config.private { config.quotas.without_shares() } else { config.quotas }
 }
 
-/// Raises the limit of open descriptors as far as allowed. Returns the limit.
-fn raise_descriptor_limit() -> u64 {
+/// Raises the limit of open descriptors as far as allowed.
+fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        let old = limit.current;
         limit.current = limit.maximum;
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
             tracing::warn!(%error, "the limit of open descriptors cannot be raised");
-            limit.current = old;
         }
     }
-    limit.current.unwrap_or(1 << 20)
 }

@@ -235,11 +235,11 @@ impl HostSide for Sessions {
         memory.is_none_or(|memory| memory.is_done(slot, side))
     }
 
-    fn channel_is_left(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
+    fn channel_is_left(&self, (channel, slot, side): (ChannelId, u32, Side), came: u64) -> bool {
         let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
         memory.is_none_or(|memory| {
             let from = side.other();
-            memory.is_frozen(slot, from) && memory.sent(slot, from) <= memory.read(slot, side)
+            memory.is_frozen(slot, from) && memory.sent(slot, from) <= came
         })
     }
 }

@@ -139,7 +139,6 @@ impl Daemon {
         self.sessions.expire_interrupts(now);
         self.find_lost_memory();
         self.fence_faults(now);
-        self.forget_unread();
         self.stages.done(Stage::Completions, completions);
         self.sessions.captures.hand_on();
         self.sessions.ring_for_pages();
@@ -196,7 +195,6 @@ impl Daemon {
         }
         self.find_lost_memory();
         self.fence_faults(now);
-        self.forget_unread();
         self.forget_drained_sessions();
     }
 

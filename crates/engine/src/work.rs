@@ -268,7 +268,8 @@ pub enum Claimed {
 /// are not among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
-    pub read: u64,
+    /// Less by what a channel had brought and was given back: that is announced once more, and then counts.
+    pub read: i64,
     pub written: u64,
 }
 

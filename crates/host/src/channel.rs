@@ -8,7 +8,7 @@
 use crate::leaving::Leaving;
 use crate::lock::Lock;
 use crate::queue::Queue;
-use crate::send_memory::{Blocks, SEND_LIMIT_NEAR, SendMemory};
+use crate::send_memory::{Blocks, SendMemory};
 use crate::settling::Debt;
 use crate::slots::Place;
 use crate::socket::direct::Direct;
@@ -40,9 +40,6 @@ const SPARE_MIN: u32 = CHANNEL_ENTRIES / 8;
 const SPARE_MAX: u32 = CHANNEL_ENTRIES / 2;
 /// It is again when so many more are: for each one that the peer takes it would be woken in vain.
 const SPARE_AGAIN: u32 = CHANNEL_ENTRIES / 4;
-
-/// Bytes of one connection that may wait unread here, at most.
-const UNREAD_MAX: u64 = SEND_LIMIT_NEAR as u64 * 4;
 
 /// Which stream a slot belongs to, and which use of it that is.
 #[derive(Clone, Copy, Debug)]
@@ -270,9 +267,7 @@ impl Queue {
     }
 
     fn open_channel(&mut self, id: ChannelId) {
-        // What waits unread in a channel must fit into a file if the connection is to go to another process.
-        let may_write = crate::sys::file_room() >= UNREAD_MAX;
-        if self.channel_at(id).is_some() || crate::confine::is_filtered() || !may_write {
+        if self.channel_at(id).is_some() || crate::confine::is_filtered() {
             return;
         }
         // Without the channel everything goes on through the engine.

@@ -75,7 +75,6 @@ fn make_ready_to_wait() {
 /// System calls are about to be filtered: claims the sockets that came from the parent, and makes what waiting needs.
 pub fn before_filter() {
     if claim_all(|_| ()) {
-        sockets().into_iter().for_each(Socket::keep_carried);
         wait::yield_no_more();
         FILTERED.store(true, Ordering::Relaxed);
     }

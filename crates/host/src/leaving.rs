@@ -17,7 +17,6 @@
 //! Part of [`crate::queue`], behind its lock.
 
 use crate::channel::Channel;
-use crate::confine;
 use crate::queue::{Queue, QueueIo, QueueSet};
 use crate::send_memory::SEND_LIMIT_NEAR;
 use crate::slots::Place;
@@ -25,11 +24,13 @@ use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::stream::{Link, Stream};
 use crate::stack::Stack;
-use crate::sys::{self, Fd};
+use crate::sys;
 use std::collections::VecDeque;
 use std::time::Duration;
-use toe_abi::attach::Request;
+use toe_abi::attach::{Request, Unread};
+use toe_abi::entry::MemRange;
 use toe_abi::errno::Errno;
+use toe_base::arena::Block;
 use toe_base::{Cred, FlowId};
 use toe_ring::owner_word::{self, UseOutcome};
 
@@ -54,7 +55,7 @@ const VACATED_MAX: usize = SEND_LIMIT_NEAR as usize;
 #[derive(Clone, Copy, Debug)]
 pub struct Yielding {
     place: Place,
-    /// How long the engine may take to bring what comes first. `None`: nothing does; there is no memory to show what is unread in, and it
+    /// How long the engine may take to bring what comes first. `None`: nothing does; there is no memory for what is unread, and it
     /// stays here until it is read or there is some.
     until: Option<Duration>,
 }
@@ -66,7 +67,7 @@ enum Attempt {
     Done,
     /// The engine has to bring or to say something first.
     Early,
-    /// This process can have no memory for what is unread, perhaps because it has no descriptor left.
+    /// There is no memory for what is unread: of the session's to send from, or of the engine's.
     NoMemory,
 }
 
@@ -125,20 +126,9 @@ impl Leaving {
 }
 
 impl Stack {
-    /// The bytes that a flow's program has not read go back to the engine with the flow.
-    fn hand_back(&self, flow: FlowId, unread: usize, memory: Option<&Fd>) -> Result<(), Errno> {
-        let presented: Vec<_> = memory.into_iter().map(rustix::fd::AsFd::as_fd).collect();
-        let request = Request::Relinquish { flow: flow.raw(), unread: unread as u32 };
-        self.request(request, &presented).map(|_| ())
-    }
-}
-
-/// Memory to show so many bytes in. `None`: there are none.
-fn memory_for(bytes: usize) -> Result<Option<Fd>, Errno> {
-    match bytes {
-        0 => Ok(None),
-        _ if confine::is_filtered() => Err(Errno::EPERM),
-        _ => sys::memory_for(bytes).map(Some),
+    /// The flow goes back to the engine, and with it what its program has not read.
+    fn give_back(&self, flow: FlowId, unread: Unread) -> Result<(), Errno> {
+        self.request(Request::Relinquish { flow: flow.raw(), unread }, &[]).map(|_| ())
     }
 }
 
@@ -400,39 +390,51 @@ impl Queue {
         if is_holding || !has_left {
             return Attempt::Early;
         }
-        // Before anything is taken: without memory nothing has changed.
-        let Ok(memory) = memory_for(stream.received.private()) else { return Attempt::NoMemory };
-        let unread = stream.take_private(&mut self.io, place);
-        // Credit that the engine does not know of would bring bytes a second time.
-        self.settle_pending();
-        self.hand_over(place, unread, memory)
+        let private = stream.received.private();
+        let block = self.io.blocks.take_whole(private);
+        let attempt = if block.is_none() && private > 0 {
+            Attempt::NoMemory
+        } else {
+            // Credit that the engine does not know of would bring bytes a second time.
+            self.settle_pending();
+            self.io.ring();
+            self.hand_over(place, block)
+        };
+        block.into_iter().for_each(|block| self.io.blocks.give_back(block));
+        attempt
     }
 
-    /// What was unread goes to the engine, or back to where it was.
-    fn hand_over(&mut self, place: Place, unread: Result<Vec<u8>, Errno>, memory: Option<Fd>) -> Attempt {
+    /// What only this process can reach goes to the engine by way of `block`.
+    fn hand_over(&mut self, place: Place, block: Option<Block>) -> Attempt {
         let Some(stream) = self.streams.get_mut(place) else { return Attempt::Done };
-        let Ok(unread) = unread else {
+        let Ok((bytes, copied)) = stream.private_bytes(&mut self.io) else {
             self.reset_stream(place);
             return Attempt::Done;
         };
-        self.io.ring();
-        if memory.as_ref().is_some_and(|memory| sys::write_all(memory, &unread).is_err()) {
-            stream.received.put_back(unread);
-            return Attempt::NoMemory;
-        }
-        match self.io.stack.hand_back(stream.flow, unread.len(), memory.as_ref()) {
-            Ok(()) => stream.on_moved(),
-            Err(Errno::EAGAIN) => {
-                // The engine has something to say first, perhaps of a channel; it is done when that is heard.
-                stream.received.put_back(unread);
-                return Attempt::Early;
+        let data = MemRange { offset: block.map_or(0, |block| block.offset), len: bytes.len() as u32 };
+        let by_pipe = stream.direct.as_ref().map_or(0, |direct| direct.arrived);
+        let unread = Unread { data, credit: copied.engine, by_pipe };
+        let given_back = match self.io.region.write(data.offset, &bytes) {
+            Ok(()) => self.io.stack.give_back(stream.flow, unread),
+            Err(_) => Err(Errno::ENOMEM),
+        };
+        match given_back {
+            Ok(()) => {
+                if let Some(direct) = &mut stream.direct {
+                    // The peer may wait for room.
+                    direct.on_read(self.io.channel(direct.channel), copied.channel as usize);
+                }
+                stream.on_moved();
             }
+            // The engine has something to say first, perhaps of a channel; it is done when that is heard.
+            Err(Errno::EAGAIN) => return Attempt::Early,
+            Err(Errno::ENOMEM) => return Attempt::NoMemory,
             // It is over, and the engine knows it no more.
-            Err(_) if stream.link == Link::Closed => stream.received.put_back(unread),
+            Err(_) if stream.link == Link::Closed => {}
             // Nobody else had it, and the last descriptor has gone meanwhile: its close said it all.
-            Err(_) if stream.socket.is_none() && unread.is_empty() => stream.on_moved(),
+            Err(_) if stream.socket.is_none() && bytes.is_empty() => stream.on_moved(),
             // It is another session's already, and the word of that is on its way; nothing of it is left here.
-            Err(Errno::EINVAL) if unread.is_empty() => stream.on_moved(),
+            Err(Errno::EINVAL) if bytes.is_empty() => stream.on_moved(),
             Err(_) => self.reset_stream(place),
         }
         Attempt::Done
@@ -441,7 +443,7 @@ impl Queue {
     /// Gives up a flow of which nothing is left here.
     pub(crate) fn give_up(&mut self, flow: FlowId) {
         // A refusal means that the engine knows already.
-        let _ = self.io.stack.request(Request::Relinquish { flow: flow.raw(), unread: 0 }, &[]);
+        let _ = self.io.stack.give_back(flow, Unread::default());
     }
 
     /// Streams with bytes that only this process can reach.

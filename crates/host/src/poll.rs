@@ -34,9 +34,7 @@ pub fn poll(
     }
     fds.iter_mut().for_each(|polled| polled.revents = 0);
     let sockets: Vec<&'static Socket> = fds.iter().filter_map(|polled| fd_table::get(polled.fd)).collect();
-    let outcome = poll_both(fds, &sockets, timeout, sigmask);
-    sockets.into_iter().for_each(Socket::give_back_carried);
-    outcome
+    poll_both(fds, &sockets, timeout, sigmask)
 }
 
 fn poll_both(

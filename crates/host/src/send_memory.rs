@@ -13,12 +13,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block};
-use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_INITIAL};
+use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_INITIAL, WINDOW_MAX};
 
 /// Smallest ring.
 const RING_MIN: u32 = 4 << 10;
 /// Largest ring, and the most that a socket may have outstanding.
-pub const SEND_LIMIT_MAX: u32 = toe_base::limits::WINDOW_MAX;
+pub const SEND_LIMIT_MAX: u32 = WINDOW_MAX;
 /// The most that one grows to by itself on a short path: more would only spoil caches.
 pub const SEND_LIMIT_NEAR: u32 = 4 << 20;
 /// Bytes that a new socket may have outstanding; doubles when they are too few.
@@ -76,7 +76,13 @@ impl Blocks {
         self.kept.iter_mut().find_map(Vec::pop)
     }
 
-    fn give_back(&mut self, block: Block) {
+    /// One for all of so many bytes, for a while. `None`: there is none, or they are none, or more than any window has.
+    pub fn take_whole(&mut self, bytes: usize) -> Option<Block> {
+        let bytes = u32::try_from(bytes).ok().filter(|bytes| (1..=WINDOW_MAX).contains(bytes))?;
+        self.arena.lock().alloc(bytes.max(RING_MIN))
+    }
+
+    pub fn give_back(&mut self, block: Block) {
         match Self::shelf(block.order) {
             Some(shelf) if self.kept[shelf].len() < KEPT_BLOCKS => self.kept[shelf].push(block),
             _ => self.arena.lock().free(block),

@@ -399,41 +399,6 @@ pub fn file_room() -> u64 {
     getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
-/// Anonymous memory for so many bytes, to be shown to another process.
-pub fn memory_for(bytes: usize) -> Result<Fd, Errno> {
-    use rustix::fs::MemfdFlags;
-    // The engine settles its length.
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    if file_room() < bytes as u64 {
-        return Err(Errno::ENOMEM);
-    }
-    let file = rustix::fs::memfd_create("toe-unread", flags).map_err(crate::errno::from_os)?;
-    Ok(move_to_high(Fd::from(file)))
-}
-
-/// Writes all of `bytes` where the file stands.
-pub fn write_all(file: &Fd, bytes: &[u8]) -> Result<(), Errno> {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let n = rustix::io::write(file, rest).map_err(crate::errno::from_os)?;
-        rest = &rest[n..];
-    }
-    Ok(())
-}
-
-/// The first `len` bytes of such memory. Whoever made it may have made it shorter: then EPROTO.
-pub fn memory_of(file: &Fd, len: usize) -> Result<Vec<u8>, Errno> {
-    let mut bytes = vec![0; len];
-    let mut done = 0;
-    while done < len {
-        match rustix::io::pread(file, &mut bytes[done..], done as u64).map_err(crate::errno::from_os)? {
-            0 => return Err(Errno::EPROTO),
-            n => done += n,
-        }
-    }
-    Ok(bytes)
-}
-
 /// Whether the kernel's descriptor has O_NONBLOCK.
 pub fn is_nonblocking(fd: RawFd) -> bool {
     rustix::fs::fcntl_getfl(borrow(fd)).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))

@@ -373,11 +373,10 @@ fn a_one_shot_set_that_the_engine_has_reported_is_disarmed_for_both() {
 /// Another process has just taken the connection; the next claim of this one succeeds.
 fn take_away(engine: &Engine, c: &Connection) {
     let flow = engine.new_flow();
-    let (anchor, unread) = (0, 0);
+    let anchor = 0;
     engine.answer_claims_with(vec![toe_abi::attach::Reply::ClaimedFlow {
         flow: flow.raw(),
         anchor,
-        unread,
         read: 0,
         written: 0,
     }]);

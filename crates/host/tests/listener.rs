@@ -204,7 +204,6 @@ fn a_child_claims_what_it_uses_and_only_closes_what_it_does_not() {
     engine.answer_claims_with(vec![Reply::ClaimedFlow {
         flow: claimed.raw(),
         anchor: 0,
-        unread: 0,
         read: 0,
         written: 0,
     }]);

@@ -648,9 +648,9 @@ fn a_claim_that_cannot_be_now_is_tried_again() {
     let engine = Engine::attached();
     let c = engine.connected();
     let not_now = || Reply::Refused { errno: Errno::EAGAIN.0, version: 0 };
-    let (flow, anchor, unread) = (engine.new_flow(), 0, 0);
+    let (flow, anchor) = (engine.new_flow(), 0);
     engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
-    let claimed = Reply::ClaimedFlow { flow: flow.raw(), anchor, unread, read: 0, written: 0 };
+    let claimed = Reply::ClaimedFlow { flow: flow.raw(), anchor, read: 0, written: 0 };
     engine.answer_claims_with(vec![not_now(), not_now(), claimed]);
     engine.post(c.queue_set, Completion::Moved { flow: c.flow });
     c.ready();

@@ -17,6 +17,7 @@ use crate::memory::HostMemory;
 use crate::pressure::Pressure;
 use crate::reassembly::SeqRange;
 use crate::segment::Payload;
+use crate::send_queue::Extent;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block, ORDER_MIN};
 use toe_base::{SeqNum, SessionId};
@@ -106,6 +107,22 @@ pub struct Text<'a> {
     pub len: u32,
 }
 
+/// Where received bytes go when another session gets the connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Destination {
+    pub session: SessionId,
+    /// What the last owner had received and its program has not read. With what is not consumed it is less than 2^31 bytes.
+    pub unread: Option<Extent>,
+    /// How many bytes that were announced are among it: at most [`ReceiveBuffer::announced`].
+    pub credit: u32,
+}
+
+impl From<SessionId> for Destination {
+    fn from(session: SessionId) -> Destination {
+        Destination { session, unread: None, credit: 0 }
+    }
+}
+
 /// There is no memory for the data: the segment is dropped and the peer sends it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
@@ -137,6 +154,11 @@ impl ReceiveBuffer {
             window_max,
             starved: false,
         }
+    }
+
+    /// Bytes that the host has been told of and not given back.
+    pub fn announced(&self) -> u32 {
+        self.published.distance_from(self.consumed)
     }
 
     /// Bytes that the host has not given back yet.
@@ -340,7 +362,7 @@ impl ReceiveBuffer {
 
     /// The host is done with `len` bytes. `Err` when they were never announced.
     pub fn consume(&mut self, arena: &mut Arena, len: u32) -> Result<(), NotAnnounced> {
-        if len > self.published.distance_from(self.consumed) {
+        if len > self.announced() {
             return Err(NotAnnounced);
         }
         self.consumed = self.consumed.plus(len);
@@ -410,9 +432,12 @@ impl ReceiveBuffer {
     }
 
     /// Moves what is not consumed to another session's memory, where all of it is to be announced anew.
+    ///
+    /// What its owner has received and gives back unread comes first. It need not be what came as segments: those positions have been
+    /// consumed, and lie before what is moved.
     pub fn move_to<H: HostMemory>(
         &mut self,
-        session: SessionId,
+        Destination { session, unread, credit }: Destination,
         from_arena: &mut Arena,
         to_arena: &mut Arena,
         host: &mut H,
@@ -421,11 +446,16 @@ impl ReceiveBuffer {
     ) -> Result<(), NoMemory> {
         let old = *self;
         let end = held.last().map_or(rcv_nxt, |r| r.end);
-        let need = end.distance_from(self.consumed);
+        let old_start = self.consumed.plus(credit);
+        let start = old_start.minus(unread.map_or(0, |unread| unread.range.len));
+        let need = end.distance_from(start);
         let mut fresh = None;
         if need > 0 {
             let block = to_arena.alloc(need.max(FIRST_RING)).ok_or(NoMemory)?;
-            let ring = Ring::new(block, self.consumed);
+            let ring = Ring::new(block, start);
+            if let Some(Extent { session: giver, range }) = unread {
+                host.copy((giver, range.offset), (session, ring.range(start, range.len).offset), range.len);
+            }
             let mut copy = |mut at: SeqNum, end: SeqNum| {
                 while at.before(end) {
                     let Some(source_ring) = old.ring_at(at) else { break };
@@ -439,7 +469,7 @@ impl ReceiveBuffer {
                     at = at.plus(dest.len);
                 }
             };
-            copy(self.consumed, rcv_nxt);
+            copy(old_start, rcv_nxt);
             for range in held {
                 copy(range.start, range.end);
             }
@@ -448,7 +478,8 @@ impl ReceiveBuffer {
         self.release(from_arena);
         self.session = session;
         self.current = fresh;
-        self.published = self.consumed;
+        self.consumed = start;
+        self.published = start;
         Ok(())
     }
 }
@@ -708,11 +739,34 @@ mod tests {
         let (from, to) = world.arenas.split_at_mut(1);
         world
             .buffer
-            .move_to(SessionId(1), &mut from[0], &mut to[0], &mut world.memory, &[], world.nxt)
+            .move_to(SessionId(1).into(), &mut from[0], &mut to[0], &mut world.memory, &[], world.nxt)
             .expect("memory");
         assert_eq!(world.arenas[0].used(), 0);
         world.read_all();
         assert_eq!(world.read, 23_000);
+    }
+
+    #[test]
+    fn bytes_that_are_given_back_come_before_those_that_stay() {
+        let mut world = World::new();
+        world.arrive(20_000);
+        world.read_all();
+        world.consume(12_000);
+        let given: Vec<u8> = (10_000..15_000).map(World::byte).collect();
+        world.memory.write(SessionId(0), 900_000, &given);
+        let bytes = Extent { session: SessionId(0), range: MemRange { offset: 900_000, len: 5000 } };
+        let to = Destination { session: SessionId(1), unread: Some(bytes), credit: 3000 };
+        let (from, into) = world.arenas.split_at_mut(1);
+        world
+            .buffer
+            .move_to(to, &mut from[0], &mut into[0], &mut world.memory, &[], world.nxt)
+            .expect("memory");
+        assert_eq!(world.buffer.unconsumed(world.nxt), 10_000);
+        world.read = 10_000;
+        world.read_all();
+        assert_eq!(world.read, 20_000);
+        world.consume(10_000);
+        assert_eq!(world.buffer.unconsumed(world.nxt), 0);
     }
 
     #[test]

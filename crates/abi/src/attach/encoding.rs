@@ -1,8 +1,9 @@
 //! Requests and replies as the bytes of a [`Message`], and back. What comes from the other side is taken for hostile: a number that stands
 //! for nothing is a [`BadMessage`].
 
-use super::{BadMessage, MESSAGE_MAGIC, Message, Reply, ReportKind, Request, Use, Way};
+use super::{BadMessage, MESSAGE_MAGIC, Message, Reply, ReportKind, Request, Unread, Use, Way};
 use crate::channel::Side;
+use crate::entry::MemRange;
 use crate::lane::LaneLayout;
 use crate::region::RegionLayout;
 use crate::via::{Attributes, NodeName};
@@ -94,6 +95,13 @@ fn address_in([low, high]: [u64; 2]) -> Addr {
     Addr::from_bytes((u128::from(low) | u128::from(high) << 64).to_le_bytes())
 }
 
+impl Unread {
+    const fn to_relinquish(self, flow: u32) -> Message {
+        let Unread { data, credit, by_pipe } = self;
+        Message::new(REQ_RELINQUISH, [flow as u64, data.len as u64, data.offset, credit as u64, by_pipe])
+    }
+}
+
 impl Request {
     pub const fn encode(self) -> Message {
         match self {
@@ -159,9 +167,7 @@ impl Request {
             Request::ViaForget { handle } => Message::new(REQ_VIA_FORGET, [handle as u64, 0, 0, 0, 0]),
             Request::Admit { uid } => Message::new(REQ_ADMIT, [uid as u64, 0, 0, 0, 0]),
             Request::OpenChannel { channel } => Message::new(REQ_OPEN_CHANNEL, [channel as u64, 0, 0, 0, 0]),
-            Request::Relinquish { flow, unread } => {
-                Message::new(REQ_RELINQUISH, [flow as u64, unread as u64, 0, 0, 0])
-            }
+            Request::Relinquish { flow, unread } => unread.to_relinquish(flow),
         }
     }
 
@@ -221,7 +227,13 @@ impl Request {
             REQ_VIA_NAME..=REQ_VIA_FORGET => Request::decode_via(message)?,
             REQ_ADMIT => Request::Admit { uid: small(0)? },
             REQ_OPEN_CHANNEL => Request::OpenChannel { channel: small(0)? },
-            REQ_RELINQUISH => Request::Relinquish { flow: small(0)?, unread: small(1)? },
+            REQ_RELINQUISH => {
+                let data = MemRange { offset: args[2], len: small(1)? };
+                Request::Relinquish {
+                    flow: small(0)?,
+                    unread: Unread { data, credit: small(3)?, by_pipe: args[4] },
+                }
+            }
             other => return Err(BadMessage::UnknownKind(other)),
         })
     }
@@ -263,8 +275,8 @@ impl Reply {
                 Message::new(REP_ANCHORS, [first as u64, count as u64, 0, 0, 0])
             }
             Reply::Handle { handle } => Message::new(REP_HANDLE, [handle as u64, 0, 0, 0, 0]),
-            Reply::ClaimedFlow { flow, anchor, unread, read, written } => {
-                Message::new(REP_CLAIMED_FLOW, [flow as u64, anchor as u64, unread as u64, read, written])
+            Reply::ClaimedFlow { flow, anchor, read, written } => {
+                Message::new(REP_CLAIMED_FLOW, [flow as u64, anchor as u64, read.cast_unsigned(), written, 0])
             }
             Reply::ClaimedListener { listener, anchor } => {
                 Message::new(REP_CLAIMED_LISTENER, [listener as u64, anchor as u64, 0, 0, 0])
@@ -315,9 +327,8 @@ impl Reply {
             REP_CLAIMED_FLOW => Reply::ClaimedFlow {
                 flow: small(0)?,
                 anchor: small(1)?,
-                unread: small(2)?,
-                read: args[3],
-                written: args[4],
+                read: args[2].cast_signed(),
+                written: args[3],
             },
             REP_CLAIMED_LISTENER => Reply::ClaimedListener { listener: small(0)?, anchor: small(1)? },
             REP_REPORT => Reply::Report { len: args[0] },

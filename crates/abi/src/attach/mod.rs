@@ -9,6 +9,7 @@ mod encoding;
 pub use encoding::refusal_of_version;
 
 use crate::channel::Side;
+use crate::entry::MemRange;
 use crate::region::RegionLayout;
 use crate::via::{Attributes, NodeName};
 use toe_base::{Addr, Cred, Endpoint};
@@ -20,6 +21,17 @@ pub const MESSAGE_MAGIC: u32 = u32::from_le_bytes(*b"TOEA");
 pub const DESCRIPTORS_MAX: usize = 5;
 /// Most anchors that one [`Request::TakeAnchors`] may ask for.
 pub const ANCHORS_AT_ONCE: u32 = 32;
+
+/// What a session has received of a flow and its program has not read, up to the last byte that the engine has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unread {
+    /// Where it lies in the send part; that memory is the session's again with the answer.
+    pub data: MemRange,
+    /// How many of these bytes the engine had announced: no credit was, or will be, given for them.
+    pub credit: u32,
+    /// All bytes that have ever come by the channel that the flow uses.
+    pub by_pipe: u64,
+}
 
 /// A message as it lies in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -57,10 +69,10 @@ pub enum Request {
     /// Fetch a channel that [`crate::entry::Completion::OfferChannel`] named. Answer: [`Reply::Channel`] with descriptors
     /// [the channel's memory, a sending end of the other side's interrupt].
     OpenChannel { channel: u32 },
-    /// Give a flow back to the engine: whoever shows its anchor next, be it the same session, gets it. With descriptor
-    /// [memory that holds `unread` bytes] when the program has received bytes through a channel that it has not
-    /// read; those go to whoever gets the flow. Answer: [`Reply::Done`].
-    Relinquish { flow: u32, unread: u32 },
+    /// Give a flow back to the engine: whoever shows its anchor next, be it the same session, gets it, and `unread` first. Answer:
+    /// [`Reply::Done`]. EAGAIN: the session has something to hear first, or more has come by the channel than it knows of. ENOMEM: there is no
+    /// memory for what is unread. A refusal changes nothing.
+    Relinquish { flow: u32, unread: Unread },
     /// Ask for a report (no session needed). Answer: [`Reply::Report`] with descriptor [memory holding JSON].
     Report { what: ReportKind },
     /// End the engine (no session needed; its starter or root only). Answer: [`Reply::Done`].
@@ -152,13 +164,12 @@ pub enum Reply {
     Handle {
         handle: u32,
     },
-    /// With descriptor [memory that holds `unread` bytes] when that is not 0: they come first in the stream. `read` and `written`:
-    /// bytes of the two directions that went through the engine before.
+    /// `read` and `written`: bytes of the two directions that went by the engine before. Of bytes that a channel had brought and that are given
+    /// back unread ([`Request::Relinquish`]) the engine announces as many more; `read` is negative where those are more than it had brought.
     ClaimedFlow {
         flow: u32,
         anchor: u32,
-        unread: u32,
-        read: u64,
+        read: i64,
         written: u64,
     },
     ClaimedListener {

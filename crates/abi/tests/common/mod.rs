@@ -3,7 +3,7 @@
 
 #![allow(dead_code)]
 
-use toe_abi::attach::{Message, Reply, ReportKind, Request, Use, Way, refusal_of_version};
+use toe_abi::attach::{Message, Reply, ReportKind, Request, Unread, Use, Way, refusal_of_version};
 use toe_abi::channel::{ChannelEntry, Side};
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, WireAddr};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
@@ -151,7 +151,14 @@ pub fn requests() -> Vec<Request> {
         Request::Stop,
         Request::StopWhenUnused,
         Request::OpenChannel { channel: CHANNEL.0 },
-        Request::Relinquish { flow: FLOW.raw(), unread: 0x0076_5432 },
+        Request::Relinquish {
+            flow: FLOW.raw(),
+            unread: Unread {
+                data: MemRange { offset: 0x0102_0304_0506, len: 0x0076_5432 },
+                credit: 0x0023_4567,
+                by_pipe: 0x1112_1314_1516_1718,
+            },
+        },
         Request::Share,
         Request::Recognise,
         Request::Capture { snaplen: 0x0102_0304, interface: None, filter_len: 0x0506 },
@@ -196,7 +203,6 @@ pub fn replies() -> Vec<Reply> {
         Reply::ClaimedFlow {
             flow: 0xa1b2_c3d4,
             anchor: 0x1020_3040,
-            unread: 0x0076_5432,
             read: 0x0102_0304_0506_0708,
             written: 0x1112_1314_1516_1718,
         },

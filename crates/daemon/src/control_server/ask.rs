@@ -5,7 +5,6 @@
 
 use super::pages::{PagesOut, Returned};
 use crate::anchors::{Home, HomeId, Identity, Made};
-use crate::channels::Unread;
 use crate::policy::Credentials;
 use crate::policy::Named;
 use std::os::fd::OwnedFd;
@@ -86,8 +85,6 @@ pub enum Evidence {
     Datagram(Presented),
     /// For `Claim` and `Recognise`: which object it has open.
     Object(Identity),
-    /// For `Relinquish`: memory whose length cannot change.
-    Unread(Unread),
     /// For `Capture`.
     Filter(Filter),
     /// For `Admit`: who is to be let in.
@@ -127,13 +124,6 @@ impl Evidence {
     pub fn object(self) -> Result<Identity, Errno> {
         match self {
             Evidence::Object(object) => Ok(object),
-            other => Err(other.refusal()),
-        }
-    }
-
-    pub fn unread(self) -> Result<Unread, Errno> {
-        match self {
-            Evidence::Unread(unread) => Ok(unread),
             other => Err(other.refusal()),
         }
     }

@@ -4,7 +4,6 @@
 use super::ask::Evidence;
 use super::watch::{Presented, TwinWatch};
 use crate::anchors::{Keeper, identity_of};
-use crate::channels::{UNREAD_MAX, Unread};
 use crate::policy::Named;
 use crate::sys;
 use rustix::fs::SealFlags;
@@ -46,7 +45,6 @@ pub(super) fn of(
             Some(presented) => user_of(&presented),
             None => Ok(Evidence::User(Named::ByNumber(uid))),
         },
-        Request::Relinquish { unread: len @ 1.., .. } => unread_memory(presented, len),
         Request::Capture { filter_len: len @ 1.., .. } => filter(presented, len),
         _ => Ok(Evidence::None),
     };
@@ -207,10 +205,6 @@ fn memory(presented: Option<OwnedFd>, len: u32, len_max: u32) -> Result<OwnedFd,
         return Err(Errno::EINVAL);
     }
     Ok(presented)
-}
-
-fn unread_memory(presented: Option<OwnedFd>, len: u32) -> Result<Evidence, Errno> {
-    Ok(Evidence::Unread(Unread { memory: memory(presented, len, UNREAD_MAX)?, len }))
 }
 
 fn filter(presented: Option<OwnedFd>, len: u32) -> Result<Evidence, Errno> {

@@ -315,7 +315,7 @@ fn descriptors_that_mean_nothing_are_refused() {
             (Request::ShowTwin, Errno::EINVAL),
             (Request::Claim { queue_set: 0, fd: 3 }, Errno::ENOENT),
             (Request::Recognise, Errno::ENOENT),
-            (Request::Relinquish { flow: 0, unread: 3 }, Errno::EINVAL),
+            (Request::Capture { snaplen: 9, interface: None, filter_len: 3 }, Errno::EINVAL),
         ];
         for (request, wanted) in cases {
             let (reply, _) = host.control.ask_with(&mut daemon, request, &[presented.as_fd()]);
@@ -328,10 +328,10 @@ fn descriptors_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn memory_that_could_still_grow_is_not_kept() {
+fn memory_that_could_still_grow_is_not_looked_at() {
     let mut daemon = open_to_all();
     let host = FakeHost::attach(&mut daemon);
-    let request = Request::Relinquish { flow: 0, unread: 3 };
+    let request = Request::Capture { snaplen: 9, interface: None, filter_len: 3 };
     let refusal = |daemon: &mut Daemon, memory: &OwnedFd| match host
         .control
         .ask_with(daemon, request, &[memory.as_fd()])
@@ -352,8 +352,7 @@ fn memory_that_could_still_grow_is_not_kept() {
         assert_eq!(refusal(daemon, &memory), Errno::EINVAL, "{len} bytes");
     }
     let good = memory(MemfdFlags::ALLOW_SEALING, 3);
-    // There is no such flow.
-    refusal(&mut daemon, &good);
+    assert_eq!(refusal(&mut daemon, &good), Errno::EINVAL, "no filter");
     assert!(rustix::fs::ftruncate(&good, 1 << 30).is_err(), "its length is settled");
 }
 

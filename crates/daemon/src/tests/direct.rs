@@ -3,10 +3,9 @@
 use super::fake_host::FakeHost;
 use super::{daemon, daemon_with, settle};
 use crate::daemon::Daemon;
-use rustix::fs::MemfdFlags;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use toe_abi::attach::{Reply, Request};
+use std::os::fd::{AsFd, OwnedFd};
+use toe_abi::attach::{Reply, Request, Unread};
 use toe_abi::channel::{ChannelEntry, ChannelLayout};
 use toe_abi::entry::{Command, Completion, MemRange};
 use toe_abi::errno::Errno;
@@ -114,9 +113,10 @@ impl Pair {
         by.control.ask_with(&mut self.daemon, Request::Claim { queue_set: 0, fd: 9 }, &[end])
     }
 
-    fn relinquish(&mut self, unread: u32, fds: &[BorrowedFd<'_>]) -> Reply {
+    fn relinquish(&mut self, data: MemRange, by_pipe: u64) -> Reply {
+        let unread = Unread { data, credit: 0, by_pipe };
         let request = Request::Relinquish { flow: self.flows[0].raw(), unread };
-        self.client.control.ask_with(&mut self.daemon, request, fds).0
+        self.client.control.ask(&mut self.daemon, request).0
     }
 }
 
@@ -152,19 +152,16 @@ impl Channel {
         bytes
     }
 
-    /// As a host does that is about to give its flow back: nothing more comes, and what came is taken.
+    /// As a host does that is about to give its flow back: nothing more comes.
     fn client_leaves(&self) {
-        let (memory, side) = (self.client.memory(), self.client.side());
-        let sent = memory.freeze(self.slot, side.other());
-        memory.set_read(self.slot, side, sent);
+        self.client.memory().freeze(self.slot, self.client.side().other());
     }
 }
 
-fn memory_with(bytes: &[u8]) -> OwnedFd {
-    let fd =
-        rustix::fs::memfd_create("unread", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
-    rustix::io::write(&fd, bytes).expect("written");
-    fd
+/// The flow, and how many of its bytes the engine says to have been read.
+fn claimed(reply: &Reply) -> (FlowId, i64) {
+    let Reply::ClaimedFlow { flow, read, .. } = reply else { panic!("{reply:?}") };
+    (FlowId::from_raw(*flow), *read)
 }
 
 fn refused(reply: &Reply) -> Errno {
@@ -273,18 +270,21 @@ fn a_flow_moves_with_what_came_through_its_channel() {
     let flow = pair.flows[0];
     pair.client
         .expect(&mut pair.daemon, "request to yield", |c| (*c == Completion::Yield { flow }).then_some(()));
-    let unread = channel.client_takes();
-    let memory = memory_with(&unread);
-    let early = pair.relinquish(unread.len() as u32, &[memory.as_fd()]);
+    let unread = pair.client.put_into_send_part(&channel.client_takes());
+    let early = pair.relinquish(unread, 12);
     assert_eq!(refused(&early), Errno::EAGAIN, "the server may send into the channel still");
     channel.client_leaves();
-    assert_eq!(pair.relinquish(unread.len() as u32, &[memory.as_fd()]), Reply::Done);
-    let (reply, fds) = pair.claim(&child);
-    let Reply::ClaimedFlow { unread: 12, .. } = reply else { panic!("{reply:?}") };
-    let mut bytes = [0; 12];
-    assert_eq!(rustix::io::pread(&fds[0], &mut bytes, 0), Ok(12));
-    assert_eq!(&bytes, b"not yet read");
-    assert!(pair.daemon.unread.is_empty(), "handed on once");
+    let ignorant = pair.relinquish(MemRange::default(), 0);
+    assert_eq!(refused(&ignorant), Errno::EAGAIN, "it does not know of what has come");
+    assert_eq!(pair.relinquish(unread, 12), Reply::Done);
+    let first = claimed(&pair.claim(&child).0);
+    // Whoever has it dies before its program has read any.
+    drop(child);
+    settle(&mut pair.daemon);
+    let mut next = FakeHost::attach(&mut pair.daemon);
+    let flow = claimed(&pair.claim(&next).0);
+    assert_eq!((first.1, flow.1), (-12, -12), "the server has sent nothing by way of the engine");
+    assert_eq!(next.receive(flow.0), b"not yet read");
     let server = channel.server.side();
     assert!(channel.server.memory().is_frozen(channel.slot, server), "the server goes on by the engine");
 }
@@ -302,30 +302,28 @@ fn a_claim_is_told_that_its_holder_is_another_user() {
 }
 
 #[test]
-fn what_is_kept_for_a_flow_that_nobody_claims_goes_with_it() {
+fn what_was_given_back_and_nobody_claims_was_never_read() {
     let mut pair = Pair::new(daemon());
     pair.go_direct().client_leaves();
-    let memory = memory_with(b"left over");
-    assert_eq!(pair.relinquish(9, &[memory.as_fd()]), Reply::Done);
-    assert_eq!(pair.daemon.unread.len(), 1);
+    let unread = pair.client.put_into_send_part(b"left over");
+    assert_eq!(pair.relinquish(unread, 0), Reply::Done);
     pair.ends[0] = None;
-    assert!(matches!(pair.ended(), Completion::Reset { .. }), "it was never read");
-    assert!(pair.daemon.unread.is_empty());
+    assert!(matches!(pair.ended(), Completion::Reset { .. }));
 }
 
 #[test]
 fn a_relinquish_that_is_wrong_changes_nothing() {
     let mut pair = Pair::new(daemon());
     let _channel = pair.go_direct();
-    let memory = memory_with(b"1234");
-    let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
-    assert_eq!(refused(&pair.relinquish(4, &[])), Errno::EBADF);
-    assert_eq!(refused(&pair.relinquish(5, &[memory.as_fd()])), Errno::EINVAL, "shorter than it says");
-    assert_eq!(refused(&pair.relinquish(4, &[pipe.as_fd()])), Errno::EINVAL, "whoever reads it would wait");
-    assert_eq!(refused(&pair.relinquish((8 << 20) + 1, &[memory.as_fd()])), Errno::EINVAL);
-    let unknown = Request::Relinquish { flow: 0x0765_4321, unread: 0 };
+    let layout = pair.client.layout;
+    let end = layout.send_offset() + layout.send_len;
+    for (offset, len) in
+        [(layout.receive_offset(), 4), (end - 3, 4), (u64::MAX, 4), (layout.send_offset(), u32::MAX)]
+    {
+        assert_eq!(refused(&pair.relinquish(MemRange { offset, len }, 0)), Errno::EINVAL, "{offset} {len}");
+    }
+    let unknown = Request::Relinquish { flow: 0x0765_4321, unread: Unread::default() };
     assert_eq!(pair.client.control.refusal(&mut pair.daemon, unknown), Errno::EINVAL);
-    assert!(pair.daemon.unread.is_empty());
     pair.chat(3);
 }
 

@@ -324,15 +324,20 @@ impl FakeHost {
 
     /// Publishes bytes to send. The send part is used once around, which is enough for a test.
     pub(crate) fn send(&mut self, flow: FlowId, bytes: &[u8]) {
+        let data = self.put_into_send_part(bytes);
+        self.queue.push_send(Send::new(flow, data)).expect("room");
+        self.doorbell.ring_if_wanted().expect("rung");
+    }
+
+    pub(crate) fn put_into_send_part(&mut self, bytes: &[u8]) -> MemRange {
         let end = self.layout.send_offset() + self.layout.send_len;
         if self.send_at + bytes.len() as u64 > end {
             self.send_at = self.layout.send_offset();
         }
         self.region.write(self.send_at, bytes).expect("in the region");
         let data = MemRange { offset: self.send_at, len: bytes.len() as u32 };
-        self.queue.push_send(Send::new(flow, data)).expect("room");
         self.send_at += bytes.len() as u64;
-        self.doorbell.ring_if_wanted().expect("rung");
+        data
     }
 
     /// What has arrived on a flow, given back to the engine.

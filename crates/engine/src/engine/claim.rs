@@ -34,8 +34,8 @@ impl Engine {
         self.may_show(session, anchor)?;
         let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return Ok(()) };
         let conn = &self.flows.get(idx).conn;
-        let Some(&Ownership { owner, has_carried, notice, .. }) = conn.tenancy.hold() else { return Ok(()) };
-        let must_yield = conn.carrier.channel().is_some() || has_carried;
+        let Some(&Ownership { owner, notice, .. }) = conn.tenancy.hold() else { return Ok(()) };
+        let must_yield = conn.carrier.channel().is_some();
         let is_open = self.sessions.get(owner.session).is_some_and(|session| session.open);
         if !is_open || owner.session == session || notice == Notice::Moved || must_yield {
             return Ok(());
@@ -164,7 +164,7 @@ impl Engine {
             return Err(Errno::EAGAIN);
         }
         let conn = &self.flows.get(idx).conn;
-        if tenancy.hold().is_some_and(|hold| conn.carrier.channel().is_some() || hold.has_carried) {
+        if tenancy.hold().is_some() && conn.carrier.channel().is_some() {
             self.ask_to_yield(idx);
             return Err(Errno::EAGAIN);
         }

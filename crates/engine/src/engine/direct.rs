@@ -7,17 +7,23 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::flow::carrier::{Carrier, Direct, Earning};
 use crate::flow::record::Flow;
-use crate::flow::tenancy::{Notice, Ownership, TenancyEvent};
+use crate::flow::tenancy::{Notice, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A_USER_MAX};
 use crate::hostif::session::Sessions;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::work::{Owner, Path};
+use toe_abi::attach::Unread;
 use toe_abi::channel::Side;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, ChannelId, FlowId, FlowIdx, SessionId};
+use toe_base::{ChannelId, FlowId, FlowIdx, SessionId};
+use toe_tcp::receive_buffer::Destination;
+use toe_tcp::send_queue::Extent;
 use toe_tcp::state::TcpState;
+
+/// Bytes that a session may give back unread with a flow: several windows.
+const GIVEN_BACK_MAX: u32 = toe_base::limits::WINDOW_MAX;
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,42 +206,46 @@ impl Engine {
         }
     }
 
-    /// A session gives a flow back to the engine, whoever shows its descriptor next gets it. `unread`: the driver keeps
-    /// bytes for that one. Returns the anchor under which it is to keep them. EAGAIN: the session has completions to look at first.
+    /// A session gives a flow back to the engine, whoever shows its descriptor next gets it, and what is unread with it. EAGAIN: the session has
+    /// completions to look at first. ENOMEM: there is no memory for what is unread. After either nothing has changed.
     pub fn relinquish<H: HostSide>(
         &mut self,
         session: SessionId,
         id: FlowId,
-        unread: bool,
+        given: Unread,
         host: &mut H,
-    ) -> Result<AnchorHandle, Errno> {
-        let idx = self.sessions.get(session).and_then(|s| s.flows.get(id)).ok_or(Errno::EINVAL)?;
-        let conn = &self.flows.get(idx).conn;
-        let Ownership { owner, lifetime: anchor, .. } = *conn.tenancy.hold().ok_or(Errno::EINVAL)?;
+    ) -> Result<(), Errno> {
+        let record = self.sessions.get(session).ok_or(Errno::EINVAL)?;
+        let (idx, layout) = (record.flows.get(id).ok_or(Errno::EINVAL)?, record.layout);
+        let Flow { conn, tcb, .. } = self.flows.get(idx);
+        let data = given.data;
+        let lies_there = data.len == 0
+            || data.lies_in(layout.send_offset(), layout.send_len) && data.len <= GIVEN_BACK_MAX;
+        if !lies_there || given.credit > data.len.min(tcb.receive.announced()) {
+            return Err(Errno::EINVAL);
+        }
+        let owner = conn.tenancy.hold().ok_or(Errno::EINVAL)?.owner;
         // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
-        let is_left = |direct: Direct| host.channel_is_left(direct.channel, direct.slot, direct.side);
+        let is_left = |of: Direct| host.channel_is_left((of.channel, of.slot, of.side), given.by_pipe);
         let knows = conn.carrier.channel().is_none_or(is_left);
         if !knows || self.sessions.answers_are_full(session, owner.queue_set) {
             return Err(Errno::EAGAIN);
         }
-        let goes = self.stage_send_data(idx, host)
-            && self.move_receive_memory(idx, SessionId(0), host)
-            && self.move_options(idx, Owner::default(), host);
-        if !goes {
+        let unread = (data.len > 0).then_some(Extent { session, range: data });
+        let staging = Destination { session: SessionId(0), unread, credit: given.credit };
+        let has_room = self.stage_send_data(idx, host) && self.move_options(idx, Owner::default(), host);
+        if !has_room || !self.move_receive_memory(idx, staging, host) {
+            self.move_options(idx, owner, host);
             self.after(idx);
             return Err(Errno::ENOMEM);
         }
-        // What its program had not read is in the request.
+        // What came through it and was not read has been given back.
         self.let_go_of_channel(idx, host);
         self.return_send_memory(idx);
         self.disown(idx);
-        let flow = self.flows.get_mut(idx);
-        flow.conn.carrier.stay_with_engine();
-        if unread {
-            flow.conn.tenancy.apply(TenancyEvent::PrefixKept);
-        }
+        self.flows.get_mut(idx).conn.carrier.stay_with_engine();
         self.after(idx);
-        Ok(anchor)
+        Ok(())
     }
 
     /// Tells an owner that is about to lose the flow of the memory that is its own again.

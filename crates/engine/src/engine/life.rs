@@ -14,6 +14,7 @@ use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, DatagramId, FlowId, FlowIdx, Instant, LaneId, QueueSetId, SessionId};
+use toe_tcp::receive_buffer::Destination;
 use toe_tcp::segment::FlowEvent;
 use toe_tcp::state::{TcpEvent, TcpState};
 use toe_tcp::{self, timeout};
@@ -171,9 +172,7 @@ impl Engine {
         }
         let unread_in_channel = self.let_go_of_channel(idx, host);
         let flow = self.flows.get(idx);
-        let unread = unread_in_channel
-            || matches!(flow.conn.tenancy, Tenancy::Parked { has_prefix: true, .. })
-            || flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) > 0;
+        let unread = unread_in_channel || flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) > 0;
         let state = flow.tcb.state;
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::LetGo);
         match state {
@@ -529,17 +528,18 @@ impl Engine {
     pub(super) fn move_receive_memory<H: HostSide>(
         &mut self,
         idx: FlowIdx,
-        to: SessionId,
+        to: impl Into<Destination>,
         host: &mut H,
     ) -> bool {
+        let to = to.into();
         let flow = self.flows.get_mut(idx);
-        if flow.tcb.receive.session == to {
-            return true;
+        if flow.tcb.receive.session == to.session {
+            return to.unread.is_none();
         }
         let (data_nxt, from) = (flow.tcb.data_nxt(), flow.tcb.receive.session);
         let held = flow.tcb.held.ranges(&self.tcp.held);
         let user = flow.conn.user;
-        let moved = self.sessions.with_two_arenas((from, to), user, |from, to_arena| {
+        let moved = self.sessions.with_two_arenas((from, to.session), user, |from, to_arena| {
             flow.tcb.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()
         });
         moved.unwrap_or(false)

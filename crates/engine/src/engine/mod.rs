@@ -19,7 +19,7 @@
 //! | something happened | `handle_*`, `fence`, `anchor_closed`, `twin_gone`, `datagram_socket_gone`, `set_capture` |
 //! | a request, answered by what it returns: sessions | `open_session`, `close_session`, `forget_session` |
 //! | anchors | `take_anchor`, `share_anchor`, `give_up_anchor` |
-//! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish`, `take_unread`, `give_unread` |
+//! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish` |
 //! | datagrams | `open_datagrams`, `takes_datagrams`, `keep_sender`, `forget_sender`, `close_datagrams`, `ask_lane`, `end_lane` |
 //! | virtual interfaces | `via_*` |
 //! | is there something to do, or to hand out? | `poll_*`; `counts_after` with `deliver_earlier`; `lapses` |
@@ -30,12 +30,11 @@
 //!
 //! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame` or `handle_head`.
 //! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_closing`, `poll_local`.
-//! 3. Out: `poll_network`; `poll_transmit` for each port; `poll_network`; `lapses`; `poll_completions`;
-//!    `poll_released_anchor`.
+//! 3. Out: `poll_network`; `poll_transmit` for each port; `poll_network`; `lapses`; `poll_completions`.
 //!
 //! Now and then `poll_trim`, which `handle_given_back` answers. The simulator's round (`crates/sim/src/settle.rs`) begins with the
-//! last two and ends with the time. The packet scripts and the tests in this folder poll `poll_local`, `poll_transmit`, `poll_completions`,
-//! `poll_released_anchor` and the time; a test that gives another poll work makes that itself.
+//! last two and ends with the time. The packet scripts and the tests in this folder poll `poll_local`, `poll_transmit`, `poll_completions`
+//! and the time; a test that gives another poll work makes that itself.
 
 mod abort;
 mod accept;
@@ -312,11 +311,6 @@ impl Engine {
         if let Some(home) = self.anchors.leave_home(anchor).and_then(|home| self.sessions.get_mut(home)) {
             home.anchors -= 1;
         }
-    }
-
-    /// Its handle, once for each anchor that stands for nothing any more.
-    pub fn poll_released_anchor(&mut self) -> Option<AnchorHandle> {
-        self.anchors.poll_released()
     }
 
     // ---- shared by the files of this folder ----

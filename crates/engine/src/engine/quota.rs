@@ -49,23 +49,6 @@ impl Engine {
         self.anchors.take(session, user)
     }
 
-    /// Whether the session's user may leave bytes with the driver for who has one of his flows next; then he is charged.
-    pub fn take_unread(&mut self, session: SessionId) -> Result<UserIdx, Errno> {
-        let user = self.sessions.user_of(session);
-        match self.sessions.users_mut().take(user, Resource::Unread, 1) {
-            Ok(()) => Ok(user),
-            Err(refused) => {
-                self.counters.add(Counter::OverQuota);
-                Err(refused.into())
-            }
-        }
-    }
-
-    /// The driver has them no more.
-    pub fn give_unread(&mut self, user: UserIdx) {
-        self.sessions.users_mut().give(user, Resource::Unread, 1);
-    }
-
     /// Gives some pages of a session's receive part back that nobody needs any more. `false`: there are none now.
     pub fn poll_trim<H: HostSide>(&mut self, now: Instant, host: &mut H) -> bool {
         let Some((session, offset, len)) = self.sessions.next_trim(now) else { return false };

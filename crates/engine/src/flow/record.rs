@@ -115,7 +115,7 @@ impl Flow {
         let Tcb { traffic, receive, send_queue, .. } = &self.tcb;
         let unread = receive.unconsumed(self.tcb.data_nxt());
         let counts = StreamCounts {
-            read: traffic.received.saturating_sub(unread.into()),
+            read: traffic.received.cast_signed() - i64::from(unread),
             written: traffic.acked + u64::from(send_queue.len()),
         };
         // Both ends of a channel say by them what comes before it: a count that is wrong by one stops the connection.

@@ -30,11 +30,7 @@ pub enum Tenancy {
     /// A program has it: it has accepted or made it.
     Owned(Ownership),
     /// No session has it. Some process has its descriptor.
-    Parked {
-        lifetime: AnchorHandle,
-        /// The driver keeps bytes for whoever shows the descriptor next, which come before those of the engine.
-        has_prefix: bool,
-    },
+    Parked { lifetime: AnchorHandle },
     /// Its program has let go of it. The session is to hear that its memory is its own again.
     Finishing { owner: Owner },
 }
@@ -67,8 +63,6 @@ pub struct Ownership {
     pub owner: Owner,
     /// The descriptor pair whose last close ends the connection.
     pub lifetime: AnchorHandle,
-    /// Bytes came with it that the session before had received: it may still have some that nobody else can reach.
-    pub has_carried: bool,
     pub notice: Notice,
 }
 
@@ -104,8 +98,6 @@ pub enum TenancyEvent {
     Notified(Notice),
     /// The session has it no more: it has ended, given it up, lost it to another, or need not hear of the end.
     Left,
-    /// What the session had received goes to the driver for who comes next.
-    PrefixKept,
     /// A session shows its descriptor.
     Claimed(Owner),
     /// The program closes it, or its last descriptor is closed.
@@ -121,7 +113,7 @@ impl Tenancy {
                 Tenancy::HalfOpen { listener, in_line: false }
             }
             (Tenancy::Nobody, TenancyEvent::Connected { owner, lifetime }) => {
-                Tenancy::Owned(Ownership { owner, lifetime, has_carried: false, notice: Notice::None })
+                Tenancy::Owned(Ownership { owner, lifetime, notice: Notice::None })
             }
             (Tenancy::HalfOpen { listener, .. }, TenancyEvent::Opened { number }) => {
                 Tenancy::Queued(QueuePosition { listener: Some(listener), number })
@@ -133,11 +125,8 @@ impl Tenancy {
             ) => Tenancy::Offered(AcceptOffer { arrival, owner, handed_to, goes_back_at, asked_for }),
             (Tenancy::Offered(offer), event) => offer.after(event),
             (Tenancy::Owned(hold), event) => hold.after(event),
-            (Tenancy::Parked { lifetime, .. }, TenancyEvent::PrefixKept) => {
-                Tenancy::Parked { lifetime, has_prefix: true }
-            }
-            (Tenancy::Parked { lifetime, has_prefix }, TenancyEvent::Claimed(owner)) => {
-                Tenancy::Owned(Ownership { owner, lifetime, has_carried: has_prefix, notice: Notice::None })
+            (Tenancy::Parked { lifetime }, TenancyEvent::Claimed(owner)) => {
+                Tenancy::Owned(Ownership { owner, lifetime, notice: Notice::None })
             }
             (Tenancy::Finishing { .. }, TenancyEvent::Left) => Tenancy::Nobody,
             (Tenancy::Parked { .. } | Tenancy::HalfOpen { .. } | Tenancy::Queued(_), TenancyEvent::LetGo) => {
@@ -206,7 +195,7 @@ impl Tenancy {
     pub fn lifetime(&self) -> Option<AnchorHandle> {
         match self {
             Tenancy::Owned(hold) => Some(hold.lifetime),
-            Tenancy::Parked { lifetime, .. } => Some(*lifetime),
+            Tenancy::Parked { lifetime } => Some(*lifetime),
             _ => None,
         }
     }
@@ -231,7 +220,7 @@ impl AcceptOffer {
             }
             TenancyEvent::Accepted { lifetime, fd } => {
                 let owner = Owner { fd, ..owner };
-                Tenancy::Owned(Ownership { owner, lifetime, has_carried: false, notice: Notice::None })
+                Tenancy::Owned(Ownership { owner, lifetime, notice: Notice::None })
             }
             TenancyEvent::Left if arrival.listener.is_some() => Tenancy::Queued(arrival),
             TenancyEvent::Left => Tenancy::Nobody,
@@ -245,7 +234,7 @@ impl Ownership {
     fn after(self, event: TenancyEvent) -> Tenancy {
         match event {
             TenancyEvent::Notified(notice) => Tenancy::Owned(Ownership { notice, ..self }),
-            TenancyEvent::Left => Tenancy::Parked { lifetime: self.lifetime, has_prefix: false },
+            TenancyEvent::Left => Tenancy::Parked { lifetime: self.lifetime },
             TenancyEvent::LetGo => Tenancy::Finishing { owner: self.owner },
             _ => Tenancy::Owned(self),
         }
@@ -284,7 +273,6 @@ mod tests {
             ("connected", TenancyEvent::Connected { owner: owner(1), lifetime: handle() }),
             ("notified", TenancyEvent::Notified(Notice::Yield)),
             ("left", TenancyEvent::Left),
-            ("prefix kept", TenancyEvent::PrefixKept),
             ("claimed", TenancyEvent::Claimed(owner(2))),
             ("let go", TenancyEvent::LetGo),
         ]
@@ -370,15 +358,6 @@ mod tests {
         let ended = offered.after(TenancyEvent::Forgotten);
         assert_eq!((ended.listener(), ended.arrival()), (None, Some(7)), "its program may still accept it");
         assert_eq!(ended.after(TenancyEvent::Left), Tenancy::Nobody);
-    }
-
-    #[test]
-    fn bytes_that_were_carried_over_are_known_of_the_next_owner_alone() {
-        let parked = all_states()[5];
-        let claimed = |parked: Tenancy| parked.after(TenancyEvent::Claimed(owner(2)));
-        let carried = claimed(parked.after(TenancyEvent::PrefixKept));
-        assert!(carried.hold().is_some_and(|hold| hold.has_carried));
-        assert!(claimed(carried.after(TenancyEvent::Left)).hold().is_some_and(|hold| !hold.has_carried));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::control::listen::ListenerIdx;
 use crate::hostif::users::UserIdx;
 use foldhash::HashMap;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use toe_abi::command::NO_HANDLE;
 use toe_base::{AnchorHandle, FlowIdx, QueueSetId, SessionId};
 
@@ -66,7 +66,6 @@ pub struct Anchors {
     /// Those whose home is not gone, by that.
     by_home: BTreeSet<(SessionId, u32)>,
     next: u32,
-    released: VecDeque<AnchorHandle>,
 }
 
 /// What becomes of an anchor that nobody has open any more.
@@ -125,13 +124,7 @@ impl Anchors {
             && slot.target == target
         {
             slot.target = AnchorTarget::Nothing;
-            self.released.push_back(anchor);
         }
-    }
-
-    /// The next anchor that stands for nothing any more.
-    pub fn poll_released(&mut self) -> Option<AnchorHandle> {
-        self.released.pop_front()
     }
 
     /// It is its session's again, which keeps it open.
@@ -295,10 +288,10 @@ mod tests {
         assert!(!anchors.bind(SessionId(2), QS, anchor, target));
         assert!(anchors.bind(SessionId(1), QS, anchor, target));
         assert!(!anchors.bind(SessionId(1), QS, anchor, target));
-        anchors.release(anchor, AnchorTarget::Nothing);
-        assert_eq!(anchors.poll_released(), None, "it stands for something else");
+        anchors.release(anchor, AnchorTarget::Flow(FlowIdx(8)));
+        assert_eq!(anchors.get(anchor), Some(target), "it stands for something else");
         anchors.release(anchor, target);
-        assert_eq!(anchors.poll_released(), Some(anchor));
+        assert_eq!(anchors.get(anchor), Some(AnchorTarget::Nothing));
         assert!(!anchors.bind(SessionId(1), QS, anchor, target), "somebody may have it open");
         assert_eq!(anchors.closed(anchor), Closed::Home(SessionId(1), QS));
         assert!(anchors.bind(SessionId(1), QS, anchor, target));

@@ -100,8 +100,8 @@ pub trait HostSide: HostMemory {
         true
     }
 
-    /// Whether nothing comes to `side` through a slot any more, and all that came has been read there.
-    fn channel_is_left(&self, _channel: ChannelId, _slot: u32, _side: Side) -> bool {
+    /// Whether nothing comes to a side through its slot any more, and no more than `came` bytes have.
+    fn channel_is_left(&self, _slot: (ChannelId, u32, Side), _came: u64) -> bool {
         true
     }
 }

@@ -47,12 +47,10 @@ pub enum Resource {
     SessionMemory,
     /// Bytes of the engine's own memory, for data of connections that no session has.
     StagingMemory,
-    /// What programs had not read of connections that they gave up, kept for the next holder: a descriptor each.
-    Unread,
 }
 
 /// How many kinds of things there are.
-const KINDS: usize = 9;
+const KINDS: usize = 8;
 
 impl Resource {
     pub const ALL: [Resource; KINDS] = [
@@ -64,7 +62,6 @@ impl Resource {
         Resource::ReceiveMemory,
         Resource::SessionMemory,
         Resource::StagingMemory,
-        Resource::Unread,
     ];
 
     /// As `toe status` and `[quota]` call it.
@@ -78,7 +75,6 @@ impl Resource {
             Resource::ReceiveMemory => "receive_memory",
             Resource::SessionMemory => "session_memory",
             Resource::StagingMemory => "staging_memory",
-            Resource::Unread => "unread",
         }
     }
 }
@@ -138,7 +134,6 @@ impl Quotas {
             Limit::shared(NO_END),
             Limit::shared(NO_END),
             Limit::shared(STAGING_LEN),
-            Limit::shared(NO_END),
         ],
         is_ones: false,
     };

@@ -3,7 +3,6 @@
 use super::{EpollSet, WAKE_TAG, Watched};
 use crate::fd_table;
 use crate::queue::QueueSet;
-use crate::socket::Socket;
 use crate::spin::spin_for;
 use crate::sys;
 use crate::wait::{ParkOn, Waiter, park, sleep};
@@ -35,9 +34,7 @@ pub fn wait(
     if events.is_empty() {
         return Err(Errno::EINVAL);
     }
-    let found = wait_beside_lanes(set, epfd, events, timeout, sigmask);
-    set.give_back_carried();
-    found
+    wait_beside_lanes(set, epfd, events, timeout, sigmask)
 }
 
 /// With UDP sockets in the set whose datagrams may come past the kernel.
@@ -108,16 +105,6 @@ fn wait_in(
 }
 
 impl EpollSet {
-    /// At the end of a wait, see [`Socket::give_back_carried`].
-    fn give_back_carried(&self) {
-        if !Socket::was_any_carried() {
-            return;
-        }
-        let of = |interest: &super::Interest| interest.socket;
-        let sockets: Vec<&'static Socket> = self.inner.lock().interests.values().map(of).collect();
-        sockets.into_iter().for_each(Socket::give_back_carried);
-    }
-
     /// What is ready now, of both worlds.
     fn collect(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
         self.drain();

@@ -5,19 +5,18 @@
 
 use crate::fork;
 use crate::lock::Lock;
-use crate::queue::{Queue, QueueGuard, QueueSet};
+use crate::queue::{QueueGuard, QueueSet};
 use crate::slots::Place;
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{self, Stream};
 use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
-use crate::sys::{self, Fd};
+use crate::sys;
 use crate::tls::mark;
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::attach::{Reply, Request};
-use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{FlowId, ListenerId};
 
@@ -134,24 +133,15 @@ fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
 
 /// What the last holder of a flow has not read. ENOBUFS: this process had no number free for the descriptor that it is sent in. Nobody
 /// else has those bytes, and so the connection ends: better than to go on without them.
-fn unread_of(queue: &mut Queue, flow: FlowId, fds: &[Fd], unread: u32) -> Result<Vec<u8>, Errno> {
-    let bytes = match fds.first() {
-        Some(memory) => sys::memory_of(memory, unread as usize),
-        None if unread == 0 => Ok(Vec::new()),
-        None => Err(Errno::ENOBUFS),
-    };
-    bytes.inspect_err(|_| queue.io.command(Command::Close { flow, abort: true }))
-}
-
 /// Asks for a flow until its holder has given it up. Between two looks the lock is free.
 fn ask(
     (mut queue, home): (QueueGuard<'static>, &'static QueueSet),
     stack: &Stack,
     request: Request,
     anchor: RawFd,
-) -> (QueueGuard<'static>, Result<(Reply, Vec<Fd>), Errno>) {
+) -> (QueueGuard<'static>, Result<Reply, Errno>) {
     for look in 0.. {
-        let reply = stack.request_fds(request, &[sys::borrow(anchor)]);
+        let reply = stack.request(request, &[sys::borrow(anchor)]);
         let waits = match reply {
             Err(Errno::EAGAIN) => look < YIELD_LOOKS,
             Err(Errno::EBUSY) => look < STRANGER_LOOKS,
@@ -188,16 +178,10 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
     let queue = home.lock();
     let request = Request::Claim { queue_set: home.index, fd: socket.fd.load(Ordering::Relaxed) as u32 };
     let (mut queue, reply) = ask((queue, home), stack, request, anchor);
-    let (reply, fds) = reply?;
-    match reply {
-        Reply::ClaimedFlow { flow, unread, read, written, .. } => {
+    match reply? {
+        Reply::ClaimedFlow { flow, read, written, .. } => {
             let flow = FlowId::from_raw(flow);
             let mut stream = Stream::claimed(flow, socket, &queue.flow_info(flow), (read, written));
-            let unread = unread_of(&mut queue, flow, &fds, unread)?;
-            if !unread.is_empty() {
-                stream.received.carry(unread);
-                socket.note_carried();
-            }
             if let Some((state, tls)) = before {
                 stream.set_socket_state(state);
                 stream.tls = tls;

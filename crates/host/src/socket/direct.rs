@@ -22,7 +22,7 @@ use toe_ring::{ChannelMemory, Region};
 /// Pieces that may wait unread. A peer that makes more, smaller ones than a sender would is broken.
 pub const PIECES_MAX: usize = 1 << 14;
 /// No `Begin` has come.
-const NOT_BEGUN: u64 = u64::MAX;
+const NOT_BEGUN: i64 = i64::MAX;
 
 /// What a stream waits for after a send.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ pub struct Direct {
     pieces: [u32; 2],
     last_seen: [LastSeen; 2],
     /// Bytes that the engine carries before those of the channel.
-    after: u64,
+    after: i64,
     /// What came while the engine still owed some of those.
     held: VecDeque<MemRange>,
     /// The peer waits for this many unread bytes to be half as many.
@@ -194,12 +194,12 @@ impl Direct {
     /// `Begin`: so many bytes of the engine come before.
     pub fn on_begin(&mut self, after: u64) {
         if self.after == NOT_BEGUN {
-            self.after = after;
+            self.after = i64::try_from(after).unwrap_or(NOT_BEGUN);
         }
     }
 
     /// Bytes came; `engine_arrived` of the engine's were there. Gives back what is in order now.
-    pub fn on_data(&mut self, data: MemRange, engine_arrived: u64) -> Option<MemRange> {
+    pub fn on_data(&mut self, data: MemRange, engine_arrived: i64) -> Option<MemRange> {
         self.arrived += u64::from(data.len);
         self.pieces[1] = self.pieces[1].wrapping_add(1);
         if self.held.is_empty() && self.has_all_of_engine(engine_arrived) {
@@ -211,7 +211,7 @@ impl Direct {
 
     /// The peer says that no more bytes come. Whether all that came before is in order; else the end has its place behind it, as a piece
     /// without bytes.
-    pub fn on_end(&mut self, engine_arrived: u64) -> bool {
+    pub fn on_end(&mut self, engine_arrived: i64) -> bool {
         let is_next = self.has_all_of_engine(engine_arrived) && self.held.is_empty();
         if !is_next {
             self.held.push_back(MemRange { offset: 0, len: 0 });
@@ -220,20 +220,20 @@ impl Direct {
     }
 
     /// Whether the engine has brought all of its bytes that come before the channel's, if the peer has said how many those are.
-    pub fn has_all_of_engine(&self, engine_arrived: u64) -> bool {
+    pub fn has_all_of_engine(&self, engine_arrived: i64) -> bool {
         engine_arrived >= self.after
     }
 
     /// What has come in order now that `engine_arrived` bytes of the engine's are there; a piece without bytes is the end.
-    pub fn next_in_order(&mut self, engine_arrived: u64) -> Option<MemRange> {
+    pub fn next_in_order(&mut self, engine_arrived: i64) -> Option<MemRange> {
         if self.has_all_of_engine(engine_arrived) { self.held.pop_front() } else { None }
     }
 
     /// How many of `len` bytes that the engine brings, after `engine_arrived`, belong before those of the channel; `None`
     /// when it is all of them or none.
-    pub fn split(&self, engine_arrived: u64, len: u32) -> Option<u32> {
-        let before = self.after.checked_sub(engine_arrived)?;
-        (self.after != NOT_BEGUN && before > 0 && before < u64::from(len)).then_some(before as u32)
+    pub fn split(&self, engine_arrived: i64, len: u32) -> Option<u32> {
+        let before = u32::try_from(self.after.saturating_sub(engine_arrived)).ok()?;
+        (before > 0 && before < len).then_some(before)
     }
 
     /// Pieces that are still out of order.
@@ -247,13 +247,13 @@ impl Direct {
     }
 
     /// Bytes that come before the end of what is here, beyond those in order.
-    pub fn bytes_ahead(&self, engine_arrived: u64) -> u64 {
+    pub fn bytes_ahead(&self, engine_arrived: i64) -> u64 {
         if self.held.is_empty() {
             return 0;
         }
         let held: u64 = self.held.iter().map(|data| u64::from(data.len)).sum();
         // What a peer says comes before may be any number.
-        held.saturating_add(self.after.saturating_sub(engine_arrived))
+        held.saturating_add_signed(self.after.saturating_sub(engine_arrived).max(0))
     }
 
     /// Bytes that came and that the program has not read.

@@ -114,8 +114,6 @@ pub struct Socket {
     needs_claim: AtomicBool,
     /// Of its descriptor, in other processes.
     pub(crate) copies: Copies,
-    /// It was claimed with bytes that only this process can reach now ([`Socket::give_back_carried`]).
-    carries: AtomicBool,
     /// The inode of its anchor, once it is shared with a process that may send it back.
     device: AtomicU64,
     inode: AtomicU64,
@@ -181,7 +179,6 @@ impl Socket {
             generation: AtomicU32::new(0),
             needs_claim: AtomicBool::new(false),
             copies: Copies::none(),
-            carries: AtomicBool::new(false),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
             nonblocking: AtomicBool::new(false),
@@ -237,7 +234,6 @@ impl Socket {
         self.place.store(NO_PLACE, Ordering::Release);
         self.home.store(std::ptr::null_mut(), Ordering::Release);
         self.needs_claim.store(false, Ordering::Relaxed);
-        self.carries.store(false, Ordering::Relaxed);
         self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);
         self.inet6.store(false, Ordering::Relaxed);
@@ -329,7 +325,6 @@ impl Socket {
         if shared {
             queue.settle_pending();
             used.into_iter().for_each(|flow| queue.io.end_use(flow));
-            self.give_back_carried_of(&mut queue, place);
         }
         let is_newly_starved = matches!(result, Some((_, true))) && queue.starve(place);
         if is_newly_starved {

@@ -108,12 +108,6 @@ impl Received {
         self.pieces.iter().take(count).map(|piece| piece.range.len as usize).sum()
     }
 
-    /// Puts bytes in front that somebody else received.
-    pub fn carry(&mut self, bytes: Vec<u8>) {
-        self.total += bytes.len() as u64;
-        self.put_back(bytes);
-    }
-
     /// Puts bytes in front that were taken from there.
     pub fn put_back(&mut self, mut bytes: Vec<u8>) {
         if bytes.is_empty() {
@@ -228,11 +222,11 @@ mod tests {
     #[test]
     fn what_is_put_back_twice_is_in_its_order() {
         let mut received = Received::default();
-        received.carry(b"cdef".to_vec());
+        received.put_back(b"cdef".to_vec());
         received.put_back(b"b".to_vec());
         received.put_back(b"a".to_vec());
         received.put_back(Vec::new());
-        assert_eq!((received.len(), received.total(), received.pieces()), (6, 4, 1));
+        assert_eq!((received.len(), received.total(), received.pieces()), (6, 0, 1));
         assert_eq!(received.carried, b"abcdef");
     }
 }

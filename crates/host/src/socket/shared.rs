@@ -4,11 +4,11 @@
 use super::stream::{Link, Stream};
 use super::{Kind, REGISTRY, Socket, TWIN_MARK};
 use crate::leaving::give_up_at;
-use crate::queue::{Queue, QueueGuard, QueueIo};
+use crate::queue::{QueueGuard, QueueIo};
 use crate::slots::Place;
 use crate::{fd_table, fork};
 use rustix::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use toe_abi::entry::Command;
 
 /// Device and inode of the open file behind a descriptor.
@@ -23,8 +23,6 @@ fn file_of(fd: RawFd) -> Option<(u64, u64)> {
 
 /// The link of a connection inside the engine ([`toe_abi::command::FlowInfo::port`]).
 pub(super) const LOCAL: u8 = 255;
-
-static EVER_CARRIED: AtomicBool = AtomicBool::new(false);
 
 impl Socket {
     /// Whether another process may hold its descriptor.
@@ -86,47 +84,6 @@ impl Socket {
         drop(queue);
         if let (true, Some(home)) = (awaits, self.home()) {
             home.drain_until(give_up_at(), |queue| !queue.awaits_rest_of(place));
-        }
-    }
-
-    /// It was claimed with bytes of which the engine has no copy.
-    pub(super) fn note_carried(&self) {
-        self.carries.store(true, Ordering::Relaxed);
-        EVER_CARRIED.store(true, Ordering::Relaxed);
-    }
-
-    /// What it was claimed with stays here until another process asks for it: to give it back, and to get it again, takes system calls that
-    /// this process is about to have no more.
-    pub(crate) fn keep_carried(&self) {
-        self.carries.store(false, Ordering::Relaxed);
-    }
-
-    /// Whether any socket of this process ever was.
-    pub(crate) fn was_any_carried() -> bool {
-        EVER_CARRIED.load(Ordering::Relaxed)
-    }
-
-    /// At the end of a call that only looked: what no other process could reach while this one makes no call goes back to
-    /// the engine.
-    pub(crate) fn give_back_carried(&'static self) {
-        if self.carries.load(Ordering::Relaxed)
-            && let Some((mut queue, place)) = self.lock_home()
-        {
-            self.give_back_carried_of(&mut queue, place);
-            self.finish_yielding(queue, place);
-        }
-    }
-
-    pub(super) fn give_back_carried_of(&self, queue: &mut Queue, place: Place) {
-        if !self.carries.load(Ordering::Relaxed) {
-            return;
-        }
-        let Some((_, stream)) = queue.stream(place, self) else { return };
-        let has_it = matches!(stream.link, Link::Open | Link::Closed) && !stream.let_go;
-        self.carries.store(false, Ordering::Relaxed);
-        if has_it {
-            // Also with nothing left: from then on the engine knows that it need not ask this process for it.
-            queue.relinquish(place);
         }
     }
 

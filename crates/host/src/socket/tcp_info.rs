@@ -93,7 +93,6 @@ impl Socket {
     fn detail(&'static self) -> FlowDetail {
         // Another process may have taken it before the engine came to the question.
         let detail = self.ask_detail().or_else(|| self.ask_detail());
-        self.give_back_carried();
         let known = detail
             .map(|detail| FlowDetail { state: super::options::known_state(self, detail.state), ..detail });
         known.unwrap_or(FlowDetail { state: super::options::CLOSED, ..FlowDetail::default() })

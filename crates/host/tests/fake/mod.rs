@@ -2,16 +2,12 @@
 //! entries are taken and completions posted by hand.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+mod control;
 pub mod peer;
 
-use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
-use rustix::io::{IoSlice, IoSliceMut};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
+use rustix::fd::{IntoRawFd, OwnedFd};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::HashMap;
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use toe::socket::{ConnectHow, FastOpen};
 use toe::{Anchor, Socket, Stack, fd_table};
-use toe_abi::attach::{Message, Reply, Request};
+use toe_abi::attach::{Reply, Unread};
 use toe_abi::channel::Side;
 use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, FlowInfo, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
@@ -30,8 +26,8 @@ use toe_abi::register::HostRegisters;
 use toe_abi::tcp_info::FlowDetail;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, ListenerId};
 use toe_ring::sync::Words;
-use toe_ring::{ChannelEnd, ChannelMemory, EngineQueueSet, EventFd, Region, irq_pair};
-use zerocopy::{FromBytes, IntoBytes};
+use toe_ring::{ChannelEnd, ChannelMemory, EngineQueueSet, EventFd, Region};
+use zerocopy::FromBytes;
 
 /// Longest that a test waits for something that must come.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -63,10 +59,12 @@ struct Shared {
     channels: HashMap<u32, (OwnedFd, ChannelMemory)>,
     /// What was given back, with what had not been read.
     relinquished: Vec<(u32, Vec<u8>)>,
-    /// Other sessions have what is given back.
-    is_elsewhere: bool,
-    /// What the next claimed flow brings along.
-    carried: Vec<u8>,
+    /// What was said of those bytes.
+    given_back: Vec<Unread>,
+    /// Nothing can be given back.
+    refuses_relinquish: Option<Errno>,
+    /// What is announced with the next claimed flow.
+    unread: Vec<u8>,
     connections: Vec<Arc<OwnedFd>>,
 }
 
@@ -122,7 +120,7 @@ impl Engine {
                 let shared = Arc::clone(&for_thread);
                 let connection = Arc::new(connection);
                 lock(&shared).connections.push(Arc::clone(&connection));
-                std::thread::spawn(move || serve(&connection, &shared));
+                std::thread::spawn(move || control::serve(&connection, &shared));
             }
         });
         Engine { shared, listener, path, next_slot: AtomicU32::new(1), _alone: alone }
@@ -186,14 +184,19 @@ impl Engine {
         lock(&self.shared).claims.len()
     }
 
-    /// From now on all that is given back is another session's already.
-    pub fn is_elsewhere(&self) {
-        lock(&self.shared).is_elsewhere = true;
+    /// From now on nothing can be given back.
+    pub fn refuse_relinquish_with(&self, errno: Errno) {
+        lock(&self.shared).refuses_relinquish = Some(errno);
     }
 
-    /// The next claimed flow comes with bytes that its last holder had not read.
-    pub fn carry(&self, bytes: &[u8]) {
-        lock(&self.shared).carried = bytes.to_vec();
+    /// With the next claimed flow comes data that its last holder had not read.
+    pub fn announce_at_claim(&self, bytes: &[u8]) {
+        lock(&self.shared).unread = bytes.to_vec();
+    }
+
+    /// What was said of the bytes that were given back last.
+    pub fn given_back(&self) -> Unread {
+        *lock(&self.shared).given_back.last().expect("a flow was given up")
     }
 
     pub fn relinquished(&self) -> Vec<(u32, Vec<u8>)> {
@@ -283,20 +286,7 @@ impl Engine {
     }
 
     pub fn post_to(&self, session: usize, queue_set: usize, completion: Completion) {
-        self.with(session, |session| {
-            let word = |flow: FlowId, says: Owned| {
-                session.region.store_u64(LAYOUT.owner_word(flow.slot()), says.word(flow), Ordering::Release);
-            };
-            match completion {
-                Completion::Accepted { flow, .. } => word(flow, Owned::Offered),
-                Completion::Connected { flow, .. } => word(flow, Owned::Held),
-                Completion::Moved { flow } => word(flow, Owned::Withdrawn),
-                _ => {}
-            }
-            let queue = &mut session.queue_sets[queue_set];
-            assert_eq!(queue.post(completion), Ok(true));
-            queue.notify(now()).expect("valid interrupt registers");
-        });
+        self.with(session, |session| session.post(queue_set, completion));
     }
 
     /// Data arrives: right after the last, as the engine would place it.
@@ -305,13 +295,7 @@ impl Engine {
     }
 
     pub fn data_to(&self, session: usize, queue_set: usize, flow: FlowId, bytes: &[u8]) {
-        let data = self.with(session, |session| {
-            let offset = LAYOUT.receive_offset() + session.receive_at;
-            session.region.write(offset, bytes).expect("room in the region");
-            session.receive_at += bytes.len() as u64;
-            MemRange { offset, len: bytes.len() as u32 }
-        });
-        self.post_to(session, queue_set, Completion::Data { flow, data });
+        self.with(session, |session| session.data(queue_set, flow, bytes));
     }
 
     /// Writes down both addresses of a flow.
@@ -532,115 +516,27 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Answers the requests of one connection.
-fn serve(connection: &OwnedFd, shared: &Mutex<Shared>) {
-    let mut mine = None;
-    while let Some((request, presented)) = receive(connection) {
-        let mut fds: HashMap<usize, OwnedFd> = HashMap::new();
-        let mut shared = lock(shared);
-        let reply = match request {
-            Request::Hello { .. } => {
-                let session = shared.sessions.len();
-                let (region, [memory, to_read]) =
-                    Region::create_for(&LAYOUT, session as u16).expect("memory");
-                let bell = EventFd::new().expect("an eventfd");
-                fds.insert(0, memory);
-                fds.insert(1, to_read);
-                fds.insert(2, rustix::io::dup(&bell).expect("a descriptor"));
-                let looks = toe_ring::EngineLooks::new().expect("memory");
-                fds.insert(3, rustix::io::dup(&looks).expect("a descriptor"));
-                fds.insert(4, std::fs::File::open(&shared.anchors).expect("a directory").into());
-                shared.sessions.push(Session { bell, region, queue_sets: Vec::new(), receive_at: 0 });
-                mine = Some(session);
-                Reply::Welcome { session: session as u16, layout: LAYOUT }
-            }
-            Request::AddQueueSet => {
-                let session_number = mine.expect("Hello came first");
-                let index = shared.sessions[session_number].queue_sets.len() as u8;
-                let name = shared.anchors.join(format!("interrupt-{session_number}-{index}"));
-                let (line, receiver) = irq_pair(name).expect("a socket");
-                let session = &mut shared.sessions[session_number];
-                let queue = EngineQueueSet::new(&session.region, &LAYOUT, index, line).expect("a queue set");
-                session.queue_sets.push(queue);
-                fds.insert(0, receiver);
-                Reply::QueueSet { index }
-            }
-            Request::TakeAnchors { count } => {
-                let first = shared.anchors_made;
-                shared.anchors_made += count;
-                for anchor in first..shared.anchors_made {
-                    std::fs::create_dir(shared.anchors.join(anchor.to_string())).expect("an anchor");
-                }
-                Reply::Anchors { first, count }
-            }
-            Request::ShowTwin => {
-                shared.presented += presented.len() as u32;
-                Reply::Handle { handle: 7 }
-            }
-            Request::Claim { .. } if !shared.claims.is_empty() => {
-                let reply = shared.claims.remove(0);
-                let is_claimed = matches!(reply, Reply::ClaimedFlow { .. });
-                if is_claimed && !shared.carried.is_empty() {
-                    fds.insert(0, memory_with(&std::mem::take(&mut shared.carried)));
-                }
-                reply
-            }
-            Request::OpenChannel { channel } => {
-                let (memory, _) = &shared.channels[&channel];
-                fds.insert(0, rustix::io::dup(memory).expect("a descriptor"));
-                // Nobody sleeps at the other end.
-                fds.insert(1, rustix::pipe::pipe().expect("a pipe").1);
-                Reply::Channel { side: Side::Zero, peer: PEER }
-            }
-            Request::Relinquish { .. } if shared.is_elsewhere => {
-                Reply::Refused { errno: Errno::EINVAL.0, version: toe_abi::INTERFACE_VERSION }
-            }
-            Request::Relinquish { flow, unread } => {
-                let mut bytes = vec![0; unread as usize];
-                if let Some(memory) = presented.first() {
-                    let n = rustix::io::pread(memory, &mut bytes, 0).expect("memory");
-                    assert_eq!(n, bytes.len());
-                }
-                shared.relinquished.push((flow, bytes));
-                Reply::Done
-            }
-            _ => Reply::Refused { errno: toe::errno::ENOENT.0, version: toe_abi::INTERFACE_VERSION },
+impl Session {
+    fn post(&mut self, queue_set: usize, completion: Completion) {
+        let word = |flow: FlowId, says: Owned| {
+            self.region.store_u64(LAYOUT.owner_word(flow.slot()), says.word(flow), Ordering::Release);
         };
-        drop(shared);
-        let fds: Vec<OwnedFd> = (0..fds.len()).filter_map(|at| fds.remove(&at)).collect();
-        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !borrowed.is_empty() {
-            control.push(SendAncillaryMessage::ScmRights(&borrowed));
+        match completion {
+            Completion::Accepted { flow, .. } => word(flow, Owned::Offered),
+            Completion::Connected { flow, .. } => word(flow, Owned::Held),
+            Completion::Moved { flow } => word(flow, Owned::Withdrawn),
+            _ => {}
         }
-        let message = reply.encode();
-        let packet = [IoSlice::new(message.as_bytes())];
-        if rustix::net::sendmsg(connection, &packet, &mut control, SendFlags::NOSIGNAL).is_err() {
-            return;
-        }
+        let queue = &mut self.queue_sets[queue_set];
+        assert_eq!(queue.post(completion), Ok(true));
+        queue.notify(now()).expect("valid interrupt registers");
     }
-}
 
-fn memory_with(bytes: &[u8]) -> OwnedFd {
-    let file = rustix::fs::memfd_create("carried", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
-    assert_eq!(rustix::io::write(&file, bytes), Ok(bytes.len()));
-    file
-}
-
-fn receive(connection: &OwnedFd) -> Option<(Request, Vec<OwnedFd>)> {
-    let mut packet = [0u8; 64];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut slices = [IoSliceMut::new(&mut packet)];
-    let got =
-        rustix::net::recvmsg(connection, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC).ok()?.bytes;
-    let mut fds = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
-        }
+    fn data(&mut self, queue_set: usize, flow: FlowId, bytes: &[u8]) {
+        let offset = LAYOUT.receive_offset() + self.receive_at;
+        self.region.write(offset, bytes).expect("room in the region");
+        self.receive_at += bytes.len() as u64;
+        let data = MemRange { offset, len: bytes.len() as u32 };
+        self.post(queue_set, Completion::Data { flow, data });
     }
-    let message = Message::parse(packet.get(..got)?).ok()?;
-    Request::decode(&message).ok().map(|request| (request, fds))
 }

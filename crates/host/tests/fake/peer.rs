@@ -3,7 +3,7 @@
 use super::{Connection, Engine};
 use toe_abi::channel::{ChannelEntry, ChannelLayout, Side};
 use toe_abi::entry::{Command, Completion, MemRange};
-use toe_base::ChannelId;
+use toe_base::{ChannelId, FlowId};
 use toe_ring::ChannelEnd;
 
 pub const CHANNEL: ChannelId = ChannelId(7);
@@ -39,9 +39,13 @@ impl Peer {
     }
 
     pub fn tell_only(&self, engine: &Engine, c: &Connection) {
-        let flow = c.flow;
+        self.tell_of(engine, c.queue_set, c.flow);
+    }
+
+    /// A flow uses the slot from now on.
+    pub fn tell_of(&self, engine: &Engine, queue_set: usize, flow: FlowId) {
         engine.post(
-            c.queue_set,
+            queue_set,
             Completion::Direct { flow, channel: CHANNEL, slot: SLOT, generation: GENERATION },
         );
     }

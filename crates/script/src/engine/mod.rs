@@ -105,7 +105,6 @@ impl EngineStack {
             moved |= sent > 0;
             let mut cx = Cx { engine: &mut self.engine, memory: &mut self.memory, now: self.now };
             moved |= self.program.take_completions(&mut cx)?;
-            while self.engine.poll_released_anchor().is_some() {}
             for (frame, offload) in core::mem::take(&mut self.outbox.sent) {
                 self.frame_sent(&frame, offload)?;
             }

@@ -6,7 +6,7 @@ import socket
 import threading
 
 from descriptors import Fuse, Linger, private_mounts
-from interface import (CLAIM, CONNECT, IRQ_ARMED, IRQ_MODE, RECOGNISE, RELINQUISH, SHOW_TWIN, Control, Refused, Session,
+from interface import (CAPTURE, CLAIM, CONNECT, IRQ_ARMED, IRQ_MODE, RECOGNISE, SHOW_TWIN, Control, Refused, Session,
                        connect_args, name_of, until)
 from names import bound, give_up_root
 from talk import hold, say
@@ -22,7 +22,7 @@ KINDS = {
     "show-twin": (SHOW_TWIN, []),
     "recognise": (RECOGNISE, []),
     "claim": (CLAIM, [0, 3]),
-    "relinquish": (RELINQUISH, [0, 4096]),
+    "filter": (CAPTURE, [100, 0, 64]),
 }
 
 

@@ -31,7 +31,7 @@ fn a_lingering_socket_to_claim() {
 
 #[test]
 fn a_lingering_socket_as_unread_bytes() {
-    is_harmless(As::User(MALLORY), "linger", "relinquish");
+    is_harmless(As::User(MALLORY), "linger", "filter");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_silent_file_to_claim() {
 
 #[test]
 fn a_silent_file_as_unread_bytes() {
-    is_harmless(As::Demoted(MALLORY), "fuse", "relinquish");
+    is_harmless(As::Demoted(MALLORY), "fuse", "filter");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn many_at_once() {
     let _attack: Vec<_> = (0..4)
         .map(|n| {
             let hows =
-                ["stuck", "linger", "show-twin", "recognise", "claim", "relinquish", "no-hello", "in-flight"];
+                ["stuck", "linger", "show-twin", "recognise", "claim", "filter", "no-hello", "in-flight"];
             scene.attacks.begun(&scene.lab, As::User(MALLORY + 10 * n), &hows, "done 6")
         })
         .collect();

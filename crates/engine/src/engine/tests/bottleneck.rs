@@ -128,7 +128,6 @@ impl Path {
                 moved |=
                     side.engine.poll_transmit(now, PortId(0), &mut side.outbox, &mut side.memory, 64) > 0;
                 moved |= side.poll_completions(now);
-                while side.engine.poll_released_anchor().is_some() {}
                 for (frame, _) in core::mem::take(&mut side.outbox.sent) {
                     if from == A {
                         self.enqueue(frame);

@@ -471,7 +471,6 @@ impl World {
                 let sent = side.engine.poll_transmit(now, PortId(0), &mut side.outbox, &mut side.memory, 64);
                 moved |= sent > 0;
                 moved |= side.poll_completions(now);
-                while side.engine.poll_released_anchor().is_some() {}
                 for (frame, offload) in core::mem::take(&mut side.outbox.sent) {
                     self.launch(from, frame, offload);
                 }

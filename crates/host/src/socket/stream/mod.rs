@@ -113,7 +113,7 @@ pub struct Stream {
     end_is_told: bool,
     pub received: Received,
     /// Bytes that the engine has brought, and those that were sent through it, ever.
-    engine_arrived: u64,
+    engine_arrived: i64,
     engine_sent: u64,
     /// The stream's use of a channel.
     pub direct: Option<Box<Direct>>,
@@ -211,13 +211,12 @@ impl Stream {
         stream
     }
 
-    /// A connection that another process, or this one before, has had. So many bytes were read of what the engine has brought, and
-    /// written to it.
+    /// A connection that another process, or this one before, has had, with the counts of [`Reply::ClaimedFlow`].
     pub fn claimed(
         flow: FlowId,
         socket: &'static Socket,
         info: &FlowInfo,
-        (read, written): (u64, u64),
+        (read, written): (i64, u64),
     ) -> Stream {
         let mut stream = Stream::new(flow, Link::Open, Some(socket));
         (stream.engine_arrived, stream.engine_sent) = (read, written);
@@ -475,7 +474,7 @@ impl Stream {
     }
 
     fn take_engine_data(&mut self, data: MemRange) {
-        self.engine_arrived += u64::from(data.len);
+        self.engine_arrived += i64::from(data.len);
         self.received.append(Source::Engine, data);
         while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.engine_arrived)) {
             if data.len == 0 {

@@ -148,10 +148,15 @@ impl Stream {
         }
     }
 
-    /// Reads everything up to the last byte that only this process can reach; what is left is the engine's to give to
-    /// whoever claims the stream.
-    pub fn take_private(&mut self, io: &mut QueueIo, place: Place) -> Result<Vec<u8>, Errno> {
-        self.take_unread(io, place, self.received.private())
+    /// Everything up to the last byte that only this process can reach. It stays: what comes behind is the engine's to give to whoever
+    /// claims the stream, and these bytes, too, once the engine has them.
+    pub fn private_bytes(&mut self, io: &mut QueueIo) -> Result<(Vec<u8>, Copied), Errno> {
+        let mut bytes = vec![0; self.received.private()];
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        let how = How { peek: true, ..How::ALL };
+        let copied =
+            self.received.copy_out(io, self.direct.as_deref(), &mut Scatter::new(&mut slices), how)?;
+        Ok((bytes, copied))
     }
 
     /// Makes room in the engine's window without the program: what lies unread there is kept by the stream itself.
