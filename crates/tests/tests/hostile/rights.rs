@@ -1,5 +1,6 @@
 //! What an engine may do once it runs: next to nothing.
 
+use crate::scene::everybody;
 use std::collections::BTreeMap;
 use toe_tests::attacker::{As, Attacks, MALLORY};
 use toe_tests::child;
@@ -78,6 +79,21 @@ fn of_a_users_engine() {
     has_few_rights(pid, 0);
     is_left_alone(&lab, pid, MALLORY);
     child::run("toe stop", &mut toe(&["stop", "--name", &name]), SOON).expect_success("toe stop");
+}
+
+/// A request to stop waits for its user's turn where there are others, and he has asked much: once it is carried out nobody sleeps on it.
+#[test]
+fn root_stops_it_whatever_he_has_asked_before() {
+    let lab = Lab::new();
+    for _ in 0..10 {
+        let engine = Engine::local_with(&lab, everybody(&lab));
+        let attacks = Attacks::on(&lab, &engine);
+        let _other = attacks.begun(&lab, As::User(MALLORY), &["sessions", "1"], "hoarded 1");
+        let script = r#""$0" status --name "$1" --json > "$2" && exec "$0" stop --name "$1""#;
+        let mut stop = lab.command(Side::Server, "sh");
+        stop.args(["-c", script]).arg(lab.program("toe")).args([engine.name(), "/dev/null"]);
+        child::run("toe stop", &mut stop, SOON).expect_success("toe stop");
+    }
 }
 
 /// Not even another program of the engine's own user reads or writes its memory.
