@@ -39,6 +39,8 @@ use toe_ring::EngineLooks;
 
 /// Descriptors kept free of unread bytes: for control connections, users, sessions, queue sets and ports.
 const RESERVED_FDS: u64 = 24 * SESSIONS_MAX as u64;
+/// More than those and a copy of each connection's: 8 bytes each.
+const DESCRIPTORS_ROOM: u64 = 1 << 16;
 /// The engine's clock starts here, so that "a while before now" is always a time.
 const CLOCK_START_US: u64 = 1_000_000;
 
@@ -349,10 +351,20 @@ impl Daemon {
 /// What users may have: of unread descriptors what the system's limit leaves.
 fn quotas(config: &Config) -> Quotas {
     let nofile = raise_descriptor_limit();
+    make_room_for_descriptors(nofile);
     let unread_max = nofile - RESERVED_FDS.min(nofile / 2);
     let quotas = config.quotas.with(Resource::Unread, Limit::shared(unread_max));
     // A private engine is for its starter's programs, who may all be one server's.
     if config.private { quotas.without_shares() } else { quotas }
+}
+
+/// Has the kernel make room for descriptors now, while there is one thread: where several share the table, whoever needs a larger one waits for
+/// a grace period of the kernel's, which is as long as programs make it. How many descriptors there are is up to hosts.
+fn make_room_for_descriptors(limit: u64) {
+    let last = limit.min(DESCRIPTORS_ROOM).saturating_sub(1) as i32;
+    // Without it things are as they were.
+    let _ = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
+        .and_then(|fd| rustix::io::fcntl_dupfd_cloexec(&fd, last));
 }
 
 /// Raises the limit of open descriptors as far as allowed. Returns the limit.

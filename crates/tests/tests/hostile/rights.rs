@@ -41,11 +41,31 @@ fn has_few_rights(pid: u32, capabilities: u64) {
     }
 }
 
+/// Who reads a process's command line holds the lock of its address space meanwhile, for as long as he likes: with the lowest priority, beside
+/// others who use the processors. The kernel does not look where there is none.
+fn has_no_command_line(pid: u32) {
+    let raw = std::fs::read(format!("/proc/{pid}/cmdline")).expect("the engine's command line");
+    assert_eq!(String::from_utf8_lossy(&raw), "", "anybody can hold up each mmap of the engine");
+}
+
+/// Who needs a larger table of descriptors waits for the kernel, as long as programs make that.
+fn has_room_for_descriptors(pid: u32) {
+    let number = |words: &str| words.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+    let status = status(pid, pid).expect("the engine's status");
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("the engine's limits");
+    let limit =
+        limits.lines().find_map(|line| number(line.strip_prefix("Max open files")?)).expect("a limit");
+    let room = number(&status["FDSize"]).expect("a number");
+    assert!(room >= limit.min(1 << 16), "room for {room} of {limit} descriptors");
+}
+
 #[test]
 fn of_roots_engine_without_a_link() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
     has_few_rights(engine.pid(), 0);
+    has_no_command_line(engine.pid());
+    has_room_for_descriptors(engine.pid());
 }
 
 #[test]
@@ -77,6 +97,7 @@ fn of_a_users_engine() {
     let report: serde_json::Value = serde_json::from_str(&report).expect("a report");
     let pid = report["pid"].as_u64().expect("a process") as u32;
     has_few_rights(pid, 0);
+    has_no_command_line(pid);
     is_left_alone(&lab, pid, MALLORY);
     child::run("toe stop", &mut toe(&["stop", "--name", &name]), SOON).expect_success("toe stop");
 }
