@@ -36,6 +36,8 @@ use toe_engine::{Engine, EngineConfig, Quotas, STAGING_LEN, SocketView};
 use toe_port::Port;
 use toe_ring::EngineLooks;
 
+/// More descriptors than sessions, connections and a copy of each can come to: 8 bytes each.
+const DESCRIPTORS_ROOM: u64 = 1 << 16;
 /// The engine's clock starts here, so that "a while before now" is always a time.
 const CLOCK_START_US: u64 = 1_000_000;
 
@@ -158,7 +160,7 @@ impl Clock {
 impl Daemon {
     /// An engine as configured, without links and without a socket yet. `secret` keys its initial sequence numbers.
     pub fn new(config: &Config, secret: [u8; 16]) -> std::io::Result<Daemon> {
-        raise_descriptor_limit();
+        make_room_for_descriptors();
         let quotas = quotas(config);
         let netns = crate::sys::own_netns()?;
         let mut engine = Engine::new(EngineConfig {
@@ -336,14 +338,26 @@ fn quotas(config: &Config) -> Quotas {
     if config.private { config.quotas.without_shares() } else { config.quotas }
 }
 
-/// Raises the limit of open descriptors as far as allowed.
-fn raise_descriptor_limit() {
+/// Has the kernel make room for descriptors now, while there is one thread: where several share the table, whoever needs a larger one waits for
+/// a grace period of the kernel's, which is as long as programs make it. How many descriptors there are is up to hosts.
+fn make_room_for_descriptors() {
+    let last = raise_descriptor_limit().min(DESCRIPTORS_ROOM).saturating_sub(1) as i32;
+    // Without it things are as they were.
+    let _ = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
+        .and_then(|fd| rustix::io::fcntl_dupfd_cloexec(&fd, last));
+}
+
+/// Raises the limit of open descriptors as far as allowed. Returns the limit.
+fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
+        let old = limit.current;
         limit.current = limit.maximum;
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
             tracing::warn!(%error, "the limit of open descriptors cannot be raised");
+            limit.current = old;
         }
     }
+    limit.current.unwrap_or(1 << 20)
 }

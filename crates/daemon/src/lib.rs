@@ -15,6 +15,7 @@ mod budget;
 pub mod capture;
 pub mod channels;
 mod coalescing_sleeps;
+pub mod command_line;
 pub mod config;
 pub mod confine;
 pub mod connections;

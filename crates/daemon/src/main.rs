@@ -15,7 +15,7 @@ use toe_daemon::config::{Config, ConfigError};
 use toe_daemon::own_addresses::OwnAddresses;
 use toe_daemon::runtime::{self, EngineName};
 use toe_daemon::watchdog::Watchdog;
-use toe_daemon::{Daemon, confine, limits, log, slice, sys};
+use toe_daemon::{Daemon, command_line, confine, limits, log, slice, sys};
 
 fn main() -> ExitCode {
     match start() {
@@ -62,6 +62,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     }
     limits::check()?;
     slice::ask_for_short_ones();
+    command_line::empty();
     toe_ring::lost_memory::install().map_err(|error| format!("no memory for spare pages: {error}"))?;
     let mut daemon = Daemon::new(&config, secret()?)?;
     daemon.catch_signals()?;

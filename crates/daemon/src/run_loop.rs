@@ -54,6 +54,10 @@ impl Daemon {
             let moved = self.round(now);
             self.meter.round(now, moved > 0);
             self.give_way();
+            if self.is_over() {
+                // Asked for in this round, by who had to wait for his turn: nothing would end a sleep.
+                break;
+            }
             if now >= self.next_tick {
                 let stirred = self.tick(now)?;
                 self.stages.done(Stage::Tick, 1);

@@ -25,6 +25,58 @@ pub(crate) fn set_scheduling(attr: &libc::sched_attr) -> std::io::Result<()> {
     if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
+/// Where the parts of a process's memory lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sections {
+    pub(crate) code: [u64; 2],
+    pub(crate) data: [u64; 2],
+    pub(crate) start_brk: u64,
+    pub(crate) stack: u64,
+    pub(crate) arguments: [u64; 2],
+    pub(crate) environment: [u64; 2],
+}
+
+/// `struct prctl_mm_map` of linux/prctl.h.
+#[derive(IntoBytes, zerocopy::Immutable)]
+#[repr(C)]
+struct MemoryMap {
+    code: [u64; 2],
+    data: [u64; 2],
+    start_brk: u64,
+    brk: u64,
+    stack: u64,
+    arguments: [u64; 2],
+    environment: [u64; 2],
+    auxv: u64,
+    auxv_size: u32,
+    exe_fd: u32,
+}
+
+/// Tells the kernel where things lie (PR_SET_MM_MAP): what it has said itself, but for what is to be changed. To be called while there is
+/// one thread.
+pub(crate) fn set_sections(sections: &Sections) -> std::io::Result<()> {
+    // SAFETY: needed because the kernel is to be told where the heap ends, and nothing safe says that. It moves nothing.
+    let brk = unsafe { libc::sbrk(0) } as u64;
+    let Sections { code, data, start_brk, stack, arguments, environment } = *sections;
+    // No new auxiliary vector, and the same program.
+    let (auxv, auxv_size, exe_fd) = (0, 0, u32::MAX);
+    let map =
+        MemoryMap { code, data, start_brk, brk, stack, arguments, environment, auxv, auxv_size, exe_fd };
+    let size = size_of::<MemoryMap>();
+    // SAFETY: needed because neither rustix nor nix has this call. The kernel reads `size` bytes of `map` and checks each address; the end of
+    // the heap is the one that it has, as no other thread is there to move it.
+    let done = unsafe {
+        libc::prctl(
+            libc::PR_SET_MM,
+            libc::PR_SET_MM_MAP as libc::c_ulong,
+            std::ptr::from_ref(&map),
+            size,
+            0usize,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
 // From asm-generic/socket.h.
 const SO_BINDTOIFINDEX: i32 = 62;
 const SO_PEERPIDFD: i32 = 77;

@@ -1,5 +1,6 @@
 //! What an engine may do once it runs: next to nothing.
 
+use crate::scene::everybody;
 use std::collections::BTreeMap;
 use toe_tests::attacker::{As, Attacks, MALLORY};
 use toe_tests::child;
@@ -40,11 +41,31 @@ fn has_few_rights(pid: u32, capabilities: u64) {
     }
 }
 
+/// Who reads a process's command line holds the lock of its address space meanwhile, for as long as he likes: with the lowest priority, beside
+/// others who use the processors. The kernel does not look where there is none.
+fn has_no_command_line(pid: u32) {
+    let raw = std::fs::read(format!("/proc/{pid}/cmdline")).expect("the engine's command line");
+    assert_eq!(String::from_utf8_lossy(&raw), "", "anybody can hold up each mmap of the engine");
+}
+
+/// Who needs a larger table of descriptors waits for the kernel, as long as programs make that.
+fn has_room_for_descriptors(pid: u32) {
+    let number = |words: &str| words.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+    let status = status(pid, pid).expect("the engine's status");
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("the engine's limits");
+    let limit =
+        limits.lines().find_map(|line| number(line.strip_prefix("Max open files")?)).expect("a limit");
+    let room = number(&status["FDSize"]).expect("a number");
+    assert!(room >= limit.min(1 << 16), "room for {room} of {limit} descriptors");
+}
+
 #[test]
 fn of_roots_engine_without_a_link() {
     let lab = Lab::new();
     let engine = Engine::local(&lab);
     has_few_rights(engine.pid(), 0);
+    has_no_command_line(engine.pid());
+    has_room_for_descriptors(engine.pid());
 }
 
 #[test]
@@ -76,8 +97,24 @@ fn of_a_users_engine() {
     let report: serde_json::Value = serde_json::from_str(&report).expect("a report");
     let pid = report["pid"].as_u64().expect("a process") as u32;
     has_few_rights(pid, 0);
+    has_no_command_line(pid);
     is_left_alone(&lab, pid, MALLORY);
     child::run("toe stop", &mut toe(&["stop", "--name", &name]), SOON).expect_success("toe stop");
+}
+
+/// A request to stop waits for its user's turn where there are others, and he has asked much: once it is carried out nobody sleeps on it.
+#[test]
+fn root_stops_it_whatever_he_has_asked_before() {
+    let lab = Lab::new();
+    for _ in 0..10 {
+        let engine = Engine::local_with(&lab, everybody(&lab));
+        let attacks = Attacks::on(&lab, &engine);
+        let _other = attacks.begun(&lab, As::User(MALLORY), &["sessions", "1"], "hoarded 1");
+        let script = r#""$0" status --name "$1" --json > "$2" && exec "$0" stop --name "$1""#;
+        let mut stop = lab.command(Side::Server, "sh");
+        stop.args(["-c", script]).arg(lab.program("toe")).args([engine.name(), "/dev/null"]);
+        child::run("toe stop", &mut stop, SOON).expect_success("toe stop");
+    }
 }
 
 /// Not even another program of the engine's own user reads or writes its memory.
