@@ -175,7 +175,7 @@ pub fn duplicate_over(old: RawFd, new: RawFd) -> Removed {
     }
     HIGHEST.fetch_max(new + 1, Ordering::Relaxed);
     let before = word.swap(value, Ordering::AcqRel);
-    let removed = drop_reference(before, new, false);
+    let removed = drop_reference(before, new, true);
     as_socket(value).into_iter().for_each(|socket| socket.has_descriptor(new));
     removed
 }

@@ -70,6 +70,48 @@ fn gone(turn: &Turn, otherwise: Errno) -> Errno {
     if turn.is_on() { otherwise } else { Errno::EBADF }
 }
 
+/// What a call returns that has `got` so many bytes when it ends.
+fn received(
+    socket: &'static Socket,
+    outcome: Result<(), Errno>,
+    got: usize,
+    into: &mut impl Target,
+    peek: bool,
+) -> Result<usize, Errno> {
+    match outcome {
+        Ok(()) => Ok(got),
+        Err(_) if got > 0 => Ok(got),
+        // A look that waited in vain for all of it, or for SO_RCVLOWAT, shows what is there.
+        Err(errno @ (Errno::EINTR | ERESTART | Errno::EAGAIN)) if peek => socket.look_once(into).ok_or(errno),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// There was nothing, and that the program has shut this direction was the reason. What came before this call is read all the same, so
+/// what this process has handed to the engine comes first: whether to look again.
+fn may_have_more_behind_shut(socket: &Socket) -> bool {
+    let ends_by_shut = socket.peek_stream(|stream| {
+        stream.read_shut && !stream.peer_closed && stream.link == stream::Link::Open && stream.error().is_ok()
+    });
+    ends_by_shut == Some(true) && socket.let_engine_finish()
+}
+
+/// As `attempt` says, else what `wait` comes to. How long that may be another process can have said: so a connection that this look
+/// finds to be another's is taken back before, with its options.
+fn when_settled<A: FnMut() -> Result<Option<()>, Errno>>(
+    socket: &'static Socket,
+    attempt: &mut A,
+    wait: impl FnOnce(&mut A) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    if socket.is_shared() {
+        if let Some(done) = attempt()? {
+            return Ok(done);
+        }
+        socket.settle()?;
+    }
+    wait(attempt)
+}
+
 impl Socket {
     fn block<'a>(turn: &'a Turn, timeout: Option<Duration>, moved: Option<&'a Cell<usize>>) -> BlockOn<'a> {
         BlockOn {
@@ -116,7 +158,7 @@ impl Socket {
         let got = Cell::new(0);
         let nonblocking = self.nonblocking();
         let waits = !flags.dont_wait && !nonblocking;
-        let (mut known, mut has_looked) = (0, false);
+        let (mut known, mut has_looked, mut is_settled) = (0, false, false);
         let mut attempt = || loop {
             into.prepare(known);
             let so_far = (has_looked, got.get(), std::mem::take(&mut known));
@@ -130,6 +172,11 @@ impl Socket {
                 Look::Over(step, at_least) => (step, at_least),
             };
             return match step {
+                Ok(Attempt::Done(0))
+                    if !std::mem::replace(&mut is_settled, true) && may_have_more_behind_shut(self) =>
+                {
+                    continue;
+                }
                 Ok(Attempt::Done(n)) => {
                     got.set(got.get() + n);
                     if n == 0 || flags.peek || got.get() >= at_least || into.is_stopped() {
@@ -155,22 +202,17 @@ impl Socket {
             self.at_once(&mut attempt)
         } else {
             let pace = flags.wait_all.then(|| Pace::new(all, &got));
-            let on = Socket::block(turn, self.receive_timeout(), Some(&got));
-            match block_on(BlockOn { pace: pace.as_ref(), ..on }, &mut attempt) {
+            let waited = when_settled(self, &mut attempt, |attempt| {
+                let on = Socket::block(turn, self.receive_timeout(), Some(&got));
+                block_on(BlockOn { pace: pace.as_ref(), ..on }, attempt)
+            });
+            match waited {
                 // Whatever ends the wait, Linux then finds that there is nothing to do.
                 Err(Errno::EINTR | ERESTART | Errno::EAGAIN) if is_empty => Ok(()),
                 outcome => outcome,
             }
         };
-        match outcome {
-            Ok(()) => Ok(got.get()),
-            Err(_) if got.get() > 0 => Ok(got.get()),
-            // A look that waited in vain for all of it, or for SO_RCVLOWAT, shows what is there.
-            Err(errno @ (Errno::EINTR | ERESTART | Errno::EAGAIN)) if flags.peek => {
-                self.look_once(into).ok_or(errno)
-            }
-            Err(errno) => Err(errno),
-        }
+        received(self, outcome, got.get(), into, flags.peek)
     }
 
     /// What is there, of a stream that has something, without taking it.
@@ -382,7 +424,9 @@ impl Socket {
         let outcome = if !waits {
             self.at_once(&mut attempt)
         } else {
-            block_on(Socket::block(turn, self.send_timeout(), Some(&sent)), &mut attempt)
+            when_settled(self, &mut attempt, |attempt| {
+                block_on(Socket::block(turn, self.send_timeout(), Some(&sent)), attempt)
+            })
         };
         if sent.get() > 0 {
             self.let_peer_answer();

@@ -1,6 +1,6 @@
 //! dup, dup2, dup3, fcntl, ioctl: a descriptor's number, flags and copies.
 
-use super::open::{forget, forget_for_copy, is_known, is_new};
+use super::open::{forget, forget_for_copy, forget_open, is_known, is_new};
 use super::{leave_lanes, listener, stream};
 use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
@@ -97,7 +97,7 @@ fn dup_over(from: c_int, to: c_int, flags: c_int, call: impl FnOnce() -> c_int) 
     let is_over = is_known(to) && rustix::io::fcntl_getfd(sys::borrow(from)).is_ok();
     if !is_over || fork::in_vfork_child() || !fd_table::are_of_one(from, from) {
         if is_over {
-            guarded((), || forget(to));
+            guarded((), || forget_open(to));
         }
         let new = call();
         if new >= 0 {

@@ -92,7 +92,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         return -1;
     }
     if is_known(fd) {
-        guarded((), || forget_as(fd, fd_table::close, |fd| fd_table::get(fd).is_none()));
+        guarded((), || forget_open(fd));
     }
     // SAFETY: the call takes a number only.
     unsafe { real::close(fd) }
@@ -188,7 +188,7 @@ fn forget_range(from: c_int, to: c_int) {
     let mut known = Vec::new();
     fd_table::for_each(from, to, |fd| known.push(fd));
     socket_state::for_each(from, to, |fd| known.push(fd));
-    known.into_iter().for_each(forget);
+    known.into_iter().for_each(forget_open);
 }
 
 /// Whether any of our tables has an entry for the descriptor.
@@ -203,6 +203,11 @@ pub fn is_known(fd: c_int) -> bool {
 /// The descriptor is about to be closed, or was: it leaves all tables.
 pub fn forget(fd: c_int) {
     forget_as(fd, fd_table::remove, |fd| fd_table::get(fd).is_none());
+}
+
+/// The same of one that is open still and about to be closed, by a call of ours.
+pub fn forget_open(fd: c_int) {
+    forget_as(fd, fd_table::close, |fd| fd_table::get(fd).is_none());
 }
 
 /// `from` is about to be copied over `to`, both of which our tables know: of `to` the table of descriptors says so from now on. Unless another

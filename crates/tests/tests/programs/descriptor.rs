@@ -88,6 +88,14 @@ fn a_peer_that_does_not_read_takes_as_much_as_of_linux() {
     assert_eq!([kernel.trim(), engine.trim()], ["same", "same"]);
 }
 
+/// A read of a direction that is shut, a descriptor that is copied over or closed in a range, a time limit that a child has set:
+/// whoever was faster decided what they said.
+#[test]
+fn what_has_just_been_done_is_found() {
+    let [kernel, engine] = said_on_both("just_done.py", include_str!("just_done.py"), 198);
+    assert_eq!(kernel, engine);
+}
+
 /// A thread that came while another one took the connection back from the other process was told that there is none.
 #[test]
 fn two_processes_of_two_threads_receive_from_one_connection() {
