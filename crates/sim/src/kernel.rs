@@ -101,6 +101,8 @@ impl Kernel {
             match request {
                 NetworkRequest::ReservePorts(count) => self.keep(engine, count as u16),
                 NetworkRequest::Steer(change) => self.steer(engine, change),
+                // Those of this world end with their processes, and engines hear of that.
+                NetworkRequest::LookAtTwin { .. } => {}
                 NetworkRequest::FindNeighbour { addr, .. } => {
                     if self.asked_once.insert(addr) && self.random.one_in(UNANSWERED_ONE_IN) {
                         continue;

@@ -4,6 +4,7 @@
 
 use super::ask::{Answer, Matter};
 use super::listening::Listening;
+use super::next_look::NextLook;
 use super::socket;
 use super::user::{Desk, Errand, Shared, User};
 use super::watch::TwinWatch;
@@ -38,8 +39,6 @@ const SHARE: usize = 8;
 const ACCEPTS_PER_TURN: usize = 32;
 /// How long accepting rests when there are no descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// How often the kernel sockets that were shown are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Sockets that the engine's thread is told of at once.
 const GONE_AT_ONCE: usize = 256;
 /// Connections with descriptors in them that nobody may be made to close now. With more nobody is let in any more.
@@ -78,7 +77,7 @@ pub(super) struct Door {
     /// Turned away, with something in them.
     kept: Vec<(Credentials, OwnedFd)>,
     refused: Arc<AtomicU64>,
-    look_at: Option<Instant>,
+    next_look: NextLook,
     /// What the kernel is asked through; made when it is first wanted.
     listening: Option<Listening>,
     /// Found gone, and not told yet.
@@ -109,7 +108,7 @@ impl Door {
             users: HashMap::new(),
             kept: Vec::new(),
             refused,
-            look_at: None,
+            next_look: NextLook::default(),
             listening: None,
             gone: Vec::new(),
             asked: None,
@@ -146,7 +145,7 @@ impl Door {
         let is_open = self.is_accepting(now);
         let again = self.accept_not_before.filter(|_| self.listener.is_some() && !is_open);
         let retry = (!self.kept.is_empty() || !self.gone.is_empty()).then(|| now + ACCEPT_AGAIN_AFTER);
-        let next = [self.look_at, again, retry].into_iter().flatten().min();
+        let next = [self.next_look.at(), again, retry].into_iter().flatten().min();
         let limit = next.map(|at| at.saturating_duration_since(now));
         // Rounded up, or it would look many times in the last part of a millisecond.
         let limit = limit.and_then(|limit| Timespec::try_from(limit + Duration::from_micros(1)).ok());
@@ -175,7 +174,7 @@ impl Door {
                         regular.errands.try_send(Errand::Settle(settled.clone())).expect("room");
                         let _ = regular.shared.eventfd.signal();
                     }
-                    self.look_at = Some(Instant::now());
+                    self.next_look.ask(Instant::now());
                     self.settling.push(settled);
                 }
                 Err(TryRecvError::Empty) => return true,
@@ -327,7 +326,7 @@ impl Door {
 
     /// Looks for these now, and for all that are watched.
     fn look_for(&mut self, twins: &[u64]) {
-        self.look_at = Some(Instant::now());
+        self.next_look.ask(Instant::now());
         let is_known = |twin: &u64| self.users.values().any(|regular| regular.shared.watch.knows(*twin));
         let gone = twins.iter().copied().filter(|twin| !is_known(twin) && !self.gone.contains(twin));
         let gone: Vec<u64> = gone.collect();
@@ -340,8 +339,9 @@ impl Door {
         }
         let is_watching = |regular: &Regular| !regular.shared.watch.is_empty();
         if !self.users.values().any(is_watching) {
-            self.look_at = None;
-        } else if self.look_at.is_none_or(|at| at <= Instant::now()) {
+            self.next_look.none();
+        } else if self.next_look.is_due(Instant::now()) {
+            let began = Instant::now();
             let own = self.policy.netns;
             let there = self.listeners_of(own);
             for regular in self.users.values() {
@@ -350,7 +350,7 @@ impl Door {
                     Err(error) => tracing::debug!(%error, "the kernel does not say which sockets are open"),
                 }
             }
-            self.look_at = Some(Instant::now() + LOOK_EVERY);
+            self.next_look.looked(began, Instant::now());
         }
         if !self.gone.is_empty() && self.asked.is_none() {
             let gone = self.gone.split_off(self.gone.len().saturating_sub(GONE_AT_ONCE));

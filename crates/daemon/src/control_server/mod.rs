@@ -17,6 +17,7 @@ pub(crate) mod ask;
 mod door;
 mod evidence;
 mod listening;
+mod next_look;
 pub(crate) mod pages;
 pub(crate) mod socket;
 mod user;

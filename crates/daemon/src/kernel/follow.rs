@@ -395,6 +395,7 @@ impl Daemon {
                         self.engine.handle_network(NetworkChange::SteeringRefused { local });
                     }
                 }
+                NetworkRequest::LookAtTwin { identity } => self.control_server.look_at_twins(vec![identity]),
                 NetworkRequest::FindNeighbour { port, addr } => {
                     found += usize::from(self.find_neighbour(port, addr));
                 }

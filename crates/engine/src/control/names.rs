@@ -139,12 +139,20 @@ pub struct Names {
     pub in_use: InUse,
     /// How often a name has lapsed: see [`Names::note_lapse`].
     pub lapses: u32,
+    /// Twins that the driver is to look at, by identity.
+    pub doubted: Vec<u64>,
 }
 
 impl Names {
     /// Of an engine whose links are in this namespace.
     pub fn new(own: NetNs) -> Names {
-        Names { scopes: Scopes::new(own), rests: Rests::default(), in_use: InUse::default(), lapses: 0 }
+        Names {
+            scopes: Scopes::new(own),
+            rests: Rests::default(),
+            in_use: InUse::default(),
+            lapses: 0,
+            doubted: Vec::new(),
+        }
     }
 
     /// Who could be connected to before may not be there any more, or has to be asked for in another way.

@@ -39,4 +39,7 @@ pub enum NetworkRequest {
     Steer(SteerChange),
     /// To find a neighbour, or to make sure of it.
     FindNeighbour { port: PortId, addr: Addr },
+    /// To see whether this kernel socket is still there ([`crate::control::names::Twin`]): all who had the listener that rests on it have let
+    /// go, and Linux refuses who connects then.
+    LookAtTwin { identity: u64 },
 }

@@ -181,6 +181,7 @@ impl Engine {
         self.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
         self.names.rests.add(twin.identity, Rest::Listener(idx, ON_ITS_WAY));
         self.names.note_lapse();
+        self.names.doubted.push(twin.identity);
         // Nobody listens by it any more; what was handed out and not taken waits again.
         self.drop_holders_of(now, idx, anchor, host);
         if let Some(listener) = self.listeners.get_mut(idx) {

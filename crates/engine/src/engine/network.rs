@@ -41,7 +41,8 @@ impl Engine {
 
     /// What the driver is to do in the kernel next.
     pub fn poll_network(&mut self) -> Option<NetworkRequest> {
-        self.shared.poll()
+        let doubted = self.names.doubted.pop();
+        doubted.map(|identity| NetworkRequest::LookAtTwin { identity }).or_else(|| self.shared.poll())
     }
 
     fn link_changed(&mut self, port: PortId, link: Link) {

@@ -3,6 +3,7 @@
 use super::sessions::{completions_of, second_session};
 use super::world::{A, B, World, addr};
 use crate::control::names::Twin;
+use crate::control::network::NetworkRequest;
 use toe_abi::command::ListenArgs;
 use toe_abi::entry::{Command, Completion};
 use toe_base::AnchorHandle;
@@ -37,6 +38,15 @@ fn connects(world: &mut World) {
     let conn = world.sides[A].connect(now, addr(B, 80)).expect("starts");
     assert!(world.run_until(1000, |w| w.sides[A].conns[conn].established));
     world.run_ms(1);
+}
+
+/// A second's wait for the next look was a second in which who connected got in, and was reset.
+#[test]
+fn whether_its_kernel_socket_is_gone_is_looked_at_now() {
+    let (mut world, twin) = on_its_way();
+    let asked = world.sides[B].engine.poll_network();
+    assert_eq!(asked, Some(NetworkRequest::LookAtTwin { identity: twin.identity }));
+    assert_eq!(world.sides[B].engine.poll_network(), None);
 }
 
 #[test]
