@@ -174,7 +174,8 @@ impl Door {
                         regular.errands.try_send(Errand::Settle(settled.clone())).expect("room");
                         let _ = regular.shared.eventfd.signal();
                     }
-                    self.next_look.ask(Instant::now());
+                    // Now, whatever was before.
+                    self.next_look = NextLook::default();
                     self.settling.push(settled);
                 }
                 Err(TryRecvError::Empty) => return true,
