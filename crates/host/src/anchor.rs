@@ -56,7 +56,7 @@ struct Cached {
 
 impl Cached {
     fn new(handle: AnchorHandle, copy: OwnCopy) -> Cached {
-        Cached { handle, copy, children: crate::fork::children() }
+        Cached { handle, copy, children: crate::fork::process().children }
     }
 }
 
@@ -143,7 +143,7 @@ impl Stock {
     }
 
     fn take_kept(&mut self) -> Option<Cached> {
-        let children = crate::fork::children();
+        let children = crate::fork::process().children;
         self.kept.pop_if(|kept| kept.children == children)
     }
 }

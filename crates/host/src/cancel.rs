@@ -151,6 +151,7 @@ fn register(thread: &Thread) -> &'static Sleeper {
 }
 
 /// In the child of a fork: there is this thread alone, and it has another number.
+#[cold]
 pub fn after_fork_in_child() {
     let mine = thread::with(|thread| match thread.cancel.get() {
         Registered::As(sleeper) => Some(sleeper),
@@ -159,9 +160,13 @@ pub fn after_fork_in_child() {
     if let Some(mine) = mine {
         mine.number.store(sys::pid(), Ordering::Relaxed);
     }
+    let is_mine = |sleeper: &Sleeper| mine.is_some_and(|mine| std::ptr::eq(mine, sleeper));
+    let has_no_others = |all: &Vec<&'static Sleeper>| {
+        all.iter().all(|other| is_mine(other) || other.thread.load(Ordering::Acquire) == 0)
+    };
     // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
     // locks.
-    unsafe { ALL.renew_after_fork(mine.into_iter().collect()) };
+    unsafe { ALL.renew_after_fork(has_no_others, || mine.into_iter().collect()) };
 }
 
 /// Whether any thread was ever asked to end. If not, calls need look no further: who asks says so before it looks for threads

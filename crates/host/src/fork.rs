@@ -8,7 +8,9 @@
 
 use crate::epoll;
 use crate::leaving::give_up_at;
+use crate::lock::Lock;
 use crate::queue::{Queue, QueueSet};
+use crate::socket::copies::child_of;
 use crate::socket::{self, Socket};
 use crate::stack::{self, ENGINES_MAX, EngineIdx, Stack};
 use crate::{datagram, fd_table, signals, sys, wait};
@@ -18,20 +20,54 @@ use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
 
 static HANDLERS: Once = Once::new();
-/// This process, to know the child of a vfork by.
-static PID: AtomicI32 = AtomicI32::new(0);
-/// Counts forks.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-/// Threads between the preparations for a fork and its end: the C library lets several prepare at once.
-static FORKING: AtomicU32 = AtomicU32::new(0);
-/// The live stacks when a fork was prepared: they are unlocked after it, and a child abandons them.
-static AT_FORK: crate::lock::Lock<[Option<&'static Stack>; ENGINES_MAX]> =
-    crate::lock::Lock::new([None; ENGINES_MAX]);
+/// What is written at each fork, in one place: of each page that a child writes to it gets a copy. As its first value is not all zeros, the
+/// linker puts it beside the library's other locks and not among its large tables.
+static FAMILY: Family = Family {
+    pid: AtomicI32::new(NO_PID),
+    forks: AtomicU32::new(0),
+    forking: AtomicU32::new(0),
+    children: AtomicU32::new(0),
+    image: AtomicU32::new(0),
+    inherited: AtomicU32::new(0),
+    stacks: Lock::new([None; ENGINES_MAX]),
+};
+
+const NO_PID: i32 = -1;
+
+/// This process and its children.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Family {
+    /// This process, to know the child of a vfork by.
+    pid: AtomicI32,
+    /// Counts forks.
+    forks: AtomicU32,
+    /// Threads between the preparations for a fork and its end: the C library lets several prepare at once.
+    forking: AtomicU32,
+    /// See [`Process`].
+    children: AtomicU32,
+    image: AtomicU32,
+    inherited: AtomicU32,
+    /// The live stacks when a fork was prepared: they are unlocked after it, and a child abandons them.
+    stacks: Lock<[Option<&'static Stack>; ENGINES_MAX]>,
+}
+
+/// A process as its sockets know it ([`crate::socket::copies`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// A parent has one less, as far as this library was there.
+    pub image: u32,
+    /// Counts children that may have copies of this process's descriptors, made by fork or otherwise. A socket that is older
+    /// than the last one is shared.
+    pub children: u32,
+    /// The same when this process began.
+    pub inherited: u32,
+}
 
 /// Watches for forks from now on.
 pub fn install_handlers() {
     HANDLERS.call_once(|| {
-        PID.store(sys::pid(), Ordering::Relaxed);
+        FAMILY.pid.store(sys::pid(), Ordering::Relaxed);
         // SAFETY: needed to learn of forks; the three functions live as long as the library, which is never unloaded
         // (its thread-local destructors pin it).
         unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
@@ -40,21 +76,20 @@ pub fn install_handlers() {
 
 /// How many forks there were.
 pub fn count() -> u32 {
-    FORKS.load(Ordering::Relaxed)
+    FAMILY.forks.load(Ordering::Relaxed)
 }
 
-/// Counts children that may have copies of this process's descriptors, made by fork or otherwise. A socket that is older
-/// than the last one is shared.
-static CHILDREN: AtomicU32 = AtomicU32::new(0);
-
-/// How many such children there were.
-pub fn children() -> u32 {
-    CHILDREN.load(Ordering::Relaxed)
+/// This process.
+#[inline]
+pub(crate) fn process() -> Process {
+    let Family { image, children, inherited, .. } = &FAMILY;
+    let [image, children, inherited] = [image, children, inherited].map(|count| count.load(Ordering::Relaxed));
+    Process { image, children, inherited }
 }
 
 /// A child is about to be made in another way than by fork; it gets copies of descriptors all the same.
 pub fn before_child() {
-    CHILDREN.fetch_add(1, Ordering::Relaxed);
+    FAMILY.children.fetch_add(1, Ordering::Relaxed);
     datagram::before_child();
     share_all();
 }
@@ -107,7 +142,7 @@ fn give_back(stack: &'static Stack) {
     for queue in &mut queues {
         if !is_counted {
             let sockets = queue.streams.iter().filter_map(|(_, stream)| stream.socket);
-            sockets.for_each(|socket| socket.copies.note_uncounted());
+            sockets.for_each(Socket::note_uncounted);
         }
         queue.write_options(None);
         queue.give_back_connections();
@@ -170,24 +205,30 @@ pub fn is_vfork_child() -> bool {
     if is_known_process() {
         return false;
     }
-    let pid = PID.load(Ordering::Relaxed);
-    pid != 0 && pid != sys::pid()
+    let pid = FAMILY.pid.load(Ordering::Relaxed);
+    let is_child = pid != NO_PID && pid != sys::pid();
+    if !is_child {
+        // At the first use in the child of a fork, not at the fork: most children never ask.
+        set_not_wiped();
+    }
+    is_child
 }
 
 fn at_fork() -> impl DoubleEndedIterator<Item = &'static Stack> {
-    let stacks = *AT_FORK.lock();
+    let stacks = *FAMILY.stacks.lock();
     stacks.into_iter().flatten()
 }
 
 /// Whether a fork is under way: no stream may begin to use a channel, which would not follow it into the child.
 pub fn is_forking() -> bool {
-    FORKING.load(Ordering::Acquire) > 0
+    FAMILY.forking.load(Ordering::Acquire) > 0
 }
 
 /// Before a fork. Called by the C library, or by whoever forks past it; then [`in_parent`] and [`in_child`], too.
+#[cold]
 pub extern "C" fn prepare() {
     signals::before_fork();
-    FORKING.fetch_add(1, Ordering::AcqRel);
+    FAMILY.forking.fetch_add(1, Ordering::AcqRel);
     datagram::before_child();
     share_all();
     stack::attach_lock().lock_raw();
@@ -196,7 +237,7 @@ pub extern "C" fn prepare() {
     wait::spare_lock().lock_raw();
     let mut current = [None; ENGINES_MAX];
     Stack::all_attached().for_each(|stack| current[stack.engine.index()] = Some(stack));
-    *AT_FORK.lock() = current;
+    *FAMILY.stacks.lock() = current;
     for stack in at_fork() {
         // First of its locks: those of the queue sets that there are now are given back afterwards, and no others, or a thread that
         // has just opened one would have its lock taken away.
@@ -231,15 +272,17 @@ fn unlock(settle: impl Fn(&QueueSet)) {
 }
 
 /// After a fork, in the parent.
+#[cold]
 pub extern "C" fn in_parent() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-    CHILDREN.fetch_add(1, Ordering::Relaxed);
-    FORKING.fetch_sub(1, Ordering::AcqRel);
+    FAMILY.forks.fetch_add(1, Ordering::Relaxed);
+    FAMILY.children.fetch_add(1, Ordering::Relaxed);
+    FAMILY.forking.fetch_sub(1, Ordering::AcqRel);
     unlock(|queue| queue.pending_wakes().pay());
     signals::after_fork(false);
 }
 
 /// After a fork, in the child.
+#[cold]
 pub extern "C" fn in_child() {
     leave_to_parent();
     signals::after_fork(true);
@@ -254,12 +297,15 @@ pub fn leave_sessions() {
     signals::after_fork(false);
 }
 
+#[cold]
 fn leave_to_parent() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-    CHILDREN.fetch_add(1, Ordering::Relaxed);
-    FORKING.store(0, Ordering::Release);
-    PID.store(sys::pid(), Ordering::Relaxed);
-    set_not_wiped();
+    FAMILY.forks.fetch_add(1, Ordering::Relaxed);
+    let children = FAMILY.children.load(Ordering::Relaxed).wrapping_add(1);
+    FAMILY.children.store(children, Ordering::Relaxed);
+    FAMILY.inherited.store(children, Ordering::Relaxed);
+    FAMILY.image.store(child_of(FAMILY.image.load(Ordering::Relaxed)), Ordering::Relaxed);
+    FAMILY.forking.store(0, Ordering::Release);
+    FAMILY.pid.store(sys::pid(), Ordering::Relaxed);
     // Whom the parent owes a wake-up, the parent wakes.
     unlock(|queue| queue.pending_wakes().forget());
     wait::after_fork_in_child();

@@ -44,10 +44,15 @@ impl<T> Lock<T> {
     }
 
     /// Takes the lock and keeps it without a guard: before fork.
+    #[inline]
     pub fn lock_raw(&self) {
-        if self.word.try_take() {
-            return;
+        if !self.word.try_take() {
+            self.wait_for_it();
         }
+    }
+
+    #[cold]
+    fn wait_for_it(&self) {
         for _ in 0..SPINS {
             std::hint::spin_loop();
             if self.word.try_take() {
@@ -84,14 +89,30 @@ impl<T> Lock<T> {
         unsafe { &*self.value.get() }
     }
 
+    /// In the child of a fork, for a lock that was not taken before it: the value, unless a thread that did not come along may have left it
+    /// half changed.
+    ///
+    /// # Safety
+    /// No other thread can reach the lock while the value is looked at, and the calling one takes it only after that.
+    pub unsafe fn peek_in_child(&self) -> Option<&T> {
+        // SAFETY: needed because the value is in an `UnsafeCell`. Nobody has a guard, as the lock is free, and nobody gets one, as the caller
+        // promises.
+        self.word.is_free().then(|| unsafe { &*self.value.get() })
+    }
+
     /// In the child of a fork, for a lock that was not taken before it: gives the lock a new value without looking at
-    /// the old one, which a thread that did not come along may have left half changed. The old value is leaked.
+    /// the old one where a thread that did not come along may have left it half changed. The old value is leaked. What is `as_new` is
+    /// left as it is: the child would get a copy of the page.
     ///
     /// # Safety
     /// No other thread can reach the lock, and the calling one has no guard of it.
-    pub unsafe fn renew_after_fork(&self, value: T) {
+    pub unsafe fn renew_after_fork(&self, as_new: impl FnOnce(&T) -> bool, new: impl FnOnce() -> T) {
+        // SAFETY: as the caller promises.
+        if unsafe { self.peek_in_child() }.is_some_and(as_new) {
+            return;
+        }
         // SAFETY: needed because the old value must neither be read nor dropped. Nobody else looks at it, as the caller promises.
-        unsafe { self.value.get().write(value) };
+        unsafe { self.value.get().write(new()) };
         self.free_after_fork();
     }
 

@@ -48,6 +48,7 @@ impl OwnFds {
     }
 
     /// In the child of a fork: closes what can be closed without waiting. What is left.
+    #[cold]
     pub fn leave_to_parent(&mut self) -> Vec<LeftFile> {
         for fd in self.simple.drain(..) {
             fd_table::forget_internal(fd);

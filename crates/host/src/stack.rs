@@ -496,6 +496,7 @@ impl Stack {
 
     /// In the child of a fork: the session is the parent's. Its descriptors are closed here, so that the parent's
     /// death and closes count, as far as that waits for nothing; its memory is unmapped.
+    #[cold]
     pub fn abandon_in_child(&self) {
         self.foreign.store(true, Ordering::Release);
         let engine = self.engine.index();

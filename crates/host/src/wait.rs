@@ -83,6 +83,7 @@ pub(crate) fn give_back(waiter: &'static Waiter) {
 }
 
 /// Forgets all waiters: in the child of a fork they are the parent's.
+#[cold]
 pub fn after_fork_in_child() {
     let mine = thread::with(|thread| thread.waiter.take());
     let spare = std::mem::take(&mut *SPARE.lock());

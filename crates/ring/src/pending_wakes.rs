@@ -79,9 +79,15 @@ impl LockWord {
         false
     }
 
-    /// In the child of a fork, where nobody holds it.
+    pub fn is_free(&self) -> bool {
+        self.0.load(Ordering::Acquire) == FREE
+    }
+
+    /// In the child of a fork, where nobody holds it. What is free is not written to, as the child would get a copy of the page.
     pub fn renew(&self) {
-        self.0.store(FREE, Ordering::Release);
+        if !self.is_free() {
+            self.0.store(FREE, Ordering::Release);
+        }
     }
 
     /// To sleep on.

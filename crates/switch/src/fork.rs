@@ -17,6 +17,7 @@ pub fn install() {
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
+#[cold]
 extern "C" fn in_child() {
     crate::ffi::guarded((), || {
         crate::twin_pool::clear();

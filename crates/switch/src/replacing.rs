@@ -210,7 +210,7 @@ fn wait(fd: c_int) {
 pub fn after_fork_in_child() {
     // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
     // locks.
-    unsafe { LIST.renew_after_fork(List::new()) };
+    unsafe { LIST.renew_after_fork(|list| list.entries.is_empty(), List::new) };
 }
 
 #[cfg(test)]

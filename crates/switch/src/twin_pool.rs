@@ -97,6 +97,7 @@ fn take_back(twin: impl AsFd, state: State) -> rustix::io::Result<()> {
 }
 
 /// Closes all. In the child of a fork a store would copy a page, so where there is nothing nothing is stored.
+#[cold]
 pub fn clear() {
     let kept = KEPT.iter().filter(|place| place.load(Ordering::Relaxed) != 0);
     kept.for_each(|place| drop(take_from(place)));

@@ -100,6 +100,7 @@ fn table() -> Option<*mut AtomicU32> {
     made
 }
 
+#[cold]
 fn make() -> Option<*mut AtomicU32> {
     let memory = sys::Fd::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).ok()?);
     // Beyond the limit the attempt would be a signal (SIGXFSZ) that ends the program; so it goes without reports.
@@ -120,7 +121,11 @@ fn make() -> Option<*mut AtomicU32> {
 }
 
 /// In a forked child: a table of its own, with what the parent had written.
+#[cold]
 pub fn after_fork() {
+    if MAKING.load(Ordering::Acquire) == NOT_MADE {
+        return;
+    }
     let old = TABLE.swap(core::ptr::null_mut(), Ordering::AcqRel);
     // The thread that was making it is not in the child.
     MAKING.store(NOT_MADE, Ordering::Release);

@@ -23,6 +23,7 @@ pub(crate) fn before_child() {
 }
 
 /// Before a fork, and after [`before_child`].
+#[cold]
 pub(crate) fn before_fork() {
     let mut kept = KEPT.lock();
     for_each(|datagram| {
@@ -38,6 +39,7 @@ pub(crate) fn before_fork() {
 }
 
 /// After it, in parent and child.
+#[cold]
 pub(crate) fn after_fork() {
     // SAFETY: needed because the lock has been held since `before_fork`, by this thread, whose guard is forgotten.
     let kept = unsafe { KEPT.peek_held() };
@@ -52,6 +54,7 @@ pub(crate) fn after_fork() {
 }
 
 /// In the child: what is left in lanes is the parent's to read.
+#[cold]
 pub(crate) fn after_fork_in_child() {
     for_each(|datagram| {
         let mut incoming = datagram.incoming.lock();

@@ -176,7 +176,9 @@ fn for_all_held(each: impl FnMut(&&'static EpollSet)) {
     unsafe { REGISTRY.peek_held() }.all.iter().for_each(each);
 }
 
-/// In the child of a fork: the sets are copies of the parent's; nobody waits; the sockets have forgotten them.
+/// In the child of a fork: the sets are copies of the parent's; nobody waits; a socket in whose list a
+/// thread was at work has forgotten them.
+#[cold]
 pub fn after_fork_in_child() {
     let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
     for set in &sets {
@@ -188,6 +190,9 @@ pub fn after_fork_in_child() {
         set.moved.store(true, Ordering::Relaxed);
         set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
         for (place, interest) in inner.interests.iter() {
+            if interest.socket.is_watched_by(set, place) {
+                continue;
+            }
             let exclusive = interest.events & EXCLUSIVE != 0;
             interest.socket.add_watcher(Watcher { set, place, exclusive });
         }

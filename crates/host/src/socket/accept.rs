@@ -306,6 +306,7 @@ impl Socket {
         drop(queue);
         socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
         *socket.settings.lock() = settings;
+        socket.has_new_options.store(head.has_new_options.load(Ordering::Acquire), Ordering::Release);
         socket.receive_timeout.store(head.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
         socket.send_timeout.store(head.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
         socket.set_nonblocking(how.nonblocking);

@@ -41,7 +41,7 @@ pub fn notify(notified: Notified) {
 #[inline]
 pub(super) fn lock_claimed(socket: &Socket) -> Option<(QueueGuard<'static>, Place)> {
     let locked = socket.lock_home()?;
-    if socket.needs_claim.load(Ordering::Acquire) { wait_if_claiming(socket, locked) } else { Some(locked) }
+    if socket.needs_claim() { wait_if_claiming(socket, locked) } else { Some(locked) }
 }
 
 #[cold]
@@ -83,7 +83,7 @@ pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
 /// the way for the moment.
 pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
     let claiming = CLAIMING.lock();
-    if !socket.needs_claim.load(Ordering::Acquire) {
+    if !socket.needs_claim() {
         return Ok(());
     }
     let outcome = Stack::get_or_why(socket.engine())
@@ -187,9 +187,9 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
                 stream.tls = tls;
             }
             socket.take_options(&queue.io, &mut stream);
-            socket.copies.claimed(fork::children());
+            socket.copies.claimed(fork::process(), socket.is_in_session());
             let place = queue.add_stream(stream);
-            socket.needs_claim.store(false, Ordering::Release);
+            socket.set_needs_claim(false);
             socket.move_in(home, place, Kind::Stream);
             queue.drain();
             if let Some((_, stream)) = queue.stream(place, socket) {
@@ -202,7 +202,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             let local = socket.settings.lock().local;
             let place = queue.add_listener(Listener::new(id, socket), local);
             socket.settings.lock().active = false;
-            socket.needs_claim.store(false, Ordering::Release);
+            socket.set_needs_claim(false);
             // What the parent saw there before a fork is not true here, nor at the head of a sibling.
             socket.publish(0, 0);
             socket.move_in(home, place, Kind::Listener);

@@ -11,7 +11,7 @@ mod accept;
 pub mod arrivals;
 pub mod claim;
 pub mod connect;
-mod copies;
+pub(crate) mod copies;
 pub mod direct;
 mod ending;
 mod family;
@@ -110,10 +110,8 @@ pub struct Socket {
     references: AtomicU32,
     /// Counts reuses: a thread that is inside a call when the socket goes away notices by it.
     generation: AtomicU32,
-    /// The session must show the anchor before it can use the flow or listener.
-    needs_claim: AtomicBool,
     /// Of its descriptor, in other processes.
-    pub(crate) copies: Copies,
+    copies: Copies,
     /// The inode of its anchor, once it is shared with a process that may send it back.
     device: AtomicU64,
     inode: AtomicU64,
@@ -137,6 +135,8 @@ pub struct Socket {
     holders: AtomicU32,
     watch: Lock<Watch>,
     settings: Lock<Settings>,
+    /// Options were set since they were last written down for who else may come to have the connection.
+    has_new_options: AtomicBool,
     siblings: Siblings,
 }
 
@@ -154,17 +154,11 @@ pub fn registry_lock() -> &'static Lock<Registry> {
     &REGISTRY
 }
 
-/// In the child of a fork: every socket in use is the parent's until it is claimed; nobody watches or waits.
+/// In the child of a fork: every socket in use is the parent's until it is claimed ([`copies`]); nobody waits.
+#[cold]
 pub fn after_fork_in_child() {
     claim::after_fork_in_child();
-    let registry = REGISTRY.lock();
-    for socket in &registry.all {
-        socket.forget_watchers();
-        if socket.place.load(Ordering::Relaxed) != NO_PLACE {
-            let was_parents = !socket.needs_claim.swap(true, Ordering::AcqRel);
-            socket.copies.came_by_fork(was_parents, fork::children());
-        }
-    }
+    REGISTRY.lock().all.iter().for_each(|socket| socket.forget_threads());
 }
 
 impl Socket {
@@ -177,7 +171,6 @@ impl Socket {
             engine: AtomicU8::new(0),
             references: AtomicU32::new(0),
             generation: AtomicU32::new(0),
-            needs_claim: AtomicBool::new(false),
             copies: Copies::none(),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
@@ -193,6 +186,7 @@ impl Socket {
             holders: AtomicU32::new(0),
             watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new(), ending: None }),
             settings: Lock::new(Settings::default()),
+            has_new_options: AtomicBool::new(false),
             siblings: Siblings::default(),
         }
     }
@@ -209,7 +203,7 @@ impl Socket {
             }
         };
         drop(registry);
-        socket.copies.begin(fork::children());
+        socket.copies.begin(fork::process());
         // What poll shows of a socket that is neither connected nor listening.
         socket.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
         socket
@@ -221,7 +215,7 @@ impl Socket {
         socket.set_engine(engine);
         socket.kind.store(Kind::Stream as u8, Ordering::Release);
         socket.ready.store(0, Ordering::SeqCst);
-        socket.needs_claim.store(true, Ordering::Release);
+        socket.set_needs_claim(true);
         socket.mark_shared(fd);
         socket
     }
@@ -233,7 +227,7 @@ impl Socket {
         self.kind.store(Kind::Fresh as u8, Ordering::Release);
         self.place.store(NO_PLACE, Ordering::Release);
         self.home.store(std::ptr::null_mut(), Ordering::Release);
-        self.needs_claim.store(false, Ordering::Relaxed);
+        self.set_needs_claim(false);
         self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);
         self.inet6.store(false, Ordering::Relaxed);
@@ -242,6 +236,7 @@ impl Socket {
         self.send_timeout.store(0, Ordering::Relaxed);
         self.fd.store(NO_FD, Ordering::Relaxed);
         *self.settings.lock() = Settings::default();
+        self.has_new_options.store(false, Ordering::Relaxed);
         self.drop_twin();
         let hidden = self.hidden_anchor.swap(NO_FD, Ordering::AcqRel);
         if hidden != NO_FD {
@@ -284,6 +279,7 @@ impl Socket {
 
     /// It is in `place` of `home` from now on. The caller holds the lock of `home`.
     pub(crate) fn move_in(&'static self, home: &'static QueueSet, place: Place, kind: Kind) {
+        self.copies.begin_session(fork::process(), self.is_in_session());
         self.place.store(place.to_bits(), Ordering::Release);
         self.kind.store(kind as u8, Ordering::Release);
         self.set_home(home);
@@ -349,11 +345,11 @@ impl Socket {
 
     /// Whether another process has it, as far as is known, so that it must be claimed before use.
     pub fn is_moved(&self) -> bool {
-        self.needs_claim.load(Ordering::Acquire) || self.has_moved_sibling()
+        self.needs_claim() || self.has_moved_sibling()
     }
 
     pub(crate) fn set_moved(&self) {
-        self.needs_claim.store(true, Ordering::Release);
+        self.set_needs_claim(true);
         for watcher in &self.watched_as().watch.lock().sets {
             watcher.set.note_moved();
         }
@@ -463,14 +459,30 @@ impl Socket {
         }
     }
 
-    /// In the child of a fork. The lock may be held by a thread that is not there any more, so it is not asked.
-    fn forget_watchers(&self) {
-        self.watched.store(0, Ordering::SeqCst);
-        self.holders.store(0, Ordering::SeqCst);
+    /// In the child of a fork, whose other threads are not there. Where none was in a call nothing is written: the child would get a copy of
+    /// the page. Epoll sets that it has forgotten come again ([`crate::epoll::after_fork_in_child`]).
+    fn forget_threads(&self) {
+        if self.holders.load(Ordering::SeqCst) != 0 {
+            self.holders.store(0, Ordering::SeqCst);
+        }
+        let watched = self.watched.load(Ordering::SeqCst) as usize;
+        let has_sets_alone =
+            |watch: &Watch| watch.waiters.is_empty() && watch.ending.is_none() && watch.sets.len() == watched;
+        let forgotten = || {
+            self.watched.store(0, Ordering::SeqCst);
+            Watch::default()
+        };
         // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
         // locks.
-        unsafe { self.watch.renew_after_fork(Watch::default()) };
+        unsafe { self.watch.renew_after_fork(has_sets_alone, forgotten) };
         self.settings.free_after_fork();
+    }
+
+    /// In the child of a fork: whether it knows of a registration.
+    pub(crate) fn is_watched_by(&self, set: &EpollSet, place: Place) -> bool {
+        let is_it = |watcher: &Watcher| std::ptr::eq(watcher.set, set) && watcher.place == place;
+        // SAFETY: as in `forget_threads`.
+        unsafe { self.watch.peek_in_child() }.is_some_and(|watch| watch.sets.iter().any(is_it))
     }
 
     // Small things.

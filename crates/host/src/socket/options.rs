@@ -101,8 +101,6 @@ pub struct Settings {
     pub active: bool,
     /// O_ASYNC.
     signals: bool,
-    /// Since they were last written down for who else may come to have the connection.
-    is_changed: bool,
     /// What connections let others have of their name, if their listener has been told after it began to listen.
     pub(super) shares_name_now: Option<u32>,
     offloaded: [Option<u32>; OFFLOADED.len()],

@@ -27,12 +27,32 @@ pub(super) const LOCAL: u8 = 255;
 impl Socket {
     /// Whether another process may hold its descriptor.
     pub fn is_shared(&self) -> bool {
-        self.copies.exist(fork::children())
+        self.copies.exist(fork::process(), self.is_in_session())
+    }
+
+    /// Whether it has, or had when it was another process's, a flow or listener in a session.
+    pub(super) fn is_in_session(&self) -> bool {
+        self.place.load(Ordering::Relaxed) != super::NO_PLACE
+    }
+
+    /// Whether the session must show the anchor before it can use the flow or listener.
+    #[inline]
+    pub(super) fn needs_claim(&self) -> bool {
+        self.copies.is_moved(fork::process(), self.is_in_session())
+    }
+
+    pub(super) fn set_needs_claim(&self, needs: bool) {
+        self.copies.set_moved(fork::process(), self.is_in_session(), needs);
+    }
+
+    /// Others may have it, or will, of whom the engine is not told.
+    pub(crate) fn note_uncounted(&self) {
+        self.copies.note_uncounted(fork::process(), self.is_in_session());
     }
 
     /// Its descriptor `fd` went to another process, or came from one.
     pub fn mark_shared(&self, fd: RawFd) {
-        self.copies.note_uncounted();
+        self.note_uncounted();
         let file = file_of(fd);
         let _registry = REGISTRY.lock();
         self.note_as(file);
@@ -157,7 +177,7 @@ impl Socket {
 pub(crate) fn is_single(socket: &Socket) -> bool {
     // Where system calls are filtered, fcntl may be the process's end.
     let asks = socket.is_shared() && !crate::confine::is_filtered();
-    let is_single = !fork::is_forking() && socket.copies.is_single(fork::children());
+    let is_single = !fork::is_forking() && socket.copies.is_single(fork::process(), socket.is_in_session());
     // What another process has said of the flag up to now. Another thread may say something else at this moment.
     while is_single && asks && socket.nonblocking() != socket.shared_nonblocking() {
         socket.set_nonblocking(socket.shared_nonblocking());

@@ -132,7 +132,7 @@ impl Socket {
     }
 
     pub(super) fn has_moved_sibling(&self) -> bool {
-        self.siblings.iter().any(|other| other.needs_claim.load(Ordering::Acquire))
+        self.siblings.iter().any(|other| other.needs_claim())
     }
 
     /// Claims it of each engine that has it. Of a listener those engines that do not know it (any more) are left out, as
@@ -142,11 +142,11 @@ impl Socket {
         if self.kind() != Kind::Listener || self.siblings.at(0).is_none() {
             return outcome;
         }
-        for member in self.members(0).filter(|member| member.needs_claim.load(Ordering::Acquire)) {
+        for member in self.members(0).filter(|member| member.needs_claim()) {
             match claim::claim_or_why(member) {
                 Ok(()) => outcome = Ok(()),
                 Err(crate::errno::ENOENT | Errno::ECONNREFUSED | Errno::ECONNRESET) => {
-                    member.needs_claim.store(false, Ordering::Release);
+                    member.set_needs_claim(false);
                     member.lose_engine();
                 }
                 // It is tried again with the next call.

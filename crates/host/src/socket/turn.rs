@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(holders(), 2);
         drop(first);
         assert_eq!(holders(), 1);
-        socket.forget_watchers();
+        socket.forget_threads();
         assert_eq!(holders(), 0);
         drop(second);
         assert_eq!(holders(), 0, "a call that goes on in the child");

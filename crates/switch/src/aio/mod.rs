@@ -60,7 +60,7 @@ pub fn was_ever_used() -> bool {
 pub fn after_fork_in_child() {
     // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
     // locks.
-    unsafe { QUEUE.renew_after_fork(Queue::new()) };
+    unsafe { QUEUE.renew_after_fork(|_| !was_ever_used(), Queue::new) };
 }
 
 /// Puts a request where it is run. EINVAL: its priority; EAGAIN: there can be no thread; EFAULT: the block cannot be written.

@@ -118,7 +118,7 @@ impl Settings {
 impl Socket {
     /// An option has been set: others that have the connection are to know.
     pub(in crate::socket) fn note_changed_option(&'static self) {
-        self.settings.lock().is_changed = true;
+        self.has_new_options.store(true, Ordering::Release);
         if self.is_shared()
             && self.kind() == Kind::Stream
             && let Some((mut queue, place)) = self.lock_home()
@@ -129,10 +129,12 @@ impl Socket {
 
     /// What is to be written down of a stream that has ended like that, if there is anything new.
     fn changed_options(&self, flow: FlowId, ending: u8) -> Option<SocketOptions> {
-        let mut settings = self.settings.lock();
-        if !std::mem::take(&mut settings.is_changed) && ending == 0 {
+        // Before each child that is asked of every connection, so what says no is not written to.
+        let is_new = || self.has_new_options.load(Ordering::Acquire) && self.has_new_options.swap(false, Ordering::AcqRel);
+        if !is_new() && ending == 0 {
             return None;
         }
+        let settings = self.settings.lock();
         let mut record = SocketOptions { flow: flow.raw(), ..SocketOptions::default() };
         let mut writer = Writer(&mut record);
         writer.put_some(SOCKET, libc::SO_ERROR, (ending != 0).then_some([ending]));
