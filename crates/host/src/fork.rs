@@ -29,6 +29,7 @@ static FAMILY: Family = Family {
     children: AtomicU32::new(0),
     image: AtomicU32::new(0),
     inherited: AtomicU32::new(0),
+    asked: AtomicU32::new(0),
     stacks: Lock::new([None; ENGINES_MAX]),
 };
 
@@ -48,6 +49,8 @@ struct Family {
     children: AtomicU32,
     image: AtomicU32,
     inherited: AtomicU32,
+    /// How often [`is_vfork_child`] has found by its number that this is no such child.
+    asked: AtomicU32,
     /// The live stacks when a fork was prepared: they are unlocked after it, and a child abandons them.
     stacks: Lock<[Option<&'static Stack>; ENGINES_MAX]>,
 }
@@ -83,7 +86,8 @@ pub fn count() -> u32 {
 #[inline]
 pub(crate) fn process() -> Process {
     let Family { image, children, inherited, .. } = &FAMILY;
-    let [image, children, inherited] = [image, children, inherited].map(|count| count.load(Ordering::Relaxed));
+    let [image, children, inherited] =
+        [image, children, inherited].map(|count| count.load(Ordering::Relaxed));
     Process { image, children, inherited }
 }
 
@@ -154,6 +158,9 @@ fn give_back(stack: &'static Stack) {
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static MAY_BE_SHARED: AtomicBool = AtomicBool::new(false);
 
+/// Who asks less often does without a page of its own: a child that serves one connection.
+const ASKED_OFTEN: u32 = 64;
+
 /// A word that is 1 here and that the kernel wipes in the child of any fork, also of one that no handler sees.
 static NOT_WIPED: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -170,7 +177,6 @@ pub fn watch_shared_memory() {
     };
     if let Ok(page) = page {
         NOT_WIPED.store(page.cast(), Ordering::Release);
-        set_not_wiped();
         WATCHED.store(true, Ordering::Release);
     }
 }
@@ -182,15 +188,10 @@ fn not_wiped() -> Option<&'static AtomicU32> {
     (!word.is_null()).then(|| unsafe { &*word })
 }
 
-fn set_not_wiped() {
-    if let Some(word) = not_wiped() {
-        word.store(1, Ordering::Relaxed);
-    }
-}
-
 /// Whether this process certainly is the one that [`install_handlers`] or the handler in the child saw.
 fn is_known_process() -> bool {
-    WATCHED.load(Ordering::Acquire)
+    FAMILY.asked.load(Ordering::Relaxed) >= ASKED_OFTEN
+        && WATCHED.load(Ordering::Acquire)
         && !MAY_BE_SHARED.load(Ordering::Relaxed)
         && not_wiped().is_some_and(|word| word.load(Ordering::Relaxed) == 1)
 }
@@ -207,9 +208,15 @@ pub fn is_vfork_child() -> bool {
     }
     let pid = FAMILY.pid.load(Ordering::Relaxed);
     let is_child = pid != NO_PID && pid != sys::pid();
-    if !is_child {
-        // At the first use in the child of a fork, not at the fork: most children never ask.
-        set_not_wiped();
+    let asked = FAMILY.asked.load(Ordering::Relaxed);
+    if !is_child && asked < ASKED_OFTEN {
+        // Two threads that count as one only ask once more.
+        if asked + 1 == ASKED_OFTEN
+            && let Some(word) = not_wiped()
+        {
+            word.store(1, Ordering::Relaxed);
+        }
+        FAMILY.asked.store(asked + 1, Ordering::Relaxed);
     }
     is_child
 }
@@ -305,6 +312,7 @@ fn leave_to_parent() {
     FAMILY.inherited.store(children, Ordering::Relaxed);
     FAMILY.image.store(child_of(FAMILY.image.load(Ordering::Relaxed)), Ordering::Relaxed);
     FAMILY.forking.store(0, Ordering::Release);
+    FAMILY.asked.store(0, Ordering::Relaxed);
     FAMILY.pid.store(sys::pid(), Ordering::Relaxed);
     // Whom the parent owes a wake-up, the parent wakes.
     unlock(|queue| queue.pending_wakes().forget());

@@ -199,7 +199,10 @@ mod tests {
         assert!(!copies.is_single(child_of_process(child), true), "nor of the one after");
         let copies = begun();
         copies.claimed(with_another_child(PARENT), true);
-        assert!(!copies.is_single(with_another_child(PARENT), true), "a child was made before it was claimed");
+        assert!(
+            !copies.is_single(with_another_child(PARENT), true),
+            "a child was made before it was claimed"
+        );
         let copies = begun();
         assert!(copies.exist(with_another_child(PARENT), true), "a child has it");
         assert!(!copies.is_single(with_another_child(PARENT), true));

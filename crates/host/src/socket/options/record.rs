@@ -130,7 +130,9 @@ impl Socket {
     /// What is to be written down of a stream that has ended like that, if there is anything new.
     fn changed_options(&self, flow: FlowId, ending: u8) -> Option<SocketOptions> {
         // Before each child that is asked of every connection, so what says no is not written to.
-        let is_new = || self.has_new_options.load(Ordering::Acquire) && self.has_new_options.swap(false, Ordering::AcqRel);
+        let is_new = || {
+            self.has_new_options.load(Ordering::Acquire) && self.has_new_options.swap(false, Ordering::AcqRel)
+        };
         if !is_new() && ending == 0 {
             return None;
         }
