@@ -10,7 +10,7 @@ use crate::epoll;
 use crate::leaving::give_up_at;
 use crate::lock::Lock;
 use crate::queue::{Queue, QueueSet};
-use crate::socket::copies::child_of;
+use crate::socket::copies::{ProcessImage, child_of};
 use crate::socket::{self, Socket};
 use crate::stack::{self, ENGINES_MAX, EngineIdx, Stack};
 use crate::{datagram, fd_table, signals, sys, wait};
@@ -45,7 +45,7 @@ struct Family {
     forks: AtomicU32,
     /// Threads between the preparations for a fork and its end: the C library lets several prepare at once.
     forking: AtomicU32,
-    /// See [`Process`].
+    /// See [`ProcessImage`].
     children: AtomicU32,
     image: AtomicU32,
     inherited: AtomicU32,
@@ -53,18 +53,6 @@ struct Family {
     asked: AtomicU32,
     /// The live stacks when a fork was prepared: they are unlocked after it, and a child abandons them.
     stacks: Lock<[Option<&'static Stack>; ENGINES_MAX]>,
-}
-
-/// A process as its sockets know it ([`crate::socket::copies`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Process {
-    /// A parent has one less, as far as this library was there.
-    pub image: u32,
-    /// Counts children that may have copies of this process's descriptors, made by fork or otherwise. A socket that is older
-    /// than the last one is shared.
-    pub children: u32,
-    /// The same when this process began.
-    pub inherited: u32,
 }
 
 /// Watches for forks from now on.
@@ -84,11 +72,11 @@ pub fn count() -> u32 {
 
 /// This process.
 #[inline]
-pub(crate) fn process() -> Process {
+pub(crate) fn process() -> ProcessImage {
     let Family { image, children, inherited, .. } = &FAMILY;
     let [image, children, inherited] =
         [image, children, inherited].map(|count| count.load(Ordering::Relaxed));
-    Process { image, children, inherited }
+    ProcessImage { image, children, inherited }
 }
 
 /// A child is about to be made in another way than by fork; it gets copies of descriptors all the same.
@@ -146,7 +134,7 @@ fn give_back(stack: &'static Stack) {
     for queue in &mut queues {
         if !is_counted {
             let sockets = queue.streams.iter().filter_map(|(_, stream)| stream.socket);
-            sockets.for_each(Socket::note_uncounted);
+            sockets.for_each(|socket| socket.copies().note_uncounted());
         }
         queue.write_options(None);
         queue.give_back_connections();

@@ -3,7 +3,6 @@
 //! Holding the descriptor is the right to the socket. A child after fork, a program after exec, a process that was sent
 //! one, and the process that lost a flow to one of these, all get it (back) the same way.
 
-use crate::fork;
 use crate::lock::Lock;
 use crate::queue::{QueueGuard, QueueSet};
 use crate::slots::Place;
@@ -41,7 +40,7 @@ pub fn notify(notified: Notified) {
 #[inline]
 pub(super) fn lock_claimed(socket: &Socket) -> Option<(QueueGuard<'static>, Place)> {
     let locked = socket.lock_home()?;
-    if socket.needs_claim() { wait_if_claiming(socket, locked) } else { Some(locked) }
+    if socket.copies().is_moved() { wait_if_claiming(socket, locked) } else { Some(locked) }
 }
 
 #[cold]
@@ -83,7 +82,7 @@ pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
 /// the way for the moment.
 pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
     let claiming = CLAIMING.lock();
-    if !socket.needs_claim() {
+    if !socket.copies().is_moved() {
         return Ok(());
     }
     let outcome = Stack::get_or_why(socket.engine())
@@ -187,9 +186,9 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
                 stream.tls = tls;
             }
             socket.take_options(&queue.io, &mut stream);
-            socket.copies.claimed(fork::process(), socket.is_in_session());
+            socket.copies().claimed();
             let place = queue.add_stream(stream);
-            socket.set_needs_claim(false);
+            socket.copies().set_moved(false);
             socket.move_in(home, place, Kind::Stream);
             queue.drain();
             if let Some((_, stream)) = queue.stream(place, socket) {
@@ -202,7 +201,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             let local = socket.settings.lock().local;
             let place = queue.add_listener(Listener::new(id, socket), local);
             socket.settings.lock().active = false;
-            socket.set_needs_claim(false);
+            socket.copies().set_moved(false);
             // What the parent saw there before a fork is not true here, nor at the head of a sibling.
             socket.publish(0, 0);
             socket.move_in(home, place, Kind::Listener);

@@ -142,7 +142,7 @@ impl Socket {
         self.watched.fetch_sub(watchers.len() as u32, Ordering::SeqCst);
         watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
         match self.kind() {
-            _ if self.needs_claim() => self.detach(),
+            _ if self.copies().is_moved() => self.detach(),
             Kind::Stream => self.close_stream(last),
             Kind::Listener => self.close_listener(),
             Kind::Fresh => {}

@@ -215,7 +215,7 @@ impl Socket {
         socket.set_engine(engine);
         socket.kind.store(Kind::Stream as u8, Ordering::Release);
         socket.ready.store(0, Ordering::SeqCst);
-        socket.set_needs_claim(true);
+        socket.copies().set_moved(true);
         socket.mark_shared(fd);
         socket
     }
@@ -227,7 +227,7 @@ impl Socket {
         self.kind.store(Kind::Fresh as u8, Ordering::Release);
         self.place.store(NO_PLACE, Ordering::Release);
         self.home.store(std::ptr::null_mut(), Ordering::Release);
-        self.set_needs_claim(false);
+        self.copies().set_moved(false);
         self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);
         self.inet6.store(false, Ordering::Relaxed);
@@ -279,7 +279,7 @@ impl Socket {
 
     /// It is in `place` of `home` from now on. The caller holds the lock of `home`.
     pub(crate) fn move_in(&'static self, home: &'static QueueSet, place: Place, kind: Kind) {
-        self.copies.begin_session(fork::process(), self.is_in_session());
+        self.copies().begin_session();
         self.place.store(place.to_bits(), Ordering::Release);
         self.kind.store(kind as u8, Ordering::Release);
         self.set_home(home);
@@ -345,11 +345,11 @@ impl Socket {
 
     /// Whether another process has it, as far as is known, so that it must be claimed before use.
     pub fn is_moved(&self) -> bool {
-        self.needs_claim() || self.has_moved_sibling()
+        self.copies().is_moved() || self.siblings.have_moved()
     }
 
     pub(crate) fn set_moved(&self) {
-        self.set_needs_claim(true);
+        self.copies().set_moved(true);
         for watcher in &self.watched_as().watch.lock().sets {
             watcher.set.note_moved();
         }

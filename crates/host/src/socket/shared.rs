@@ -1,6 +1,7 @@
 //! What a socket minds because another process may hold its descriptor, too. Called by everything that makes or passes on
 //! descriptors, and by whoever asks for a flag that belongs to the open file.
 
+use super::copies::CopiesSeen;
 use super::stream::{Link, Stream};
 use super::{Kind, REGISTRY, Socket, TWIN_MARK};
 use crate::leaving::give_up_at;
@@ -27,32 +28,18 @@ pub(super) const LOCAL: u8 = 255;
 impl Socket {
     /// Whether another process may hold its descriptor.
     pub fn is_shared(&self) -> bool {
-        self.copies.exist(fork::process(), self.is_in_session())
+        self.copies().exist()
     }
 
-    /// Whether it has, or had when it was another process's, a flow or listener in a session.
-    pub(super) fn is_in_session(&self) -> bool {
-        self.place.load(Ordering::Relaxed) != super::NO_PLACE
-    }
-
-    /// Whether the session must show the anchor before it can use the flow or listener.
+    /// What is known of its copies. It is in a session if it has, or had when it was another process's, a flow or listener there.
     #[inline]
-    pub(super) fn needs_claim(&self) -> bool {
-        self.copies.is_moved(fork::process(), self.is_in_session())
-    }
-
-    pub(super) fn set_needs_claim(&self, needs: bool) {
-        self.copies.set_moved(fork::process(), self.is_in_session(), needs);
-    }
-
-    /// Others may have it, or will, of whom the engine is not told.
-    pub(crate) fn note_uncounted(&self) {
-        self.copies.note_uncounted(fork::process(), self.is_in_session());
+    pub(crate) fn copies(&self) -> CopiesSeen<'_> {
+        self.copies.seen_by(fork::process(), self.place.load(Ordering::Relaxed) != super::NO_PLACE)
     }
 
     /// Its descriptor `fd` went to another process, or came from one.
     pub fn mark_shared(&self, fd: RawFd) {
-        self.note_uncounted();
+        self.copies().note_uncounted();
         let file = file_of(fd);
         let _registry = REGISTRY.lock();
         self.note_as(file);
@@ -107,13 +94,6 @@ impl Socket {
         }
     }
 
-    /// Which open file it is, if others may have that and it has not been noted. Only with the registry's lock.
-    fn note_file(&self) {
-        if self.inode.load(Ordering::Relaxed) == 0 && self.is_shared() {
-            self.note_as(self.of_descriptor(file_of));
-        }
-    }
-
     /// Whether it is that open file. What was noted is asked again: an anchor is another connection's once it has been closed.
     fn is_file(&self, file: (u64, u64)) -> bool {
         let noted = (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed));
@@ -126,7 +106,9 @@ impl Socket {
     pub fn install_shared(device: u64, inode: u64, fd: RawFd) -> Option<&'static Socket> {
         let registry = REGISTRY.lock();
         // What was there at a fork is shared without a word; another socket for it would be two in one process.
-        registry.all.iter().for_each(|socket| socket.note_file());
+        let is_unknown = |socket: &&&Socket| socket.inode.load(Ordering::Relaxed) == 0 && socket.is_shared();
+        let unknown = registry.all.iter().filter(is_unknown);
+        unknown.for_each(|socket| socket.note_as(socket.of_descriptor(file_of)));
         let found = registry.all.iter().find(|socket| socket.is_file((device, inode))).copied()?;
         let join = |count| (count > 0).then_some(count + 1);
         // One whose last descriptor has gone is about to be another socket.
@@ -177,7 +159,7 @@ impl Socket {
 pub(crate) fn is_single(socket: &Socket) -> bool {
     // Where system calls are filtered, fcntl may be the process's end.
     let asks = socket.is_shared() && !crate::confine::is_filtered();
-    let is_single = !fork::is_forking() && socket.copies.is_single(fork::process(), socket.is_in_session());
+    let is_single = !fork::is_forking() && socket.copies().is_single();
     // What another process has said of the flag up to now. Another thread may say something else at this moment.
     while is_single && asks && socket.nonblocking() != socket.shared_nonblocking() {
         socket.set_nonblocking(socket.shared_nonblocking());

@@ -40,6 +40,11 @@ impl Siblings {
     fn iter(&self) -> impl Iterator<Item = &'static Socket> {
         (0..ENGINES_MAX - 1).map_while(|place| self.at(place))
     }
+
+    /// Whether another session has one of them.
+    pub(super) fn have_moved(&self) -> bool {
+        self.iter().any(|other| other.copies().is_moved())
+    }
 }
 
 fn as_socket(at: *mut Socket) -> Option<&'static Socket> {
@@ -131,10 +136,6 @@ impl Socket {
         self.siblings.at(0).is_some()
     }
 
-    pub(super) fn has_moved_sibling(&self) -> bool {
-        self.siblings.iter().any(|other| other.needs_claim())
-    }
-
     /// Claims it of each engine that has it. Of a listener those engines that do not know it (any more) are left out, as
     /// long as there is another.
     pub(super) fn claim_all(&'static self) -> Result<(), Errno> {
@@ -142,11 +143,11 @@ impl Socket {
         if self.kind() != Kind::Listener || self.siblings.at(0).is_none() {
             return outcome;
         }
-        for member in self.members(0).filter(|member| member.needs_claim()) {
+        for member in self.members(0).filter(|member| member.copies().is_moved()) {
             match claim::claim_or_why(member) {
                 Ok(()) => outcome = Ok(()),
                 Err(crate::errno::ENOENT | Errno::ECONNREFUSED | Errno::ECONNRESET) => {
-                    member.set_needs_claim(false);
+                    member.copies().set_moved(false);
                     member.lose_engine();
                 }
                 // It is tried again with the next call.
