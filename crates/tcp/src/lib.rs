@@ -55,31 +55,31 @@
 //! let mut server = passive(&params(900), &syn.segment);
 //!
 //! // All that one end has to send arrives at the other.
-//! let mut cross = |from: &mut Tcb, to: &mut Tcb, memory: &mut Memory| {
-//!     while let Some(tx) = prepare(from, TxContext { now, tcp: &tcp, limits }) {
-//!         let pieces = from.send_queue.pieces(tx.payload_at, tx.segment.len);
-//!         commit(from, &mut tcp, now, &tx);
+//! let mut cross = |tcp: &mut Tcp, from: &mut Tcb, to: &mut Tcb, memory: &mut Memory| {
+//!     while let Some(tx) = prepare(from, TxContext { now, tcp, limits }) {
+//!         let pieces = from.send_queue.pieces(&tcp.extents, tx.payload_at, tx.segment.len);
+//!         commit(from, tcp, now, &tx);
 //!         let rx = RxSegment { segment: tx.segment, is_marked: false, payload: Payload::Memory(&pieces) };
 //!         let (arena, pressure) = (&mut arena, Pressure::None);
-//!         let mut cx = RxContext { now, tcp: &mut tcp, owner: PROGRAM, arena, pressure, host: &mut *memory };
+//!         let mut cx = RxContext { now, tcp: &mut *tcp, owner: PROGRAM, arena, pressure, host: &mut *memory };
 //!         toe_tcp::segment_arrives::segment_arrives(to, &mut cx, &rx);
 //!     }
 //! };
-//! cross(&mut server, &mut client, &mut memory);
-//! cross(&mut client, &mut server, &mut memory);
+//! cross(&mut tcp, &mut server, &mut client, &mut memory);
+//! cross(&mut tcp, &mut client, &mut server, &mut memory);
 //! assert_eq!((client.state, server.state), (TcpState::Established, TcpState::Established));
 //!
 //! memory.write(PROGRAM, 1 << 20, b"hello");
-//! client.send_queue.push(PROGRAM, MemRange { offset: 1 << 20, len: 5 }).expect("room");
+//! client.send_queue.push(&mut tcp.extents, PROGRAM, MemRange { offset: 1 << 20, len: 5 }).expect("room");
 //! toe_tcp::shutdown_send(&mut client);
-//! cross(&mut client, &mut server, &mut memory);
+//! cross(&mut tcp, &mut client, &mut server, &mut memory);
 //! let came = server.receive.next_to_publish(server.data_nxt()).expect("five bytes");
 //! assert_eq!(&memory.0[came.offset as usize..][..came.len as usize], b"hello");
 //! assert_eq!(server.state, TcpState::CloseWait);
 //!
 //! toe_tcp::shutdown_send(&mut server);
-//! cross(&mut server, &mut client, &mut memory);
-//! cross(&mut client, &mut server, &mut memory);
+//! cross(&mut tcp, &mut server, &mut client, &mut memory);
+//! cross(&mut tcp, &mut client, &mut server, &mut memory);
 //! assert_eq!((client.state, server.state), (TcpState::TimeWait, TcpState::Closed));
 //! ```
 
@@ -128,6 +128,7 @@ use pressure::Pressure;
 use reassembly::HeldPool;
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
+use send_queue::ExtentPool;
 
 /// Challenge ACKs (RFC 5961 section 7), as many as Linux had when it had such a limit.
 const CHALLENGES_A_SECOND: u32 = 1000;
@@ -139,6 +140,8 @@ pub struct Tcp {
     pub sent: SentPool,
     /// What came out of order.
     pub held: HeldPool,
+    /// Where the bytes lie that are in send queues, but for the first of each.
+    pub extents: ExtentPool,
     /// Where the records end that are in send queues.
     pub record_ends: RecordEndPool,
     pub config: TcpConfig,
@@ -153,6 +156,7 @@ impl Tcp {
         Tcp {
             sent: SentPool::new(connections),
             held: HeldPool::new(connections),
+            extents: ExtentPool::new(connections),
             record_ends: RecordEndPool::new(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),

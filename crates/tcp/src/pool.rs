@@ -30,15 +30,13 @@ impl Array {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPlace;
 
-/// Places of the smallest array.
-const SMALLEST: u16 = 4;
 /// Places of the largest one: a connection that would need more makes do with these.
 pub const PLACES_MAX: u16 = 4096;
-const SIZES: usize = (PLACES_MAX / SMALLEST).trailing_zeros() as usize + 1;
+const SIZES: usize = PLACES_MAX.trailing_zeros() as usize + 1;
 
-/// The memory of all arrays of one kind.
+/// The memory of all arrays of one kind, the smallest of which have `SMALLEST` places.
 #[derive(Debug)]
-pub struct Pool<T> {
+pub struct Pool<T, const SMALLEST: u16 = 4> {
     table: Vec<T>,
     /// Places that the table may have.
     capacity: usize,
@@ -48,9 +46,9 @@ pub struct Pool<T> {
     used: usize,
 }
 
-impl<T: Copy + Default> Pool<T> {
+impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
     /// Enough for `connections` connections to have a smallest array each, and for some to have large ones.
-    pub fn new(flows: usize) -> Pool<T> {
+    pub fn new(flows: usize) -> Self {
         let reserve = flows * usize::from(SMALLEST);
         let capacity = reserve + (flows * 16).max(4 * usize::from(PLACES_MAX));
         Pool { table: Vec::with_capacity(capacity), capacity, reserve, free: Default::default(), used: 0 }
@@ -190,7 +188,7 @@ impl<T: Copy + Default> Pool<T> {
 }
 
 const fn size_of_places(places: u16) -> usize {
-    (places / SMALLEST).trailing_zeros() as usize
+    places.trailing_zeros() as usize
 }
 
 #[cfg(test)]

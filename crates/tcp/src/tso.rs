@@ -68,6 +68,7 @@ mod tests {
 
     use crate::congestion::{self, AlgorithmName};
     use crate::scoreboard::SentRange;
+    use crate::send_queue::ExtentPool;
     use toe_abi::entry::MemRange;
     use toe_base::window::WindowSize;
     use toe_base::{Instant, SessionId};
@@ -87,7 +88,7 @@ mod tests {
         (tcb.cc.cwnd, tcb.cc.ssthresh) = (36 * MSS, 20 * MSS);
         (tcb.rtt.srtt_us, tcb.rtt.min_us) = (12_000, 2_000);
         let range = MemRange { offset: 0, len: 100 * MSS };
-        tcb.send_queue.push(SessionId(0), range).expect("room");
+        tcb.send_queue.push(&mut ExtentPool::new(1), SessionId(0), range).expect("room");
         for (from, to, sent_ms) in [(0, 1, NOW_MS - 6), (1, 36 - room, NOW_MS - 1)] {
             let (start, end) = (tcb.snd.una.plus(from * MSS), tcb.snd.una.plus(to * MSS));
             let sent_at = Instant::from_millis(sent_ms);

@@ -114,7 +114,8 @@ impl Engine {
             flow.tcb.events.sent_behind = flow.tcb.events.sent_behind.saturating_add(send.data.len);
             flow.tcb.events.return_late_bytes(&flow.tcb.send_queue);
         } else {
-            flow.tcb.send_queue.push(session, send.data).map_err(|_| FenceReason::BadSendRange)?;
+            let extents = &mut self.tcp.extents;
+            flow.tcb.send_queue.push(extents, session, send.data).map_err(|_| FenceReason::BadSendRange)?;
             flow.tcb.snd.more = send.more && flow.conn.carrier.channel().is_none();
             if send.urgent {
                 flow.tcb.snd.up = Some(flow.tcb.queue_end());

@@ -122,7 +122,7 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
     if fin_acked {
         bytes -= 1;
     }
-    let owners = tcb.send_queue.acknowledge(bytes, cx.owner);
+    let owners = tcb.send_queue.acknowledge(&mut cx.tcp.extents, bytes, cx.owner);
     if cx.owner.0 != 0 {
         tcb.events.sent = tcb.events.sent.saturating_add(owners);
     }
