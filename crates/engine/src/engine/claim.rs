@@ -217,7 +217,7 @@ impl Engine {
         let (from, user) = (conn.tenancy.owner(), conn.user);
         let mut record = SocketOptions::default();
         if let Some(block) = conn.options {
-            host.read(SessionId(0), block.offset, record.as_mut_bytes());
+            host.read(SessionId(0), block.offset(), record.as_mut_bytes());
         } else if let Some(at) = self.place_of_options(from) {
             host.read(from.session, at, record.as_mut_bytes());
             if record.flow != from.flow_id.raw() || conn.tenancy.hold().is_none() {
@@ -235,7 +235,7 @@ impl Engine {
         } else if self.flows.get(idx).conn.options.is_none() {
             let block = self.sessions.arena(SessionId(0), user).alloc(size_of::<SocketOptions>() as u32);
             let Some(block) = block else { return false };
-            host.write(SessionId(0), block.offset, record.as_bytes());
+            host.write(SessionId(0), block.offset(), record.as_bytes());
             self.flows.get_mut(idx).conn.options = Some(block);
         }
         true
@@ -263,7 +263,7 @@ impl Engine {
         }
         let user = flow.conn.user;
         let Some(block) = self.sessions.arena(SessionId(0), user).alloc(queue.len()) else { return false };
-        let mut at = block.offset;
+        let mut at = block.offset();
         for piece in queue.pieces(&self.tcp.extents, 0, queue.len()).iter() {
             let Extent { session, range } = *piece;
             host.copy((session, range.offset), (SessionId(0), at), range.len);
@@ -276,7 +276,7 @@ impl Engine {
             flow.tcb.events.sent = flow.tcb.events.sent.saturating_add(back);
             flow.tcb.events.sent_behind = 0;
         }
-        let (extents, range) = (&mut self.tcp.extents, MemRange { offset: block.offset, len: queue.len() });
+        let (extents, range) = (&mut self.tcp.extents, MemRange { offset: block.offset(), len: queue.len() });
         flow.tcb.send_queue.clear(extents);
         let pushed = flow.tcb.send_queue.push(extents, SessionId(0), range);
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
