@@ -7,16 +7,35 @@
 /// Elements of one connection, in a pool. The record owns it: it must be given back with [`Pool::clear`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Array {
-    /// Where its places begin.
-    base: u32,
+    /// Where its places begin, above [`SIZE_BITS`] that tell how many it has: 0 none, else one more than their logarithm.
+    place: u32,
     /// The first element in use.
     first: u16,
     len: u16,
-    /// 0: it has no places.
-    places: u16,
 }
 
+/// [`SIZES`] and 0 are fewer than 2 to the power of these.
+const SIZE_BITS: u32 = 4;
+/// A place that an [`Array`] can begin at lies before this.
+const BASE_LIMIT: usize = 1 << (u32::BITS - SIZE_BITS);
+const _: () = assert!(size_of::<Array>() <= 8 && SIZES < 1 << SIZE_BITS);
+
 impl Array {
+    fn new(base: u32, places: u16) -> Array {
+        Array { place: base << SIZE_BITS | (size_of_places(places) as u32 + 1), first: 0, len: 0 }
+    }
+
+    const fn base(&self) -> u32 {
+        self.place >> SIZE_BITS
+    }
+
+    const fn places(&self) -> u16 {
+        match self.place & ((1 << SIZE_BITS) - 1) {
+            0 => 0,
+            size => 1 << (size - 1),
+        }
+    }
+
     pub const fn len(&self) -> usize {
         self.len as usize
     }
@@ -55,18 +74,18 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
     }
 
     pub fn get(&self, array: &Array) -> &[T] {
-        let first = array.base as usize + usize::from(array.first);
+        let first = array.base() as usize + usize::from(array.first);
         &self.table[first..first + array.len()]
     }
 
     pub fn get_mut(&mut self, array: &Array) -> &mut [T] {
-        let first = array.base as usize + usize::from(array.first);
+        let first = array.base() as usize + usize::from(array.first);
         &mut self.table[first..first + array.len()]
     }
 
     /// Whether [`Pool::insert`] has room for `n` elements more.
     pub fn has_room(&mut self, array: &mut Array, n: u16) -> bool {
-        while array.places - array.len < n {
+        while array.places() - array.len < n {
             if self.grow(array).is_err() {
                 return false;
             }
@@ -76,18 +95,18 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
 
     /// An array of none yet that has so many places: a size that arrays have.
     pub fn with_places(&mut self, places: u16) -> Result<Array, NoPlace> {
-        Ok(Array { base: self.take(places)?, first: 0, len: 0, places })
+        Ok(Array::new(self.take(places)?, places))
     }
 
     /// Moves the elements of `from` that begin at `at` behind those of `to`, which has the places.
     pub fn move_tail(&mut self, from: &mut Array, at: usize, to: &mut Array) {
         let n = from.len - at as u16;
-        debug_assert!(n <= to.places - to.len);
-        if to.first + to.len + n > to.places {
+        debug_assert!(n <= to.places() - to.len);
+        if to.first + to.len + n > to.places() {
             self.move_to_front(to);
         }
-        let source = from.base as usize + usize::from(from.first);
-        let target = to.base as usize + usize::from(to.first + to.len);
+        let source = from.base() as usize + usize::from(from.first);
+        let target = to.base() as usize + usize::from(to.first + to.len);
         self.table.copy_within(source + at..source + from.len(), target);
         to.len += n;
         from.len = at as u16;
@@ -98,13 +117,13 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
 
     /// Puts an element in before the one at `at`, which may be the end.
     pub fn insert(&mut self, array: &mut Array, at: usize, element: T) -> Result<(), NoPlace> {
-        if array.len == array.places {
+        if array.len == array.places() {
             self.grow(array)?;
         }
-        if array.first + array.len == array.places {
+        if array.first + array.len == array.places() {
             self.move_to_front(array);
         }
-        let base = array.base as usize + usize::from(array.first);
+        let base = array.base() as usize + usize::from(array.first);
         let end = base + array.len();
         self.table.copy_within(base + at..end, base + at + 1);
         self.table[base + at] = element;
@@ -120,7 +139,7 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
         if at == 0 {
             array.first += n as u16;
         } else {
-            let base = array.base as usize + usize::from(array.first);
+            let base = array.base() as usize + usize::from(array.first);
             self.table.copy_within(base + at + n..base + array.len(), base + at);
         }
         array.len -= n as u16;
@@ -131,16 +150,16 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
 
     /// Removes all elements and gives the places back.
     pub fn clear(&mut self, array: &mut Array) {
-        if array.places > 0 {
-            self.used -= usize::from(array.places);
-            self.free[size_of_places(array.places)].push(array.base);
+        if array.places() > 0 {
+            self.used -= usize::from(array.places());
+            self.free[size_of_places(array.places())].push(array.base());
         }
         *array = Array::default();
     }
 
     /// Places that this one has.
     pub fn places_of(array: &Array) -> usize {
-        usize::from(array.places)
+        usize::from(array.places())
     }
 
     /// Places that arrays have.
@@ -149,23 +168,23 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
     }
 
     fn move_to_front(&mut self, array: &mut Array) {
-        let base = array.base as usize;
+        let base = array.base() as usize;
         let first = base + usize::from(array.first);
         self.table.copy_within(first..first + array.len(), base);
         array.first = 0;
     }
 
     fn grow(&mut self, array: &mut Array) -> Result<(), NoPlace> {
-        let places = if array.places == 0 { SMALLEST } else { array.places * 2 };
+        let places = if array.places() == 0 { SMALLEST } else { array.places() * 2 };
         if places > PLACES_MAX {
             return Err(NoPlace);
         }
         let base = self.take(places)?;
-        let from = array.base as usize + usize::from(array.first);
+        let from = array.base() as usize + usize::from(array.first);
         self.table.copy_within(from..from + array.len(), base as usize);
         let len = array.len;
         self.clear(array);
-        *array = Array { base, first: 0, len, places };
+        *array = Array { len, ..Array::new(base, places) };
         Ok(())
     }
 
@@ -175,7 +194,7 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
             None => {
                 let base = self.table.len();
                 let limit = if places == SMALLEST { self.capacity } else { self.capacity - self.reserve };
-                if base + usize::from(places) > limit {
+                if base + usize::from(places) > limit.min(BASE_LIMIT) {
                     return Err(NoPlace);
                 }
                 self.table.resize(base + usize::from(places), T::default());

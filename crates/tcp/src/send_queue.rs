@@ -189,7 +189,7 @@ impl SendQueue {
     }
 }
 
-const _: () = assert!(size_of::<SendQueue>() <= 36);
+const _: () = assert!(size_of::<SendQueue>() <= 32);
 
 #[cfg(test)]
 mod tests {

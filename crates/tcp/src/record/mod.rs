@@ -330,7 +330,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 1024);
+const _: () = assert!(size_of::<Tcb>() <= 1008);
 
 impl Tcb {
     /// A record that stands for no connection.
