@@ -121,6 +121,7 @@ pub use record::Tcb;
 use toe_base::arena::Arena;
 use toe_base::{Instant, SessionId};
 
+use congestion::ModelPool;
 use counter::Counters;
 use limit::RateLimit;
 use open::TcpConfig;
@@ -138,12 +139,14 @@ const CHALLENGES_A_SECOND: u32 = 1000;
 pub struct Tcp {
     /// What is on its way.
     pub sent: SentPool,
-    /// What came out of order.
+    /// What came out of order, and what came twice: a connection can have a smallest array of each.
     pub held: HeldPool,
     /// Where the bytes lie that are in send queues, but for the first of each.
     pub extents: ExtentPool,
     /// Where the records end that are in send queues.
     pub record_ends: RecordEndPool,
+    /// Of congestion control, where it has one of the path.
+    pub models: ModelPool,
     pub config: TcpConfig,
     /// Of challenge ACKs.
     pub challenges: RateLimit,
@@ -155,9 +158,10 @@ impl Tcp {
     pub fn new(connections: usize, secret: [u8; 16], config: TcpConfig) -> Tcp {
         Tcp {
             sent: SentPool::new(connections),
-            held: HeldPool::new(connections),
-            extents: ExtentPool::new(connections),
+            held: HeldPool::new(2 * connections),
+            extents: ExtentPool::of_smallest(connections),
             record_ends: RecordEndPool::new(connections),
+            models: ModelPool::of_smallest(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),

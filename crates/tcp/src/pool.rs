@@ -68,8 +68,16 @@ pub struct Pool<T, const SMALLEST: u16 = 4> {
 impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
     /// Enough for `connections` connections to have a smallest array each, and for some to have large ones.
     pub fn new(flows: usize) -> Self {
-        let reserve = flows * usize::from(SMALLEST);
-        let capacity = reserve + (flows * 16).max(4 * usize::from(PLACES_MAX));
+        Self::bounded(flows * usize::from(SMALLEST), (flows * 16).max(4 * usize::from(PLACES_MAX)))
+    }
+
+    /// The same where no connection has more than a smallest array.
+    pub fn of_smallest(flows: usize) -> Self {
+        Self::bounded(flows * usize::from(SMALLEST), 0)
+    }
+
+    fn bounded(reserve: usize, beyond: usize) -> Self {
+        let capacity = reserve + beyond;
         Pool { table: Vec::with_capacity(capacity), capacity, reserve, free: Default::default(), used: 0 }
     }
 
@@ -203,6 +211,21 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
         };
         self.used += usize::from(places);
         Ok(base)
+    }
+}
+
+impl<T: Copy + Default> Pool<T, 1> {
+    /// The element of an array that has one at most: the default one until somebody has asked to change it.
+    pub fn one(&self, array: &Array) -> T {
+        self.get(array).first().copied().unwrap_or_default()
+    }
+
+    /// The same, to be changed; `None` is for more arrays than there are connections.
+    pub fn one_mut(&mut self, array: &mut Array) -> Option<&mut T> {
+        if array.is_empty() {
+            self.insert(array, 0, T::default()).ok()?;
+        }
+        self.get_mut(array).first_mut()
     }
 }
 

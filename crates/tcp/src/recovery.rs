@@ -13,13 +13,13 @@
 //! or timestamps (RFC 4015) say so. Called by SEGMENT ARRIVES with each ACK and by the time-outs.
 
 use crate::congestion::{self, Growth, dctcp};
-use crate::counter::{Counter, Counters};
+use crate::counter::Counter;
 use crate::rack::Loss;
 use crate::rate::RateSample;
 use crate::record::{Frto, Phase, Prr, Tcb, Undo};
 use crate::rtt::RTO_AFTER_LOST_SYN_US;
-use crate::scoreboard::{Fate, SentPool};
-use crate::{path_mtu, rack};
+use crate::scoreboard::Fate;
+use crate::{Tcp, path_mtu, rack};
 use toe_base::Instant;
 
 /// What one ACK brought, after the scoreboard has taken it.
@@ -48,7 +48,7 @@ pub struct AckEvent {
 }
 
 /// An ACK arrived.
-pub fn on_ack(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, event: &AckEvent, counters: &mut Counters) {
+pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
     if tcb.is_local {
         return;
     }
@@ -68,17 +68,17 @@ pub fn on_ack(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, event: &AckEvent
     let was = tcb.cc.phase;
     let mistaken = is_mistaken(tcb, event);
     match tcb.cc.phase {
-        Phase::Open | Phase::Reduced => open(tcb, pool, now, event, counters),
-        Phase::Recovery => recovery(tcb, pool, now, event, mistaken, counters),
-        Phase::Loss => loss(tcb, pool, now, event, mistaken, counters),
+        Phase::Open | Phase::Reduced => open(tcb, tcp, now, event),
+        Phase::Recovery => recovery(tcb, tcp, now, event, mistaken),
+        Phase::Loss => loss(tcb, tcp, now, event, mistaken),
     }
     if was == Phase::Loss && tcb.cc.phase == Phase::Open {
-        tcb.cc.recovered();
+        tcb.cc.recovered(&tcp.models);
     }
     // The ACK that ends recovery sets the window; it does not grow it as well.
     let is_over = matches!(was, Phase::Recovery | Phase::Reduced) && tcb.cc.phase == Phase::Open;
     if !is_over {
-        resize_window(tcb, now, event);
+        resize_window(tcb, tcp, now, event);
     }
     congestion::note_usage(tcb, now);
 }
@@ -126,10 +126,10 @@ fn is_mistaken(tcb: &Tcb, event: &AckEvent) -> bool {
     all_twice || echoes_first
 }
 
-fn open(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, event: &AckEvent, counters: &mut Counters) {
-    if is_lost(tcb, pool, now) && !path_mtu::is_probe_alone_lost(tcb, pool, now) {
-        counters.add(Counter::FastRetransmits);
-        enter_recovery(tcb, event);
+fn open(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
+    if is_lost(tcb, tcp, now) && !path_mtu::is_probe_alone_lost(tcb, &tcp.sent, now) {
+        tcp.counters.add(Counter::FastRetransmits);
+        enter_recovery(tcb, tcp, event);
         return;
     }
     if tcb.cc.phase == Phase::Reduced {
@@ -139,31 +139,31 @@ fn open(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, event: &AckEvent, coun
         }
     } else if is_mistaken(tcb, event) {
         // Recovery is over, and only now do D-SACKs explain the last of what was sent again.
-        undo(tcb, pool, counters);
+        undo(tcb, tcp);
     }
     // Once a window: what the last reduction covered does not count again (RFC 3168 section 6.1.2).
     let is_event = tcb.snd.una.after(tcb.cc.recover);
     if event.ece && tcb.ecn.on && tcb.cc.phase == Phase::Open && is_event {
         reduce(tcb, Phase::Reduced, event);
         tcb.ecn.tell_reduced = true;
-        counters.add(Counter::EcnReductions);
+        tcp.counters.add(Counter::EcnReductions);
     }
 }
 
 /// Whether something is found lost outside of recovery.
-fn is_lost(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) -> bool {
+fn is_lost(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> bool {
     if tcb.snd.sack_permitted {
-        return rack::detect_loss(tcb, pool, now, false) != Loss::None;
+        return rack::detect_loss(tcb, &mut tcp.sent, now, false) != Loss::None;
     }
     if tcb.cc.dup_acks >= rack::DUP_THRESHOLD && may_begin(tcb) {
-        return tcb.board.mark_head_lost(pool, u32::from(tcb.snd.mss));
+        return tcb.board.mark_head_lost(&mut tcp.sent, u32::from(tcb.snd.mss));
     }
     false
 }
 
-fn enter_recovery(tcb: &mut Tcb, event: &AckEvent) {
+fn enter_recovery(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent) {
     tcb.cc.undo = Some(Undo { cwnd: tcb.cc.cwnd, ssthresh: tcb.cc.ssthresh, ..Undo::default() });
-    tcb.cc.recovery_begins();
+    tcb.cc.recovery_begins(&mut tcp.models);
     if tcb.cc.phase == Phase::Reduced {
         // The window is on its way down already for this round trip.
         tcb.cc.phase = Phase::Recovery;
@@ -204,49 +204,35 @@ fn reduce_again(tcb: &mut Tcb, event: &AckEvent) {
     }
 }
 
-fn recovery(
-    tcb: &mut Tcb,
-    pool: &mut SentPool,
-    now: Instant,
-    event: &AckEvent,
-    mistaken: bool,
-    counters: &mut Counters,
-) {
+fn recovery(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistaken: bool) {
     if mistaken {
-        undo(tcb, pool, counters);
+        undo(tcb, tcp);
         return;
     }
     if tcb.snd.una.at_or_after(tcb.cc.recover) {
-        tcb.cc.recovered();
+        tcb.cc.recovered(&tcp.models);
         tcb.cc.phase = Phase::Open;
         tcb.cc.dup_acks = 0;
         rack::recovery_ended(&mut tcb.rack);
         return;
     }
     if tcb.snd.sack_permitted {
-        if rack::detect_loss(tcb, pool, now, true) == Loss::OfRetransmission {
+        if rack::detect_loss(tcb, &mut tcp.sent, now, true) == Loss::OfRetransmission {
             reduce_again(tcb, event);
         }
     } else if event.acked > 0 {
         // A partial ACK: the next segment is missing too (RFC 6582 section 3.2 step 3).
-        tcb.board.mark_head_lost(pool, u32::from(tcb.snd.mss));
+        tcb.board.mark_head_lost(&mut tcp.sent, u32::from(tcb.snd.mss));
     }
 }
 
 /// After a time-out; the SACK-enhanced F-RTO of RFC 5682 section 3, which does for a peer without SACK as well (section 2).
-fn loss(
-    tcb: &mut Tcb,
-    pool: &mut SentPool,
-    now: Instant,
-    event: &AckEvent,
-    mistaken: bool,
-    counters: &mut Counters,
-) {
+fn loss(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistaken: bool) {
     // Step 3 (b): what was not sent again has arrived, in order or not.
     let spurious = tcb.cc.frto == Frto::SentNew && event.originals;
     if mistaken || spurious {
-        counters.add(Counter::SpuriousTimeouts);
-        undo(tcb, pool, counters);
+        tcp.counters.add(Counter::SpuriousTimeouts);
+        undo(tcb, tcp);
         return;
     }
     let recovered = tcb.snd.una.at_or_after(tcb.cc.recover);
@@ -274,7 +260,7 @@ fn loss(
         return;
     }
     if tcb.snd.sack_permitted {
-        rack::detect_loss(tcb, pool, now, true);
+        rack::detect_loss(tcb, &mut tcp.sent, now, true);
     }
 }
 
@@ -284,20 +270,20 @@ fn may_send_new(tcb: &Tcb) -> bool {
 }
 
 /// The retransmission timer ran out (RFC 5681 section 3.1, RFC 6298 section 5, RFC 8985 section 6.3).
-pub fn on_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) {
+pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     let mss = u32::from(tcb.snd.mss);
     if !tcb.state.is_synchronized() {
-        tcb.board.mark_lost(pool, |_| true);
+        tcb.board.mark_lost(&mut tcp.sent, |_| true);
         handshake_lost(tcb);
         return;
     }
-    if tcb.board.first(pool).is_some_and(|r| r.fate == Fate::Sacked) {
+    if tcb.board.first(&tcp.sent).is_some_and(|r| r.fate == Fate::Sacked) {
         // The peer said that it has the first byte and acknowledges less: it forgot (RFC 2018 section 8).
-        tcb.board.unmark_sacked(pool);
+        tcb.board.unmark_sacked(&mut tcp.sent);
     }
     if tcb.is_local {
         // No path to spare: there was no memory, and there may be some now.
-        tcb.board.mark_lost(pool, |_| true);
+        tcb.board.mark_lost(&mut tcp.sent, |_| true);
         return;
     }
     let anew = tcb.cc.phase != Phase::Loss || tcb.snd.una.at_or_after(tcb.cc.recover);
@@ -306,8 +292,8 @@ pub fn on_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) {
         tcb.cc.ssthresh = tcb.cc.reduced(tcb.outstanding().min(tcb.cc.cwnd), mss, false);
         tcb.cc.timed_out();
     }
-    tcb.cc.recovery_begins();
-    rack::mark_lost_on_timeout(tcb, pool, now);
+    tcb.cc.recovery_begins(&mut tcp.models);
+    rack::mark_lost_on_timeout(tcb, &mut tcp.sent, now);
     tcb.cc.frto = if anew { Frto::Resent } else { Frto::Off };
     tcb.cc.phase = Phase::Loss;
     tcb.cc.recover = tcb.snd.nxt;
@@ -326,40 +312,40 @@ pub fn handshake_lost(tcb: &mut Tcb) {
 }
 
 /// The reordering timer ran out (RFC 8985 section 6.3): what was waited for is lost.
-pub fn on_reorder_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, counters: &mut Counters) {
+pub fn on_reorder_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     let before = tcb.pipe();
     let in_recovery = matches!(tcb.cc.phase, Phase::Recovery | Phase::Loss);
-    let lost = rack::detect_loss(tcb, pool, now, in_recovery);
+    let lost = rack::detect_loss(tcb, &mut tcp.sent, now, in_recovery);
     let outstanding_before = tcb.outstanding();
     let event = AckEvent { pipe_before: before, outstanding_before, ..AckEvent::default() };
     if in_recovery {
         if lost == Loss::OfRetransmission {
             reduce_again(tcb, &event);
-            resize_window(tcb, now, &event);
+            resize_window(tcb, tcp, now, &event);
         }
-    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, pool, now) {
-        counters.add(Counter::FastRetransmits);
-        enter_recovery(tcb, &event);
-        resize_window(tcb, now, &event);
+    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, &tcp.sent, now) {
+        tcp.counters.add(Counter::FastRetransmits);
+        enter_recovery(tcb, tcp, &event);
+        resize_window(tcb, tcp, now, &event);
     }
 }
 
 /// Nothing was lost: the window is what it was.
-fn undo(tcb: &mut Tcb, pool: &mut SentPool, counters: &mut Counters) {
+fn undo(tcb: &mut Tcb, tcp: &mut Tcp) {
     let Some(undo) = tcb.cc.undo.take() else { return };
-    counters.add(Counter::Undos);
+    tcp.counters.add(Counter::Undos);
     tcb.cc.cwnd = tcb.cc.cwnd.max(undo.cwnd);
     tcb.cc.ssthresh = tcb.cc.ssthresh.max(undo.ssthresh);
-    congestion::restore(tcb);
+    congestion::restore(tcb, &mut tcp.models);
     tcb.cc.phase = Phase::Open;
     tcb.cc.frto = Frto::Off;
     tcb.cc.dup_acks = 0;
     tcb.rtt.backoff = 0;
-    tcb.board.unmark_lost(pool);
+    tcb.board.unmark_lost(&mut tcp.sent);
 }
 
-fn resize_window(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
-    if congestion::follow_model(tcb, now, event) {
+fn resize_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
+    if congestion::follow_model(tcb, &mut tcp.models, now, event) {
         return;
     }
     match tcb.cc.phase {

@@ -84,20 +84,21 @@ impl Engine {
 
     /// Whether each place of the flows' pools that is taken is some flow's.
     fn audit_pools(&self) -> Result<(), String> {
-        let (mut sent, mut held, mut extents, mut record_ends) = ((0, 0), 0, 0, 0);
+        let (mut sent, mut held, mut extents, mut record_ends, mut models) = ((0, 0), 0, 0, 0, 0);
         for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
             let (places, chunks) = flow.tcb.board.places(&self.tcp.sent);
             sent = (sent.0 + places, sent.1 + chunks);
-            held += flow.tcb.held.places();
+            held += flow.tcb.held.places() + flow.tcb.rcv.duplicates.places();
             extents += flow.tcb.send_queue.places();
             record_ends += flow.tcb.record_ends.places();
+            models += flow.tcb.cc.algorithm.places();
         }
-        let toe_tcp::Tcp { sent: s, held: h, extents: e, record_ends: r, .. } = &self.tcp;
-        let taken = (s.used_by_both(), h.used(), e.used(), r.used());
-        let of_flows = (sent, held, extents, record_ends);
+        let toe_tcp::Tcp { sent: s, held: h, extents: e, record_ends: r, models: m, .. } = &self.tcp;
+        let taken = (s.used_by_both(), h.used(), e.used(), r.used(), m.used());
+        let of_flows = (sent, held, extents, record_ends, models);
         let what = || {
             format!(
-                "places (sent, its chunks), held, extents, record ends: {taken:?} taken, {of_flows:?} of flows"
+                "places (sent, its chunks), held, extents, record ends, models: {taken:?} taken, {of_flows:?} of flows"
             )
         };
         if taken == of_flows { Ok(()) } else { Err(what()) }

@@ -76,7 +76,7 @@ impl Engine {
             .map(|range| range.len().div_ceil(u32::from(flow.tcb.snd.mss).max(1)))
             .sum();
         counted(flow, now, &mut detail);
-        if let Some((len, info)) = flow.tcb.cc.algorithm.info() {
+        if let Some((len, info)) = flow.tcb.cc.algorithm.info(&self.tcp.models) {
             (detail.cc_len, detail.cc) = (len, info);
         }
         detail

@@ -267,6 +267,8 @@ impl Engine {
         flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
         flow.tcb.board.clear(&mut self.tcp.sent);
         flow.tcb.held.clear(&mut self.tcp.held);
+        flow.tcb.rcv.duplicates.clear(&mut self.tcp.held);
+        flow.tcb.cc.algorithm.clear(&mut self.tcp.models);
         flow.tcb.orphaned = true;
         let indexed = flow.conn.indexed;
         self.names.leave(flow.conn.key.scope);

@@ -91,7 +91,7 @@ fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, a
     let mut event = sack::take(tcb, &mut cx.tcp.sent, cx.now, segment, ack);
     event.is_duplicate = is_duplicate;
     let fin_acked = event.acked > 0 && advance(tcb, cx, ack);
-    recovery::on_ack(tcb, &mut cx.tcp.sent, cx.now, &event, &mut cx.tcp.counters);
+    recovery::on_ack(tcb, cx.tcp, cx.now, &event);
     rearm(tcb, cx.now, &event);
     update_window(tcb, cx, segment, ack, event.acked > 0);
     if probing && !tcb.timers.persist.is_far_future() {
