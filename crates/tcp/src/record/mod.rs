@@ -347,7 +347,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 912);
+const _: () = assert!(size_of::<Tcb>() <= 904);
 
 impl Tcb {
     /// A record that stands for no connection.
