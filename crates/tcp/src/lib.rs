@@ -127,6 +127,7 @@ use limit::RateLimit;
 use open::TcpConfig;
 use pressure::Pressure;
 use reassembly::HeldPool;
+use record::RepairPool;
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
 use send_queue::ExtentPool;
@@ -147,6 +148,8 @@ pub struct Tcp {
     pub record_ends: RecordEndPool,
     /// Of congestion control, where it has one of the path.
     pub models: ModelPool,
+    /// Of loss recovery.
+    pub repairs: RepairPool,
     pub config: TcpConfig,
     /// Of challenge ACKs.
     pub challenges: RateLimit,
@@ -162,6 +165,7 @@ impl Tcp {
             extents: ExtentPool::of_smallest(connections),
             record_ends: RecordEndPool::new(connections),
             models: ModelPool::of_smallest(connections),
+            repairs: RepairPool::of_smallest(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),

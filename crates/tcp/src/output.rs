@@ -7,7 +7,7 @@ use crate::congestion::dctcp;
 use crate::ecn::EcnMode;
 use crate::open::{TIMESTAMPS_LEN, syn_window};
 use crate::reassembly::{HeldPool, SeqRange};
-use crate::record::{Frto, Phase, Tcb, Wait};
+use crate::record::{Frto, Phase, Repair, Tcb, Wait};
 use crate::record_ends;
 use crate::scoreboard::{Resent, SentRange};
 use crate::segment::{Segment, TxSegment};
@@ -488,7 +488,8 @@ fn note_sent(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     if seq.before(nxt) {
         let again_end = end.earlier(nxt);
         tcb.board.resent(&mut tcp.sent, seq, again_end, Resent { at: now, mss, stamp });
-        recovery::resent(tcb, again_end.distance_from(seq), tcb.rcv.ts_recent.map(|_| timestamp(tcb, now)));
+        let first = tcb.rcv.ts_recent.map(|_| timestamp(tcb, now));
+        recovery::resent(tcb, &mut tcp.repairs, again_end.distance_from(seq), first);
     }
     let start = seq.later(nxt);
     if start.before(end) {
@@ -502,8 +503,10 @@ fn note_sent(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
             tcb.snd.small = end;
         }
     }
-    if matches!(tcb.cc.phase, Phase::Recovery | Phase::Reduced) {
-        tcb.cc.prr.out = tcb.cc.prr.out.saturating_add(len);
+    if matches!(tcb.cc.phase, Phase::Recovery | Phase::Reduced)
+        && let Some(Repair { prr, .. }) = tcp.repairs.one_mut(&mut tcb.cc.repair)
+    {
+        prr.out = prr.out.saturating_add(len);
     }
     rate::note_paced(tcb, now, len);
     let pipe = tcb.pipe();

@@ -84,7 +84,8 @@ impl Engine {
 
     /// Whether each place of the flows' pools that is taken is some flow's.
     fn audit_pools(&self) -> Result<(), String> {
-        let (mut sent, mut held, mut extents, mut record_ends, mut models) = ((0, 0), 0, 0, 0, 0);
+        let (mut sent, mut held, mut extents, mut record_ends, mut models, mut repairs) =
+            ((0, 0), 0, 0, 0, 0, 0);
         for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
             let (places, chunks) = flow.tcb.board.places(&self.tcp.sent);
             sent = (sent.0 + places, sent.1 + chunks);
@@ -92,13 +93,15 @@ impl Engine {
             extents += flow.tcb.send_queue.places();
             record_ends += flow.tcb.record_ends.places();
             models += flow.tcb.cc.algorithm.places();
+            repairs += flow.tcb.cc.repair.len();
         }
-        let toe_tcp::Tcp { sent: s, held: h, extents: e, record_ends: r, models: m, .. } = &self.tcp;
-        let taken = (s.used_by_both(), h.used(), e.used(), r.used(), m.used());
-        let of_flows = (sent, held, extents, record_ends, models);
+        let toe_tcp::Tcp { sent: s, held: h, extents: e, record_ends: r, models: m, repairs: p, .. } =
+            &self.tcp;
+        let taken = (s.used_by_both(), h.used(), e.used(), r.used(), m.used(), p.used());
+        let of_flows = (sent, held, extents, record_ends, models, repairs);
         let what = || {
             format!(
-                "places (sent, its chunks), held, extents, record ends, models: {taken:?} taken, {of_flows:?} of flows"
+                "places (sent, its chunks), held, extents, record ends, models, repairs: {taken:?} taken, {of_flows:?} of flows"
             )
         };
         if taken == of_flows { Ok(()) } else { Err(what()) }

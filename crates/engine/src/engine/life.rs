@@ -269,6 +269,7 @@ impl Engine {
         flow.tcb.held.clear(&mut self.tcp.held);
         flow.tcb.rcv.duplicates.clear(&mut self.tcp.held);
         flow.tcb.cc.algorithm.clear(&mut self.tcp.models);
+        self.tcp.repairs.clear(&mut flow.tcb.cc.repair);
         flow.tcb.orphaned = true;
         let indexed = flow.conn.indexed;
         self.names.leave(flow.conn.key.scope);

@@ -38,7 +38,7 @@ pub fn initial_window(mss: u16) -> u32 {
 
 /// Windows in use stay far from half of the sequence space.
 const CWND_MAX: u32 = WINDOW_MAX * 4;
-const _: () = assert!(size_of::<Congestion>() <= 144 && (CWND_MAX as u64) << 5 < 1 << u32::BITS);
+const _: () = assert!(size_of::<Congestion>() <= 116 && (CWND_MAX as u64) << 5 < 1 << u32::BITS);
 /// RFC 7661 section 4.4.3: a window that less than half of is used for so long is no longer believed.
 const UNVALIDATED_MAX_US: u64 = 300_000_000;
 

@@ -11,7 +11,10 @@ mod path;
 mod traffic;
 
 pub use fast_open::FastOpen;
-pub use path::{Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Undo, WindowUse};
+pub use path::{
+    Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, Repair, RepairPool, RoundTrip, Undo,
+    WindowUse,
+};
 pub use traffic::{Traffic, Wait};
 
 use crate::pool::Array;
@@ -347,7 +350,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 904);
+const _: () = assert!(size_of::<Tcb>() <= 872);
 
 impl Tcb {
     /// A record that stands for no connection.
