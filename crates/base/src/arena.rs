@@ -6,7 +6,7 @@ use core::num::NonZero;
 
 /// A power-of-two range of an arena. Eight bytes, and no more where there may be none: records have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(packed(2))]
+#[repr(Rust, packed(2))]
 pub struct Block {
     /// Bytes from the start of the region (the arena's base included): the lower half and the upper one.
     low: u32,

@@ -95,6 +95,7 @@ pub mod memory;
 pub mod open;
 pub mod output;
 pub mod path_mtu;
+pub mod pieces;
 pub mod pool;
 pub mod pressure;
 pub mod probe;

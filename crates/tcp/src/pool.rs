@@ -8,7 +8,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Array {
     /// Where its places begin, above [`SIZE_BITS`] that tell how many it has: 0 none, else one more than their logarithm.
-    place: u32,
+    base_and_size: u32,
     /// The first element in use.
     first: u16,
     len: u16,
@@ -22,15 +22,15 @@ const _: () = assert!(size_of::<Array>() <= 8 && SIZES < 1 << SIZE_BITS);
 
 impl Array {
     fn new(base: u32, places: u16) -> Array {
-        Array { place: base << SIZE_BITS | (size_of_places(places) as u32 + 1), first: 0, len: 0 }
+        Array { base_and_size: base << SIZE_BITS | (size_of_places(places) as u32 + 1), first: 0, len: 0 }
     }
 
     const fn base(&self) -> u32 {
-        self.place >> SIZE_BITS
+        self.base_and_size >> SIZE_BITS
     }
 
     const fn places(&self) -> u16 {
-        match self.place & ((1 << SIZE_BITS) - 1) {
+        match self.base_and_size & ((1 << SIZE_BITS) - 1) {
             0 => 0,
             size => 1 << (size - 1),
         }

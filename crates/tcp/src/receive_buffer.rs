@@ -14,10 +14,10 @@
 
 use crate::memory::GivenBack;
 use crate::memory::HostMemory;
+use crate::pieces::Extent;
 use crate::pressure::Pressure;
 use crate::reassembly::SeqRange;
 use crate::segment::Payload;
-use crate::send_queue::Extent;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block, ORDER_MIN};
 use toe_base::{SeqNum, SessionId};

@@ -1,21 +1,13 @@
 //! Where a connection's unacknowledged and unsent bytes lie in host memory. The host chose the places; the engine only
 //! remembers them, in stream order, until the peer has acknowledged them.
 
+pub use crate::pieces::{Extent, PIECES_MAX, Pieces};
+
 use crate::pool::{Array, Pool};
 use toe_abi::entry::MemRange;
 use toe_base::SessionId;
 use toe_base::limits::SEND_EXTENTS_MAX;
 
-/// A piece of some session's region.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C, packed(2))]
-pub struct Extent {
-    pub session: SessionId,
-    pub range: MemRange,
-}
-
-/// Places in a queue: what the contract allows the owner, and one for what an earlier owner left behind.
-pub const PIECES_MAX: usize = SEND_EXTENTS_MAX + 1;
 /// Most bytes in a queue: positions in it stay far from half of the sequence space.
 const QUEUE_MAX: u32 = 1 << 30;
 
@@ -29,54 +21,6 @@ pub struct SendQueue {
     first: Extent,
     more: Array,
     len: u32,
-}
-
-/// The pieces of a payload, in stream order.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Pieces {
-    extents: [Extent; PIECES_MAX],
-    count: u8,
-}
-
-impl Pieces {
-    pub fn iter(&self) -> impl Iterator<Item = &Extent> {
-        self.extents[..usize::from(self.count)].iter()
-    }
-
-    /// Bytes in all pieces.
-    pub fn len(&self) -> u32 {
-        self.iter().map(|e| e.range.len).sum()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// The pieces without the first `skip` bytes, cut to `len` bytes.
-    #[must_use]
-    pub fn slice(&self, skip: u32, len: u32) -> Pieces {
-        Pieces::cut(self.iter(), skip, len)
-    }
-
-    fn cut<'a>(extents: impl Iterator<Item = &'a Extent>, mut skip: u32, mut left: u32) -> Pieces {
-        let mut out = Pieces::default();
-        for Extent { session, range } in extents.copied() {
-            if skip >= range.len {
-                skip -= range.len;
-                continue;
-            }
-            let take = (range.len - skip).min(left);
-            if take == 0 {
-                break;
-            }
-            let range = MemRange { offset: range.offset + u64::from(skip), len: take };
-            out.extents[usize::from(out.count)] = Extent { session, range };
-            out.count += 1;
-            left -= take;
-            skip = 0;
-        }
-        out
-    }
 }
 
 /// The queue has no room for another separate extent.
@@ -177,8 +121,8 @@ impl SendQueue {
         self.extents(pool).filter(|e| e.session == session).map(|e| e.range.len).sum()
     }
 
-    /// Places that it has.
-    pub fn places(&self) -> usize {
+    /// Slots that it has in the pool.
+    pub fn slots(&self) -> usize {
         ExtentPool::places_of(&self.more)
     }
 
@@ -236,7 +180,7 @@ mod tests {
         assert_eq!(queue.len(), 80);
         queue.push(&mut pool, SessionId(4), range(0, 1)).expect("room for what an earlier owner left");
         assert_eq!(
-            (queue.pieces(&pool, 0, 99).iter().count(), queue.places()),
+            (queue.pieces(&pool, 0, 99).iter().count(), queue.slots()),
             (PIECES_MAX, SEND_EXTENTS_MAX)
         );
         assert_eq!(queue.acknowledge(&mut pool, 80, S), 80);

@@ -9,6 +9,7 @@ use crate::work::{Owner, Path};
 use std::collections::HashMap;
 use toe_base::{FlowIdx, Instant, SessionId};
 use toe_tcp::fast_open;
+use toe_tcp::reassembly::HeldPool;
 use toe_tcp::state::TcpState;
 
 /// A connection as its timers are judged.
@@ -89,10 +90,10 @@ impl Engine {
         for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
             let (places, chunks) = flow.tcb.board.places(&self.tcp.sent);
             sent = (sent.0 + places, sent.1 + chunks);
-            held += flow.tcb.held.places() + flow.tcb.rcv.duplicates.places();
-            extents += flow.tcb.send_queue.places();
+            held += flow.tcb.held.places() + HeldPool::places_of(&flow.tcb.rcv.duplicates.array);
+            extents += flow.tcb.send_queue.slots();
             record_ends += flow.tcb.record_ends.places();
-            models += flow.tcb.cc.algorithm.places();
+            models += flow.tcb.cc.algorithm.slots();
             repairs += flow.tcb.cc.repair.len();
         }
         let toe_tcp::Tcp { sent: s, held: h, extents: e, record_ends: r, models: m, repairs: p, .. } =

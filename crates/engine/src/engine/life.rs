@@ -267,7 +267,7 @@ impl Engine {
         flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
         flow.tcb.board.clear(&mut self.tcp.sent);
         flow.tcb.held.clear(&mut self.tcp.held);
-        flow.tcb.rcv.duplicates.clear(&mut self.tcp.held);
+        self.tcp.held.clear(&mut flow.tcb.rcv.duplicates.array);
         flow.tcb.cc.algorithm.clear(&mut self.tcp.models);
         self.tcp.repairs.clear(&mut flow.tcb.cc.repair);
         flow.tcb.orphaned = true;

@@ -127,8 +127,8 @@ impl Algorithm {
         }
     }
 
-    /// Places that its model has.
-    pub fn places(&self) -> usize {
+    /// Slots that its model has in the pool.
+    pub fn slots(&self) -> usize {
         if let Algorithm::Bbr(model) = self { ModelPool::places_of(model) } else { 0 }
     }
 

@@ -167,7 +167,7 @@ const DUPLICATES_MAX: usize = 4;
 /// A few ranges, first come first told. [`HeldPool`] has their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Duplicates {
-    array: Array,
+    pub array: Array,
 }
 
 impl Duplicates {
@@ -191,15 +191,6 @@ impl Duplicates {
         if !self.is_empty() {
             pool.remove(&mut self.array, 0, 1);
         }
-    }
-
-    /// Places that they have.
-    pub fn places(&self) -> usize {
-        HeldPool::places_of(&self.array)
-    }
-
-    pub fn clear(&mut self, pool: &mut HeldPool) {
-        pool.clear(&mut self.array);
     }
 }
 
