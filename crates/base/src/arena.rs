@@ -2,24 +2,45 @@
 //!
 //! The engine runs one over the receive part of each session's region, the host library one over the send part.
 
-/// A power-of-two range of an arena.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use core::num::NonZero;
+
+/// A power-of-two range of an arena. Eight bytes, and no more where there may be none: records have several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(2))]
 pub struct Block {
-    /// Bytes from the start of the region (the arena's base included).
-    pub offset: u64,
-    /// Length as a power of two.
-    pub order: u8,
+    /// Bytes from the start of the region (the arena's base included): the lower half and the upper one.
+    low: u32,
+    high: u16,
+    /// Length as a power of two; [`ORDER_MIN`] at least.
+    order: NonZero<u8>,
 }
 
+const _: () = assert!(size_of::<Option<Block>>() <= 8);
+
 impl Block {
+    /// Regions are shorter than 2^48 bytes.
+    pub fn new(offset: u64, order: u8) -> Block {
+        debug_assert!(order >= ORDER_MIN && offset >> (u32::BITS + u16::BITS) == 0);
+        let order = NonZero::new(order).unwrap_or(NonZero::<u8>::MIN);
+        Block { low: offset as u32, high: (offset >> u32::BITS) as u16, order }
+    }
+
+    pub const fn offset(self) -> u64 {
+        (self.high as u64) << u32::BITS | self.low as u64
+    }
+
+    pub const fn order(self) -> u8 {
+        self.order.get()
+    }
+
     pub const fn len(self) -> u32 {
-        1 << self.order
+        1 << self.order()
     }
 
     /// The two blocks that it consists of; not of the smallest.
-    pub const fn halves(self) -> (Block, Block) {
-        let order = self.order - 1;
-        (Block { offset: self.offset, order }, Block { offset: self.offset + (1 << order), order })
+    pub fn halves(self) -> (Block, Block) {
+        let (offset, order) = (self.offset(), self.order() - 1);
+        (Block::new(offset, order), Block::new(offset + (1 << order), order))
     }
 
     pub const fn is_empty(self) -> bool {
@@ -109,20 +130,20 @@ impl Arena {
         for split in (order..have).rev() {
             self.free[usize::from(split - ORDER_MIN)].insert(at + (1u64 << split));
         }
-        Some(Block { offset: self.base + at, order })
+        Some(Block::new(self.base + at, order))
     }
 
     /// The block that consists of `block`, which stays what it is, and its other half, if that is free.
     pub fn grow(&mut self, block: Block) -> Option<Block> {
-        let (at, size) = (block.offset - self.base, u64::from(block.len()));
+        let (at, size) = (block.offset() - self.base, u64::from(block.len()));
         let other = at ^ size;
-        let index = usize::from(block.order - ORDER_MIN);
-        if block.order == ORDER_MAX || !self.free[index].contains(&other) || other + size > self.ceiling {
+        let index = usize::from(block.order() - ORDER_MIN);
+        if block.order() == ORDER_MAX || !self.free[index].contains(&other) || other + size > self.ceiling {
             return None;
         }
         self.hand_out(other, size)?;
         self.free[index].remove(&other);
-        Some(Block { offset: self.base + at.min(other), order: block.order + 1 })
+        Some(Block::new(self.base + at.min(other), block.order() + 1))
     }
 
     /// Counts `size` bytes at `at`, relative to `base`, as handed out; `None`: there is no room for them.
@@ -141,8 +162,8 @@ impl Arena {
 
     /// Takes back a block that [`Arena::alloc`] gave, or a half of one, the other being a block of its own from then on.
     pub fn free(&mut self, block: Block) {
-        let mut at = block.offset - self.base;
-        let mut order = block.order;
+        let mut at = block.offset() - self.base;
+        let mut order = block.order();
         self.used -= 1u64 << order;
         while order < ORDER_MAX {
             let buddy = at ^ (1u64 << order);
@@ -164,7 +185,7 @@ impl Arena {
     /// The block of `len` bytes at `offset`, which was retired, may be handed out again.
     pub fn reclaim(&mut self, offset: u64, len: u32) {
         self.retired -= u64::from(len);
-        self.free(Block { offset, order: len.trailing_zeros() as u8 });
+        self.free(Block::new(offset, len.trailing_zeros() as u8));
     }
 
     /// Bytes handed out, retired blocks among them.
@@ -253,9 +274,9 @@ mod tests {
         for i in 0..1000u32 {
             held.push(arena.alloc((i * 7919) % 60_000 + 1).expect("room"));
         }
-        held.sort_by_key(|b| b.offset);
+        held.sort_by_key(|b| b.offset());
         for pair in held.windows(2) {
-            assert!(pair[0].offset + u64::from(pair[0].len()) <= pair[1].offset);
+            assert!(pair[0].offset() + u64::from(pair[0].len()) <= pair[1].offset());
         }
         for block in held {
             arena.free(block);
@@ -310,11 +331,11 @@ mod tests {
         assert_eq!(arena.trimmed_from(), Some(base + (2 << 20)));
         assert_eq!(arena.alloc(2 << 20), None, "it would reach beyond");
         let last = arena.alloc(1 << 20).expect("the slack");
-        assert_eq!(last.offset, base + (1 << 20));
+        assert_eq!(last.offset(), base + (1 << 20));
         assert_eq!(arena.alloc(256), None, "all of the rest lies beyond, touched or not");
         arena.free(last);
         assert_eq!((arena.end_trim(false), arena.touched()), (2 << 20, 4 << 20), "the pages stayed");
-        assert_eq!(arena.alloc(2 << 20).map(|block| block.offset), Some(base + (2 << 20)));
+        assert_eq!(arena.alloc(2 << 20).map(|block| block.offset()), Some(base + (2 << 20)));
     }
 
     #[test]
@@ -323,9 +344,9 @@ mod tests {
         let block = arena.alloc(4096).expect("room");
         arena.retire(block);
         assert_eq!((arena.used(), arena.retired()), (4096, 4096));
-        assert_eq!(arena.alloc(4096).map(|other| other.offset), Some(4096));
+        assert_eq!(arena.alloc(4096).map(|other| other.offset()), Some(4096));
         assert_eq!(arena.alloc(256), None);
-        arena.reclaim(block.offset, block.len());
+        arena.reclaim(block.offset(), block.len());
         assert_eq!((arena.used(), arena.retired()), (4096, 0));
         assert_eq!(arena.alloc(4096), Some(block));
     }
@@ -336,13 +357,16 @@ mod tests {
         let mut block = arena.alloc(1 << 20).expect("all of it");
         for _ in 0..5 {
             let (kept, other) = block.halves();
-            assert_eq!((kept.len(), other.offset), (block.len() / 2, block.offset + u64::from(kept.len())));
+            assert_eq!(
+                (kept.len(), other.offset()),
+                (block.len() / 2, block.offset() + u64::from(kept.len()))
+            );
             arena.free(other);
             block = kept;
             assert_eq!(arena.used(), u64::from(block.len()));
         }
         arena.free(block);
-        assert_eq!(arena.alloc(1 << 20).map(|b| b.offset), Some(0), "whole again");
+        assert_eq!(arena.alloc(1 << 20).map(|b| b.offset()), Some(0), "whole again");
     }
 
     #[test]
@@ -368,7 +392,7 @@ mod tests {
     fn an_empty_arena_says_so() {
         let mut arena = Arena::new(0, 4096);
         assert!(arena.alloc(8192).is_none());
-        assert_eq!(arena.alloc(4096).map(|b| b.offset), Some(0));
+        assert_eq!(arena.alloc(4096).map(|b| b.offset()), Some(0));
         assert!(arena.alloc(1).is_none());
         assert!(arena.alloc(u32::MAX).is_none());
     }

@@ -411,7 +411,7 @@ impl Queue {
             self.reset_stream(place);
             return Attempt::Done;
         };
-        let data = MemRange { offset: block.map_or(0, |block| block.offset), len: bytes.len() as u32 };
+        let data = MemRange { offset: block.map_or(0, |block| block.offset()), len: bytes.len() as u32 };
         let by_pipe = stream.direct.as_ref().map_or(0, |direct| direct.arrived);
         let unread = Unread { data, credit: copied.engine, by_pipe };
         let given_back = match self.io.region.write(data.offset, &bytes) {

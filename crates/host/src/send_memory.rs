@@ -83,7 +83,7 @@ impl Blocks {
     }
 
     pub fn give_back(&mut self, block: Block) {
-        match Self::shelf(block.order) {
+        match Self::shelf(block.order()) {
             Some(shelf) if self.kept[shelf].len() < KEPT_BLOCKS => self.kept[shelf].push(block),
             _ => self.arena.lock().free(block),
         }
@@ -276,7 +276,7 @@ impl SendMemory {
         }
         let ring = self.current?;
         let len = want.min(piece).min(ring.contiguous());
-        Some(MemRange { offset: ring.block.offset + u64::from(ring.head), len })
+        Some(MemRange { offset: ring.block.offset() + u64::from(ring.head), len })
     }
 
     /// Puts a larger ring in place of the current one, unless too many are still draining.

@@ -104,6 +104,7 @@ pub fn is_unanswered(tcb: &mut Tcb) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::send_queue::ExtentPool;
     use toe_abi::entry::MemRange;
     use toe_base::SessionId;
 
@@ -112,7 +113,9 @@ mod tests {
         let mut tcb = Tcb::vacant();
         tcb.snd.mss = 1460;
         wait_for_bytes(&mut tcb, FastOpenCookie::REQUEST, Some(1460));
-        tcb.send_queue.push(SessionId(1), MemRange { offset: 0, len: 2000 }).expect("room");
+        tcb.send_queue
+            .push(&mut ExtentPool::new(1), SessionId(1), MemRange { offset: 0, len: 2000 })
+            .expect("room");
         assert_eq!(syn_len(&tcb), 1420);
         tcb.snd.mss = 1000;
         assert_eq!(syn_len(&tcb), 960);

@@ -55,31 +55,31 @@
 //! let mut server = passive(&params(900), &syn.segment);
 //!
 //! // All that one end has to send arrives at the other.
-//! let mut cross = |from: &mut Tcb, to: &mut Tcb, memory: &mut Memory| {
-//!     while let Some(tx) = prepare(from, TxContext { now, tcp: &tcp, limits }) {
-//!         let pieces = from.send_queue.pieces(tx.payload_at, tx.segment.len);
-//!         commit(from, &mut tcp, now, &tx);
+//! let mut cross = |tcp: &mut Tcp, from: &mut Tcb, to: &mut Tcb, memory: &mut Memory| {
+//!     while let Some(tx) = prepare(from, TxContext { now, tcp, limits }) {
+//!         let pieces = from.send_queue.pieces(&tcp.extents, tx.payload_at, tx.segment.len);
+//!         commit(from, tcp, now, &tx);
 //!         let rx = RxSegment { segment: tx.segment, is_marked: false, payload: Payload::Memory(&pieces) };
 //!         let (arena, pressure) = (&mut arena, Pressure::None);
-//!         let mut cx = RxContext { now, tcp: &mut tcp, owner: PROGRAM, arena, pressure, host: &mut *memory };
+//!         let mut cx = RxContext { now, tcp: &mut *tcp, owner: PROGRAM, arena, pressure, host: &mut *memory };
 //!         toe_tcp::segment_arrives::segment_arrives(to, &mut cx, &rx);
 //!     }
 //! };
-//! cross(&mut server, &mut client, &mut memory);
-//! cross(&mut client, &mut server, &mut memory);
+//! cross(&mut tcp, &mut server, &mut client, &mut memory);
+//! cross(&mut tcp, &mut client, &mut server, &mut memory);
 //! assert_eq!((client.state, server.state), (TcpState::Established, TcpState::Established));
 //!
 //! memory.write(PROGRAM, 1 << 20, b"hello");
-//! client.send_queue.push(PROGRAM, MemRange { offset: 1 << 20, len: 5 }).expect("room");
+//! client.send_queue.push(&mut tcp.extents, PROGRAM, MemRange { offset: 1 << 20, len: 5 }).expect("room");
 //! toe_tcp::shutdown_send(&mut client);
-//! cross(&mut client, &mut server, &mut memory);
+//! cross(&mut tcp, &mut client, &mut server, &mut memory);
 //! let came = server.receive.next_to_publish(server.data_nxt()).expect("five bytes");
 //! assert_eq!(&memory.0[came.offset as usize..][..came.len as usize], b"hello");
 //! assert_eq!(server.state, TcpState::CloseWait);
 //!
 //! toe_tcp::shutdown_send(&mut server);
-//! cross(&mut server, &mut client, &mut memory);
-//! cross(&mut client, &mut server, &mut memory);
+//! cross(&mut tcp, &mut server, &mut client, &mut memory);
+//! cross(&mut tcp, &mut client, &mut server, &mut memory);
 //! assert_eq!((client.state, server.state), (TcpState::TimeWait, TcpState::Closed));
 //! ```
 
@@ -95,6 +95,7 @@ pub mod memory;
 pub mod open;
 pub mod output;
 pub mod path_mtu;
+pub mod pieces;
 pub mod pool;
 pub mod pressure;
 pub mod probe;
@@ -121,13 +122,16 @@ pub use record::Tcb;
 use toe_base::arena::Arena;
 use toe_base::{Instant, SessionId};
 
+use congestion::ModelPool;
 use counter::Counters;
 use limit::RateLimit;
 use open::TcpConfig;
 use pressure::Pressure;
 use reassembly::HeldPool;
+use record::RepairPool;
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
+use send_queue::ExtentPool;
 
 /// Challenge ACKs (RFC 5961 section 7), as many as Linux had when it had such a limit.
 const CHALLENGES_A_SECOND: u32 = 1000;
@@ -137,10 +141,16 @@ const CHALLENGES_A_SECOND: u32 = 1000;
 pub struct Tcp {
     /// What is on its way.
     pub sent: SentPool,
-    /// What came out of order.
+    /// What came out of order, and what came twice: a connection can have a smallest array of each.
     pub held: HeldPool,
+    /// Where the bytes lie that are in send queues, but for the first of each.
+    pub extents: ExtentPool,
     /// Where the records end that are in send queues.
     pub record_ends: RecordEndPool,
+    /// Of congestion control, where it has one of the path.
+    pub models: ModelPool,
+    /// Of loss recovery.
+    pub repairs: RepairPool,
     pub config: TcpConfig,
     /// Of challenge ACKs.
     pub challenges: RateLimit,
@@ -152,8 +162,11 @@ impl Tcp {
     pub fn new(connections: usize, secret: [u8; 16], config: TcpConfig) -> Tcp {
         Tcp {
             sent: SentPool::new(connections),
-            held: HeldPool::new(connections),
+            held: HeldPool::new(2 * connections),
+            extents: ExtentPool::of_smallest(connections),
             record_ends: RecordEndPool::new(connections),
+            models: ModelPool::of_smallest(connections),
+            repairs: RepairPool::of_smallest(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),

@@ -7,9 +7,9 @@ use crate::congestion::dctcp;
 use crate::ecn::EcnMode;
 use crate::open::{TIMESTAMPS_LEN, syn_window};
 use crate::reassembly::{HeldPool, SeqRange};
-use crate::record::{Frto, Phase, Tcb, Wait};
+use crate::record::{Frto, Phase, Repair, Tcb, Wait};
 use crate::record_ends;
-use crate::scoreboard::{Resent, SentPool, SentRange};
+use crate::scoreboard::{Resent, SentRange};
 use crate::segment::{Segment, TxSegment};
 use crate::state::TcpState;
 use crate::{Tcp, congestion, fast_open, path_mtu, probe, rack, rate, recovery, timeout, tso};
@@ -205,11 +205,11 @@ fn prepare_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
 fn sack_blocks(tcb: &Tcb, held: &HeldPool) -> SackBlocks {
     let mut blocks = SackBlocks::NONE;
     let fin = fin_held(tcb);
-    let has_none = tcb.held.is_empty() && fin.is_none() && tcb.rcv.duplicates.first().is_none();
+    let has_none = tcb.held.is_empty() && fin.is_none() && tcb.rcv.duplicates.is_empty();
     if !tcb.rcv.sack_permitted || has_none {
         return blocks;
     }
-    if let Some(range) = tcb.rcv.duplicates.first() {
+    if let Some(range) = tcb.rcv.duplicates.first(held) {
         blocks.push(SackBlock { left: range.start, right: range.end });
     }
     let room = sack_room(tcb) - blocks.as_slice().len();
@@ -422,16 +422,16 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
             tcb.snd.keepalive_probe = false;
         }
         tcb.rcv.dup_acks = tcb.rcv.dup_acks.saturating_sub(1);
-        sack_sent(tcb, &tcp.held, &segment.sack);
+        sack_sent(tcb, &mut tcp.held, &segment.sack);
         return;
     }
     if segment.sack.is_empty() {
         // What came twice is still to be told of.
-        tcb.rcv.ack_now |= tcb.rcv.duplicates.first().is_some();
+        tcb.rcv.ack_now |= !tcb.rcv.duplicates.is_empty();
     } else {
-        sack_sent(tcb, &tcp.held, &segment.sack);
+        sack_sent(tcb, &mut tcp.held, &segment.sack);
     }
-    note_sent(tcb, &mut tcp.sent, now, tx);
+    note_sent(tcb, tcp, now, tx);
     if tx.mss > tcb.snd.mss {
         path_mtu::probe_sent(tcb, tx.mss);
     }
@@ -462,10 +462,10 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
 }
 
 /// An ACK went out. Duplicates of it are owed to a peer that counts them; one with SACK wants to be told of everything.
-fn sack_sent(tcb: &mut Tcb, held: &HeldPool, sack: &SackBlocks) {
+fn sack_sent(tcb: &mut Tcb, held: &mut HeldPool, sack: &SackBlocks) {
     if tcb.rcv.sack_permitted {
-        tcb.rcv.duplicates.pop();
-        tcb.rcv.ack_now |= tcb.rcv.duplicates.first().is_some();
+        tcb.rcv.duplicates.pop(held);
+        tcb.rcv.ack_now |= !tcb.rcv.duplicates.is_empty();
         for block in sack.as_slice() {
             tcb.rcv.reported_up_to = tcb.rcv.reported_up_to.later(block.right);
         }
@@ -477,23 +477,24 @@ fn sack_sent(tcb: &mut Tcb, held: &HeldPool, sack: &SackBlocks) {
 }
 
 /// `tx` has numbers and went out: what of it was out before, again (a window probe may be both).
-fn note_sent(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, tx: &TxSegment) {
+fn note_sent(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     let (seq, len, mss) = (tx.segment.seq, tx.segment.seq_len(), tx.mss);
     let end = seq.plus(len);
     if tcb.pipe() == 0 {
-        congestion::restart(tcb, now);
+        congestion::restart(tcb, &mut tcp.models, now);
     }
     let stamp = rate::stamp(tcb, now, len);
     let nxt = tcb.snd.nxt;
     if seq.before(nxt) {
         let again_end = end.earlier(nxt);
-        tcb.board.resent(pool, seq, again_end, Resent { at: now, mss, stamp });
-        recovery::resent(tcb, again_end.distance_from(seq), tcb.rcv.ts_recent.map(|_| timestamp(tcb, now)));
+        tcb.board.resent(&mut tcp.sent, seq, again_end, Resent { at: now, mss, stamp });
+        let first = tcb.rcv.ts_recent.map(|_| timestamp(tcb, now));
+        recovery::resent(tcb, &mut tcp.repairs, again_end.distance_from(seq), first);
     }
     let start = seq.later(nxt);
     if start.before(end) {
         let range = SentRange { start, end, sent_at: now, mss, stamp, ..SentRange::default() };
-        tcb.board.sent(pool, range);
+        tcb.board.sent(&mut tcp.sent, range);
         tcb.snd.nxt = end;
         let (len, mss) = (tx.segment.len, u32::from(mss).max(1));
         // What fits one segment needs no division.
@@ -502,8 +503,10 @@ fn note_sent(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, tx: &TxSegment) {
             tcb.snd.small = end;
         }
     }
-    if matches!(tcb.cc.phase, Phase::Recovery | Phase::Reduced) {
-        tcb.cc.prr.out = tcb.cc.prr.out.saturating_add(len);
+    if matches!(tcb.cc.phase, Phase::Recovery | Phase::Reduced)
+        && let Some(Repair { prr, .. }) = tcp.repairs.one_mut(&mut tcb.cc.repair)
+    {
+        prr.out = prr.out.saturating_add(len);
     }
     rate::note_paced(tcb, now, len);
     let pipe = tcb.pipe();

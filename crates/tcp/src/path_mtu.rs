@@ -194,6 +194,7 @@ mod tests {
 
     /// A sender with so much to send that was told of a path of 900 bytes, all of it answered.
     fn lowered_with(queued: u32) -> Tcb {
+        use crate::send_queue::ExtentPool;
         use toe_abi::entry::MemRange;
         use toe_base::SessionId;
         let mut sent = SentPool::new(1);
@@ -203,7 +204,8 @@ mod tests {
         tcb.snd.una = tcb.snd.nxt;
         tcb.snd.syn_acked = true;
         tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
-        tcb.send_queue.push(SessionId(0), MemRange { offset: 0, len: queued }).expect("room");
+        let range = MemRange { offset: 0, len: queued };
+        tcb.send_queue.push(&mut ExtentPool::new(1), SessionId(0), range).expect("room");
         tcb
     }
 

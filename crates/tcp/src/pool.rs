@@ -7,16 +7,35 @@
 /// Elements of one connection, in a pool. The record owns it: it must be given back with [`Pool::clear`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Array {
-    /// Where its places begin.
-    base: u32,
+    /// Where its places begin, above [`SIZE_BITS`] that tell how many it has: 0 none, else one more than their logarithm.
+    base_and_size: u32,
     /// The first element in use.
     first: u16,
     len: u16,
-    /// 0: it has no places.
-    places: u16,
 }
 
+/// [`SIZES`] and 0 are fewer than 2 to the power of these.
+const SIZE_BITS: u32 = 4;
+/// A place that an [`Array`] can begin at lies before this.
+const BASE_LIMIT: usize = 1 << (u32::BITS - SIZE_BITS);
+const _: () = assert!(size_of::<Array>() <= 8 && SIZES < 1 << SIZE_BITS);
+
 impl Array {
+    fn new(base: u32, places: u16) -> Array {
+        Array { base_and_size: base << SIZE_BITS | (size_of_places(places) as u32 + 1), first: 0, len: 0 }
+    }
+
+    const fn base(&self) -> u32 {
+        self.base_and_size >> SIZE_BITS
+    }
+
+    const fn places(&self) -> u16 {
+        match self.base_and_size & ((1 << SIZE_BITS) - 1) {
+            0 => 0,
+            size => 1 << (size - 1),
+        }
+    }
+
     pub const fn len(&self) -> usize {
         self.len as usize
     }
@@ -30,15 +49,13 @@ impl Array {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPlace;
 
-/// Places of the smallest array.
-const SMALLEST: u16 = 4;
 /// Places of the largest one: a connection that would need more makes do with these.
 pub const PLACES_MAX: u16 = 4096;
-const SIZES: usize = (PLACES_MAX / SMALLEST).trailing_zeros() as usize + 1;
+const SIZES: usize = PLACES_MAX.trailing_zeros() as usize + 1;
 
-/// The memory of all arrays of one kind.
+/// The memory of all arrays of one kind, the smallest of which have `SMALLEST` places.
 #[derive(Debug)]
-pub struct Pool<T> {
+pub struct Pool<T, const SMALLEST: u16 = 4> {
     table: Vec<T>,
     /// Places that the table may have.
     capacity: usize,
@@ -48,27 +65,35 @@ pub struct Pool<T> {
     used: usize,
 }
 
-impl<T: Copy + Default> Pool<T> {
+impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
     /// Enough for `connections` connections to have a smallest array each, and for some to have large ones.
-    pub fn new(flows: usize) -> Pool<T> {
-        let reserve = flows * usize::from(SMALLEST);
-        let capacity = reserve + (flows * 16).max(4 * usize::from(PLACES_MAX));
+    pub fn new(flows: usize) -> Self {
+        Self::bounded(flows * usize::from(SMALLEST), (flows * 16).max(4 * usize::from(PLACES_MAX)))
+    }
+
+    /// The same where no connection has more than a smallest array.
+    pub fn of_smallest(flows: usize) -> Self {
+        Self::bounded(flows * usize::from(SMALLEST), 0)
+    }
+
+    fn bounded(reserve: usize, beyond: usize) -> Self {
+        let capacity = reserve + beyond;
         Pool { table: Vec::with_capacity(capacity), capacity, reserve, free: Default::default(), used: 0 }
     }
 
     pub fn get(&self, array: &Array) -> &[T] {
-        let first = array.base as usize + usize::from(array.first);
+        let first = array.base() as usize + usize::from(array.first);
         &self.table[first..first + array.len()]
     }
 
     pub fn get_mut(&mut self, array: &Array) -> &mut [T] {
-        let first = array.base as usize + usize::from(array.first);
+        let first = array.base() as usize + usize::from(array.first);
         &mut self.table[first..first + array.len()]
     }
 
     /// Whether [`Pool::insert`] has room for `n` elements more.
     pub fn has_room(&mut self, array: &mut Array, n: u16) -> bool {
-        while array.places - array.len < n {
+        while array.places() - array.len < n {
             if self.grow(array).is_err() {
                 return false;
             }
@@ -78,18 +103,18 @@ impl<T: Copy + Default> Pool<T> {
 
     /// An array of none yet that has so many places: a size that arrays have.
     pub fn with_places(&mut self, places: u16) -> Result<Array, NoPlace> {
-        Ok(Array { base: self.take(places)?, first: 0, len: 0, places })
+        Ok(Array::new(self.take(places)?, places))
     }
 
     /// Moves the elements of `from` that begin at `at` behind those of `to`, which has the places.
     pub fn move_tail(&mut self, from: &mut Array, at: usize, to: &mut Array) {
         let n = from.len - at as u16;
-        debug_assert!(n <= to.places - to.len);
-        if to.first + to.len + n > to.places {
+        debug_assert!(n <= to.places() - to.len);
+        if to.first + to.len + n > to.places() {
             self.move_to_front(to);
         }
-        let source = from.base as usize + usize::from(from.first);
-        let target = to.base as usize + usize::from(to.first + to.len);
+        let source = from.base() as usize + usize::from(from.first);
+        let target = to.base() as usize + usize::from(to.first + to.len);
         self.table.copy_within(source + at..source + from.len(), target);
         to.len += n;
         from.len = at as u16;
@@ -100,13 +125,13 @@ impl<T: Copy + Default> Pool<T> {
 
     /// Puts an element in before the one at `at`, which may be the end.
     pub fn insert(&mut self, array: &mut Array, at: usize, element: T) -> Result<(), NoPlace> {
-        if array.len == array.places {
+        if array.len == array.places() {
             self.grow(array)?;
         }
-        if array.first + array.len == array.places {
+        if array.first + array.len == array.places() {
             self.move_to_front(array);
         }
-        let base = array.base as usize + usize::from(array.first);
+        let base = array.base() as usize + usize::from(array.first);
         let end = base + array.len();
         self.table.copy_within(base + at..end, base + at + 1);
         self.table[base + at] = element;
@@ -122,7 +147,7 @@ impl<T: Copy + Default> Pool<T> {
         if at == 0 {
             array.first += n as u16;
         } else {
-            let base = array.base as usize + usize::from(array.first);
+            let base = array.base() as usize + usize::from(array.first);
             self.table.copy_within(base + at + n..base + array.len(), base + at);
         }
         array.len -= n as u16;
@@ -133,16 +158,16 @@ impl<T: Copy + Default> Pool<T> {
 
     /// Removes all elements and gives the places back.
     pub fn clear(&mut self, array: &mut Array) {
-        if array.places > 0 {
-            self.used -= usize::from(array.places);
-            self.free[size_of_places(array.places)].push(array.base);
+        if array.places() > 0 {
+            self.used -= usize::from(array.places());
+            self.free[size_of_places(array.places())].push(array.base());
         }
         *array = Array::default();
     }
 
     /// Places that this one has.
     pub fn places_of(array: &Array) -> usize {
-        usize::from(array.places)
+        usize::from(array.places())
     }
 
     /// Places that arrays have.
@@ -151,23 +176,23 @@ impl<T: Copy + Default> Pool<T> {
     }
 
     fn move_to_front(&mut self, array: &mut Array) {
-        let base = array.base as usize;
+        let base = array.base() as usize;
         let first = base + usize::from(array.first);
         self.table.copy_within(first..first + array.len(), base);
         array.first = 0;
     }
 
     fn grow(&mut self, array: &mut Array) -> Result<(), NoPlace> {
-        let places = if array.places == 0 { SMALLEST } else { array.places * 2 };
+        let places = if array.places() == 0 { SMALLEST } else { array.places() * 2 };
         if places > PLACES_MAX {
             return Err(NoPlace);
         }
         let base = self.take(places)?;
-        let from = array.base as usize + usize::from(array.first);
+        let from = array.base() as usize + usize::from(array.first);
         self.table.copy_within(from..from + array.len(), base as usize);
         let len = array.len;
         self.clear(array);
-        *array = Array { base, first: 0, len, places };
+        *array = Array { len, ..Array::new(base, places) };
         Ok(())
     }
 
@@ -177,7 +202,7 @@ impl<T: Copy + Default> Pool<T> {
             None => {
                 let base = self.table.len();
                 let limit = if places == SMALLEST { self.capacity } else { self.capacity - self.reserve };
-                if base + usize::from(places) > limit {
+                if base + usize::from(places) > limit.min(BASE_LIMIT) {
                     return Err(NoPlace);
                 }
                 self.table.resize(base + usize::from(places), T::default());
@@ -189,8 +214,23 @@ impl<T: Copy + Default> Pool<T> {
     }
 }
 
+impl<T: Copy + Default> Pool<T, 1> {
+    /// The element of an array that has one at most: the default one until somebody has asked to change it.
+    pub fn one(&self, array: &Array) -> T {
+        self.get(array).first().copied().unwrap_or_default()
+    }
+
+    /// The same, to be changed; `None` is for more arrays than there are connections.
+    pub fn one_mut(&mut self, array: &mut Array) -> Option<&mut T> {
+        if array.is_empty() {
+            self.insert(array, 0, T::default()).ok()?;
+        }
+        self.get_mut(array).first_mut()
+    }
+}
+
 const fn size_of_places(places: u16) -> usize {
-    (places / SMALLEST).trailing_zeros() as usize
+    places.trailing_zeros() as usize
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ pub fn detect_loss(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, in_recovery
         return Loss::None;
     }
     let patience_us = u64::from(tcb.rack.rtt_us) + reordering_window_us(tcb, in_recovery);
-    let lost_before = tcb.cc.prr.lost_before;
+    let lost_before = tcb.cc.lost_before;
     let (mut lost, mut again) = (false, false);
     let is_due = |sent_at: Instant| sent_at.after_us(patience_us) <= now;
     let next = tcb.board.mark_due_lost(pool, latest, is_due, |range| {

@@ -14,10 +14,10 @@
 
 use crate::memory::GivenBack;
 use crate::memory::HostMemory;
+use crate::pieces::Extent;
 use crate::pressure::Pressure;
 use crate::reassembly::SeqRange;
 use crate::segment::Payload;
-use crate::send_queue::Extent;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block, ORDER_MIN};
 use toe_base::{SeqNum, SessionId};
@@ -45,7 +45,7 @@ impl Ring {
             let half = self.block.len() / 2;
             let at = |seq: SeqNum| (seq.diff(self.origin) as u32) & (self.block.len() - 1);
             let (first, last) = (at(start), at(end.minus(1)));
-            if self.block.order <= ORDER_MIN || first > last || (first < half) != (last < half) {
+            if self.block.order() <= ORDER_MIN || first > last || (first < half) != (last < half) {
                 return;
             }
             let (kept, other) = self.block.halves();
@@ -65,7 +65,7 @@ impl Ring {
                 return false;
             }
             let Some(whole) = arena.grow(self.block) else { return false };
-            let before = (self.block.offset - whole.offset) as u32;
+            let before = (self.block.offset() - whole.offset()) as u32;
             self.origin = start.minus(before + first);
             self.block = whole;
         }
@@ -80,7 +80,7 @@ impl Ring {
     /// The contiguous memory from `seq` on, at most `len` bytes.
     fn range(&self, seq: SeqNum, len: u32) -> MemRange {
         let at = (seq.diff(self.origin) as u32) & (self.block.len() - 1);
-        MemRange { offset: self.block.offset + u64::from(at), len: len.min(self.block.len() - at) }
+        MemRange { offset: self.block.offset() + u64::from(at), len: len.min(self.block.len() - at) }
     }
 }
 
@@ -98,6 +98,8 @@ pub struct ReceiveBuffer {
     /// for, which may be nothing.
     starved: bool,
 }
+
+const _: () = assert!(size_of::<ReceiveBuffer>() <= 48);
 
 /// Bytes of the stream and where they belong.
 #[derive(Clone, Copy, Debug)]
@@ -396,7 +398,7 @@ impl ReceiveBuffer {
         }
         for Ring { block, .. } in [self.current.take(), self.previous.take()].into_iter().flatten() {
             // While it is handed out: nobody else may have put anything there.
-            match host.give_back(self.session, block.offset, block.len()) {
+            match host.give_back(self.session, block.offset(), block.len()) {
                 GivenBack::Now | GivenBack::Kept => arena.free(block),
                 GivenBack::Later => arena.retire(block),
             }
@@ -715,7 +717,7 @@ mod tests {
         let rest = [256, 512].map(|kib| arena.alloc(kib << 10).expect("room"));
         let last = arena.alloc(64 << 10);
         assert_eq!(last, None, "{rest:?}");
-        arena.free(Block { offset: below.offset + (64 << 10), ..below });
+        arena.free(Block::new(below.offset() + (64 << 10), below.order()));
         world.buffer.window_max = 128 << 10;
         world.arrive(62_000);
         world.arenas[0].free(below);

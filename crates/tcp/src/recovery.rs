@@ -13,13 +13,13 @@
 //! or timestamps (RFC 4015) say so. Called by SEGMENT ARRIVES with each ACK and by the time-outs.
 
 use crate::congestion::{self, Growth, dctcp};
-use crate::counter::{Counter, Counters};
+use crate::counter::Counter;
 use crate::rack::Loss;
 use crate::rate::RateSample;
-use crate::record::{Frto, Phase, Prr, Tcb, Undo};
+use crate::record::{Frto, Phase, Prr, Repair, RepairPool, Tcb, Undo};
 use crate::rtt::RTO_AFTER_LOST_SYN_US;
-use crate::scoreboard::{Fate, SentPool};
-use crate::{path_mtu, rack};
+use crate::scoreboard::Fate;
+use crate::{Tcp, path_mtu, rack};
 use toe_base::Instant;
 
 /// What one ACK brought, after the scoreboard has taken it.
@@ -48,12 +48,15 @@ pub struct AckEvent {
 }
 
 /// An ACK arrived.
-pub fn on_ack(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, event: &AckEvent, counters: &mut Counters) {
+pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
     if tcb.is_local {
         return;
     }
     if event.duplicated > 0 {
         rack::widen(tcb);
+        if let Some(undo) = undo_of(tcb, &mut tcp.repairs) {
+            undo.unexplained = undo.unexplained.saturating_sub(event.duplicated);
+        }
     }
     if !tcb.snd.sack_permitted {
         count_duplicates(tcb, event);
@@ -61,31 +64,47 @@ pub fn on_ack(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, event: &AckEvent
     let is_empty_dup = event.is_duplicate && event.acked == 0;
     if rack::probe_answered(tcb, tcb.snd.una, event.duplicated > 0, is_empty_dup) {
         // What was lost at the tail is repaired already: once down with the window is all (RFC 8985 section 7.4.2).
-        reduce(tcb, Phase::Reduced, event);
+        reduce(tcb, &mut tcp.repairs, Phase::Reduced, event);
     }
     path_mtu::acknowledged(tcb, now);
     dctcp::on_ack(tcb, event.acked, event.ece);
     let was = tcb.cc.phase;
-    let mistaken = is_mistaken(tcb, event);
+    let mistaken = is_mistaken(tcb, &mut tcp.repairs, event);
     match tcb.cc.phase {
-        Phase::Open | Phase::Reduced => open(tcb, pool, now, event, counters),
-        Phase::Recovery => recovery(tcb, pool, now, event, mistaken, counters),
-        Phase::Loss => loss(tcb, pool, now, event, mistaken, counters),
+        Phase::Open | Phase::Reduced => open(tcb, tcp, now, event),
+        Phase::Recovery => recovery(tcb, tcp, now, event, mistaken),
+        Phase::Loss => loss(tcb, tcp, now, event, mistaken),
     }
     if was == Phase::Loss && tcb.cc.phase == Phase::Open {
-        tcb.cc.recovered();
+        tcb.cc.recovered(&tcp.models);
     }
     // The ACK that ends recovery sets the window; it does not grow it as well.
     let is_over = matches!(was, Phase::Recovery | Phase::Reduced) && tcb.cc.phase == Phase::Open;
     if !is_over {
-        resize_window(tcb, now, event);
+        resize_window(tcb, tcp, now, event);
     }
     congestion::note_usage(tcb, now);
 }
 
+/// What is put back if nothing was lost.
+fn undo_of<'a>(tcb: &mut Tcb, repairs: &'a mut RepairPool) -> Option<&'a mut Undo> {
+    if tcb.cc.repair.is_empty() {
+        return None;
+    }
+    repairs.one_mut(&mut tcb.cc.repair)?.undo.as_mut()
+}
+
+/// What is put back is what there is now.
+fn note_for_undo(tcb: &mut Tcb, repairs: &mut RepairPool) {
+    let undo = Undo { cwnd: tcb.cc.cwnd, ssthresh: tcb.cc.ssthresh, ..Undo::default() };
+    if let Some(repair) = repairs.one_mut(&mut tcb.cc.repair) {
+        repair.undo = Some(undo);
+    }
+}
+
 /// Bytes went out again.
-pub fn resent(tcb: &mut Tcb, len: u32, timestamp: Option<u32>) {
-    if let Some(undo) = &mut tcb.cc.undo {
+pub fn resent(tcb: &mut Tcb, repairs: &mut RepairPool, len: u32, timestamp: Option<u32>) {
+    if let Some(undo) = undo_of(tcb, repairs) {
         undo.unexplained = undo.unexplained.saturating_add(len);
         undo.any_resent = true;
         undo.first_resent = undo.first_resent.or(timestamp);
@@ -117,8 +136,8 @@ fn may_begin(tcb: &Tcb) -> bool {
 }
 
 /// Whether what was sent again had arrived the first time.
-fn is_mistaken(tcb: &Tcb, event: &AckEvent) -> bool {
-    let Some(undo) = tcb.cc.undo else { return false };
+fn is_mistaken(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) -> bool {
+    let Some(undo) = undo_of(tcb, repairs) else { return false };
     let all_twice = event.duplicated > 0 && undo.any_resent && undo.unexplained == 0;
     let echoes_first = event.acked > 0
         && matches!((event.echo, undo.first_resent),
@@ -126,50 +145,51 @@ fn is_mistaken(tcb: &Tcb, event: &AckEvent) -> bool {
     all_twice || echoes_first
 }
 
-fn open(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, event: &AckEvent, counters: &mut Counters) {
-    if is_lost(tcb, pool, now) && !path_mtu::is_probe_alone_lost(tcb, pool, now) {
-        counters.add(Counter::FastRetransmits);
-        enter_recovery(tcb, event);
+fn open(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
+    if is_lost(tcb, tcp, now) && !path_mtu::is_probe_alone_lost(tcb, &tcp.sent, now) {
+        tcp.counters.add(Counter::FastRetransmits);
+        enter_recovery(tcb, tcp, event);
         return;
     }
     if tcb.cc.phase == Phase::Reduced {
         if tcb.snd.una.at_or_after(tcb.cc.recover) {
             tcb.cc.cwnd = tcb.cc.cwnd.min(tcb.cc.ssthresh);
             tcb.cc.phase = Phase::Open;
+            tcp.repairs.clear(&mut tcb.cc.repair);
         }
-    } else if is_mistaken(tcb, event) {
+    } else if is_mistaken(tcb, &mut tcp.repairs, event) {
         // Recovery is over, and only now do D-SACKs explain the last of what was sent again.
-        undo(tcb, pool, counters);
+        undo(tcb, tcp);
     }
     // Once a window: what the last reduction covered does not count again (RFC 3168 section 6.1.2).
     let is_event = tcb.snd.una.after(tcb.cc.recover);
     if event.ece && tcb.ecn.on && tcb.cc.phase == Phase::Open && is_event {
-        reduce(tcb, Phase::Reduced, event);
+        reduce(tcb, &mut tcp.repairs, Phase::Reduced, event);
         tcb.ecn.tell_reduced = true;
-        counters.add(Counter::EcnReductions);
+        tcp.counters.add(Counter::EcnReductions);
     }
 }
 
 /// Whether something is found lost outside of recovery.
-fn is_lost(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) -> bool {
+fn is_lost(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> bool {
     if tcb.snd.sack_permitted {
-        return rack::detect_loss(tcb, pool, now, false) != Loss::None;
+        return rack::detect_loss(tcb, &mut tcp.sent, now, false) != Loss::None;
     }
     if tcb.cc.dup_acks >= rack::DUP_THRESHOLD && may_begin(tcb) {
-        return tcb.board.mark_head_lost(pool, u32::from(tcb.snd.mss));
+        return tcb.board.mark_head_lost(&mut tcp.sent, u32::from(tcb.snd.mss));
     }
     false
 }
 
-fn enter_recovery(tcb: &mut Tcb, event: &AckEvent) {
-    tcb.cc.undo = Some(Undo { cwnd: tcb.cc.cwnd, ssthresh: tcb.cc.ssthresh, ..Undo::default() });
-    tcb.cc.recovery_begins();
+fn enter_recovery(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent) {
+    note_for_undo(tcb, &mut tcp.repairs);
+    tcb.cc.recovery_begins(&mut tcp.models);
     if tcb.cc.phase == Phase::Reduced {
         // The window is on its way down already for this round trip.
         tcb.cc.phase = Phase::Recovery;
         tcb.cc.recover = tcb.snd.nxt;
     } else {
-        reduce(tcb, Phase::Recovery, event);
+        reduce(tcb, &mut tcp.repairs, Phase::Recovery, event);
     }
     forget_tail_probe(tcb);
 }
@@ -182,71 +202,57 @@ fn forget_tail_probe(tcb: &mut Tcb) {
 }
 
 /// Starts to reduce the window.
-fn reduce(tcb: &mut Tcb, phase: Phase, event: &AckEvent) {
+fn reduce(tcb: &mut Tcb, repairs: &mut RepairPool, phase: Phase, event: &AckEvent) {
     // More than the window lies between una and nxt where holes stay open for long.
     let flight = event.outstanding_before.min(tcb.cc.cwnd);
     let mss = u32::from(tcb.snd.mss);
     tcb.cc.ssthresh = tcb.cc.reduced(flight, mss, phase == Phase::Reduced && tcb.ecn.on);
-    let lost_before = tcb.board.lost_ever();
-    tcb.cc.prr = Prr { recover_fs: event.pipe_before.max(mss), delivered: 0, out: 0, lost_before };
+    tcb.cc.lost_before = tcb.board.lost_ever();
+    if let Some(repair) = repairs.one_mut(&mut tcb.cc.repair) {
+        repair.prr = Prr { recover_fs: event.pipe_before.max(mss), delivered: 0, out: 0 };
+        repair.undo = repair.undo.filter(|_| phase != Phase::Reduced);
+    }
     tcb.cc.recover = tcb.snd.nxt;
     tcb.cc.phase = phase;
-    if phase == Phase::Reduced {
-        tcb.cc.undo = None;
-    }
 }
 
 /// What went out again after the last reduction is lost too: a second sign of congestion (RFC 5681 section 4.3).
-fn reduce_again(tcb: &mut Tcb, event: &AckEvent) {
+fn reduce_again(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) {
     if tcb.cc.phase == Phase::Recovery && !tcb.cc.follows_model() {
         tcb.cc.cwnd = tcb.cc.ssthresh;
-        reduce(tcb, Phase::Recovery, event);
+        reduce(tcb, repairs, Phase::Recovery, event);
     }
 }
 
-fn recovery(
-    tcb: &mut Tcb,
-    pool: &mut SentPool,
-    now: Instant,
-    event: &AckEvent,
-    mistaken: bool,
-    counters: &mut Counters,
-) {
+fn recovery(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistaken: bool) {
     if mistaken {
-        undo(tcb, pool, counters);
+        undo(tcb, tcp);
         return;
     }
     if tcb.snd.una.at_or_after(tcb.cc.recover) {
-        tcb.cc.recovered();
+        tcb.cc.recovered(&tcp.models);
         tcb.cc.phase = Phase::Open;
         tcb.cc.dup_acks = 0;
         rack::recovery_ended(&mut tcb.rack);
         return;
     }
     if tcb.snd.sack_permitted {
-        if rack::detect_loss(tcb, pool, now, true) == Loss::OfRetransmission {
-            reduce_again(tcb, event);
+        if rack::detect_loss(tcb, &mut tcp.sent, now, true) == Loss::OfRetransmission {
+            reduce_again(tcb, &mut tcp.repairs, event);
         }
     } else if event.acked > 0 {
         // A partial ACK: the next segment is missing too (RFC 6582 section 3.2 step 3).
-        tcb.board.mark_head_lost(pool, u32::from(tcb.snd.mss));
+        tcb.board.mark_head_lost(&mut tcp.sent, u32::from(tcb.snd.mss));
     }
 }
 
 /// After a time-out; the SACK-enhanced F-RTO of RFC 5682 section 3, which does for a peer without SACK as well (section 2).
-fn loss(
-    tcb: &mut Tcb,
-    pool: &mut SentPool,
-    now: Instant,
-    event: &AckEvent,
-    mistaken: bool,
-    counters: &mut Counters,
-) {
+fn loss(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistaken: bool) {
     // Step 3 (b): what was not sent again has arrived, in order or not.
     let spurious = tcb.cc.frto == Frto::SentNew && event.originals;
     if mistaken || spurious {
-        counters.add(Counter::SpuriousTimeouts);
-        undo(tcb, pool, counters);
+        tcp.counters.add(Counter::SpuriousTimeouts);
+        undo(tcb, tcp);
         return;
     }
     let recovered = tcb.snd.una.at_or_after(tcb.cc.recover);
@@ -274,7 +280,7 @@ fn loss(
         return;
     }
     if tcb.snd.sack_permitted {
-        rack::detect_loss(tcb, pool, now, true);
+        rack::detect_loss(tcb, &mut tcp.sent, now, true);
     }
 }
 
@@ -284,30 +290,30 @@ fn may_send_new(tcb: &Tcb) -> bool {
 }
 
 /// The retransmission timer ran out (RFC 5681 section 3.1, RFC 6298 section 5, RFC 8985 section 6.3).
-pub fn on_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) {
+pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     let mss = u32::from(tcb.snd.mss);
     if !tcb.state.is_synchronized() {
-        tcb.board.mark_lost(pool, |_| true);
+        tcb.board.mark_lost(&mut tcp.sent, |_| true);
         handshake_lost(tcb);
         return;
     }
-    if tcb.board.first(pool).is_some_and(|r| r.fate == Fate::Sacked) {
+    if tcb.board.first(&tcp.sent).is_some_and(|r| r.fate == Fate::Sacked) {
         // The peer said that it has the first byte and acknowledges less: it forgot (RFC 2018 section 8).
-        tcb.board.unmark_sacked(pool);
+        tcb.board.unmark_sacked(&mut tcp.sent);
     }
     if tcb.is_local {
         // No path to spare: there was no memory, and there may be some now.
-        tcb.board.mark_lost(pool, |_| true);
+        tcb.board.mark_lost(&mut tcp.sent, |_| true);
         return;
     }
     let anew = tcb.cc.phase != Phase::Loss || tcb.snd.una.at_or_after(tcb.cc.recover);
     if anew || tcb.rtt.timeouts == 0 {
-        tcb.cc.undo = Some(Undo { cwnd: tcb.cc.cwnd, ssthresh: tcb.cc.ssthresh, ..Undo::default() });
+        note_for_undo(tcb, &mut tcp.repairs);
         tcb.cc.ssthresh = tcb.cc.reduced(tcb.outstanding().min(tcb.cc.cwnd), mss, false);
         tcb.cc.timed_out();
     }
-    tcb.cc.recovery_begins();
-    rack::mark_lost_on_timeout(tcb, pool, now);
+    tcb.cc.recovery_begins(&mut tcp.models);
+    rack::mark_lost_on_timeout(tcb, &mut tcp.sent, now);
     tcb.cc.frto = if anew { Frto::Resent } else { Frto::Off };
     tcb.cc.phase = Phase::Loss;
     tcb.cc.recover = tcb.snd.nxt;
@@ -326,44 +332,45 @@ pub fn handshake_lost(tcb: &mut Tcb) {
 }
 
 /// The reordering timer ran out (RFC 8985 section 6.3): what was waited for is lost.
-pub fn on_reorder_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, counters: &mut Counters) {
+pub fn on_reorder_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     let before = tcb.pipe();
     let in_recovery = matches!(tcb.cc.phase, Phase::Recovery | Phase::Loss);
-    let lost = rack::detect_loss(tcb, pool, now, in_recovery);
+    let lost = rack::detect_loss(tcb, &mut tcp.sent, now, in_recovery);
     let outstanding_before = tcb.outstanding();
     let event = AckEvent { pipe_before: before, outstanding_before, ..AckEvent::default() };
     if in_recovery {
         if lost == Loss::OfRetransmission {
-            reduce_again(tcb, &event);
-            resize_window(tcb, now, &event);
+            reduce_again(tcb, &mut tcp.repairs, &event);
+            resize_window(tcb, tcp, now, &event);
         }
-    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, pool, now) {
-        counters.add(Counter::FastRetransmits);
-        enter_recovery(tcb, &event);
-        resize_window(tcb, now, &event);
+    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, &tcp.sent, now) {
+        tcp.counters.add(Counter::FastRetransmits);
+        enter_recovery(tcb, tcp, &event);
+        resize_window(tcb, tcp, now, &event);
     }
 }
 
 /// Nothing was lost: the window is what it was.
-fn undo(tcb: &mut Tcb, pool: &mut SentPool, counters: &mut Counters) {
-    let Some(undo) = tcb.cc.undo.take() else { return };
-    counters.add(Counter::Undos);
+fn undo(tcb: &mut Tcb, tcp: &mut Tcp) {
+    let Some(undo) = undo_of(tcb, &mut tcp.repairs).copied() else { return };
+    tcp.repairs.clear(&mut tcb.cc.repair);
+    tcp.counters.add(Counter::Undos);
     tcb.cc.cwnd = tcb.cc.cwnd.max(undo.cwnd);
     tcb.cc.ssthresh = tcb.cc.ssthresh.max(undo.ssthresh);
-    congestion::restore(tcb);
+    congestion::restore(tcb, &mut tcp.models);
     tcb.cc.phase = Phase::Open;
     tcb.cc.frto = Frto::Off;
     tcb.cc.dup_acks = 0;
     tcb.rtt.backoff = 0;
-    tcb.board.unmark_lost(pool);
+    tcb.board.unmark_lost(&mut tcp.sent);
 }
 
-fn resize_window(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
-    if congestion::follow_model(tcb, now, event) {
+fn resize_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
+    if congestion::follow_model(tcb, &mut tcp.models, now, event) {
         return;
     }
     match tcb.cc.phase {
-        Phase::Recovery | Phase::Reduced => prr(tcb, event),
+        Phase::Recovery | Phase::Reduced => prr(tcb, &mut tcp.repairs, event),
         Phase::Loss if tcb.cc.frto != Frto::Off => {}
         Phase::Open | Phase::Loss => {
             if event.acked > 0 && (tcb.cc.phase == Phase::Loss || congestion::is_limiting(tcb)) {
@@ -387,14 +394,14 @@ fn resize_window(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
 
 /// RFC 9937 section 6.2, with the bound that depends on whether recovery makes progress (PRR-SSRB where it does, PRR-CRB
 /// where it does not).
-fn prr(tcb: &mut Tcb, event: &AckEvent) {
+fn prr(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) {
     let mss = u32::from(tcb.snd.mss);
     let pipe = tcb.pipe();
     if event.delivered == 0 && pipe == event.pipe_before {
         // It says nothing of what left the network, and what an ACK before it in the same batch allows has not gone yet.
         return;
     }
-    let prr = &mut tcb.cc.prr;
+    let Some(Repair { prr, .. }) = repairs.one_mut(&mut tcb.cc.repair) else { return };
     prr.delivered = prr.delivered.saturating_add(event.delivered);
     let may_send = if pipe > tcb.cc.ssthresh {
         let share = u64::from(prr.delivered) * u64::from(tcb.cc.ssthresh);

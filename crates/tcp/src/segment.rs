@@ -1,6 +1,6 @@
 //! What goes into a connection and what comes out of it.
 
-use crate::send_queue::Pieces;
+use crate::pieces::Pieces;
 use toe_abi::errno::Errno;
 use toe_base::SeqNum;
 use toe_base::window::{UnscaledWindow, WindowScale};

@@ -1,75 +1,26 @@
 //! Where a connection's unacknowledged and unsent bytes lie in host memory. The host chose the places; the engine only
 //! remembers them, in stream order, until the peer has acknowledged them.
 
+pub use crate::pieces::{Extent, PIECES_MAX, Pieces};
+
+use crate::pool::{Array, Pool};
 use toe_abi::entry::MemRange;
 use toe_base::SessionId;
 use toe_base::limits::SEND_EXTENTS_MAX;
 
-/// A piece of some session's region.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
-    pub session: SessionId,
-    pub range: MemRange,
-}
-
-/// Places in a queue: what the contract allows the owner, and one for what an earlier owner left behind.
-pub const PIECES_MAX: usize = SEND_EXTENTS_MAX + 1;
 /// Most bytes in a queue: positions in it stay far from half of the sequence space.
 const QUEUE_MAX: u32 = 1 << 30;
 
-/// Up to [`SEND_EXTENTS_MAX`] extents of the owner, behind one that an earlier owner left; in stream order. Plain
-/// data.
+/// Where the further extents of all connections lie. Each connection can have a smallest array, and none needs more.
+pub type ExtentPool = Pool<Extent, { SEND_EXTENTS_MAX as u16 }>;
+
+/// Up to [`SEND_EXTENTS_MAX`] extents of the owner, behind one that an earlier owner left; in stream order. Plain data: the first
+/// one is here, as most queues have no other, and [`ExtentPool`] has the places of those behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendQueue {
-    extents: [Extent; PIECES_MAX],
-    count: u8,
+    first: Extent,
+    more: Array,
     len: u32,
-}
-
-/// The pieces of a payload, in stream order.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Pieces {
-    extents: [Extent; PIECES_MAX],
-    count: u8,
-}
-
-impl Pieces {
-    pub fn iter(&self) -> impl Iterator<Item = &Extent> {
-        self.extents[..usize::from(self.count)].iter()
-    }
-
-    /// Bytes in all pieces.
-    pub fn len(&self) -> u32 {
-        self.iter().map(|e| e.range.len).sum()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// The pieces without the first `skip` bytes, cut to `len` bytes.
-    #[must_use]
-    pub fn slice(&self, skip: u32, len: u32) -> Pieces {
-        let mut out = Pieces::default();
-        let (mut skip, mut left) = (skip, len);
-        for extent in self.iter() {
-            let here = extent.range.len;
-            if skip >= here {
-                skip -= here;
-                continue;
-            }
-            let take = (here - skip).min(left);
-            if take == 0 {
-                break;
-            }
-            let range = MemRange { offset: extent.range.offset + u64::from(skip), len: take };
-            out.extents[usize::from(out.count)] = Extent { session: extent.session, range };
-            out.count += 1;
-            left -= take;
-            skip = 0;
-        }
-        out
-    }
 }
 
 /// The queue has no room for another separate extent.
@@ -86,35 +37,54 @@ impl SendQueue {
         self.len == 0
     }
 
-    /// Appends bytes; adjacent memory joins the last extent.
-    pub fn push(&mut self, session: SessionId, range: MemRange) -> Result<(), TooManyExtents> {
+    fn extents<'a>(&'a self, pool: &'a ExtentPool) -> impl Iterator<Item = &'a Extent> {
+        let first = (!self.is_empty()).then_some(&self.first);
+        first.into_iter().chain(pool.get(&self.more))
+    }
+
+    fn last_mut<'a>(&'a mut self, pool: &'a mut ExtentPool) -> Option<&'a mut Extent> {
+        match self.len {
+            0 => None,
+            _ if self.more.is_empty() => Some(&mut self.first),
+            _ => pool.get_mut(&self.more).last_mut(),
+        }
+    }
+
+    /// Appends bytes, one at least; adjacent memory joins the last extent.
+    pub fn push(
+        &mut self,
+        pool: &mut ExtentPool,
+        session: SessionId,
+        range: MemRange,
+    ) -> Result<(), TooManyExtents> {
+        debug_assert!(range.len > 0);
         let total = self.len.checked_add(range.len).filter(|t| *t <= QUEUE_MAX).ok_or(TooManyExtents)?;
-        if let Some(last) = self.extents[..usize::from(self.count)].last_mut()
+        if let Some(last) = self.last_mut(pool)
             && last.session == session
             && last.range.offset + u64::from(last.range.len) == range.offset
         {
             last.range.len += range.len;
-            self.len = total;
-            return Ok(());
-        }
-        let used = &self.extents[..usize::from(self.count)];
-        if used.iter().filter(|e| e.session == session).count() >= SEND_EXTENTS_MAX {
+        } else if self.extents(pool).filter(|e| e.session == session).count() >= SEND_EXTENTS_MAX {
+            return Err(TooManyExtents);
+        } else if self.is_empty() {
+            self.first = Extent { session, range };
+        } else if self.more.len() < PIECES_MAX - 1 {
+            let behind = self.more.len();
+            pool.insert(&mut self.more, behind, Extent { session, range }).map_err(|_| TooManyExtents)?;
+        } else {
             return Err(TooManyExtents);
         }
-        let slot = self.extents.get_mut(usize::from(self.count)).ok_or(TooManyExtents)?;
-        *slot = Extent { session, range };
-        self.count += 1;
         self.len = total;
         Ok(())
     }
 
     /// Drops `n` acknowledged bytes from the front; returns how many of them were `owner`'s.
-    pub fn acknowledge(&mut self, n: u32, owner: SessionId) -> u32 {
+    pub fn acknowledge(&mut self, pool: &mut ExtentPool, n: u32, owner: SessionId) -> u32 {
         let mut left = n.min(self.len);
         self.len -= left;
         let mut owners = 0;
         while left > 0 {
-            let first = &mut self.extents[0];
+            let first = &mut self.first;
             let take = first.range.len.min(left);
             if first.session == owner {
                 owners += take;
@@ -123,42 +93,47 @@ impl SendQueue {
             first.range.len -= take;
             left -= take;
             if first.range.len == 0 {
-                self.extents.copy_within(1..usize::from(self.count), 0);
-                self.count -= 1;
+                self.first = pool.get(&self.more).first().copied().unwrap_or_default();
+                let taken = usize::from(!self.more.is_empty());
+                pool.remove(&mut self.more, 0, taken);
             }
         }
         owners
     }
 
     /// The pieces that hold `len` bytes from `at` on.
-    pub fn pieces(&self, at: u32, len: u32) -> Pieces {
-        Pieces { extents: self.extents, count: self.count }.slice(at, len)
+    pub fn pieces(&self, pool: &ExtentPool, at: u32, len: u32) -> Pieces {
+        Pieces::cut(self.extents(pool), at, len)
     }
 
     /// Whether some bytes lie in `session`'s region.
-    pub fn uses(&self, session: SessionId) -> bool {
-        self.extents[..usize::from(self.count)].iter().any(|e| e.session == session)
+    pub fn uses(&self, pool: &ExtentPool, session: SessionId) -> bool {
+        self.extents(pool).any(|e| e.session == session)
     }
 
     /// Whether some bytes lie in another session's region than `session`'s.
-    pub fn uses_other_than(&self, session: SessionId) -> bool {
-        self.extents[..usize::from(self.count)].iter().any(|e| e.session != session)
+    pub fn uses_other_than(&self, pool: &ExtentPool, session: SessionId) -> bool {
+        self.extents(pool).any(|e| e.session != session)
     }
 
     /// Bytes that lie in `session`'s region.
-    pub fn bytes_of(&self, session: SessionId) -> u32 {
-        self.extents[..usize::from(self.count)]
-            .iter()
-            .filter(|e| e.session == session)
-            .map(|e| e.range.len)
-            .sum()
+    pub fn bytes_of(&self, pool: &ExtentPool, session: SessionId) -> u32 {
+        self.extents(pool).filter(|e| e.session == session).map(|e| e.range.len).sum()
+    }
+
+    /// Slots that it has in the pool.
+    pub fn slots(&self) -> usize {
+        ExtentPool::places_of(&self.more)
     }
 
     /// Forgets everything.
-    pub fn clear(&mut self) {
+    pub fn clear(&mut self, pool: &mut ExtentPool) {
+        pool.clear(&mut self.more);
         *self = SendQueue::default();
     }
 }
+
+const _: () = assert!(size_of::<SendQueue>() <= 32);
 
 #[cfg(test)]
 mod tests {
@@ -172,35 +147,43 @@ mod tests {
 
     #[test]
     fn adjacent_ranges_join_and_come_back_in_order() {
-        let mut queue = SendQueue::default();
-        queue.push(S, range(1000, 10)).expect("room");
-        queue.push(S, range(1010, 10)).expect("room");
-        queue.push(S, range(5000, 5)).expect("room");
+        let (mut queue, mut pool) = (SendQueue::default(), ExtentPool::new(1));
+        queue.push(&mut pool, S, range(1000, 10)).expect("room");
+        queue.push(&mut pool, S, range(1010, 10)).expect("room");
+        queue.push(&mut pool, S, range(5000, 5)).expect("room");
         assert_eq!(queue.len(), 25);
-        let pieces: Vec<_> = queue.pieces(8, 15).iter().map(|e| (e.range.offset, e.range.len)).collect();
+        let pieces: Vec<_> =
+            queue.pieces(&pool, 8, 15).iter().map(|e| (e.range.offset, e.range.len)).collect();
         assert_eq!(pieces, [(1008, 12), (5000, 3)]);
-        assert_eq!(queue.acknowledge(21, S), 21);
-        let rest: Vec<_> = queue.pieces(0, 99).iter().map(|e| (e.range.offset, e.range.len)).collect();
+        assert_eq!(queue.acknowledge(&mut pool, 21, S), 21);
+        let rest: Vec<_> = queue.pieces(&pool, 0, 99).iter().map(|e| (e.range.offset, e.range.len)).collect();
         assert_eq!(rest, [(5001, 4)]);
     }
 
     #[test]
     fn only_the_owners_bytes_are_reported_back() {
-        let mut queue = SendQueue::default();
-        queue.push(S, range(0, 10)).expect("room");
-        queue.push(SessionId(4), range(0, 10)).expect("room");
-        assert_eq!(queue.acknowledge(15, SessionId(4)), 5);
-        assert!(!queue.uses(S));
-        assert_eq!(queue.bytes_of(SessionId(4)), 5);
+        let (mut queue, mut pool) = (SendQueue::default(), ExtentPool::new(1));
+        queue.push(&mut pool, S, range(0, 10)).expect("room");
+        queue.push(&mut pool, SessionId(4), range(0, 10)).expect("room");
+        assert_eq!(queue.acknowledge(&mut pool, 15, SessionId(4)), 5);
+        assert!(!queue.uses(&pool, S));
+        assert_eq!(queue.bytes_of(&pool, SessionId(4)), 5);
     }
 
     #[test]
     fn the_ninth_separate_extent_is_refused() {
-        let mut queue = SendQueue::default();
+        let (mut queue, mut pool) = (SendQueue::default(), ExtentPool::new(1));
         for i in 0..SEND_EXTENTS_MAX as u64 {
-            queue.push(S, range(i * 100, 10)).expect("room");
+            queue.push(&mut pool, S, range(i * 100, 10)).expect("room");
         }
-        assert_eq!(queue.push(S, range(99_999, 1)), Err(TooManyExtents));
+        assert_eq!(queue.push(&mut pool, S, range(99_999, 1)), Err(TooManyExtents));
         assert_eq!(queue.len(), 80);
+        queue.push(&mut pool, SessionId(4), range(0, 1)).expect("room for what an earlier owner left");
+        assert_eq!(
+            (queue.pieces(&pool, 0, 99).iter().count(), queue.slots()),
+            (PIECES_MAX, SEND_EXTENTS_MAX)
+        );
+        assert_eq!(queue.acknowledge(&mut pool, 80, S), 80);
+        assert_eq!((queue.bytes_of(&pool, SessionId(4)), pool.used()), (1, 0));
     }
 }

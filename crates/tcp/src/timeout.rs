@@ -2,7 +2,6 @@
 
 use crate::counter::{Counter, Counters};
 use crate::record::{RoundTrip, Tcb};
-use crate::scoreboard::SentPool;
 use crate::segment::FlowEvent;
 use crate::state::{TcpEvent, TcpState};
 use crate::{Tcp, deferral, path_mtu, rack, recovery, soft_error};
@@ -68,7 +67,6 @@ pub fn start_fin_wait_2(tcb: &mut Tcb, now: Instant) {
 
 /// Handles every timer of the connection that is due.
 pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
-    let Tcp { sent, counters, .. } = tcp;
     let off = Instant::FAR_FUTURE;
     if tcb.timers.linger <= now {
         // As in Linux: the program that asked for another end than the usual one has the peer told.
@@ -91,28 +89,28 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     }
     if tcb.timers.reorder <= now {
         tcb.timers.reorder = off;
-        recovery::on_reorder_timeout(tcb, sent, now, counters);
+        recovery::on_reorder_timeout(tcb, tcp, now);
     }
     if tcb.timers.tail_probe <= now {
-        counters.add(Counter::TailLossProbes);
+        tcp.counters.add(Counter::TailLossProbes);
         rack::tail_probe_due(tcb, now);
     }
     if tcb.timers.retransmit <= now {
-        return retransmit(tcb, sent, now, counters);
+        return retransmit(tcb, tcp, now);
     }
 
     if tcb.timers.persist <= now {
-        return probe_window(tcb, now, counters);
+        return probe_window(tcb, now, &mut tcp.counters);
     }
     if tcb.timers.keepalive <= now {
-        return keepalive(tcb, now, counters);
+        return keepalive(tcb, now, &mut tcp.counters);
     }
     FlowEvent::None
 }
 
 /// RFC 6298 sections 5.4 to 5.6.
-fn retransmit(tcb: &mut Tcb, sent: &mut SentPool, now: Instant, counters: &mut Counters) -> FlowEvent {
-    if deferral::ends(tcb, sent, now) {
+fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
+    if deferral::ends(tcb, &mut tcp.sent, now) {
         return FlowEvent::None;
     }
     if is_given_up(tcb, now) {
@@ -122,10 +120,10 @@ fn retransmit(tcb: &mut Tcb, sent: &mut SentPool, now: Instant, counters: &mut C
         // The peer closed its window under what is out, which may be why it is silent: it is asked, and lost is nothing yet.
         tcb.timers.retransmit = Instant::FAR_FUTURE;
         tcb.timers.tail_probe = Instant::FAR_FUTURE;
-        return probe_window(tcb, now, counters);
+        return probe_window(tcb, now, &mut tcp.counters);
     }
-    counters.add(Counter::RetransmitTimeouts);
-    recovery::on_timeout(tcb, sent, now);
+    tcp.counters.add(Counter::RetransmitTimeouts);
+    recovery::on_timeout(tcb, tcp, now);
     let is_linear = tcb.state == TcpState::SynSent && tcb.rtt.timeouts < SYN_LINEAR_TIMEOUTS;
     tcb.rtt.backoff = tcb.rtt.backoff.saturating_add(u8::from(!is_linear));
     tcb.rtt.timeouts = tcb.rtt.timeouts.saturating_add(1);

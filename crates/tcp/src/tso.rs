@@ -66,8 +66,9 @@ fn unit(tcb: &Tcb) -> u32 {
 mod tests {
     use super::*;
 
-    use crate::congestion::{self, AlgorithmName};
+    use crate::congestion::{self, AlgorithmName, ModelPool};
     use crate::scoreboard::SentRange;
+    use crate::send_queue::ExtentPool;
     use toe_abi::entry::MemRange;
     use toe_base::window::WindowSize;
     use toe_base::{Instant, SessionId};
@@ -83,11 +84,11 @@ mod tests {
         tcb.snd.mss = MSS as u16;
         tcb.snd.syn_acked = true;
         tcb.snd.wnd = WindowSize::new(1 << 20);
-        congestion::choose(&mut tcb, AlgorithmName::Cubic);
+        congestion::choose(&mut tcb, &mut ModelPool::of_smallest(1), AlgorithmName::Cubic);
         (tcb.cc.cwnd, tcb.cc.ssthresh) = (36 * MSS, 20 * MSS);
         (tcb.rtt.srtt_us, tcb.rtt.min_us) = (12_000, 2_000);
         let range = MemRange { offset: 0, len: 100 * MSS };
-        tcb.send_queue.push(SessionId(0), range).expect("room");
+        tcb.send_queue.push(&mut ExtentPool::new(1), SessionId(0), range).expect("room");
         for (from, to, sent_ms) in [(0, 1, NOW_MS - 6), (1, 36 - room, NOW_MS - 1)] {
             let (start, end) = (tcb.snd.una.plus(from * MSS), tcb.snd.una.plus(to * MSS));
             let sent_at = Instant::from_millis(sent_ms);
@@ -136,7 +137,10 @@ mod tests {
 
     #[test]
     fn only_flows_that_acks_clock_wait() {
-        assert!(!waits(|tcb| congestion::choose(tcb, AlgorithmName::Dctcp), 2));
+        assert!(!waits(
+            |tcb| congestion::choose(tcb, &mut ModelPool::of_smallest(1), AlgorithmName::Dctcp),
+            2
+        ));
         assert!(!waits(|tcb| tcb.rate.pacing = 1_000_000, 2));
         assert!(!waits(|tcb| tcb.is_local = true, 2));
     }

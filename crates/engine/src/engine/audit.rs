@@ -9,6 +9,7 @@ use crate::work::{Owner, Path};
 use std::collections::HashMap;
 use toe_base::{FlowIdx, Instant, SessionId};
 use toe_tcp::fast_open;
+use toe_tcp::reassembly::HeldPool;
 use toe_tcp::state::TcpState;
 
 /// A connection as its timers are judged.
@@ -84,17 +85,25 @@ impl Engine {
 
     /// Whether each place of the flows' pools that is taken is some flow's.
     fn audit_pools(&self) -> Result<(), String> {
-        let (mut sent, mut held, mut record_ends) = ((0, 0), 0, 0);
+        let (mut sent, mut held, mut extents, mut record_ends, mut models, mut repairs) =
+            ((0, 0), 0, 0, 0, 0, 0);
         for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
             let (places, chunks) = flow.tcb.board.places(&self.tcp.sent);
             sent = (sent.0 + places, sent.1 + chunks);
-            held += flow.tcb.held.places();
+            held += flow.tcb.held.places() + HeldPool::places_of(&flow.tcb.rcv.duplicates.array);
+            extents += flow.tcb.send_queue.slots();
             record_ends += flow.tcb.record_ends.places();
+            models += flow.tcb.cc.algorithm.slots();
+            repairs += flow.tcb.cc.repair.len();
         }
-        let taken = (self.tcp.sent.used_by_both(), self.tcp.held.used(), self.tcp.record_ends.used());
-        let of_flows = (sent, held, record_ends);
+        let toe_tcp::Tcp { sent: s, held: h, extents: e, record_ends: r, models: m, repairs: p, .. } =
+            &self.tcp;
+        let taken = (s.used_by_both(), h.used(), e.used(), r.used(), m.used(), p.used());
+        let of_flows = (sent, held, extents, record_ends, models, repairs);
         let what = || {
-            format!("places (sent, its chunks), held, record ends: {taken:?} taken, {of_flows:?} of flows")
+            format!(
+                "places (sent, its chunks), held, extents, record ends, models, repairs: {taken:?} taken, {of_flows:?} of flows"
+            )
         };
         if taken == of_flows { Ok(()) } else { Err(what()) }
     }
@@ -172,10 +181,10 @@ impl Engine {
             blocks.extend(flow.tcb.receive.blocks().map(|b| (flow.tcb.receive.session, b)));
             blocks.extend(flow.conn.staged.into_iter().chain(flow.conn.options).map(|b| (SessionId(0), b)));
         }
-        blocks.sort_by_key(|(session, block)| (session.0, block.offset));
+        blocks.sort_by_key(|(session, block)| (session.0, block.offset()));
         for pair in blocks.windows(2) {
             let [(a, first), (b, second)] = pair else { continue };
-            if a == b && first.offset + u64::from(first.len()) > second.offset {
+            if a == b && first.offset() + u64::from(first.len()) > second.offset() {
                 return Err(format!("{first:?} and {second:?} of session {a} overlap"));
             }
         }

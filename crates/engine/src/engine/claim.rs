@@ -17,7 +17,7 @@ use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
-use toe_tcp::send_queue::SendQueue;
+use toe_tcp::send_queue::Extent;
 use zerocopy::IntoBytes;
 
 impl Engine {
@@ -217,7 +217,7 @@ impl Engine {
         let (from, user) = (conn.tenancy.owner(), conn.user);
         let mut record = SocketOptions::default();
         if let Some(block) = conn.options {
-            host.read(SessionId(0), block.offset, record.as_mut_bytes());
+            host.read(SessionId(0), block.offset(), record.as_mut_bytes());
         } else if let Some(at) = self.place_of_options(from) {
             host.read(from.session, at, record.as_mut_bytes());
             if record.flow != from.flow_id.raw() || conn.tenancy.hold().is_none() {
@@ -235,7 +235,7 @@ impl Engine {
         } else if self.flows.get(idx).conn.options.is_none() {
             let block = self.sessions.arena(SessionId(0), user).alloc(size_of::<SocketOptions>() as u32);
             let Some(block) = block else { return false };
-            host.write(SessionId(0), block.offset, record.as_bytes());
+            host.write(SessionId(0), block.offset(), record.as_bytes());
             self.flows.get_mut(idx).conn.options = Some(block);
         }
         true
@@ -258,25 +258,27 @@ impl Engine {
     pub(super) fn stage_send_data<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get(idx);
         let (queue, owner, old_block) = (flow.tcb.send_queue, flow.conn.tenancy.owner(), flow.conn.staged);
-        if !queue.uses_other_than(SessionId(0)) {
+        if !queue.uses_other_than(&self.tcp.extents, SessionId(0)) {
             return true;
         }
         let user = flow.conn.user;
         let Some(block) = self.sessions.arena(SessionId(0), user).alloc(queue.len()) else { return false };
-        let mut at = block.offset;
-        for piece in queue.pieces(0, queue.len()).iter() {
-            host.copy((piece.session, piece.range.offset), (SessionId(0), at), piece.range.len);
-            at += u64::from(piece.range.len);
+        let mut at = block.offset();
+        for piece in queue.pieces(&self.tcp.extents, 0, queue.len()).iter() {
+            let Extent { session, range } = *piece;
+            host.copy((session, range.offset), (SessionId(0), at), range.len);
+            at += u64::from(range.len);
         }
         let flow = self.flows.get_mut(idx);
         if !owner.is_nobody() {
-            let back = queue.bytes_of(owner.session).saturating_add(flow.tcb.events.sent_behind);
+            let back =
+                queue.bytes_of(&self.tcp.extents, owner.session).saturating_add(flow.tcb.events.sent_behind);
             flow.tcb.events.sent = flow.tcb.events.sent.saturating_add(back);
             flow.tcb.events.sent_behind = 0;
         }
-        flow.tcb.send_queue = SendQueue::default();
-        let pushed =
-            flow.tcb.send_queue.push(SessionId(0), MemRange { offset: block.offset, len: queue.len() });
+        let (extents, range) = (&mut self.tcp.extents, MemRange { offset: block.offset(), len: queue.len() });
+        flow.tcb.send_queue.clear(extents);
+        let pushed = flow.tcb.send_queue.push(extents, SessionId(0), range);
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
         flow.conn.staged = Some(block);
         if let Some(block) = old_block {

@@ -14,10 +14,11 @@ use toe_abi::command::{
 use toe_abi::entry::Completion;
 use toe_base::{FlowId, FlowIdx};
 use toe_tcp::fast_open;
+use toe_tcp::send_queue::ExtentPool;
 use toe_tcp::state::TcpState;
 
 /// Whether the owner has something to be told.
-pub(super) fn has_something(flow: &Flow) -> bool {
+pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
     let Flow { conn, report, tcb } = flow;
     !conn.tenancy.owner().is_nobody()
         && (report.accepted.is_some()
@@ -26,7 +27,7 @@ pub(super) fn has_something(flow: &Flow) -> bool {
             || tcb.events.urgent.is_some()
             || tcb.events.soft_error.is_some()
             || is_info_old(flow)
-            || frees_enough(flow)
+            || frees_enough(flow, extents)
             || report.unsent.is_some_and(|unsent| went_out(flow, unsent) > 0)
             || tcb.events.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
@@ -56,11 +57,12 @@ fn has_end_to_tell(flow: &Flow) -> bool {
 /// `Sent`, and one that waits for room has little to do for a segment's worth: Linux, too, wakes it for a third (`sk_stream_is_writeable`).
 ///
 /// Less is told where no acknowledgement may follow that would make it more: nothing is on its way, or a timer had to expire.
-fn frees_enough(flow: &Flow) -> bool {
+fn frees_enough(flow: &Flow, extents: &ExtentPool) -> bool {
     let sent = flow.tcb.events.sent;
     let more_may_follow = flow.tcb.snd.una != flow.tcb.snd.nxt && flow.tcb.rtt.backoff == 0;
     sent > 0
-        && (!more_may_follow || sent >= flow.tcb.send_queue.bytes_of(flow.conn.tenancy.owner().session) / 2)
+        && (!more_may_follow
+            || sent >= flow.tcb.send_queue.bytes_of(extents, flow.conn.tenancy.owner().session) / 2)
 }
 
 impl Engine {
@@ -84,7 +86,7 @@ impl Engine {
         }
         let mut told = 0;
         while let Some(idx) = self.outbox.next_flow(place) {
-            if !self.flows.is_used(idx) || !has_something(self.flows.get(idx)) {
+            if !self.flows.is_used(idx) || !has_something(self.flows.get(idx), &self.tcp.extents) {
                 continue;
             }
             if !self.tell(idx, host) {

@@ -76,7 +76,7 @@ impl Engine {
             .map(|range| range.len().div_ceil(u32::from(flow.tcb.snd.mss).max(1)))
             .sum();
         counted(flow, now, &mut detail);
-        if let Some((len, info)) = flow.tcb.cc.algorithm.info() {
+        if let Some((len, info)) = flow.tcb.cc.algorithm.info(&self.tcp.models) {
             (detail.cc_len, detail.cc) = (len, info);
         }
         detail
@@ -156,8 +156,8 @@ fn counted(flow: &Flow, now: Instant, detail: &mut FlowDetail) {
     detail.total_retrans = traffic.resent_segments;
     detail.bytes_acked = traffic.acked + u64::from(is_active) + u64::from(flow.tcb.snd.fin_acked);
     detail.bytes_received = traffic.received + u64::from(flow.tcb.rcv.fin_received);
-    detail.segs_out = traffic.segments_out as u32;
-    detail.segs_in = traffic.segments_in as u32;
+    detail.segs_out = traffic.segments_out;
+    detail.segs_in = traffic.segments_in;
     detail.data_segs_in = traffic.text_segments_in;
     detail.data_segs_out = traffic.text_segments_out;
     detail.busy_time = traffic.limits.busy_us(now);

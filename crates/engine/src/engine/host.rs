@@ -81,7 +81,7 @@ impl Engine {
                 Ok(())
             }
             Command::SetOption { flow, option, value } => {
-                self.with_flow(session, flow, |_, flow| set_option(flow, now, option, value))
+                self.with_flow(session, flow, |tcp, flow| set_option(flow, tcp, now, option, value))
             }
             Command::ChannelReady { channel } => {
                 self.channel_ready(session, channel, host);
@@ -114,7 +114,8 @@ impl Engine {
             flow.tcb.events.sent_behind = flow.tcb.events.sent_behind.saturating_add(send.data.len);
             flow.tcb.events.return_late_bytes(&flow.tcb.send_queue);
         } else {
-            flow.tcb.send_queue.push(session, send.data).map_err(|_| FenceReason::BadSendRange)?;
+            let extents = &mut self.tcp.extents;
+            flow.tcb.send_queue.push(extents, session, send.data).map_err(|_| FenceReason::BadSendRange)?;
             flow.tcb.snd.more = send.more && flow.conn.carrier.channel().is_none();
             if send.urgent {
                 flow.tcb.snd.up = Some(flow.tcb.queue_end());
@@ -177,12 +178,12 @@ impl Engine {
         &mut self,
         session: SessionId,
         id: FlowId,
-        change: impl FnOnce(&mut crate::counter::Counters, &mut crate::flow::record::Flow),
+        change: impl FnOnce(&mut toe_tcp::Tcp, &mut crate::flow::record::Flow),
     ) -> Result<(), FenceReason> {
         if let Some(idx) = self.flow_of(session, id) {
             let flow = self.flows.get_mut(idx);
             if !flow.tcb.orphaned {
-                change(&mut self.counters, flow);
+                change(&mut self.tcp, flow);
             }
             self.after(idx);
         }
@@ -389,7 +390,13 @@ pub(super) fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
     addr.to_endpoint().ok_or(Errno::EOPNOTSUPP)
 }
 
-fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOption, value: u32) {
+fn set_option(
+    flow: &mut crate::flow::record::Flow,
+    tcp: &mut toe_tcp::Tcp,
+    now: Instant,
+    option: FlowOption,
+    value: u32,
+) {
     let is_local = flow.tcb.is_local;
     let options = &mut flow.tcb.options;
     match option {
@@ -424,7 +431,7 @@ fn set_option(flow: &mut crate::flow::record::Flow, now: Instant, option: FlowOp
         }
         FlowOption::Congestion => {
             if let Some(name) = AlgorithmName::from_number(value) {
-                congestion::choose(&mut flow.tcb, name);
+                congestion::choose(&mut flow.tcb, &mut tcp.models, name);
             }
         }
         FlowOption::MaxPacingRate => congestion::limit_pacing(&mut flow.tcb, value),

@@ -123,10 +123,10 @@ impl Engine {
         }
         if flow.report.reset.is_none() && !flow.conn.tenancy.owner().is_nobody() {
             // No reset will tell the owner that its memory is its own again.
-            let returned = flow.tcb.send_queue.bytes_of(flow.conn.tenancy.owner().session);
+            let returned = flow.tcb.send_queue.bytes_of(&self.tcp.extents, flow.conn.tenancy.owner().session);
             flow.tcb.events.sent = flow.tcb.events.sent.saturating_add(returned);
         }
-        flow.tcb.send_queue.clear();
+        flow.tcb.send_queue.clear(&mut self.tcp.extents);
         flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
         flow.tcb.board.clear(&mut self.tcp.sent);
         flow.tcb.events.return_late_bytes(&flow.tcb.send_queue);
@@ -192,7 +192,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
         flow.tcb.receive.release(arena);
-        if untold && !flow.tcb.send_queue.uses(flow.conn.tenancy.owner().session) {
+        if untold && !flow.tcb.send_queue.uses(&self.tcp.extents, flow.conn.tenancy.owner().session) {
             // Its owner never heard of it, and need not hear of its end.
             self.disown(idx);
         }
@@ -203,14 +203,14 @@ impl Engine {
     pub(super) fn let_go_of_memory(&mut self, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         if let Some(block) = flow.conn.staged
-            && !flow.tcb.send_queue.uses(SessionId(0))
+            && !flow.tcb.send_queue.uses(&self.tcp.extents, SessionId(0))
         {
             flow.conn.staged = None;
             self.sessions.arena(SessionId(0), flow.conn.user).free(block);
         }
         let flow = self.flows.get_mut(idx);
         if let Some(session) = flow.conn.pinned
-            && !flow.tcb.send_queue.uses(session)
+            && !flow.tcb.send_queue.uses(&self.tcp.extents, session)
         {
             flow.conn.pinned = None;
             if let Some(session) = self.sessions.get_mut(session) {
@@ -222,7 +222,11 @@ impl Engine {
         let told = flow.tcb.events.sent == 0
             && flow.tcb.events.sent_behind == 0
             && (flow.report.reset.is_none() || flow.report.reset_told);
-        if flow.tcb.orphaned && !owner.is_nobody() && told && !flow.tcb.send_queue.uses(owner.session) {
+        if flow.tcb.orphaned
+            && !owner.is_nobody()
+            && told
+            && !flow.tcb.send_queue.uses(&self.tcp.extents, owner.session)
+        {
             self.disown(idx);
         }
     }
@@ -259,10 +263,13 @@ impl Engine {
         }
         let flow = self.flows.get_mut(idx);
         debug_assert!(flow.conn.carrier.channel().is_none(), "whoever held it has let go of its channel");
-        flow.tcb.send_queue.clear();
+        flow.tcb.send_queue.clear(&mut self.tcp.extents);
         flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
         flow.tcb.board.clear(&mut self.tcp.sent);
         flow.tcb.held.clear(&mut self.tcp.held);
+        self.tcp.held.clear(&mut flow.tcb.rcv.duplicates.array);
+        flow.tcb.cc.algorithm.clear(&mut self.tcp.models);
+        self.tcp.repairs.clear(&mut flow.tcb.cc.repair);
         flow.tcb.orphaned = true;
         let indexed = flow.conn.indexed;
         self.names.leave(flow.conn.key.scope);
@@ -511,7 +518,7 @@ impl Engine {
     /// another one too, all goes to staging memory. `false`: there is not enough of that.
     fn pin<H: HostSide>(&mut self, idx: FlowIdx, session: SessionId, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
-        if !flow.tcb.send_queue.uses(session) {
+        if !flow.tcb.send_queue.uses(&self.tcp.extents, session) {
             return true;
         }
         if flow.conn.pinned.is_some() {

@@ -325,7 +325,7 @@ impl Engine {
         self.flows.note_change(idx);
         let flow = self.flows.get(idx);
         debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
-        if completions::has_something(flow) {
+        if completions::has_something(flow, &self.tcp.extents) {
             let owner = flow.conn.tenancy.owner();
             self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
         }

@@ -167,7 +167,7 @@ impl Engine {
     /// Bytes went out, and the owner may want to hear of that.
     fn tell_what_went_out(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        if flow.report.unsent.is_some() && completions::has_something(flow) {
+        if flow.report.unsent.is_some() && completions::has_something(flow, &self.tcp.extents) {
             let owner = flow.conn.tenancy.owner();
             self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
         }
@@ -202,7 +202,7 @@ impl Engine {
         let ttl = options.hop_limit;
         let envelope = Envelope { hop: Hop::over(&port.link, to_mac), from, to, ttl, traffic_class };
         let header = segment::header(&flow.conn.key, &tx.segment);
-        let pieces = flow.tcb.send_queue.pieces(tx.payload_at, tx.segment.len);
+        let pieces = flow.tcb.send_queue.pieces(&self.tcp.extents, tx.payload_at, tx.segment.len);
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
             return Sent::PortFull;
         }
@@ -271,7 +271,7 @@ impl Engine {
             };
             let flow = self.flows.get_mut(idx);
             let key = flow.conn.key;
-            let pieces = flow.tcb.send_queue.pieces(tx.payload_at, tx.segment.len);
+            let pieces = flow.tcb.send_queue.pieces(&self.tcp.extents, tx.payload_at, tx.segment.len);
             output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
             self.count_sent(now, idx, &tx);
             self.ready_local.spend(user, 1, u64::from(tx.segment.len));

@@ -103,6 +103,9 @@ pub struct Unsent {
     pub told: SeqNum,
 }
 
+/// Each connection costs this much: a field more is a decision.
+const _: () = assert!(size_of::<Flow>() <= 1048 && size_of::<Conn>() <= 136);
+
 impl Flow {
     /// A connection that nobody has yet.
     pub fn new(key: FlowKey, path: Path, tcb: Tcb) -> Flow {

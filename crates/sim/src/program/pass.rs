@@ -254,7 +254,7 @@ impl Session {
         let outcome = cx.engine.relinquish(self.id, flow, unread, cx.memory);
         cx.event(self, None, "gives up", format_args!("{flow:?} with {unread:?}: {outcome:?}"));
         if let Some((block, _)) = block {
-            cx.memory.program_view(self.id, block.offset, block.len()).fill(SPOILT);
+            cx.memory.program_view(self.id, block.offset(), block.len()).fill(SPOILT);
             self.send_arena.free(block);
             cx.tallies.add_many(Tally::GivenBack, u64::from(outcome.is_ok()));
         }
@@ -277,13 +277,13 @@ impl Session {
         let unread = self.sockets[at].some_unread(cx.random);
         let len = unread.iter().map(|range| range.len).sum();
         let block = if len > 0 { self.send_arena.alloc(len) } else { None }?;
-        let mut to = block.offset;
+        let mut to = block.offset();
         for range in unread {
             let bytes = cx.memory.program_view(self.id, range.offset, range.len).to_vec();
             cx.memory.program_view(self.id, to, range.len).copy_from_slice(&bytes);
             to += u64::from(range.len);
         }
-        let data = MemRange { offset: block.offset, len };
+        let data = MemRange { offset: block.offset(), len };
         Some((block, Unread { data, credit: len, by_pipe: 0 }))
     }
 }

@@ -370,7 +370,7 @@ impl Session {
                 }
                 return;
             };
-            id.fill(socket.handed, cx.memory.program_view(self.id, block.offset, len));
+            id.fill(socket.handed, cx.memory.program_view(self.id, block.offset(), len));
             socket.handed += u64::from(len);
             socket.blocks.push_back((block, len));
             let end_of_record = cx.random.ppm(plan.record_ppm);
@@ -387,7 +387,7 @@ impl Session {
                 cx.tallies.add(Tally::Urgent);
             }
             let more = cx.random.ppm(plan.more_ppm);
-            let data = MemRange { offset: block.offset, len };
+            let data = MemRange { offset: block.offset(), len };
             let entry = Send { flow, data, more, urgent, end_of_record };
             let result = cx.engine.handle_send(cx.clock, self.id, entry);
             cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
@@ -466,7 +466,7 @@ impl Session {
         let (Some(flow), true) = (self.sockets[at].id, len > 0) else { return };
         let Some(block) = self.send_arena.alloc(len) else { return };
         self.sockets[at].blocks.push_back((block, len));
-        let data = MemRange { offset: block.offset, len };
+        let data = MemRange { offset: block.offset(), len };
         let result = cx.engine.handle_send(cx.clock, self.id, Send::new(flow, data));
         cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
     }
@@ -515,7 +515,7 @@ impl Session {
             *has -= take;
             left -= take;
             if *has == 0 {
-                cx.memory.program_view(self.id, block.offset, block.len()).fill(SPOILT);
+                cx.memory.program_view(self.id, block.offset(), block.len()).fill(SPOILT);
                 self.send_arena.free(*block);
                 socket.blocks.pop_front();
             }

@@ -33,7 +33,7 @@ struct Epoch {
     /// W_est of section 4.3: what Reno would have by now.
     reno: u32,
     /// The part of a byte that [`Epoch::reno`] has yet to grow by, in numerators of its division.
-    reno_rest: u64,
+    reno_rest: u32,
 }
 
 impl Cubic {
@@ -104,9 +104,10 @@ impl Epoch {
     /// is back; Linux does not, and beside connections of Linux on a short path that takes twice their share.
     fn grow_reno(&mut self, cwnd: u32, growth: &Growth) -> u32 {
         let den = 17 * u64::from(cwnd.max(1));
-        self.reno_rest += 9 * u64::from(growth.acked) * u64::from(growth.mss);
-        let bytes = self.reno_rest / den;
-        self.reno_rest -= bytes * den;
+        let rest = u64::from(self.reno_rest) + 9 * u64::from(growth.acked) * u64::from(growth.mss);
+        let bytes = rest / den;
+        // Windows are at most `CWND_MAX`, and 17 of those fewer than 2^32.
+        self.reno_rest = (rest % den) as u32;
         self.reno = self.reno.saturating_add(bytes as u32);
         self.reno
     }

@@ -18,6 +18,7 @@ pub mod dctcp;
 pub mod hystart;
 pub mod reno;
 
+use crate::pool::{Array, Pool};
 use crate::rate;
 use crate::record::{Congestion, Phase, Tcb, WindowUse};
 use crate::recovery::AckEvent;
@@ -37,16 +38,20 @@ pub fn initial_window(mss: u16) -> u32 {
 
 /// Windows in use stay far from half of the sequence space.
 const CWND_MAX: u32 = WINDOW_MAX * 4;
+const _: () = assert!(size_of::<Congestion>() <= 116 && (CWND_MAX as u64) << 5 < 1 << u32::BITS);
 /// RFC 7661 section 4.4.3: a window that less than half of is used for so long is no longer believed.
 const UNVALIDATED_MAX_US: u64 = 300_000_000;
 
-/// A congestion control algorithm with its own state.
+/// Where the models of paths lie, of all connections that have one. Each can have one.
+pub type ModelPool = Pool<Bbr, 1>;
+
+/// A congestion control algorithm with its own state; of a model, where [`ModelPool`] has that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     Reno(HyStart),
     Cubic(Cubic),
     Dctcp(Dctcp),
-    Bbr(Bbr),
+    Bbr(Array),
 }
 
 /// Names of algorithms, as TCP_CONGESTION and the configuration spell them.
@@ -98,7 +103,7 @@ impl Algorithm {
             AlgorithmName::Reno => Algorithm::Reno(HyStart::default()),
             AlgorithmName::Cubic => Algorithm::Cubic(Cubic::default()),
             AlgorithmName::Dctcp => Algorithm::Dctcp(Dctcp::default()),
-            AlgorithmName::Bbr => Algorithm::Bbr(Bbr::default()),
+            AlgorithmName::Bbr => Algorithm::Bbr(Array::default()),
         }
     }
 
@@ -114,11 +119,23 @@ impl Algorithm {
 
 impl Algorithm {
     /// What TCP_CC_INFO tells: bytes of `union tcp_cc_info`, and the union. The others tell nothing, as in Linux.
-    pub fn info(&self) -> Option<(u32, [u32; 5])> {
+    pub fn info(&self, models: &ModelPool) -> Option<(u32, [u32; 5])> {
         match self {
             Algorithm::Reno(_) | Algorithm::Cubic(_) => None,
             Algorithm::Dctcp(dctcp) => Some((16, dctcp.info())),
-            Algorithm::Bbr(bbr) => Some((20, bbr.info())),
+            Algorithm::Bbr(model) => Some((20, models.one(model).info())),
+        }
+    }
+
+    /// Slots that its model has in the pool.
+    pub fn slots(&self) -> usize {
+        if let Algorithm::Bbr(model) = self { ModelPool::places_of(model) } else { 0 }
+    }
+
+    /// Forgets its model.
+    pub fn clear(&mut self, models: &mut ModelPool) {
+        if let Algorithm::Bbr(model) = self {
+            models.clear(model);
         }
     }
 }
@@ -207,17 +224,19 @@ impl Congestion {
     }
 
     /// A recovery begins, after a loss or a time-out.
-    pub fn recovery_begins(&mut self) {
+    pub fn recovery_begins(&mut self, models: &mut ModelPool) {
         let is_open = matches!(self.phase, Phase::Open | Phase::Reduced);
-        if let Algorithm::Bbr(bbr) = &mut self.algorithm {
+        if let Algorithm::Bbr(model) = &mut self.algorithm
+            && let Some(bbr) = models.one_mut(model)
+        {
             bbr.recovery_begins(self.cwnd, !is_open);
         }
     }
 
     /// All is repaired.
-    pub fn recovered(&mut self) {
+    pub fn recovered(&mut self, models: &ModelPool) {
         match &self.algorithm {
-            Algorithm::Bbr(bbr) => bbr.recovery_ended(&mut self.cwnd),
+            Algorithm::Bbr(model) => models.one(model).recovery_ended(&mut self.cwnd),
             _ if self.phase == Phase::Recovery => self.cwnd = self.ssthresh,
             _ => {}
         }
@@ -225,18 +244,23 @@ impl Congestion {
 }
 
 /// The last reduction was a mistake.
-pub fn restore(tcb: &mut Tcb) {
+pub fn restore(tcb: &mut Tcb, models: &mut ModelPool) {
     let ack = bbr_ack(tcb, Instant::ZERO, &AckEvent::default());
     match &mut tcb.cc.algorithm {
         Algorithm::Cubic(cubic) => cubic.restore(),
-        Algorithm::Bbr(bbr) => bbr.undo(&ack, &mut tcb.cc.cwnd),
+        Algorithm::Bbr(model) => {
+            if let Some(bbr) = models.one_mut(model) {
+                bbr.undo(&ack, &mut tcb.cc.cwnd);
+            }
+        }
         Algorithm::Reno(_) | Algorithm::Dctcp(_) => {}
     }
 }
 
 /// Another algorithm from now on (TCP_CONGESTION). The window stays, as Linux has it.
-pub fn choose(tcb: &mut Tcb, name: AlgorithmName) {
+pub fn choose(tcb: &mut Tcb, models: &mut ModelPool, name: AlgorithmName) {
     if tcb.cc.algorithm.name() != name {
+        tcb.cc.algorithm.clear(models);
         tcb.cc.algorithm = Algorithm::new(name);
         tcb.rate.pacing = u64::from(tcb.rate.pacing_max);
     }
@@ -253,20 +277,20 @@ pub fn limit_pacing(tcb: &mut Tcb, bytes_per_s: u32) {
 }
 
 /// Data goes out where nothing was in the network.
-pub fn restart(tcb: &mut Tcb, now: Instant) {
+pub fn restart(tcb: &mut Tcb, models: &mut ModelPool, now: Instant) {
     if tcb.is_local || !tcb.state.is_synchronized() {
         return;
     }
     let app_limited = rate::is_app_limited(&tcb.rate);
     let (srtt_us, delivered) = (tcb.rtt.srtt_us, tcb.rate.delivered);
-    steer(tcb, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
+    steer(tcb, models, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
 }
 
 /// An ACK arrived: an algorithm with a model of the path sets window and pacing by it. Returns whether this is one.
-pub fn follow_model(tcb: &mut Tcb, now: Instant, event: &AckEvent) -> bool {
+pub fn follow_model(tcb: &mut Tcb, models: &mut ModelPool, now: Instant, event: &AckEvent) -> bool {
     let losses = tcb.board.take_losses();
     let ack = bbr::Ack { losses, ..bbr_ack(tcb, now, event) };
-    let Some(holds_back) = steer(tcb, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
+    let Some(holds_back) = steer(tcb, models, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
     tcb.cc.cwnd = tcb.cc.cwnd.min(CWND_MAX);
     if holds_back {
         rate::note_app_limited(tcb);
@@ -274,8 +298,13 @@ pub fn follow_model(tcb: &mut Tcb, now: Instant, event: &AckEvent) -> bool {
     true
 }
 
-fn steer<T>(tcb: &mut Tcb, act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T) -> Option<T> {
-    let Algorithm::Bbr(bbr) = &mut tcb.cc.algorithm else { return None };
+fn steer<T>(
+    tcb: &mut Tcb,
+    models: &mut ModelPool,
+    act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T,
+) -> Option<T> {
+    let Algorithm::Bbr(model) = &mut tcb.cc.algorithm else { return None };
+    let bbr = models.one_mut(model)?;
     let mut steered = Steered { cwnd: &mut tcb.cc.cwnd, pacing: &mut tcb.rate.pacing };
     let result = act(bbr, &mut steered);
     if tcb.rate.pacing_max > 0 {
@@ -403,7 +432,7 @@ mod tests {
             tcb.rate.pacing = 9_000;
             limit_pacing(&mut tcb, 8_000);
             assert_eq!(tcb.rate.pacing, 8_000, "{name:?}");
-            restart_with_model(&mut tcb);
+            restart_with_model(&mut tcb, &mut ModelPool::of_smallest(1));
             assert!(tcb.rate.pacing <= 8_000, "{name:?}");
             let before = tcb.rate.pacing;
             limit_pacing(&mut tcb, 0);
@@ -411,20 +440,23 @@ mod tests {
         }
     }
 
-    fn restart_with_model(tcb: &mut Tcb) {
+    fn restart_with_model(tcb: &mut Tcb, models: &mut ModelPool) {
         tcb.is_local = false;
         tcb.state = crate::state::TcpState::Established;
-        restart(tcb, Instant::from_millis(1));
+        restart(tcb, models, Instant::from_millis(1));
     }
 
     #[test]
     fn another_algorithm_begins_anew_and_the_same_goes_on() {
-        let mut tcb = tcb(AlgorithmName::Bbr);
+        let (mut tcb, mut models) = (tcb(AlgorithmName::Bbr), ModelPool::of_smallest(1));
+        restart_with_model(&mut tcb, &mut models);
+        assert_eq!(models.used(), 1);
         tcb.rate.pacing = 7_000;
-        choose(&mut tcb, AlgorithmName::Bbr);
+        choose(&mut tcb, &mut models, AlgorithmName::Bbr);
         assert_eq!(tcb.rate.pacing, 7_000);
-        choose(&mut tcb, AlgorithmName::Reno);
+        choose(&mut tcb, &mut models, AlgorithmName::Reno);
         assert_eq!((tcb.rate.pacing, tcb.cc.algorithm.name()), (0, AlgorithmName::Reno));
+        assert_eq!(models.used(), 0);
     }
 
     /// A mark counts once in a round trip: with the ACK that the phase begins with.

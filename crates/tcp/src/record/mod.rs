@@ -11,10 +11,14 @@ mod path;
 mod traffic;
 
 pub use fast_open::FastOpen;
-pub use path::{Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, RoundTrip, Undo, WindowUse};
+pub use path::{
+    Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, Repair, RepairPool, RoundTrip, Undo,
+    WindowUse,
+};
 pub use traffic::{Traffic, Wait};
 
-use crate::reassembly::{Reassembly, SeqRange};
+use crate::pool::Array;
+use crate::reassembly::{HeldPool, Reassembly, SeqRange};
 use crate::receive_buffer::ReceiveBuffer;
 use crate::record_ends::RecordEnds;
 use crate::scoreboard::Scoreboard;
@@ -157,29 +161,36 @@ pub struct ReceiveSequence {
     pub tune_since: Instant,
 }
 
-/// A few ranges, first come first told.
+/// So many as a smallest array has places for.
+const DUPLICATES_MAX: usize = 4;
+
+/// A few ranges, first come first told. [`HeldPool`] has their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Duplicates {
-    ranges: [SeqRange; 4],
-    len: u8,
+    pub array: Array,
 }
 
 impl Duplicates {
     /// One too many is left out: the sender then knows less, and nothing wrong.
-    pub fn push(&mut self, range: SeqRange) {
-        if let Some(place) = self.ranges.get_mut(usize::from(self.len)) {
-            *place = range;
-            self.len += 1;
+    pub fn push(&mut self, pool: &mut HeldPool, range: SeqRange) {
+        let behind = self.array.len();
+        if behind < DUPLICATES_MAX {
+            let _left_out = pool.insert(&mut self.array, behind, range);
         }
     }
 
-    pub fn first(&self) -> Option<SeqRange> {
-        (self.len > 0).then_some(self.ranges[0])
+    pub const fn is_empty(&self) -> bool {
+        self.array.is_empty()
     }
 
-    pub fn pop(&mut self) {
-        self.ranges.rotate_left(1);
-        self.len = self.len.saturating_sub(1);
+    pub fn first(&self, pool: &HeldPool) -> Option<SeqRange> {
+        pool.get(&self.array).first().copied()
+    }
+
+    pub fn pop(&mut self, pool: &mut HeldPool) {
+        if !self.is_empty() {
+            pool.remove(&mut self.array, 0, 1);
+        }
     }
 }
 
@@ -330,7 +341,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 1344);
+const _: () = assert!(size_of::<Tcb>() <= 872);
 
 impl Tcb {
     /// A record that stands for no connection.

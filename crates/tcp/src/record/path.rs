@@ -2,6 +2,7 @@
 //! record ([`super::Tcb`]); [`crate`] works on it.
 
 use crate::congestion::Algorithm;
+use crate::pool::{Array, Pool};
 use toe_base::{Instant, SeqNum};
 
 /// Congestion control and loss recovery: see [`crate::recovery`].
@@ -15,8 +16,10 @@ pub struct Congestion {
     pub dup_acks: u32,
     /// NewReno's `recover`, RFC 6675's RecoveryPoint: a phase other than open lasts until it is acknowledged.
     pub recover: SeqNum,
-    pub prr: Prr,
-    pub undo: Option<Undo>,
+    /// [`crate::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
+    pub lost_before: u32,
+    /// Where [`RepairPool`] has what a reduced window needs.
+    pub repair: Array,
     pub frto: Frto,
     pub usage: WindowUse,
 }
@@ -34,14 +37,22 @@ pub enum Phase {
     Loss,
 }
 
+/// Where the repairs of all connections lie that have one. Each can have one.
+pub type RepairPool = Pool<Repair, 1>;
+
+/// What a connection needs that has reduced its window, until that is known to have been right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    pub prr: Prr,
+    pub undo: Option<Undo>,
+}
+
 /// Proportional rate reduction (RFC 9937): its variables have their names there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prr {
     pub recover_fs: u32,
     pub delivered: u32,
     pub out: u32,
-    /// [`crate::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
-    pub lost_before: u32,
 }
 
 /// What is restored when a loss turns out to have been none (RFC 5682 section 3.2, RFC 3708, RFC 4015).

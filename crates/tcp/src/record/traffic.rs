@@ -2,7 +2,7 @@
 
 use toe_base::Instant;
 
-/// Counted where segments go out and come in.
+/// Counted where segments go out and come in. What TCP_INFO has as 32 bits has no more here, and wraps as it does in Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes of text, those sent again included, and those alone.
@@ -10,8 +10,8 @@ pub struct Traffic {
     pub resent: u64,
     pub acked: u64,
     pub received: u64,
-    pub segments_out: u64,
-    pub segments_in: u64,
+    pub segments_out: u32,
+    pub segments_in: u32,
     /// Of these the ones with text.
     pub text_segments_out: u32,
     pub text_segments_in: u32,
@@ -36,7 +36,7 @@ impl Traffic {
     /// A unit of `len` bytes goes out, as segments of `mss`.
     pub fn note_sent(&mut self, now: Instant, len: u32, mss: u16, again: bool) {
         let segments = segments(len, mss);
-        self.segments_out += u64::from(segments);
+        self.segments_out = self.segments_out.wrapping_add(segments);
         if len == 0 {
             return;
         }
@@ -52,7 +52,7 @@ impl Traffic {
     /// A unit with `len` bytes has come in.
     pub fn note_received(&mut self, now: Instant, len: u32, mss: u16) {
         let segments = segments(len, mss);
-        self.segments_in += u64::from(segments);
+        self.segments_in = self.segments_in.wrapping_add(segments);
         if len > 0 {
             self.text_segments_in = self.text_segments_in.wrapping_add(segments);
             self.received_at = now;

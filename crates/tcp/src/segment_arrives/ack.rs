@@ -91,7 +91,7 @@ fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, a
     let mut event = sack::take(tcb, &mut cx.tcp.sent, cx.now, segment, ack);
     event.is_duplicate = is_duplicate;
     let fin_acked = event.acked > 0 && advance(tcb, cx, ack);
-    recovery::on_ack(tcb, &mut cx.tcp.sent, cx.now, &event, &mut cx.tcp.counters);
+    recovery::on_ack(tcb, cx.tcp, cx.now, &event);
     rearm(tcb, cx.now, &event);
     update_window(tcb, cx, segment, ack, event.acked > 0);
     if probing && !tcb.timers.persist.is_far_future() {
@@ -122,7 +122,7 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
     if fin_acked {
         bytes -= 1;
     }
-    let owners = tcb.send_queue.acknowledge(bytes, cx.owner);
+    let owners = tcb.send_queue.acknowledge(&mut cx.tcp.extents, bytes, cx.owner);
     if cx.owner.0 != 0 {
         tcb.events.sent = tcb.events.sent.saturating_add(owners);
     }

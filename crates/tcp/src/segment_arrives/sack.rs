@@ -59,9 +59,6 @@ pub(super) fn take(
         event.duplicated = duplicated(tcb, segment, ack);
         tcb.traffic.duplicates_told = tcb.traffic.duplicates_told.wrapping_add((event.duplicated > 0).into());
     }
-    if let Some(undo) = &mut tcb.cc.undo {
-        undo.unexplained = undo.unexplained.saturating_sub(event.duplicated);
-    }
     if event.ece {
         let segments = event.delivered.div_ceil(u32::from(tcb.snd.mss).max(1));
         tcb.traffic.delivered_marked = tcb.traffic.delivered_marked.wrapping_add(segments);

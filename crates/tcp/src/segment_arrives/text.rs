@@ -50,7 +50,7 @@ pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, r
         // or its segment for lost, so its window is small now: it needs each ACK.
         tcb.rcv.ack_now = true;
         tcb.rcv.quick_acks = QUICK_ACKS;
-        note_duplicate(tcb, &cx.tcp.held, &segment);
+        note_duplicate(tcb, &mut cx.tcp.held, &segment);
         return Step::Continue;
     }
     if segment.len == 0 {
@@ -67,7 +67,7 @@ pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, r
         cx.tcp.counters.add(Counter::DropAfterClose);
         return Step::Done(FlowEvent::AbortBehindData);
     }
-    note_duplicate(tcb, &cx.tcp.held, &segment);
+    note_duplicate(tcb, &mut cx.tcp.held, &segment);
     let skip = first.distance_from(start);
     let len = last.distance_from(first);
     match take(tcb, cx, rx, first, skip, len) {
@@ -152,7 +152,7 @@ fn note_memory(tcb: &mut Tcb, was_found: bool) {
 /// Remembers what came twice, for the next ACK (RFC 2883 section 4).
 ///
 /// FIN has a number, and is told of with what it ends.
-pub(super) fn note_duplicate(tcb: &mut Tcb, held: &HeldPool, segment: &Segment) {
+pub(super) fn note_duplicate(tcb: &mut Tcb, held: &mut HeldPool, segment: &Segment) {
     let nxt = tcb.rcv.nxt;
     let start = segment.seq.plus(u32::from(segment.syn));
     let end = start.plus(segment.len);
@@ -162,9 +162,9 @@ pub(super) fn note_duplicate(tcb: &mut Tcb, held: &HeldPool, segment: &Segment) 
     }
     if start.before(nxt) {
         let end = end.plus(u32::from(segment.fin)).earlier(nxt);
-        tcb.rcv.duplicates.push(SeqRange { start, end });
+        tcb.rcv.duplicates.push(held, SeqRange { start, end });
     } else if segment.len > 0 && tcb.held.holds(held, start, end) {
-        tcb.rcv.duplicates.push(SeqRange { start, end });
+        tcb.rcv.duplicates.push(held, SeqRange { start, end });
         report_first(tcb, held, start);
     }
 }

@@ -152,7 +152,7 @@ fn pages_that_are_trimmed_are_charged_until_they_are_gone() {
     let arena = world.sides[B].engine.sessions.arena(session, UserIdx::NOBODY);
     assert_eq!(arena.trimmed_from(), Some(offset));
     let taken = arena.alloc(4096).expect("before where it begins");
-    assert!(taken.offset < offset);
+    assert!(taken.offset() < offset);
     arena.free(taken);
     assert!(world.transfer(A, conns, &pattern(MIB, 2), 20_000), "in what is left");
     // They stayed: nobody is told otherwise.
@@ -184,7 +184,7 @@ fn a_session_whose_memory_is_being_trimmed_may_claim_when_that_is_over() {
     assert_eq!(session, child);
     let arena = world.sides[B].engine.sessions.arena(child, UserIdx::NOBODY);
     let held: Vec<_> = std::iter::from_fn(|| arena.alloc(4096)).collect();
-    assert!(held.iter().all(|block| block.offset < offset), "the rest is out of reach");
+    assert!(held.iter().all(|block| block.offset() < offset), "the rest is out of reach");
     let claim = |world: &mut World| {
         let side = &mut world.sides[B];
         let anchor = side.conns[b].anchor;
