@@ -98,7 +98,8 @@ impl World {
             }
             // Its owner is to give it up first, or there is no room now.
             Err(Errno::EAGAIN) => self.pass_again(at, from, socket),
-            Err(Errno::ENOMEM) if adrift => match stream.filter(|id| self.is_too_large_to_pass(*id)) {
+            // Its owner may have lost it all the same (`begin_claim`), and asks for it at its next call.
+            Err(Errno::ENOMEM) => match stream.filter(|id| self.is_too_large_to_pass(*id)) {
                 Some(id) => {
                     let why = "more was unread than a session has memory for";
                     self.conns.list[id.conn as usize].excuse.get_or_insert(why);
