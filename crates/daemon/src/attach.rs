@@ -99,7 +99,7 @@ impl Daemon {
         match matter {
             Matter::Open { newcomer, first } => self.let_in(now, newcomer, first),
             Matter::Request { place, request: Request::TakeAnchors { count }, .. } => {
-                match self.grant_anchors(place, count) {
+                match self.grant_anchors(now, place, count) {
                     Ok((home, first, count)) => ask::Answer::Make { home, first, count },
                     Err(errno) => self.reply(now, place, Err(errno)),
                 }
@@ -390,7 +390,12 @@ impl Daemon {
     }
 
     /// Handles that follow each other for up to `count` anchors, which the control server makes.
-    fn grant_anchors(&mut self, place: u32, count: u32) -> Result<(HomeId, AnchorHandle, u32), Errno> {
+    fn grant_anchors(
+        &mut self,
+        now: Instant,
+        place: u32,
+        count: u32,
+    ) -> Result<(HomeId, AnchorHandle, u32), Errno> {
         let id = self.session_of(place)?;
         if count == 0 || count > ANCHORS_AT_ONCE {
             return Err(Errno::EINVAL);
@@ -400,7 +405,8 @@ impl Daemon {
         for n in 1..count {
             let Ok(handle) = self.engine.take_anchor(id) else { return Ok((home, first, n)) };
             if handle.0 != first.0.wrapping_add(n) {
-                self.engine.give_up_anchor(handle);
+                self.engine.share_anchor(handle);
+                self.engine.anchor_closed(now, handle, &mut self.sessions);
                 return Ok((home, first, n));
             }
         }
@@ -418,13 +424,9 @@ impl Daemon {
             self.anchors.refuse(made);
         }
         for handle in (if lives { count } else { 0 }..wanted).map(handle) {
-            // Its session may have guessed the handle and used it already.
-            if self.engine.anchor_use(handle).stands() {
-                self.engine.share_anchor(handle);
-                self.engine.anchor_closed(now, handle, &mut self.sessions);
-            } else if lives {
-                self.engine.give_up_anchor(handle);
-            }
+            // Not made. Its session may have guessed the handle and used it already.
+            self.engine.share_anchor(handle);
+            self.engine.anchor_closed(now, handle, &mut self.sessions);
         }
         if !lives || count == 0 {
             return Err(Errno::EMFILE);

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
 use toe_base::{AnchorHandle, Cred, Forward, Instant, SessionId};
-use toe_engine::{Engine, EngineConfig, Quotas, STAGING_LEN, SocketView};
+use toe_engine::{Engine, EngineConfig, Quotas, STAGING_LEN, SocketView, TcpConfig};
 use toe_port::Port;
 use toe_ring::EngineLooks;
 
@@ -72,9 +72,16 @@ impl Counts {
     }
 }
 
+/// What reports say of how it was configured.
+#[derive(Debug)]
+pub(crate) struct Configured {
+    pub(crate) name: String,
+    pub(crate) tcp: TcpConfig,
+}
+
 /// The engine and all that it works on.
 pub struct Daemon {
-    pub(crate) name: String,
+    pub(crate) configured: Configured,
     pub(crate) policy: Arc<Policy>,
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
@@ -126,7 +133,10 @@ pub struct Daemon {
 
 impl std::fmt::Debug for Daemon {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Daemon").field("name", &self.name).field("stop", &self.stop).finish_non_exhaustive()
+        f.debug_struct("Daemon")
+            .field("name", &self.configured.name)
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
     }
 }
 
@@ -186,7 +196,7 @@ impl Daemon {
         let roots = [anchors.root(), irq_names.root()].map(Arc::clone);
         let control_server = ControlServer::new(Arc::clone(&policy), anchors.supplies(), roots, &poller)?;
         Ok(Daemon {
-            name: config.name.clone(),
+            configured: Configured { name: config.name.clone(), tcp: config.tcp },
             policy,
             engine,
             sessions: Sessions::new(STAGING_LEN)?,

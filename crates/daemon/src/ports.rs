@@ -86,15 +86,13 @@ impl Ports {
             engine.share_port(id);
         }
         let mut port = port;
-        for cidr in &config.addrs {
-            engine.handle_network(NetworkChange::Address {
-                port: id,
-                addr: cidr.addr.into(),
-                prefix_len: cidr.prefix_len,
-            });
-        }
+        let mut addrs: Vec<(Addr, u8)> =
+            config.addrs.iter().map(|cidr| (cidr.addr.into(), cidr.prefix_len)).collect();
         if config.addrs.iter().any(|cidr| cidr.addr.is_ipv6()) {
-            speak_ipv6(engine, id, config.spec.driver, &mut *port)?;
+            speak_ipv6(&mut addrs, config.spec.driver, &mut *port)?;
+        }
+        for &(addr, prefix_len) in &addrs {
+            engine.handle_network(NetworkChange::Address { port: id, addr, prefix_len });
         }
         config.gateways.iter().for_each(|gateway| {
             engine.handle_network(NetworkChange::Gateway { port: id, gateway: (*gateway).into() })
@@ -102,7 +100,7 @@ impl Ports {
         let slot = PortSlot {
             id,
             name: config.spec.to_string(),
-            addrs: engine.addrs(id).map(|(addr, len)| format!("{}/{len}", addr.to_ip())).collect(),
+            addrs: addrs.iter().map(|(addr, len)| format!("{}/{len}", addr.to_ip())).collect(),
             port,
             driver: config.spec.driver,
             interface: config.spec.interface.clone(),
@@ -437,16 +435,12 @@ impl PortSlot {
 
 /// What IPv6 needs of a link beside an address. Whoever speaks it on a link has one of that link (RFC 4291 section 2.8): on
 /// a link with a hardware address of its own the engine makes one. Elsewhere it would be the kernel's.
-fn speak_ipv6(engine: &mut Engine, id: PortId, driver: Driver, port: &mut dyn Port) -> std::io::Result<()> {
+fn speak_ipv6(addrs: &mut Vec<(Addr, u8)>, driver: Driver, port: &mut dyn Port) -> std::io::Result<()> {
     const PREFIX_LEN: u8 = 64;
     port.receive_groups()?;
-    let is_named = engine.addrs(id).any(|(addr, _)| addr.is_link_local());
+    let is_named = addrs.iter().any(|(addr, _)| addr.is_link_local());
     if driver == Driver::Tap && !is_named {
-        engine.handle_network(NetworkChange::Address {
-            port: id,
-            addr: link_local_of(port.mac(), 0),
-            prefix_len: PREFIX_LEN,
-        });
+        addrs.push((link_local_of(port.mac(), 0), PREFIX_LEN));
     }
     Ok(())
 }

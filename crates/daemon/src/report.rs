@@ -64,7 +64,7 @@ impl Daemon {
             (sessions.iter().map(|s| s.flows).sum(), sessions.iter().map(|s| s.listeners).sum())
         };
         StatusReport {
-            name: self.name.clone(),
+            name: self.configured.name.clone(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             interface_version: toe_abi::INTERFACE_VERSION,
@@ -74,9 +74,9 @@ impl Daemon {
             flows,
             listeners,
             receive_memory_used: sessions.iter().map(|s| s.receive_memory_used).chain(closing).sum(),
-            congestion: self.engine.config().tcp.congestion.as_str().to_owned(),
-            ecn: self.engine.config().tcp.ecn.as_str().to_owned(),
-            fast_open: self.engine.config().tcp.fast_open.as_str().to_owned(),
+            congestion: self.configured.tcp.congestion.as_str().to_owned(),
+            ecn: self.configured.tcp.ecn.as_str().to_owned(),
+            fast_open: self.configured.tcp.fast_open.as_str().to_owned(),
             sessions,
             quotas: self.quotas(),
             users: self.accounts(view),
@@ -156,7 +156,7 @@ impl Daemon {
 
     /// A namespace by its cookie; none is the engine's own.
     fn netns_report(&self, netns: NetNs) -> Option<u64> {
-        (netns != self.engine.config().netns).then_some(netns.0)
+        (netns != self.policy.netns).then_some(netns.0)
     }
 
     /// Everything that is counted anywhere and is not zero.

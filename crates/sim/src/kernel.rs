@@ -3,8 +3,9 @@
 
 use crate::checkers::Checker;
 use crate::frame::Way;
+use crate::hostile::HOSTILE_TWINS;
 use crate::network::mac_of;
-use crate::node::{PORT, address_of, link_of};
+use crate::node::{Node, PORT, address_of, link_of};
 use crate::random::Random;
 use crate::tally::Tally;
 use crate::world::World;
@@ -39,6 +40,8 @@ pub struct Kernel {
     sought: Vec<(u64, Addr)>,
     /// Those that have been asked for once.
     asked_once: BTreeSet<Addr>,
+    /// Sockets of its own that are to be looked at, whether any program has them.
+    doubted: Vec<u64>,
     /// Listeners that it keeps for itself.
     refused: BTreeSet<Endpoint>,
     /// It forgets what it is told to steer.
@@ -58,6 +61,7 @@ impl Kernel {
             kept: 0,
             sought: Vec::new(),
             asked_once: BTreeSet::new(),
+            doubted: Vec::new(),
             refused: BTreeSet::new(),
             is_forgetful: false,
             wrong: None,
@@ -101,8 +105,7 @@ impl Kernel {
             match request {
                 NetworkRequest::ReservePorts(count) => self.keep(engine, count as u16),
                 NetworkRequest::Steer(change) => self.steer(engine, change),
-                // Those of this world end with their processes, and engines hear of that.
-                NetworkRequest::LookAtTwin { .. } => {}
+                NetworkRequest::LookAtTwin { identity } => self.doubted.push(identity),
                 NetworkRequest::FindNeighbour { addr, .. } => {
                     if self.asked_once.insert(addr) && self.random.one_in(UNANSWERED_ONE_IN) {
                         continue;
@@ -172,6 +175,13 @@ impl Kernel {
             1 => engine.handle_network(NetworkChange::NoNeighbour { port: PORT, addr: other, failed: false }),
             2 => {
                 let addr = address_of(self.node).into();
+                let is_used =
+                    engine.audit_flows().any(|f| f.key.local.addr == addr && f.state != TcpState::Closed);
+                if engine.has_flows_at(addr) != is_used {
+                    self.wrong.get_or_insert_with(|| {
+                        format!("{addr} is used: {is_used}, and the engine says not so")
+                    });
+                }
                 engine.handle_network(NetworkChange::NoAddress { port: PORT, addr });
                 engine.handle_network(NetworkChange::Routes(&[]));
                 self.tell_address(engine);
@@ -219,6 +229,15 @@ impl Kernel {
     }
 }
 
+impl Node {
+    /// What the kernel calls the sockets of listeners that programs have.
+    fn open_twins(&self) -> BTreeSet<u64> {
+        let sessions = self.sessions.iter().filter(|session| session.alive);
+        let open = sessions.flat_map(|session| &session.listeners).filter(|listening| !listening.closed);
+        open.map(|listening| u64::from(listening.anchor.0)).collect()
+    }
+}
+
 /// Whose address it is.
 fn node_of(addr: Addr) -> Option<usize> {
     (0..usize::from(u8::MAX)).find(|node| Addr::from(address_of(*node)) == addr)
@@ -236,6 +255,18 @@ impl World {
         kernel.serve(&mut node.engine, self.now_us);
         if let Some(wrong) = kernel.wrong.take() {
             self.verdict.fail(Checker::Steering, wrong);
+        }
+        for identity in std::mem::take(&mut kernel.doubted) {
+            self.look_at_twin(at, identity);
+        }
+    }
+
+    /// Of one that no program has the engine is told. Those that hostile hosts have shown are as they say.
+    fn look_at_twin(&mut self, at: usize, identity: u64) {
+        let node = &mut self.nodes[at];
+        if identity < HOSTILE_TWINS && !node.open_twins().contains(&identity) {
+            let clock = node.clock(self.now_us);
+            node.engine.twin_gone(clock, identity, &mut node.memory);
         }
     }
 
@@ -267,6 +298,23 @@ impl World {
         let Some(kernel) = self.nodes[at].kernel.as_ref().filter(|_| way.from.0.is_ipv4()) else { return };
         if !kernel.steers(end(way.from), end(way.to)) {
             self.verdict.fail(Checker::Steering, format!("what answers {way:?} would not come"));
+        }
+    }
+
+    /// Each kernel socket that a steered listener relies on is one that a program has.
+    pub fn check_steered_twins(&mut self, at: usize) {
+        let node = &self.nodes[at];
+        let open = node.open_twins();
+        let is_lost = |identity: &u64| *identity < HOSTILE_TWINS && !open.contains(identity);
+        if let Some(lost) = node.engine.steered_twins().map(|twin| twin.identity).find(is_lost) {
+            let what = format!("a listener relies on kernel socket {lost}, which nobody has");
+            self.verdict.fail(Checker::Steering, what);
+        }
+        let Some(kernel) = &node.kernel else { return };
+        let relies = |at: &&Endpoint| node.engine.steered_twins().any(|twin| twin.local.port == at.port);
+        if let Some(steered) = kernel.listeners.iter().find(|at| !relies(at)) {
+            self.verdict
+                .fail(Checker::Steering, format!("{steered:?} is steered, and relies on no kernel socket"));
         }
     }
 

@@ -4,10 +4,13 @@
 use crate::channels::Channels;
 use crate::checkers::captures::Captures;
 use crate::checkers::{Checker, Verdict, isolation};
+use crate::entries::Entry;
+use crate::heads::LentPlaces;
 use crate::random::{Draws, Random};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::atomic::AtomicU8;
 use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
@@ -104,6 +107,8 @@ impl Region {
 #[derive(Debug, Default)]
 struct Ring {
     entries: VecDeque<Completion>,
+    /// What its program has published and the engine has not taken.
+    published: VecDeque<Entry>,
     /// The ends of each connection that an `Accepted` names, in their order.
     accepted: VecDeque<(SocketAddr, SocketAddr)>,
     infos: Vec<FlowInfo>,
@@ -136,6 +141,10 @@ pub struct Memory {
     pub loses_data: bool,
     pub channels: Channels,
     pub captures: Captures,
+    /// While a link is to write itself.
+    pub lent: Option<LentPlaces>,
+    /// What programs publish waits for the engine's turn.
+    pub keeps_entries: bool,
 }
 
 /// Sessions that one engine of a run may have, the staging memory included.
@@ -165,6 +174,8 @@ impl Memory {
             loses_data: false,
             channels: Channels::default(),
             captures: Captures::default(),
+            lent: None,
+            keeps_entries: false,
         }
     }
 
@@ -172,6 +183,7 @@ impl Memory {
     pub fn reset(&mut self, random: Random) {
         for ring in &mut self.rings {
             ring.entries.clear();
+            ring.published.clear();
             ring.accepted.clear();
             ring.infos.clear();
             ring.open = false;
@@ -196,6 +208,7 @@ impl Memory {
         self.regions[session.index()].reset(layout);
         let ring = &mut self.rings[session.index()];
         ring.entries.clear();
+        ring.published.clear();
         ring.accepted.clear();
         ring.infos.clear();
         ring.infos.resize(layout.flows as usize, FlowInfo::default());
@@ -209,6 +222,7 @@ impl Memory {
     pub fn close_ring(&mut self, session: SessionId) {
         let ring = &mut self.rings[session.index()];
         ring.entries.clear();
+        ring.published.clear();
         ring.accepted.clear();
         ring.open = false;
     }
@@ -236,6 +250,18 @@ impl Memory {
         let completion = ring.entries.pop_front()?;
         let ends = matches!(completion, Completion::Accepted { .. }).then(|| ring.accepted.pop_front());
         Some((completion, ends.flatten()))
+    }
+
+    pub fn publish(&mut self, session: SessionId, entry: Entry) {
+        self.rings[session.index()].published.push_back(entry);
+    }
+
+    pub fn first_published(&self, session: SessionId) -> Option<Entry> {
+        self.rings.get(session.index())?.published.front().copied()
+    }
+
+    pub fn next_published(&mut self, session: SessionId) -> Option<Entry> {
+        self.rings.get_mut(session.index())?.published.pop_front()
     }
 
     /// A program's end of its flow's owner word: puts `to` in the place of `from`; whether that stood there.
@@ -329,6 +355,7 @@ impl HostMemory for Memory {
     }
 
     fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
+        self.take_in_lent();
         let range = offset..offset + out.len() as u64;
         if self.may_read(session, &range) {
             let region = &mut self.regions[session.index()];
@@ -338,6 +365,7 @@ impl HostMemory for Memory {
     }
 
     fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32) {
+        self.take_in_lent();
         let source = from.1..from.1 + u64::from(len);
         let dest = to.1..to.1 + u64::from(len);
         if !self.may_read(from.0, &source) || !self.may_write(to.0, &dest) {
@@ -350,6 +378,10 @@ impl HostMemory for Memory {
         } else if let Ok([a, b]) = self.regions.get_disjoint_mut([from.0.index(), to.0.index()]) {
             b.bytes[dest].copy_from_slice(&a.bytes[source]);
         }
+    }
+
+    fn lend(&self, session: SessionId, offset: u64, len: u32) -> Option<&[AtomicU8]> {
+        self.lent.as_ref()?.lend(session, offset, len)
     }
 
     fn store_word(&mut self, session: SessionId, offset: u64, value: u64) {

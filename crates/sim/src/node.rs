@@ -1,12 +1,16 @@
 //! One engine with what the daemon would keep beside it: its sessions, their memory, and the frames it sends.
 
+use crate::checkers::reports::Reports;
+use crate::entries;
 use crate::hostile::Mischief;
 use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::network::{Outbox, mac_of};
+use crate::program::Cx;
 use crate::program::socket::Socket;
 use crate::random::{Draws, Random};
 use crate::swarm::{EngineSpec, Swarm};
+use crate::tally::Tally;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use toe_abi::region::RegionLayout;
@@ -18,6 +22,9 @@ use toe_wire::link::LinkCaps;
 /// The only port and queue set.
 pub const PORT: PortId = PortId(0);
 pub const QS: QueueSetId = QueueSetId(0);
+
+/// Of so many anchors one cannot be made.
+const UNMADE_ONE_IN: u32 = 16;
 
 /// The engines' clocks start here, so that nothing is ever at time zero.
 const EPOCH_US: u64 = 1_000_000;
@@ -40,6 +47,9 @@ pub struct Node {
     pub touched: bool,
     /// It will be polled again at this time, because something had no room.
     pub retry_at_us: u64,
+    pub reports: Reports,
+    /// It is called, too, when pages that nobody needs may go.
+    pub sees_to_trims: bool,
 }
 
 /// A listener of a program, which others may have too: each has a record with the same anchor.
@@ -84,6 +94,8 @@ pub struct Session {
     pub once_kept: BTreeSet<u32>,
     /// For connections that need not be answered.
     pub connect_ids: Vec<FlowId>,
+    /// Where it has connected to within its host, by family and port, and how often names had lapsed before.
+    pub reached: BTreeMap<(bool, u16), u32>,
     /// It takes no completions before this.
     pub stalled_until_us: u64,
     pub wake_scheduled: bool,
@@ -157,6 +169,8 @@ impl Node {
             clock: Forward::default(),
             touched: true,
             retry_at_us: u64::MAX,
+            reports: Reports::default(),
+            sees_to_trims: false,
         }
     }
 
@@ -167,7 +181,8 @@ impl Node {
 
     /// When the engine wants to be called, in the world's time.
     pub fn next_deadline_us(&self) -> u64 {
-        let next = self.engine.poll_timeout();
+        let trim = self.engine.trim_due().filter(|_| self.sees_to_trims);
+        let next = self.engine.poll_timeout().min(trim.unwrap_or(Instant::FAR_FUTURE));
         match next {
             _ if next.is_far_future() => u64::MAX,
             // Due, though the machine's clock has gone back behind it since the engine was told the time.
@@ -205,6 +220,7 @@ impl Node {
             kept_anchors: Vec::new(),
             once_kept: BTreeSet::new(),
             connect_ids: Vec::new(),
+            reached: BTreeMap::new(),
             stalled_until_us: 0,
             wake_scheduled: false,
             hungry: Vec::new(),
@@ -229,7 +245,7 @@ impl Node {
         let listening = &mut self.sessions[session].listeners[number];
         let anchor = listening.anchor;
         if !std::mem::replace(&mut listening.closed, true) && self.listening_by(anchor).next().is_none() {
-            self.engine.anchor_closed(clock, anchor, &mut self.memory);
+            entries::anchor_closed(&mut self.engine, &mut self.memory, clock, anchor);
         }
     }
 
@@ -245,7 +261,18 @@ impl Session {
     }
 
     /// `None`: it has as many in hand as it may.
-    pub fn take_anchor(&mut self, engine: &mut Engine) -> Option<AnchorHandle> {
-        self.free_anchors.pop().or_else(|| engine.take_anchor(self.id).ok())
+    pub fn take_anchor(&mut self, cx: &mut Cx<'_>) -> Option<AnchorHandle> {
+        if let Some(free) = self.free_anchors.pop() {
+            return Some(free);
+        }
+        let anchor = cx.engine.take_anchor(self.id).ok()?;
+        if anchor.0 % UNMADE_ONE_IN != UNMADE_ONE_IN - 1 {
+            return Some(anchor);
+        }
+        // Its object cannot be made.
+        cx.tallies.add(Tally::Unmade);
+        cx.engine.share_anchor(anchor);
+        entries::anchor_closed(cx.engine, cx.memory, cx.clock, anchor);
+        cx.engine.take_anchor(self.id).ok()
     }
 }

@@ -45,6 +45,14 @@ pub enum Draws {
     Watched,
     /// And unread bytes that are given back.
     GivenBack,
+    /// The same again: entries that wait in rings.
+    LateEntries,
+    /// Links that keep the bytes of frames.
+    Heads,
+    /// Lanes between sockets of datagrams.
+    Lanes,
+    /// Sessions with much memory that is idle.
+    IdleMemory,
 }
 
 /// One stream of numbers.

@@ -2,7 +2,7 @@
 //! its end; then every program lets go, and everything must come back.
 
 use crate::checkers::starvation::Starvation;
-use crate::checkers::{Checker, Failure, memory, timers};
+use crate::checkers::{Checker, Failure, memory, reports, timers};
 use crate::memory::Memory;
 use crate::panics;
 use crate::program::plan::{Conn, Excuses, Gate};
@@ -144,6 +144,8 @@ impl World {
                 }
             }
             self.nodes[at].memory.set_refusals(self.swarm.driver.ring_full_ppm);
+            self.nodes[at].memory.keeps_entries = self.swarm.driver.late_entries;
+            self.nodes[at].sees_to_trims = self.swarm.driver.idles && self.sabotage.is_none();
             self.nodes[at].memory.misplace_by =
                 if self.sabotage == Some(Sabotage::MisplaceWrites) { 64 } else { 0 };
             if let Some(kernel) = &mut self.nodes[at].kernel {
@@ -160,7 +162,9 @@ impl World {
         let clean = LinkFaults { reorder_us: swarm.link.reorder_us, ..swarm.link.healed() };
         let on = |fault| swarm.faults.contains(&fault);
         // A full queue loses frames as well.
-        let loses = swarm.link != clean || swarm.link.bottleneck.is_some();
+        let loses = swarm.link != clean
+            || swarm.link.bottleneck.is_some()
+            || swarm.driver.heads.is_some_and(|fails_ppm| fails_ppm > 0);
         Excuses {
             lossy: loses || swarm.driver.mtu_changes > 0,
             jumps: swarm.driver.clock_jumps > 0,
@@ -377,7 +381,7 @@ impl World {
         self.trace.event(now_us, About::session(at, id.0), "ends", format_args!("{fenced:?}"));
         match fenced {
             Some(reason) => node.engine.fence(clock, id, reason, &mut node.memory),
-            None => drop(node.engine.close_session(clock, id, &mut node.memory)),
+            None => node.end_session(clock, id),
         }
         node.sessions[session].alive = false;
         node.memory.close_ring(id);
@@ -538,6 +542,7 @@ impl World {
             conn.excuse.get_or_insert("the run ends");
         }
         for at in 0..self.nodes.len() {
+            self.nodes[at].sees_to_trims = self.sabotage != Some(Sabotage::ForgetTrims);
             for session in 0..self.nodes[at].sessions.len() {
                 self.let_go(at, session);
             }
@@ -555,6 +560,7 @@ impl World {
             self.verdict.check(Checker::Timers, timers::no_silent_stall(&node.engine));
             self.verdict.check(Checker::Memory, memory::counts_agree(node));
             self.verdict.check(Checker::Memory, memory::all_came_back(node));
+            self.verdict.check(Checker::Reports, reports::nobody_is_charged(node));
         }
         self.failure().map_or(Ok(()), Err)
     }

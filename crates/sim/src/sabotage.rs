@@ -26,6 +26,8 @@ pub enum Sabotage {
     KeepSockets,
     /// A kernel forgets what it is told to steer.
     ForgetSteering,
+    /// Nobody looks for idle pages.
+    ForgetTrims,
     /// Captures are shown something else.
     Capture(Blunder),
 }
@@ -42,6 +44,7 @@ impl Sabotage {
         Sabotage::ForgetTimeouts,
         Sabotage::KeepSockets,
         Sabotage::ForgetSteering,
+        Sabotage::ForgetTrims,
         Sabotage::Capture(Blunder::LosesCopies),
         Sabotage::Capture(Blunder::ShowsTwice),
         Sabotage::Capture(Blunder::FlipsCopies),
@@ -56,6 +59,7 @@ impl Sabotage {
     pub fn needs(self) -> Option<Fault> {
         match self {
             Sabotage::ForgetSteering => Some(Fault::KernelAddress),
+            Sabotage::ForgetTrims => Some(Fault::IdleMemory),
             Sabotage::Capture(_) => Some(Fault::Watched),
             _ => None,
         }

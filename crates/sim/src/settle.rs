@@ -20,6 +20,7 @@ const AUDIT_ONE_IN: u32 = 32;
 impl World {
     pub fn settle(&mut self, at: usize) {
         self.nodes[at].touched = false;
+        self.take_entries(at);
         for round in 0.. {
             if round == ROUNDS_MAX {
                 self.verdict.fail(Checker::Timers, format!("engine {at} never comes to rest"));
@@ -46,8 +47,11 @@ impl World {
         if let Some((session, range)) = node.memory.next_given_back(self.healed) {
             node.engine.handle_given_back(session, range.start, (range.end - range.start) as u32, true);
         }
-        node.engine.poll_trim(clock, &mut node.memory);
-        let mut moved = node.engine.poll_closing(clock, &mut node.memory) > 0;
+        let trims = self.sabotage != Some(Sabotage::ForgetTrims);
+        let is_trimmed = trims && node.engine.poll_trim(clock, &mut node.memory);
+        self.tallies.add_many(Tally::Trimmed, u64::from(is_trimmed));
+        let mut moved = is_trimmed && node.sees_to_trims;
+        moved |= node.engine.poll_closing(clock, &mut node.memory) > 0;
         moved |= node.engine.poll_local(clock, &mut node.memory, budget) > 0;
         self.serve_network(at);
         let node = &mut self.nodes[at];
@@ -110,7 +114,7 @@ impl World {
         }
     }
 
-    fn retry_soon(&mut self, at: usize) {
+    pub fn retry_soon(&mut self, at: usize) {
         let when_us = self.now_us + 1 + u64::from(self.drivers.below(100));
         if self.nodes[at].retry_at_us <= self.now_us || self.nodes[at].retry_at_us == u64::MAX {
             self.nodes[at].retry_at_us = when_us;
@@ -159,6 +163,9 @@ impl World {
             self.verdict.check(Checker::Timers, timers::no_silent_stall(&node.engine));
             self.verdict.check(Checker::Memory, memory::counts_agree(node));
             self.verdict.check(Checker::Paths, paths::are_sane(&node.engine));
+            let found = self.nodes[at].check_reports(clock);
+            self.verdict.check(Checker::Reports, found);
+            self.check_steered_twins(at);
         }
     }
 }

@@ -40,6 +40,9 @@ pub enum Fault {
     KernelAddress,
     Watched,
     GivesBack,
+    LateEntries,
+    Heads,
+    IdleMemory,
 }
 
 impl Fault {
@@ -153,6 +156,12 @@ pub struct DriverFaults {
     pub watches: u32,
     /// Who gives a socket up gives back bytes that it has not read.
     pub gives_back: bool,
+    /// Entries of programs wait in their rings.
+    pub late_entries: bool,
+    /// Links keep the bytes of large frames until the engine says where they belong; of so many of a million that fails.
+    pub heads: Option<u32>,
+    /// Programs leave much unread for a while, and then the memory for it is idle.
+    pub idles: bool,
 }
 
 /// One engine and its link.
@@ -351,5 +360,8 @@ fn choose_driver(random: &mut Random, on: &impl Fn(Fault) -> bool) -> DriverFaul
         network_changes: 0,
         watches: 0,
         gives_back: false,
+        late_entries: false,
+        heads: None,
+        idles: false,
     }
 }

@@ -1,7 +1,7 @@
 //! What seeds from [`WIDER_FROM`] on choose besides: IPv6, ECN, congestion control, fragments, channels, sockets that change
 //! hands, registers that make no sense, Fast Open; those from [`SHARING_FROM`] on, descriptors that several processes
-//! have; those from [`RECORDS_FROM`] on, records (MSG_EOR); those from [`KERNEL_FROM`] on, addresses that are a kernel's, too; and those from [`WATCHED_FROM`] on, captures, and unread bytes that
-//! are given back. All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
+//! have; those from [`RECORDS_FROM`] on, records (MSG_EOR); those from [`KERNEL_FROM`] on, addresses that are a kernel's, too; those from [`WATCHED_FROM`] on, captures, and unread bytes that
+//! are given back; and those from [`LATE_FROM`] on, entries that wait, links that keep bytes, and memory that is idle. All of it is drawn from streams of its own, and seeds below keep the worlds that they had before there was any of
 //! this.
 
 use crate::random::{Draws, Random};
@@ -25,6 +25,9 @@ pub const KERNEL_FROM: u64 = 6_000_000;
 
 /// The first seed that may have [`Fault::Watched`] and [`Fault::GivesBack`].
 pub const WATCHED_FROM: u64 = 8_000_000;
+
+/// The first seed that may have [`Fault::LateEntries`], [`Fault::Heads`] and [`Fault::IdleMemory`].
+pub const LATE_FROM: u64 = 200_000_000;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +53,15 @@ const IPV6_MTU_MIN: u32 = 1280;
 impl Fault {
     const WIDER: [Fault; 3] = [Fault::Congestion, Fault::Fragments, Fault::Passes];
     /// Each with a stream of its own.
-    const LATER: [Fault; 4] = [Fault::Shares, Fault::KernelAddress, Fault::Watched, Fault::GivesBack];
+    const LATER: [Fault; 7] = [
+        Fault::Shares,
+        Fault::KernelAddress,
+        Fault::Watched,
+        Fault::GivesBack,
+        Fault::LateEntries,
+        Fault::Heads,
+        Fault::IdleMemory,
+    ];
 }
 
 impl Wider {
@@ -95,6 +106,9 @@ impl Wider {
         choose_kernels(seed, only, &mut swarm);
         choose_watched(seed, only, &mut swarm);
         choose_giving_back(seed, only, &mut swarm);
+        choose_late_entries(seed, only, &mut swarm);
+        choose_heads(seed, only, &mut swarm);
+        choose_idle_memory(seed, only, &mut swarm);
         swarm
     }
 }
@@ -156,6 +170,67 @@ fn choose_giving_back(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
     swarm.driver.passes = swarm.driver.passes.max(random.between(1, 12));
     swarm.driver.kills = swarm.driver.kills.max(random.below(3));
     choose_channels(random, swarm);
+}
+
+/// Entries wait in rings, and sockets change hands and processes end meanwhile.
+fn choose_late_entries(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
+    let random = &mut Random::new(seed, Draws::LateEntries);
+    let on = seed >= LATE_FROM && random.one_in(3);
+    if !only.map_or(on, |only| only == Fault::LateEntries) {
+        return;
+    }
+    swarm.faults.push(Fault::LateEntries);
+    swarm.driver.late_entries = true;
+    swarm.driver.passes = swarm.driver.passes.max(random.between(1, 12));
+    swarm.wider.local_percent = swarm.wider.local_percent.max(random.pick(&[0, 0, 50]));
+    for engine in &mut swarm.engines {
+        engine.sessions = engine.sessions.max(2);
+    }
+}
+
+/// Links that hand on large frames with checksums that need no look, and keep their bytes.
+fn choose_heads(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
+    let random = &mut Random::new(seed, Draws::Heads);
+    let on = seed >= LATE_FROM && random.one_in(3);
+    if !only.map_or(on, |only| only == Fault::Heads) {
+        return;
+    }
+    swarm.faults.push(Fault::Heads);
+    swarm.driver.heads = Some(random.pick(&[0, 0, 10_000, 200_000]));
+    // What came beyond a hole comes again.
+    let again_ppm = random.pick(&[0, 100_000]);
+    swarm.link.reorder_ppm = swarm.link.reorder_ppm.max(again_ppm);
+    swarm.link.duplicate_ppm = swarm.link.duplicate_ppm.max(again_ppm);
+    for engine in &mut swarm.engines {
+        (engine.takes_large, engine.takes_partial, engine.tx_checksum) = (true, true, true);
+        engine.gso_max = engine.gso_max.max(16_000);
+    }
+}
+
+/// Of so many connections some fill the memory of one session.
+const MANY_IDLE: u32 = 64;
+
+/// Sessions have room for much that nobody reads for a while, and pages that are idle go back to the system.
+fn choose_idle_memory(seed: u64, only: Option<Fault>, swarm: &mut Swarm) {
+    let random = &mut Random::new(seed, Draws::IdleMemory);
+    let on = seed >= LATE_FROM && random.one_in(8);
+    if !only.map_or(on, |only| only == Fault::IdleMemory) {
+        return;
+    }
+    swarm.faults.push(Fault::IdleMemory);
+    swarm.driver.idles = true;
+    swarm.receive_len = swarm.receive_len.max(8 << 20);
+    swarm.send_len = swarm.send_len.max(4 << 20);
+    swarm.connections = swarm.connections.max(random.between(MANY_IDLE / 2, MANY_IDLE));
+    (swarm.storm, swarm.backlog, swarm.bytes_max) = (true, 1024, 120_000);
+    swarm.session_flows = swarm.session_flows.max(4 * MANY_IDLE);
+    let is_full = swarm.faults.contains(&Fault::TableFull);
+    for engine in &mut swarm.engines {
+        engine.sessions = 1;
+        engine.flows_max =
+            if is_full { engine.flows_max } else { engine.flows_max.max(4 * MANY_IDLE as usize) };
+    }
+    swarm.safety_us = swarm.safety_us.max(20_000_000);
 }
 
 /// Local connections that are worth a channel.

@@ -93,6 +93,9 @@ pub struct World {
     pub kernels: Random,
     pub watched: Random,
     pub giving_back: Random,
+    pub late: Random,
+    pub heads: Random,
+    pub idling: Random,
     pub tallies: Tallies,
     pub trace: Trace,
     pub verdict: Verdict,
@@ -162,6 +165,9 @@ impl World {
             kernels: Random::new(!seed, Draws::Kernel),
             watched: Random::new(!seed, Draws::Watched),
             giving_back: Random::new(!seed, Draws::GivenBack),
+            late: Random::new(!seed, Draws::LateEntries),
+            heads: Random::new(!seed, Draws::Heads),
+            idling: Random::new(!seed, Draws::IdleMemory),
             tallies: Tallies::default(),
             trace,
             verdict: Verdict::default(),
@@ -365,9 +371,12 @@ impl World {
             // Of a segment in pieces with the first of them: a little early, so never too strict.
             self.sequences.delivered(&tcp);
         }
-        node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
-        node.memory.check_arrived(&frame, offload);
-        node.touched = true;
+        if !self.comes_as_head(to, &frame, offload) {
+            let node = &mut self.nodes[to];
+            node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
+            node.memory.check_arrived(&frame, offload);
+        }
+        self.nodes[to].touched = true;
         self.network.recycle(frame);
     }
 
@@ -456,6 +465,9 @@ impl World {
             let number = random.between(1, toe_abi::congestion::NAMES.len() as u32);
             plan.congestion = self.swarm.wider.choose_congestion.then_some(number);
             plan.record_ppm = self.swarm.wider.record_ppm;
+            if self.swarm.driver.idles && !self.idling.one_in(4) {
+                (plan.read_max, plan.read_pause_us) = (u32::MAX, self.idling.between(200_000, 2_000_000));
+            }
             if self.swarm.driver.gives_back && self.giving_back.one_in(2) {
                 plan.read_max = self.giving_back.between(100, 2000);
                 plan.read_pause_us = self.giving_back.between(1000, 20_000);

@@ -7,6 +7,9 @@ use toe_sim::trace::Trace;
 use toe_sim::wider::{KERNEL_FROM, RECORDS_FROM, SHARING_FROM, WIDER_FROM};
 use toe_sim::{Checker, Failure, Fault, Runner, Sabotage, Tallies, Tally, run};
 
+/// Of those with [`Fault::IdleMemory`], which take long, two with pages that go back.
+const IDLE: std::ops::RangeInclusive<u64> = 21..=22;
+
 /// So many seeds are run by every test run; a debug build does them in a few seconds.
 const SEEDS: u64 = 300;
 
@@ -30,7 +33,11 @@ fn a_fixed_set_of_seeds() {
     let watched = Runner { only: Some(Fault::Watched), ..Runner::default() };
     let gives_back = Runner { only: Some(Fault::GivesBack), ..Runner::default() };
     let gives_back = (0..SEEDS).map(|seed| (seed, gives_back));
-    let alone = (0..100).flat_map(|seed| [(seed, narrow), (seed, watched)]).chain(gives_back);
+    let late = Runner { only: Some(Fault::LateEntries), ..Runner::default() };
+    let heads = Runner { only: Some(Fault::Heads), ..Runner::default() };
+    let alone = (0..100).flat_map(|seed| [(seed, narrow), (seed, watched), (seed, late), (seed, heads)]);
+    let idle = Runner { only: Some(Fault::IdleMemory), ..Runner::default() };
+    let alone = alone.chain(gives_back).chain(IDLE.map(|seed| (seed, idle)));
     for (seed, runner) in all.chain(alone) {
         let outcome = run(seed, runner, &mut memories, Trace::Off);
         total.merge(&outcome.tallies);
@@ -104,6 +111,7 @@ fn finder(sabotage: Sabotage) -> &'static [Checker] {
         Sabotage::ForgetTimeouts => &[Checker::Timers],
         Sabotage::KeepSockets => &[Checker::Memory],
         Sabotage::ForgetSteering => &[Checker::Steering],
+        Sabotage::ForgetTrims => &[Checker::Reports],
         Sabotage::Capture(_) => &[Checker::Captures],
     }
 }

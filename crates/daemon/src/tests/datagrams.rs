@@ -216,7 +216,7 @@ fn a_request_takes_no_more_than_a_turn_of_what_is_queued() {
         peer: None,
         v6_only: false,
         identity: 1,
-        netns: daemon.engine.config().netns,
+        netns: daemon.policy.netns,
         shares_port: false,
         receive_buffer: 212_992,
     };

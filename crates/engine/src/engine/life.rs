@@ -371,7 +371,11 @@ impl Engine {
                 }
             }
             Some(AnchorTarget::Nothing) => {}
-            Some(AnchorTarget::Unused(_)) => return self.anchors.note_closed_early(anchor),
+            // Its session may have a command under way that binds it, unless it never got it.
+            Some(AnchorTarget::Unused(_)) if self.anchors.home(anchor).is_some() => {
+                return self.anchors.note_closed_early(anchor);
+            }
+            Some(AnchorTarget::Unused(_)) => {}
             None => return,
         }
         if let Some((home, queue_set)) = self.forget_anchor(anchor) {

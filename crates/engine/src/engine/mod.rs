@@ -18,7 +18,7 @@
 //! | set-up | `new`, `add_*`, `share_port` |
 //! | something happened | `handle_*`, `fence`, `anchor_closed`, `twin_gone`, `datagram_socket_gone`, `set_capture` |
 //! | a request, answered by what it returns: sessions | `open_session`, `close_session`, `forget_session` |
-//! | anchors | `take_anchor`, `share_anchor`, `give_up_anchor` |
+//! | anchors | `take_anchor`, `share_anchor` |
 //! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish` |
 //! | datagrams | `open_datagrams`, `takes_datagrams`, `keep_sender`, `forget_sender`, `close_datagrams`, `ask_lane`, `end_lane` |
 //! | virtual interfaces | `via_*` |
@@ -267,11 +267,6 @@ impl Engine {
         }
     }
 
-    /// What it was made with.
-    pub const fn config(&self) -> &EngineConfig {
-        &self.config
-    }
-
     // ---- set-up ----
 
     /// Opens the `local` port: loopback addresses are the engine's too.
@@ -291,22 +286,12 @@ impl Engine {
         PortId(self.ports.len() as u8 - 1)
     }
 
-    /// The addresses of a port.
-    pub fn addrs(&self, port: PortId) -> impl Iterator<Item = (Addr, u8)> {
-        self.routes.addrs_of(port).map(|i| (i.addr, i.prefix_len))
-    }
-
     pub fn add_queue_set(&mut self, session: SessionId) -> Option<QueueSetId> {
         self.sessions.add_queue_set(session)
     }
 
-    /// The anchor could not be made.
-    pub fn give_up_anchor(&mut self, anchor: AnchorHandle) {
-        self.share_anchor(anchor);
-        self.forget_anchor(anchor);
-    }
-
-    /// The anchor is not for its session alone any more: once it is closed it is not used again.
+    /// The anchor is not for its session alone any more: once it is closed it is not used again. One that could not be made is shared, and
+    /// closed at once.
     pub fn share_anchor(&mut self, anchor: AnchorHandle) {
         if let Some(home) = self.anchors.leave_home(anchor).and_then(|home| self.sessions.get_mut(home)) {
             home.anchors -= 1;

@@ -139,12 +139,32 @@ impl Engine {
             self.counters.add(Counter::DropBadAddress);
             return;
         };
+        let mut own = Vec::new();
+        let payload = match payload {
+            Payload::Tail(tail, at) if known.is_some_and(|idx| self.holds_some_of(idx, &segment)) => {
+                own.resize(tcp.payload.len(), 0);
+                if !tail.read(at, &mut own) {
+                    self.counters.add(Counter::DropTruncated);
+                    return;
+                }
+                Payload::Frame(&own)
+            }
+            payload => payload,
+        };
         self.tcp_arrives_for(
             now,
             known,
             &RxWork { key, path, rx: RxSegment { segment, is_marked, payload } },
             host,
         );
+    }
+
+    /// Whether some of its bytes came before, beyond a hole. A link that writes to a program's memory itself may fail in the middle of it, and
+    /// bytes that the peer was told have come would be lost.
+    fn holds_some_of(&self, idx: FlowIdx, segment: &Segment) -> bool {
+        let (start, end) = (segment.seq, segment.seq.plus(segment.len));
+        let held = self.flows.get(idx).tcb.held.ranges(&self.tcp.held);
+        held.iter().any(|range| range.start.before(end) && start.before(range.end))
     }
 
     /// A segment for one connection, from a frame or from another flow of this engine.

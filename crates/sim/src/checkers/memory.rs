@@ -9,11 +9,6 @@ use toe_base::SessionId;
 /// At any moment.
 pub fn counts_agree(node: &Node) -> Result<(), String> {
     node.engine.audit()?;
-    node.engine.audit()?;
-    node.engine.audit()?;
-    node.engine.audit()?;
-    node.engine.audit()?;
-    node.engine.audit()?;
     let (channels, open) = (node.engine.totals().channels, node.memory.channels.len());
     if channels != open {
         return Err(format!("{channels} channels, but {open} have memory"));

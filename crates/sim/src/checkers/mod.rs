@@ -5,6 +5,7 @@ pub mod fast_open;
 pub mod isolation;
 pub mod memory;
 pub mod paths;
+pub mod reports;
 pub mod sequence;
 pub mod starvation;
 pub mod storms;
@@ -25,6 +26,8 @@ pub enum Checker {
     /// What a kernel is told to hand to its engine.
     Steering,
     Captures,
+    /// What the engine says of itself.
+    Reports,
     /// Of a world of datagrams.
     Datagrams,
     Messages,
@@ -47,6 +50,7 @@ impl Checker {
             Checker::Liveness => "liveness",
             Checker::Steering => "steering",
             Checker::Captures => "captures",
+            Checker::Reports => "reports",
             Checker::Datagrams => "datagrams",
             Checker::Messages => "messages",
             Checker::Files => "files",

@@ -1,6 +1,7 @@
 //! One seed: sockets and senders, faults for a while, then sound links over which everything must come, then nothing left behind.
 
 mod ends;
+mod lanes;
 
 use super::checker::{Checker, HOSTILE, NAME_LEN, text};
 use super::frames::Seen;
@@ -59,6 +60,7 @@ struct Node {
     sessions: Vec<SessionId>,
     counts: Counts,
     given: u64,
+    lanes: lanes::KnownLanes,
 }
 
 struct Flight {
@@ -76,6 +78,7 @@ struct World {
     random: Random,
     network: Random,
     endings: Random,
+    lane_draws: Random,
     checker: Checker,
     tallies: Tallies,
     healed: bool,
@@ -111,6 +114,7 @@ impl World {
             order: 0,
             network: random.beside(Draws::Network),
             endings: random.beside(Draws::Endings),
+            lane_draws: random.beside(Draws::Lanes),
             checker: Checker::default(),
             tallies: Tallies::default(),
             healed: false,
@@ -144,6 +148,7 @@ impl World {
             sessions: Vec::new(),
             counts: Counts::default(),
             given: 0,
+            lanes: lanes::KnownLanes::default(),
         };
         for _ in 0..random.between(1, 3) {
             let Ok(session) = node.engine.open_session(Cred::default(), LAYOUT) else { continue };
@@ -207,6 +212,7 @@ impl World {
             if self.endings.one_in(4) {
                 self.end_something();
             }
+            self.ask_for_lanes();
             let pause = self.random.any_size(200_000);
             self.until(self.now_us + u64::from(pause))?;
         }

@@ -11,6 +11,7 @@ pub mod socket;
 use crate::checkers::sequence::Sequences;
 use crate::checkers::streams::Streams;
 use crate::checkers::{Checker, Verdict, isolation};
+use crate::entries::{self, Entry};
 use crate::frame::Way;
 use crate::kernel::Kernel;
 use crate::memory::Memory;
@@ -93,12 +94,25 @@ impl Cx<'_> {
         self.engine.add_twin(session.id, twin).unwrap_or(NO_HANDLE)
     }
 
+    /// An entry of a session that keeps to the contract.
+    pub fn publish(&mut self, session: &Session, entry: Entry) {
+        self.memory.publish(session.id, entry);
+        if !self.memory.keeps_entries {
+            entries::catch_up(self.engine, self.memory, self.clock, session.id);
+        }
+    }
+
     /// A command of a session that keeps to the contract.
     pub fn command(&mut self, session: &Session, command: Command, args: &[u8]) {
         let mut block = [0; 64];
         block[..args.len()].copy_from_slice(args);
-        // As the driver: what the other end has done before counts first. Entries lie in no ring here.
-        if let Some((flow, _)) = self.engine.counts_after(session.id, command) {
+        // As the driver: what was published before counts first, and of some what the other end has done before. Copies of descriptors are made
+        // before that may be: what these commands say, entries do not change.
+        if !matches!(command, Command::Lend { .. } | Command::CloseCopy { .. }) {
+            entries::catch_up(self.engine, self.memory, self.clock, session.id);
+        }
+        if let Some((flow, peer)) = self.engine.counts_after(session.id, command) {
+            entries::catch_up(self.engine, self.memory, self.clock, peer);
             self.engine.deliver_earlier(self.clock, session.id, flow, self.memory);
         }
         let result = self.engine.handle_command(self.clock, session.id, QS, command, &block, self.memory);
@@ -111,7 +125,7 @@ impl Cx<'_> {
 
 impl Session {
     pub fn listen(&mut self, cx: &mut Cx<'_>, at: IpAddr, port: u16, backlog: u32, fast: u32) {
-        let Some(anchor) = self.take_anchor(cx.engine) else { return };
+        let Some(anchor) = self.take_anchor(cx) else { return };
         let number = self.listeners.len() as u32;
         self.listeners.push(Listening { fast_open: fast, ..Listening::new(port, anchor) });
         let local = SocketAddr::from((at, port)).into();
@@ -122,7 +136,7 @@ impl Session {
     }
 
     pub fn connect(&mut self, cx: &mut Cx<'_>, conn: u32) {
-        let Some(anchor) = self.take_anchor(cx.engine) else {
+        let Some(anchor) = self.take_anchor(cx) else {
             cx.conns.list[conn as usize].excuse.get_or_insert(NO_ANCHOR);
             return;
         };
@@ -154,7 +168,12 @@ impl Session {
             ..Default::default()
         };
         let at = self.sockets.len();
-        self.sockets.push(Socket::new(StreamId { conn, side: 0 }, anchor));
+        let lapses = local.then(|| cx.engine.lapses());
+        let is_promised = id.is_some() && lapses == self.reached.get(&(v6, server.1)).copied();
+        cx.tallies.add_many(Tally::Promised, u64::from(is_promised));
+        let mut socket = Socket::new(StreamId { conn, side: 0 }, anchor);
+        (socket.lapses, socket.is_promised) = (lapses, is_promised);
+        self.sockets.push(socket);
         if let Some(id) = id {
             self.sockets[at].id = Some(id);
             self.by_id.insert(id.raw(), at);
@@ -222,7 +241,7 @@ impl Session {
             Completion::ConnectCredit { flow } => self.connect_ids.push(flow),
             Completion::AnchorShared { anchor } => {
                 self.kept_anchors.retain(|kept| *kept != anchor);
-                cx.engine.anchor_closed(cx.clock, anchor, cx.memory);
+                entries::anchor_closed(cx.engine, cx.memory, cx.clock, anchor);
             }
             Completion::OfferChannel { channel } => {
                 // Some hosts take none.
@@ -305,7 +324,7 @@ impl Session {
         }
         let way = ends.map(|(own, peer)| Way { from: plain(peer), to: plain(own) });
         let conn = way.and_then(|way| cx.conns.by_way.get(&(cx.node, way)).copied());
-        let Some(anchor) = self.take_anchor(cx.engine) else {
+        let Some(anchor) = self.take_anchor(cx) else {
             conn.into_iter()
                 .for_each(|conn| _ = cx.conns.list[conn as usize].excuse.get_or_insert(NO_ANCHOR));
             self.by_id.insert(flow.raw(), self.sockets.len());

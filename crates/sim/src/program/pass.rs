@@ -3,8 +3,9 @@
 
 use crate::checkers::Checker;
 use crate::checkers::captures::DirectEnd;
+use crate::entries;
 use crate::memory::SPOILT;
-use crate::node::{QS, Session};
+use crate::node::Session;
 use crate::pattern::StreamId;
 use crate::program::Cx;
 use crate::run::Mishap;
@@ -48,7 +49,7 @@ impl World {
     }
 
     /// The sessions that a socket may go to.
-    fn takers(&self, at: usize, from: usize, adrift: bool) -> Vec<usize> {
+    pub fn takers(&self, at: usize, from: usize, adrift: bool) -> Vec<usize> {
         let sessions = &self.nodes[at].sessions;
         (0..sessions.len())
             .filter(|s| sessions[*s].alive && !sessions[*s].is_hostile() && (adrift || *s != from))
@@ -78,7 +79,7 @@ impl World {
         let node = &mut self.nodes[at];
         let clock = node.clock(now_us);
         let id = node.sessions[to].id;
-        let claimed = node.engine.claim(clock, id, QS, 7, anchor, &mut node.memory);
+        let claimed = node.claim(clock, (id, 7), anchor);
         node.touched = true;
         let stream = node.sessions[from].sockets[socket].stream();
         let about = About::conn(at, id.0, stream.map(|s| s.conn));
@@ -98,7 +99,8 @@ impl World {
             }
             // Its owner is to give it up first, or there is no room now.
             Err(Errno::EAGAIN) => self.pass_again(at, from, socket),
-            Err(Errno::ENOMEM) if adrift => match stream.filter(|id| self.is_too_large_to_pass(*id)) {
+            // Its owner may have lost it all the same (`begin_claim`), and asks for it at its next call.
+            Err(Errno::ENOMEM) => match stream.filter(|id| self.is_too_large_to_pass(*id)) {
                 Some(id) => {
                     let why = "more was unread than a session has memory for";
                     self.conns.list[id.conn as usize].excuse.get_or_insert(why);
@@ -113,13 +115,14 @@ impl World {
     /// As the driver has it before each claim: the flow is taken from whoever has it. Now and then that one is in the middle of something.
     fn owner_has_let_go(&mut self, at: usize, to: usize, (from, socket): (usize, usize)) -> bool {
         let node = &mut self.nodes[at];
+        let clock = node.clock(self.now_us);
         let (claimer, owner, of) =
             (node.sessions[to].id, node.sessions[from].id, &node.sessions[from].sockets[socket]);
         let (flow, anchor) = (of.id, of.anchor);
         let in_use = flow.filter(|flow| {
             self.claims.one_in(3) && node.memory.owns(owner, *flow, (Owned::Held, Owned::InUse))
         });
-        let has_let_go = node.engine.begin_claim(claimer, anchor, &mut node.memory).is_ok();
+        let has_let_go = node.begin_claim(clock, claimer, anchor).is_ok();
         node.touched = true;
         if let Some(flow) = in_use {
             let is_still = node.memory.owns(owner, flow, (Owned::InUse, Owned::Held));
@@ -251,6 +254,7 @@ impl Session {
         };
         let block = if self.gives_back { self.lay_down_unread(cx, at) } else { None };
         let unread = block.map_or(Unread::default(), |(_, unread)| unread);
+        entries::catch_up(cx.engine, cx.memory, cx.clock, self.id);
         let outcome = cx.engine.relinquish(self.id, flow, unread, cx.memory);
         cx.event(self, None, "gives up", format_args!("{flow:?} with {unread:?}: {outcome:?}"));
         if let Some((block, _)) = block {

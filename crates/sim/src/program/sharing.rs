@@ -2,7 +2,8 @@
 //! let go or end while the others go on, and sockets that outlive their process because another one has them, too.
 
 use crate::checkers::{Checker, isolation};
-use crate::node::{Listening, QS, Session};
+use crate::entries;
+use crate::node::{Listening, Session};
 use crate::program::Cx;
 use crate::run::Mishap;
 use crate::tally::Tally;
@@ -35,6 +36,7 @@ impl World {
         self.tallies.add(Tally::Forks);
         self.with_session(at, session, |session, cx| {
             session.serve(cx);
+            entries::catch_up(cx.engine, cx.memory, cx.clock, session.id);
             let shared = cx.engine.share(cx.clock, session.id, cx.memory);
             cx.event(session, None, "forks", format_args!("{shared:?}"));
         });
@@ -50,10 +52,10 @@ impl World {
             if let Some(stream) = socket.stream() {
                 self.streams.ended(stream);
             }
-            node.engine.anchor_closed(clock, socket.anchor, &mut node.memory);
+            entries::anchor_closed(&mut node.engine, &mut node.memory, clock, socket.anchor);
         }
         for anchor in std::mem::take(&mut program.kept_anchors) {
-            node.engine.anchor_closed(clock, anchor, &mut node.memory);
+            entries::anchor_closed(&mut node.engine, &mut node.memory, clock, anchor);
         }
         for number in 0..program.listeners.len() {
             node.close_listening(clock, session, number);
@@ -63,7 +65,7 @@ impl World {
             // It may have guessed one that it had in hand when it turned.
             for anchor in mischief.take_anchors().into_iter().chain(std::mem::take(&mut program.free_anchors))
             {
-                node.engine.anchor_closed(clock, anchor, &mut node.memory);
+                entries::anchor_closed(&mut node.engine, &mut node.memory, clock, anchor);
             }
         }
     }
@@ -92,7 +94,8 @@ impl World {
         let Some(port) = node.sessions[other].listeners.iter().find(is_it).map(|l| l.port) else { return };
         let own = of.listeners.iter().position(|l| is_it(&l));
         let (clock, id) = (node.clock(now_us), of.id);
-        let claimed = node.engine.claim(clock, id, QS, 5, anchor, &mut node.memory);
+        let begun = node.begin_claim(clock, id, anchor);
+        let claimed = begun.and_then(|()| node.claim(clock, (id, 5), anchor));
         self.trace.event(now_us, About::session(at, id.0), "claims", format_args!("port {port} {claimed:?}"));
         let held = own.map(|own| self.nodes[at].sessions[session].listeners[own]).filter(|own| !own.left);
         match claimed {
@@ -246,7 +249,10 @@ impl World {
             // It may not have heard yet that it is another's as soon as that one asks again.
             return;
         }
-        let claimed = node.engine.claim(clock, node.sessions[session].id, QS, 5, of.anchor, &mut node.memory);
+        let (id, anchor) = (node.sessions[session].id, of.anchor);
+        let begun = node.begin_claim(clock, id, anchor);
+        let claimed = begun.and_then(|()| node.claim(clock, (id, 5), anchor));
+        let of = &self.nodes[at].sessions[session].sockets[socket];
         let is_same = matches!(claimed, Ok(Claimed::Flow(flow, _)) if Some(flow) == of.id);
         // It was reset, and the program has not looked yet.
         if !is_same && claimed != Err(Errno::ENOENT) {

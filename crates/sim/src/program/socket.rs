@@ -1,6 +1,7 @@
 //! One end of a connection as its program has it: reads, sends and ends it as its plan says.
 
 use crate::checkers::{Checker, isolation};
+use crate::entries::{self, Entry};
 use crate::frame::Way;
 use crate::memory::SPOILT;
 use crate::node::Session;
@@ -50,6 +51,10 @@ pub struct Socket {
     pub is_hungry: bool,
     /// Given up by its process, which still has the descriptor; nobody has claimed it yet.
     pub adrift: bool,
+    /// How often names had lapsed when it connected, within its host.
+    pub lapses: Option<u32>,
+    /// Then somebody was known to listen.
+    pub is_promised: bool,
 }
 
 impl Socket {
@@ -92,6 +97,8 @@ impl Socket {
             next_read_us: 0,
             is_hungry: false,
             adrift: false,
+            lapses: None,
+            is_promised: false,
         }
     }
 
@@ -179,12 +186,20 @@ impl Session {
             Completion::Connected { errno, .. } if errno.is_ok() => {
                 (socket.open, socket.is_early) = (true, false);
                 if let Some(id) = socket.sends {
-                    cx.conns.list[id.conn as usize].opened[0] = true;
+                    let conn = &mut cx.conns.list[id.conn as usize];
+                    conn.opened[0] = true;
+                    let reached = socket.lapses.map(|lapses| ((conn.v6, conn.server.1), lapses));
+                    self.reached.extend(reached);
                     cx.streams.progress += 1;
                 }
             }
             Completion::Connected { errno, .. } => {
                 socket.error = Some(errno);
+                let is_as_it_was = socket.is_promised && socket.lapses == Some(cx.engine.lapses());
+                if is_as_it_was && errno == Errno::ECONNREFUSED {
+                    let what = "a connection was refused where somebody listens, as far as hosts can know";
+                    cx.verdict.fail(Checker::Isolation, what.to_owned());
+                }
                 self.connect_failed(cx, at, errno);
             }
             Completion::Data { data, .. } => {
@@ -348,8 +363,7 @@ impl Session {
         }
         socket.consumed += u64::from(taken);
         cx.tallies.add_many(Tally::BytesRead, u64::from(taken));
-        let result = cx.engine.handle_credit(cx.clock, self.id, ReceiveCredit { flow, len: taken });
-        cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
+        cx.publish(self, Entry::Credit(ReceiveCredit { flow, len: taken }));
         cx.event(self, comes.map(|id| id.conn), "read", format_args!("{taken}"));
     }
 
@@ -388,9 +402,7 @@ impl Session {
             }
             let more = cx.random.ppm(plan.more_ppm);
             let data = MemRange { offset: block.offset(), len };
-            let entry = Send { flow, data, more, urgent, end_of_record };
-            let result = cx.engine.handle_send(cx.clock, self.id, entry);
-            cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
+            cx.publish(self, Entry::Send(Send { flow, data, more, urgent, end_of_record }));
             cx.event(
                 self,
                 Some(id.conn),
@@ -467,8 +479,7 @@ impl Session {
         let Some(block) = self.send_arena.alloc(len) else { return };
         self.sockets[at].blocks.push_back((block, len));
         let data = MemRange { offset: block.offset(), len };
-        let result = cx.engine.handle_send(cx.clock, self.id, Send::new(flow, data));
-        cx.verdict.check(Checker::Isolation, isolation::is_not_fenced(self.id, result));
+        cx.publish(self, Entry::Send(Send::new(flow, data)));
     }
 
     /// The program closes its last descriptor.
@@ -477,7 +488,7 @@ impl Session {
         if std::mem::take(&mut socket.adrift) {
             socket.closed = true;
             socket.sends.into_iter().for_each(|id| cx.streams.ended(id));
-            cx.engine.anchor_closed(cx.clock, socket.anchor, cx.memory);
+            entries::anchor_closed(cx.engine, cx.memory, cx.clock, socket.anchor);
             return;
         }
         let Some(flow) = socket.id.filter(|_| !socket.closed) else { return };
@@ -501,7 +512,7 @@ impl Session {
         if abort || !cx.random.one_in(8) {
             cx.command(self, Command::Close { flow, abort }, &[]);
         }
-        cx.engine.anchor_closed(cx.clock, anchor, cx.memory);
+        entries::anchor_closed(cx.engine, cx.memory, cx.clock, anchor);
     }
 
     /// Gives `len` bytes of send memory back to the process, and spoils them: nobody may read them any more. Returns

@@ -15,7 +15,7 @@ const THREADS: usize = 2;
 /// So many seeds have to find a defect, and may take so many seconds.
 const SEEDS: &str = "2000";
 const SEEDS_ENDLESS: &str = "300";
-/// Proofs that begin so are seeds of the simulator that have one fault.
+/// Proofs that begin so are seeds of the simulator that have one fault, or of its worlds that are apart.
 pub const SEEDS_WITH: &str = "sim/";
 
 /// What a script or a test says.
@@ -61,7 +61,11 @@ impl Copy {
 
     fn run_seeds(&self, fault: &str, mutant: Option<u32>) -> Outcome {
         let mut command = limited(&self.simulator, SEEDS_ENDLESS);
-        command.args(["--jobs", "1", "--seeds", SEEDS, "--only", fault]);
+        command.args(["--jobs", "1", "--seeds", SEEDS]);
+        match fault {
+            "datagrams" | "messages" | "files" => command.arg(format!("--{fault}")),
+            fault => command.args(["--only", fault]),
+        };
         run(command, mutant).0
     }
 

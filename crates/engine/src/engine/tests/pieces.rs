@@ -1,15 +1,17 @@
 //! What may happen to a packet on its way: it is cut into fragments, or a router says that it did not get through.
 
-use super::world::{A, B, World, addr, addr6, pattern};
+use super::world::{A, B, Side, World, addr, addr6, pattern};
 use crate::counter::Counter;
+use core::cell::Cell;
 use core::net::SocketAddr;
+use core::sync::atomic::AtomicU8;
 use toe_abi::errno::Errno;
 use toe_base::PortId;
 use toe_wire::icmp::IcmpRepr;
 use toe_wire::icmpv6::Icmpv6Repr;
 use toe_wire::ipv4::{self, Ipv4Repr};
 use toe_wire::ipv6::{self, Ipv6Repr};
-use toe_wire::link::{LinkCaps, RxOffload};
+use toe_wire::link::{FrameTail, LinkCaps, RxOffload};
 use toe_wire::{Protocol, eth};
 
 const PORT: PortId = PortId(0);
@@ -92,6 +94,42 @@ fn a_segment_in_fragments_arrives_whole_whatever_their_order() {
             assert_eq!(world.sides[B].engine.counter(Counter::Reassembled), 1);
         }
     }
+}
+
+/// A link that keeps a frame's bytes, and is not to write them to a program's memory.
+#[derive(Debug)]
+struct Keeps<'a>(&'a [u8], Cell<bool>);
+
+impl FrameTail for Keeps<'_> {
+    fn take(&self, _: usize, _: &[&[AtomicU8]]) -> bool {
+        panic!("it may fail in the middle");
+    }
+
+    fn read(&self, from: usize, into: &mut [u8]) -> bool {
+        into.copy_from_slice(&self.0[from..]);
+        !self.1.replace(true)
+    }
+}
+
+#[test]
+fn where_bytes_are_held_beyond_a_hole_no_link_writes() {
+    let data = pattern(2800, 5);
+    let (mut world, conns) = lost_on_the_way(addr(B, 80), &data);
+    let of_a = world.log.iter().filter(|(_, from, frame)| *from == A && frame.len() > 1300);
+    let frames: Vec<_> = of_a.map(|(_, _, frame)| frame.clone()).collect();
+    let [first, second] = &frames[..] else { panic!("two segments") };
+    gets(&mut world, B, second);
+    let (now, tail) = (world.now, Keeps(second, Cell::new(false)));
+    let Side { engine, memory, .. } = &mut world.sides[B];
+    let offload = RxOffload { checksum_ok: true, coalesced_mss: None };
+    let head = [&second[..134], &vec![0xee; second.len() - 134]].concat();
+    engine.handle_head(now, PORT, (&head, &tail), offload, memory);
+    assert!(tail.1.get(), "they are read into memory of the engine's own");
+    engine.handle_head(now, PORT, (&head, &tail), offload, memory);
+    assert_eq!(engine.counter(Counter::DropTruncated), 1, "the link had them no more");
+    gets(&mut world, B, first);
+    world.run_ms(0);
+    assert!(world.sides[B].conns[conns.1].received == data);
 }
 
 #[test]

@@ -57,7 +57,8 @@ impl Machine {
         if errno.is_ok() {
             Ok(FlowId::from_raw(id))
         } else {
-            self.engine.give_up_anchor(anchor);
+            self.engine.share_anchor(anchor);
+            self.engine.anchor_closed(NOW, anchor, &mut self.hosts);
             Err(errno)
         }
     }

@@ -63,14 +63,19 @@ impl World {
         self.forget_ends(at, &known);
     }
 
-    fn session_ends(&mut self, at: usize, session: SessionId) {
+    pub(super) fn session_ends(&mut self, at: usize, session: SessionId) {
         let known = self.ends_where(at, |end| end.session == session);
         let clock = self.clock();
         let node = &mut self.nodes[at];
         let left = node.engine.close_session(clock, session, &mut Memoryless::default());
+        let (lanes, known_lanes) = (left.lanes, node.lanes.session_ended(session));
         let (left, is_free) = (sorted(left.datagrams), node.engine.forget_session(session));
-        node.sessions.retain(|of| *of != session);
-        node.sessions.extend(node.engine.open_session(Cred::default(), super::LAYOUT).ok());
+        if let Some(place) = node.sessions.iter_mut().find(|of| **of == session) {
+            *place = node.engine.open_session(Cred::default(), super::LAYOUT).unwrap_or(session);
+        }
+        if lanes != known_lanes {
+            self.checker.fail(format!("engine {at}: lanes {known_lanes:?} end, and {lanes:?} are said to"));
+        }
         if left != known || !is_free {
             self.checker.fail(format!("engine {at}: a session had {known:?}, and {left:?} are said to end"));
         }
@@ -104,6 +109,7 @@ impl World {
             for number in 0..self.nodes[at].opened {
                 self.socket_gone(at, super::identity_of(at, number));
             }
+            self.lanes_end(at);
             let engine = &self.nodes[at].engine;
             let sockets = engine.totals().datagram_sockets;
             if let Err(wrong) = engine.audit() {
