@@ -43,6 +43,7 @@ struct CopiesKnown {
     is_moved: bool,
 }
 
+/// The word, from its lowest bit: two of [`Elsewhere`], [`IS_MOVED`], from bit 8 the image, from bit 32 the children.
 const IMAGE_BITS: u32 = 24;
 const IS_MOVED: u64 = 4;
 
