@@ -3,7 +3,7 @@
 use super::cancel::point;
 use super::open::is_new;
 use super::{listener, stream};
-use crate::connect::{self, Verdict};
+use crate::connect::{self, Verdict, or_again};
 use crate::ffi::{
     errno, fail, family, guarded, is_too_long, last_errno, read_endpoint, read_inet, restarted, status,
     write_inet,
@@ -45,7 +45,7 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
         return unsafe {
             match fd_table::datagram(fd) {
                 Some(datagram) => bind_datagrams(fd, datagram, addr, len),
-                None => real::bind(fd, addr, len),
+                None => or_again(fd, real::bind(fd, addr, len), || bind(fd, addr, len)),
             }
         };
     }
@@ -69,7 +69,8 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: sock
         // SAFETY: as above; the kernel has read the address without a fault.
         return guarded(-1, || unsafe { bind_to_engine(fd, addr, len) });
     }
-    result
+    // SAFETY: as above.
+    or_again(fd, result, || unsafe { bind(fd, addr, len) })
 }
 
 /// bind of a UDP socket.
@@ -319,7 +320,8 @@ pub unsafe extern "C-unwind" fn accept4(
             is_new(new);
             guarded((), || why::copy(fd, new));
         }
-        new
+        // SAFETY: as above.
+        or_again(fd, new, || unsafe { accept4(fd, addr, len, flags) })
     })
 }
 
@@ -345,7 +347,9 @@ pub unsafe extern "C-unwind" fn getsockname(fd: c_int, addr: *mut sockaddr, len:
                 .and_then(|datagram| guarded(None, || datagram.local_name(fd)).map(|name| (datagram, name)));
             match name {
                 // SAFETY: the program's arguments, handed on.
-                None => unsafe { real::getsockname(fd, addr, len) },
+                None => unsafe {
+                    or_again(fd, real::getsockname(fd, addr, len), || getsockname(fd, addr, len))
+                },
                 // SAFETY: as above.
                 Some((datagram, name)) => guarded(-1, || unsafe {
                     status(write_inet(name.to_socket_addr(), datagram.is_inet6(), addr, len))
@@ -377,10 +381,7 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, len:
                 let (peer, inet6) = (connected.peer.to_socket_addr(), datagram.is_inet6());
                 return guarded(-1, || status(write_inet(peer, inet6, addr, len)));
             }
-            match real::getpeername(fd, addr, len) {
-                ..0 if connect::came_meanwhile(fd) => getpeername(fd, addr, len),
-                got => got,
-            }
+            or_again(fd, real::getpeername(fd, addr, len), || getpeername(fd, addr, len))
         },
         Some(socket) => guarded(-1, || {
             // SAFETY: as above.

@@ -4,8 +4,8 @@ use super::cancel::point;
 use super::control::{put_record_type, put_unread, put_zerocopy};
 use super::records::{asked_type, receive_record, transmit_record};
 use super::rights::{note_passed, note_received};
-use super::{datagram, datagram_send, fast_open, stream};
-use crate::connect::came_meanwhile;
+use super::{datagram, datagram_send, fast_open, settled_stream, stream};
+use crate::connect::or_again;
 use crate::ffi::{RW_MAX, Vectors, fail, length, restarted, slice, slice_mut};
 use crate::real;
 use crate::why::{self, Decided, Reason};
@@ -155,10 +155,7 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -
                 if let Some(datagram) = fd_table::datagram(fd).filter(|_| len > 0) {
                     return datagram::receive_from(fd, datagram, (buf, len), 0, NO_NAME);
                 }
-                match real::read(fd, buf, len) {
-                    ..0 if came_meanwhile(fd) => read(fd, buf, len),
-                    got => got,
-                }
+                or_again(fd, real::read(fd, buf, len), || read(fd, buf, len))
             },
             // A read of nothing is answered at once.
             Some(_) if len == 0 => 0,
@@ -173,14 +170,14 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
     restarted(|| {
-        match stream(fd) {
+        match settled_stream(fd) {
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
                 match fd_table::datagram(fd) {
                     Some(datagram) => {
                         datagram_send::send_to(fd, datagram, (buf, len), 0, (core::ptr::null(), 0))
                     }
-                    None => real::write(fd, buf, len),
+                    None => or_again(fd, real::write(fd, buf, len), || write(fd, buf, len)),
                 }
             },
             // SAFETY: as above.
@@ -200,10 +197,7 @@ pub unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: size_t, f
                 if let Some(datagram) = fd_table::datagram(fd) {
                     return datagram::receive_from(fd, datagram, (buf, len), flags, NO_NAME);
                 }
-                match real::recv(fd, buf, len, flags) {
-                    ..0 if came_meanwhile(fd) => recv(fd, buf, len, flags),
-                    got => got,
-                }
+                or_again(fd, real::recv(fd, buf, len, flags), || recv(fd, buf, len, flags))
             },
             // SAFETY: as above.
             Some(socket) => unsafe { receive_one(socket, buf, len, flags) },
@@ -216,14 +210,14 @@ pub unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: size_t, f
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     restarted(|| {
-        match stream(fd) {
+        match settled_stream(fd) {
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
                 match fd_table::datagram(fd) {
                     Some(datagram) => {
                         datagram_send::send_to(fd, datagram, (buf, len), flags, (core::ptr::null(), 0))
                     }
-                    None => real::send(fd, buf, len, flags),
+                    None => or_again(fd, real::send(fd, buf, len, flags), || send(fd, buf, len, flags)),
                 }
             },
             // SAFETY: as above.
@@ -252,10 +246,9 @@ pub unsafe extern "C-unwind" fn recvfrom(
                 if let Some(datagram) = fd_table::datagram(fd) {
                     return datagram::receive_from(fd, datagram, (buf, len), flags, (addr, addr_len));
                 }
-                match real::recvfrom(fd, buf, len, flags, addr, addr_len) {
-                    ..0 if came_meanwhile(fd) => recvfrom(fd, buf, len, flags, addr, addr_len),
-                    got => got,
-                }
+                or_again(fd, real::recvfrom(fd, buf, len, flags, addr, addr_len), || {
+                    recvfrom(fd, buf, len, flags, addr, addr_len)
+                })
             };
         };
         // SAFETY: as above.
@@ -290,7 +283,7 @@ pub unsafe extern "C-unwind" fn sendto(
     addr_len: socklen_t,
 ) -> ssize_t {
     restarted(|| {
-        match stream(fd) {
+        match settled_stream(fd) {
             None if fast_open::is_asked(fd, flags) => {
                 // SAFETY: the program's arguments, handed on.
                 let kernel = || unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) };
@@ -307,7 +300,9 @@ pub unsafe extern "C-unwind" fn sendto(
                     Some(datagram) => {
                         datagram_send::send_to(fd, datagram, (buf, len), flags, (addr, addr_len))
                     }
-                    None => real::sendto(fd, buf, len, flags, addr, addr_len),
+                    None => or_again(fd, real::sendto(fd, buf, len, flags, addr, addr_len), || {
+                        sendto(fd, buf, len, flags, addr, addr_len)
+                    }),
                 }
             },
             Some(_) if !addr.is_null() && check_name(addr, addr_len).is_err() => {
@@ -330,10 +325,7 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int
                 if let Some(datagram) = fd_table::datagram(fd) {
                     return datagram::receive_vectors(fd, datagram, iov, count);
                 }
-                match real::readv(fd, iov, count) {
-                    ..0 if came_meanwhile(fd) => readv(fd, iov, count),
-                    got => got,
-                }
+                or_again(fd, real::readv(fd, iov, count), || readv(fd, iov, count))
             },
             // SAFETY: as above.
             Some(socket) => point(-1, || length(unsafe { read_vectors(socket, iov, count as usize) })),
@@ -346,12 +338,12 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     restarted(|| {
-        match stream(fd) {
+        match settled_stream(fd) {
             // SAFETY: the program's arguments, handed on.
             None => unsafe {
                 match fd_table::datagram(fd) {
                     Some(datagram) => datagram_send::send_vectors(fd, datagram, iov, count),
-                    None => real::writev(fd, iov, count),
+                    None => or_again(fd, real::writev(fd, iov, count), || writev(fd, iov, count)),
                 }
             },
             // SAFETY: as above.
@@ -423,7 +415,7 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
                 if result >= 0 {
                     note_received(message);
                 }
-                return result;
+                return or_again(fd, result, || recvmsg(fd, message, flags));
             }
         };
         // SAFETY: the program's arguments, handed on.
@@ -479,7 +471,7 @@ pub(super) unsafe fn receive_message(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     restarted(|| {
-        let Some(socket) = stream(fd) else {
+        let Some(socket) = settled_stream(fd) else {
             // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
             unsafe {
                 if let Some(datagram) = fd_table::datagram(fd) {
@@ -487,7 +479,7 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
                 }
                 note_passed(message);
                 if !fast_open::is_asked(fd, flags) || check(message, 1).is_err() {
-                    return real::sendmsg(fd, message, flags);
+                    return or_again(fd, real::sendmsg(fd, message, flags), || sendmsg(fd, message, flags));
                 }
                 let to = ((*message).msg_name.cast_const().cast::<sockaddr>(), (*message).msg_namelen);
                 let (iov, count) = ((*message).msg_iov, (*message).msg_iovlen);

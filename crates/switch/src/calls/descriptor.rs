@@ -2,7 +2,7 @@
 
 use super::open::{forget, forget_for_copy, forget_open, is_known, is_new};
 use super::{leave_lanes, listener, stream};
-use crate::connect::keep_on_kernel;
+use crate::connect::{keep_on_kernel, or_again};
 use crate::ffi::{fail, guarded, status};
 use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking, is_held_elsewhere};
 use crate::socket_state::{self, State};
@@ -19,6 +19,18 @@ fn copied(old: c_int, new: c_int) {
     if !fork::in_vfork_child() {
         super::stdio::follow(new);
     }
+}
+
+/// A copy and the note of it: no connect comes in between.
+fn copy_apart(old: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    guarded(-1, || {
+        let _apart = replacing::apart(old);
+        let new = call();
+        if new >= 0 {
+            copied(old, new);
+        }
+        new
+    })
 }
 
 fn copied_to(old: c_int, new: c_int) {
@@ -60,13 +72,8 @@ fn takes_after(old: c_int, new: c_int) {
 /// None beyond dup(2)'s.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
-    replacing::settle(fd);
     // SAFETY: the call takes a number only.
-    let new = unsafe { real::dup(fd) };
-    if new >= 0 {
-        guarded((), || copied(fd, new));
-    }
-    new
+    copy_apart(fd, || unsafe { real::dup(fd) })
 }
 
 /// # Safety
@@ -99,11 +106,7 @@ fn dup_over(from: c_int, to: c_int, flags: c_int, call: impl FnOnce() -> c_int) 
         if is_over {
             guarded((), || forget_open(to));
         }
-        let new = call();
-        if new >= 0 {
-            guarded((), || copied(from, new));
-        }
-        return new;
+        return copy_apart(from, call);
     }
     guarded((), || forget_for_copy(from, to));
     let new = call();
@@ -150,13 +153,7 @@ fn followed(fd: c_int, of: c_int) {
 fn control(fd: c_int, command: c_int, argument: c_long, call: impl FnOnce(c_long) -> c_int) -> c_int {
     replacing::settle(fd);
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            let new = call(argument);
-            if new >= 0 {
-                guarded((), || copied(fd, new));
-            }
-            new
-        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copy_apart(fd, || call(argument)),
         libc::F_GETFL => {
             let flags = call(argument);
             match fd_table::get(fd) {
@@ -317,7 +314,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
             _ => socket_state::touch(fd),
         }
         // SAFETY: the program's arguments, handed on.
-        return unsafe { of_kernel(fd, request, argument) };
+        return unsafe { or_again(fd, of_kernel(fd, request, argument), || ioctl(fd, request, argument)) };
     };
     let asks = HAVE_AN_INT.contains(&request);
     if asks && !argument.is_null() && program_memory::check(argument.cast::<c_int>(), 1).is_err() {

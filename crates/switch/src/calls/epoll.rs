@@ -6,6 +6,7 @@
 use super::cancel::point;
 use super::open::is_new;
 use super::poll::{mask_at, timeout_ms, timeout_of};
+use crate::connect::or_again;
 use crate::ffi::{fail, guarded, number, status};
 use crate::replacing;
 use crate::socket_state::{self, State};
@@ -54,7 +55,9 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     adopt::on_use(fd);
     if !socket_state::get(fd).has(State::TWIN) {
         // SAFETY: the program's arguments, handed on.
-        return unsafe { control_either(epoll, op, fd, event) };
+        return unsafe {
+            or_again(fd, control_either(epoll, op, fd, event), || control_either(epoll, op, fd, event))
+        };
     }
     guarded(-1, || {
         // The kernel's registration and the note of it.

@@ -3,8 +3,8 @@
 use super::cancel::point;
 use super::data::{receive_message, transmit_message};
 use super::rights::{note_passed, note_received};
-use super::{datagram, datagram_send, fast_open, stream};
-use crate::connect::keep_on_kernel;
+use super::{datagram, datagram_send, fast_open, settled_stream, stream};
+use crate::connect::{keep_on_kernel, or_again};
 use crate::ffi::{fail, guarded, restarted};
 use crate::real;
 use crate::why::Reason;
@@ -35,7 +35,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
                 for n in 0..usize::try_from(came).unwrap_or(0) {
                     note_received(&raw const (*messages.add(n)).msg_hdr);
                 }
-                came
+                or_again(fd, came, || recvmmsg(fd, messages, count, flags, timeout))
             };
         };
         point(-1, || {
@@ -86,7 +86,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     restarted(|| {
-        let Some(socket) = stream(fd) else {
+        let Some(socket) = settled_stream(fd) else {
             // SAFETY: the program's arguments, handed on; messages that the kernel has taken are valid.
             return unsafe {
                 if let Some(datagram) = fd_table::datagram(fd) {
@@ -100,7 +100,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
                     // The first of them has connected it.
                     guarded((), || keep_on_kernel(fd, Reason::FastOpen));
                 }
-                sent
+                or_again(fd, sent, || sendmmsg(fd, messages, count, flags))
             };
         };
         point(-1, || {

@@ -2,12 +2,12 @@
 //! socket are noted, to be repeated there; on a connection of an engine the host library answers, and what it does not
 //! know is asked of the kernel ([`option_model`]), when that makes no difference to the connection.
 
-use super::{leave_lanes, option_model, stream};
-use crate::connect::keep_on_kernel;
+use super::{leave_lanes, option_model, settled_stream, stream};
+use crate::connect::{keep_on_kernel, or_again};
 use crate::ffi::{fail, guarded, status};
 use crate::socket_state::{self, OptionKind, Replayed, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
 use crate::why::Reason;
-use crate::{datagram_stack, listen as listening, real, replacing};
+use crate::{datagram_stack, listen as listening, real};
 use core::ffi::{c_int, c_void};
 use libc::socklen_t;
 use toe::program_memory::{self, check};
@@ -25,8 +25,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    replacing::settle(fd);
-    if let Some(socket) = stream(fd) {
+    if let Some(socket) = settled_stream(fd) {
         // SAFETY: the program's arguments, handed on.
         return guarded(-1, || unsafe { status(set_on_stream(fd, socket, level, name, value, len)) });
     }
@@ -34,7 +33,8 @@ pub unsafe extern "C-unwind" fn setsockopt(
     // SAFETY: the program's arguments, handed on.
     let result = unsafe { real::setsockopt(fd, level, name, value, len) };
     if result != 0 {
-        return result;
+        // SAFETY: as above.
+        return or_again(fd, result, || unsafe { setsockopt(fd, level, name, value, len) });
     }
     datagram_option_set(fd, level, name);
     if let Some(listener) = fd_table::get(fd) {
@@ -218,7 +218,8 @@ pub unsafe extern "C-unwind" fn getsockopt(
                 // SAFETY: the kernel has just written so much there.
                 guarded((), || unsafe { add_waiting(fd, value, len) });
             }
-            answer
+            // SAFETY: as above.
+            or_again(fd, answer, || unsafe { getsockopt(fd, level, name, value, len) })
         }
         // SAFETY: as above.
         Some(socket) => guarded(-1, || unsafe { get_from_stream(socket, level, name, value, len) }),

@@ -221,6 +221,21 @@ fn what_few_programs_do_with_a_connection_is_as_on_linux() {
     assert_eq!(engine.status().counters["passive_opens"], 1, "the connection was the engine's");
 }
 
+/// Found by shut_connecting.py, once in many runs: for a moment the kernel has something else at a descriptor whose connection becomes
+/// the engine's.
+#[test]
+fn a_socket_that_another_thread_connects_is_one_to_each_call() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let text = include_str!("asked_while_connecting.c");
+    let program = presented(&compiled(&lab, "asked_while_connecting", text, &["-pthread"]));
+    let mut command = On::Engine(&engine).command(&lab, &program);
+    let said = Program::spawn("asked_while_connecting", &mut command).wait(LONG).expect_success("it ends");
+    assert_eq!(said, "done\n");
+    let counters = engine.status().counters;
+    assert!(counters["passive_opens"] > 2_000, "most connections were the engine's: {counters:?}");
+}
+
 /// Also beside files, and with requests that a child of fork has of its own, which are not compared: in the C library they may
 /// wait for a thread that only the parent has.
 #[test]
