@@ -423,6 +423,16 @@ impl Engine {
         self.call_next_in_line(listener_idx);
     }
 
+    /// Whether the program of a connection's session has accepted it, which the engine is about to hear. If not it cannot any more. What has been
+    /// accepted lives on without its listener.
+    fn was_accepted<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        let was_accepted = self.flows.get(idx).conn.tenancy.offer().is_some() && !self.withdraw(idx, host);
+        if was_accepted {
+            self.forget_in_listener(idx);
+        }
+        was_accepted
+    }
+
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
     pub(super) fn close_listener<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
         let Some(listener) = self.remove_listener(idx) else { return };
@@ -435,6 +445,9 @@ impl Engine {
             self.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
         while let Some(flow) = self.flows.came_in.pop(idx.slot()) {
+            if self.was_accepted(flow, host) {
+                continue;
+            }
             let is_half_open = matches!(self.flows.get(flow).conn.tenancy, Tenancy::HalfOpen { .. });
             self.forget_in_listener(flow);
             if is_half_open {
@@ -498,6 +511,9 @@ impl Engine {
             listener.drop_holders(|h| h.session == session && h.id == id);
         }
         for flow in mine {
+            if self.was_accepted(flow, host) {
+                continue;
+            }
             if self.flows.get(flow).conn.tenancy.listener().is_none() {
                 // It has ended, and this session will not ask for it any more.
                 self.app_close(now, flow, true, host);

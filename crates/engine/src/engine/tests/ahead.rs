@@ -360,3 +360,34 @@ fn a_session_that_ends_meanwhile_gives_back_what_it_had_once() {
     assert_eq!((family.listener().waiting.len(), family.listener().handed), (0, 1), "the other has it");
     assert_eq!(accepted(&family.told()[PARENT]).len(), 1, "who is the only one now");
 }
+
+/// Found with a server that takes one connection and ends: its kernel socket was seen to be gone before what it had published. Its answer
+/// was lost.
+#[test]
+fn what_its_program_has_accepted_outlives_the_listener() {
+    for by_anchor in [false, true] {
+        let mut family = Family::new();
+        (0..2).for_each(|_| family.connects());
+        let handed = accepted(&family.told()[CHILD]);
+        assert!(family.accepts_quietly(CHILD, handed[0]));
+        let identity = family.listener().twins().next().expect("one holds it").identity;
+        let (now, side) = (family.world.now, &mut family.world.sides[B]);
+        if by_anchor {
+            side.engine.anchor_closed(now, AnchorHandle(0), &mut side.memory);
+        } else {
+            side.engine.twin_gone(now, identity, &mut side.memory);
+        }
+        assert!(side.engine.listeners.get(ListenerIdx(0)).is_none(), "nobody listens");
+        assert!(!family.accepts_quietly(CHILD, handed[1]), "the other has been reset");
+        family.accept(CHILD, handed[0]);
+        let (now, side) = (family.world.now, &mut family.world.sides[B]);
+        let data = MemRange { offset: LAYOUT.send_offset(), len: 3 };
+        side.engine.handle_send(now, family.sessions[CHILD], Send::new(handed[0], data)).expect("is its own");
+        family.command(CHILD, Command::Close { flow: handed[0], abort: false });
+        let conns = |world: &World| {
+            [0, 1].map(|n| (world.sides[A].conns[n].received.len(), world.sides[A].conns[n].errno))
+        };
+        let end = [(3, None), (0, Some(Errno::ECONNRESET))];
+        assert!(family.world.run_until(1000, |world| conns(world) == end), "{:?}", conns(&family.world));
+    }
+}
