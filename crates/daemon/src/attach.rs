@@ -64,7 +64,7 @@ impl Daemon {
     }
 
     /// Whose account that goes on.
-    fn asker(&self, matter: &Matter) -> Option<Cred> {
+    pub(crate) fn asker(&self, matter: &Matter) -> Option<Cred> {
         let account = |who: &Credentials| self.engine.users().account(who.cred());
         let of = |place: &u32| {
             let connection = self.connections.get(*place)?;
@@ -78,10 +78,7 @@ impl Daemon {
             | Matter::Settled { place, .. }
             | Matter::Bad { place, .. }
             | Matter::Close { place } => of(place),
-            Matter::Returned(returned) => returned.iter().find_map(|returned| match returned {
-                Returned::Pages(back) => Some(self.sessions.get(back.pages.session)?.account),
-                Returned::Closed(_) => None,
-            }),
+            Matter::Returned { who, .. } => Some(self.engine.users().account(*who)),
             Matter::TwinsGone(_) => None,
         }
     }
@@ -140,7 +137,7 @@ impl Daemon {
                 self.lists.forget(place);
                 ask::Answer::Closed(self.connections.take(place))
             }
-            Matter::Returned(returned) => {
+            Matter::Returned { returned, .. } => {
                 returned.into_iter().for_each(|returned| hear(self, &returned));
                 ask::Answer::Done
             }

@@ -14,6 +14,7 @@ use toe_abi::attach::{BadMessage, Request};
 use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
 use toe_base::AnchorHandle;
+use toe_base::Cred;
 use toe_engine::control::names::Twin;
 use toe_engine::udp::Presented;
 use toe_ring::Region;
@@ -41,7 +42,7 @@ pub enum Matter {
     /// The connection is at its end. Answer: [`Answer::Closed`].
     Close { place: u32 },
     /// Pages of regions of the user's sessions are gone, or stay, and lanes are closed. Answer: [`Answer::Done`].
-    Returned(Vec<Returned>),
+    Returned { who: Cred, returned: Vec<Returned> },
     /// Kernel sockets that were shown are closed, or listen no more; by identity. Answer: [`Answer::Done`].
     TwinsGone(Vec<u64>),
 }

@@ -90,6 +90,7 @@ const NOWHERE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct User {
     desk: Desk,
+    who: Cred,
     shared: Arc<Shared>,
     errands: Receiver<Errand>,
     pages: PagesIn,
@@ -121,6 +122,7 @@ impl User {
             pages: PagesIn::new(&shared.eventfd, &desk.handed),
             keeper: Keeper::new(desk.supplies.clone(), who, &shared.eventfd, &shared.homes),
             desk,
+            who,
             shared,
             errands,
             epoll,
@@ -201,7 +203,7 @@ impl User {
     fn give_pages_back(&mut self) -> Result<(), Gone> {
         let returned = self.pages.give_back();
         if !returned.is_empty() {
-            self.ask_and_wait(Matter::Returned(returned))?;
+            self.ask_and_wait(Matter::Returned { who: self.who, returned })?;
         }
         Ok(())
     }

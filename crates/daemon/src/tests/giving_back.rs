@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use toe_abi::attach::{FenceReason, Reply, Request};
-use toe_base::{FlowId, SessionId};
+
+use toe_base::{Cred, FlowId, LaneId, SessionId};
 use toe_ring::Region;
 use zerocopy::IntoBytes;
 
@@ -182,7 +183,8 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     let len = memory_of(&daemon, id);
     assert!(len > 0, "what may go at any moment is not handed out, and is his");
     let pages = Pages { session: id, region: others, offset: host.layout.receive_offset(), len: len as u32 };
-    let report = Matter::Returned(vec![Returned::Pages(GivenBack { pages, is_gone: true })]);
+    let returned = vec![Returned::Pages(GivenBack { pages, is_gone: true })];
+    let report = Matter::Returned { who: Cred::of_user(USER), returned };
     let now = daemon.clock.now();
     daemon.attend(now, report);
     assert_eq!(memory_of(&daemon, id), len);
@@ -225,4 +227,17 @@ fn a_session_that_is_gone_is_unmapped_by_its_users_thread() {
     lingering.release();
     until_with(&mut daemon, "it is unmapped", |_| mappings_of(&host.memory) == 2);
     settle(&mut daemon);
+}
+
+/// Lanes that their programs have left were looked at on nobody's account.
+#[test]
+fn what_a_users_thread_reports_is_on_his_account() {
+    if !is_able() {
+        return;
+    }
+    let mut daemon = daemon_with("toed --allow-all");
+    let _host = attach_user(&mut daemon, USER);
+    let who = Cred::of_user(USER);
+    let report = Matter::Returned { who, returned: vec![Returned::Closed(LaneId::default())] };
+    assert_eq!(daemon.asker(&report), Some(daemon.engine.users().account(who)));
 }
