@@ -136,17 +136,18 @@ impl Socket {
         self.siblings.at(0).is_some()
     }
 
-    /// Claims it of each engine that has it. Of a listener those engines that do not know it (any more) are left out, as
-    /// long as there is another.
+    /// Claims it of each engine that has it. Of a listener those engines that do not know it (any more) are left out: it is not asked
+    /// for again.
     pub(super) fn claim_all(&'static self) -> Result<(), Errno> {
         let mut outcome = claim::claim(self);
-        if self.kind() != Kind::Listener || self.siblings.at(0).is_none() {
+        let is_lost = outcome == Err(Errno::ECONNRESET);
+        if self.kind() != Kind::Listener || self.siblings.at(0).is_none() && !is_lost {
             return outcome;
         }
         for member in self.members(0).filter(|member| member.copies().is_moved()) {
             match claim::claim_or_why(member) {
                 Ok(()) => outcome = Ok(()),
-                Err(crate::errno::ENOENT | Errno::ECONNREFUSED | Errno::ECONNRESET) => {
+                Err(crate::errno::ENOENT | Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::ENETDOWN) => {
                     member.copies().set_moved(false);
                     member.lose_engine();
                 }

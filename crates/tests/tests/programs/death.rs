@@ -76,6 +76,21 @@ fn a_client_is_killed_over_local() {
     assert!(On::Engine(&engine).bad_answers(&lab, &url, 20).is_empty());
 }
 
+/// It looked again each millisecond, for ever.
+#[test]
+fn a_child_that_comes_after_the_engine_has_gone_sleeps() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = lab.dir().join("after_engine.py");
+    std::fs::write(&file, include_str!("after_engine.py")).expect("a file in the lab");
+    let mut command = On::Engine(&engine).command(&lab, "/usr/bin/python3");
+    let mut program = Program::spawn("after_engine.py", command.arg(&file));
+    program.wait_for_line("ready", SOON);
+    engine.kill_hard();
+    let said = program.wait(SOON).expect_success("after_engine.py");
+    assert!(said.ends_with("no engine\nsleeps\nserved b'x'\n"), "{said}");
+}
+
 /// The engine dies: its programs get an error at once and live on, their kernel sockets work, and an engine of the
 /// same name can be started.
 #[test]
