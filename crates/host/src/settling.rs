@@ -11,8 +11,9 @@
 //!   one and not the other ([`Settling::settle_first`]).
 //!
 //! No wait causes anything at the engine: it is awake, or has been rung. While it sleeps and nothing was handed to it nobody waits.
-//! A wait has an end ([`PATIENCE`]), and the next one then only comes when the engine has moved: one that is stopped holds nobody.
+//! A wait has an end ([`Patience`]), and the next one then only comes when the engine has moved: one that is stopped holds nobody.
 
+use crate::attach::ANSWER_WITHIN;
 use crate::lock::Lock;
 use crate::spin;
 use crate::sys;
@@ -21,8 +22,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use toe_ring::HostLooks;
 
-/// How long an engine may take for two looks: longer than another thread has its core.
-const PATIENCE: Duration = Duration::from_millis(5);
+/// How long an engine may take for two looks at a peer's word, which may be false: longer than another thread has its core.
+const FOR_A_WORD: Duration = Duration::from_millis(5);
 /// So often a wait looks before it gives the processor away.
 const LOOKS_AT_ONCE: u32 = 64;
 /// An engine that has a processor is there within so long a time. One that has none may need this one: it waits behind others elsewhere,
@@ -68,10 +69,24 @@ const fn debt_after(looks: u64, rung_in: Option<u32>) -> Debt {
 enum Waited {
     /// It has come so far.
     Enough,
-    /// It has not, within [`PATIENCE`].
+    /// It has not, within the time that there was.
     TimedOut,
     /// It has not moved since somebody waited in vain: that cost nothing.
     NoMore,
+}
+
+/// How long the engine is waited for.
+#[derive(Debug)]
+struct Patience {
+    limit: Duration,
+    /// How far the engine was when a wait was given up.
+    given_up: AtomicU64,
+}
+
+impl Patience {
+    fn new(limit: Duration) -> Patience {
+        Patience { limit, given_up: AtomicU64::new(u64::MAX) }
+    }
 }
 
 #[derive(Debug)]
@@ -80,8 +95,11 @@ pub(crate) struct Settling {
     debt: AtomicU64,
     /// In which sleep the engine was rung last.
     rung_in: AtomicU32,
-    /// How far the engine was when a wait was given up.
-    given_up: AtomicU64,
+    /// For what this process has handed over, that is as long as for any answer: who gives up says what is not so. Many programs beside an
+    /// engine that has just slept may keep it off all processors for some 10 ms.
+    own: Patience,
+    /// For what a peer says that comes first.
+    word: Patience,
     /// [`LISTENS`], [`CONNECTS`], [`MEETS_ITSELF`].
     roles: AtomicU8,
     /// Where it listens, or has.
@@ -97,7 +115,8 @@ impl Settling {
             looks,
             debt: AtomicU64::new(NONE),
             rung_in: AtomicU32::new(0),
-            given_up: AtomicU64::new(u64::MAX),
+            own: Patience::new(ANSWER_WITHIN),
+            word: Patience::new(FOR_A_WORD),
             roles: AtomicU8::new(0),
             names: Lock::new(Vec::new()),
             unpaid: Lock::new(Vec::new()),
@@ -153,7 +172,7 @@ impl Settling {
         if is_possible
             && !self.is_reached(debt)
             && self.unpaid_ms(user) <= UNPAID_MAX
-            && self.wait(|| self.is_reached(debt)) == Waited::TimedOut
+            && self.wait(&self.word, || self.is_reached(debt)) == Waited::TimedOut
         {
             self.charge(user);
         }
@@ -221,12 +240,16 @@ impl Settling {
         }
     }
 
-    /// Waits until the engine has finished what this process handed to it.
+    /// Waits until the engine has finished what this process handed to it. `false`: nothing was outstanding at the last look either; what
+    /// is finished by now may not have been then.
     pub fn finish(&self) -> bool {
-        self.debt().is_some_and(|debt| {
-            self.wait(|| self.is_reached(debt));
-            true
-        })
+        if self.debt.load(Ordering::Relaxed) == NONE {
+            return false;
+        }
+        if let Some(debt) = self.debt_now() {
+            self.wait(&self.own, || self.is_reached(debt));
+        }
+        true
     }
 
     /// How far it is when all is seen that was handed to it by anybody, unless it sleeps.
@@ -235,21 +258,21 @@ impl Settling {
     }
 
     #[cold]
-    fn wait(&self, is_over: impl Fn() -> bool) -> Waited {
+    fn wait(&self, patience: &Patience, is_over: impl Fn() -> bool) -> Waited {
         for _ in 0..LOOKS_AT_ONCE {
             if is_over() {
                 return Waited::Enough;
             }
             std::hint::spin_loop();
         }
-        if self.given_up.load(Ordering::Relaxed) == self.looks.count() {
+        if patience.given_up.load(Ordering::Relaxed) == self.looks.count() {
             return Waited::NoMore;
         }
         let began = sys::now();
         while !is_over() {
             let waited = sys::now().saturating_sub(began);
-            if waited >= PATIENCE {
-                self.given_up.store(self.looks.count(), Ordering::Relaxed);
+            if waited >= patience.limit {
+                patience.given_up.store(self.looks.count(), Ordering::Relaxed);
                 return Waited::TimedOut;
             }
             if waited < AT_ONCE { spin::let_others_run() } else { spin::leave_the_processor() }
@@ -353,6 +376,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_finished_behind_a_look_is_looked_for_again() {
+        let (mut engine, settling) = pair();
+        settling.handed_over(false);
+        engine.begin_sleep();
+        engine.sleep();
+        assert!(settling.settle(), "it may have been the engine's at the look");
+        assert!(!settling.settle(), "not at this one");
+    }
+
+    #[test]
     fn an_engine_that_stands_still_holds_nobody_twice() {
         let (_engine, settling) = pair();
         settling.note_sleep();
@@ -361,7 +394,7 @@ mod tests {
         settling.wait_for(debt, USER);
         let one = settling.unpaid_until(USER);
         assert!(one > 0);
-        let given_up = settling.given_up.load(Ordering::Relaxed);
+        let given_up = settling.word.given_up.load(Ordering::Relaxed);
         assert_eq!(given_up, 0, "so far it was");
         (0..20).for_each(|_| settling.wait_for(debt, USER));
         settling.wait_for(u64::MAX, USER);

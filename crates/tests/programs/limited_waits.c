@@ -33,7 +33,7 @@ static void in_child(void (*body)(long), long argument)
 {
     pid_t child = fork();
     if (child == 0) {
-        alarm(50);
+        alarm(150);
         body(argument);
         _exit(0);
     }
@@ -195,7 +195,7 @@ static void serve_within(long most)
     pid_t child = fork();
     if (child == 0) {
         struct pollfd polled = {theirs[0], POLLIN, 0};
-        alarm(50);
+        alarm(150);
         limit_to(0, RLIMIT_AS, (rlim_t)most);
         for (int round = 0; round < ROUNDS; round++) {
             CHECK(poll(&polled, 1, -1) == 1);
@@ -224,7 +224,7 @@ int main(int count, char **arguments)
 {
     static const long descriptors[] = {0, 1, 2, 3, 4, 8}, space[] = {1 << 20, 20 << 20, 100 << 20, 400 << 20, 1 << 30};
     CHECK(count == 2);
-    alarm(50);
+    alarm(150);
     address.sin_port = htons((in_port_t)atoi(arguments[1]));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     setvbuf(stdout, NULL, _IONBF, 0);

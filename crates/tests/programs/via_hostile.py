@@ -90,8 +90,10 @@ def main(address, port, what):
         assert stream.recv(600)[16] & 0x20, "refused"
         return ended(stream)
     if what == "crowd":
-        # Until the other side has been stopped.
-        first = connected(address, port)
+        # Until the other side has been stopped. It has taken in the first one when it has answered the second: as many as may wait are to come.
+        first, second = connected(address, port), connected(address, port)
+        second.sendall(request(port, 1))
+        assert second.recv(600)[16] & 0x20, "refused"
         print("there", flush=True)
         sys.stdin.read()
     stream = connected(address, port)

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use toe::socket::{ConnectHow, FastOpen};
 use toe::{Anchor, Socket, Stack, fd_table};
@@ -74,6 +75,8 @@ pub struct Engine {
     listener: Arc<OwnedFd>,
     path: PathBuf,
     next_slot: AtomicU32,
+    /// Takes connections in, and ends once all of them are over.
+    door: Option<JoinHandle<()>>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -81,6 +84,12 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 fn now() -> toe_base::Instant {
     toe_base::Instant::ZERO
+}
+
+fn shut(shared: &Mutex<Shared>) {
+    for connection in lock(shared).connections.drain(..) {
+        let _ = rustix::net::shutdown(&*connection, rustix::net::Shutdown::Both);
+    }
 }
 
 /// Looks until `what` is there.
@@ -114,16 +123,19 @@ impl Engine {
         std::fs::create_dir(&anchors).expect("a directory");
         let shared = Arc::new(Mutex::new(Shared { anchors, ..Shared::default() }));
         let listener = Arc::new(listener);
-        let (for_thread, door) = (Arc::clone(&shared), Arc::clone(&listener));
-        std::thread::spawn(move || {
-            while let Ok(connection) = rustix::net::accept_with(&*door, SocketFlags::CLOEXEC) {
-                let shared = Arc::clone(&for_thread);
-                let connection = Arc::new(connection);
-                lock(&shared).connections.push(Arc::clone(&connection));
-                std::thread::spawn(move || control::serve(&connection, &shared));
-            }
+        let (for_thread, at_door) = (Arc::clone(&shared), Arc::clone(&listener));
+        let door = std::thread::spawn(move || {
+            std::thread::scope(|serving| {
+                while let Ok(connection) = rustix::net::accept_with(&*at_door, SocketFlags::CLOEXEC) {
+                    let (shared, connection) = (&*for_thread, Arc::new(connection));
+                    lock(shared).connections.push(Arc::clone(&connection));
+                    serving.spawn(move || control::serve(&connection, shared));
+                }
+                // One that came while the engine was killed.
+                shut(&for_thread);
+            });
         });
-        Engine { shared, listener, path, next_slot: AtomicU32::new(1), _alone: alone }
+        Engine { shared, listener, path, next_slot: AtomicU32::new(1), door: Some(door), _alone: alone }
     }
 
     /// The same, with this process attached.
@@ -137,9 +149,7 @@ impl Engine {
     pub fn kill(&self) {
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         let _ = std::fs::remove_file(&self.path);
-        for connection in lock(&self.shared).connections.drain(..) {
-            let _ = rustix::net::shutdown(&*connection, rustix::net::Shutdown::Both);
-        }
+        shut(&self.shared);
     }
 
     pub fn with<R>(&self, session: usize, f: impl FnOnce(&mut Session) -> R) -> R {
@@ -464,6 +474,8 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.kill();
         Stack::detach();
+        // What its threads let go of has the names that the next one gives: the sockets of interrupts are removed by theirs.
+        let _ = self.door.take().map(JoinHandle::join);
         let _ = std::fs::remove_dir_all(&lock(&self.shared).anchors);
     }
 }

@@ -3,9 +3,11 @@
 #define _GNU_SOURCE
 #include <aio.h>
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -58,9 +61,39 @@ static struct aiocb request(int fd, void *buf, size_t len)
 	return block;
 }
 
-static void pause_briefly(void)
+/* Whether a thread is in a call that waits; of the first thread only the wait for a word of memory counts. */
+static int is_asleep(int task)
 {
-	nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	char path[64], said[16] = "";
+	int file, len;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", task);
+	file = open(path, O_RDONLY);
+	len = file < 0 ? -1 : (int)read(file, said, sizeof(said) - 1);
+	close(file);
+	/* One that has ended waits for nothing more. */
+	if (len <= 0)
+		return 1;
+	return task == getpid() ? atoi(said) == SYS_futex && said[0] != 'r' : said[0] != 'r' && said[0] != '-';
+}
+
+/* Until all other threads wait, whatever each had to do before it: then none holds a lock of the C library's either. Whoever waited for
+ * one at the first look runs, or has what it waited for, at the second. */
+static void until_others_sleep(void)
+{
+	for (int quiet = 0; quiet < 2;) {
+		DIR *tasks = opendir("/proc/self/task");
+		struct dirent *task;
+		int all = 1;
+
+		check(tasks != NULL, "tasks");
+		while ((task = readdir(tasks)) != NULL)
+			if (atoi(task->d_name) > 0 && atoi(task->d_name) != gettid())
+				all &= is_asleep(atoi(task->d_name));
+		closedir(tasks);
+		quiet = all ? quiet + 1 : 0;
+		sched_yield();
+	}
 }
 
 /* Until it is not in progress any more. */
@@ -112,8 +145,7 @@ static void reads_and_writes(void)
 	write_one = request(server, "held up", 7);
 	second = request(server, more, 3);
 	check(aio_read(&read_one) == 0 && aio_write(&write_one) == 0 && aio_read(&second) == 0, "requests");
-	for (int n = 0; n < 20; n++)
-		pause_briefly();
+	until_others_sleep();
 	outcome("read that waits", &read_one);
 	outcome("write behind it", &write_one);
 	check(recv(client, more, sizeof(more), MSG_DONTWAIT) == -1, "nothing was written");
@@ -213,22 +245,34 @@ static void waits(void)
 	close(server);
 }
 
-static void nothing(int signal)
+static int to_wake;
+static volatile int has_come;
+
+static void come(int signal)
 {
 	(void)signal;
+	has_come = 1;
 }
-
-static int to_wake;
 
 static void *interrupt(void *thread)
 {
-	for (int n = 0; n < 20; n++)
-		pause_briefly();
+	until_others_sleep();
 	pthread_kill(*(pthread_t *)thread, SIGUSR1);
-	for (int n = 0; n < 20; n++)
-		pause_briefly();
+	while (!has_come)
+		sched_yield();
+	/* What is interrupted ends before anything else ends it, and this thread is waited for; what is restarted waits again. */
+	until_others_sleep();
 	check(write(to_wake, "1", 1) == 1, "write");
 	return NULL;
+}
+
+static void begin_interrupt(pthread_t *thread)
+{
+	static pthread_t me;
+
+	me = pthread_self();
+	has_come = 0;
+	check(pthread_create(thread, NULL, interrupt, &me) == 0, "pthread_create");
 }
 
 static void interrupted(void)
@@ -238,8 +282,8 @@ static void interrupted(void)
 	struct aiocb block;
 	const struct aiocb *list[] = { &block };
 	struct aiocb *const all[] = { &block };
-	struct sigaction action = { .sa_handler = nothing };
-	pthread_t me = pthread_self(), thread;
+	struct sigaction action = { .sa_handler = come };
+	pthread_t thread;
 	struct timespec limit = { .tv_sec = LONG };
 
 	pair(&client, &server);
@@ -247,7 +291,7 @@ static void interrupted(void)
 	to_wake = client;
 	block = request(server, to, sizeof(to));
 	check(aio_read(&block) == 0, "aio_read");
-	pthread_create(&thread, NULL, interrupt, &me);
+	begin_interrupt(&thread);
 	tell("interrupted", aio_suspend(list, 1, NULL));
 	pthread_join(thread, NULL);
 	finished("read", &block);
@@ -255,17 +299,17 @@ static void interrupted(void)
 	action.sa_flags = SA_RESTART;
 	sigaction(SIGUSR1, &action, NULL);
 	check(aio_read(&block) == 0, "aio_read");
-	pthread_create(&thread, NULL, interrupt, &me);
+	begin_interrupt(&thread);
 	tell("restarted", aio_suspend(list, 1, NULL));
 	pthread_join(thread, NULL);
 	outcome("read", &block);
 	check(aio_read(&block) == 0, "aio_read");
-	pthread_create(&thread, NULL, interrupt, &me);
+	begin_interrupt(&thread);
 	tell("interrupted in time", aio_suspend(list, 1, &limit));
 	pthread_join(thread, NULL);
 	finished("read", &block);
 	block.aio_lio_opcode = LIO_READ;
-	pthread_create(&thread, NULL, interrupt, &me);
+	begin_interrupt(&thread);
 	tell("restarted list", lio_listio(LIO_WAIT, all, 1, NULL));
 	pthread_join(thread, NULL);
 	outcome("read", &block);
@@ -546,8 +590,8 @@ static void closed(void)
 	behind = request(server, "x", 1);
 	check(aio_read(&block) == 0, "aio_read");
 	until_it_runs(&block);
-	for (int n = 0; n < 20; n++)
-		pause_briefly();
+	/* The descriptor's number is looked up by then. */
+	until_others_sleep();
 	check(aio_write(&behind) == 0, "aio_write");
 	close(server);
 	tell("close, cancel", aio_cancel(server, NULL));
@@ -569,6 +613,8 @@ static void forked(int works)
 	block = request(server, to, sizeof(to));
 	check(aio_read(&block) == 0, "aio_read");
 	fflush(stdout);
+	/* What another thread holds of the C library's is held in the child for ever. */
+	until_others_sleep();
 	pid_t child = fork();
 	if (child == 0) {
 		/* None of its parent's requests is its own. */

@@ -38,7 +38,8 @@ LISTENER = socket.create_server(("127.0.0.1", 0))
 
 def pair():
     one = socket.create_connection(LISTENER.getsockname())
-    other, _ = LISTENER.accept()
+    other, its_name = LISTENER.accept()
+    assert its_name == one.getsockname(), "none is left that waits to be taken"
     return one, other
 
 
@@ -48,9 +49,12 @@ def readable(one):
 
 def is_asleep(thread):
     for _ in range(30):
-        with open(f"/proc/self/task/{thread.native_id}/stat") as stat:
-            if stat.read().rsplit(")", 1)[1].split()[0] != "S":
-                return False
+        try:
+            with open(f"/proc/self/task/{thread.native_id}/stat") as stat:
+                if stat.read().rsplit(")", 1)[1].split()[0] != "S":
+                    return False
+        except (FileNotFoundError, ProcessLookupError):
+            return False
         time.sleep(0.005)
     return True
 
@@ -104,6 +108,7 @@ name(begun.connect, LISTENER.getsockname())
 for what, fd in (("a new socket", socket.socket()), ("a listener", LISTENER), ("a connection", one), ("one that has ended", gone), ("one that connects", begun)):
     for call in (LIBC.connect, LIBC.bind):
         print(" ", what, call.__name__, *(c(call, fd.fileno(), to_listener, length) for length in (129, 0xFFFFFFFF)))
+LISTENER.accept()
 print("  the error waits all the same", gone.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), gone.getsockname()[1] > 0)
 
 print("linger")
@@ -127,17 +132,18 @@ print("a send that waits")
 for size in (2304, 20_000, 400_000):
     sender, receiver = pair()
     sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
-    sender.setblocking(False)
-    quiet = 0
-    while quiet < 20:
-        quiet = quiet + 1 if name(sender.send, bytes(1 << 20)) == "EAGAIN" else 0
-        time.sleep(0.005)
-    sender.setblocking(True)
-    said = []
-    thread = threading.Thread(target=lambda: said.append(name(sender.send, b"x")), daemon=True)
-    thread.start()
-    while not is_asleep(thread):
-        pass
+    thread = None
+    # One that has not waited found room that was made late.
+    while not (thread and thread.is_alive()):
+        sender.setblocking(False)
+        while name(sender.send, bytes(1 << 20)) != "EAGAIN":
+            pass
+        sender.setblocking(True)
+        said = []
+        thread = threading.Thread(target=lambda: said.append(name(sender.send, b"x")), daemon=True)
+        thread.start()
+        while thread.is_alive() and not is_asleep(thread):
+            pass
     print(" ", name(sender.setsockopt, socket.SOL_SOCKET, socket.SO_SNDBUF, 2_000_000))
     thread.join(60)
     print("  goes on with more", said)
@@ -191,18 +197,24 @@ print(" ", c(LIBC.syscall, 126, thread_id, struct.pack("6I", *caps), None, None,
 for option in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
     print(" ", name(one.setsockopt, socket.SOL_SOCKET, option, 1 << 20), name(LISTENER.setsockopt, socket.SOL_SOCKET, option, 1 << 20))
 
+def sent_by_nodelay():
+    """Whether what a cork holds comes sooner than the cork lets it go by itself, after 200 ms."""
+    sender, receiver = pair()
+    sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    for at in range(20):
+        # The first may go out alone, before Nagle's rule and the cork hold it.
+        sender.send(b"part")
+    sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    before = time.monotonic()
+    got = b""
+    while len(got) < 80:
+        got += receiver.recv(100)
+    return time.monotonic() - before < 0.1
+
+
 print("corked")
-sender, receiver = pair()
-sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
-for at in range(20):
-    # The first may go out alone, before Nagle's rule and the cork hold it.
-    sender.send(b"part")
-sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-before = time.monotonic()
-got = b""
-while len(got) < 80:
-    got += receiver.recv(100)
-print("  sent by TCP_NODELAY", time.monotonic() - before < 0.1)
+# A machine that is busy elsewhere is late now and then, and the cork is so each time.
+print("  sent by TCP_NODELAY", any(sent_by_nodelay() for _ in range(50)))
 
 print("splice at an urgent octet")
 sender, receiver = pair()

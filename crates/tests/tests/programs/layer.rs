@@ -161,7 +161,9 @@ fn a_thread_that_may_end_anywhere_ends_outside_of_the_library() {
     let engine = Engine::local(&lab);
     let program = compiled(&lab, "cancel_anywhere", include_str!("cancel_anywhere.c"), &["-pthread"]);
     let mut command = On::Engine(&engine).command(&lab, &presented(&program));
-    let said = Program::spawn("cancel_anywhere", &mut command).wait(LONG).expect_success("cancel_anywhere");
+    // Its threads compete with each other, and with whatever else has the processors.
+    let said =
+        Program::spawn("cancel_anywhere", &mut command).wait(3 * LONG).expect_success("cancel_anywhere");
     assert_eq!(said.trim(), "done");
     let counters = engine.status().counters;
     assert!(counters["passive_opens"] > 300, "the connections were the engine's: {counters:?}");
