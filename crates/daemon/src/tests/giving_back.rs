@@ -45,7 +45,7 @@ fn session_of(daemon: &Daemon, uid: u32) -> SessionId {
 }
 
 fn memory_of(daemon: &Daemon, id: SessionId) -> u64 {
-    daemon.engine.session_view(id).receive_memory_used
+    daemon.engine.view().session(id).receive_memory_used
 }
 
 /// A connection between two hosts: both ends of it, and what must stay open.
@@ -148,7 +148,7 @@ fn a_host_punches_no_holes_and_the_engine_gives_pages_back() {
     assert!(memory_of(&daemon, id) > 0 && blocks(&host) > 0, "not given back yet");
     until_with(&mut daemon, "the memory is free", |daemon| memory_of(daemon, id) == 0);
     assert_eq!(blocks(&host), 0, "and with the system");
-    daemon.engine.audit().expect("sound");
+    daemon.engine.view().audit().expect("sound");
 }
 
 /// A region whose host has not mapped it yet can have holes punched into it: the engine does not look there.
@@ -197,8 +197,8 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     lingering.release();
     settle(&mut daemon);
     assert_eq!(memory_of(&daemon, id), 0);
-    daemon.engine.audit().expect("sound");
-    daemon.engine.audit().expect("sound");
+    daemon.engine.view().audit().expect("sound");
+    daemon.engine.view().audit().expect("sound");
 }
 
 /// In how many pieces the memory is mapped in this process: each mapping has two, before and behind the receive part.
