@@ -21,7 +21,7 @@ use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::control::names::Twin;
-use toe_engine::{AnchorUse, Claimed, StreamCounts};
+use toe_engine::{AnchorUse, Claimed, ControlEvent, StreamCounts};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -65,7 +65,7 @@ impl Daemon {
 
     /// Whose account that goes on.
     pub(crate) fn asker(&self, matter: &Matter) -> Option<Cred> {
-        let account = |who: &Credentials| self.engine.users().account(who.cred());
+        let account = |who: &Credentials| self.engine.view().users().account(who.cred());
         let of = |place: &u32| {
             let connection = self.connections.get(*place)?;
             let session = connection.session.and_then(|id| self.sessions.get(id));
@@ -78,7 +78,7 @@ impl Daemon {
             | Matter::Settled { place, .. }
             | Matter::Bad { place, .. }
             | Matter::Close { place } => of(place),
-            Matter::Returned { who, .. } => Some(self.engine.users().account(*who)),
+            Matter::Returned { who, .. } => Some(self.engine.view().users().account(*who)),
             Matter::TwinsGone(_) => None,
         }
     }
@@ -138,13 +138,12 @@ impl Daemon {
                 ask::Answer::Closed(self.connections.take(place))
             }
             Matter::Returned { returned, .. } => {
-                returned.into_iter().for_each(|returned| hear(self, &returned));
+                returned.into_iter().for_each(|returned| hear(self, now, &returned));
                 ask::Answer::Done
             }
             Matter::TwinsGone(gone) => {
                 for identity in gone {
-                    self.engine.twin_gone(now, identity, &mut self.sessions);
-                    self.datagram_socket_gone(identity);
+                    self.socket_gone(now, identity);
                 }
                 ask::Answer::Done
             }
@@ -263,7 +262,7 @@ impl Daemon {
             Request::Share => self.share(now, place),
             Request::Recognise => {
                 let anchor = self.anchors.recognise(evidence.object()?).ok_or(Errno::ENOENT)?;
-                let listens = self.engine.anchor_use(anchor) == AnchorUse::Listener;
+                let listens = self.engine.view().anchor_use(anchor) == AnchorUse::Listener;
                 Ok((if listens { Reply::Handle { handle: anchor.0 } } else { Reply::Done }, Vec::new()))
             }
             Request::Report { .. } => self.report_status(now, place),
@@ -277,7 +276,7 @@ impl Daemon {
             Request::AskLane { way, peer } => {
                 let session = self.session_of(place)?;
                 let user = self.connections.get(place).ok_or(Errno::EBADF)?.pages.clone();
-                self.ask_lane((session, user), way, peer, evidence.datagram_socket()?)
+                self.ask_lane(now, (session, user), way, peer, evidence.datagram_socket()?)
             }
             Request::OpenDatagrams { purpose, peer } => {
                 let session = self.session_of(place)?;
@@ -333,7 +332,7 @@ impl Daemon {
             Ok(fds) => {
                 self.counts.attached += 1;
                 // Before anything is asked of this engine: whether another would do better.
-                self.meter.tell(&self.sessions, now, self.engine.totals().flows as u32);
+                self.meter.tell(&self.sessions, now, self.engine.view().totals().flows as u32);
                 self.sessions.get(id).into_iter().for_each(|session| session.region.withhold());
                 Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
             }
@@ -361,7 +360,7 @@ impl Daemon {
         let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
         let way = (place, connection.pages.clone());
-        let account = self.engine.session_view(id).account;
+        let account = self.engine.view().session(id).account;
         let looks = self.looks.as_fd().try_clone_to_owned()?;
         let (session, [region, receive, eventfd]) =
             Session::create(id, layout, (peer, account, process), way, now)?;
@@ -402,8 +401,8 @@ impl Daemon {
         for n in 1..count {
             let Ok(handle) = self.engine.take_anchor(id) else { return Ok((home, first, n)) };
             if handle.0 != first.0.wrapping_add(n) {
-                self.engine.share_anchor(handle);
-                self.engine.anchor_closed(now, handle, &mut self.sessions);
+                self.engine.handle_control(now, ControlEvent::Shared(handle), &mut self.sessions);
+                self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
                 return Ok((home, first, n));
             }
         }
@@ -422,8 +421,8 @@ impl Daemon {
         }
         for handle in (if lives { count } else { 0 }..wanted).map(handle) {
             // Not made. Its session may have guessed the handle and used it already.
-            self.engine.share_anchor(handle);
-            self.engine.anchor_closed(now, handle, &mut self.sessions);
+            self.engine.handle_control(now, ControlEvent::Shared(handle), &mut self.sessions);
+            self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
         }
         if !lives || count == 0 {
             return Err(Errno::EMFILE);
@@ -462,7 +461,7 @@ impl Daemon {
         self.sessions.get(id).ok_or(Errno::EINVAL)?;
         let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions);
         let claimed = claimed.map_err(|errno| later(self, id, anchor, errno))?;
-        self.share_anchor(anchor);
+        self.share_anchor(now, anchor);
         match claimed {
             Claimed::Flow(flow, StreamCounts { read, written }) => {
                 let flow = flow.raw();
@@ -534,15 +533,17 @@ impl Daemon {
 }
 
 /// A user's thread has done, or seen, something.
-fn hear(daemon: &mut Daemon, returned: &Returned) {
+fn hear(daemon: &mut Daemon, now: Instant, returned: &Returned) {
     match returned {
         Returned::Pages(GivenBack { pages, is_gone }) => {
             // Else the number is another's by now.
             if daemon.sessions.region(pages.session).is_some_and(|region| region.is_same(&pages.region)) {
-                daemon.engine.handle_given_back(pages.session, pages.offset, pages.len, *is_gone);
+                let (session, offset, len) = (pages.session, pages.offset, pages.len);
+                let event = ControlEvent::GivenBack { session, offset, len, gone: *is_gone };
+                daemon.engine.handle_control(now, event, &mut daemon.sessions);
             }
         }
-        Returned::Closed(lane) => daemon.end_lane(*lane),
+        Returned::Closed(lane) => daemon.end_lane(now, *lane),
     }
 }
 
@@ -553,7 +554,7 @@ fn later(daemon: &Daemon, claimer: SessionId, anchor: AnchorHandle, errno: Errno
     }
     let uid = |session| daemon.sessions.get(session).map(|session| session.account.uid);
     let mut holders = Vec::new();
-    daemon.engine.sessions_at(anchor, &mut holders);
+    daemon.engine.view().sessions_at(anchor, &mut holders);
     // The first is the owner of a flow that has one.
     let holder = holders.first().and_then(|holder| uid(*holder)).filter(|holder| *holder != 0);
     if holder.is_some_and(|holder| uid(claimer) != Some(holder)) { Errno::EBUSY } else { Errno::EAGAIN }

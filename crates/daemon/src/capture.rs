@@ -22,7 +22,7 @@ use toe_abi::capture::{
 };
 use toe_abi::errno::Errno;
 use toe_base::{Cred, PortId};
-use toe_engine::{Resource, Sighting};
+use toe_engine::{ControlEvent, Resource, Sighting};
 use zerocopy::IntoBytes;
 
 /// Captures at one time; each packet is shown to every one of them. Of these so many of users who may capture what is
@@ -317,7 +317,7 @@ impl Daemon {
         }
         let filter = if filter_len == 0 { Filter::All } else { evidence.filter()? };
         let (ours, theirs) = stream().map_err(|_| Errno::EMFILE)?;
-        let memory = self.engine.users().quotas().of(Resource::SessionMemory).total;
+        let memory = self.engine.view().users().quotas().of(Resource::SessionMemory).total;
         let pending_max = (memory / PENDING_ONE_IN).min(PENDING_MAX) as usize;
         let writer = Writer::start(ours, pending_max).map_err(|_| Errno::ENOMEM)?;
         let capture = Capture { place, only, filter, snaplen, interface, batch: Vec::new(), lost: 0, writer };
@@ -327,7 +327,8 @@ impl Daemon {
             None => tracing::info!(pid = who.pid, uid = who.uid, "capture of all begun"),
             Some(_) => tracing::debug!(pid = who.pid, uid = who.uid, "capture begun"),
         }
-        self.engine.set_capture(true, &mut self.sessions);
+        let event = ControlEvent::Capture { on: true };
+        self.engine.handle_control(self.clock.now(), event, &mut self.sessions);
         Ok((Reply::Capture, vec![theirs]))
     }
 
@@ -347,7 +348,8 @@ impl Daemon {
         drop(capture.end());
         if self.sessions.captures.is_empty() {
             self.sessions.captures = Captures::default();
-            self.engine.set_capture(false, &mut self.sessions);
+            let event = ControlEvent::Capture { on: false };
+            self.engine.handle_control(self.clock.now(), event, &mut self.sessions);
         }
         true
     }

@@ -32,7 +32,9 @@ use std::sync::Arc;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
 use toe_base::{AnchorHandle, Cred, Forward, Instant, SessionId};
-use toe_engine::{Engine, EngineConfig, Quotas, STAGING_LEN, SocketView, TcpConfig};
+use toe_engine::{
+    ControlEvent, Engine, EngineConfig, NetworkChange, Quotas, STAGING_LEN, SocketView, TcpConfig,
+};
 use toe_port::Port;
 use toe_ring::EngineLooks;
 
@@ -181,7 +183,7 @@ impl Daemon {
             tcp: config.tcp,
             ..EngineConfig::with_secret(secret)
         });
-        let _ = config.local.then(|| engine.add_local());
+        let _ = config.local.then(|| engine.handle_network(NetworkChange::Loopback));
         let layout = RegionLayout {
             queue_sets: QUEUE_SETS_MAX as u32,
             flows: SESSION_FLOWS_MAX as u32,
@@ -308,13 +310,13 @@ impl Daemon {
 
     /// Nobody has the anchor open any more.
     pub(crate) fn anchor_closed(&mut self, now: Instant, anchor: AnchorHandle) {
-        self.engine.anchor_closed(now, anchor, &mut self.sessions);
+        self.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut self.sessions);
         self.anchors.closed(anchor);
     }
 
     /// The anchor is no longer for the session alone that it was made for.
-    pub(crate) fn share_anchor(&mut self, anchor: AnchorHandle) {
-        self.engine.share_anchor(anchor);
+    pub(crate) fn share_anchor(&mut self, now: Instant, anchor: AnchorHandle) {
+        self.engine.handle_control(now, ControlEvent::Shared(anchor), &mut self.sessions);
         self.anchors.remove_name(anchor);
     }
 

@@ -4,6 +4,7 @@
 use crate::daemon::Daemon;
 use toe_abi::attach::FenceReason;
 use toe_base::{Instant, SessionId};
+use toe_engine::ControlEvent;
 
 impl Daemon {
     /// Ends `id` for `reason`: its flows are reset, its control connection is closed.
@@ -21,7 +22,7 @@ impl Daemon {
                 "session fenced"
             );
         }
-        self.engine.fence(now, id, reason, &mut self.sessions);
+        self.engine.handle_control(now, ControlEvent::Fenced(id, reason), &mut self.sessions);
         self.close_session(now, id, "fenced");
     }
 

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use toe_abi::attach::{Reply, Way};
 use toe_abi::errno::Errno;
-use toe_base::{Endpoint, LaneId, SessionId};
+use toe_base::{Endpoint, Instant, LaneId, SessionId};
+use toe_engine::ControlEvent;
 use toe_engine::udp::{Asked, Presented};
 use toe_ring::LaneMemory;
 
@@ -92,13 +93,14 @@ impl Daemon {
     /// A program says of a socket where its datagrams come from or go to.
     pub(crate) fn ask_lane(
         &mut self,
+        now: Instant,
         (session, user): (SessionId, PagesOut),
         way: Way,
         peer: Endpoint,
         presented: Presented,
     ) -> Answer {
         // Programs close lanes without a word to the engine, which has them looked at when they want another one.
-        self.lanes.look_at(self.engine.lanes_of(session));
+        self.lanes.look_at(self.engine.view().lanes_of(session));
         let Some(given) = self.engine.ask_lane(Asked { session, way, peer, presented })? else {
             return Ok((Reply::Done, Vec::new()));
         };
@@ -108,14 +110,14 @@ impl Daemon {
             false => self.lanes.fetch(given.lane),
         };
         let Some(memory) = memory else {
-            self.end_lane(given.lane);
+            self.end_lane(now, given.lane);
             return Err(Errno::ENOMEM);
         };
         Ok((Reply::Lane { ring_len }, vec![memory]))
     }
 
-    pub(crate) fn end_lane(&mut self, lane: LaneId) {
-        self.engine.end_lane(lane);
+    pub(crate) fn end_lane(&mut self, now: Instant, lane: LaneId) {
+        self.engine.handle_control(now, ControlEvent::Left(lane), &mut self.sessions);
         self.lanes.close(lane);
     }
 }

@@ -83,7 +83,7 @@ impl Ports {
     ) -> std::io::Result<()> {
         let id = engine.add_port(link_of(&*port, config.spec.vlan));
         if config.spec.driver.shares_address() {
-            engine.share_port(id);
+            engine.handle_network(NetworkChange::Shared { port: id });
         }
         let mut port = port;
         let mut addrs: Vec<(Addr, u8)> =
@@ -304,7 +304,7 @@ impl PortSlot {
         let (mut frames, mut bytes) = (0, 0);
         self.is_drained = false;
         while frames < FRAMES_PER_ROUND && bytes < BYTES_PER_ROUND && !sessions.datagrams.is_crowded() {
-            let taken = if engine.needs_whole_frames() {
+            let taken = if engine.view().needs_whole_frames() {
                 self.port.receive(FRAMES_PER_LOOK, &mut |frame, offload| {
                     bytes += frame.len();
                     engine.handle_frame(now, self.id, frame, offload, sessions);

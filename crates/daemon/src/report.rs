@@ -42,12 +42,12 @@ impl Daemon {
             .iter()
             .filter(|(_, session)| view.shows(session.peer.cred()))
             .map(|(id, session)| {
-                let view = self.engine.session_view(id);
+                let view = self.engine.view().session(id);
                 SessionReport {
                     id: id.0,
                     pid: session.peer.pid,
                     uid: session.peer.uid,
-                    netns: self.netns_report(self.engine.session_view(id).netns),
+                    netns: self.netns_report(self.engine.view().session(id).netns),
                     program: session.peer.program.clone(),
                     flows: view.flows,
                     listeners: view.listeners,
@@ -56,10 +56,10 @@ impl Daemon {
             })
             .collect();
         let closing: &[SessionId] = if view.is_whole() { self.sessions.closing() } else { &[] };
-        let closing = closing.iter().map(|&id| self.engine.session_view(id).receive_memory_used);
+        let closing = closing.iter().map(|&id| self.engine.view().session(id).receive_memory_used);
         // Not by a look at each: there may be tens of thousands. A listener that several processes have is each one's.
         let (flows, listeners) = if view.is_whole() {
-            (self.engine.totals().flows as u32, self.engine.totals().listeners as u32)
+            (self.engine.view().totals().flows as u32, self.engine.view().totals().listeners as u32)
         } else {
             (sessions.iter().map(|s| s.flows).sum(), sessions.iter().map(|s| s.listeners).sum())
         };
@@ -88,13 +88,13 @@ impl Daemon {
 
     /// What there is of everything.
     fn quotas(&self) -> BTreeMap<String, QuotaReport> {
-        let quotas = self.engine.users().quotas();
+        let quotas = self.engine.view().users().quotas();
         let report = |resource: Resource| {
             let Limit { total, user } = quotas.of(resource);
             let user = (user < total).then_some(user);
             (
                 resource.name().to_owned(),
-                QuotaReport { total, user, used: self.engine.users().used(resource) },
+                QuotaReport { total, user, used: self.engine.view().users().used(resource) },
             )
         };
         Resource::ALL.into_iter().map(report).collect()
@@ -114,9 +114,9 @@ impl Daemon {
                 engine_us: self.budget.used_ns(user.cred) / 1000,
             }
         };
-        let own = self.engine.users().account(view.who.cred());
+        let own = self.engine.view().users().account(view.who.cred());
         let is_shown = |user: &&User| view.is_whole() || own == user.cred;
-        let users = self.engine.users().iter().filter(is_shown);
+        let users = self.engine.view().users().iter().filter(is_shown);
         let mut accounts: Vec<_> = users.map(report).collect();
         accounts.sort_by_key(|account| (account.uid, account.netns));
         accounts
@@ -174,7 +174,7 @@ impl Daemon {
             ("port_numbers_refused", counts.ports_refused),
         ];
         let own = own.into_iter().map(|(name, n)| (name.to_owned(), n));
-        let engine = self.engine.counters().map(|(name, n)| (name.to_owned(), n));
+        let engine = self.engine.view().counters().map(|(name, n)| (name.to_owned(), n));
         let ports = self.ports.slots.iter().flat_map(|slot| {
             let id = slot.id;
             let errors = (format!("port{id}_errors"), slot.errors);

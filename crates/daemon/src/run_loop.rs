@@ -19,7 +19,7 @@ use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Send};
 use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
 use toe_base::{AnchorHandle, Instant, SessionId};
-use toe_engine::AnchorUse;
+use toe_engine::{AnchorUse, ControlEvent};
 use toe_ring::EngineQueueSet;
 use toe_ring::queue_set::ArgBlock;
 
@@ -97,7 +97,7 @@ impl Daemon {
         self.rest.begin_round();
         let moved = self.inhale(now) + self.process(now);
         // What telling the hosts causes is not what they wait for: that would never end while they go on.
-        let is_whole = self.took_all && !self.engine.has_local();
+        let is_whole = self.took_all && !self.engine.view().has_local();
         let moved = moved + self.exhale(now);
         if is_whole {
             self.looks.done();
@@ -137,7 +137,7 @@ impl Daemon {
         // Those that what was sent is for: the next round sends it.
         let neighbours = self.serve_network();
         self.stages.done(Stage::Transmit, frames);
-        self.sessions.tell_names(self.engine.lapses());
+        self.sessions.tell_names(self.engine.view().lapses());
         let completions = self.engine.poll_completions(&mut self.sessions);
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
@@ -165,7 +165,7 @@ impl Daemon {
     }
 
     fn tell_load(&mut self, now: Instant, sleeps: bool) {
-        let flows = self.engine.totals().flows as u32;
+        let flows = self.engine.view().totals().flows as u32;
         if self.meter.is_due(now, flows, sleeps) {
             self.meter.tell(&self.sessions, now, flows);
         }
@@ -193,7 +193,7 @@ impl Daemon {
         self.sessions.unmute(now, &self.poller);
         self.anchors.unmute(&self.poller, now);
         self.take_anchor_events(now);
-        self.resolve_doubts();
+        self.resolve_doubts(now);
         if self.follow_later_at() <= now {
             self.follow_later(now);
         }
@@ -315,7 +315,7 @@ impl Daemon {
     pub(crate) fn catch_up_at(&mut self, now: Instant, anchors: &[AnchorHandle]) {
         let mut concerned = std::mem::take(&mut self.concerned);
         concerned.clear();
-        anchors.iter().for_each(|anchor| self.engine.sessions_at(*anchor, &mut concerned));
+        anchors.iter().for_each(|anchor| self.engine.view().sessions_at(*anchor, &mut concerned));
         for id in concerned.drain(..) {
             self.catch_up(now, id);
         }
@@ -454,7 +454,7 @@ impl Daemon {
         command: Command,
         args: &ArgBlock,
     ) -> Result<(), FenceReason> {
-        if let Some((flow, peer)) = self.engine.counts_after(id, command) {
+        if let Some((flow, peer)) = self.engine.view().counts_after(id, command) {
             self.catch_up_data(now, peer);
             self.engine.deliver_earlier(now, id, flow, &mut self.sessions);
         }
@@ -476,7 +476,7 @@ impl Daemon {
         self.catch_up(now, id);
         // And what those at the other ends of its connections did before it ended.
         let mut peers = std::mem::take(&mut self.concerned);
-        self.engine.peers_of(id, &mut peers);
+        self.engine.view().peers_of(id, &mut peers);
         for peer in peers.drain(..).filter(|peer| *peer != id) {
             self.catch_up(now, peer);
         }
@@ -524,7 +524,7 @@ impl Daemon {
         // Before a descriptor was closed its holder may have published entries for it: those count first.
         self.catch_up_at(now, &closed);
         if closed.len() >= SPURIOUS_CLOSES
-            && closed.iter().all(|anchor| self.engine.anchor_use(*anchor) == AnchorUse::Unused)
+            && closed.iter().all(|anchor| self.engine.view().anchor_use(*anchor) == AnchorUse::Unused)
         {
             self.anchors.mute(&self.poller, id, now);
         }
@@ -544,7 +544,7 @@ impl Daemon {
             if self.anchors.is_left(handle) {
                 tracing::warn!("a shared socket is lost: raise fs.inotify.max_user_watches");
                 self.anchors.remove(handle);
-                self.engine.anchor_closed(now, handle, &mut self.sessions);
+                self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
                 continue;
             }
             // It is still reported by name, for which the first session has to be trusted.
@@ -556,16 +556,16 @@ impl Daemon {
     }
 
     /// Looks after some anchors whose session is gone or whose end may have gone unreported.
-    fn resolve_doubts(&mut self) {
+    fn resolve_doubts(&mut self, now: Instant) {
         for _ in 0..DOUBTS_PER_TURN.min(self.anchors.doubts()) {
             let Some(anchor) = self.anchors.next_doubtful() else { break };
             let left = self.anchors.is_left(anchor);
-            match self.engine.anchor_use(anchor) {
+            match self.engine.view().anchor_use(anchor) {
                 AnchorUse::Unused | AnchorUse::Over if left => self.anchors.remove(anchor),
                 AnchorUse::Unused => {}
                 // Its host opens it only once it is connected, and then it must still have a name.
                 AnchorUse::Opening if !left => self.anchors.doubt(anchor),
-                _ => self.share_anchor(anchor),
+                _ => self.share_anchor(now, anchor),
             }
         }
     }

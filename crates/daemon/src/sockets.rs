@@ -51,7 +51,7 @@ impl Daemon {
     /// A host asks for a list; the answer comes when it is made.
     pub(crate) fn begin_list(&mut self, now: Instant, place: u32) -> Result<(), Errno> {
         let who = self.connections.get(place).ok_or(Errno::EBADF)?.who.clone();
-        let account = self.engine.users().account(who.cred());
+        let account = self.engine.view().users().account(who.cred());
         let lists = &self.lists.0;
         if now < self.next_report
             || lists.len() >= LISTS_MAX
@@ -99,7 +99,7 @@ impl Daemon {
     fn lengthen(&mut self, list: &mut List) -> Result<bool, Errno> {
         let view = View { policy: &self.policy, who: &list.who };
         let mut sockets = std::mem::take(&mut self.listed);
-        let is_more = self.engine.more_sockets(&mut list.cursor, PLACES_PER_STEP, &mut sockets);
+        let is_more = self.engine.view().more_sockets(&mut list.cursor, PLACES_PER_STEP, &mut sockets);
         let mut text = Vec::new();
         for socket in sockets.drain(..).filter(|socket| self.is_visible(socket, &view)) {
             if list.len + text.len() as u64 > START_LEN {

@@ -15,7 +15,7 @@ use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, ViaState};
 use toe_base::{SessionId, ViaId};
 use toe_engine::UserIdx;
-use toe_engine::via::Ended;
+use toe_engine::via::{Ended, Fetched, Taken, ViaOutcome};
 use toe_ring::irq::Signal;
 use toe_ring::{EngineQueueSet, ViaMemory};
 
@@ -99,43 +99,35 @@ impl Drop for Connections {
 impl Daemon {
     /// Answers a request about virtual interfaces.
     pub(crate) fn answer_via(&mut self, session: SessionId, request: Request) -> Answer {
+        if let Request::ViaName { .. } = request {
+            // Who could not be woken would be a fault to those that it meets.
+            self.first_queue_set(session).ok_or(Errno::EINVAL)?;
+        }
         let handle = |id: ViaId| Ok((Reply::ViaHandle { handle: id.0 }, Vec::new()));
-        match request {
-            Request::ViaName { name } => {
-                // Who could not be woken would be a fault to those that it meets.
-                self.first_queue_set(session).ok_or(Errno::EINVAL)?;
-                self.engine.via_name(session, name)?;
-                Ok((Reply::Done, Vec::new()))
-            }
-            Request::ViaListen { from, discriminator } => {
-                let (listener, is_awaited) = self.engine.via_listen(session, from, discriminator)?;
+        match self.engine.handle_via(session, request)? {
+            ViaOutcome::Named => Ok((Reply::Done, Vec::new())),
+            ViaOutcome::Listens(listener, is_awaited) => {
                 if is_awaited {
                     self.interrupt(session);
                 }
                 handle(listener)
             }
-            Request::ViaConnect { to, discriminator, attributes } => {
-                let (connection, listeners) =
-                    self.engine.via_ask(session, (to, discriminator), attributes)?;
+            ViaOutcome::Asked(connection, listeners) => {
                 self.via.untold.sessions.extend(listeners);
                 self.tell_some_via();
                 handle(connection)
             }
-            Request::ViaTake { listener } => self.take_via(session, ViaId(listener)),
-            Request::ViaFetch { connection } => self.fetch_via(session, ViaId(connection)),
-            Request::ViaForget { handle } => {
-                let handle = ViaId(handle);
-                let end = self.engine.via_forget(session, handle)?;
+            ViaOutcome::Taken(taken) => self.hand_to_taker(taken),
+            ViaOutcome::Fetched(fetched) => self.hand_to_asker(session, fetched),
+            ViaOutcome::Ended(end) => {
                 self::end(self, session, end);
                 self.tell_some_via();
                 Ok((Reply::Done, Vec::new()))
             }
-            _ => Err(Errno::EINVAL),
         }
     }
 
-    fn take_via(&mut self, session: SessionId, listener: ViaId) -> Answer {
-        let taken = self.engine.via_take(session, listener)?;
+    fn hand_to_taker(&mut self, taken: Taken) -> Answer {
         let made = self.waker_of(taken.asker).and_then(|waker| {
             let memory = self.via.open(taken.connection).map_err(|error| {
                 tracing::debug!(%error, "no memory for a connection of virtual interfaces");
@@ -152,19 +144,19 @@ impl Daemon {
             }
             Err(errno) => {
                 // By the one that has asked: there is nothing to fetch.
-                self.engine.via_forget(taken.asker, taken.connection)?;
+                let request = Request::ViaForget { handle: taken.connection.0 };
+                self.engine.handle_via(taken.asker, request)?;
                 Err(errno)
             }
         }
     }
 
-    fn fetch_via(&mut self, session: SessionId, connection: ViaId) -> Answer {
-        let fetched = self.engine.via_fetch(session, connection)?;
+    fn hand_to_asker(&mut self, session: SessionId, Fetched { connection, other, peer }: Fetched) -> Answer {
         // One that has left needs no waking, but a reply has two descriptors.
-        let waker = self.waker_of(fetched.other.unwrap_or(session))?;
+        let waker = self.waker_of(other.unwrap_or(session))?;
         let memory = self.via.fetch(connection).ok_or(Errno::EALREADY)?;
         let attributes = Attributes::default();
-        let reply = Reply::ViaConnection { handle: connection.0, peer: fetched.peer, attributes };
+        let reply = Reply::ViaConnection { handle: connection.0, peer, attributes };
         Ok((reply, vec![memory, waker]))
     }
 

@@ -121,8 +121,9 @@ fn main() {
             while engine.poll_transmit(now, port, &mut sink, &mut host, BATCH) > 0 {}
         }
         let each = start.elapsed().as_nanos() / u128::from(SYNS);
-        let (cookies, resets) = (engine.counter(Counter::CookiesSent), engine.counter(Counter::Resets));
-        let records = engine.totals().flows;
+        let (cookies, resets) =
+            (engine.view().counter(Counter::CookiesSent), engine.view().counter(Counter::Resets));
+        let records = engine.view().totals().flows;
         println!("{what}: {each} ns a SYN; {cookies} cookies, {resets} resets, {records} records");
     }
 }

@@ -23,13 +23,14 @@ pub mod udp;
 pub mod via;
 pub mod work;
 
+pub use control::event::ControlEvent;
 pub use control::network::{NetworkChange, NetworkRequest};
 pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{
-    Engine, EngineConfig, FlowAudit, GivenLane, LeftBehind, NewEnd, OpenedDatagrams, PortRange, SessionView,
-    SocketCursor, SocketView, Totals,
+    Engine, EngineConfig, EngineView, FlowAudit, GivenLane, LeftBehind, NewEnd, OpenedDatagrams, PortRange,
+    SessionView, SocketCursor, SocketView, Totals,
 };
 pub use hostif::users::{Limit, Quotas, Resource, STAGING_LEN, User, UserIdx, Users};
 pub use hostif::{Delivered, HostSide};

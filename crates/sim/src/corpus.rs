@@ -11,8 +11,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use toe_abi::command::{ListenArgs, NO_HANDLE};
 use toe_abi::entry::Command;
 use toe_base::{AnchorHandle, Cred};
-use toe_engine::Engine;
 use toe_engine::control::names::Twin;
+use toe_engine::{ControlEvent, Engine, NetworkChange};
 use toe_wire::EthRepr;
 use toe_wire::link::RxOffload;
 use zerocopy::IntoBytes;
@@ -41,7 +41,7 @@ impl Target {
 
     /// Its link's address is the kernel's, too.
     pub fn shared() -> Target {
-        Target::with(|node| node.engine.share_port(PORT))
+        Target::with(|node| node.engine.handle_network(NetworkChange::Shared { port: PORT }))
     }
 
     fn with(set_up: impl FnOnce(&mut Node)) -> Target {
@@ -83,7 +83,7 @@ impl Target {
     /// The kernel socket that holds the listener's port goes.
     pub fn twin_goes(&mut self) {
         let clock = self.node.clock(self.now_us);
-        self.node.engine.twin_gone(clock, TWIN, &mut self.node.memory);
+        self.node.engine.handle_control(clock, ControlEvent::SocketGone(TWIN), &mut self.node.memory);
         self.settle();
     }
 
@@ -122,7 +122,7 @@ impl Target {
     /// When something is.
     pub fn ends_clean(&mut self) {
         let clock = self.node.clock(self.now_us);
-        self.node.engine.anchor_closed(clock, self.anchor, &mut self.node.memory);
+        self.node.engine.handle_control(clock, ControlEvent::LastClose(self.anchor), &mut self.node.memory);
         for _ in 0..1000 {
             self.settle();
             let next = self.node.next_deadline_us();

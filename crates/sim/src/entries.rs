@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use toe_abi::entry::{ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, Instant, SessionId};
-use toe_engine::{Claimed, Engine, FlowAudit};
+use toe_engine::{Claimed, ControlEvent, Engine, FlowAudit};
 use toe_tcp::state::TcpState;
 
 /// Of what lies in no command ring.
@@ -55,7 +55,7 @@ fn take(engine: &mut Engine, memory: &mut Memory, (clock, session): (Instant, Se
 /// The same of all sessions whose entries may be about what the anchor stands for.
 fn catch_up_at(engine: &mut Engine, memory: &mut Memory, clock: Instant, anchor: AnchorHandle) {
     let mut concerned = Vec::new();
-    engine.sessions_at(anchor, &mut concerned);
+    engine.view().sessions_at(anchor, &mut concerned);
     for session in concerned {
         catch_up(engine, memory, clock, session);
     }
@@ -64,8 +64,8 @@ fn catch_up_at(engine: &mut Engine, memory: &mut Memory, clock: Instant, anchor:
 /// The last descriptor of an anchor is closed: from then on nothing stands by it.
 pub fn anchor_closed(engine: &mut Engine, memory: &mut Memory, clock: Instant, anchor: AnchorHandle) {
     catch_up_at(engine, memory, clock, anchor);
-    engine.anchor_closed(clock, anchor, memory);
-    if engine.anchor_use(anchor).stands() {
+    engine.handle_control(clock, ControlEvent::LastClose(anchor), memory);
+    if engine.view().anchor_use(anchor).stands() {
         memory.verdict.fail(Checker::Memory, format!("{anchor:?} is closed, and something stands by it"));
     }
 }
@@ -89,8 +89,8 @@ impl Node {
         catch_up_at(engine, memory, clock, anchor);
         catch_up(engine, memory, clock, id);
         let claimed = engine.claim(clock, id, QS, fd, anchor, memory)?;
-        engine.share_anchor(anchor);
-        if !engine.anchor_use(anchor).stands() {
+        engine.handle_control(clock, ControlEvent::Shared(anchor), memory);
+        if !engine.view().anchor_use(anchor).stands() {
             memory.verdict.fail(Checker::Memory, format!("{claimed:?} stands by no anchor"));
         }
         Ok(claimed)
@@ -102,7 +102,7 @@ impl Node {
         let known = self.sessions_at_other_ends(id);
         let Node { engine, memory, .. } = self;
         let mut peers = Vec::new();
-        engine.peers_of(id, &mut peers);
+        engine.view().peers_of(id, &mut peers);
         for peer in peers.iter().filter(|peer| **peer != id) {
             catch_up(engine, memory, clock, *peer);
         }
@@ -114,10 +114,10 @@ impl Node {
     }
 
     fn sessions_at_other_ends(&self, id: SessionId) -> BTreeSet<SessionId> {
-        let own = self.engine.audit_flows().filter(|flow| flow.owner.session == id);
+        let own = self.engine.view().audit_flows().filter(|flow| flow.owner.session == id);
         let other_ends: Vec<_> = own.map(|flow| flow.key.reversed()).collect();
         let is_there = |flow: &FlowAudit| flow.state != TcpState::Closed && other_ends.contains(&flow.key);
-        self.engine.audit_flows().filter(is_there).map(|flow| flow.owner.session).collect()
+        self.engine.view().audit_flows().filter(is_there).map(|flow| flow.owner.session).collect()
     }
 }
 

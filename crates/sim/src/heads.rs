@@ -96,7 +96,7 @@ impl World {
         let Some(fails_ppm) = self.swarm.driver.heads else { return false };
         let node = &mut self.nodes[at];
         let is_kept = frame.len() > HEAD_LEN && offload.checksum_ok && is_whole_tcp(frame);
-        if !is_kept || node.engine.needs_whole_frames() {
+        if !is_kept || node.engine.view().needs_whole_frames() {
             return false;
         }
         let fails = !self.healed && self.heads.ppm(fails_ppm);

@@ -10,6 +10,7 @@ use toe_abi::attach::FenceReason;
 use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, RawEntry, ReceiveCredit, Send};
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, ListenerId, NetNs};
+use toe_engine::ControlEvent;
 use toe_engine::control::names::Twin;
 use zerocopy::IntoBytes;
 
@@ -132,7 +133,7 @@ impl Session {
                     self.mischief.as_ref().filter(|m| !m.anchors.is_empty()).map(|m| m.anchors.clone());
                 if let Some(anchors) = anchor {
                     let anchor = cx.random.pick(&anchors);
-                    cx.engine.anchor_closed(cx.clock, anchor, cx.memory);
+                    cx.engine.handle_control(cx.clock, ControlEvent::LastClose(anchor), cx.memory);
                 }
                 Ok(())
             }
@@ -201,7 +202,7 @@ impl Session {
         let identity = HOSTILE_TWINS + u64::from(cx.random.below(8));
         let handle = cx.engine.add_twin(self.id, Twin { identity, ..twin });
         if cx.random.one_in(8) {
-            cx.engine.twin_gone(cx.clock, identity, cx.memory);
+            cx.engine.handle_control(cx.clock, ControlEvent::SocketGone(identity), cx.memory);
         }
         handle.unwrap_or(NO_HANDLE)
     }

@@ -12,7 +12,7 @@ use crate::world::World;
 use std::collections::BTreeSet;
 use toe_base::{Addr, Endpoint};
 use toe_engine::{
-    Engine, FlowAudit, KernelRoute, KernelVia, Link, NetworkChange, NetworkRequest, SteerChange,
+    ControlEvent, Engine, FlowAudit, KernelRoute, KernelVia, Link, NetworkChange, NetworkRequest, SteerChange,
 };
 use toe_tcp::state::TcpState;
 use toe_wire::arp::{ArpOperation, ArpRepr};
@@ -53,7 +53,7 @@ pub struct Kernel {
 impl Kernel {
     /// Before the engine's port has an address.
     pub fn begin(node: usize, engine: &mut Engine, kept: u16, random: Random) -> Kernel {
-        engine.share_port(PORT);
+        engine.handle_network(NetworkChange::Shared { port: PORT });
         let mut kernel = Kernel {
             node,
             listeners: BTreeSet::new(),
@@ -175,9 +175,10 @@ impl Kernel {
             1 => engine.handle_network(NetworkChange::NoNeighbour { port: PORT, addr: other, failed: false }),
             2 => {
                 let addr = address_of(self.node).into();
+                let view = engine.view();
                 let is_used =
-                    engine.audit_flows().any(|f| f.key.local.addr == addr && f.state != TcpState::Closed);
-                if engine.has_flows_at(addr) != is_used {
+                    view.audit_flows().any(|f| f.key.local.addr == addr && f.state != TcpState::Closed);
+                if view.has_flows_at(addr) != is_used {
                     self.wrong.get_or_insert_with(|| {
                         format!("{addr} is used: {is_used}, and the engine says not so")
                     });
@@ -266,7 +267,7 @@ impl World {
         let node = &mut self.nodes[at];
         if identity < HOSTILE_TWINS && !node.open_twins().contains(&identity) {
             let clock = node.clock(self.now_us);
-            node.engine.twin_gone(clock, identity, &mut node.memory);
+            node.engine.handle_control(clock, ControlEvent::SocketGone(identity), &mut node.memory);
         }
     }
 
@@ -285,7 +286,7 @@ impl World {
         let is_its = |flow: &FlowAudit| {
             (flow.key.local, flow.key.remote) == (local, remote) && flow.state != TcpState::Closed
         };
-        if self.nodes[at].engine.audit_flows().any(|flow| is_its(&flow)) {
+        if self.nodes[at].engine.view().audit_flows().any(|flow| is_its(&flow)) {
             let what = format!("{remote:?} > {local:?} is not steered to its connection");
             self.verdict.fail(Checker::Steering, what);
         }
@@ -306,12 +307,13 @@ impl World {
         let node = &self.nodes[at];
         let open = node.open_twins();
         let is_lost = |identity: &u64| *identity < HOSTILE_TWINS && !open.contains(identity);
-        if let Some(lost) = node.engine.steered_twins().map(|twin| twin.identity).find(is_lost) {
+        if let Some(lost) = node.engine.view().steered_twins().map(|twin| twin.identity).find(is_lost) {
             let what = format!("a listener relies on kernel socket {lost}, which nobody has");
             self.verdict.fail(Checker::Steering, what);
         }
         let Some(kernel) = &node.kernel else { return };
-        let relies = |at: &&Endpoint| node.engine.steered_twins().any(|twin| twin.local.port == at.port);
+        let view = node.engine.view();
+        let relies = |at: &&Endpoint| view.steered_twins().any(|twin| twin.local.port == at.port);
         if let Some(steered) = kernel.listeners.iter().find(|at| !relies(at)) {
             self.verdict
                 .fail(Checker::Steering, format!("{steered:?} is steered, and relies on no kernel socket"));

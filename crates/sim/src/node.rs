@@ -16,7 +16,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use toe_abi::region::RegionLayout;
 use toe_base::arena::Arena;
 use toe_base::{AnchorHandle, FlowId, Forward, Instant, ListenerId, PortId, QueueSetId, SessionId};
-use toe_engine::{Engine, EngineConfig, Link, NetworkChange};
+use toe_engine::{ControlEvent, Engine, EngineConfig, Link, NetworkChange};
 use toe_wire::link::LinkCaps;
 
 /// The only port and queue set.
@@ -144,7 +144,7 @@ impl Node {
         let config = EngineConfig { flows_max, direct, tcp, ..EngineConfig::with_secret(secret) };
         let mut engine = Engine::new(config);
         let port = engine.add_port(link_of(number, &spec));
-        engine.add_local();
+        engine.handle_network(NetworkChange::Loopback);
         let kernel = spec.kept_ports.map(|kept| Kernel::begin(number, &mut engine, kept, kernels));
         if kernel.is_none() {
             let addr = address_of(number).into();
@@ -181,7 +181,7 @@ impl Node {
 
     /// When the engine wants to be called, in the world's time.
     pub fn next_deadline_us(&self) -> u64 {
-        let trim = self.engine.trim_due().filter(|_| self.sees_to_trims);
+        let trim = self.engine.view().trim_due().filter(|_| self.sees_to_trims);
         let next = self.engine.poll_timeout().min(trim.unwrap_or(Instant::FAR_FUTURE));
         match next {
             _ if next.is_far_future() => u64::MAX,
@@ -271,7 +271,7 @@ impl Session {
         }
         // Its object cannot be made.
         cx.tallies.add(Tally::Unmade);
-        cx.engine.share_anchor(anchor);
+        cx.engine.handle_control(cx.clock, ControlEvent::Shared(anchor), cx.memory);
         entries::anchor_closed(cx.engine, cx.memory, cx.clock, anchor);
         cx.engine.take_anchor(self.id).ok()
     }

@@ -15,7 +15,7 @@ use crate::world::{What, World};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_abi::attach::FenceReason;
 use toe_base::AnchorHandle;
-use toe_engine::Counter;
+use toe_engine::{ControlEvent, Counter};
 
 /// What a run came to.
 #[derive(Debug)]
@@ -380,7 +380,9 @@ impl World {
         let (id, clock) = (node.sessions[session].id, node.clock(now_us));
         self.trace.event(now_us, About::session(at, id.0), "ends", format_args!("{fenced:?}"));
         match fenced {
-            Some(reason) => node.engine.fence(clock, id, reason, &mut node.memory),
+            Some(reason) => {
+                node.engine.handle_control(clock, ControlEvent::Fenced(id, reason), &mut node.memory)
+            }
             None => node.end_session(clock, id),
         }
         node.sessions[session].alive = false;
@@ -496,7 +498,7 @@ impl World {
         let full = [Counter::DropAcceptQueueFull, Counter::DropFlowTableFull];
         let server = self.nodes.get(conn.server.0);
         let turned_away =
-            server.is_some_and(|node| full.into_iter().any(|full| node.engine.counter(full) > 0));
+            server.is_some_and(|node| full.into_iter().any(|full| node.engine.view().counter(full) > 0));
         if half_made && excuses.lossy {
             Some("the server gave the handshake up")
         } else if half_made && client_is_silent && excuses.crowded && turned_away {

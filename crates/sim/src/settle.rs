@@ -9,7 +9,7 @@ use crate::sabotage::Sabotage;
 use crate::tally::Tally;
 use crate::trace::About;
 use crate::world::{Seen, What, World};
-use toe_engine::Counter;
+use toe_engine::{ControlEvent, Counter};
 use toe_wire::link::TxOffload;
 
 /// Rounds of polling after which something never comes to rest.
@@ -45,7 +45,9 @@ impl World {
         let node = &mut self.nodes[at];
         let clock = node.clock(self.now_us);
         if let Some((session, range)) = node.memory.next_given_back(self.healed) {
-            node.engine.handle_given_back(session, range.start, (range.end - range.start) as u32, true);
+            let len = (range.end - range.start) as u32;
+            let event = ControlEvent::GivenBack { session, offset: range.start, len, gone: true };
+            node.engine.handle_control(clock, event, &mut node.memory);
         }
         let trims = self.sabotage != Some(Sabotage::ForgetTrims);
         let is_trimmed = trims && node.engine.poll_trim(clock, &mut node.memory);
@@ -69,7 +71,7 @@ impl World {
         moved |= node.engine.poll_completions(&mut node.memory) > 0;
         if node.next_deadline_us() <= self.now_us && self.sabotage != Some(Sabotage::ForgetTimeouts) {
             node.engine.handle_timeout(clock, &mut node.memory);
-            moved |= node.engine.has_transmit(PORT) || node.engine.has_local();
+            moved |= node.engine.view().has_transmit(PORT) || node.engine.view().has_local();
         }
         let sent: Vec<_> = std::mem::take(&mut node.outbox.sent);
         for (frame, offload) in sent {
@@ -91,8 +93,8 @@ impl World {
         self.trace.event(now_us, About::node(at), "leaves", format_args!("{}", Seen(&frame)));
         self.note_reset(&frame);
         let node = &self.nodes[at];
-        let sender =
-            Sender { link: &node.spec, has_lacked_memory: node.engine.counter(Counter::DropNoMemory) > 0 };
+        let has_lacked_memory = node.engine.view().counter(Counter::DropNoMemory) > 0;
+        let sender = Sender { link: &node.spec, has_lacked_memory };
         let found = self.sequences.sent(&frame, offload, sender, &self.streams);
         self.verdict.check(Checker::Sequence, found);
         // The answer to a SYN of ours waits for its neighbour, and by then its listener may be gone.
@@ -138,7 +140,7 @@ impl World {
         }
         let refused = std::mem::take(&mut self.nodes[at].memory.refused);
         self.tallies.add_many(Tally::RingFull, refused);
-        if self.nodes[at].engine.has_blocked_completions() {
+        if self.nodes[at].engine.view().has_blocked_completions() {
             self.retry_soon(at);
         }
     }
@@ -154,7 +156,7 @@ impl World {
     fn look(&mut self, at: usize) {
         let node = &self.nodes[at];
         let clock = node.clock(self.now_us);
-        let is_quiet = !node.engine.has_transmit(PORT) && !node.engine.has_local();
+        let is_quiet = !node.engine.view().has_transmit(PORT) && !node.engine.view().has_local();
         self.verdict.check(Checker::Timers, timers::nothing_is_due(&node.engine, clock));
         self.check_channels(at);
         self.pass_some_direct(at);

@@ -119,7 +119,7 @@ impl Tallies {
 
     pub fn add_engine(&mut self, engine: &toe_engine::Engine) {
         for counter in Counter::ALL {
-            self.engine.add(*counter as usize, engine.counter(*counter));
+            self.engine.add(*counter as usize, engine.view().counter(*counter));
         }
     }
 

@@ -12,7 +12,7 @@ use crate::world::{What, World};
 use toe_abi::capture::Filter;
 use toe_abi::capture::filter::Ends;
 use toe_engine::flow::key::FlowKey;
-use toe_engine::{Counter, FlowAudit};
+use toe_engine::{ControlEvent, Counter, FlowAudit};
 use toe_wire::link::{RxOffload, TxOffload};
 
 /// Captures at one time; each packet is shown to every one of them.
@@ -29,11 +29,12 @@ impl World {
         let filter = self.some_filter();
         self.trace.event(self.now_us, About::node(at), "capture", format_args!("{filter:?}"));
         let node = &mut self.nodes[at];
+        let clock = node.clock(self.now_us);
         node.check_local_copies();
         let direct = node.direct_ends();
         node.memory.captures.begin(filter, direct.iter().copied());
         let asked = |ends: &[DirectEnd]| ends.iter().filter(|end| end.is_asked).count();
-        node.engine.set_capture(true, &mut node.memory);
+        node.engine.handle_control(clock, ControlEvent::Capture { on: true }, &mut node.memory);
         self.tallies.add_many(Tally::YieldedToCaptures, (asked(&node.direct_ends()) - asked(&direct)) as u64);
         let found = node.memory.captures.all_are_asked(node.direct_ends().into_iter());
         self.verdict.check(Checker::Captures, found);
@@ -67,10 +68,11 @@ impl World {
     fn end_capture(&mut self, at: usize, number: usize) {
         self.trace.event(self.now_us, About::node(at), "capture", format_args!("{number} ends"));
         let node = &mut self.nodes[at];
+        let clock = node.clock(self.now_us);
         node.check_local_copies();
         node.memory.captures.end(number);
         if node.memory.captures.is_empty() {
-            node.engine.set_capture(false, &mut node.memory);
+            node.engine.handle_control(clock, ControlEvent::Capture { on: false }, &mut node.memory);
         }
     }
 
@@ -94,7 +96,7 @@ impl World {
         let node = &mut self.nodes[at];
         if !node.memory.captures.is_empty() {
             let direct = node.direct_ends();
-            let is_all_told = !node.engine.has_blocked_completions();
+            let is_all_told = !node.engine.view().has_blocked_completions();
             let found = node.memory.captures.none_began(&direct, is_all_told);
             self.verdict.check(Checker::Captures, found);
         }
@@ -104,17 +106,17 @@ impl World {
 impl Node {
     /// Each end that uses a channel.
     pub fn direct_ends(&self) -> Vec<DirectEnd> {
-        let asked = self.engine.audit_flows().filter(|end| end.is_asked);
+        let asked = self.engine.view().audit_flows().filter(|end| end.is_asked);
         let asked: Vec<FlowKey> = asked.map(|end| end.key).collect();
         let of = |end: FlowAudit| {
             let FlowAudit { key, owner, is_asked, .. } = end;
             DirectEnd { key, owner, is_asked, is_peer_asked: asked.contains(&key.reversed()) }
         };
-        self.engine.audit_flows().filter(|end| end.is_direct).map(of).collect()
+        self.engine.view().audit_flows().filter(|end| end.is_direct).map(of).collect()
     }
 
     pub fn check_local_copies(&mut self) {
-        let found = self.memory.captures.moved(self.engine.counter(Counter::LocalSegments));
+        let found = self.memory.captures.moved(self.engine.view().counter(Counter::LocalSegments));
         self.memory.verdict.check(Checker::Captures, found);
     }
 }

@@ -31,7 +31,7 @@ fn each_frame_reaches_its_counter() {
         let counter = *counter.unwrap_or_else(|| panic!("there is no counter {name}"));
         let mut target = Target::new();
         target.frame(&frame, false);
-        assert_eq!(target.engine().counter(counter), 1, "{name}: {frame:02x?}");
+        assert_eq!(target.engine().view().counter(counter), 1, "{name}: {frame:02x?}");
     }
 }
 

@@ -380,30 +380,6 @@ pub fn reason_of(error: Errno, remote: Addr) -> Reason {
     }
 }
 
-/// What the kernel has answered to a call on `fd`, or what the call answers `again`: another thread has made the socket an engine's
-/// meanwhile.
-#[inline]
-pub fn or_again<T: Default + PartialOrd>(fd: c_int, answer: T, again: impl FnOnce() -> T) -> T {
-    if answer < T::default() && came_meanwhile(fd) { again() } else { answer }
-}
-
-/// What the kernel says of an anchor, which is a directory that can be read: of a socket's call, of read, write, ioctl and epoll_ctl.
-const OF_ANCHOR: [c_int; 5] = [libc::ENOTSOCK, libc::EISDIR, libc::EBADF, libc::ENOTTY, libc::EPERM];
-
-/// The kernel has just said that it has no connection at `fd` (ENOTCONN), or no socket. Whether that is because another thread
-/// was about to make it an engine's, or has: the peer may know of the connection, and tell this thread, before that one has put
-/// it in place.
-#[cold]
-fn came_meanwhile(fd: c_int) -> bool {
-    let error = last_errno();
-    if error != Errno::ENOTCONN && !OF_ANCHOR.contains(&c_int::from(error.0)) {
-        return false;
-    }
-    replacing::settle(fd);
-    crate::ffi::set_errno(c_int::from(error.0));
-    calls::stream(fd).is_some()
-}
-
 enum Attempt {
     /// The engine has the connection, or tried and failed for good: what connect(2) returns.
     Answered(Result<(), Errno>),

@@ -8,11 +8,13 @@
 //! ([`Replacing::place`]); whoever ends the number forbids it, or waits for the few calls that placing takes ([`stop`]).
 //! [`State::REPLACING`] says that there is something to ask for.
 
+use crate::calls::stream;
+use crate::ffi::{last_errno, set_errno};
 use crate::socket_state::{self, State};
 use core::ffi::c_int;
 use std::time::Duration;
 use toe::lock::Lock;
-use toe::sys;
+use toe::{Errno, Socket, sys};
 
 /// More than an engine may take to answer: then it is no longer waited for.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -187,6 +189,40 @@ pub fn is_back(fd: c_int, of: InKernel) -> bool {
         socket_state::remove(fd, State::REPLACING);
     }
     is_there
+}
+
+/// The engine's connection behind a descriptor, once a thread that makes it an engine's has done so: for calls that cannot be made again
+/// when the kernel has refused them, and has raised SIGPIPE.
+#[inline]
+pub fn settled_stream(fd: c_int) -> Option<&'static Socket> {
+    stream(fd).or_else(|| {
+        settle(fd);
+        stream(fd)
+    })
+}
+
+/// What the kernel has answered to a call on `fd`, or what the call answers `again`: another thread has made the socket an engine's
+/// meanwhile.
+#[inline]
+pub fn or_again<T: Default + PartialOrd>(fd: c_int, answer: T, again: impl FnOnce() -> T) -> T {
+    if answer < T::default() && came_meanwhile(fd) { again() } else { answer }
+}
+
+/// What the kernel says of a directory that can be read: of a socket's call, of read, write, ioctl and epoll_ctl.
+const NO_SOCKET: [c_int; 5] = [libc::ENOTSOCK, libc::EISDIR, libc::EBADF, libc::ENOTTY, libc::EPERM];
+
+/// The kernel has just said that it has no connection at `fd` (ENOTCONN), or no socket. Whether that is because another thread
+/// was about to make it an engine's, or has: the peer may know of the connection, and tell this thread, before that one has put
+/// it in place.
+#[cold]
+fn came_meanwhile(fd: c_int) -> bool {
+    let error = last_errno();
+    if error != Errno::ENOTCONN && !NO_SOCKET.contains(&c_int::from(error.0)) {
+        return false;
+    }
+    settle(fd);
+    set_errno(c_int::from(error.0));
+    stream(fd).is_some()
 }
 
 /// Before something is done to `fd` that is to be found there afterwards: waits until nobody replaces what is there.

@@ -24,7 +24,7 @@ use toe_abi::errno::Errno;
 use toe_abi::lane::{LaneLayout, RecordHead};
 use toe_base::{Cred, DatagramId, Endpoint, Instant, SessionId};
 use toe_engine::udp::Presented;
-use toe_engine::{Delivered, NewEnd, OpenedDatagrams, RxDatagram, RxDatagramError};
+use toe_engine::{ControlEvent, Delivered, NewEnd, OpenedDatagrams, RxDatagram, RxDatagramError};
 use toe_ring::{EventFd, LaneMemory, LaneReceiver, LaneSender, Region};
 use unsent::Unsent;
 use zerocopy::FromBytes;
@@ -258,7 +258,8 @@ impl Daemon {
             Ok(files) => Ok((reply(ring_len), files.into())),
             Err(error) => {
                 tracing::debug!(%error, "no lanes to a socket");
-                self.engine.close_datagrams(session, id);
+                let event = ControlEvent::DatagramsClosed(session, id);
+                self.engine.handle_control(self.clock.now(), event, &mut self.sessions);
                 Err(Errno::ENOMEM)
             }
         }
@@ -367,7 +368,8 @@ impl Daemon {
         let end = session.datagrams.swap_remove(at).id;
         self.sessions.leave_unsettled(memory, std::iter::once(id));
         self.sessions.datagrams.remove(end);
-        self.engine.close_datagrams(id, end);
+        let event = ControlEvent::DatagramsClosed(id, end);
+        self.engine.handle_control(self.clock.now(), event, &mut self.sessions);
     }
 
     /// A session is about to end: what its sockets have sent is to be sent all the same.
@@ -382,8 +384,9 @@ impl Daemon {
     }
 
     /// The kernel has the socket no more, whichever sessions had it.
-    pub(crate) fn datagram_socket_gone(&mut self, identity: u64) {
-        for id in self.engine.datagram_ends(identity) {
+    pub(crate) fn socket_gone(&mut self, now: Instant, identity: u64) {
+        let ends = self.engine.view().datagram_ends(identity);
+        for &id in &ends {
             for session in self.sessions.live().to_vec() {
                 let Some(session) = self.sessions.get_mut(session) else { continue };
                 let account = session.account;
@@ -393,9 +396,8 @@ impl Daemon {
                 }
             }
         }
-        for id in self.engine.datagram_socket_gone(identity) {
-            self.sessions.datagrams.remove(id);
-        }
+        self.engine.handle_control(now, ControlEvent::SocketGone(identity), &mut self.sessions);
+        ends.into_iter().for_each(|id| self.sessions.datagrams.remove(id));
     }
 
     /// Sockets that are gone and of which something is to be sent yet.

@@ -5,6 +5,7 @@ use super::{BYTES_AS_ONE, FromSocket};
 use crate::daemon::Daemon;
 use std::collections::VecDeque;
 use toe_base::{Cred, Instant};
+use toe_engine::ControlEvent;
 
 /// Sockets of all users together, and of one user: what is more is lost.
 const SOCKETS_MAX: usize = 256;
@@ -43,8 +44,9 @@ impl Daemon {
     pub(super) fn keep_unsent(&mut self, account: Cred, mut socket: FromSocket) {
         socket.end.close();
         if !socket.end.is_empty() && self.sessions.datagrams.unsent.has_room_for(account) {
-            self.engine.keep_sender(socket.id);
-            let until = self.clock.now().after_us(KEPT_US);
+            let now = self.clock.now();
+            self.engine.handle_control(now, ControlEvent::SenderLingers(socket.id), &mut self.sessions);
+            let until = now.after_us(KEPT_US);
             let one = One { account, socket, records_left: RECORDS_MAX, until };
             self.sessions.datagrams.unsent.0.push_back(one);
         }
@@ -54,7 +56,9 @@ impl Daemon {
         let unsent = &mut self.sessions.datagrams.unsent.0;
         let old: Vec<_> = unsent.iter().filter(|one| now >= one.until).map(|one| one.socket.id).collect();
         unsent.retain(|one| now < one.until);
-        old.into_iter().for_each(|id| self.engine.forget_sender(id));
+        for id in old {
+            self.engine.handle_control(now, ControlEvent::SenderForgotten(id), &mut self.sessions);
+        }
     }
 
     /// Takes some of it, of each socket in turn. Returns how much it was; while something is left that is not nothing.
@@ -70,7 +74,7 @@ impl Daemon {
             let id = one.socket.id;
             let head = if one.records_left > 0 { one.socket.take(&mut text) } else { None };
             let Some(head) = head else {
-                self.engine.forget_sender(id);
+                self.engine.handle_control(now, ControlEvent::SenderForgotten(id), &mut self.sessions);
                 continue;
             };
             let before = self.clock.nanos();

@@ -366,7 +366,7 @@ impl Daemon {
     /// kernel has it before this is known here, and would reset them.
     fn forget_lingering(&mut self, follower: &mut Follower) {
         follower.lingering.retain(|(port, addr)| {
-            let is_used = self.engine.has_flows_at(*addr);
+            let is_used = self.engine.view().has_flows_at(*addr);
             if !is_used {
                 self.ports.steer_addr(*port, *addr, false);
             }
@@ -384,8 +384,9 @@ impl Daemon {
                 NetworkRequest::Steer(change) => {
                     if matches!(change, SteerChange::Listen { on: true, .. }) && !is_checked {
                         // The socket was shown some time ago. What is found gone is taken back by a change behind this one.
-                        self.control_server
-                            .look_at_twins(self.engine.steered_twins().map(|twin| twin.identity).collect());
+                        self.control_server.look_at_twins(
+                            self.engine.view().steered_twins().map(|twin| twin.identity).collect(),
+                        );
                         is_checked = true;
                     }
                     let is_done = self.ports.steer(&change);

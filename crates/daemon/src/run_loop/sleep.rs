@@ -41,7 +41,7 @@ impl Daemon {
         } else {
             Some(now.until(deadline))
         };
-        let sleeps = timeout != Some(Duration::ZERO) && !self.engine.has_local();
+        let sleeps = timeout != Some(Duration::ZERO) && !self.engine.view().has_local();
         if sleeps {
             self.looks.sleep();
         }
@@ -69,7 +69,7 @@ impl Daemon {
             .min(self.sessions.next_interrupt())
             .min(self.sessions.next_unmute())
             .min(self.anchors.next_unmute())
-            .min(self.engine.trim_due().map_or(Instant::FAR_FUTURE, |due| due.max(self.trim_at)))
+            .min(self.engine.view().trim_due().map_or(Instant::FAR_FUTURE, |due| due.max(self.trim_at)))
             .min(if self.deferred.is_empty() { Instant::FAR_FUTURE } else { now })
             .min(self.follow_later_at())
             .min(self.watchdog.as_ref().map_or(Instant::FAR_FUTURE, Watchdog::next))

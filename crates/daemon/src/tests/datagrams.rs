@@ -191,10 +191,10 @@ fn lanes_full_of_chance_hurt_nobody_else() {
         drop(hostile);
         drop(sockets);
         settle(&mut daemon);
-        daemon.engine.audit().expect("nobody is charged for what is gone");
+        daemon.engine.view().audit().expect("nobody is charged for what is gone");
     }
     let began = std::time::Instant::now();
-    while daemon.engine.totals().datagram_sockets > 2 {
+    while daemon.engine.view().totals().datagram_sockets > 2 {
         assert!(began.elapsed().as_secs() < 60, "the control server finds that they are gone");
         come_to_rest(&mut daemon);
         std::thread::yield_now();
@@ -210,7 +210,7 @@ fn a_request_takes_no_more_than_a_turn_of_what_is_queued() {
     let port = presented.port;
     (0..500).for_each(|_| assert!(presented.put(&to(port), b"x")));
     let session = daemon.sessions.live()[0];
-    let before = daemon.engine.counter(Counter::TxDatagrams);
+    let before = daemon.engine.view().counter(Counter::TxDatagrams);
     let unbound = toe_engine::udp::Presented {
         local: Endpoint::UNSPECIFIED_V4,
         peer: None,
@@ -222,9 +222,9 @@ fn a_request_takes_no_more_than_a_turn_of_what_is_queued() {
     };
     let (peer, purpose) = (Endpoint::new([10, 0, 0, 3], 9), Use::Sends);
     daemon.open_datagrams(session, purpose, peer, &unbound).expect("a question");
-    assert_eq!(daemon.engine.counter(Counter::TxDatagrams) - before, 64);
+    assert_eq!(daemon.engine.view().counter(Counter::TxDatagrams) - before, 64);
     settle(&mut daemon);
-    assert_eq!(daemon.engine.counter(Counter::TxDatagrams), 500, "in turns that follow");
+    assert_eq!(daemon.engine.view().counter(Counter::TxDatagrams), 500, "in turns that follow");
 }
 
 /// A turn is as long for who puts many datagrams into a record, or long ones.
@@ -240,7 +240,7 @@ fn a_record_counts_for_what_it_holds() {
         let session = daemon.sessions.live()[0];
         let each = if segment == 0 { 1 } else { len / usize::from(segment) };
         daemon.take_some_datagrams(daemon.clock.now(), session);
-        let sent = daemon.engine.counter(Counter::TxDatagrams) as usize;
+        let sent = daemon.engine.view().counter(Counter::TxDatagrams) as usize;
         assert!(put > records, "{put} have room");
         assert_eq!(sent, records * each, "{segment} {len}");
     }
@@ -252,10 +252,10 @@ fn what_a_host_has_closed_is_free_for_another_at_once() {
     let host = FakeHost::attach(&mut daemon);
     let mut first = show(&host, &mut daemon).expect("shown");
     let second = show(&host, &mut daemon).expect("shown");
-    assert_eq!(daemon.engine.totals().datagram_sockets, 2);
+    assert_eq!(daemon.engine.view().totals().datagram_sockets, 2);
     first.to_engine.close();
     let third = show(&host, &mut daemon).expect("shown");
-    assert_eq!(daemon.engine.totals().datagram_sockets, 2, "the first is forgotten");
+    assert_eq!(daemon.engine.view().totals().datagram_sockets, 2, "the first is forgotten");
     assert!(third.port != second.port && first.socket.local_addr().is_ok());
 }
 
@@ -304,7 +304,7 @@ fn another_user_hears_nothing_of_it() {
     came.sort();
     assert_eq!(came, [Some(b"forged".to_vec()), Some(b"to myself".to_vec())]);
     assert_eq!((own.take(), other.take()), (None, None));
-    assert_eq!(daemon.engine.counter(Counter::DropDatagramBadRecord), 1);
+    assert_eq!(daemon.engine.view().counter(Counter::DropDatagramBadRecord), 1);
 }
 
 /// What a program sends right before it ends, or closes the socket, is sent.
@@ -323,16 +323,16 @@ fn what_was_sent_outlives_its_program_and_its_socket() {
             1 => {
                 presented.to_engine.close();
                 let identity = rustix::net::sockopt::socket_cookie(&presented.socket).expect("a cookie");
-                daemon.datagram_socket_gone(identity);
+                daemon.socket_gone(daemon.clock.now(), identity);
             }
             _ => daemon.close_session(now, session, "it is fenced"),
         }
         assert_eq!(daemon.unsent_count(), 1, "{who}");
         assert_eq!(presented.to_engine.offer(1), Offer::Kernel, "no more than that");
         settle(&mut daemon);
-        assert_eq!(daemon.engine.counter(Counter::TxDatagrams), 500, "{who}");
+        assert_eq!(daemon.engine.view().counter(Counter::TxDatagrams), 500, "{who}");
         assert_eq!(daemon.unsent_count(), 0);
-        daemon.engine.audit().expect("nobody is charged for it");
+        daemon.engine.view().audit().expect("nobody is charged for it");
     }
 }
 
@@ -348,10 +348,10 @@ fn what_was_sent_is_not_kept_for_ever() {
     let now = daemon.clock.now();
     daemon.end_session(now, session, "it ends");
     assert_eq!(daemon.unsent_count(), 1);
-    let sent = daemon.engine.counter(Counter::TxDatagrams);
+    let sent = daemon.engine.view().counter(Counter::TxDatagrams);
     assert_eq!(daemon.take_unsent(now.after_us(2_000_000)), 0);
-    assert_eq!((daemon.unsent_count(), daemon.engine.counter(Counter::TxDatagrams)), (0, sent));
-    daemon.engine.audit().expect("nobody is charged for it");
+    assert_eq!((daemon.unsent_count(), daemon.engine.view().counter(Counter::TxDatagrams)), (0, sent));
+    daemon.engine.view().audit().expect("nobody is charged for it");
 }
 
 /// What is left of one user's programs is bounded, and what another's sends right before it ends has room beside it.
@@ -368,7 +368,7 @@ fn what_is_left_to_be_sent_is_bounded() {
     sessions.into_iter().for_each(|session| daemon.close_session(now, session, "both end"));
     assert_eq!(daemon.unsent_count(), 32 + 1);
     settle(&mut daemon);
-    assert_eq!((daemon.unsent_count(), daemon.engine.counter(Counter::TxDatagrams)), (0, 33));
+    assert_eq!((daemon.unsent_count(), daemon.engine.view().counter(Counter::TxDatagrams)), (0, 33));
 }
 
 /// Somebody who has the memory still and goes on writing into it is not read for ever.
@@ -393,14 +393,14 @@ fn a_lane_that_is_left_is_read_no_longer_than_it_could_be_full() {
     }
     let mut rounds = 0;
     while daemon.unsent_count() > 0 {
-        let taken = daemon.engine.counter(Counter::TxDatagrams) + 200;
+        let taken = daemon.engine.view().counter(Counter::TxDatagrams) + 200;
         let word = LaneWord::NEW.with_tail(LaneWord::after(0, taken * each));
         memory.region().write(LaneLayout::WORD, &word.0.to_le_bytes()).expect("in the region");
         daemon.take_unsent(now);
         rounds += 1;
         assert!(rounds < 10_000, "it ends");
     }
-    assert!((1..=16_384).contains(&daemon.engine.counter(Counter::TxDatagrams)));
+    assert!((1..=16_384).contains(&daemon.engine.view().counter(Counter::TxDatagrams)));
 }
 
 /// A link that takes a frame now and then, of which it keeps the ports that they are from.

@@ -46,7 +46,7 @@ fn session_of(daemon: &Daemon, uid: u32) -> SessionId {
 }
 
 fn memory_of(daemon: &Daemon, id: SessionId) -> u64 {
-    daemon.engine.session_view(id).receive_memory_used
+    daemon.engine.view().session(id).receive_memory_used
 }
 
 /// A connection between two hosts: both ends of it, and what must stay open.
@@ -149,7 +149,7 @@ fn a_host_punches_no_holes_and_the_engine_gives_pages_back() {
     assert!(memory_of(&daemon, id) > 0 && blocks(&host) > 0, "not given back yet");
     until_with(&mut daemon, "the memory is free", |daemon| memory_of(daemon, id) == 0);
     assert_eq!(blocks(&host), 0, "and with the system");
-    daemon.engine.audit().expect("sound");
+    daemon.engine.view().audit().expect("sound");
 }
 
 /// A region whose host has not mapped it yet can have holes punched into it: the engine does not look there.
@@ -199,8 +199,8 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     lingering.release();
     settle(&mut daemon);
     assert_eq!(memory_of(&daemon, id), 0);
-    daemon.engine.audit().expect("sound");
-    daemon.engine.audit().expect("sound");
+    daemon.engine.view().audit().expect("sound");
+    daemon.engine.view().audit().expect("sound");
 }
 
 /// In how many pieces the memory is mapped in this process: each mapping has two, before and behind the receive part.
@@ -239,5 +239,5 @@ fn what_a_users_thread_reports_is_on_his_account() {
     let _host = attach_user(&mut daemon, USER);
     let who = Cred::of_user(USER);
     let report = Matter::Returned { who, returned: vec![Returned::Closed(LaneId::default())] };
-    assert_eq!(daemon.asker(&report), Some(daemon.engine.users().account(who)));
+    assert_eq!(daemon.asker(&report), Some(daemon.engine.view().users().account(who)));
 }

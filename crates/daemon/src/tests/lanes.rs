@@ -54,7 +54,7 @@ fn pair() -> Pair {
     let receiver = LaneReceiver::new(receives.expect("they have met"));
     let sends = ask(&client, &mut daemon, &from.0, Way::Sends, to.1).expect("a question");
     let sender = LaneSender::new(sends.expect("its end"));
-    assert_eq!((daemon.engine.totals().lanes, daemon.lanes.len()), (1, 1));
+    assert_eq!((daemon.engine.view().totals().lanes, daemon.lanes.len()), (1, 1));
     Pair { daemon, client, server, sender, receiver, sockets: [from, to] }
 }
 
@@ -84,8 +84,8 @@ fn a_lane_ends_with_either_session_and_with_the_engine() {
         if who == 2 {
             drop(daemon);
         } else {
-            assert_eq!((daemon.engine.totals().lanes, daemon.lanes.len()), (0, 0));
-            daemon.engine.audit().expect("nobody is charged for it");
+            assert_eq!((daemon.engine.view().totals().lanes, daemon.lanes.len()), (0, 0));
+            daemon.engine.view().audit().expect("nobody is charged for it");
         }
         assert_eq!(sender.offer(0), Offer::Kernel);
         assert!(sender.is_over());
@@ -101,10 +101,11 @@ fn the_engine_leaves_a_lanes_end_to_its_users_thread() {
     receiver.open();
     let mut held_up = hold_up(&mut daemon, &client.control);
     for session in daemon.sessions.live().to_vec() {
-        daemon.engine.lanes_of(session).into_iter().for_each(|lane| daemon.end_lane(lane));
+        let now = daemon.clock.now();
+        daemon.engine.view().lanes_of(session).into_iter().for_each(|lane| daemon.end_lane(now, lane));
     }
     super::come_to_rest(&mut daemon);
-    assert_eq!((daemon.engine.totals().lanes, daemon.lanes.len()), (0, 0));
+    assert_eq!((daemon.engine.view().totals().lanes, daemon.lanes.len()), (0, 0));
     assert!(matches!(sender.offer(0), Offer::Lane { .. }), "not a word was written");
     held_up.release();
     super::until(&mut daemon, "its thread has ended the lane", || sender.offer(0) == Offer::Kernel);
@@ -117,9 +118,9 @@ fn a_closed_lane_makes_room_for_another() {
     sender.close();
     assert!(ask(&client, &mut daemon, &from.0, Way::Sends, to.1).expect("a question").is_none());
     super::settle(&mut daemon);
-    assert_eq!((daemon.engine.totals().lanes, daemon.lanes.len()), (0, 0));
+    assert_eq!((daemon.engine.view().totals().lanes, daemon.lanes.len()), (0, 0));
     let again = ask(&server, &mut daemon, &to.0, Way::Receives, from.1).expect("a question");
-    assert!(again.is_some() && daemon.engine.totals().lanes == 1);
+    assert!(again.is_some() && daemon.engine.view().totals().lanes == 1);
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn another_user_meets_nobody() {
     let (from, to) = (udp(), udp());
     assert!(ask(&client, &mut daemon, &from.0, Way::Sends, to.1).expect("a question").is_none());
     assert!(ask(&stranger, &mut daemon, &to.0, Way::Receives, from.1).expect("a question").is_none());
-    assert_eq!(daemon.engine.totals().lanes, 0);
+    assert_eq!(daemon.engine.view().totals().lanes, 0);
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Daemon {
 
     /// As a list shows them that is made in one step.
     pub(crate) fn sockets_report(&self, view: &View<'_>) -> SocketsReport {
-        let sockets = self.engine.sockets(self.clock.now());
+        let sockets = self.engine.view().sockets(self.clock.now());
         let visible = sockets.iter().filter(|socket| self.is_visible(socket, view));
         SocketsReport { sockets: visible.map(|socket| self.socket_report(socket, view)).collect() }
     }

@@ -52,10 +52,10 @@ fn a_user_with_full_rings_gets_his_turn_and_his_neighbour_too() {
     neighbour.push(Command::FastOpen { listener: stale, limit: 1 });
     let now = daemon.clock.now();
     daemon.round(now);
-    let taken = daemon.engine.counter(Counter::StaleEntries);
+    let taken = daemon.engine.view().counter(Counter::StaleEntries);
     assert!((1..u64::from(CMD_ENTRIES)).contains(&taken), "{taken} commands in one round");
     settle(&mut daemon);
-    assert_eq!(daemon.engine.counter(Counter::StaleEntries), u64::from(4 * (CMD_ENTRIES - 1) + 1));
+    assert_eq!(daemon.engine.view().counter(Counter::StaleEntries), u64::from(4 * (CMD_ENTRIES - 1) + 1));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn alone_a_user_has_all_his_commands_carried_out_at_once() {
     fill(&mut hosts);
     let now = daemon.clock.now();
     daemon.round(now);
-    assert_eq!(daemon.engine.counter(Counter::StaleEntries), u64::from(2 * (CMD_ENTRIES - 1)));
+    assert_eq!(daemon.engine.view().counter(Counter::StaleEntries), u64::from(2 * (CMD_ENTRIES - 1)));
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn the_last_close_of_a_descriptor_takes_no_entries_but_those_of_its_session() {
     drop(end);
     let now = daemon.clock.now();
     daemon.tick(now).expect("a look outside");
-    assert_eq!(daemon.engine.counter(Counter::StaleEntries), 0);
-    assert_eq!(daemon.engine.session_view(daemon.sessions.live()[0]).listeners, 0, "it is closed");
+    assert_eq!(daemon.engine.view().counter(Counter::StaleEntries), 0);
+    assert_eq!(daemon.engine.view().session(daemon.sessions.live()[0]).listeners, 0, "it is closed");
 }
 
 /// The engine takes one command, or some entries, and then looks at what else there is.
@@ -96,7 +96,7 @@ fn a_turn_is_made_of_steps() {
     let now = daemon.clock.now();
     let mut steps = [(); 5].map(|()| daemon.take_some_of_session(now, id));
     assert_eq!(steps[..2], [32, 32], "credits first: they were published before the next command");
-    assert_eq!(daemon.engine.counter(Counter::StaleEntries), 100 + 2);
+    assert_eq!(daemon.engine.view().counter(Counter::StaleEntries), 100 + 2);
     steps.sort_unstable();
     assert_eq!(steps, [1, 5, 32, 32, 32], "then a command a step");
 }

@@ -71,8 +71,8 @@ fn pair() -> Pair {
     assert_eq!(peer, name("a"));
     assert_eq!(ask(&client, &mut daemon, fetch).err(), Some(Errno::EALREADY));
     assert!(one.advance(ViaState::Accepted) && zero.state() == ViaState::Accepted);
-    assert_eq!((daemon.engine.totals().virtual_interfaces, daemon.via.len()), (2, 1));
-    assert_eq!(daemon.engine.counter(toe_engine::Counter::ViaConnections), 1);
+    assert_eq!((daemon.engine.view().totals().virtual_interfaces, daemon.via.len()), (2, 1));
+    assert_eq!(daemon.engine.view().counter(toe_engine::Counter::ViaConnections), 1);
     Pair { daemon, server, client, connection, memories: [zero, one] }
 }
 
@@ -95,7 +95,7 @@ fn a_connection_ends_with_a_word_a_session_or_the_engine() {
             drop(daemon);
         } else {
             assert_eq!(daemon.via.len(), 0);
-            daemon.engine.audit().expect("nobody is charged for it");
+            daemon.engine.view().audit().expect("nobody is charged for it");
         }
         assert_eq!((zero.state(), one.state()), (ViaState::Closed, ViaState::Closed), "{who}");
     }
@@ -151,7 +151,7 @@ fn what_the_other_side_has_said_is_found_though_it_has_left() {
             assert_eq!((zero.state(), &word), (found, b"a word"), "{said:?} {dies} {is_late}");
             assert_eq!(ask(&client, &mut daemon, end).is_ok(), is_late, "else it has ended");
             assert_eq!(daemon.via.len(), 0);
-            daemon.engine.audit().expect("nobody is charged for it");
+            daemon.engine.view().audit().expect("nobody is charged for it");
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod ahead;
 pub mod arp;
 pub mod cookie;
 pub mod ephemeral;
+pub mod event;
 pub mod fast_open;
 pub mod fragments;
 pub mod icmp;

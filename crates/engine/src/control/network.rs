@@ -10,6 +10,10 @@ use toe_wire::link::MacAddr;
 /// Something has changed.
 #[derive(Clone, Copy, Debug)]
 pub enum NetworkChange<'a> {
+    /// There is a `local` port: loopback addresses are the engine's, too.
+    Loopback,
+    /// The port's addresses, routes and neighbours are the kernel's. Before it has any.
+    Shared { port: PortId },
     /// The port's link is another by now: its interface was replaced, or its MTU changed.
     Link { port: PortId, link: Link },
     /// The port has this address from now on, or its network is another.

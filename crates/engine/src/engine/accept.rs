@@ -1,7 +1,7 @@
 //! Listeners: connections come in, wait, are handed to a session that asked for some, and are taken by its program.
 
-use super::Engine;
 use super::ahead::Handed;
+use super::{Engine, EngineView};
 use crate::control::listen::{Holder, Listener, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::Rest;
 use crate::counter::Counter;
@@ -29,6 +29,32 @@ const UNTAKEN_FOR_US: u64 = 1_000_000;
 /// So long a listener waits for whoever was sent its kernel socket; after that the receiver is a program that knows nothing of the
 /// engine.
 const ON_ITS_WAY_FOR_US: u64 = 2_000_000;
+
+impl EngineView<'_> {
+    /// Adds to `sessions` those whose entries may be about what an anchor stands for, each once.
+    pub fn sessions_at(self, anchor: AnchorHandle, sessions: &mut Vec<SessionId>) {
+        let mut add = |session: SessionId| {
+            if session.0 != 0 && !sessions.contains(&session) {
+                sessions.push(session);
+            }
+        };
+        match self.0.anchors.get(anchor) {
+            // A command under way may bind it.
+            Some(AnchorTarget::Unused(session)) => add(session),
+            Some(AnchorTarget::Flow(idx)) => {
+                add(self.0.flows.get(idx).conn.tenancy.owner().session);
+                // What its other end did before comes before its close.
+                let peer = self.0.flows.peer_here(idx).map(|peer| self.0.flows.get(peer));
+                peer.into_iter().for_each(|peer| add(peer.conn.tenancy.owner().session));
+            }
+            Some(AnchorTarget::Listener(idx)) => {
+                let listener = self.0.listeners.get(idx);
+                listener.into_iter().flat_map(|l| &l.holders).for_each(|holder| add(holder.session));
+            }
+            Some(AnchorTarget::Nothing) | None => {}
+        }
+    }
+}
 
 impl Engine {
     /// The handshake of a flow is complete.
@@ -543,31 +569,5 @@ impl Engine {
     /// Whether what the session shows counts. ENOENT: it is a copy of an anchor whose session has said of nobody else.
     pub(super) fn may_show(&self, session: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
         if self.anchors.is_private_from(anchor, session) { Err(Errno::ENOENT) } else { Ok(()) }
-    }
-
-    /// Adds to `sessions` those whose entries may be about what an anchor stands for, each once.
-    pub fn sessions_at(&self, anchor: AnchorHandle, sessions: &mut Vec<SessionId>) {
-        let mut add = |session: SessionId| {
-            if session.0 != 0 && !sessions.contains(&session) {
-                sessions.push(session);
-            }
-        };
-        match self.anchors.get(anchor) {
-            // A command under way may bind it.
-            Some(AnchorTarget::Unused(session)) => add(session),
-            Some(AnchorTarget::Flow(idx)) => {
-                add(self.flows.get(idx).conn.tenancy.owner().session);
-                // What its other end did before comes before its close.
-                self.flows
-                    .peer_here(idx)
-                    .into_iter()
-                    .for_each(|peer| add(self.flows.get(peer).conn.tenancy.owner().session));
-            }
-            Some(AnchorTarget::Listener(idx)) => {
-                let listener = self.listeners.get(idx);
-                listener.into_iter().flat_map(|l| &l.holders).for_each(|holder| add(holder.session));
-            }
-            Some(AnchorTarget::Nothing) | None => {}
-        }
     }
 }

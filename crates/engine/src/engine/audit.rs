@@ -1,7 +1,7 @@
 //! What a driver that has time may ask of an engine: whether what is counted and derived agrees with the records. For the
 //! simulator and tests; `toed` never asks.
 
-use super::Engine;
+use super::{Engine, EngineView};
 use crate::flow::key::FlowKey;
 use crate::flow::tenancy::{Notice, Tenancy};
 use crate::hostif::users::{Resource, UserIdx};
@@ -51,11 +51,21 @@ pub struct PathAudit {
     pub rto_us: u32,
 }
 
-impl Engine {
+impl<'e> EngineView<'e> {
+    /// Whether the counts agree with what there is, and nothing is held twice or by nobody.
+    pub fn audit(self) -> Result<(), String> {
+        self.0.audit_memory()?;
+        self.0.audit_listeners()?;
+        self.0.audit_channels()?;
+        self.0.audit_users()?;
+        self.0.audit_neighbours()?;
+        self.0.audit_pools()
+    }
+
     /// What every connection believes of its path.
-    pub fn audit_paths(&self) -> impl Iterator<Item = PathAudit> + '_ {
-        self.flows.indices().map(|idx| {
-            let flow = self.flows.get(idx);
+    pub fn audit_paths(self) -> impl Iterator<Item = PathAudit> + 'e {
+        self.0.flows.indices().map(|idx| {
+            let flow = self.0.flows.get(idx);
             PathAudit {
                 key: flow.conn.key,
                 state: flow.tcb.state,
@@ -73,16 +83,35 @@ impl Engine {
         })
     }
 
-    /// Whether the counts agree with what there is, and nothing is held twice or by nobody.
-    pub fn audit(&self) -> Result<(), String> {
-        self.audit_memory()?;
-        self.audit_listeners()?;
-        self.audit_channels()?;
-        self.audit_users()?;
-        self.audit_neighbours()?;
-        self.audit_pools()
+    /// Every connection's timers. Asked when nothing is ready to be sent.
+    pub fn audit_flows(self) -> impl Iterator<Item = FlowAudit> + 'e {
+        self.0.flows.indices().map(|idx| {
+            let flow = self.0.flows.get(idx);
+            let (state, in_flight, queued) =
+                (flow.tcb.state, flow.tcb.snd.nxt.distance_from(flow.tcb.snd.una), flow.tcb.send_queue.len());
+            let opening = matches!(state, TcpState::SynSent | TcpState::SynReceived);
+            let waits_for_peer = state != TcpState::Closed
+                && (in_flight > 0
+                    || queued > 0
+                    || opening && !fast_open::waits(&flow.tcb)
+                    || state == TcpState::TimeWait);
+            let deadline = flow.tcb.timers.earliest();
+            FlowAudit {
+                key: flow.conn.key,
+                owner: flow.conn.tenancy.owner(),
+                is_direct: flow.conn.carrier.channel().is_some(),
+                is_asked: flow.conn.tenancy.notice() == Notice::Yield,
+                state,
+                in_flight,
+                queued,
+                waits_for_peer,
+                deadline,
+            }
+        })
     }
+}
 
+impl Engine {
     /// Whether each place of the flows' pools that is taken is some flow's.
     fn audit_pools(&self) -> Result<(), String> {
         let (mut sent, mut held, mut extents, mut record_ends, mut models, mut repairs) =
@@ -121,33 +150,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Every connection's timers. Asked when nothing is ready to be sent.
-    pub fn audit_flows(&self) -> impl Iterator<Item = FlowAudit> + '_ {
-        self.flows.indices().map(|idx| {
-            let flow = self.flows.get(idx);
-            let (state, in_flight, queued) =
-                (flow.tcb.state, flow.tcb.snd.nxt.distance_from(flow.tcb.snd.una), flow.tcb.send_queue.len());
-            let opening = matches!(state, TcpState::SynSent | TcpState::SynReceived);
-            let waits_for_peer = state != TcpState::Closed
-                && (in_flight > 0
-                    || queued > 0
-                    || opening && !fast_open::waits(&flow.tcb)
-                    || state == TcpState::TimeWait);
-            let deadline = flow.tcb.timers.earliest();
-            FlowAudit {
-                key: flow.conn.key,
-                owner: flow.conn.tenancy.owner(),
-                is_direct: flow.conn.carrier.channel().is_some(),
-                is_asked: flow.conn.tenancy.notice() == Notice::Yield,
-                state,
-                in_flight,
-                queued,
-                waits_for_peer,
-                deadline,
-            }
-        })
     }
 
     /// Whether each listener counts what there is: half-open, waiting and handed-out connections.

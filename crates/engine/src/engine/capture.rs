@@ -45,9 +45,8 @@ impl Engine {
         self.counters.take_drop().or(by_tcp)
     }
 
-    /// A capture begins, another one ends, or (`on` false) the last one has ended. Connections that the driver now wants to
-    /// see, and whose bytes go past the engine, come back to it.
-    pub fn set_capture<H: HostSide>(&mut self, on: bool, host: &mut H) {
+    /// [`crate::ControlEvent::Capture`].
+    pub(super) fn set_capture<H: HostSide>(&mut self, on: bool, host: &mut H) {
         self.capture = Capture { on, ..Capture::default() };
         if !on {
             return;

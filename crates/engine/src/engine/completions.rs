@@ -100,11 +100,6 @@ impl Engine {
         told
     }
 
-    /// Whether completions wait for room in some ring.
-    pub fn has_blocked_completions(&self) -> bool {
-        !self.outbox.is_empty()
-    }
-
     /// Tells a flow's owner everything, in the order that the contract gives. `false`: its ring is full.
     pub(super) fn tell<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);

@@ -107,10 +107,4 @@ impl Engine {
             self.answer(session, queue_set, Completion::ConnectCredit { flow });
         }
     }
-
-    /// How often somebody has stopped to listen, or is to be asked for in another way since. The driver writes it where hosts see it,
-    /// before they can hear of anything that came after.
-    pub const fn lapses(&self) -> u32 {
-        self.names.lapses
-    }
 }

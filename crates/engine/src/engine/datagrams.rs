@@ -162,8 +162,8 @@ impl Engine {
         self.routes.is_own(addr) && !self.routes.is_shared(addr) && !addr.is_loopback()
     }
 
-    /// A host has closed its lane to the engine.
-    pub fn close_datagrams(&mut self, session: SessionId, id: DatagramId) {
+    /// [`crate::ControlEvent::DatagramsClosed`].
+    pub(super) fn close_datagrams(&mut self, session: SessionId, id: DatagramId) {
         let user = self.sessions.user_of(session);
         let Some((bytes, payer)) = self.udp.sockets.close(id) else { return };
         self.give_lanes(user, 1, bytes);
@@ -186,27 +186,12 @@ impl Engine {
         left.ids
     }
 
-    /// The kernel has the socket no more. What sessions had of it still.
-    pub fn datagram_socket_gone(&mut self, identity: u64) -> Vec<DatagramId> {
-        let Some((payer, ends)) = self.udp.sockets.gone(identity) else { return Vec::new() };
+    /// [`crate::ControlEvent::SocketGone`].
+    pub(super) fn datagram_socket_gone(&mut self, identity: u64) {
+        let Some((payer, ends)) = self.udp.sockets.gone(identity) else { return };
         self.give_lanes(payer, ends.ids.len(), ends.bytes);
         // Last: it may be the last thing that he had.
         self.sessions.users_mut().give(payer, Resource::Flows, 1);
-        ends.ids
-    }
-
-    /// What sessions have of a socket.
-    pub fn datagram_ends(&self, identity: u64) -> Vec<DatagramId> {
-        self.udp.sockets.ends_at(identity)
-    }
-
-    /// What such an end has sent goes on being taken when it is gone, until [`Engine::forget_sender`].
-    pub fn keep_sender(&mut self, id: DatagramId) {
-        self.udp.sockets.keep_sender(id);
-    }
-
-    pub fn forget_sender(&mut self, id: DatagramId) {
-        self.udp.sockets.forget_sender(id);
     }
 }
 

@@ -3,25 +3,36 @@
 //! It seldom shows, as a connection brings its own order with it. It does where one end says that it takes no more: what its
 //! local peer had sent before is data, and what the peer sends after is answered with a reset.
 
-use super::Engine;
+use super::{Engine, EngineView};
 use crate::hostif::HostSide;
 use toe_abi::entry::{Command, FlowOption};
 use toe_base::{FlowId, FlowIdx, Instant, SessionId};
 
-impl Engine {
+impl EngineView<'_> {
+    /// The sessions at the other ends of a session's connections.
+    pub fn peers_of(self, session: SessionId, peers: &mut Vec<SessionId>) {
+        let Some(record) = self.0.sessions.get(session) else { return };
+        let owners = record.flows.values().filter_map(|idx| self.0.flows.peer_here(idx));
+        peers.extend(owners.map(|peer| self.0.flows.get(peer).conn.tenancy.owner().session));
+        peers.sort_unstable();
+        peers.dedup();
+    }
+
     /// Whose entries the driver takes before it carries out this command, and then calls [`Engine::deliver_earlier`]: those of
     /// the local peer of an end that takes no more, or whose words together say so. It may be the same session: each of its threads has rings of its own.
-    pub fn counts_after(&self, session: SessionId, command: Command) -> Option<(FlowId, SessionId)> {
-        let takes_less =
-            |flow| self.known(session, flow).is_some_and(|idx| self.flows.get(idx).tcb.options.receive_shut);
+    pub fn counts_after(self, session: SessionId, command: Command) -> Option<(FlowId, SessionId)> {
+        let of = |idx| &self.0.flows.get(idx).tcb.options;
+        let takes_less = |flow| self.0.known(session, flow).is_some_and(|idx| of(idx).receive_shut);
         let flow = match command {
             Command::SetOption { flow, option: FlowOption::ReceiveShut, .. } => flow,
             Command::ShutdownSend { flow } if takes_less(flow) => flow,
             _ => return None,
         };
-        Some((flow, self.flows.get(self.local_peer(session, flow)?).conn.tenancy.owner().session))
+        Some((flow, self.0.flows.get(self.0.local_peer(session, flow)?).conn.tenancy.owner().session))
     }
+}
 
+impl Engine {
     /// Delivers to `flow` what its local peer has queued, as far as windows let it, a turn at most.
     pub fn deliver_earlier<H: HostSide>(
         &mut self,
@@ -48,15 +59,6 @@ impl Engine {
             let user = self.flows.get(peer).conn.user;
             self.local_turn(now, user, peer, host);
         }
-    }
-
-    /// The sessions at the other ends of a session's connections.
-    pub fn peers_of(&self, session: SessionId, peers: &mut Vec<SessionId>) {
-        let Some(record) = self.sessions.get(session) else { return };
-        let owners = record.flows.values().filter_map(|idx| self.flows.peer_here(idx));
-        peers.extend(owners.map(|peer| self.flows.get(peer).conn.tenancy.owner().session));
-        peers.sort_unstable();
-        peers.dedup();
     }
 
     fn known(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {

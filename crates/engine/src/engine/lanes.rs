@@ -43,13 +43,8 @@ impl Engine {
         Ok(Some(Given { lane, ring_len, is_new: true }))
     }
 
-    /// The lanes that end at a session.
-    pub fn lanes_of(&self, session: SessionId) -> Vec<LaneId> {
-        self.lanes.of_session(session).collect()
-    }
-
-    /// One of the two has left the lane, or it has no memory.
-    pub fn end_lane(&mut self, lane: LaneId) {
+    /// [`crate::ControlEvent::Left`].
+    pub(super) fn end_lane(&mut self, lane: LaneId) {
         if let Some(payer) = self.lanes.remove(lane) {
             self.sessions.users_mut().give(payer, Resource::Channels, 1);
         }
@@ -58,7 +53,7 @@ impl Engine {
     /// A session is about to end: the lanes whose memory is to be closed.
     pub(super) fn leave_lanes(&mut self, session: SessionId) -> Vec<LaneId> {
         self.lanes.forget_session(session);
-        let lanes = self.lanes_of(session);
+        let lanes: Vec<LaneId> = self.lanes.of_session(session).collect();
         lanes.iter().for_each(|lane| self.end_lane(*lane));
         lanes
     }

@@ -1,6 +1,6 @@
 //! Connections begin and end: records are taken and given back, and what a session or an anchor held is let go.
 
-use super::Engine;
+use super::{Engine, EngineView};
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::record::{Abort, Flow};
@@ -49,6 +49,21 @@ pub struct LeftBehind {
     pub datagrams: Vec<DatagramId>,
     /// Who has a connection to one of them is to hear of that.
     pub virtual_interfaces: Vec<Ended<UserIdx>>,
+}
+
+impl EngineView<'_> {
+    /// What an anchor stands for.
+    pub fn anchor_use(self, anchor: AnchorHandle) -> AnchorUse {
+        match self.0.anchors.get(anchor) {
+            Some(AnchorTarget::Unused(_)) | None => AnchorUse::Unused,
+            Some(AnchorTarget::Nothing) => AnchorUse::Over,
+            Some(AnchorTarget::Listener(_)) => AnchorUse::Listener,
+            Some(AnchorTarget::Flow(idx)) => match self.0.flows.get(idx).tcb.state {
+                TcpState::SynSent | TcpState::SynReceived => AnchorUse::Opening,
+                _ => AnchorUse::Connection,
+            },
+        }
+    }
 }
 
 impl Engine {
@@ -359,8 +374,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The last descriptor of an anchor was closed, whoever held it.
-    pub fn anchor_closed<H: HostSide>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
+    /// [`crate::ControlEvent::LastClose`].
+    pub(super) fn anchor_closed<H: HostSide>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
         match self.anchors.get(anchor) {
             Some(AnchorTarget::Flow(idx)) => {
                 self.app_close(now, idx, false, host);
@@ -380,19 +395,6 @@ impl Engine {
         }
         if let Some((home, queue_set)) = self.forget_anchor(anchor) {
             self.answer(home, queue_set, Completion::AnchorFree { anchor });
-        }
-    }
-
-    /// What an anchor stands for.
-    pub fn anchor_use(&self, anchor: AnchorHandle) -> AnchorUse {
-        match self.anchors.get(anchor) {
-            Some(AnchorTarget::Unused(_)) | None => AnchorUse::Unused,
-            Some(AnchorTarget::Nothing) => AnchorUse::Over,
-            Some(AnchorTarget::Listener(_)) => AnchorUse::Listener,
-            Some(AnchorTarget::Flow(idx)) => match self.flows.get(idx).tcb.state {
-                TcpState::SynSent | TcpState::SynReceived => AnchorUse::Opening,
-                _ => AnchorUse::Connection,
-            },
         }
     }
 
@@ -570,9 +572,8 @@ impl Engine {
         is_drained
     }
 
-    /// A session broke the contract: its flows are reset and it is counted. The daemon then takes its memory away
-    /// and closes it.
-    pub fn fence<H: HostSide>(
+    /// [`crate::ControlEvent::Fenced`].
+    pub(super) fn fence<H: HostSide>(
         &mut self,
         now: Instant,
         session: SessionId,

@@ -15,24 +15,23 @@
 //!
 //! | kind | which |
 //! |---|---|
-//! | set-up | `new`, `add_*`, `share_port` |
-//! | something happened | `handle_*`, `fence`, `anchor_closed`, `twin_gone`, `datagram_socket_gone`, `set_capture` |
+//! | set-up | `new`, `add_*` |
+//! | something happened | `handle_*` |
 //! | a request, answered by what it returns: sessions | `open_session`, `close_session`, `forget_session` |
-//! | anchors | `take_anchor`, `share_anchor` |
+//! | anchors | `take_anchor` |
 //! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish` |
-//! | datagrams | `open_datagrams`, `takes_datagrams`, `keep_sender`, `forget_sender`, `close_datagrams`, `ask_lane`, `end_lane` |
-//! | virtual interfaces | `via_*` |
-//! | is there something to do, or to hand out? | `poll_*`; `counts_after` with `deliver_earlier`; `lapses` |
-//! | views | all others that take `&self` |
-//! | for simulator and tests | `audit`, `audit_*`, `rebuild_derived` |
+//! | datagrams | `open_datagrams`, `takes_datagrams`, `ask_lane`; virtual interfaces: `handle_via` |
+//! | is there something to do, or to hand out? | `poll_*`; `deliver_earlier` |
+//! | all that only look, those of simulator and tests among them | `view` |
+//! | for simulator and tests | `rebuild_derived` |
 //!
 //! A round of the daemon (`crates/daemon/src/run_loop.rs`) is, in this order:
 //!
 //! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame` or `handle_head`.
 //! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_closing`, `poll_local`.
-//! 3. Out: `poll_network`; `poll_transmit` for each port; `poll_network`; `lapses`; `poll_completions`.
+//! 3. Out: `poll_network`; `poll_transmit` for each port; `poll_network`; the view's `lapses`; `poll_completions`.
 //!
-//! Now and then `poll_trim`, which `handle_given_back` answers. The simulator's round (`crates/sim/src/settle.rs`) begins with the
+//! Now and then `poll_trim`, which `handle_control` answers. The simulator's round (`crates/sim/src/settle.rs`) begins with the
 //! last two and ends with the time. The packet scripts and the tests in this folder poll `poll_local`, `poll_transmit`, `poll_completions`
 //! and the time; a test that gives another poll work makes that itself.
 
@@ -82,6 +81,7 @@ pub use life::LeftBehind;
 pub use report::{SessionView, SocketCursor, SocketView, Totals};
 
 use crate::control::arp::Neighbours;
+use crate::control::event::ControlEvent;
 use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
 use crate::control::listen::Listeners;
@@ -93,6 +93,7 @@ use crate::counter::Counters;
 use crate::egress::builder::ip_header_len;
 use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
+use crate::hostif::HostSide;
 use crate::hostif::anchors::Anchors;
 use crate::hostif::channels::Channels;
 use crate::hostif::outbox::{Outbox, Place};
@@ -106,7 +107,7 @@ use crate::via::Via;
 use crate::work::{ControlFrame, Link, Path};
 use std::collections::VecDeque;
 use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
-use toe_base::{Addr, AnchorHandle, FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
+use toe_base::{Addr, FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
 use toe_tcp::Tcp;
 use toe_tcp::congestion::AlgorithmName;
 use toe_tcp::ecn::EcnMode;
@@ -192,6 +193,10 @@ struct Port {
     ready: FairList,
 }
 
+/// How an engine stands, for who only looks: no call of it changes anything.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineView<'e>(&'e Engine);
+
 /// The engine. See the module for how to drive it.
 #[derive(Debug)]
 pub struct Engine {
@@ -269,11 +274,6 @@ impl Engine {
 
     // ---- set-up ----
 
-    /// Opens the `local` port: loopback addresses are the engine's too.
-    pub fn add_local(&mut self) {
-        self.routes.enable_local();
-    }
-
     pub fn add_port(&mut self, link: Link) -> PortId {
         self.ports.push(Port {
             link,
@@ -290,12 +290,32 @@ impl Engine {
         self.sessions.add_queue_set(session)
     }
 
-    /// The anchor is not for its session alone any more: once it is closed it is not used again. One that could not be made is shared, and
-    /// closed at once.
-    pub fn share_anchor(&mut self, anchor: AnchorHandle) {
-        if let Some(home) = self.anchors.leave_home(anchor).and_then(|home| self.sessions.get_mut(home)) {
-            home.anchors -= 1;
+    /// Something has happened that nobody waits for an answer to.
+    pub fn handle_control<H: HostSide>(&mut self, now: Instant, event: ControlEvent, host: &mut H) {
+        match event {
+            ControlEvent::LastClose(anchor) => self.anchor_closed(now, anchor, host),
+            ControlEvent::Shared(anchor) => {
+                let home = self.anchors.leave_home(anchor).and_then(|home| self.sessions.get_mut(home));
+                home.into_iter().for_each(|home| home.anchors -= 1);
+            }
+            ControlEvent::SocketGone(identity) => {
+                self.twin_gone(now, identity, host);
+                self.datagram_socket_gone(identity);
+            }
+            ControlEvent::Fenced(session, reason) => self.fence(now, session, reason, host),
+            ControlEvent::DatagramsClosed(session, id) => self.close_datagrams(session, id),
+            ControlEvent::SenderLingers(id) => self.udp.sockets.keep_sender(id),
+            ControlEvent::SenderForgotten(id) => self.udp.sockets.forget_sender(id),
+            ControlEvent::Left(lane) => self.end_lane(lane),
+            ControlEvent::Capture { on } => self.set_capture(on, host),
+            ControlEvent::GivenBack { session, offset, len, gone } => {
+                self.handle_given_back(session, offset, len, gone);
+            }
         }
+    }
+
+    pub fn view(&self) -> EngineView<'_> {
+        EngineView(self)
     }
 
     // ---- shared by the files of this folder ----

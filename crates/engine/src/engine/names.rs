@@ -31,9 +31,8 @@ impl Engine {
         Some(id.raw())
     }
 
-    /// A kernel socket that was shown is gone or listens no more: the name is whoever's the kernel says. Listeners that
-    /// rest on no other are closed as if their program had closed them; connections live on.
-    pub fn twin_gone<H: HostSide>(&mut self, now: Instant, identity: u64, host: &mut H) {
+    /// [`crate::ControlEvent::SocketGone`].
+    pub(super) fn twin_gone<H: HostSide>(&mut self, now: Instant, identity: u64, host: &mut H) {
         for rest in self.names.rests.take(identity) {
             match rest {
                 Rest::Presented(session, id) => {

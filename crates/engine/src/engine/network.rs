@@ -15,6 +15,8 @@ impl Engine {
     /// Something has changed.
     pub fn handle_network(&mut self, change: NetworkChange<'_>) {
         match change {
+            NetworkChange::Loopback => self.routes.enable_local(),
+            NetworkChange::Shared { port } => self.share_port(port),
             NetworkChange::Link { port, link } => self.link_changed(port, link),
             NetworkChange::Address { port, addr, prefix_len } => {
                 let super::Port { link, shared, .. } = self.ports[port.index()];

@@ -6,18 +6,13 @@ use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
-use crate::hostif::users::{Refused, Resource, UserIdx, Users};
+use crate::hostif::users::{Refused, Resource, UserIdx};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, Cred, FlowIdx, Instant, QueueSetId, SessionId};
 use toe_tcp::memory::GivenBack;
 
 impl Engine {
-    /// What each user has, may have and did not get.
-    pub fn users(&self) -> &Users {
-        self.sessions.users()
-    }
-
     /// A process attached. EDQUOT: its user has his share of sessions, or of their memory. ENOBUFS: there are no more.
     pub fn open_session(&mut self, cred: Cred, layout: RegionLayout) -> Result<SessionId, Errno> {
         let scope = self.names.scopes.enter(cred.netns).ok_or(Errno::ENOBUFS)?;
@@ -60,9 +55,8 @@ impl Engine {
         true
     }
 
-    /// What [`GivenBack::Later`] was said of is over: `gone`, or the pages stay. Of each range once, and not of the region
-    /// of a session that is forgotten: its number may be another's.
-    pub fn handle_given_back(&mut self, session: SessionId, offset: u64, len: u32, gone: bool) {
+    /// [`crate::ControlEvent::GivenBack`].
+    pub(super) fn handle_given_back(&mut self, session: SessionId, offset: u64, len: u32, gone: bool) {
         let Some(record) = self.sessions.get(session) else { return };
         let user = record.user;
         if record.arena.trimmed_from() == Some(offset) {
@@ -70,11 +64,6 @@ impl Engine {
         } else if record.arena.retired() >= u64::from(len) {
             self.sessions.arena(session, user).reclaim(offset, len);
         }
-    }
-
-    /// When [`Engine::poll_trim`] is to be called for pages that wait; `None`: none do.
-    pub fn trim_due(&self) -> Option<Instant> {
-        self.sessions.trim_due()
     }
 
     /// Counts a refusal; the error that says so.

@@ -47,11 +47,6 @@ impl Engine {
         self.take_frame(now, port, frame, offload, Some(tail), host);
     }
 
-    /// Whether somebody looks at more of a frame than its headers.
-    pub fn needs_whole_frames(&self) -> bool {
-        self.capture.on
-    }
-
     pub(super) fn take_frame<H: HostSide>(
         &mut self,
         now: Instant,

@@ -1,13 +1,15 @@
-//! Views for `toe status` and `toe ss`.
+//! What there is to see of an engine: for its driver, for `toe status` and `toe ss`.
 
-use super::Engine;
+use super::EngineView;
 use crate::control::listen::Listener;
+use crate::control::names::Twin;
 use crate::counter::Counter;
+use crate::hostif::users::Users;
 use crate::udp::sockets::SocketReport;
 use crate::work::Path;
 use core::net::SocketAddr;
 use toe_abi::report::{TcpReport, UdpReport};
-use toe_base::{Cred, Endpoint, FlowIdx, Instant, NetNs, PortId, SessionId};
+use toe_base::{Addr, Cred, DatagramId, Endpoint, FlowIdx, Instant, LaneId, NetNs, PortId, SessionId};
 use toe_tcp::state::TcpState;
 
 /// One flow, listener or UDP socket.
@@ -80,21 +82,50 @@ pub struct Totals {
     pub scopes: usize,
 }
 
-impl Engine {
+impl<'e> EngineView<'e> {
+    /// What each user has, may have and did not get.
+    pub fn users(self) -> &'e Users {
+        self.0.sessions.users()
+    }
+
+    /// How many there are of what it keeps.
+    pub fn totals(self) -> Totals {
+        Totals {
+            flows: self.0.flows.len(),
+            listeners: self.0.listeners.len(),
+            channels: self.0.channels.len(),
+            lanes: self.0.lanes.len(),
+            datagram_sockets: self.0.udp.sockets.len(),
+            datagrams_held: self.0.udp.held(),
+            virtual_interfaces: self.0.via.len(),
+            scopes: self.0.names.scopes.len(),
+        }
+    }
+
+    pub fn session(self, session: SessionId) -> SessionView {
+        self.0.sessions.get(session).map_or(SessionView::default(), |s| SessionView {
+            flows: s.flows.len(),
+            listeners: s.listeners.len(),
+            receive_memory_used: s.arena.used(),
+            account: self.0.sessions.users().get(s.user).map_or(Cred::default(), |user| user.cred),
+            netns: s.cred.netns,
+        })
+    }
+
     /// Every counter that is not zero, by name.
-    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let own = Counter::ALL.iter().map(|c| (c.name(), self.counter(*c)));
-        own.chain(self.protocols.counters()).filter(|(_, n)| *n > 0)
+    pub fn counters(self) -> impl Iterator<Item = (&'static str, u64)> + 'e {
+        let own = Counter::ALL.iter().map(move |c| (c.name(), self.counter(*c)));
+        own.chain(self.0.protocols.counters()).filter(|(_, n)| *n > 0)
     }
 
     /// One counter.
-    pub fn counter(&self, counter: Counter) -> u64 {
+    pub fn counter(self, counter: Counter) -> u64 {
         let of_tcp = toe_tcp::counter::Counter::ALL.iter().find(|c| Counter::of_tcp(**c) == counter);
-        of_tcp.map_or_else(|| self.counters.get(counter), |c| self.tcp.counters.get(*c))
+        of_tcp.map_or_else(|| self.0.counters.get(counter), |c| self.0.tcp.counters.get(*c))
     }
 
     /// Listeners first, then flows, then UDP sockets.
-    pub fn sockets(&self, now: Instant) -> Vec<SocketView> {
+    pub fn sockets(self, now: Instant) -> Vec<SocketView> {
         let (mut cursor, mut sockets) = (SocketCursor::at(now), Vec::new());
         while self.more_sockets(&mut cursor, usize::MAX, &mut sockets) {}
         sockets
@@ -102,20 +133,20 @@ impl Engine {
 
     /// The same in pieces: the sockets in the next places, about `max` of them, used or not. `false`: that was the last piece.
     /// One that is opened or closed meanwhile is in it or not.
-    pub fn more_sockets(&self, cursor: &mut SocketCursor, max: usize, sockets: &mut Vec<SocketView>) -> bool {
+    pub fn more_sockets(self, cursor: &mut SocketCursor, max: usize, sockets: &mut Vec<SocketView>) -> bool {
         let mut left = max;
         while left > 0 {
             let SocketCursor { now, listeners, flows, datagrams } = cursor;
-            if let Some(listener) = self.listeners.in_slot(*listeners) {
+            if let Some(listener) = self.0.listeners.in_slot(*listeners) {
                 *listeners += 1;
                 left = left.saturating_sub(1 + listener.map_or(0, |listener| listener.holders.len() / 8));
                 sockets.extend(listener.map(|listener| self.listener_view(listener)));
-            } else if *flows < self.flows.high() {
+            } else if *flows < self.0.flows.high() {
                 let idx = FlowIdx(*flows);
                 *flows += 1;
                 left -= 1;
-                sockets.extend(self.flows.is_used(idx).then(|| self.flow_view(*now, idx)));
-            } else if let Some(socket) = self.udp.sockets.after(*datagrams) {
+                sockets.extend(self.0.flows.is_used(idx).then(|| self.flow_view(*now, idx)));
+            } else if let Some(socket) = self.0.udp.sockets.after(*datagrams) {
                 *datagrams = Some(socket.identity);
                 left -= 1;
                 sockets.push(self.datagrams_view(socket));
@@ -126,9 +157,61 @@ impl Engine {
         true
     }
 
-    fn listener_view(&self, listener: &Listener) -> SocketView {
+    /// Whether completions wait for room in some ring.
+    pub fn has_blocked_completions(self) -> bool {
+        !self.0.outbox.is_empty()
+    }
+
+    /// Whether a port has something to send.
+    pub fn has_transmit(self, port: PortId) -> bool {
+        let of_port = &self.0.ports[port.index()];
+        !of_port.ready.is_empty() || !of_port.control.is_empty() || self.0.udp.has_queued(port.index())
+    }
+
+    /// Whether local segments wait.
+    pub fn has_local(self) -> bool {
+        !self.0.ready_local.is_empty() || !self.0.local_control.is_empty()
+    }
+
+    /// When [`super::Engine::poll_trim`] is to be called for pages that wait; `None`: none do.
+    pub fn trim_due(self) -> Option<Instant> {
+        self.0.sessions.trim_due()
+    }
+
+    /// Whether somebody looks at more of a frame than its headers.
+    pub fn needs_whole_frames(self) -> bool {
+        self.0.capture.on
+    }
+
+    /// How often somebody has stopped to listen, or is to be asked for in another way since. The driver writes it where hosts see it,
+    /// before they can hear of anything that came after.
+    pub const fn lapses(self) -> u32 {
+        self.0.names.lapses
+    }
+
+    /// The lanes that end at a session.
+    pub fn lanes_of(self, session: SessionId) -> Vec<LaneId> {
+        self.0.lanes.of_session(session).collect()
+    }
+
+    /// What sessions have of a socket.
+    pub fn datagram_ends(self, identity: u64) -> Vec<DatagramId> {
+        self.0.udp.sockets.ends_at(identity)
+    }
+
+    /// The kernel sockets that steered listeners rely on: they must go on listening.
+    pub fn steered_twins(self) -> impl Iterator<Item = Twin> {
+        self.0.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.twins())
+    }
+
+    /// Whether connections have this address.
+    pub fn has_flows_at(self, addr: Addr) -> bool {
+        self.0.flows.has_some_at(addr)
+    }
+
+    fn listener_view(self, listener: &Listener) -> SocketView {
         SocketView {
-            netns: self.names.scopes.netns(listener.scope),
+            netns: self.0.names.scopes.netns(listener.scope),
             state: "LISTEN",
             local: listener.local.to_socket_addr(),
             remote: Endpoint { addr: listener.local.addr.unspecified(), port: 0 }.to_socket_addr(),
@@ -142,11 +225,11 @@ impl Engine {
         }
     }
 
-    fn datagrams_view(&self, socket: SocketReport) -> SocketView {
+    fn datagrams_view(self, socket: SocketReport) -> SocketView {
         let SocketReport { local, connected, sessions, traffic, .. } = socket;
         let nobody = Endpoint { addr: local.addr.unspecified(), port: 0 };
         SocketView {
-            netns: self.config.netns,
+            netns: self.0.config.netns,
             state: if connected.is_some() { "ESTAB" } else { "UNCONN" },
             local: local.to_socket_addr(),
             remote: connected.unwrap_or(nobody).to_socket_addr(),
@@ -161,11 +244,11 @@ impl Engine {
         }
     }
 
-    fn flow_view(&self, now: Instant, idx: FlowIdx) -> SocketView {
-        let flow = self.flows.get(idx);
+    fn flow_view(self, now: Instant, idx: FlowIdx) -> SocketView {
+        let flow = self.0.flows.get(idx);
         let owner = flow.conn.tenancy.owner();
         SocketView {
-            netns: self.names.scopes.netns(flow.conn.key.scope),
+            netns: self.0.names.scopes.netns(flow.conn.key.scope),
             state: flow.tcb.state.name(),
             local: flow.conn.key.local_addr(),
             remote: flow.conn.key.remote_addr(),
@@ -185,32 +268,8 @@ impl Engine {
                 Path::Port { port, .. } => Some(port),
             },
             listener: false,
-            tcp: Some(self.tcp_report(now, idx)),
+            tcp: Some(self.0.tcp_report(now, idx)),
             udp: None,
-        }
-    }
-
-    pub fn session_view(&self, session: SessionId) -> SessionView {
-        self.sessions.get(session).map_or(SessionView::default(), |s| SessionView {
-            flows: s.flows.len(),
-            listeners: s.listeners.len(),
-            receive_memory_used: s.arena.used(),
-            account: self.sessions.users().get(s.user).map_or(Cred::default(), |user| user.cred),
-            netns: s.cred.netns,
-        })
-    }
-
-    /// How many there are of what it keeps.
-    pub fn totals(&self) -> Totals {
-        Totals {
-            flows: self.flows.len(),
-            listeners: self.listeners.len(),
-            channels: self.channels.len(),
-            lanes: self.lanes.len(),
-            datagram_sockets: self.udp.sockets.len(),
-            datagrams_held: self.udp.held(),
-            virtual_interfaces: self.via.len(),
-            scopes: self.names.scopes.len(),
         }
     }
 }

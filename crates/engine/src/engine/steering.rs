@@ -2,7 +2,6 @@
 
 use super::Engine;
 use crate::control::listen::ListenerIdx;
-use crate::control::names::Twin;
 use crate::control::steer::SteerChange;
 use crate::flow::key::FlowKey;
 use crate::work::Path;
@@ -10,21 +9,11 @@ use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowIdx, PortId};
 
 impl Engine {
-    /// The port's addresses, routes and neighbours are the kernel's. Before it has any.
-    pub fn share_port(&mut self, port: PortId) {
+    /// [`crate::NetworkChange::Shared`].
+    pub(super) fn share_port(&mut self, port: PortId) {
         self.ports[port.index()].shared = true;
         self.shared.is_on = true;
         self.want_ports_for(Endpoint::new(Addr::UNSPECIFIED_V4, 0));
-    }
-
-    /// The kernel sockets that steered listeners rely on: they must go on listening.
-    pub fn steered_twins(&self) -> impl Iterator<Item = Twin> {
-        self.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.twins())
-    }
-
-    /// Whether connections have this address.
-    pub fn has_flows_at(&self, addr: Addr) -> bool {
-        self.flows.has_some_at(addr)
     }
 
     // ---- shared by the files of this folder ----

@@ -97,12 +97,6 @@ impl Engine {
         sent + self.transmit_control(port, sink)
     }
 
-    /// Whether a port has something to send.
-    pub fn has_transmit(&self, port: PortId) -> bool {
-        let of_port = &self.ports[port.index()];
-        !of_port.ready.is_empty() || !of_port.control.is_empty() || self.udp.has_queued(port.index())
-    }
-
     fn transmit_control(&mut self, port: PortId, sink: &mut dyn FrameSink) -> usize {
         let port = &mut self.ports[port.index()];
         let mut sent = 0;
@@ -246,11 +240,6 @@ impl Engine {
             moved += self.local_turn(now, user, idx, host);
         }
         moved
-    }
-
-    /// Whether local segments wait.
-    pub fn has_local(&self) -> bool {
-        !self.ready_local.is_empty() || !self.local_control.is_empty()
     }
 
     pub(super) fn local_turn<H: HostSide>(

@@ -3,68 +3,51 @@
 use super::Engine;
 use crate::counter::Counter;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::via::{Ended, Fetched, Taken};
+use crate::via::{Ended, ViaOutcome};
+use toe_abi::attach::Request;
 use toe_abi::errno::Errno;
-use toe_abi::via::{Attributes, NodeName};
 use toe_base::{SessionId, ViaId};
 
 impl Engine {
-    /// What a session's node is called.
-    pub fn via_name(&mut self, id: SessionId, name: NodeName) -> Result<(), Errno> {
-        let session = self.sessions.get(id).filter(|session| session.open).ok_or(Errno::EINVAL)?;
-        let cred = session.cred;
-        if !self.config.direct {
-            return Err(Errno::EOPNOTSUPP);
+    /// A session asks for something of virtual interfaces. EINVAL: of something else.
+    pub fn handle_via(&mut self, id: SessionId, request: Request) -> Result<ViaOutcome<UserIdx>, Errno> {
+        match request {
+            Request::ViaName { name } => {
+                let session = self.sessions.get(id).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+                let cred = session.cred;
+                if !self.config.direct {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                self.via.name(id, cred, name).map(|()| ViaOutcome::Named)
+            }
+            Request::ViaListen { from, discriminator } => {
+                let payer = self.charge_via(id, Resource::Listeners)?;
+                let listens = self.via.listen(id, from, discriminator, payer);
+                self.charge_back(&listens, payer, Resource::Listeners);
+                listens.map(|(listener, is_awaited)| ViaOutcome::Listens(listener, is_awaited))
+            }
+            Request::ViaConnect { to, discriminator, attributes } => {
+                // It will be memory that two processes and the engine map, as a channel is.
+                let payer = self.charge_via(id, Resource::Channels)?;
+                let asked = self.via.ask(id, (to, discriminator), attributes, payer);
+                self.charge_back(&asked, payer, Resource::Channels);
+                asked.map(|(connection, listeners)| ViaOutcome::Asked(connection, listeners))
+            }
+            Request::ViaTake { listener } => {
+                let taken = self.via.take(id, ViaId(listener))?;
+                self.counters.add(Counter::ViaConnections);
+                Ok(ViaOutcome::Taken(taken))
+            }
+            Request::ViaFetch { connection } => {
+                self.via.fetch(id, ViaId(connection)).map(ViaOutcome::Fetched)
+            }
+            Request::ViaForget { handle } => {
+                let ended = self.via.forget(id, ViaId(handle))?;
+                self.uncharge(ended);
+                Ok(ViaOutcome::Ended(ended))
+            }
+            _ => Err(Errno::EINVAL),
         }
-        self.via.name(id, cred, name)
-    }
-
-    /// The listener, and whether a connection waits for it already.
-    pub fn via_listen(
-        &mut self,
-        id: SessionId,
-        from: Option<NodeName>,
-        discriminator: u64,
-    ) -> Result<(ViaId, bool), Errno> {
-        let payer = self.charge_via(id, Resource::Listeners)?;
-        let listens = self.via.listen(id, from, discriminator, payer);
-        if listens.is_err() {
-            self.sessions.users_mut().give(payer, Resource::Listeners, 1);
-        }
-        listens
-    }
-
-    /// Asks for a connection; also gives the sessions that listen for it.
-    pub fn via_ask(
-        &mut self,
-        id: SessionId,
-        to: (NodeName, u64),
-        attributes: Attributes,
-    ) -> Result<(ViaId, Vec<SessionId>), Errno> {
-        // It will be memory that two processes and the engine map, as a channel is.
-        let payer = self.charge_via(id, Resource::Channels)?;
-        let asked = self.via.ask(id, to, attributes, payer);
-        if asked.is_err() {
-            self.sessions.users_mut().give(payer, Resource::Channels, 1);
-        }
-        asked
-    }
-
-    pub fn via_take(&mut self, id: SessionId, listener: ViaId) -> Result<Taken, Errno> {
-        let taken = self.via.take(id, listener)?;
-        self.counters.add(Counter::ViaConnections);
-        Ok(taken)
-    }
-
-    pub fn via_fetch(&mut self, id: SessionId, connection: ViaId) -> Result<Fetched, Errno> {
-        self.via.fetch(id, connection)
-    }
-
-    /// Ends a listener or connection.
-    pub fn via_forget(&mut self, id: SessionId, handle: ViaId) -> Result<Ended<UserIdx>, Errno> {
-        let ended = self.via.forget(id, handle)?;
-        self.uncharge(ended);
-        Ok(ended)
     }
 
     /// A session is about to end, and with it all its listeners and connections.
@@ -84,6 +67,13 @@ impl Engine {
                 self.counters.add(Counter::OverQuota);
                 Err(refused.into())
             }
+        }
+    }
+
+    /// The payer gets back what there is not.
+    fn charge_back<T>(&mut self, made: &Result<T, Errno>, payer: UserIdx, resource: Resource) {
+        if made.is_err() {
+            self.sessions.users_mut().give(payer, resource, 1);
         }
     }
 

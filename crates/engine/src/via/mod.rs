@@ -61,6 +61,20 @@ enum Thing<P> {
     },
 }
 
+/// What has become of a request, and what the driver is to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ViaOutcome<P> {
+    Named,
+    /// The listener, and whether a connection waits for it already.
+    Listens(ViaId, bool),
+    /// The connection that is asked for, and who listens for it.
+    Asked(ViaId, Vec<SessionId>),
+    Taken(Taken),
+    Fetched(Fetched),
+    /// A listener or connection.
+    Ended(Ended<P>),
+}
+
 /// A connection that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
@@ -74,6 +88,7 @@ pub struct Taken {
 /// A connection that was taken, to the one that has asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetched {
+    pub connection: ViaId,
     /// `None`: it has left since.
     pub other: Option<SessionId>,
     pub peer: NodeName,
@@ -210,10 +225,10 @@ impl<P: Copy> Via<P> {
                 if std::mem::replace(is_fetched, true) {
                     return Err(Errno::EALREADY);
                 }
-                Ok(Fetched { other: Some(*taker), peer: *peer })
+                Ok(Fetched { connection, other: Some(*taker), peer: *peer })
             }
             Some(Thing::Left { session: asker, peer, .. }) if *asker == session => {
-                Ok(Fetched { other: None, peer: *peer })
+                Ok(Fetched { connection, other: None, peer: *peer })
             }
             Some(Thing::Asked { session: asker, .. }) if *asker == session => Err(Errno::EAGAIN),
             _ => Err(Errno::ENOENT),

@@ -47,7 +47,7 @@ fn who_comes_first_does_not_matter() {
         let taken = Taken { connection, asker: SessionId(2), peer: name("b"), attributes: Attributes(2) };
         assert_eq!(via.take(SessionId(1), listener), Ok(taken));
         assert_eq!(via.take(SessionId(1), listener), Err(Errno::EAGAIN));
-        let fetched = Fetched { other: Some(SessionId(1)), peer: name("a") };
+        let fetched = Fetched { connection, other: Some(SessionId(1)), peer: name("a") };
         assert_eq!(via.fetch(SessionId(2), connection), Ok(fetched));
         assert_eq!(via.fetch(SessionId(2), connection), Err(Errno::EALREADY), "once");
         assert_eq!(via.fetch(SessionId(1), connection), Err(Errno::ENOENT), "it has it");
@@ -104,7 +104,10 @@ fn who_has_asked_finds_its_connection_though_the_other_side_has_left_already() {
         let kept = Ended { by_taker: true, is_kept: true, ..gone(made, None, Some(SessionId(2))) };
         assert_eq!(ended, Some(kept));
         assert_eq!(via.forget(SessionId(1), made), Err(Errno::ENOENT), "no longer its");
-        assert_eq!(via.fetch(SessionId(2), made), Ok(Fetched { other: None, peer: name("a") }));
+        assert_eq!(
+            via.fetch(SessionId(2), made),
+            Ok(Fetched { connection: made, other: None, peer: name("a") })
+        );
         assert_eq!(via.forget(SessionId(2), made), Ok(gone(made, Some(102), None)), "and pays until then");
     }
 }

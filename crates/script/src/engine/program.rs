@@ -15,7 +15,7 @@ use toe_abi::errno::Errno;
 use toe_abi::report::TcpReport;
 use toe_base::{AnchorHandle, Cred, FlowId, Instant, ListenerId, QueueSetId, SessionId};
 use toe_engine::control::names::Twin;
-use toe_engine::{Engine, HostMemory};
+use toe_engine::{ControlEvent, Engine, HostMemory};
 use zerocopy::IntoBytes;
 
 pub(super) const QS: QueueSetId = QueueSetId(0);
@@ -403,7 +403,7 @@ impl Program {
         self.sockets[at] = Socket::default();
         self.command(cx, Command::Close { flow, abort }, &[])?;
         if let Some(anchor) = anchor {
-            cx.engine.anchor_closed(cx.now, anchor, cx.memory);
+            cx.engine.handle_control(cx.now, ControlEvent::LastClose(anchor), cx.memory);
         }
         Ok(Outcome::Done)
     }
@@ -447,14 +447,14 @@ impl Program {
 /// What `toe ss -i` shows of the connection.
 fn report(cx: &Cx<'_>, at: usize) -> Result<TcpReport, StackError> {
     let port = far_port(ConnName(at as u8));
-    let mut sockets = cx.engine.sockets(cx.now).into_iter();
+    let mut sockets = cx.engine.view().sockets(cx.now).into_iter();
     let found = sockets.find_map(|socket| socket.tcp.filter(|_| socket.remote.port() == port));
     found.ok_or_else(|| StackError("there is no such connection".to_owned()))
 }
 
 /// The state of a connection, which the program may not have any more.
 fn state(cx: &Cx<'_>, conn: ConnName) -> StateName {
-    let sockets = cx.engine.sockets(cx.now);
+    let sockets = cx.engine.view().sockets(cx.now);
     let found = sockets.iter().find(|socket| !socket.listener && socket.remote.port() == far_port(conn));
     found.map_or(StateName::Closed, |socket| StateName::of_ss(socket.state))
 }

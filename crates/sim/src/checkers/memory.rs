@@ -8,8 +8,8 @@ use toe_base::SessionId;
 
 /// At any moment.
 pub fn counts_agree(node: &Node) -> Result<(), String> {
-    node.engine.audit()?;
-    let (channels, open) = (node.engine.totals().channels, node.memory.channels.len());
+    node.engine.view().audit()?;
+    let (channels, open) = (node.engine.view().totals().channels, node.memory.channels.len());
     if channels != open {
         return Err(format!("{channels} channels, but {open} have memory"));
     }
@@ -32,10 +32,10 @@ fn free_anchors_are_free(node: &Node) -> Result<(), String> {
 /// When every program has let go of everything and time has passed.
 pub fn all_came_back(node: &Node) -> Result<(), String> {
     let engine = &node.engine;
-    if engine.totals().flows > 0 {
-        return Err(format!("connections are left: {:?}", engine.sockets(toe_base::Instant::ZERO)));
+    if engine.view().totals().flows > 0 {
+        return Err(format!("connections are left: {:?}", engine.view().sockets(toe_base::Instant::ZERO)));
     }
-    let staging = engine.session_view(SessionId(0)).receive_memory_used;
+    let staging = engine.view().session(SessionId(0)).receive_memory_used;
     if staging > 0 {
         return Err(format!("{staging} bytes of staging memory are left"));
     }
@@ -53,7 +53,7 @@ fn session_is_empty(node: &Node, session: &Session) -> Result<(), String> {
     if !session.alive {
         return if session.forgotten { Ok(()) } else { Err(format!("dead session {} is not drained", id.0)) };
     }
-    let view = node.engine.session_view(id);
+    let view = node.engine.view().session(id);
     if (view.flows, view.listeners, view.receive_memory_used) != (0, 0, 0) {
         return Err(format!("session {} still has {view:?}", id.0));
     }

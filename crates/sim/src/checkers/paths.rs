@@ -13,7 +13,7 @@ const RTO_MARGIN_US: u32 = 200_000;
 
 /// To be asked when nothing is ready to be sent.
 pub fn are_sane(engine: &Engine) -> Result<(), String> {
-    for path in engine.audit_paths().filter(|path| path.state.is_synchronized()) {
+    for path in engine.view().audit_paths().filter(|path| path.state.is_synchronized()) {
         let wrong = |what: &str| Err(format!("{what}: {path:?}"));
         // In recovery it may be what is in the network, which the options of one segment keep below a whole one (RFC 9937 section 6.2).
         if path.cwnd < path.mss.min(path.pipe.max(1)) || path.cwnd > CWND_MAX {

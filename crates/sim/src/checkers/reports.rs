@@ -35,7 +35,7 @@ impl Node {
     }
 
     fn counters_rise(&mut self) -> Result<(), String> {
-        let counters: BTreeMap<_, _> = self.engine.counters().collect();
+        let counters: BTreeMap<_, _> = self.engine.view().counters().collect();
         let fell = |(name, was): &(&&'static str, &u64)| counters.get(*name).is_none_or(|n| n < *was);
         match self.reports.counters.iter().find(fell) {
             Some((name, was)) => Err(format!("counter {name} was {was}, and is {:?}", counters.get(name))),
@@ -55,7 +55,7 @@ impl Node {
             }
         };
         let before = self.reports.listed.len();
-        let is_more = self.engine.more_sockets(&mut cursor, PLACES, &mut self.reports.listed);
+        let is_more = self.engine.view().more_sockets(&mut cursor, PLACES, &mut self.reports.listed);
         self.reports.cursor = is_more.then_some(cursor);
         let holders = self.reports.listed[before..].iter().flat_map(|view| &view.holders);
         let lives = |id: SessionId| self.sessions.iter().any(|s| s.id == id && !s.forgotten);
@@ -80,7 +80,7 @@ impl Node {
     }
 
     fn lasting(&self) -> Vec<Known> {
-        let flows = self.engine.audit_flows();
+        let flows = self.engine.view().audit_flows();
         let lasting = flows.filter(|f| f.state == TcpState::Established && !f.owner.is_nobody());
         lasting.map(|f| (f.owner.session, f.owner.flow_id, f.key.local_addr(), f.key.remote_addr())).collect()
     }
@@ -88,7 +88,7 @@ impl Node {
 
 /// At any moment.
 fn charges_agree(node: &Node) -> Result<(), String> {
-    let (users, totals) = (node.engine.users(), node.engine.totals());
+    let (users, totals) = (node.engine.view().users(), node.engine.view().totals());
     // A socket of datagrams has a lane to the engine.
     let channels = totals.channels + totals.lanes + totals.datagram_sockets;
     let counted = [(Resource::Channels, channels), (Resource::Listeners, totals.listeners)];
@@ -110,13 +110,13 @@ fn charges_agree(node: &Node) -> Result<(), String> {
 
 /// When every program has let go of everything and time has passed.
 pub fn nobody_is_charged(node: &Node) -> Result<(), String> {
-    let users = node.engine.users();
+    let users = node.engine.view().users();
     let live = node.sessions.iter().filter(|session| session.alive);
     let anchors: BTreeSet<u32> = live.clone().flat_map(|s| &s.free_anchors).map(|a| a.0).collect();
     let sessions = live.count() as u64;
     let left = [
         (Resource::Sessions, sessions),
-        (Resource::Flows, node.engine.totals().datagram_sockets as u64),
+        (Resource::Flows, node.engine.view().totals().datagram_sockets as u64),
         (Resource::Listeners, 0),
         (Resource::Anchors, anchors.len() as u64),
         (Resource::StagingMemory, 0),
@@ -126,7 +126,7 @@ pub fn nobody_is_charged(node: &Node) -> Result<(), String> {
             return Err(format!("{} of {resource:?} are charged, not {expected}", users.used(resource)));
         }
     }
-    if let Some(due) = node.engine.trim_due() {
+    if let Some(due) = node.engine.view().trim_due() {
         return Err(format!("pages that nobody needs wait since {due:?}"));
     }
     let idle = users.used(Resource::ReceiveMemory);

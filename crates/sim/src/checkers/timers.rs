@@ -14,7 +14,7 @@ pub fn nothing_is_due(engine: &Engine, now: Instant) -> Result<(), String> {
 
 /// No silent stall: whatever waits for the peer has a deadline. To be asked when nothing is ready to be sent.
 pub fn no_silent_stall(engine: &Engine) -> Result<(), String> {
-    for flow in engine.audit_flows() {
+    for flow in engine.view().audit_flows() {
         if flow.waits_for_peer && flow.deadline.is_far_future() {
             return Err(format!("{flow:?} waits for ever"));
         }

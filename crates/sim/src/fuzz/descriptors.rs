@@ -4,10 +4,12 @@
 use super::{Bytes, ENGINE, play};
 use crate::tally::{Tallies, Tally};
 use crate::world::World;
+use toe_abi::attach::Request;
 use toe_abi::region::RegionLayout;
 use toe_abi::via::{Attributes, HANDLES_MAX, NodeName};
 use toe_base::{Cred, Instant, SessionId, ViaId};
 use toe_engine::Engine;
+use toe_engine::via::ViaOutcome;
 use toe_via::node::{self, CONNECTION_LEN, Control, Node, Segment};
 
 /// Steps of one run.
@@ -191,18 +193,23 @@ fn ask_engine(world: &mut World, bytes: &mut Bytes<'_>) {
             _ => None,
         };
         let handle = handle.unwrap_or(ViaId(bytes.u32()));
+        let id = *session;
+        let mut ask = |engine: &mut Engine, request| {
+            let outcome = engine.handle_via(id, request);
+            if let Ok(ViaOutcome::Listens(handle, _) | ViaOutcome::Asked(handle, _)) = outcome {
+                handles.push(handle);
+            }
+        };
         match (what & 7, name) {
-            (0, Some(name)) => drop(engine.via_name(*session, name)),
-            (1, name) => {
-                handles.extend(engine.via_listen(*session, name, discriminator).ok().map(|found| found.0))
+            (0, Some(name)) => ask(engine, Request::ViaName { name }),
+            (1, from) => ask(engine, Request::ViaListen { from, discriminator }),
+            (2, Some(to)) => {
+                let attributes = Attributes(bytes.u64());
+                ask(engine, Request::ViaConnect { to, discriminator, attributes });
             }
-            (2, Some(name)) => {
-                let asked = engine.via_ask(*session, (name, discriminator), Attributes(bytes.u64()));
-                handles.extend(asked.ok().map(|found| found.0));
-            }
-            (3, _) => drop(engine.via_take(*session, handle)),
-            (4, _) => drop(engine.via_fetch(*session, handle)),
-            (5, _) => drop(engine.via_forget(*session, handle)),
+            (3, _) => ask(engine, Request::ViaTake { listener: handle.0 }),
+            (4, _) => ask(engine, Request::ViaFetch { connection: handle.0 }),
+            (5, _) => ask(engine, Request::ViaForget { handle: handle.0 }),
             (6, _) => {
                 engine.close_session(Instant::ZERO, *session, memory);
                 assert!(engine.forget_session(*session), "it has nothing");
@@ -210,11 +217,12 @@ fn ask_engine(world: &mut World, bytes: &mut Bytes<'_>) {
             }
             _ => {}
         }
-        assert!(engine.totals().virtual_interfaces <= count * HANDLES_MAX, "more than sessions may have");
+        let there = engine.view().totals().virtual_interfaces;
+        assert!(there <= count * HANDLES_MAX, "more than sessions may have");
     }
     for session in sessions {
         engine.close_session(Instant::ZERO, session, memory);
         engine.forget_session(session);
     }
-    assert_eq!(engine.totals().virtual_interfaces, 0, "something stays");
+    assert_eq!(engine.view().totals().virtual_interfaces, 0, "something stays");
 }

@@ -12,6 +12,7 @@ use toe_abi::attach::FenceReason;
 use toe_abi::command::{ConnectArgs, ListenArgs, NO_HANDLE};
 use toe_abi::entry::{Command, Completion, RawEntry, ReceiveCredit, Send};
 use toe_base::{AnchorHandle, Cred};
+use toe_engine::ControlEvent;
 use toe_engine::control::names::Twin;
 use zerocopy::IntoBytes;
 
@@ -65,7 +66,7 @@ impl Host {
         for anchor in std::mem::take(&mut self.anchors) {
             let node = &mut world.nodes[0];
             let clock = node.clock(world.now_us);
-            node.engine.anchor_closed(clock, anchor, &mut node.memory);
+            node.engine.handle_control(clock, ControlEvent::LastClose(anchor), &mut node.memory);
         }
     }
 
@@ -118,7 +119,7 @@ impl Host {
             _ if what & 8 != 0 && !self.anchors.is_empty() => {
                 let at = usize::from(what >> 4) % self.anchors.len();
                 let anchor = self.anchors.swap_remove(at);
-                node.engine.anchor_closed(clock, anchor, &mut node.memory);
+                node.engine.handle_control(clock, ControlEvent::LastClose(anchor), &mut node.memory);
                 Ok(())
             }
             _ => {

@@ -111,7 +111,7 @@ impl Cx<'_> {
         if !matches!(command, Command::Lend { .. } | Command::CloseCopy { .. }) {
             entries::catch_up(self.engine, self.memory, self.clock, session.id);
         }
-        if let Some((flow, peer)) = self.engine.counts_after(session.id, command) {
+        if let Some((flow, peer)) = self.engine.view().counts_after(session.id, command) {
             entries::catch_up(self.engine, self.memory, self.clock, peer);
             self.engine.deliver_earlier(self.clock, session.id, flow, self.memory);
         }
@@ -168,7 +168,7 @@ impl Session {
             ..Default::default()
         };
         let at = self.sockets.len();
-        let lapses = local.then(|| cx.engine.lapses());
+        let lapses = local.then(|| cx.engine.view().lapses());
         let is_promised = id.is_some() && lapses == self.reached.get(&(v6, server.1)).copied();
         cx.tallies.add_many(Tally::Promised, u64::from(is_promised));
         let mut socket = Socket::new(StreamId { conn, side: 0 }, anchor);

@@ -195,7 +195,7 @@ impl Session {
             }
             Completion::Connected { errno, .. } => {
                 socket.error = Some(errno);
-                let is_as_it_was = socket.is_promised && socket.lapses == Some(cx.engine.lapses());
+                let is_as_it_was = socket.is_promised && socket.lapses == Some(cx.engine.view().lapses());
                 if is_as_it_was && errno == Errno::ECONNREFUSED {
                     let what = "a connection was refused where somebody listens, as far as hosts can know";
                     cx.verdict.fail(Checker::Isolation, what.to_owned());

@@ -3,12 +3,13 @@
 use super::cancel::point;
 use super::open::is_new;
 use super::{listener, stream};
-use crate::connect::{self, Verdict, or_again};
+use crate::connect::{self, Verdict};
 use crate::ffi::{
     errno, fail, family, guarded, is_too_long, last_errno, read_endpoint, read_inet, restarted, status,
     write_inet,
 };
 use crate::policy::{Action, NOT_SUBJECT};
+use crate::replacing::or_again;
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason};
 use crate::{adopt, datagram_stack, free_port, listen as listening, real, replacing};

@@ -2,9 +2,10 @@
 
 use super::open::{forget, forget_for_copy, forget_open, is_known, is_new};
 use super::{leave_lanes, listener, stream};
-use crate::connect::{keep_on_kernel, or_again};
+use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
 use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking, is_held_elsewhere};
+use crate::replacing::or_again;
 use crate::socket_state::{self, State};
 use crate::why::{self, Reason, Stack as On};
 use crate::{fork, real, replacing};

@@ -6,9 +6,9 @@
 use super::cancel::point;
 use super::open::is_new;
 use super::poll::{mask_at, timeout_ms, timeout_of};
-use crate::connect::or_again;
 use crate::ffi::{fail, guarded, number, status};
 use crate::replacing;
+use crate::replacing::or_again;
 use crate::socket_state::{self, State};
 use crate::{adopt, fork, init, real};
 use core::ffi::c_int;

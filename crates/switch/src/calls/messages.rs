@@ -3,10 +3,11 @@
 use super::cancel::point;
 use super::data::{receive_message, transmit_message};
 use super::rights::{note_passed, note_received};
-use super::{datagram, datagram_send, fast_open, settled_stream, stream};
-use crate::connect::{keep_on_kernel, or_again};
+use super::{datagram, datagram_send, fast_open, stream};
+use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, restarted};
 use crate::real;
+use crate::replacing::{or_again, settled_stream};
 use crate::why::Reason;
 use core::ffi::{c_int, c_uint};
 use libc::{mmsghdr, msghdr, timespec};

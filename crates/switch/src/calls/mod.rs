@@ -49,16 +49,6 @@ pub fn stream(fd: c_int) -> Option<&'static Socket> {
     fd_table::get(fd).filter(|socket| !matches!(socket.kind(), Kind::Listener))
 }
 
-/// The same, once a thread that makes the descriptor an engine's has done so: for calls that cannot be made again when the kernel
-/// has refused them, and has raised SIGPIPE.
-#[inline]
-pub fn settled_stream(fd: c_int) -> Option<&'static Socket> {
-    stream(fd).or_else(|| {
-        crate::replacing::settle(fd);
-        stream(fd)
-    })
-}
-
 /// The UDP socket behind a descriptor that may have lanes is the kernel's alone from here on: it is asked for what those do not do.
 #[inline]
 pub fn leave_lanes(fd: c_int) {

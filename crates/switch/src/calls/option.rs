@@ -2,9 +2,10 @@
 //! socket are noted, to be repeated there; on a connection of an engine the host library answers, and what it does not
 //! know is asked of the kernel ([`option_model`]), when that makes no difference to the connection.
 
-use super::{leave_lanes, option_model, settled_stream, stream};
-use crate::connect::{keep_on_kernel, or_again};
+use super::{leave_lanes, option_model, stream};
+use crate::connect::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
+use crate::replacing::{or_again, settled_stream};
 use crate::socket_state::{self, OptionKind, Replayed, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
 use crate::why::Reason;
 use crate::{datagram_stack, listen as listening, real};

@@ -197,12 +197,19 @@ fn add_shape(measured: &mut Measured, folder: &str, path: &str, shape: Shape) {
 
 fn engine_calls(measured: &mut Measured, engine: &Krate, daemon: &Krate, sim: &Krate) {
     let shapes = shapes::shapes(engine);
-    let engine = shapes.iter().find(|(path, _)| path.ends_with("::Engine")).expect("the engine");
-    let public = &engine.1.public_methods;
-    let by_toed: BTreeSet<String> = shapes::calls_of_engine(daemon).intersection(public).cloned().collect();
-    let simulated = shapes::calls_of_engine(sim);
-    measured.add("engine", "calls", "public", public.iter().cloned().collect());
-    measured.add("engine", "calls", "not_simulated", by_toed.difference(&simulated).cloned().collect());
+    let public = |name: &str| {
+        let found = shapes.iter().find(|(path, _)| path.ends_with(name));
+        found.expect("it is the engine's").1.public_methods.iter().cloned().collect::<Vec<_>>()
+    };
+    let (calls, views) = (public("::Engine"), public("::EngineView"));
+    let all: BTreeSet<String> = calls.iter().chain(&views).cloned().collect();
+    let made = |by: &Krate| -> BTreeSet<String> {
+        let calls = shapes::calls_of_engine(by).into_iter().filter(|call| all.contains(call));
+        calls.chain(shapes::inputs_of_engine(by)).collect()
+    };
+    measured.add("engine", "calls", "not_simulated", made(daemon).difference(&made(sim)).cloned().collect());
+    measured.add("engine", "calls", "public", calls);
+    measured.add("engine", "calls", "views", views);
 }
 
 fn add_names(measured: &mut Measured, names: &[Name]) {

@@ -237,12 +237,12 @@ fn ends_in(expr: &Expr, names: &[&str]) -> bool {
     }
 }
 
-/// Methods that a crate calls of what it calls `engine`.
+/// Methods that a crate calls of what it calls `engine`, and of its view.
 pub fn calls_of_engine(krate: &Krate) -> BTreeSet<String> {
     struct Called(BTreeSet<String>);
     impl<'ast> Visit<'ast> for Called {
         fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-            if ends_in(&call.receiver, &["engine"]) {
+            if ends_in(&call.receiver, &["engine", "view"]) {
                 self.0.insert(call.method.to_string());
             }
             visit::visit_expr_method_call(self, call);
@@ -259,6 +259,28 @@ pub fn calls_of_engine(krate: &Krate) -> BTreeSet<String> {
     let mut called = Called(BTreeSet::new());
     krate.files.iter().for_each(|file| called.visit_file(&file.ast));
     called.0
+}
+
+/// What is told to the engine as a value.
+const INPUTS: [&str; 1] = ["ControlEvent"];
+
+/// Inputs of the engine's of which a crate makes some, each a variant: `ControlEvent::SocketGone`.
+pub fn inputs_of_engine(krate: &Krate) -> BTreeSet<String> {
+    struct Made(BTreeSet<String>);
+    impl<'ast> Visit<'ast> for Made {
+        fn visit_path(&mut self, path: &'ast syn::Path) {
+            let segments: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
+            if let [.., of, name] = &segments[..]
+                && INPUTS.contains(&of.as_str())
+            {
+                self.0.insert(format!("{of}::{name}"));
+            }
+            visit::visit_path(self, path);
+        }
+    }
+    let mut made = Made(BTreeSet::new());
+    krate.files.iter().for_each(|file| made.visit_file(&file.ast));
+    made.0
 }
 
 /// A name that a crate gives: to an item, a field, a variant, a function.

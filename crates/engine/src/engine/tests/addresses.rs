@@ -98,7 +98,7 @@ fn a_source_quench_is_dropped_in_silence() {
     message[2..4].copy_from_slice(&(!(((sum & 0xffff) + (sum >> 16)) as u16)).to_be_bytes());
     assert!(answers(&mut world, &icmp(&syn, &message)).is_empty());
     for errors in [Counter::IcmpErrors, Counter::IcmpErrorsStray] {
-        assert_eq!(world.sides[B].engine.counter(errors), 0, "it is no error of any connection");
+        assert_eq!(world.sides[B].engine.view().counter(errors), 0, "it is no error of any connection");
     }
     assert!(world.transfer(A, conns, &super::world::pattern(10_000, 1), 1_000), "and slows nothing down");
 }

@@ -1,13 +1,15 @@
 //! Connections end: FIN in every order, RST, TIME_WAIT, and nothing is left behind.
 
 use super::world::{A, B, LAYOUT, World, addr, pattern};
+use crate::ControlEvent;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 use toe_base::PortId;
 
 fn states(world: &World, side: usize) -> Vec<&'static str> {
-    world.sides[side].engine.sockets(world.now).iter().filter(|s| !s.listener).map(|s| s.state).collect()
+    let sockets = world.sides[side].engine.view().sockets(world.now);
+    sockets.iter().filter(|s| !s.listener).map(|s| s.state).collect()
 }
 
 #[test]
@@ -205,7 +207,7 @@ fn an_abort_behind_text_goes_out_with_it() {
     side.engine.anchor_closed(now, anchor, &mut side.memory);
     let sent = side.engine.poll_transmit(now, PortId(0), &mut side.outbox, &mut side.memory, 64);
     assert_eq!(sent, 2, "the text and RST");
-    assert!(!side.engine.has_transmit(PortId(0)));
+    assert!(!side.engine.view().has_transmit(PortId(0)));
 }
 
 /// The FIN is no text that is still to go.
@@ -248,7 +250,7 @@ fn a_flow_whose_anchor_its_host_keeps_open_ends_and_the_anchor_can_be_used_again
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
     assert_eq!(world.sides[B].conns[b].received, b"last words");
     assert_eq!(world.sides[A].anchors_told, [(anchor, true)]);
-    assert!(world.sides[A].engine.anchor_use(anchor) == crate::AnchorUse::Unused);
+    assert!(world.sides[A].engine.view().anchor_use(anchor) == crate::AnchorUse::Unused);
     // A second word for it comes too late to do anything.
     world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: true });
     world.run_ms(10);
@@ -261,7 +263,8 @@ fn a_flow_whose_anchor_somebody_else_was_shown_ends_with_the_last_close_only() {
     let mut world = World::new();
     let (a, b) = world.connected();
     let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
-    world.sides[A].engine.share_anchor(anchor);
+    let side = &mut world.sides[A];
+    side.engine.handle_control(world.now, ControlEvent::Shared(anchor), &mut side.memory);
     world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: true });
     world.run_ms(100);
     assert_eq!(world.sides[A].anchors_told, [(anchor, false)]);
@@ -364,7 +367,7 @@ fn closing_a_listener_resets_what_nobody_took() {
     side.engine.anchor_closed(world.now, toe_base::AnchorHandle(0), &mut side.memory);
     // Others may have had the kernel's socket, and nobody came with it.
     assert!(world.run_until(3000, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNRESET)));
-    assert_eq!(world.sides[B].engine.sockets(world.now), []);
+    assert_eq!(world.sides[B].engine.view().sockets(world.now), []);
 }
 
 #[test]
@@ -375,7 +378,7 @@ fn after_the_last_close_of_a_listener_nobody_gets_in() {
     let id = world.sides[A].listen(now, at).expect("listens");
     world.sides[A].plain(now, Command::CloseListener { listener: id, last: true });
     assert_eq!(world.sides[A].connect(now, at), Err(Errno::ECONNREFUSED));
-    assert_eq!(world.sides[A].engine.sockets(world.now), []);
+    assert_eq!(world.sides[A].engine.view().sockets(world.now), []);
 }
 
 #[test]
@@ -421,9 +424,9 @@ fn no_memory_is_left_after_a_thousand_connections() {
     }
     world.run_ms(70_000);
     for side in &world.sides {
-        assert_eq!(side.engine.session_view(side.session).receive_memory_used, 0);
-        assert_eq!(side.engine.totals().flows, 0);
-        assert_eq!(side.engine.session_view(side.session).flows, 0);
+        assert_eq!(side.engine.view().session(side.session).receive_memory_used, 0);
+        assert_eq!(side.engine.view().totals().flows, 0);
+        assert_eq!(side.engine.view().session(side.session).flows, 0);
     }
 }
 

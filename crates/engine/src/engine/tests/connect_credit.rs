@@ -75,7 +75,7 @@ fn an_id_is_for_one_connection_of_the_session_that_it_was_given_to() {
     );
     assert_eq!(connect_as(&mut machine, client, flow, 8080).1, Ok(()));
     assert_eq!(connect_as(&mut machine, client, flow, 8080).1, refused, "used");
-    machine.engine.audit().unwrap();
+    machine.engine.view().audit().unwrap();
 }
 
 #[test]
@@ -99,10 +99,10 @@ fn what_cannot_be_tried_is_told_like_any_refusal_and_its_anchor_comes_back() {
 fn the_end_of_a_listener_is_a_lapse_and_nothing_else_here_is() {
     let mut machine = Machine::new(UID);
     let client = machine.attach(UID);
-    let before = machine.engine.lapses();
+    let before = machine.engine.view().lapses();
     machine.connect(client);
     machine.connect(client);
-    assert_eq!(machine.engine.lapses(), before);
+    assert_eq!(machine.engine.view().lapses(), before);
     machine.end_listener();
-    assert_ne!(machine.engine.lapses(), before);
+    assert_ne!(machine.engine.view().lapses(), before);
 }

@@ -1,6 +1,7 @@
 //! Connections whose descriptor several processes have, and have no more: when one of them alone has it, it may have a channel.
 
 use super::direct::{Ends, Machine};
+use crate::ControlEvent;
 use crate::counter::Counter;
 use crate::work::{Claimed, StreamCounts};
 use toe_abi::entry::{Command, Completion};
@@ -45,7 +46,7 @@ impl Family {
         let m = &mut self.machine;
         let child = m.attach(USER);
         let claimed = m.engine.claim(m.now, child, QS, 7, self.anchor, &mut m.hosts);
-        m.engine.share_anchor(self.anchor);
+        m.engine.handle_control(m.now, ControlEvent::Shared(self.anchor), &mut m.hosts);
         let Ok(Claimed::Flow(flow, counts)) = claimed else { panic!("{claimed:?}") };
         self.ends[1] = (child, flow);
         (child, flow, counts)
@@ -53,9 +54,9 @@ impl Family {
 
     /// Whether a channel is offered for it, after so many messages.
     fn is_offered(&mut self, messages: u32) -> bool {
-        let before = self.machine.engine.counter(Counter::ChannelsOpened);
+        let before = self.machine.engine.view().counter(Counter::ChannelsOpened);
         self.machine.messages(self.ends, messages);
-        self.machine.engine.counter(Counter::ChannelsOpened) > before
+        self.machine.engine.view().counter(Counter::ChannelsOpened) > before
     }
 }
 

@@ -61,7 +61,7 @@ fn to(peer: Endpoint) -> RecordHead {
 }
 
 fn count(world: &World, side: usize, counter: Counter) -> u64 {
-    world.sides[side].engine.counter(counter)
+    world.sides[side].engine.view().counter(counter)
 }
 
 fn world() -> World {
@@ -203,7 +203,7 @@ fn joined_arrives(end: Delivered) -> (Vec<Vec<u8>>, u64) {
     let Side { engine, memory, .. } = &mut world.sides[B];
     engine.handle_frame(now, PortId(0), &bytes, joined, memory);
     let texts = memory.datagrams.drain(..).map(|(.., text)| text).collect();
-    assert_eq!(world.sides[B].engine.counter(Counter::RxDatagrams), 4, "and the one before");
+    assert_eq!(world.sides[B].engine.view().counter(Counter::RxDatagrams), 4, "and the one before");
     (texts, count(&world, B, counter) - before)
 }
 
@@ -237,7 +237,7 @@ fn an_unknown_port_is_answered_and_the_answer_is_the_senders() {
     assert_eq!(count(&world, A, Counter::DatagramErrors), 1);
     // What nobody has sent is nobody's.
     world.sides[A].engine.datagram_socket_gone(1);
-    assert_eq!(world.sides[A].engine.totals().datagram_sockets, 0);
+    assert_eq!(world.sides[A].engine.view().totals().datagram_sockets, 0);
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn of_large_datagrams_only_the_head_is_read_until_it_is_known_whose_they_are() {
         let Side { engine, memory, .. } = &mut world.sides[B];
         engine.handle_head(now, PortId(0), (&frame, &Behind(is_there)), offload, memory);
         let came: Vec<_> = memory.datagrams.drain(..).map(|(to, .., text)| (to, text)).collect();
-        (came, engine.counter(Counter::RxDatagrams), engine.counter(Counter::DropTruncated))
+        (came, engine.view().counter(Counter::RxDatagrams), engine.view().counter(Counter::DropTruncated))
     };
     let whole = (Some(receiver), vec![9; 2500]);
     assert_eq!(comes(Some(1000), true), (vec![whole.clone()], 3, 0), "together");
@@ -542,7 +542,7 @@ fn a_user_has_his_share_and_gets_it_back() {
     let limit = Limit { total: 100, user: 2 };
     let quotas = Quotas::default().with(Resource::Channels, limit);
     world.sides[A] = Side::with_quotas(1, LinkCaps::default(), quotas);
-    let used = |world: &World| world.sides[A].engine.users().used(Resource::SessionMemory);
+    let used = |world: &World| world.sides[A].engine.view().users().used(Resource::SessionMemory);
     let before = used(&world);
     let first = hears(&mut world, A, any(1), 1);
     hears(&mut world, A, any(2), 2);
@@ -554,11 +554,11 @@ fn a_user_has_his_share_and_gets_it_back() {
     side.engine.close_datagrams(session, first);
     assert!(open(side, Use::Hears, any(0), &third).is_ok());
     assert_eq!(side.engine.leave_datagrams(session).len(), 2);
-    assert_eq!(side.engine.totals().datagram_sockets, 2, "until the kernel has them no more");
+    assert_eq!(side.engine.view().totals().datagram_sockets, 2, "until the kernel has them no more");
     for identity in [2, 3] {
         side.engine.datagram_socket_gone(identity);
     }
-    assert_eq!(side.engine.users().used(Resource::SessionMemory), before);
+    assert_eq!(side.engine.view().users().used(Resource::SessionMemory), before);
     let nothing = [Resource::Channels, Resource::Flows];
-    assert!(side.engine.users().iter().all(|user| nothing.iter().all(|what| user.used(*what) == 0)));
+    assert!(side.engine.view().users().iter().all(|user| nothing.iter().all(|what| user.used(*what) == 0)));
 }

@@ -101,7 +101,7 @@ impl Machine {
             direct: true,
             tcp: TcpConfig::default(),
         });
-        engine.add_local();
+        engine.handle_network(crate::NetworkChange::Loopback);
         let mut hosts = Hosts::default();
         hosts.open(SessionId(0), STAGING_LEN);
         let listener = (SessionId(0), ListenerId::default());
@@ -145,8 +145,8 @@ impl Machine {
             + self.engine.poll_completions(&mut self.hosts)
             > 0
         {}
-        self.engine.audit().unwrap();
-        self.engine.audit().unwrap();
+        self.engine.view().audit().unwrap();
+        self.engine.view().audit().unwrap();
     }
 
     fn ms(&mut self, ms: u64) {
@@ -338,8 +338,8 @@ fn a_connection_goes_direct_once_it_has_earned_it_and_both_hosts_have_the_channe
     let told = m.direct(ends[0]).expect("direct");
     assert_eq!(told, (channel, 0, 1));
     assert_eq!(m.direct(ends[1]), Some(told));
-    assert_eq!(m.engine.counter(Counter::DirectConnections), 1);
-    assert_eq!(m.engine.counter(Counter::ChannelsOpened), 1);
+    assert_eq!(m.engine.view().counter(Counter::DirectConnections), 1);
+    assert_eq!(m.engine.view().counter(Counter::ChannelsOpened), 1);
 
     // The engine still carries what it is given.
     m.messages(ends, 3);
@@ -404,7 +404,7 @@ fn without_memory_for_a_channel_the_connection_goes_on() {
     let ends = m.connect(client);
     m.messages(ends, 200);
     assert_eq!(m.offered(client), None);
-    assert_eq!(m.engine.counter(Counter::ChannelsOpened), 0);
+    assert_eq!(m.engine.view().counter(Counter::ChannelsOpened), 0);
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn a_flow_in_a_channel_is_claimed_once_its_owner_has_given_it_up() {
     let told = m.told(client);
     let asked = told.iter().filter(|c| **c == Completion::Yield { flow: ends[0].1 }).count();
     assert_eq!(asked, 1, "{told:?}");
-    assert_eq!(m.engine.counter(Counter::Yields), 1);
+    assert_eq!(m.engine.view().counter(Counter::Yields), 1);
 
     assert_eq!(m.engine.relinquish(client, ends[0].1, UNREAD, &mut m.hosts), Ok(()));
     assert_eq!(m.engine.relinquish(client, ends[0].1, UNREAD, &mut m.hosts), Err(Errno::EINVAL));
@@ -614,7 +614,7 @@ fn the_rest_of_a_session_hears_that_the_other_one_is_gone() {
     let next = m.attach(CLIENT_UID);
     assert_eq!(next, client);
     m.command(next, Command::ChannelReady { channel: used.channel }, &[]);
-    assert_eq!(m.engine.counter(Counter::StaleEntries), 1);
+    assert_eq!(m.engine.view().counter(Counter::StaleEntries), 1);
     let (_, anew) = m.direct_connection(next);
     assert_ne!(anew.channel, used.channel);
 }
@@ -629,7 +629,7 @@ fn a_session_that_says_ready_to_what_is_not_its_own_changes_nothing() {
     m.command(client, Command::ChannelReady { channel }, &[]);
     m.command(stranger, Command::ChannelReady { channel }, &[]);
     m.command(stranger, Command::ChannelReady { channel: ChannelId(u32::MAX) }, &[]);
-    assert_eq!(m.engine.counter(Counter::StaleEntries), 2);
+    assert_eq!(m.engine.view().counter(Counter::StaleEntries), 2);
     m.messages(ends, 3);
     assert_eq!(m.direct(ends[0]), None);
 }

@@ -20,7 +20,7 @@ fn sent_and_shut(of_the_server: &[fn(FlowId) -> Command]) -> [Vec<Completion>; 2
 
 /// As the driver does.
 fn carry_out(m: &mut Machine, end: (SessionId, FlowId), peer: SessionId, command: Command) {
-    if let Some((flow, owner)) = m.engine.counts_after(end.0, command) {
+    if let Some((flow, owner)) = m.engine.view().counts_after(end.0, command) {
         assert_eq!((flow, owner), (end.1, peer), "its rings come first");
         m.engine.deliver_earlier(m.now, end.0, flow, &mut m.hosts);
     }

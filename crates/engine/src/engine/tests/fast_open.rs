@@ -13,7 +13,7 @@ pub(super) fn acquainted() -> World {
     world.sides[B].plain(now, Command::FastOpen { listener, limit: 64 });
     world.sides[A].fast = true;
     let conns = world.connected();
-    assert_eq!(world.sides[B].engine.counter(Counter::FastOpenAsked), 1);
+    assert_eq!(world.sides[B].engine.view().counter(Counter::FastOpenAsked), 1);
     assert!(world.transfer(A, conns, b"hello", 1000));
     world
 }
@@ -37,25 +37,25 @@ fn bytes_go_with_the_syn_and_are_read_before_the_handshake_is_complete() {
     assert!(!world.sides[A].conns[a].established, "its SYN-ACK is on its way");
     let syn = world.log.iter().filter(|(_, from, _)| *from == A).nth(frames).expect("it has gone");
     assert!((1400..=1514).contains(&syn.2.len()), "{} bytes: what fits one frame", syn.2.len());
-    world.sides[B].engine.audit().expect("counts agree");
+    world.sides[B].engine.view().audit().expect("counts agree");
     assert!(world.run_until(1000, |w| w.sides[B].conns[1].received == data));
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].acked == 5000));
     assert!(world.transfer(B, (a, 1), &data, 1000));
-    let sent = |side: usize, counter| world.sides[side].engine.counter(counter);
+    let sent = |side: usize, counter| world.sides[side].engine.view().counter(counter);
     assert_eq!((sent(A, Counter::FastOpenSent), sent(B, Counter::FastOpenReceived)), (1, 1));
-    world.sides[B].engine.audit().expect("counts agree");
+    world.sides[B].engine.view().audit().expect("counts agree");
 }
 
 #[test]
 fn a_connect_that_waits_for_bytes_leaves_nothing_when_none_come() {
     let mut world = acquainted();
     let (now, frames) = (world.now, frames_of_a(&world));
-    let flows = world.sides[A].engine.totals().flows;
+    let flows = world.sides[A].engine.view().totals().flows;
     let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");
     world.run_ms(600_000);
     world.close(A, a);
     world.run_ms(100);
-    assert_eq!((frames_of_a(&world), world.sides[A].engine.totals().flows), (frames, flows));
+    assert_eq!((frames_of_a(&world), world.sides[A].engine.view().totals().flows), (frames, flows));
 }
 
 #[test]
@@ -72,11 +72,11 @@ fn streams_are_whole_on_a_bad_path() {
         assert!(world.transfer(B, (a, before), &data, 120_000), "connection {n}");
         world.close(A, a);
         world.close(B, before);
-        world.sides[B].engine.audit().expect("counts agree");
+        world.sides[B].engine.view().audit().expect("counts agree");
         // What one network did is not held against the next.
         world.run_ms(3_600_000);
     }
-    let engine = &world.sides[A].engine;
+    let engine = world.sides[A].engine.view();
     assert!(engine.counter(Counter::FastOpenSent) > 20, "{}", engine.counter(Counter::FastOpenSent));
     assert!(engine.counter(Counter::FastOpenLost) > 0, "some SYN got lost");
 }
@@ -88,15 +88,15 @@ fn what_came_early_ends_with_its_listener_and_its_place_is_free() {
     let now = world.now;
     let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");
     world.sides[A].send(now, a, b"too late");
-    let received = |w: &World| w.sides[B].engine.counter(Counter::FastOpenReceived) == 1;
+    let received = |w: &World| w.sides[B].engine.view().counter(Counter::FastOpenReceived) == 1;
     assert!(world.run_until(10, received));
-    world.sides[B].engine.audit().expect("counts agree");
+    world.sides[B].engine.view().audit().expect("counts agree");
     let (now, listener) = (world.now, world.sides[B].listeners[0]);
     world.sides[B].plain(now, Command::CloseListener { listener, last: true });
-    world.sides[B].engine.audit().expect("counts agree");
+    world.sides[B].engine.view().audit().expect("counts agree");
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].errno.is_some()));
     world.run_ms(200_000);
-    assert_eq!(world.sides[B].engine.totals().flows, 1, "the connection that was accepted");
+    assert_eq!(world.sides[B].engine.view().totals().flows, 1, "the connection that was accepted");
 }
 
 /// The window in a frame of IPv4.

@@ -105,21 +105,21 @@ fn flooded(count: u32) -> World {
 #[test]
 fn a_flood_takes_no_more_records_than_the_backlog() {
     let mut world = flooded(50_000);
-    let engine = &world.sides[B].engine;
+    let engine = world.sides[B].engine.view();
     assert!(engine.totals().flows <= 128, "{} records", engine.totals().flows);
     engine.audit().expect("counts agree");
     assert!(engine.counter(Counter::CookiesSent) > 49_000);
     assert_eq!(engine.counter(Counter::DropFlowTableFull), 0);
     world.run_ms(120_000);
-    assert_eq!(world.sides[B].engine.totals().flows, 0, "they time out");
-    world.sides[B].engine.audit().expect("counts agree");
+    assert_eq!(world.sides[B].engine.view().totals().flows, 0, "they time out");
+    world.sides[B].engine.view().audit().expect("counts agree");
 }
 
 #[test]
 fn connections_are_made_beside_a_flood_and_carry_what_was_agreed_on() {
     let mut world = flooded(1_000);
     let conns = world.connected();
-    assert_eq!(world.sides[B].engine.counter(Counter::CookiesGood), 1);
+    assert_eq!(world.sides[B].engine.view().counter(Counter::CookiesGood), 1);
     let (mine, theirs) = (report(&world, A), report(&world, B));
     assert!(theirs.timestamps && theirs.sack && theirs.wscale.is_some(), "{theirs:?}");
     assert_eq!((mine.mss, mine.wscale, mine.sack), (theirs.mss, theirs.wscale, theirs.sack));
@@ -127,11 +127,11 @@ fn connections_are_made_beside_a_flood_and_carry_what_was_agreed_on() {
     assert!(world.transfer(A, conns, &data, 60_000) && world.transfer(B, conns, &data, 60_000));
     let srtt = report(&world, B).srtt_us;
     assert!((100..5_000).contains(&srtt), "the cookie's own time is no measurement: {srtt}");
-    world.sides[B].engine.audit().expect("counts agree");
+    world.sides[B].engine.view().audit().expect("counts agree");
 }
 
 fn report(world: &World, side: usize) -> toe_abi::report::TcpReport {
-    let sockets = world.sides[side].engine.sockets(world.now);
+    let sockets = world.sides[side].engine.view().sockets(world.now);
     let open = sockets.into_iter().filter(|socket| socket.state == "ESTAB");
     open.filter_map(|socket| socket.tcp).next().expect("an open connection")
 }
@@ -167,7 +167,7 @@ fn what_is_no_cookie_is_refused() {
         let answers = stray(&mut world, &ack);
         assert!(answers.iter().all(|answer| answer.flags.rst()), "{answers:?}");
     }
-    let engine = &world.sides[B].engine;
+    let engine = world.sides[B].engine.view();
     assert_eq!((engine.counter(Counter::CookiesBad), engine.counter(Counter::CookiesGood)), (1_000, 0));
     assert!(engine.totals().flows <= 128);
 }
@@ -181,7 +181,7 @@ fn a_cookie_is_believed_only_while_there_was_a_reason_to_send_one() {
     world.run_ms(121_000);
     let [reset] = stray(&mut world, &ack)[..] else { panic!("a reset") };
     assert!(reset.flags.rst());
-    assert_eq!(world.sides[B].engine.counter(Counter::CookiesBad), 0, "it was not even looked at");
+    assert_eq!(world.sides[B].engine.view().counter(Counter::CookiesBad), 0, "it was not even looked at");
 }
 
 /// The ACK of `answer`.
@@ -204,11 +204,11 @@ fn a_cookie_makes_one_connection() {
     let ack = ack_of(&syn, &answer);
     stray(&mut world, &ack);
     stray(&mut world, &Stray { flags: TcpFlags::RST | TcpFlags::ACK, ..ack });
-    let before = world.sides[B].engine.totals().flows;
+    let before = world.sides[B].engine.view().totals().flows;
     let [reset] = stray(&mut world, &ack)[..] else { panic!("a reset") };
     assert!(reset.flags.rst(), "a copy of the ACK, when the connection is no more");
-    assert_eq!(world.sides[B].engine.totals().flows, before);
-    assert_eq!(world.sides[B].engine.counter(Counter::CookiesGood), 1);
+    assert_eq!(world.sides[B].engine.view().totals().flows, before);
+    assert_eq!(world.sides[B].engine.view().counter(Counter::CookiesGood), 1);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn the_answer_to_a_cookie_counts_though_the_syn_came_again_and_has_a_record() {
     assert_ne!(cookie.seq, other.seq, "of a record");
     assert!(stray(&mut world, &ack_of(&syn, &cookie)).is_empty(), "no reset");
     report(&world, B);
-    world.sides[B].engine.audit().expect("counts agree");
+    world.sides[B].engine.view().audit().expect("counts agree");
 }
 
 /// Found by toe-sim, seeds 134739 and 131238.
@@ -235,7 +235,7 @@ fn the_copy_of_a_syn_that_had_a_cookie_for_an_answer_does_not_open_early() {
     for number in 0..200 {
         stray(&mut world, &Stray::syn(number));
     }
-    let cookies = |w: &World| w.sides[B].engine.counter(Counter::CookiesSent);
+    let cookies = |w: &World| w.sides[B].engine.view().counter(Counter::CookiesSent);
     let before = (cookies(&world), world.log.len());
     let (now, data) = (world.now, pattern(3000, 5));
     let a = world.sides[A].connect(now, addr(B, 80)).expect("connects");
@@ -248,7 +248,8 @@ fn the_copy_of_a_syn_that_had_a_cookie_for_an_answer_does_not_open_early() {
     let copy = world.log[before.1..].iter().find(|(_, from, _)| *from == A).expect("its SYN").2.clone();
     let (now, side) = (world.now, &mut world.sides[B]);
     side.engine.handle_frame(now, PORT, &copy, BELIEVED, &mut side.memory);
-    assert_eq!(world.sides[B].engine.counter(Counter::FastOpenReceived), 0, "it waits for the handshake");
+    let early = world.sides[B].engine.view().counter(Counter::FastOpenReceived);
+    assert_eq!(early, 0, "it waits for the handshake");
     let is_whole = |w: &World| w.sides[B].conns.get(1).is_some_and(|conn| conn.received == data);
     assert!(world.run_until(5_000, is_whole));
     world.run_ms(2_000);
@@ -278,7 +279,7 @@ fn a_cookie_that_finds_no_place_is_not_answered_with_a_reset_and_may_come_again(
     stray(&mut world, &keepalive);
     world.run_ms(10);
     assert_eq!(world.sides[B].conns.len(), 2, "of a silent peer that is all that comes again");
-    world.sides[B].engine.audit().expect("counts agree");
+    world.sides[B].engine.view().audit().expect("counts agree");
 }
 
 /// The ACK that brings the cookie back is still under way when what was sent behind it comes. Found by toe-sim, seed
@@ -293,7 +294,7 @@ fn what_overtakes_the_answer_to_a_cookie_is_not_refused() {
     assert!(stray(&mut world, &behind).is_empty(), "no reset");
     assert!(stray(&mut world, &ack).is_empty(), "nor for the ACK itself");
     report(&world, B);
-    assert_eq!(world.sides[B].engine.counter(Counter::CookiesGood), 1);
+    assert_eq!(world.sides[B].engine.view().counter(Counter::CookiesGood), 1);
 }
 
 /// It has nothing to say of what it has not heard: an empty ACK that brings another number is of another connection.
@@ -308,7 +309,7 @@ fn an_empty_ack_that_brings_no_cookie_is_refused() {
     assert!(reset.flags.rst());
     assert_eq!(Some(reset.seq.raw()), other.ack);
     assert!(stray(&mut world, &ack).is_empty(), "the right one opens it all the same");
-    assert_eq!(world.sides[B].engine.counter(Counter::CookiesGood), 1);
+    assert_eq!(world.sides[B].engine.view().counter(Counter::CookiesGood), 1);
 }
 
 #[test]
@@ -319,7 +320,7 @@ fn resets_for_strangers_are_limited() {
         let answers = stray(&mut world, &Stray { dst_port: 81, ..Stray::syn(number) });
         resets += answers.iter().filter(|answer| answer.flags.rst()).count();
     }
-    let engine = &world.sides[B].engine;
+    let engine = world.sides[B].engine.view();
     assert!((2_000..6_000).contains(&resets), "{resets} in one second");
     assert_eq!(engine.counter(Counter::ResetsHeldBack), 20_000 - resets as u64);
     world.now = world.now.after_us(1_000_000);
@@ -343,8 +344,8 @@ fn a_full_accept_queue_leaves_handshakes_incomplete_until_the_program_accepts() 
     world.run_ms(500);
     assert!(!world.sides[A].conns[late].established, "its SYN was dropped");
     assert_eq!(world.sides[A].conns[late].errno, None);
-    assert!(world.sides[B].engine.counter(Counter::DropAcceptQueueFull) > 0);
-    world.sides[B].engine.audit().expect("counts agree");
+    assert!(world.sides[B].engine.view().counter(Counter::DropAcceptQueueFull) > 0);
+    world.sides[B].engine.view().audit().expect("counts agree");
     world.sides[B].deaf = false;
     assert!(world.run_until(5_000, |w| w.sides[A].conns[late].established), "sent again, it is welcome");
     assert_eq!(world.sides[A].conns[late].errno, None::<Errno>);
@@ -366,7 +367,7 @@ fn a_place_in_the_backlog_goes_to_who_has_waited_longest_at_once() {
     assert!(conns.iter().all(|&conn| world.sides[A].conns[conn].established), "as they believe");
     world.sides[B].deaf = false;
     assert!(world.run_until(100, |w| accepted(w) == 20), "{} in 100 ms", accepted(&world));
-    world.sides[B].engine.audit().expect("counts agree");
+    world.sides[B].engine.view().audit().expect("counts agree");
 }
 
 #[test]
@@ -374,8 +375,8 @@ fn guesses_at_a_connection_are_answered_once_in_a_while() {
     let mut world = World::new();
     let (a, _) = world.connected();
     world.run_ms(1_000);
-    let key = world.sides[A].engine.sockets(world.now)[0].local;
-    let before = world.sides[B].engine.counter(Counter::ChallengeAcks);
+    let key = world.sides[A].engine.view().sockets(world.now)[0].local;
+    let before = world.sides[B].engine.view().counter(Counter::ChallengeAcks);
     for number in 0..200u32 {
         let rst = Stray {
             from: [10, 0, 0, 1],
@@ -390,7 +391,7 @@ fn guesses_at_a_connection_are_answered_once_in_a_while() {
         frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
         side.engine.handle_frame(world.now, PORT, &frame, BELIEVED, &mut side.memory);
     }
-    let said = world.sides[B].engine.counter(Counter::ChallengeAcks) - before;
+    let said = world.sides[B].engine.view().counter(Counter::ChallengeAcks) - before;
     assert!(said <= 1, "{said} in a moment");
     assert!(world.sides[A].conns[a].errno.is_none() && world.run_until(1_000, |_| true));
 }

@@ -56,7 +56,7 @@ fn what_is_on_its_way_is_not_handed_out() {
     assert!(reported > 0);
     let arena = &world.sides[B].engine.sessions.get(world.sides[B].session).expect("open").arena;
     assert_eq!(arena.retired(), 0);
-    world.sides[B].engine.audit().expect("sound");
+    world.sides[B].engine.view().audit().expect("sound");
 }
 
 #[test]
@@ -76,12 +76,12 @@ fn a_session_ends_whatever_is_on_its_way_and_its_successor_hears_nothing_of_it()
     let side = &mut world.sides[B];
     let arena = &side.engine.sessions.get(session).expect("open").arena;
     assert_eq!((arena.used(), arena.retired(), arena.touched()), (0, 0, 0));
-    side.engine.audit().expect("sound");
-    side.engine.audit().expect("sound");
+    side.engine.view().audit().expect("sound");
+    side.engine.view().audit().expect("sound");
 }
 
 fn charged(world: &World) -> u64 {
-    let users = world.sides[B].engine.users();
+    let users = world.sides[B].engine.view().users();
     users.by_cred(toe_base::Cred::of_user(0)).map_or(0, |user| user.used(Resource::ReceiveMemory))
 }
 
@@ -104,9 +104,9 @@ fn nobody_looks_at_pages_before_they_are_to_go_back() {
     let (mut world, _) = with_pages_to_trim();
     let now = world.now;
     let side = &mut world.sides[B];
-    assert!(side.engine.trim_due().is_some_and(|due| due <= now), "once, to see since when");
+    assert!(side.engine.view().trim_due().is_some_and(|due| due <= now), "once, to see since when");
     assert!(!side.engine.poll_trim(now, &mut side.memory));
-    assert_eq!(side.engine.trim_due(), Some(now.after_us(1_000_000)));
+    assert_eq!(side.engine.view().trim_due(), Some(now.after_us(1_000_000)));
     assert!(!side.engine.poll_trim(now.after_us(999_999), &mut side.memory));
     assert!(side.engine.poll_trim(now.after_us(1_000_000), &mut side.memory));
 }
@@ -148,7 +148,7 @@ fn pages_that_are_trimmed_are_charged_until_they_are_gone() {
     assert!(before > 2 << 20, "{before}");
     let (_, offset, len) = trim(&mut world);
     assert_eq!(charged(&world), before, "they may be there");
-    assert_eq!(world.sides[B].engine.trim_due(), None, "nobody has to look again before it is over");
+    assert_eq!(world.sides[B].engine.view().trim_due(), None, "nobody has to look again before it is over");
     let arena = world.sides[B].engine.sessions.arena(session, UserIdx::NOBODY);
     assert_eq!(arena.trimmed_from(), Some(offset));
     let taken = arena.alloc(4096).expect("before where it begins");
@@ -164,7 +164,7 @@ fn pages_that_are_trimmed_are_charged_until_they_are_gone() {
     let (_, _, len) = trim(&mut world);
     report_all(&mut world, true);
     assert_eq!(charged(&world), before - u64::from(len));
-    world.sides[B].engine.audit().expect("sound");
+    world.sides[B].engine.view().audit().expect("sound");
 }
 
 #[test]
@@ -196,5 +196,5 @@ fn a_session_whose_memory_is_being_trimmed_may_claim_when_that_is_over() {
     assert!(matches!(claim(&mut world), Ok(Claimed::Flow(_, _))));
     let arena = world.sides[B].engine.sessions.arena(child, UserIdx::NOBODY);
     held.into_iter().for_each(|block| arena.free(block));
-    world.sides[B].engine.audit().expect("sound");
+    world.sides[B].engine.view().audit().expect("sound");
 }

@@ -63,11 +63,11 @@ fn random_and_mutated_frames_never_stop_a_neighbours_transfer() {
     }
     assert!(world.transfer(A, conns, &pattern(100_000, 2), 60_000), "the transfer goes on");
     let side = &world.sides[B].engine;
-    for (name, n) in side.counters().filter(|(name, _)| name.starts_with("drop_")) {
+    for (name, n) in side.view().counters().filter(|(name, _)| name.starts_with("drop_")) {
         println!("{name} {n}");
     }
     let dropped: u64 =
-        world.sides[B].engine.counters().filter(|(n, _)| n.starts_with("drop_")).map(|(_, n)| n).sum();
+        world.sides[B].engine.view().counters().filter(|(n, _)| n.starts_with("drop_")).map(|(_, n)| n).sum();
     assert!(dropped > rounds() / 4, "drops are counted by reason: {dropped}");
 }
 

@@ -92,7 +92,7 @@ fn a_connection_finds_its_neighbour_opens_and_carries_bytes_both_ways() {
         assert_eq!((to, ip.dst, ip.hop_limit), (MAC_OF_A, v6(addr6(A, 0)), 255));
         assert!(matches!(answer, Icmpv6Repr::NeighbourAdvertisement(it)
             if it.is_solicited && it.overrides && it.target_mac == Some(MAC_OF_B)));
-        let views = world.sides[A].engine.sockets(world.now);
+        let views = world.sides[A].engine.view().sockets(world.now);
         let view = views.iter().find(|view| !view.listener).expect("connected");
         assert_eq!((view.local.ip(), view.remote), (addr6(A, 0).ip(), addr6(B, 80)));
     }
@@ -156,7 +156,8 @@ fn link_local_addresses_speak_within_their_link() {
     assert_eq!(world.sides[A].connect(now, at(2)), Err(Errno::ENETUNREACH), "there is no such link");
     let conns = world.connected_to(at(1));
     assert!(world.transfer(B, conns, &pattern(10_000, 1), 1000));
-    let remotes: Vec<_> = world.sides[A].engine.sockets(world.now).iter().map(|view| view.remote).collect();
+    let remotes: Vec<_> =
+        world.sides[A].engine.view().sockets(world.now).iter().map(|view| view.remote).collect();
     assert_eq!(remotes, [at(1)], "with its zone");
 }
 
@@ -247,20 +248,20 @@ fn what_does_not_come_from_this_link_or_is_not_for_us_is_not_answered() {
     let ask = Icmpv6Repr::NeighbourSolicitation { target, source_mac: Some(MAC_OF_A) };
     let group = icmpv6::solicited_node(target);
     b_gets(&mut world, &icmp_frame(MAC_OF_B, from, target, 254, ask, &[]));
-    assert_eq!(world.sides[B].engine.counter(Counter::DropBadIcmp), 1, "it was forwarded");
+    assert_eq!(world.sides[B].engine.view().counter(Counter::DropBadIcmp), 1, "it was forwarded");
     // The group and the frame's address must agree, and the group be one of ours.
     b_gets(&mut world, &icmp_frame(icmpv6::multicast_mac(icmpv6::ALL_NODES), from, group, 255, ask, &[]));
     let other = icmpv6::solicited_node("fd00::99".parse().expect("an address"));
     b_gets(&mut world, &icmp_frame(icmpv6::multicast_mac(other), from, other, 255, ask, &[]));
     b_gets(&mut world, &icmp_frame(icmpv6::multicast_mac(group), from, target, 255, ask, &[]));
-    assert_eq!(world.sides[B].engine.counter(Counter::DropNotForUs), 3);
+    assert_eq!(world.sides[B].engine.view().counter(Counter::DropNotForUs), 3);
     let mapped = "::ffff:10.0.0.1".parse().expect("an address");
     b_gets(&mut world, &icmp_frame(MAC_OF_B, mapped, target, 255, ask, &[]));
     b_gets(
         &mut world,
         &icmp_frame(MAC_OF_B, "fe80:0:1::1".parse().expect("an address"), target, 255, ask, &[]),
     );
-    assert_eq!(world.sides[B].engine.counter(Counter::DropBadAddress), 2);
+    assert_eq!(world.sides[B].engine.view().counter(Counter::DropBadAddress), 2);
     assert!(packets(&world, B).is_empty());
 }
 

@@ -18,16 +18,16 @@ fn orphans_beyond_the_limit_are_reset() {
     }
     world.run_ms(10);
     let engine = &world.sides[A].engine;
-    assert_eq!(engine.counter(Counter::OrphansReset), 6);
-    assert_eq!(engine.totals().flows, ORPHANS, "the others go on trying");
+    assert_eq!(engine.view().counter(Counter::OrphansReset), 6);
+    assert_eq!(engine.view().totals().flows, ORPHANS, "the others go on trying");
     world.run_ms(3_600_000);
-    assert_eq!(world.sides[A].engine.totals().flows, 0, "not for ever");
+    assert_eq!(world.sides[A].engine.view().totals().flows, 0, "not for ever");
     world.unplugged = false;
     let (a, _) = world.connected();
     world.close(A, a);
     world.run_ms(10);
     assert_eq!(
-        world.sides[A].engine.counter(Counter::OrphansReset),
+        world.sides[A].engine.view().counter(Counter::OrphansReset),
         6,
         "all of them are gone from the count"
     );
@@ -46,8 +46,8 @@ fn an_orphan_whose_peer_has_all_makes_room_for_one_with_bytes() {
     world.run_ms(10);
     world.sides[A].send(world.now, last, &pattern(100_000, 1));
     world.close(A, last);
-    assert_eq!(world.sides[A].engine.counter(Counter::OrphansReset), 1);
-    assert_eq!(world.sides[A].engine.totals().flows, ORPHANS);
+    assert_eq!(world.sides[A].engine.view().counter(Counter::OrphansReset), 1);
+    assert_eq!(world.sides[A].engine.view().totals().flows, ORPHANS);
     world.unplugged = false;
     assert!(world.run_until(10_000, |w| w.sides[B].conns[peer].eof));
     assert!(world.sides[B].conns[peer].received == pattern(100_000, 1));
@@ -64,11 +64,12 @@ fn the_oldest_in_time_wait_make_room() {
         world.run_ms(5);
     }
     let engine = &world.sides[A].engine;
-    let waiting = engine.sockets(world.now).iter().filter(|socket| socket.state == "TIME-WAIT").count();
+    let waiting =
+        engine.view().sockets(world.now).iter().filter(|socket| socket.state == "TIME-WAIT").count();
     assert_eq!(waiting, TIME_WAITS);
-    assert_eq!(engine.counter(Counter::TimeWaitEvicted), 20);
+    assert_eq!(engine.view().counter(Counter::TimeWaitEvicted), 20);
     world.run_ms(61_000);
-    assert_eq!(world.sides[A].engine.totals().flows, 0);
+    assert_eq!(world.sides[A].engine.view().totals().flows, 0);
 }
 
 #[test]
@@ -86,10 +87,10 @@ fn a_new_connection_from_a_named_port_takes_the_place_of_one_in_time_wait() {
     world.run_ms(5);
     world.close(B, 0);
     world.run_ms(5);
-    assert_eq!(world.sides[A].engine.sockets(world.now)[0].state, "TIME-WAIT");
+    assert_eq!(world.sides[A].engine.view().sockets(world.now)[0].state, "TIME-WAIT");
     let second = connect(&mut world).expect("starts");
     assert!(world.run_until(1_000, |w| w.sides[A].conns[second].established && w.sides[B].conns.len() == 2));
-    assert_eq!(world.sides[A].engine.counter(Counter::TimeWaitReused), 1);
+    assert_eq!(world.sides[A].engine.view().counter(Counter::TimeWaitReused), 1);
     let data = pattern(50_000, 1);
     assert!(world.transfer(A, (second, 1), &data, 5_000) && world.transfer(B, (second, 1), &data, 5_000));
 }

@@ -81,7 +81,7 @@ impl Ends {
             direct: true,
             tcp: TcpConfig::default(),
         });
-        engine.add_local();
+        engine.handle_network(crate::NetworkChange::Loopback);
         let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");
         let mut ends = Ends { engine, host: Pretence::default(), session, now: Instant::from_millis(1) };

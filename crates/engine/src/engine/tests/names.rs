@@ -63,7 +63,8 @@ fn listening(world: &World, at: SocketAddr, identity: u64) -> Twin {
 
 /// Which users have something at a port of B, by the states of what they have.
 fn at_port(world: &World, port: u16) -> Vec<(&'static str, Vec<SessionId>)> {
-    let sockets = world.sides[B].engine.sockets(world.now).into_iter().filter(|s| s.local.port() == port);
+    let sockets =
+        world.sides[B].engine.view().sockets(world.now).into_iter().filter(|s| s.local.port() == port);
     sockets.map(|s| (s.state, s.holders.iter().map(|(session, _)| *session).collect())).collect()
 }
 
@@ -180,7 +181,7 @@ fn a_socket_that_listens_proves_that_what_was_seen_there_before_is_no_more() {
         let twin = listening(&world, ip(second, 8080), 2);
         listen(&mut world, owner, ip(second, 8080), twin).expect("the kernel has given it away");
         assert_eq!(at_port(&world, 8080), [("LISTEN", vec![owner])]);
-        let view = world.sides[B].engine.session_view(mallory);
+        let view = world.sides[B].engine.view().session(mallory);
         assert_eq!(view.listeners, 0);
     }
 }
@@ -295,10 +296,10 @@ fn loopback_is_a_namespaces_own() {
     // The same name there is another one, and both may have it.
     let theirs = Twin { netns: ELSEWHERE, ..listening(&world, lo, 2) };
     let listener = listen(&mut world, inside, lo, theirs).expect("free there");
-    assert_eq!(world.sides[B].engine.totals().scopes, 1);
+    assert_eq!(world.sides[B].engine.view().totals().scopes, 1);
     let b = try_from(&mut world, inside, from(8080)).expect("of its own namespace");
     assert!(world.run_until(1000, |w| at_port(w, 8080).iter().any(|(state, _)| *state == "ESTAB")));
-    let sockets = world.sides[B].engine.sockets(world.now);
+    let sockets = world.sides[B].engine.view().sockets(world.now);
     let of = |netns| sockets.iter().filter(|s| s.netns == netns).map(|s| s.state).collect::<Vec<_>>();
     assert_eq!(of(HERE), ["LISTEN"]);
     assert_eq!(of(ELSEWHERE), ["LISTEN", "ESTAB", "ESTAB"]);
@@ -312,7 +313,7 @@ fn loopback_is_a_namespaces_own() {
     });
     world.run_ms(300_000);
     world.sides[B].engine.forget_session(inside);
-    assert_eq!(world.sides[B].engine.totals().scopes, 0);
+    assert_eq!(world.sides[B].engine.view().totals().scopes, 0);
     assert_eq!(at_port(&world, 8080), [("LISTEN", vec![own])]);
 }
 
@@ -353,6 +354,6 @@ fn what_is_passed_to_another_namespace_stays_of_its_own() {
     assert!(matches!(engine.anchors.get(anchor), Some(AnchorTarget::Flow(_))));
     let claimed = engine.claim(now, inside, toe_base::QueueSetId(0), 9, anchor, memory);
     assert!(matches!(claimed, Ok(crate::Claimed::Flow(_, _))), "{claimed:?}");
-    assert!(world.sides[B].engine.sockets(world.now).iter().all(|socket| socket.netns == HERE));
+    assert!(world.sides[B].engine.view().sockets(world.now).iter().all(|socket| socket.netns == HERE));
     world.close(A, a);
 }

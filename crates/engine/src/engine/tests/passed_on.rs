@@ -67,7 +67,7 @@ fn whoever_receives_it_gets_all_connections() {
     assert_eq!(taken, 2, "{told:?}");
     world.run_ms(5000);
     assert!(world.sides[A].conns.iter().all(|conn| conn.errno.is_none()), "its time ends nothing any more");
-    assert_eq!(world.sides[B].engine.totals().listeners, 1);
+    assert_eq!(world.sides[B].engine.view().totals().listeners, 1);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn where_nobody_receives_it_the_connections_end() {
     assert!(world.sides[A].conns[0].errno.is_none());
     world.run_ms(200);
     assert!(world.sides[A].conns[0].errno.is_some());
-    assert_eq!(world.sides[B].engine.totals().listeners, 0);
+    assert_eq!(world.sides[B].engine.view().totals().listeners, 0);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn with_the_kernels_socket_it_ends_at_once() {
     let (mut world, twin) = on_its_way();
     let (now, side) = (world.now, &mut world.sides[B]);
     side.engine.twin_gone(now, twin.identity, &mut side.memory);
-    assert_eq!(side.engine.totals().listeners, 0);
+    assert_eq!(side.engine.view().totals().listeners, 0);
     world.run_ms(10);
     assert!(world.sides[A].conns[0].errno.is_some());
 }

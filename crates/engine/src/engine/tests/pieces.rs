@@ -91,7 +91,7 @@ fn a_segment_in_fragments_arrives_whole_whatever_their_order() {
             pieces.iter().for_each(|piece| gets(&mut world, B, piece));
             world.run_ms(0);
             assert!(world.sides[B].conns[conns.1].received == data, "{at}");
-            assert_eq!(world.sides[B].engine.counter(Counter::Reassembled), 1);
+            assert_eq!(world.sides[B].engine.view().counter(Counter::Reassembled), 1);
         }
     }
 }
@@ -126,7 +126,7 @@ fn where_bytes_are_held_beyond_a_hole_no_link_writes() {
     engine.handle_head(now, PORT, (&head, &tail), offload, memory);
     assert!(tail.1.get(), "they are read into memory of the engine's own");
     engine.handle_head(now, PORT, (&head, &tail), offload, memory);
-    assert_eq!(engine.counter(Counter::DropTruncated), 1, "the link had them no more");
+    assert_eq!(engine.view().counter(Counter::DropTruncated), 1, "the link had them no more");
     gets(&mut world, B, first);
     world.run_ms(0);
     assert!(world.sides[B].conns[conns.1].received == data);
@@ -147,7 +147,7 @@ fn what_was_put_together_wrongly_has_a_wrong_checksum() {
         }
         world.run_ms(0);
         assert!(world.sides[B].conns[conns.1].received.is_empty());
-        assert_eq!(world.sides[B].engine.counter(Counter::DropBadChecksum), 1);
+        assert_eq!(world.sides[B].engine.view().counter(Counter::DropBadChecksum), 1);
     }
 }
 
@@ -163,7 +163,7 @@ fn overlapping_fragments_spoil_their_packet_and_the_stream_is_repaired() {
         gets(&mut world, B, &others[1]);
         pieces[1..].iter().for_each(|piece| gets(&mut world, B, piece));
         assert!(world.sides[B].conns[conns.1].received.is_empty());
-        assert!(world.sides[B].engine.counter(Counter::DropFragment) > 0);
+        assert!(world.sides[B].engine.view().counter(Counter::DropFragment) > 0);
         assert!(world.run_until(10_000, |w| w.sides[B].conns[conns.1].received == data), "sent again");
     }
 }
@@ -175,7 +175,7 @@ fn a_packet_whose_pieces_do_not_all_come_is_given_up() {
         let frame = frame_of_a(&world, 1200);
         let pieces = if at.is_ipv4() { cut_v4(&frame, 400) } else { cut_v6(&frame, 400) };
         gets(&mut world, B, &pieces[0]);
-        let given_up = |w: &World| w.sides[B].engine.counter(Counter::DropFragmentTimeout);
+        let given_up = |w: &World| w.sides[B].engine.view().counter(Counter::DropFragmentTimeout);
         world.run_ms(waits_ms - 1000);
         assert_eq!(given_up(&world), 0);
         world.run_ms(2000);
@@ -238,13 +238,13 @@ fn an_established_connection_lives_on_and_what_is_not_on_its_way_is_not_believed
         let (mut world, conns) = lost_on_the_way(at, &pattern(1000, 5));
         let frame = frame_of_a(&world, 1000);
         gets(&mut world, A, &unreachable(&frame, 3, 4));
-        assert_eq!(world.sides[A].engine.counter(Counter::IcmpErrors), 1);
+        assert_eq!(world.sides[A].engine.view().counter(Counter::IcmpErrors), 1);
         assert_eq!(world.sides[A].conns[conns.0].errno, None);
         assert!(world.run_until(10_000, |w| w.sides[B].conns[conns.1].received.len() == 1000), "sent again");
         world.run_ms(100);
         // By now all of it is acknowledged.
         gets(&mut world, A, &unreachable(&frame, 3, 4));
-        assert_eq!(world.sides[A].engine.counter(Counter::IcmpErrorsStray), 1);
+        assert_eq!(world.sides[A].engine.view().counter(Counter::IcmpErrorsStray), 1);
     }
 }
 
@@ -258,7 +258,7 @@ fn a_smaller_path_mtu_is_taken_and_what_was_too_large_goes_again_at_once() {
         let v4 = IcmpRepr::DestinationUnreachable { code, next_hop_mtu: 1300 };
         world.log.clear();
         gets(&mut world, A, &error_about(&frame, v4, Icmpv6Repr::PacketTooBig { mtu: 1300 }));
-        assert_eq!(world.sides[A].engine.counter(Counter::PathMtuLowered), 1);
+        assert_eq!(world.sides[A].engine.view().counter(Counter::PathMtuLowered), 1);
         assert!(world.run_until(50, |w| w.sides[B].conns[conns.1].received == data), "without a time-out");
         let longest = world.log.iter().map(|(_, _, frame)| frame.len()).max();
         assert_eq!(longest, Some(eth::HEADER_LEN + 1300), "{at}");

@@ -56,7 +56,7 @@ fn one_byte(world: &mut World, port: u16, beyond: u32) {
 }
 
 fn count(world: &World, counter: Counter) -> u64 {
-    world.sides[B].engine.counter(counter)
+    world.sides[B].engine.view().counter(counter)
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! What one user may have, beside others: nobody is locked out, and what somebody lets go is charged to nobody.
 
 use super::world::{LAYOUT, Side, World};
+use crate::ControlEvent;
 use crate::counter::Counter;
 use crate::hostif::users::{Limit, Resource};
 use crate::kit::Memoryless;
+use crate::via::ViaOutcome;
 use crate::{Engine, EngineConfig, NetworkChange};
+use toe_abi::attach::Request;
 use toe_abi::command::ConnectArgs;
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
@@ -57,10 +60,19 @@ impl Machine {
         if errno.is_ok() {
             Ok(FlowId::from_raw(id))
         } else {
-            self.engine.share_anchor(anchor);
+            self.engine.handle_control(NOW, ControlEvent::Shared(anchor), &mut self.hosts);
             self.engine.anchor_closed(NOW, anchor, &mut self.hosts);
             Err(errno)
         }
+    }
+
+    /// The handle that is new or was taken; 0: it is neither.
+    fn via(&mut self, session: SessionId, request: Request) -> Result<u32, Errno> {
+        Ok(match self.engine.handle_via(session, request)? {
+            ViaOutcome::Listens(handle, _) | ViaOutcome::Asked(handle, _) => handle.0,
+            ViaOutcome::Taken(taken) => taken.connection.0,
+            _ => 0,
+        })
     }
 
     fn connect_all(&mut self, session: SessionId) -> usize {
@@ -68,7 +80,7 @@ impl Machine {
     }
 
     fn used(&self, uid: u32, resource: Resource) -> u64 {
-        self.engine.users().by_cred(Cred::of_user(uid)).map_or(0, |user| user.used(resource))
+        self.engine.view().users().by_cred(Cred::of_user(uid)).map_or(0, |user| user.used(resource))
     }
 }
 
@@ -88,8 +100,8 @@ fn one_user_does_not_lock_the_next_out_of_connections() {
     let last = machine.attach(3);
     assert!(machine.connect_all(last) >= 8, "and so on");
     assert_eq!(machine.connect(sessions[0], 9), Err(Errno::EDQUOT));
-    assert!(machine.engine.counter(Counter::OverQuota) > 0);
-    machine.engine.audit().expect("sound");
+    assert!(machine.engine.view().counter(Counter::OverQuota) > 0);
+    machine.engine.view().audit().expect("sound");
 }
 
 #[test]
@@ -128,7 +140,11 @@ fn what_has_ended_is_charged_to_nobody() {
     (0..10).for_each(|n| machine.engine.anchor_closed(NOW, toe_base::AnchorHandle(n), &mut machine.hosts));
     while machine.engine.poll_closing(NOW, &mut machine.hosts) > 0 {}
     machine.engine.forget_session(session);
-    assert!(machine.engine.users().by_cred(Cred::of_user(5)).is_none(), "{:?}", machine.engine.users());
+    assert!(
+        machine.engine.view().users().by_cred(Cred::of_user(5)).is_none(),
+        "{:?}",
+        machine.engine.view().users()
+    );
 }
 
 #[test]
@@ -148,13 +164,13 @@ fn a_session_with_many_connections_gives_them_up_in_steps() {
     for n in 0..200 {
         machine.connect(session, n + 1).expect("room");
     }
-    let before = machine.engine.totals().flows;
+    let before = machine.engine.view().totals().flows;
     machine.engine.close_session(NOW, session, &mut machine.hosts);
     assert!(!machine.engine.is_drained(session), "128 of them in one step");
     let steps = (0..100).take_while(|_| machine.engine.poll_closing(NOW, &mut machine.hosts) > 0).count();
     assert!(steps <= 2, "{steps}");
-    assert!(machine.engine.is_drained(session) && machine.engine.totals().flows <= before);
-    machine.engine.audit().expect("sound");
+    assert!(machine.engine.is_drained(session) && machine.engine.view().totals().flows <= before);
+    machine.engine.view().audit().expect("sound");
 }
 
 #[test]
@@ -167,7 +183,7 @@ fn many_deadlines_at_one_moment_are_kept_in_steps() {
     let mut sink = super::world::Outbox::default();
     machine.engine.poll_transmit(NOW, toe_base::PortId(0), &mut sink, &mut machine.hosts, 10_000);
     let later = NOW.after_us(10_000_000);
-    let timeouts = |machine: &Machine| machine.engine.counter(Counter::RetransmitTimeouts);
+    let timeouts = |machine: &Machine| machine.engine.view().counter(Counter::RetransmitTimeouts);
     let mut steps = Vec::new();
     while timeouts(&machine) < 1600 {
         let before = timeouts(&machine);
@@ -217,7 +233,7 @@ fn a_syn_beyond_the_share_of_the_listeners_user_is_dropped_and_counted() {
     }
     world.run_ms(500);
     assert_eq!(world.sides[1].conns.len(), 2);
-    assert!(world.sides[1].engine.counter(Counter::DropOverQuota) >= 3);
+    assert!(world.sides[1].engine.view().counter(Counter::DropOverQuota) >= 3);
 }
 
 /// Connections of virtual interfaces are charged to who asks for them until it lets go, whoever takes them.
@@ -230,32 +246,32 @@ fn virtual_interfaces_are_charged_to_who_asks_for_them() {
     let (server, client) = (machine.attach(7), machine.attach(7));
     let other = machine.attach(8);
     for (session, node) in [(server, "a"), (client, "b"), (other, "a")] {
-        machine.engine.via_name(session, name(node)).expect("a name");
+        machine.via(session, Request::ViaName { name: name(node) }).expect("a name");
     }
-    let to = (name("a"), 5);
-    let (listener, _) = machine.engine.via_listen(server, None, 5).expect("a listener");
-    let asked: Vec<_> =
-        (0..5).map(|_| machine.engine.via_ask(client, to, Attributes::EVIL).expect("room").0).collect();
-    let refused = machine.engine.counter(Counter::OverQuota);
+    let connect = Request::ViaConnect { to: name("a"), discriminator: 5, attributes: Attributes::EVIL };
+    let listener =
+        machine.via(server, Request::ViaListen { from: None, discriminator: 5 }).expect("a listener");
+    let asked: Vec<_> = (0..5).map(|_| machine.via(client, connect).expect("room")).collect();
+    let refused = machine.engine.view().counter(Counter::OverQuota);
     for session in [client, server] {
-        assert_eq!(machine.engine.via_ask(session, to, Attributes::EVIL).err(), Some(Errno::EDQUOT));
+        assert_eq!(machine.via(session, connect), Err(Errno::EDQUOT));
     }
-    assert_eq!(machine.engine.counter(Counter::OverQuota), refused + 2);
-    assert!(machine.engine.via_ask(other, to, Attributes::EVIL).is_ok(), "another user has his own");
-    assert_eq!(machine.engine.via_take(server, listener).map(|taken| taken.connection), Ok(asked[0]));
-    machine.engine.via_forget(server, asked[0]).expect("taken");
-    assert!(machine.engine.via_ask(client, to, Attributes::EVIL).is_err(), "it has yet to be fetched");
+    assert_eq!(machine.engine.view().counter(Counter::OverQuota), refused + 2);
+    assert!(machine.via(other, connect).is_ok(), "another user has his own");
+    assert_eq!(machine.via(server, Request::ViaTake { listener }), Ok(asked[0]));
+    machine.via(server, Request::ViaForget { handle: asked[0] }).expect("taken");
+    assert!(machine.via(client, connect).is_err(), "it has yet to be fetched");
     for connection in &asked[..2] {
-        machine.engine.via_forget(client, *connection).expect("its own");
+        machine.via(client, Request::ViaForget { handle: *connection }).expect("its own");
     }
     for is_free in [true, true, false] {
-        assert_eq!(machine.engine.via_ask(client, to, Attributes::EVIL).is_ok(), is_free);
+        assert_eq!(machine.via(client, connect).is_ok(), is_free);
     }
     machine.engine.leave_via(client);
-    assert!(machine.engine.via_ask(server, to, Attributes::EVIL).is_ok());
+    assert!(machine.via(server, connect).is_ok());
     machine.engine.leave_via(server);
     machine.engine.leave_via(other);
-    machine.engine.audit().expect("nobody is charged any more");
+    machine.engine.view().audit().expect("nobody is charged any more");
 }
 
 /// Or one user could have as many as his sessions hold, in memory that is charged to nobody.
@@ -266,29 +282,29 @@ fn listeners_for_virtual_interfaces_are_charged_to_their_user() {
     let mut machine = Machine::new(EngineConfig { quotas, ..EngineConfig::with_secret([1; 16]) });
     let name = NodeName::new(b"a").expect("a name");
     let (first, second, other) = (machine.attach(7), machine.attach(7), machine.attach(8));
-    assert_eq!(machine.engine.via_listen(first, None, 5), Err(Errno::EINVAL), "before it has a name");
+    let listen = Request::ViaListen { from: None, discriminator: 5 };
+    assert_eq!(machine.via(first, listen), Err(Errno::EINVAL), "before it has a name");
     for session in [first, second, other] {
-        machine.engine.via_name(session, name).expect("a name");
+        machine.via(session, Request::ViaName { name }).expect("a name");
     }
-    let own: Vec<_> =
-        (0..5).map(|_| machine.engine.via_listen(first, None, 5).expect("his share").0).collect();
-    let refused = machine.engine.counter(Counter::OverQuota);
+    let own: Vec<_> = (0..5).map(|_| machine.via(first, listen).expect("his share")).collect();
+    let refused = machine.engine.view().counter(Counter::OverQuota);
     for session in [first, second] {
-        assert_eq!(machine.engine.via_listen(session, None, 5), Err(Errno::EDQUOT));
+        assert_eq!(machine.via(session, listen), Err(Errno::EDQUOT));
     }
-    assert_eq!(machine.engine.counter(Counter::OverQuota), refused + 2);
-    machine.engine.via_listen(other, None, 5).expect("another user has his own");
-    machine.engine.audit().expect("each is charged for his own");
-    machine.engine.via_forget(first, own[0]).expect("its own");
-    machine.engine.via_listen(second, None, 5).expect("one has come back");
+    assert_eq!(machine.engine.view().counter(Counter::OverQuota), refused + 2);
+    machine.via(other, listen).expect("another user has his own");
+    machine.engine.view().audit().expect("each is charged for his own");
+    machine.via(first, Request::ViaForget { handle: own[0] }).expect("its own");
+    machine.via(second, listen).expect("one has come back");
     machine.engine.leave_via(first);
     for _ in 0..4 {
-        machine.engine.via_listen(second, None, 5).expect("with the session all that it had");
+        machine.via(second, listen).expect("with the session all that it had");
     }
     machine.engine.leave_via(second);
     machine.engine.leave_via(other);
-    machine.engine.audit().expect("nobody is charged any more");
-    let listeners = machine.engine.users().used(Resource::Listeners);
+    machine.engine.view().audit().expect("nobody is charged any more");
+    let listeners = machine.engine.view().users().used(Resource::Listeners);
     assert_eq!(listeners, 0);
 }
 
@@ -299,7 +315,7 @@ fn memory_of_sessions_is_charged_to_their_user() {
     let quotas = crate::Quotas::default().with(Resource::SessionMemory, limit);
     let mut machine = Machine::new(EngineConfig { quotas, ..EngineConfig::with_secret([1; 16]) });
     let used = |machine: &Machine, uid| {
-        let user = machine.engine.users().by_cred(Cred::of_user(uid)).expect("he has a session");
+        let user = machine.engine.view().users().by_cred(Cred::of_user(uid)).expect("he has a session");
         user.used(Resource::SessionMemory)
     };
     let layout = toe_abi::region::RegionLayout { queue_sets: 16, ..LAYOUT };
@@ -314,7 +330,7 @@ fn memory_of_sessions_is_charged_to_their_user() {
         machine.engine.close_session(NOW, session, &mut machine.hosts);
         machine.engine.forget_session(session);
     }
-    assert_eq!(machine.engine.users().used(Resource::SessionMemory), 0);
+    assert_eq!(machine.engine.view().users().used(Resource::SessionMemory), 0);
 }
 
 /// Answers that a host does not take lie in the engine's own memory.
@@ -333,7 +349,7 @@ fn answers_that_nobody_takes_are_charged_and_bounded() {
         machine.engine.handle_command(NOW, session, QS, command, &block, &mut machine.hosts).is_err()
     });
     assert!(refused.is_some_and(|count| count < 8_000), "{refused:?}");
-    assert!(machine.engine.users().used(Resource::SessionMemory) < 2 * limit.user);
+    assert!(machine.engine.view().users().used(Resource::SessionMemory) < 2 * limit.user);
 }
 
 /// The records of flows in a session's region are written by the engine, a page for some of them.
@@ -345,5 +361,5 @@ fn flows_beyond_what_their_user_may_have_in_memory_are_refused() {
     let session = machine.attach(7);
     let count = machine.connect_all(session);
     assert!((1..1_000).contains(&count), "{count}");
-    assert!(machine.engine.users().used(Resource::SessionMemory) <= limit.user);
+    assert!(machine.engine.view().users().used(Resource::SessionMemory) <= limit.user);
 }

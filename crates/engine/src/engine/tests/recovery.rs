@@ -16,7 +16,7 @@ fn long_path() -> (World, (usize, usize)) {
 }
 
 fn count(world: &World, counter: Counter) -> u64 {
-    world.sides[A].engine.counter(counter)
+    world.sides[A].engine.view().counter(counter)
 }
 
 fn received(world: &World, conns: (usize, usize)) -> usize {

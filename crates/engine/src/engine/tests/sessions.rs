@@ -195,7 +195,7 @@ fn a_connection_that_a_session_has_written_to_goes_to_nobody_else() {
     side.engine.handle_send(world.now, thief, Send::new(flow, data)).expect("fits");
     side.engine.fence(world.now, thief, FenceReason::BadArgument, &mut side.memory);
     world.run_ms(1000);
-    assert_eq!(world.sides[B].engine.totals().flows, 0, "it does not wait for the next one");
+    assert_eq!(world.sides[B].engine.view().totals().flows, 0, "it does not wait for the next one");
     assert!(world.sides[A].conns[a].errno.is_some(), "and its peer knows that it is over");
 }
 
@@ -213,7 +213,7 @@ fn a_bad_entry_fences_its_session_and_no_other() {
         side.engine.handle_command(world.now, bad, QueueSetId(0), accept, &[0; 64], &mut side.memory);
     assert_eq!(result, Err(FenceReason::UnknownHandle), "another session's anchor");
     side.engine.fence(world.now, bad, FenceReason::BadSendRange, &mut side.memory);
-    assert_eq!(side.engine.counter(Counter::FenceBadSendRange), 1);
+    assert_eq!(side.engine.view().counter(Counter::FenceBadSendRange), 1);
     assert!(side.engine.is_drained(bad));
     assert!(world.transfer(A, conns, &pattern(50_000, 2), 5_000), "the neighbour goes on");
 }
@@ -231,7 +231,7 @@ fn a_session_cannot_name_a_neighbours_flow() {
         .expect("stale");
     world.run_ms(100);
     assert_eq!(world.sides[A].conns[a].errno, None);
-    assert_eq!(world.sides[B].engine.counter(Counter::StaleEntries), 1);
+    assert_eq!(world.sides[B].engine.view().counter(Counter::StaleEntries), 1);
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_
         .sum();
     assert_eq!(sent, 5, "only its own");
     assert!(world.sides[B].engine.is_drained(second));
-    world.sides[B].engine.audit().unwrap();
+    world.sides[B].engine.view().audit().unwrap();
 }
 
 #[test]
@@ -367,9 +367,9 @@ fn a_connection_that_ended_before_it_was_accepted_goes_with_its_listener() {
     world.run_ms(10);
     let told = taken(&mut world);
     assert!(matches!(told[..], [Completion::Accepted { .. }, Completion::Reset { .. }]), "{told:?}");
-    assert_eq!(world.sides[B].engine.totals().flows, 1);
+    assert_eq!(world.sides[B].engine.view().totals().flows, 1);
     world.sides[B].plain(now, Command::CloseListener { listener, last: true });
-    assert_eq!(world.sides[B].engine.totals().flows, 0);
+    assert_eq!(world.sides[B].engine.view().totals().flows, 0);
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn connections_that_are_reset_before_they_are_accepted_are_handed_out_with_their
         world.sides[A].plain(now, Command::Close { flow, abort: true });
     }
     world.run_ms(10);
-    world.sides[B].engine.audit().unwrap();
+    world.sides[B].engine.view().audit().unwrap();
     let now = world.now;
     let credit = Command::AcceptCredit { listener, count: 3 };
     world.sides[B].plain(now, credit);
@@ -405,8 +405,8 @@ fn connections_that_are_reset_before_they_are_accepted_are_handed_out_with_their
     assert_eq!(count(|c| matches!(c, Completion::Accepted { .. })), 3, "{told:?}");
     assert_eq!(count(|c| matches!(c, Completion::Data { data, .. } if data.len == 100)), 3, "{told:?}");
     assert_eq!(count(|c| matches!(c, Completion::Reset { errno: Errno::ECONNRESET, .. })), 3, "{told:?}");
-    side.engine.audit().unwrap();
-    side.engine.audit().unwrap();
+    side.engine.view().audit().unwrap();
+    side.engine.view().audit().unwrap();
 }
 
 #[test]
@@ -426,5 +426,5 @@ fn memory_of_a_connection_that_has_ended_comes_back_once_it_is_read() {
     assert_eq!(world.sides[B].conns[b].received.len(), 50_000, "what had arrived can still be read");
     world.run_ms(2_000);
     let session = world.sides[B].session;
-    assert_eq!(world.sides[B].engine.session_view(session).receive_memory_used, 0);
+    assert_eq!(world.sides[B].engine.view().session(session).receive_memory_used, 0);
 }

@@ -239,12 +239,12 @@ fn a_listener_whose_kernel_socket_is_gone_gets_no_more_and_keeps_what_it_has() {
     let conns = connected(&mut world);
     changes(&mut world);
     let Side { engine, memory, .. } = &mut world.sides[B];
-    assert_eq!(engine.steered_twins().map(|twin| twin.identity).collect::<Vec<_>>(), [80]);
+    assert_eq!(engine.view().steered_twins().map(|twin| twin.identity).collect::<Vec<_>>(), [80]);
     let now = world.now;
     engine.twin_gone(now, 81, memory);
     assert_eq!(engine.poll_network(), None, "of another one");
     engine.twin_gone(now, 80, memory);
-    assert_eq!(engine.steered_twins().count(), 0);
+    assert_eq!(engine.view().steered_twins().count(), 0);
     let ended = changes(&mut world);
     assert!(
         matches!(ended[..], [SteerChange::Flow { on: true, .. }, SteerChange::Listen { on: false, .. }]),
@@ -296,7 +296,7 @@ fn connections_without_a_port_have_those_that_the_kernel_keeps() {
             assert!(world.run_until(1000, |w| w.sides[B].conns[b].established));
         };
         (0..4).for_each(|_| connect());
-        let sockets = world.sides[B].engine.sockets(world.now).into_iter();
+        let sockets = world.sides[B].engine.view().sockets(world.now).into_iter();
         sockets.filter(|s| s.remote.port() == remote).map(|s| s.local.port()).collect::<Vec<_>>()
     });
     ports.iter_mut().for_each(|ports| ports.sort_unstable());
@@ -470,7 +470,7 @@ fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
     };
     let (now, side) = (world.now, &mut world.sides[B]);
     let none_checked = RxOffload { checksum_ok: true, coalesced_mss: None };
-    let flows = side.engine.totals().flows;
+    let flows = side.engine.view().totals().flows;
     for n in 0..10_000u32 {
         let spoofed = Addr::from((0xc000_0200_u32 + n).to_be_bytes());
         side.engine.handle_frame(now, PORT, &from(spoofed), none_checked, &mut side.memory);
@@ -482,13 +482,13 @@ fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
             is_doubtful: false,
         });
     }
-    assert_eq!(side.engine.totals().flows, flows, "nobody can be answered there");
+    assert_eq!(side.engine.view().totals().flows, flows, "nobody can be answered there");
     // The same from where there is a way: each is a neighbour, until there are as many as there can be.
     let all = KernelRoute { dst: Addr::UNSPECIFIED_V4, prefix_len: 0, ..on_link() };
     side.engine.handle_network(NetworkChange::Routes(&[all]));
     let good = from(Addr::from([192, 0, 2, 1]));
     side.engine.handle_frame(now, PORT, &good, none_checked, &mut side.memory);
-    assert_eq!(side.engine.totals().flows, flows + 1);
+    assert_eq!(side.engine.view().totals().flows, flows + 1);
     for n in 0..5000u32 {
         side.engine
             .neighbour(PORT, Addr::from((0xc000_0200_u32 + n).to_be_bytes()))

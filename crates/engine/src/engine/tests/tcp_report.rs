@@ -8,7 +8,7 @@ use toe_abi::tcp_info::{CA_LOSS, CA_OPEN, FlowDetail, NO_SSTHRESH};
 use toe_wire::link::LinkCaps;
 
 fn report(world: &World, side: usize) -> TcpReport {
-    let sockets = world.sides[side].engine.sockets(world.now);
+    let sockets = world.sides[side].engine.view().sockets(world.now);
     let mut flows = sockets.into_iter().filter_map(|socket| socket.tcp);
     let (flow, others) = (flows.next().expect("a connection"), flows.count());
     assert_eq!(others, 0, "one connection");

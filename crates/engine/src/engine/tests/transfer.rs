@@ -24,7 +24,7 @@ fn a_link_without_offloads_gets_whole_checksummed_segments() {
     let conns = world.connected();
     assert!(world.transfer(A, conns, &pattern(100_000, 3), 5_000));
     assert!(world.log.iter().all(|(_, _, frame)| frame.len() <= 1514), "no frame beyond the MTU");
-    assert_eq!(world.sides[B].engine.counter(Counter::DropBadChecksum), 0);
+    assert_eq!(world.sides[B].engine.view().counter(Counter::DropBadChecksum), 0);
 }
 
 /// Else their programs hear of nothing, and make nothing, until whole windows have been copied.
@@ -46,7 +46,7 @@ fn of_long_streams_only_a_part_goes_out_before_programs_are_told_again() {
     side.engine.poll_transmit(now, PortId(0), &mut side.outbox, &mut side.memory, 256);
     let gone: usize = side.outbox.sent.iter().map(|(frame, _)| frame.len()).sum();
     assert!((256 << 10..600 << 10).contains(&gone), "{gone}");
-    assert!(side.engine.has_transmit(PortId(0)), "the rest is for the next round");
+    assert!(side.engine.view().has_transmit(PortId(0)), "the rest is for the next round");
     let all =
         |world: &World| conns.iter().all(|&(_, there)| world.sides[B].conns[there].received.ends_with(&data));
     assert!(world.run_until(5_000, all));
@@ -129,7 +129,7 @@ fn a_lost_segment_among_many_is_sent_again_without_a_time_out() {
     }
     let all = 200_000 + 7 * 1448;
     assert!(world.run_until(150, |w| w.sides[B].conns[conns.1].received.len() == all), "before any RTO");
-    assert!(world.sides[A].engine.counter(Counter::FastRetransmits) > 0);
+    assert!(world.sides[A].engine.view().counter(Counter::FastRetransmits) > 0);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_reader_that_stops_closes_the_window_and_probes_reopen_it() {
         world.sides[A].send(now, conns.0, chunk);
     }
     world.run_ms(20_000);
-    assert!(world.sides[A].engine.counter(Counter::ZeroWindowProbes) > 0);
+    assert!(world.sides[A].engine.view().counter(Counter::ZeroWindowProbes) > 0);
     assert!(world.sides[B].conns[conns.1].received.is_empty());
     world.sides[B].reads = true;
     let now = world.now;
@@ -278,7 +278,7 @@ fn keepalive_notices_a_peer_that_is_gone() {
     }
     world.run_ms(60_000);
     assert_eq!(world.sides[A].conns[a].errno, None, "an idle peer answers the probes");
-    assert!(world.sides[A].engine.counter(Counter::KeepaliveProbes) > 3);
+    assert!(world.sides[A].engine.view().counter(Counter::KeepaliveProbes) > 3);
     world.unplugged = true;
     world.run_ms(30_000);
     assert_eq!(world.sides[A].conns[a].errno, Some(Errno::ETIMEDOUT));
@@ -296,7 +296,7 @@ fn a_chosen_port_is_never_that_of_a_listener_so_nothing_connects_to_itself() {
         world.sides[A].connect(now, at).expect("connects");
         world.run_until(100, |w| w.sides[A].conns.len() == 2 && w.sides[A].conns[0].established);
         let own_port = |s: &crate::SocketView| !s.listener && s.local == s.remote;
-        assert!(!world.sides[A].engine.sockets(world.now).iter().any(own_port));
+        assert!(!world.sides[A].engine.view().sockets(world.now).iter().any(own_port));
         world.close(A, 0);
         world.close(A, 1);
         world.run_ms(20);

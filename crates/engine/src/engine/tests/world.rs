@@ -89,7 +89,7 @@ impl Side {
         });
         let link = Link { mac: MacAddr([2, 0, 0, 0, 0, number]), zone: 1, mtu: 1500, caps, vlan: None };
         let port = engine.add_port(link);
-        engine.add_local();
+        engine.handle_network(NetworkChange::Loopback);
         let addrs = [
             (Addr::from([10, 0, 0, number]), 24),
             (Endpoint::from(addr6(usize::from(number) - 1, 0)).addr, 64),

@@ -79,7 +79,7 @@ impl Bench {
     }
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {
-        self.engine.counters().filter(|(name, _)| name.contains("tally")).collect()
+        self.engine.view().counters().filter(|(name, _)| name.contains("tally")).collect()
     }
 }
 

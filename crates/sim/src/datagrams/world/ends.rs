@@ -3,6 +3,7 @@
 use super::{NAME_LEN, World};
 use crate::tally::Tally;
 use toe_base::{Cred, DatagramId, Endpoint, SessionId};
+use toe_engine::ControlEvent;
 use toe_engine::kit::Memoryless;
 
 /// What a session has of a socket.
@@ -35,11 +36,11 @@ impl World {
 
     /// Its program closes it. What it has sent before goes out all the same.
     fn close_end(&mut self, at: usize, end: End) {
-        let sends_late = self.endings.one_in(2);
+        let (clock, sends_late) = (self.clock(), self.endings.one_in(2));
         if sends_late {
-            self.nodes[at].engine.keep_sender(end.id);
+            self.nodes[at].tell(clock, ControlEvent::SenderLingers(end.id));
         }
-        self.nodes[at].engine.close_datagrams(end.session, end.id);
+        self.nodes[at].tell(clock, ControlEvent::DatagramsClosed(end.session, end.id));
         let socket = self.nodes[at].sockets.iter().copied().find(|socket| socket.id == end.id);
         self.forget_ends(at, &[end.id]);
         if sends_late {
@@ -47,18 +48,20 @@ impl World {
                 let to = Endpoint { port: socket.local.port + 1, ..socket.local };
                 self.send(at, socket, to, (1, NAME_LEN), false);
             }
-            self.nodes[at].engine.forget_sender(end.id);
+            self.nodes[at].tell(clock, ControlEvent::SenderForgotten(end.id));
         }
     }
 
     /// The kernel has the socket no more.
     fn socket_gone(&mut self, at: usize, identity: u64) {
         let known = self.ends_where(at, |end| end.identity == identity);
-        let found = sorted(self.nodes[at].engine.datagram_ends(identity));
-        let gone = sorted(self.nodes[at].engine.datagram_socket_gone(identity));
-        if gone != known || found != known {
+        let found = sorted(self.nodes[at].engine.view().datagram_ends(identity));
+        let clock = self.clock();
+        self.nodes[at].tell(clock, ControlEvent::SocketGone(identity));
+        let left = self.nodes[at].engine.view().datagram_ends(identity);
+        if found != known || !left.is_empty() {
             self.checker
-                .fail(format!("engine {at}: {known:?} is gone, and it says {found:?}, then {gone:?}"));
+                .fail(format!("engine {at}: {known:?} is gone, and it says {found:?}, then {left:?}"));
         }
         self.forget_ends(at, &known);
     }
@@ -111,8 +114,8 @@ impl World {
             }
             self.lanes_end(at);
             let engine = &self.nodes[at].engine;
-            let sockets = engine.totals().datagram_sockets;
-            if let Err(wrong) = engine.audit() {
+            let sockets = engine.view().totals().datagram_sockets;
+            if let Err(wrong) = engine.view().audit() {
                 self.checker.fail(format!("engine {at}: {wrong}"));
             } else if sockets > 0 {
                 self.checker.fail(format!("engine {at} has {sockets} sockets at the end"));

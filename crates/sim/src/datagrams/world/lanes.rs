@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use toe_abi::attach::Way;
 use toe_abi::errno::Errno;
 use toe_base::{Cred, Endpoint, LaneId, NetNs, SessionId};
-use toe_engine::Resource;
 use toe_engine::udp::{Asked, Presented, SESSION_LANES_MAX};
+use toe_engine::{ControlEvent, Resource};
 
 /// Sockets of each host's loopback address that lanes are asked for, and where they begin.
 const SOCKETS: u32 = 6;
@@ -152,9 +152,10 @@ impl World {
 
     fn ask_for_lane(&mut self, at: usize) {
         let Some(asked) = World::question(&self.nodes[at], &mut self.lane_draws) else { return };
+        let clock = self.clock();
         let node = &mut self.nodes[at];
         let (expected, known) = (node.lanes.expect(&asked), node.lanes.of(asked.session));
-        let listed = node.engine.lanes_of(asked.session);
+        let listed = node.engine.view().lanes_of(asked.session);
         let answer = node.engine.ask_lane(asked);
         let is_right = match (expected, answer) {
             (Expected::Refused, Err(Errno::EINVAL))
@@ -180,7 +181,7 @@ impl World {
                 self.tallies.add(Tally::Lanes);
                 if self.lane_draws.one_in(8) {
                     // There is no memory for it.
-                    return node.engine.end_lane(given.lane);
+                    return node.tell(clock, ControlEvent::Left(given.lane));
                 }
                 node.lanes.lanes.push(Lane { id: given.lane, ends: [asked, other], is_fetched: false });
             }
@@ -189,11 +190,12 @@ impl World {
     }
 
     fn leave_some_lane(&mut self, at: usize) {
+        let clock = self.clock();
         let node = &mut self.nodes[at];
         if !node.lanes.lanes.is_empty() {
             let number = self.lane_draws.below(node.lanes.lanes.len() as u32) as usize;
             let lane = node.lanes.lanes.remove(number);
-            node.engine.end_lane(lane.id);
+            node.tell(clock, ControlEvent::Left(lane.id));
         }
     }
 
@@ -210,7 +212,7 @@ impl World {
     fn check_lanes(&mut self, at: usize) {
         let Self { nodes, checker, .. } = self;
         let node = &nodes[at];
-        let (users, totals) = (node.engine.users(), node.engine.totals());
+        let (users, totals) = (node.engine.view().users(), node.engine.view().totals());
         let (there, charged) = (totals.lanes, users.used(Resource::Channels));
         // Ends of sockets have lanes to the engine.
         let (known, ends) = (node.lanes.lanes.len(), node.ends.len());
