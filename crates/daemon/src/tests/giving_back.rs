@@ -13,7 +13,6 @@ use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use toe_abi::attach::{FenceReason, Reply, Request};
-
 use toe_base::{Cred, FlowId, LaneId, SessionId};
 use toe_ring::Region;
 use zerocopy::IntoBytes;

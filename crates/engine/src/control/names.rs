@@ -22,7 +22,7 @@
 //! Two listeners whose addresses overlap may both be there when the kernel lets both twins listen: they are one socket, or
 //! both have SO_REUSEPORT and are of one user. If it would not have let both, one of them is no more. A program listens
 //! before it shows its socket, so the live one is the one that was seen last: what rests on the other is closed as if
-//! the driver had said that it has gone ([`crate::Engine::twin_gone`]). So nobody keeps a name by a socket that is no
+//! the driver had said that it has gone ([`crate::ControlEvent::SocketGone`]). So nobody keeps a name by a socket that is no
 //! more, nor takes one by showing a socket before it goes.
 //!
 //! A connection from a port at which another user listens is refused, though the kernel may have let both bind

@@ -513,8 +513,10 @@ impl Engine {
         let flow = self.flows.get(idx);
         match flow.conn.tenancy.is_held() {
             true => {}
-            // Its program had taken it, and only that had not come through: it ends as any that nobody has.
-            false if flow.tcb.is_written() => self.app_close(now, idx, false, host),
+            // Its program had taken it, and only that had not come through: it ends as any that nobody has. So does one whose listener is gone.
+            false if flow.tcb.is_written() || flow.conn.tenancy.listener().is_none() => {
+                self.app_close(now, idx, false, host);
+            }
             false => self.return_to_listener(idx),
         }
         self.after(idx);

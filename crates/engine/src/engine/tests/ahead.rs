@@ -391,3 +391,16 @@ fn what_its_program_has_accepted_outlives_the_listener() {
         assert!(family.world.run_until(1000, |world| conns(world) == end), "{:?}", conns(&family.world));
     }
 }
+
+/// Killed before it had published that it has accepted it.
+#[test]
+fn what_its_program_had_accepted_ends_with_it_where_the_listener_has_gone() {
+    let mut family = Family::new();
+    family.connects();
+    let flow = accepted(&family.told()[CHILD])[0];
+    assert!(family.accepts_quietly(CHILD, flow));
+    let (now, side) = (family.world.now, &mut family.world.sides[B]);
+    side.engine.anchor_closed(now, AnchorHandle(0), &mut side.memory);
+    side.engine.close_session(now, family.sessions[CHILD], &mut side.memory);
+    assert!(family.world.run_until(1000, |world| world.sides[A].conns[0].eof), "its peer hears of the end");
+}
