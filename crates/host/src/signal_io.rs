@@ -68,6 +68,15 @@ pub fn follow(fd: RawFd, socket: &'static Socket) -> Result<(), Errno> {
     Ok(())
 }
 
+/// `to` has the owner and the signal of `from`. Whether that has an owner.
+pub fn copy(from: RawFd, to: RawFd) -> Result<bool, Errno> {
+    let owner = owner_of(from);
+    let signal = sys::fcntl(from, F_GETSIG, 0)?;
+    sys::fcntl(to, F_SETSIG, signal.into())?;
+    sys::fcntl(to, F_SETOWN_EX, (&raw const owner).expose_provenance() as libc::c_long)?;
+    Ok(owner.id != 0)
+}
+
 /// Whether the program has ever said of a socket who is to be told, or how: its open files may still say so.
 pub fn is_used() -> bool {
     SET.get().is_some()

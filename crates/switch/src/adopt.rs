@@ -7,12 +7,11 @@
 //! program before had listeners of the engine's, hidden anchors come along, and it is at once: connections wait in the engine.
 //! Called by `init.rs` and `calls`.
 
-use crate::calls::option_model;
 use crate::ffi::guarded;
 use crate::listen;
 use crate::socket_state::{self, State};
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::{calls, init};
+use crate::{policy, tables};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -36,8 +35,8 @@ enum Came {
 /// Looks at all descriptors that the program has from the one before it.
 pub fn inherited() {
     let mut came: Vec<(Came, c_int)> = Vec::new();
-    for fd in calls::open::open_fds().unwrap_or_default() {
-        if calls::open::is_known(fd) || fd_table::is_internal(fd) {
+    for fd in tables::open_fds().unwrap_or_default() {
+        if tables::is_known(fd) || fd_table::is_internal(fd) {
             continue;
         }
         let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) else { continue };
@@ -58,7 +57,6 @@ pub fn inherited() {
             Some(&(_, copied)) => {
                 fd_table::duplicate(copied, fd);
                 why::copy(copied, fd);
-                calls::stdio::follow(fd);
             }
             None if kind == Came::Unused || kind == Came::Listener && !had_listeners => note_inherited(fd),
             None if adopt(fd, kind) => first.push((identity, fd)),
@@ -69,41 +67,26 @@ pub fn inherited() {
 
 /// A descriptor has come in a message.
 pub fn received(fd: c_int) {
-    calls::open::is_new(fd);
-    if init::disabled() || !init::has_engine() {
+    tables::is_new(fd);
+    if !policy::may_have_engine() {
         return;
     }
     if let Ok(stat) = rustix::fs::fstat(sys::borrow(fd)) {
         if let Some(known) = Socket::install_shared(stat.st_dev, stat.st_ino, fd) {
             note_claimed(fd, known);
-            calls::stdio::follow(fd);
             return;
         }
         match kind_of(fd, FileType::from_raw_mode(stat.st_mode)) {
             // Others may have it, too, and listen with it before this program does.
-            Came::Unused => {
-                note_inherited(fd);
-                calls::stdio::follow(fd);
-            }
+            Came::Unused => note_inherited(fd),
             kind => _ = adopt(fd, kind),
         }
     }
 }
 
-/// What is known of a kernel socket of which no note was kept, and on which anything may have been set: the options that are not what
-/// they are of a new one.
-pub fn state_of(fd: c_int) -> State {
-    let known = State::new_twin().with(State::BOUND).with(State::TOUCHED);
-    let is_inet6 = sockopt::socket_domain(sys::borrow(fd)) == Ok(AddressFamily::INET6);
-    let set = option_model::model(is_inet6).map_or(State::default(), |model| {
-        State::of_options(|option| option.value_on(fd) != option.value_on(model.raw()))
-    });
-    known.with(set).with(if is_inet6 { State::INET6 } else { State::default() })
-}
-
 /// It stays as it is until it is used.
 fn note_inherited(fd: c_int) {
-    socket_state::set(fd, state_of(fd).with(State::INHERITED));
+    socket_state::set(fd, socket_state::of_unknown(fd).with(State::INHERITED));
     why::set_reason(fd, On::Kernel, Reason::Undecided);
     ANY_UNUSED.store(true, Ordering::Relaxed);
 }
@@ -133,22 +116,7 @@ fn use_inherited(fd: c_int) {
     if sockopt::socket_acceptconn(sys::borrow(fd)) != Ok(true) || toe::fork::is_vfork_child() {
         return;
     }
-    let identity = |fd| rustix::fs::fstat(sys::borrow(fd)).map(|stat| (stat.st_dev, stat.st_ino));
-    let this = identity(fd);
-    let mut copies = Vec::new();
-    socket_state::for_each(0, c_int::MAX, |other| {
-        if other != fd && socket_state::get(other).has(State::INHERITED) && identity(other) == this {
-            copies.push(other);
-        }
-    });
-    if !adopt(fd, Came::Listener) {
-        return;
-    }
-    for copy in copies {
-        fd_table::duplicate(fd, copy);
-        socket_state::decided(copy);
-        why::copy(fd, copy);
-    }
+    adopt(fd, Came::Listener);
 }
 
 /// Called once, when the library is loaded: what a child of fork comes to use is noted as what comes over exec.
@@ -202,16 +170,12 @@ fn adopt(fd: c_int, kind: Came) -> bool {
         }
         Came::Listener => {
             let watched = socket_state::get(fd).only(State::IN_EPOLL);
-            socket_state::set(fd, state_of(fd).with(watched));
+            socket_state::set(fd, socket_state::of_unknown(fd).with(watched).with(State::INHERITED));
+            // Whoever it came from has it, too.
             let _ = listen::undecided(fd, listen::backlog_now(fd), listen::decide_adopted(fd));
-            if let Some(listener) = fd_table::get(fd) {
-                // Whoever it came from has it, too.
-                listener.mark_shared(fd);
-            }
         }
         _ => {}
     }
-    calls::stdio::follow(fd);
     fd_table::get(fd).is_some()
 }
 

@@ -6,26 +6,24 @@
 //! socket that this one waits for; from then on the flow lives as long as the anchor does. The twin is put back when
 //! the peer cannot be reached.
 
+use crate::engines::{KNOWN, engine, reason_of, replay_options};
 use crate::ffi::{fail, family, is_too_long, last_errno, read_endpoint};
 use crate::policy::{self, Action, Call, Decision, Engines};
-use crate::proto_stacks::{self, Attempts, Binding, Destinations, ProtoStack};
+use crate::proto_stacks::{self, Attempts, Binding, ProtoStack};
 use crate::replacing::{self, InKernel, Refusal, Replacing};
 use crate::socket_state::{self, State};
-use crate::twin::{Held, NoRoom, NotHeld, Twin, is_still, reopen};
+use crate::twin::{Held, NoRoom, NotHeld, Twin, is_still, reopen, wait_connected};
 use crate::twin_name::{bound_to, is_v6only};
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::{calls, fork, hidden_twin, listen, own_calls, real};
+use crate::{fork, listen, lookup, real};
 use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
 use core::time::Duration;
 use libc::{sockaddr, socklen_t};
 use toe::socket::{ConnectHow, FastOpen, Kind, Socket};
-use toe::stack::{EngineIdx, Stack};
+use toe::stack::EngineIdx;
 use toe::{Anchor, AnchorUse as Use, Errno, sys};
 use toe_base::{Addr, Endpoint};
-
-/// What engines just said not to serve, and who does.
-pub static KNOWN: Destinations = Destinations::new();
 
 /// What to do after the engines were asked. The kernel's connect is made by the caller, outside of all guards: it
 /// may block, and is a point of thread cancellation.
@@ -314,7 +312,7 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
 
 /// Before a call that Linux lets a disconnected socket make, which an engine's is not made for: the kernel has the socket again.
 pub fn renew(fd: c_int) {
-    if calls::stream(fd).is_some_and(Socket::is_disconnected) {
+    if lookup::stream(fd).is_some_and(Socket::is_disconnected) {
         let _ = reopen(fd);
     }
 }
@@ -332,52 +330,6 @@ pub fn kernel_answered(fd: c_int, result: c_int, (why, in_kernel): (Decided, Opt
         socket_state::touch(fd);
     }
     crate::ffi::set_errno(c_int::from(error.0));
-}
-
-/// What the program asks of an undecided socket only the kernel can do.
-pub fn keep_on_kernel(fd: c_int, reason: Reason) {
-    if socket_state::get(fd).has(State::TWIN) {
-        socket_state::decided(fd);
-        why::set_reason(fd, On::Kernel, reason);
-    }
-}
-
-/// An engine's session, or why there is none.
-pub fn engine(engine: EngineIdx) -> Result<&'static Stack, Reason> {
-    if calls::process::may_have_moved() {
-        return Err(Reason::OtherNamespace);
-    }
-    if own_calls::found() {
-        return Err(Reason::OwnCalls);
-    }
-    Stack::get_or_why(engine).map_err(|error| match error {
-        Errno::EPROTO => Reason::AttachRefused,
-        Errno::EACCES | Errno::EPERM => Reason::NotAllowed,
-        toe::errno::EKEYREJECTED => Reason::EngineUntrusted,
-        Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
-        Errno::ETIMEDOUT => Reason::EngineSilent,
-        Errno::EDQUOT => Reason::OverQuota,
-        _ if toe::attach::is_out_of_sight(engine.index()) => Reason::OutOfSight,
-        _ => Reason::NoEngine,
-    })
-}
-
-/// What an engine's refusal means for the why table.
-pub fn reason_of(error: Errno, remote: Addr) -> Reason {
-    match error {
-        Errno::ENETUNREACH | Errno::EHOSTUNREACH => Reason::NoRoute,
-        Errno::ECONNREFUSED if remote.is_loopback() => Reason::NobodyListensInEngine,
-        Errno::EADDRNOTAVAIL => Reason::NotEngineAddress,
-        Errno::EADDRINUSE => Reason::AddressInUse,
-        Errno::EHOSTDOWN => Reason::AProcessEach,
-        // EINVAL: the engine does not take the kernel socket that it was shown.
-        Errno::EACCES | Errno::EINVAL => Reason::NotItsName,
-        Errno::ENOMEM | Errno::ENOBUFS | Errno::EMFILE => Reason::EngineFull,
-        Errno::EDQUOT => Reason::OverQuota,
-        Errno::ENETDOWN | Errno::ECONNRESET => Reason::EngineGone,
-        Errno::ETIMEDOUT => Reason::EngineSilent,
-        _ => Reason::EngineRefused,
-    }
 }
 
 enum Attempt {
@@ -419,7 +371,7 @@ fn by_engine(
         }
     };
     // The program's descriptor is the kernel's still: it holds the port that the program has bound.
-    let from = local.map(|local| (local.to_socket_addr(), sys::borrow(twin.raw())));
+    let from = local.map(|local| (local.to_socket_addr(), sys::borrow(twin.number())));
     let need_not_ask = flags.fast == FastOpen::No && from.is_none();
     let begun = need_not_ask.then(|| Socket::connect_at_once(&anchor, to, fd)).flatten();
     let asked = || Socket::connect(&anchor, from, to, fd, ConnectHow { fast: flags.fast, kernel_too });
@@ -434,9 +386,9 @@ fn by_engine(
             return Attempt::Refused(reason_of(error, remote.addr), error);
         }
     };
-    let nonblocking = sys::is_nonblocking(twin.raw());
+    let nonblocking = sys::is_nonblocking(twin.number());
     socket.set_nonblocking(nonblocking);
-    replay_options(twin.raw(), state, socket);
+    replay_options(twin.number(), state, socket);
     let dont_wait = nonblocking || flags.dont_wait || socket.send_timeout() == Some(Duration::ZERO);
     let placed = match twin.make_room(fd, nonblocking, anchor, (socket, on)) {
         Ok(placed) => placed,
@@ -465,7 +417,7 @@ fn wait_placed(
     let result = match flags.fast {
         // The bytes that it waits for come with this call, and then it is waited for.
         FastOpen::Message if socket.waits_for_bytes() => Ok(()),
-        _ => hidden_twin::wait_connected(fd, (socket, waits), &mut twin, dont_wait),
+        _ => wait_connected(fd, (socket, waits), &mut twin, dont_wait),
     };
     if !is_still(fd, socket) {
         // Another thread has closed the descriptor.
@@ -492,7 +444,7 @@ fn wait_placed(
 
 /// The descriptor is another thread's to decide on, or gone.
 fn by_others(fd: c_int, refusal: Refusal, kernel_too: bool) -> Verdict {
-    match calls::stream(fd) {
+    match lookup::stream(fd) {
         Some(socket) => Verdict::Done(crate::ffi::status(socket.wait_connected(socket.nonblocking()))),
         None if refusal == Refusal::Ended && !kernel_too => Verdict::Done(fail(Errno::ENETUNREACH)),
         // The kernel knows what it has of it. If the program has ended it, this call comes after that.
@@ -505,42 +457,4 @@ fn by_others(fd: c_int, refusal: Refusal, kernel_too: bool) -> Verdict {
 fn is_all_its_own(local: Option<Endpoint>, remote: Endpoint) -> bool {
     let is_own = |addr: Addr| addr.is_loopback() || addr.is_unspecified();
     remote.addr.is_loopback() && local.is_none_or(|local| is_own(local.addr))
-}
-
-/// Sets on the engine's socket what the program had set on the twin.
-pub fn replay_options(fd: c_int, state: State, socket: &'static Socket) {
-    for option in state.options() {
-        let Some((mut value, len)) = option.value_on(fd) else { continue };
-        if option.level == libc::SOL_SOCKET && matches!(option.name, libc::SO_RCVBUF | libc::SO_SNDBUF) {
-            // Linux reports twice what was set.
-            let doubled = i32::from_ne_bytes([value[0], value[1], value[2], value[3]]);
-            value[..4].copy_from_slice(&(doubled / 2).to_ne_bytes());
-        }
-        if option.is_time_limit() && value == [0; _] {
-            // It was set, so it is none that lasts for ever: Linux shows both alike.
-            value[..8].copy_from_slice(&(-1i64).to_ne_bytes());
-        }
-        let value = &value[..len];
-        if socket.set_option(option.level, option.name, value) == Err(Errno::ENOPROTOOPT) {
-            socket.keep_option(option.level, option.name, value);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refusals_have_reasons() {
-        let far = Addr::from([10, 0, 0, 1]);
-        assert_eq!(reason_of(Errno::ENETUNREACH, far), Reason::NoRoute);
-        assert_eq!(reason_of(Errno::ECONNREFUSED, Addr::LOCALHOST_V6), Reason::NobodyListensInEngine);
-        assert_eq!(reason_of(Errno::ECONNREFUSED, far), Reason::EngineRefused);
-        assert_eq!(reason_of(Errno::ENETDOWN, far), Reason::EngineGone);
-        assert_eq!(reason_of(Errno::ETIMEDOUT, far), Reason::EngineSilent);
-        assert_eq!(reason_of(Errno::ENOBUFS, far), Reason::EngineFull);
-        assert_eq!(reason_of(Errno::EDQUOT, far), Reason::OverQuota);
-        assert_eq!(reason_of(Errno::EACCES, far), Reason::NotItsName);
-    }
 }

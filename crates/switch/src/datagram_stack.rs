@@ -2,7 +2,7 @@
 //! listen do for TCP (`proto_stacks`). The socket stays the kernel's twin, so what it hears comes by the kernel's calls; what it sends by a
 //! link of the engine's is handed over here. Called by `calls::address` and `calls::datagram`.
 
-use crate::connect::{KNOWN, engine};
+use crate::engines::{KNOWN, engine};
 use crate::ffi::{fail, family, read_endpoint};
 use crate::policy::{self, Call};
 use crate::proto_stacks::ProtoStack;

@@ -1,49 +1,35 @@
-//! What the switch layer itself does around fork and vfork; sessions, rings and sockets are the host library's
-//! (`toe::fork`).
-//!
-//! A child of fork gets a why table of its own. A child of vfork shares the parent's memory until it execs: it must
-//! change none of our tables, and is known by its process id. daemon() and system() need nothing: the one forks, the
-//! other spawns inside the C library.
+//! What this process has done by which others may have its sockets, or its threads other networks' than its sessions with engines. Noted by
+//! `calls::process`, which see those calls.
 
-use core::ffi::{c_int, c_long};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Called once, when the library is loaded. The host library's handlers come first: in the child they run in this
-/// order, and ours needs what the host library has set right.
-pub fn install() {
-    toe::fork::install_handlers();
-    toe::fork::watch_shared_memory();
-    // SAFETY: registers a function of ours that stays loaded as long as the process; it touches atomics, memory files
-    // and mappings only, which a child of a program with several threads may do.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+/// Processes made otherwise than by fork.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// Processes that this one has made so far in other ways than fork, as far as known.
+pub fn made_otherwise() -> u32 {
+    MADE.load(Ordering::Relaxed)
 }
 
-#[cold]
-extern "C" fn in_child() {
-    crate::ffi::guarded((), || {
-        crate::twin_pool::clear();
-        crate::replacing::after_fork_in_child();
-        crate::aio::after_fork_in_child();
-        crate::why::after_fork();
-    });
+pub fn note_new_process() {
+    MADE.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A fork that is made by system call, past the handlers: what `call` gives, in parent and child.
-pub fn around(call: impl FnOnce() -> c_long) -> c_long {
-    toe::fork::prepare();
-    let result = call();
-    let error = crate::ffi::last_errno();
-    if result == 0 {
-        toe::fork::in_child();
-        in_child();
-    } else {
-        toe::fork::in_parent();
-    }
-    crate::ffi::set_errno(c_int::from(error.0));
-    result
-}
-
-/// Whether the caller runs in a child of vfork. Once there was one it costs a system call: asked only where one of our
-/// tables would change.
+/// Whether the caller runs in a child of vfork, which shares the parent's memory until it executes something: it must change none of our
+/// tables, and is known by its process id. Once there was one it costs a system call: asked only where one of our tables would change.
 pub fn in_vfork_child() -> bool {
     toe::fork::is_vfork_child()
+}
+
+/// A thread has gone to another network namespace, or may have.
+static MOVED: AtomicBool = AtomicBool::new(false);
+
+/// Whether some thread may be in another network namespace than the sessions with engines are of. Its sockets stay with the
+/// kernel from then on, those of all threads: whose a new one is, nobody notes.
+pub fn may_have_moved() -> bool {
+    MOVED.load(Ordering::Relaxed)
+}
+
+pub fn note_moved() {
+    MOVED.store(true, Ordering::Relaxed);
 }

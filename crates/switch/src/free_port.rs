@@ -5,8 +5,9 @@
 //! (IP_LOCAL_PORT_RANGE, ip(7), Linux 6.3): the socket's port is one that was chosen, not one that was asked for, and is chosen anew
 //! when it is connected or listens again. Called by `calls::address`.
 
+use crate::engines::is_in_use;
 use crate::ffi::{fail, last_errno};
-use crate::listen::is_in_use;
+use crate::option_model::IP_LOCAL_PORT_RANGE;
 use crate::real;
 use crate::twin_name::twin_address;
 use core::ffi::{c_int, c_void};
@@ -15,8 +16,6 @@ use toe::{Errno, sys};
 
 /// So many of the kernel's choices may be engines' before one of those is taken.
 const CHOICES_MAX: usize = 64;
-/// linux/in.h; not in the libc crate yet.
-pub const IP_LOCAL_PORT_RANGE: c_int = 51;
 
 /// bind(2) of a twin to port 0 of `addr`.
 ///

@@ -4,13 +4,9 @@
 //! Kept by the program's descriptor. When that is closed while copies of it are open, one of them takes over.
 
 use crate::socket_state::{self, State};
-use crate::twin::{Twin, is_still};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, Ordering};
-use toe::signals::let_handlers_run;
-use toe::socket::{Held, Socket};
-use toe::wait::{OnSignal, restarts};
-use toe::{Errno, fd_table, sys};
+use toe::{fd_table, sys};
 
 /// Descriptors that can keep a twin; with one beyond, the port is free again after connect.
 const KEEPERS: usize = 1 << 16;
@@ -28,30 +24,6 @@ pub fn keep(fd: c_int, twin: sys::Fd) {
         fd_table::mark_internal(number);
         place.store(number + 1, Ordering::Relaxed);
         socket_state::add(fd, State::KEEPS_TWIN);
-    }
-}
-
-/// As [`Socket::wait_connected`], of a connection whose `twin` nobody else knows of yet. A signal's handler may not return, so
-/// that is kept by the descriptor meanwhile. `held`: from when on it counts as waiting.
-pub fn wait_connected(
-    fd: c_int,
-    (socket, held): (&'static Socket, Option<Held>),
-    twin: &mut Twin,
-    nonblocking: bool,
-) -> Result<(), Errno> {
-    let mut held = held;
-    loop {
-        let result = socket.wait_connected_until(nonblocking, OnSignal::Tell);
-        drop(held.take());
-        if result != Err(Errno::EINTR) || !restarts(socket.send_timeout().is_some()) {
-            return result;
-        }
-        twin.lend(fd);
-        let_handlers_run();
-        if !is_still(fd, socket) {
-            return Err(Errno::EBADF);
-        }
-        twin.take_back(fd);
     }
 }
 

@@ -2,39 +2,23 @@
 //! sockets that came over exec are claimed when there are any. The engine is attached to at the first TCP socket
 //! that it could serve, so that a program without sockets pays nothing.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
-/// TOE_DISABLE: every socket stays on the kernel's stack.
-static DISABLED: AtomicBool = AtomicBool::new(false);
-
-/// TOE_ENGINE: the program runs under `toe run`.
-static HAS_ENGINE: AtomicBool = AtomicBool::new(false);
-
-/// Whether the program was given an engine, attached or not.
-pub fn has_engine() -> bool {
-    HAS_ENGINE.load(Ordering::Relaxed)
-}
-
-pub fn disabled() -> bool {
-    DISABLED.load(Ordering::Relaxed)
-}
+use crate::policy;
 
 extern "C" fn on_load() {
     crate::real::resolve_all();
     crate::ffi::guarded((), || {
         crate::debug::switch_on(toe::environment::var_os("TOE_DEBUG").is_some());
-        DISABLED.store(toe::environment::var_os("TOE_DISABLE").is_some(), Ordering::Relaxed);
         crate::calls::exec::remember();
         crate::tally::open_if_wanted();
         toe::attach::engines();
-        crate::policy::load();
+        policy::load();
         crate::own_calls::heed(toe::environment::var_os(toe_abi::why::OWN_CALLS_VARIABLE).as_deref());
-        crate::fork::install();
+        crate::calls::process::install();
         crate::adopt::note_claims();
-        HAS_ENGINE.store(toe::environment::var_os("TOE_ENGINE").is_some(), Ordering::Relaxed);
         crate::calls::signal::install();
-        if !disabled() && has_engine() {
+        if policy::may_have_engine() {
             crate::adopt::inherited();
+            (0..=2).for_each(crate::calls::stdio_stream::follow);
         }
     });
 }

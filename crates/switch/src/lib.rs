@@ -6,20 +6,22 @@
 //! not the engine's. Such functions are `extern "C-unwind"`, because the C library cancels threads by unwinding through
 //! its callers; what is ours runs under [`ffi::guarded`], so that a defect fails one call and not the program.
 //!
+//! Files use those above them in this table, and none below.
+//!
 //! | file | what |
 //! |---|---|
-//! | [`init`], [`fork`] | loading; fork and vfork |
-//! | [`real`] | the next definition of each call |
-//! | [`policy`] | what the user said of which sockets go where |
-//! | [`proto_stacks`], [`socket_state`] | which stacks to try (Table 1 of the paper); what is known of an undecided socket |
-//! | [`connect`], [`listen`] | the decisions themselves |
+//! | [`real`], [`ffi`] | the next definition of each call; C's memory and numbers |
+//! | [`policy`], [`proto_stacks`] | what the user said of which sockets go where; which stacks to try (Table 1 of the paper) |
+//! | [`own_calls`], [`fork`] | programs that make system calls past the C library; what this process has done to whose its sockets are |
+//! | [`lookup`], [`option_model`] | what of the engine's is behind a descriptor; options that make no difference to it |
+//! | [`socket_state`], [`why`] | what is known of an undecided socket; the report of the decisions, for `toe why` |
+//! | [`engines`] | whether an engine can have a socket |
+//! | [`replacing`], [`twin_name`], [`twin_pool`], [`hidden_twin`], [`twin`] | the kernel's socket: exchanged for an engine's and back, its name, kept for later, kept for its port |
+//! | [`tables`] | how a descriptor leaves all tables |
+//! | [`connect`], [`listen`], [`datagram_stack`], [`free_port`] | the decisions themselves |
 //! | [`adopt`] | descriptors that came over exec or in a message |
-//! | [`aio`] | requests of POSIX AIO, and the threads that run them |
-//! | [`twin_name`] | where a twin is bound |
-//! | [`hidden_twin`] | the kernel socket that keeps a bound port taken |
-//! | [`own_calls`] | programs that make system calls past the C library |
-//! | [`why`] | the report of the decisions, for `toe why` |
-//! | [`calls`] | the interposed calls |
+//! | [`calls`], [`aio`] | the interposed calls; requests of POSIX AIO, and the threads that run them |
+//! | [`init`] | loading |
 //!
 //! Nothing here may use the standard library's files, sockets or pipes: they would call back what is defined here. System
 //! calls go through rustix, `toe::sys` or [`real`].
@@ -30,18 +32,22 @@ pub mod calls;
 mod connect;
 mod datagram_stack;
 mod debug;
+mod engines;
 mod ffi;
 mod fork;
 mod free_port;
 mod hidden_twin;
 mod init;
 mod listen;
+mod lookup;
+mod option_model;
 mod own_calls;
 mod policy;
 mod proto_stacks;
 mod real;
 mod replacing;
 mod socket_state;
+mod tables;
 mod tally;
 mod twin;
 mod twin_name;

@@ -6,7 +6,7 @@
 //! listener's anchor does not go over exec: what the next program inherits is the twin, by which it becomes a holder of
 //! the engine's listener, too (`adopt.rs`).
 
-use crate::connect::{KNOWN, engine, keep_on_kernel, reason_of, replay_options};
+use crate::engines::{KNOWN, engine, is_in_use, keep_on_kernel, reason_of, replay_options};
 use crate::ffi::{fail, last_errno, number, write_inet};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Binding, ProtoStack};
@@ -14,7 +14,7 @@ use crate::replacing::Replacing;
 use crate::socket_state::{self, State};
 use crate::twin_name::twin_address;
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::{adopt, calls, fork, real};
+use crate::{fork, lookup, real, tables};
 use core::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
@@ -23,36 +23,6 @@ use toe::socket::{AcceptError, AcceptHow, Accepted, OfKernel, Shutdown, Socket};
 use toe::stack::EngineIdx;
 use toe::{Anchor, AnchorUse as Use, Errno, epoll, fd_table, sys, wait};
 use toe_base::{Addr, Endpoint};
-
-/// Whether an engine has an address that the kernel has not.
-pub fn engine_has(addr: Endpoint, fd: c_int) -> bool {
-    if fork::in_vfork_child() || KNOWN.is_kernel_only(addr.addr, sys::coarse_ms()) {
-        return false;
-    }
-    let mut any_asked = false;
-    for stack in policy::all_engines().engines().filter_map(|index| engine(index).ok()) {
-        let Ok(anchor) = Anchor::take(stack, Use::Listener) else { continue };
-        match Socket::engine_has(anchor, addr.to_socket_addr(), fd) {
-            Ok(true) => return true,
-            Ok(false) => any_asked = true,
-            Err(_) => {}
-        }
-    }
-    if any_asked {
-        KNOWN.note(addr.addr, ProtoStack::Kernel, sys::coarse_ms());
-    }
-    false
-}
-
-/// Whether a connection of an engine keeps a twin from being bound there: the kernel does not know of them.
-pub fn is_in_use(addr: Endpoint, fd: c_int) -> bool {
-    if fork::in_vfork_child() || KNOWN.is_kernel_only(addr.addr, sys::coarse_ms()) {
-        return false;
-    }
-    let stacks = policy::all_engines();
-    let mut sessions = stacks.engines().filter_map(|index| engine(index).ok());
-    sessions.any(|stack| Socket::is_in_use(stack, addr.to_socket_addr(), sys::borrow(fd)) == Ok(true))
-}
 
 /// net/tcp_states.h
 const LISTEN: u8 = 10;
@@ -178,6 +148,9 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
     }
     if let Some(head) = head {
         become_listener(fd, state, head, decision);
+        if state.has(State::INHERITED) {
+            take_copies_along(fd);
+        }
         if state.may_be_shared().is_some() {
             // Whoever has the kernel's socket, too, holds the listener once it accepts or waits.
             head.mark_shared(fd);
@@ -250,6 +223,27 @@ fn become_listener(fd: c_int, state: State, socket: &'static Socket, decision: D
     let engine = socket.engine().index() as u8;
     let listening = Decided::new(On::Engine, Reason::Listening);
     why::set(fd, Decided { rule: decision.rule, engine, ..listening });
+}
+
+/// The program's other descriptors of a socket that came with it are of the listener, too.
+fn take_copies_along(fd: c_int) {
+    let identity = |fd| rustix::fs::fstat(sys::borrow(fd)).map(|stat| (stat.st_dev, stat.st_ino));
+    let this = identity(fd);
+    let is_copy = |other| {
+        let state = socket_state::get(other);
+        other != fd && state.has(State::INHERITED) && state.has(State::TWIN) && identity(other) == this
+    };
+    let mut copies = Vec::new();
+    socket_state::for_each(0, c_int::MAX, |other| {
+        if is_copy(other) {
+            copies.push(other);
+        }
+    });
+    for copy in copies {
+        fd_table::duplicate(fd, copy);
+        socket_state::decided(copy);
+        why::copy(fd, copy);
+    }
 }
 
 /// The hidden anchor goes over exec when one of the program's descriptors for the listener does, so that the listener and
@@ -374,7 +368,7 @@ pub fn end(listener: &'static Socket) {
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
         // What was set before it listened, its next connections are to have as well.
-        socket_state::set(fd, adopt::state_of(fd).with(State::WAS_LISTENER));
+        socket_state::set(fd, socket_state::of_unknown(fd).with(State::WAS_LISTENER));
         why::set_reason(fd, On::Kernel, Reason::Undecided);
         if is_watched {
             socket_state::add(fd, State::IN_EPOLL);
@@ -410,7 +404,7 @@ pub fn leave_group(fd: c_int) {
     fd_table::for_each(0, c_int::MAX, &mut add);
     socket_state::for_each(0, c_int::MAX, &mut add);
     for other in others {
-        if let Some(listener) = calls::listener(other) {
+        if let Some(listener) = lookup::listener(other) {
             end(listener);
         }
         keep_on_kernel(other, Reason::Option);
@@ -502,7 +496,7 @@ unsafe fn give(accepted: Accepted, addr: *mut sockaddr, len: *mut socklen_t) -> 
         if let Err(error) = told {
             // Linux, too, has taken the connection when it cannot tell of its peer, and lets go of it.
             // SAFETY: the call takes a number only.
-            unsafe { calls::open::close(accepted.fd) };
+            tables::close(accepted.fd);
             return fail(error);
         }
     }
@@ -536,7 +530,7 @@ unsafe fn accept_from_twin(
     if new < 0 {
         return Err(last_errno());
     }
-    calls::open::is_new(new);
+    tables::is_new(new);
     why::set_reason(new, On::Kernel, Reason::AcceptedByKernel);
     Ok(new)
 }

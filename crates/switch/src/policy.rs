@@ -1,8 +1,7 @@
 //! The policy that `toe run` gave this program (`toe_abi::policy`), and in which order it lets the stacks be tried: by
 //! priority, and among engines of the same priority balanced. Asked by `connect.rs` and `listen.rs`.
 
-use crate::init;
-use crate::proto_stacks::ProtoStacks;
+use crate::proto_stacks::{ProtoStacks, fold};
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::path::Arg;
 use std::sync::OnceLock;
@@ -10,7 +9,7 @@ use toe::stack::{ENGINES_MAX, EngineIdx, Stack};
 use toe::sys;
 pub use toe_abi::policy::{Action, Call, Decision, Engines};
 use toe_abi::policy::{Balance, POLICY_VARIABLE, Policy};
-use toe_base::{Addr, Endpoint};
+use toe_base::Endpoint;
 
 /// What an engine says of its load is believed for so long; one that is silent sleeps.
 const LOAD_HOLDS_MS: u32 = 1000;
@@ -23,6 +22,10 @@ struct Given {
     policy: Policy,
     /// The program's file name.
     program: String,
+    /// TOE_DISABLE: every socket stays on the kernel's stack.
+    disabled: bool,
+    /// TOE_ENGINE: the program runs under `toe run`.
+    has_engine: bool,
 }
 
 static GIVEN: OnceLock<Given> = OnceLock::new();
@@ -35,7 +38,9 @@ pub fn load() {
         crate::debug::log(format_args!("{POLICY_VARIABLE}: {error}; everything is refused"));
         Policy { otherwise: Action::Refuse, ..Policy::default() }
     });
-    let _ = GIVEN.set(Given { policy, program: program_name() });
+    let is_set = |name| toe::environment::var_os(name).is_some();
+    let (disabled, has_engine) = (is_set("TOE_DISABLE"), is_set("TOE_ENGINE"));
+    let _ = GIVEN.set(Given { policy, program: program_name(), disabled, has_engine });
 }
 
 /// As the program was started: of a program of many names (busybox) the one that was used.
@@ -53,6 +58,16 @@ fn given() -> &'static Given {
     GIVEN.get_or_init(Given::default)
 }
 
+/// Whether every socket stays on the kernel's stack.
+pub fn disabled() -> bool {
+    given().disabled
+}
+
+/// Whether the program was given an engine that it may use, attached or not.
+pub fn may_have_engine() -> bool {
+    given().has_engine && !disabled()
+}
+
 /// Of a socket that no policy speaks of.
 pub const NOT_SUBJECT: Decision = Decision { action: Action::Offload, engines: Engines::ALL, rule: 0 };
 
@@ -66,7 +81,7 @@ pub fn decide(call: Call, addr: Endpoint) -> Decision {
 pub fn stacks(decision: Decision, addr: Endpoint) -> ProtoStacks {
     let kernel = matches!(decision.action, Action::Offload | Action::Kernel);
     let mut stacks = ProtoStacks::new(kernel);
-    if init::disabled() || matches!(decision.action, Action::Kernel | Action::Refuse) {
+    if disabled() || matches!(decision.action, Action::Kernel | Action::Refuse) {
         return stacks;
     }
     let policy = &given().policy;
@@ -108,16 +123,6 @@ pub fn balances() -> bool {
 pub fn all_engines() -> ProtoStacks {
     let everything = Decision { action: Action::EngineOnly, engines: Engines::ALL, rule: 0 };
     stacks(everything, Endpoint::UNSPECIFIED_V4)
-}
-
-/// An address in 32 bits: of IPv4 it is the address itself.
-pub fn fold(addr: Addr) -> u32 {
-    if let Some(v4) = addr.to_v4() {
-        return v4.to_bits();
-    }
-    let bits = u128::from_be_bytes(addr.bytes());
-    let (high, low) = ((bits >> 64) as u64, bits as u64);
-    ((high.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ low).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
 }
 
 /// Spreads addresses and ports evenly (Fibonacci hashing).

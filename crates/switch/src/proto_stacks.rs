@@ -9,7 +9,6 @@
 //! | an address of an engine alone | the engines, of which the others refuse |
 //! | an address not asked about yet | the engines, which refuse what is not theirs, then the kernel |
 
-use crate::policy::fold;
 use core::sync::atomic::{AtomicU64, Ordering};
 use toe::stack::{ENGINES_MAX, EngineIdx};
 use toe_base::Addr;
@@ -184,6 +183,16 @@ impl Destinations {
     pub fn is_kernel_only(&self, addr: Addr, now_ms: u64) -> bool {
         self.winner(addr, now_ms) == Some(ProtoStack::Kernel)
     }
+}
+
+/// An address in 32 bits: of IPv4 it is the address itself.
+pub fn fold(addr: Addr) -> u32 {
+    if let Some(v4) = addr.to_v4() {
+        return v4.to_bits();
+    }
+    let bits = u128::from_be_bytes(addr.bytes());
+    let (high, low) = ((bits >> 64) as u64, bits as u64);
+    ((high.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ low).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@
 //! ([`Replacing::place`]); whoever ends the number forbids it, or waits for the few calls that placing takes ([`stop`]).
 //! [`State::REPLACING`] says that there is something to ask for.
 
-use crate::calls::stream;
 use crate::ffi::{last_errno, set_errno};
+use crate::lookup::stream;
 use crate::socket_state::{self, State};
 use core::ffi::c_int;
 use std::time::Duration;

@@ -4,11 +4,13 @@
 //!
 //! Written by `calls` (socket, setsockopt, bind, dup, close); read by `connect.rs` and `listen.rs`.
 
-use crate::real;
-use crate::why::Reason;
+use crate::{fork, option_model, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libc::socklen_t;
+use rustix::net::{AddressFamily, sockopt};
+use toe::sys;
+use toe_abi::why::Reason;
 
 /// Descriptors that have a word; one beyond is left to the kernel.
 const DESCRIPTORS: usize = 1 << 20;
@@ -56,7 +58,7 @@ impl State {
 
     /// A kernel socket as it was made just now.
     pub fn new_twin() -> State {
-        let (forks, others) = (toe::fork::count(), crate::calls::process::made_otherwise());
+        let (forks, others) = (toe::fork::count(), fork::made_otherwise());
         State(State::TWIN.0 | State::ages(forks, others))
     }
 
@@ -138,6 +140,11 @@ impl Replayed {
         self.level == libc::SOL_SOCKET && matches!(self.name, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO)
     }
 
+    /// Whether that value takes it back: a time limit of zero is none, as at the beginning. (A negative one is over at once.)
+    pub fn is_none(self, value: &[u8]) -> bool {
+        self.is_time_limit() && value.iter().zip(0..size_of::<libc::timeval>()).all(|(byte, _)| *byte == 0)
+    }
+
     /// What the kernel says of it; `None`: it knows of none there.
     pub fn value_on(self, fd: c_int) -> Option<([u8; VALUE_MAX], usize)> {
         let mut value = [0; VALUE_MAX];
@@ -217,7 +224,7 @@ const RARE: &[Replayed] = &[
     replayed(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
     replayed(libc::IPPROTO_IP, libc::IP_FREEBIND),
     replayed(libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
-    replayed(libc::IPPROTO_IP, crate::free_port::IP_LOCAL_PORT_RANGE),
+    replayed(libc::IPPROTO_IP, option_model::IP_LOCAL_PORT_RANGE),
 ];
 const FIRST_OF_RARE: Replayed = replayed(libc::SOL_SOCKET, libc::SO_BROADCAST);
 const FIRST_OF_IP: Replayed = replayed(libc::IPPROTO_IP, libc::IP_TOS);
@@ -236,18 +243,14 @@ pub enum OptionKind {
     Indifferent,
 }
 
-/// Younger than some libc crates; the number is linux/tcp.h's.
-pub const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
-
 /// Which way a connection goes, from which port, and how long it waits: engines have this from their routes and their configuration. The
 /// numbers are those of Linux's headers, which some libc crates are older than.
 fn chooses_path_or_time(level: c_int, name: c_int) -> bool {
-    const IP_LOCAL_PORT_RANGE: c_int = 51;
     const IPV6_ADDR_PREFERENCES: c_int = 72;
     // TCP_RTO_MAX_MS, TCP_RTO_MIN_US, TCP_DELACK_MAX_US.
     const TIMES: core::ops::RangeInclusive<c_int> = 44..=46;
     match level {
-        libc::IPPROTO_IP => matches!(name, libc::IP_UNICAST_IF | IP_LOCAL_PORT_RANGE),
+        libc::IPPROTO_IP => name == libc::IP_UNICAST_IF,
         libc::IPPROTO_IPV6 => matches!(name, libc::IPV6_UNICAST_IF | IPV6_ADDR_PREFERENCES),
         libc::IPPROTO_TCP => TIMES.contains(&name),
         _ => false,
@@ -268,14 +271,28 @@ pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
     let kernel_only = level == libc::IPPROTO_TCP
         && matches!(
             name,
-            TCP_FASTOPEN_NO_COOKIE | libc::TCP_MAXSEG | libc::TCP_WINDOW_CLAMP | libc::TCP_MD5SIG
+            option_model::TCP_FASTOPEN_NO_COOKIE
+                | libc::TCP_MAXSEG
+                | libc::TCP_WINDOW_CLAMP
+                | libc::TCP_MD5SIG
         );
     let kernel_only = kernel_only || chooses_path_or_time(level, name);
-    if kernel_only || crate::calls::option_model::has_effect(level, name) {
+    if kernel_only || option_model::has_effect(level, name) {
         OptionKind::KernelOnly
     } else {
         OptionKind::Indifferent
     }
+}
+
+/// What is known of a kernel socket of which no note was kept, and on which anything may have been set: the options that are not what
+/// they are of a new one.
+pub fn of_unknown(fd: c_int) -> State {
+    let known = State::new_twin().with(State::BOUND).with(State::TOUCHED);
+    let is_inet6 = sockopt::socket_domain(sys::borrow(fd)) == Ok(AddressFamily::INET6);
+    let set = option_model::model(is_inet6).map_or(State::default(), |model| {
+        State::of_options(|option| option.value_on(fd) != option.value_on(model.raw()))
+    });
+    known.with(set).with(if is_inet6 { State::INET6 } else { State::default() })
 }
 
 fn word(fd: c_int) -> Option<&'static AtomicU64> {
@@ -317,6 +334,11 @@ pub fn remove(fd: c_int, flags: State) {
     if let Some(word) = word(fd) {
         word.fetch_and(!flags.0, Ordering::Relaxed);
     }
+}
+
+/// The kernel has set an option that is to be repeated (`bit`): an engine's socket is to have it, or, if the value takes it back, not.
+pub fn note_option(fd: c_int, bit: State, option: Replayed, value: &[u8]) {
+    if option.is_none(value) { remove(fd, bit) } else { add(fd, bit) }
 }
 
 /// The program changes something of the kernel's socket.
@@ -377,7 +399,10 @@ mod tests {
 
     #[test]
     fn what_the_engine_cannot_do_keeps_the_socket_on_the_kernel() {
-        assert_eq!(option_kind(libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE), OptionKind::KernelOnly);
+        assert_eq!(
+            option_kind(libc::IPPROTO_TCP, option_model::TCP_FASTOPEN_NO_COOKIE),
+            OptionKind::KernelOnly
+        );
         for name in [libc::TCP_FASTOPEN, libc::TCP_FASTOPEN_CONNECT] {
             assert_eq!(option_kind(libc::IPPROTO_TCP, name), OptionKind::Replay(State::FAST_OPEN));
         }

@@ -1,13 +1,12 @@
 //! Counts decisions for `toe run --explain` (`toe_abi::why::TALLY_VARIABLE`): in memory that `toe run` made and that all
 //! processes of the program share. Without it nothing is counted. Written by `why.rs`.
 
-use crate::why::{Reason, Stack};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags, SealFlags, open};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::path::Path;
 use toe::sys;
-use toe_abi::why::{TALLY_ENTRIES, TALLY_LEN, TALLY_VARIABLE, tally_place};
+use toe_abi::why::{Reason, Stack, TALLY_ENTRIES, TALLY_LEN, TALLY_VARIABLE, tally_place};
 
 static COUNTS: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 

@@ -1,16 +1,19 @@
 //! The kernel's socket that a program connects: held while engines are asked, moved out of the way when one takes the connection, and
-//! put back when that fails. Used by `connect.rs` and, for as long as the program waits, `hidden_twin.rs`.
+//! put back when that fails. Used by `connect.rs`.
 
+use crate::engines::keep_on_kernel;
 use crate::replacing::{InKernel, Refusal, Replacing};
-use crate::socket_state::{self, State};
+use crate::socket_state::{self, OptionKind, Replayed, State, option_kind};
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::{calls, hidden_twin, real, twin_pool};
+use crate::{hidden_twin, real, twin_pool};
 use core::ffi::c_int;
 use libc::socklen_t;
 use toe::own_fds::OwnCopy;
-use toe::socket::Socket;
+use toe::signals::let_handlers_run;
+use toe::socket::{Held as Waiting, Socket};
 use toe::stack::Stack;
-use toe::{Anchor, Errno, epoll, fd_table, sys};
+use toe::wait::{OnSignal, restarts};
+use toe::{Anchor, Errno, epoll, fd_table, signal_io, sys};
 
 /// Whether the engine's socket is what is at a number.
 pub fn is_still(fd: c_int, socket: &'static Socket) -> bool {
@@ -54,7 +57,7 @@ impl Held {
     }
 
     /// The number of the copy: the same open file.
-    pub fn raw(&self) -> c_int {
+    pub fn number(&self) -> c_int {
         self.copy.raw()
     }
 
@@ -168,6 +171,30 @@ impl Twin {
     }
 }
 
+/// As [`Socket::wait_connected`], of a connection whose `twin` nobody else knows of yet. A signal's handler may not return, so
+/// that is kept by the descriptor meanwhile. `held`: from when on it counts as waiting.
+pub fn wait_connected(
+    fd: c_int,
+    (socket, held): (&'static Socket, Option<Waiting>),
+    twin: &mut Twin,
+    nonblocking: bool,
+) -> Result<(), Errno> {
+    let mut held = held;
+    loop {
+        let result = socket.wait_connected_until(nonblocking, OnSignal::Tell);
+        drop(held.take());
+        if result != Err(Errno::EINTR) || !restarts(socket.send_timeout().is_some()) {
+            return result;
+        }
+        twin.lend(fd);
+        let_handlers_run();
+        if !is_still(fd, socket) {
+            return Err(Errno::EBADF);
+        }
+        twin.take_back(fd);
+    }
+}
+
 /// The program's other descriptors of the engine's socket.
 fn others_of(fd: c_int, socket: &'static Socket) -> Vec<c_int> {
     let mut others = Vec::new();
@@ -214,18 +241,23 @@ pub fn reopen(fd: c_int) -> Result<(), Errno> {
     let bound = if kept.is_some() { State::BOUND } else { State::default() };
     let inet6 = if socket.is_inet6() { State::INET6 } else { State::default() };
     let twin = kept.map_or_else(|| new_socket(socket), Ok)?;
-    set_nonblocking(&twin, socket.nonblocking())?;
+    let sends_signals = copy_settings(fd, socket, &twin)?;
     let options = socket.options_set();
     let state = if copies.is_empty() { twin_pool::state_of_new() } else { State::default() };
     let state = if copies.is_empty() { state.with(bound).with(inet6) } else { state };
     drop(put_at(fd, twin.raw(), socket, state).ok_or(Errno::EBADF)?);
+    if sends_signals {
+        keep_on_kernel(fd, Reason::Signals);
+    }
     for other in copies {
         let _ = put_at(other, twin.raw(), socket, State::default());
     }
     for (level, name, value) in options {
         // SAFETY: a slice of that many bytes, which is only read.
-        unsafe {
-            calls::option::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as socklen_t);
+        let result =
+            unsafe { real::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as socklen_t) };
+        if let (0, OptionKind::Replay(bit)) = (result, option_kind(level, name)) {
+            socket_state::note_option(fd, bit, Replayed { level, name }, &value);
         }
     }
     Ok(())
@@ -238,8 +270,12 @@ fn new_socket(socket: &Socket) -> Result<sys::Fd, Errno> {
     if twin < 0 { Err(crate::ffi::last_errno()) } else { Ok(sys::Fd::from_raw(twin)) }
 }
 
-fn set_nonblocking(twin: &sys::Fd, on: bool) -> Result<(), Errno> {
-    let flags = sys::fcntl(twin.raw(), libc::F_GETFL, 0)? & !libc::O_NONBLOCK;
-    let wanted = flags | if on { libc::O_NONBLOCK } else { 0 };
-    sys::fcntl(twin.raw(), libc::F_SETFL, wanted.into()).map(|_| ())
+/// What the program has set on the open file (fcntl(2)), the kernel's has as well. Whether that has signals sent, which only the kernel can.
+fn copy_settings(fd: c_int, socket: &Socket, twin: &sys::Fd) -> Result<bool, Errno> {
+    let nonblocking = if socket.nonblocking() { libc::O_NONBLOCK } else { 0 };
+    let signals = if socket.tells_by_signals() { libc::O_ASYNC } else { 0 };
+    let others = sys::fcntl(twin.raw(), libc::F_GETFL, 0)? & !(libc::O_NONBLOCK | libc::O_ASYNC);
+    let has_owner = signal_io::is_used() && signal_io::copy(fd, twin.raw())?;
+    sys::fcntl(twin.raw(), libc::F_SETFL, (others | nonblocking | signals).into())?;
+    Ok(has_owner || signals != 0)
 }

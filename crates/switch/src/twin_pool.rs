@@ -60,7 +60,7 @@ pub fn spare(twin: sys::Fd, state: State, nonblocking: bool) -> Option<Spare> {
     {
         return None;
     }
-    take_back(&twin, state).ok()?;
+    unset_options(&twin, state).ok()?;
     Some(Spare { twin, nonblocking })
 }
 
@@ -86,7 +86,7 @@ impl Spare {
 }
 
 /// Unsets the options that the program has set.
-fn take_back(twin: impl AsFd, state: State) -> rustix::io::Result<()> {
+fn unset_options(twin: impl AsFd, state: State) -> rustix::io::Result<()> {
     if state.has(State::NO_DELAY) {
         sockopt::set_tcp_nodelay(&twin, false)?;
     }
@@ -157,7 +157,7 @@ mod tests {
         drop(spare(again, new, false).expect("as new"));
         assert_eq!(take(true, false), None, "not kept after all");
         spare(sys::Fd::from(socket()), new, false).expect("as new").keep();
-        crate::calls::process::note_new_process();
+        crate::fork::note_new_process();
         assert!(spare(sys::Fd::from(socket()), new, false).is_none(), "a child may have it");
         close();
         assert_eq!(take(true, false), None);

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`block`] | the program's control block, in which the C library's aio_return looks, too |
 //! | [`queue`] | which request is run next |
+//! | [`requests`] | all of the process, and what is done when one is over |
 //! | [`worker`] | the threads that run them |
 //! | [`notice`] | what tells the program that one, or a list, is done |
 //! | [`list`] | lio_listio |
@@ -15,52 +16,28 @@ pub mod block;
 pub mod list;
 mod notice;
 mod queue;
+mod requests;
 pub mod wait;
 mod worker;
 
+use crate::lookup;
 use block::{Block, Place};
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 pub use notice::{Event, Group};
-use queue::{Added, Cancelled, Queue, Request};
-use rustix::thread::futex;
+use queue::{Added, Cancelled, Request};
+pub use requests::{DATA_SYNC, NOP, READ, SYNC, WRITE, after_fork_in_child, settle, was_ever_used};
+use requests::{EVER, QUEUE, complete};
 use std::sync::Arc;
-use toe::lock::Lock;
 use toe::{Errno, fd_table};
-
-/// What is asked for (`aio_lio_opcode`; the last two are the C library's own numbers).
-pub const READ: c_int = 0;
-pub const WRITE: c_int = 1;
-pub const NOP: c_int = 2;
-pub const DATA_SYNC: c_int = 3;
-pub const SYNC: c_int = 4;
 
 /// AIO_PRIO_DELTA_MAX.
 const MOST_LOWERED: c_int = 20;
 
-static QUEUE: Lock<Queue> = Lock::new(Queue::new());
-/// Counts requests that are done, for those who wait for some.
-static DONE: AtomicU32 = AtomicU32::new(0);
-/// There was a request here.
-static EVER: AtomicBool = AtomicBool::new(false);
-
 /// Whether a request for this descriptor is run here. The C library's threads, which run the others, know of no lanes.
 pub fn is_ours(fd: c_int) -> bool {
-    crate::calls::leave_lanes(fd);
+    lookup::leave_lanes(fd);
     fd_table::get(fd).is_some()
-}
-
-/// Whether any request was run here.
-#[inline]
-pub fn was_ever_used() -> bool {
-    EVER.load(Ordering::Acquire)
-}
-
-/// Requests are their process's alone: in the child of a fork there are none, nor threads.
-pub fn after_fork_in_child() {
-    // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
-    // locks.
-    unsafe { QUEUE.renew_after_fork(|_| !was_ever_used(), Queue::new) };
 }
 
 /// Puts a request where it is run. EINVAL: its priority; EAGAIN: there can be no thread; EFAULT: the block cannot be written.
@@ -102,25 +79,6 @@ pub fn submit(
         group.add();
     }
     Ok(())
-}
-
-/// A request is over. Who calls has the lock, so that whoever sees that it is done ([`settle`]) has also been told.
-fn complete(request: &Request, result: Result<usize, Errno>) {
-    request.place.end(result);
-    let told = request.event.tell();
-    if let Err(error) = told {
-        request.place.end(Err(error));
-    }
-    if let Some(group) = &request.group {
-        group.end_one(result.is_err() || told.is_err());
-    }
-    DONE.fetch_add(1, Ordering::Release);
-    let _ = futex::wake(&DONE, futex::Flags::PRIVATE, i32::MAX as u32);
-}
-
-/// When this returns, all that was to be done with requests that show as done has been done.
-pub fn settle() {
-    drop(QUEUE.lock());
 }
 
 /// What aio_cancel(3) says.

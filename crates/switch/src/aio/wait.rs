@@ -2,7 +2,7 @@
 
 use super::block::Place;
 use super::notice::Group;
-use super::{DONE, QUEUE};
+use super::requests::{DONE, QUEUE, settle};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use libc::aiocb;
@@ -97,7 +97,7 @@ pub fn for_group(group: &Group) -> Result<(), Errno> {
     loop {
         let seen = DONE.load(Ordering::Acquire);
         if group.is_done() {
-            super::settle();
+            settle();
             return Ok(());
         }
         let (slept, was_interrupted) = signals::asleep(None, || sys::futex_wait(&DONE, seen, None));

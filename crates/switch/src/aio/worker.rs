@@ -2,7 +2,7 @@
 //! ends. They make the calls that the program itself would make.
 
 use super::queue::{Queue, Request};
-use super::{DATA_SYNC, QUEUE, READ, SYNC, WRITE, complete};
+use super::requests::{DATA_SYNC, QUEUE, READ, SYNC, WRITE, complete};
 use crate::calls::{data, metadata};
 use crate::ffi::last_errno;
 use core::ptr::with_exposed_provenance_mut;

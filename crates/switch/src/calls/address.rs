@@ -1,18 +1,18 @@
 //! bind, connect, listen, accept, getsockname, getpeername, shutdown. The decisions are `connect.rs` and `listen.rs`.
 
 use super::cancel::point;
-use super::open::is_new;
-use super::{listener, stream};
 use crate::connect::{self, Verdict};
 use crate::ffi::{
     errno, fail, family, guarded, is_too_long, last_errno, read_endpoint, read_inet, restarted, status,
     write_inet,
 };
+use crate::lookup::{listener, stream};
 use crate::policy::{Action, NOT_SUBJECT};
 use crate::replacing::or_again;
 use crate::socket_state::{self, State};
+use crate::tables::is_new;
 use crate::why::{self, Reason};
-use crate::{adopt, datagram_stack, free_port, listen as listening, real, replacing};
+use crate::{adopt, datagram_stack, engines, free_port, listen as listening, real, replacing};
 use core::ffi::c_int;
 use libc::{sockaddr, sockaddr_in, socklen_t};
 use toe::datagram::Datagram;
@@ -90,7 +90,7 @@ unsafe fn bind_datagrams(
     if result != 0 && last_errno() == Errno::EADDRNOTAVAIL {
         // SAFETY: as above; the kernel has read the address without a fault.
         let wanted = guarded(None, || unsafe { read_endpoint(addr, len, datagram.is_inet6()) });
-        if !wanted.is_some_and(|wanted| guarded(false, || listening::engine_has(wanted, fd))) {
+        if !wanted.is_some_and(|wanted| guarded(false, || engines::engine_has(wanted, fd))) {
             return fail(Errno::EADDRNOTAVAIL);
         }
         // SAFETY: as above.
@@ -114,7 +114,7 @@ fn renamed(fd: c_int) {
 /// # Safety
 /// As bind(2).
 unsafe fn is_an_engines(fd: c_int, wanted: Endpoint, addr: *const sockaddr, len: socklen_t) -> bool {
-    if wanted.port == 0 || !listening::is_in_use(wanted, fd) {
+    if wanted.port == 0 || !engines::is_in_use(wanted, fd) {
         return false;
     }
     // Whether the address is this host's and the port the program's to have comes first.
@@ -162,7 +162,7 @@ unsafe fn bound_already(addr: *const sockaddr, len: socklen_t) -> Errno {
 unsafe fn bind_to_engine(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller's promise.
     let wanted = unsafe { read_endpoint(addr, len, socket_state::get(fd).has(State::INET6)) };
-    if !wanted.is_some_and(|wanted| listening::engine_has(wanted, fd)) {
+    if !wanted.is_some_and(|wanted| engines::engine_has(wanted, fd)) {
         return fail(Errno::EADDRNOTAVAIL);
     }
     socket_state::touch(fd);
@@ -407,7 +407,7 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let of_undecided = guarded(None, || {
         let _apart = replacing::apart(fd)?;
         // Even one that fails leaves its mark: what is connected or accepted with the socket later is shut, too.
-        connect::keep_on_kernel(fd, Reason::ShutBefore);
+        engines::keep_on_kernel(fd, Reason::ShutBefore);
         Some(status(kernel()))
     });
     if let Some(result) = of_undecided {

@@ -1,22 +1,20 @@
 //! read, write, recv, send and their relatives on an engine's connection.
 
 use super::cancel::point;
-use super::control::{put_record_type, put_unread, put_zerocopy};
-use super::records::{asked_type, receive_record, transmit_record};
-use super::rights::{note_passed, note_received};
-use super::{datagram, datagram_send, fast_open, stream};
+use super::{datagram, datagram_send, fast_open};
 use crate::ffi::{RW_MAX, Vectors, fail, length, restarted, slice, slice_mut};
+use crate::lookup::stream;
 use crate::real;
 use crate::replacing::{or_again, settled_stream};
 use crate::why::{self, Decided, Reason};
 use core::ffi::{c_int, c_void};
-use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{iovec, size_t, sockaddr, socklen_t, ssize_t};
 use std::io::{IoSlice, IoSliceMut};
 use toe::program_memory::{self, check};
 use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::{Errno, fd_table, sys};
 
-fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
+pub fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Err(Errno::EAGAIN);
     }
@@ -28,7 +26,7 @@ fn recv_flags(flags: c_int) -> Result<RecvFlags, Errno> {
     })
 }
 
-fn send_flags(flags: c_int) -> Result<SendFlags, Errno> {
+pub fn send_flags(flags: c_int) -> Result<SendFlags, Errno> {
     Ok(SendFlags {
         dont_wait: flags & libc::MSG_DONTWAIT != 0,
         more: flags & libc::MSG_MORE != 0,
@@ -131,10 +129,10 @@ unsafe fn transmit_one(socket: &'static Socket, buf: *const c_void, len: size_t,
 }
 
 /// What is more is negative to Linux, where it has room for a name.
-const NAME_LEN_MAX: socklen_t = c_int::MAX as socklen_t;
+pub const NAME_LEN_MAX: socklen_t = c_int::MAX as socklen_t;
 
 /// The name that comes with what is sent, which TCP does not look at, but Linux does.
-fn check_name(addr: *const sockaddr, len: socklen_t) -> Result<(), Errno> {
+pub fn check_name(addr: *const sockaddr, len: socklen_t) -> Result<(), Errno> {
     if len as usize > size_of::<libc::sockaddr_storage>() {
         return Err(Errno::EINVAL);
     }
@@ -374,156 +372,6 @@ unsafe fn write_vectors(socket: &'static Socket, iov: *const iovec, count: usize
     // SAFETY: as above.
     let from = unsafe { vectors.buffers() };
     if from.iter().all(|part| part.is_empty()) { Ok(0) } else { transmit(socket, from, 0) }
-}
-
-/// # Safety
-/// `iov` describes writable memory.
-unsafe fn receive_vectors(
-    socket: &'static Socket,
-    iov: *const iovec,
-    count: usize,
-    flags: c_int,
-) -> Result<usize, Errno> {
-    // SAFETY: the caller's promise.
-    unsafe { receive(socket, Vectors::of_message(iov, count)?.buffers_mut(), flags) }
-}
-
-/// # Safety
-/// `iov` describes readable memory.
-unsafe fn transmit_vectors(
-    socket: &'static Socket,
-    iov: *const iovec,
-    count: usize,
-    flags: c_int,
-) -> Result<usize, Errno> {
-    // SAFETY: the caller's promise.
-    unsafe { transmit(socket, Vectors::of_message(iov, count)?.buffers(), flags) }
-}
-
-/// # Safety
-/// As recvmsg(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    restarted(|| {
-        let Some(socket) = stream(fd) else {
-            // SAFETY: the program's arguments, handed on; the kernel has filled the message when it says so.
-            unsafe {
-                if let Some(datagram) = fd_table::datagram(fd) {
-                    return datagram::receive_message(fd, datagram, message, flags);
-                }
-                let result = real::recvmsg(fd, message, flags);
-                if result >= 0 {
-                    note_received(message);
-                }
-                return or_again(fd, result, || recvmsg(fd, message, flags));
-            }
-        };
-        // SAFETY: the program's arguments, handed on.
-        point(-1, || length(unsafe { receive_message(socket, message, flags) }))
-    })
-}
-
-/// # Safety
-/// As recvmsg(2).
-pub(super) unsafe fn receive_message(
-    socket: &'static Socket,
-    message: *mut msghdr,
-    flags: c_int,
-) -> Result<usize, Errno> {
-    check(message, 1)?;
-    // SAFETY: the caller's promise; it is there.
-    let message = unsafe { &mut *message };
-    if !message.msg_name.is_null() && message.msg_namelen > NAME_LEN_MAX {
-        return Err(Errno::EINVAL);
-    }
-    if flags & libc::MSG_ERRQUEUE != 0 {
-        let calls = socket.take_zerocopy().ok_or(Errno::EAGAIN)?;
-        message.msg_namelen = 0;
-        message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC | libc::MSG_ERRQUEUE;
-        put_zerocopy(message, socket.is_inet6(), calls);
-        return Ok(0);
-    }
-    // SAFETY: as above.
-    let (len, kind) = unsafe {
-        match flags & libc::MSG_OOB {
-            0 => receive_record(socket, message, recv_flags(flags)?)?,
-            _ => (receive_vectors(socket, message.msg_iov, message.msg_iovlen, flags)?, None),
-        }
-    };
-    message.msg_namelen = 0;
-    message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
-    let room = core::mem::take(&mut message.msg_controllen);
-    if let Some(kind) = kind {
-        put_record_type(message, room, kind);
-        return Ok(len);
-    }
-    if let Some(unread) = socket.told_unread() {
-        put_unread(message, room, c_int::try_from(unread).unwrap_or(c_int::MAX));
-    }
-    if flags & libc::MSG_OOB != 0 && len > 0 {
-        message.msg_flags |= libc::MSG_OOB;
-    }
-    Ok(len)
-}
-
-/// # Safety
-/// As sendmsg(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    restarted(|| {
-        let Some(socket) = settled_stream(fd) else {
-            // SAFETY: the program's arguments, handed on; a message that the kernel has taken is valid.
-            unsafe {
-                if let Some(datagram) = fd_table::datagram(fd) {
-                    return datagram_send::send_message(fd, datagram, message, flags);
-                }
-                note_passed(message);
-                if !fast_open::is_asked(fd, flags) || check(message, 1).is_err() {
-                    return or_again(fd, real::sendmsg(fd, message, flags), || sendmsg(fd, message, flags));
-                }
-                let to = ((*message).msg_name.cast_const().cast::<sockaddr>(), (*message).msg_namelen);
-                let (iov, count) = ((*message).msg_iov, (*message).msg_iovlen);
-                let kernel = || real::sendmsg(fd, message, flags);
-                return fast_open::connect_sending(fd, to, flags, kernel, |socket, flags| {
-                    point(-1, || length(transmit_vectors(socket, iov, count, flags)))
-                });
-            }
-        };
-        if let Err(error) = check(message, 1) {
-            return fail(error) as ssize_t;
-        }
-        // SAFETY: the program's arguments, handed on; it is there.
-        point(-1, || length(unsafe { transmit_message(socket, &*message, flags) }))
-    })
-}
-
-/// # Safety
-/// As sendmsg(2).
-pub(super) unsafe fn transmit_message(
-    socket: &'static Socket,
-    message: &msghdr,
-    flags: c_int,
-) -> Result<usize, Errno> {
-    let (iov, count) = (message.msg_iov, message.msg_iovlen);
-    if !message.msg_name.is_null() {
-        // A long one is cut.
-        let most = size_of::<libc::sockaddr_storage>() as socklen_t;
-        let len = message.msg_namelen;
-        check_name(
-            message.msg_name.cast_const().cast(),
-            if len > NAME_LEN_MAX { len } else { len.min(most) },
-        )?;
-    }
-    // SAFETY: the caller's promise.
-    unsafe {
-        match asked_type(message)? {
-            None => transmit_vectors(socket, iov, count, flags),
-            Some(kind) => {
-                let is_quiet = flags & libc::MSG_NOSIGNAL != 0;
-                transmit_record(socket, (iov, count), kind, is_quiet, send_flags(flags)?)
-            }
-        }
-    }
 }
 
 #[cfg(test)]

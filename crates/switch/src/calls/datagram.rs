@@ -2,8 +2,8 @@
 //! without one costs a look at a flag, and a count of datagrams now and then asks an engine for one.
 
 use super::cancel::point;
-use super::process::may_have_moved;
 use crate::ffi::{Vectors, fail, guarded, read_endpoint, slice_mut, write_inet};
+use crate::fork::may_have_moved;
 use crate::policy::{self, Call};
 use crate::{own_calls, real, why};
 use core::ffi::{c_int, c_uint, c_void};

@@ -1,14 +1,14 @@
 //! dup, dup2, dup3, fcntl, ioctl: a descriptor's number, flags and copies.
 
-use super::open::{forget, forget_for_copy, forget_open, is_known, is_new};
-use super::{leave_lanes, listener, stream};
-use crate::connect::keep_on_kernel;
+use crate::engines::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
 use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking, is_held_elsewhere};
+use crate::lookup::{leave_lanes, listener, stream};
 use crate::replacing::or_again;
 use crate::socket_state::{self, State};
+use crate::tables::{forget, forget_for_copy, forget_open, is_known, is_new};
 use crate::why::{self, Reason, Stack as On};
-use crate::{fork, real, replacing};
+use crate::{fork, option_model, real, replacing};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use toe::stack::Stack;
 use toe::{Errno, Socket, fd_table, program_memory, signal_io, sys};
@@ -18,7 +18,7 @@ fn copied(old: c_int, new: c_int) {
     is_new(new);
     copied_to(old, new);
     if !fork::in_vfork_child() {
-        super::stdio::follow(new);
+        super::stdio_stream::follow(new);
     }
 }
 
@@ -113,7 +113,7 @@ fn dup_over(from: c_int, to: c_int, flags: c_int, call: impl FnOnce() -> c_int) 
     let new = call();
     if new >= 0 {
         guarded((), || takes_after(from, new));
-        super::stdio::follow(new);
+        super::stdio_stream::follow(new);
     } else if fd_table::are_of_one(from, to) {
         guarded((), || forget(to));
     }
@@ -348,7 +348,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         (SIOCATMARK, Some(count)) => guarded(None, || Some((count, usize::from(socket.is_at_mark())))),
         _ if OF_SOCKETS.contains(&request) && stream(fd).is_some() => {
             // SAFETY: the program's arguments, handed on.
-            return guarded(-1, || unsafe { super::option_model::request(socket, request, argument) });
+            return guarded(-1, || unsafe { option_model::request(socket, request, argument) });
         }
         _ => {
             // SAFETY: the program's arguments, handed on.

@@ -4,13 +4,13 @@
 //! thread adds.
 
 use super::cancel::point;
-use super::open::is_new;
 use super::poll::{mask_at, timeout_ms, timeout_of};
 use crate::ffi::{fail, guarded, number, status};
 use crate::replacing;
 use crate::replacing::or_again;
 use crate::socket_state::{self, State};
-use crate::{adopt, fork, init, real};
+use crate::tables::is_new;
+use crate::{adopt, fork, policy, real};
 use core::ffi::c_int;
 use core::time::Duration;
 use libc::{epoll_event, sigset_t, timespec};
@@ -36,7 +36,7 @@ pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
 fn made(fd: c_int) -> c_int {
     if fd >= 0 {
         is_new(fd);
-        if !init::disabled() && !fork::in_vfork_child() {
+        if !policy::disabled() && !fork::in_vfork_child() {
             guarded((), || epoll::created(fd));
         }
     }
@@ -76,7 +76,7 @@ unsafe fn control_either(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_e
         // SAFETY: the program's arguments, handed on.
         return guarded(-1, || status(unsafe { control(epoll, op, fd, event) }));
     }
-    if fd_table::epoll_set(fd).is_some() && !init::disabled() {
+    if fd_table::epoll_set(fd).is_some() && !policy::disabled() {
         // SAFETY: as above.
         return guarded(-1, || status(unsafe { control_set(epoll, op, fd, event) }));
     }
@@ -96,7 +96,7 @@ unsafe fn control_either(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_e
     };
     // SAFETY: the program's arguments, handed on.
     let result = unsafe { real::epoll_ctl(epoll, asked, fd, event) };
-    if result == 0 && !init::disabled() {
+    if result == 0 && !policy::disabled() {
         guarded((), || {
             // SAFETY: the kernel has read the event without a fault, when the operation has one.
             let event = (op != libc::EPOLL_CTL_DEL).then(|| unsafe { event.read_unaligned() });

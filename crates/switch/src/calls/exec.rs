@@ -9,7 +9,7 @@
 use super::other_library::{self, Loader, ToExecute};
 use crate::ffi::guarded;
 use crate::listen::goes_over_exec;
-use crate::{fork, init, real};
+use crate::{fork, policy, real};
 use core::ffi::{CStr, c_char, c_int};
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use std::ffi::CString;
@@ -104,7 +104,7 @@ unsafe fn completed(envp: *const *mut c_char, named: Option<ToExecute>) -> Optio
 /// # Safety
 /// As [`completed`].
 unsafe fn with_ours(envp: *const *mut c_char) -> Option<(Vec<*mut c_char>, bool)> {
-    let ours = &OURS.get().filter(|_| init::has_engine() && !init::disabled())?.variables;
+    let ours = &OURS.get().filter(|_| policy::may_have_engine())?.variables;
     let mut all = Vec::new();
     // SAFETY: the caller's promise.
     unsafe {
@@ -279,7 +279,7 @@ macro_rules! spawning {
                 // SAFETY: the program's arguments, handed on; the new environment lives as long as the call.
                 let result = unsafe { real::$name(pid, file, actions, attributes, argv, envp) };
                 // Once more, for what other threads did in between.
-                super::process::note_new_process();
+                fork::note_new_process();
                 result
             }
         )+
@@ -298,6 +298,6 @@ mod tests {
         let mut environment = [core::ptr::null_mut()];
         // SAFETY: an empty environment.
         assert!(unsafe { completed(environment.as_mut_ptr(), None) }.is_none());
-        assert!(!is_directory(0) || !init::has_engine());
+        assert!(!is_directory(0) || !policy::may_have_engine());
     }
 }

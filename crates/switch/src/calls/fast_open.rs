@@ -1,8 +1,8 @@
 //! MSG_FASTOPEN: sendto(2) and sendmsg(2) that connect, and have bytes for the SYN (RFC 7413). Called by `data`.
 
-use super::stream;
 use crate::connect::{self, Verdict};
 use crate::ffi::{fail, guarded};
+use crate::lookup::stream;
 use crate::socket_state::{self, State};
 use core::ffi::c_int;
 use libc::{sockaddr, socklen_t, ssize_t};

@@ -2,8 +2,9 @@
 //! order.
 
 use super::data::transmit_by;
-use super::{listener, splice, stream};
-use crate::ffi::{errno, guarded, last_errno, length, restarted};
+use super::splice;
+use crate::ffi::{errno, guarded, length, restarted};
+use crate::lookup::{self, listener, stream};
 use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
@@ -44,13 +45,13 @@ pub unsafe extern "C-unwind" fn sendfile(
                     let got = rustix::io::pread(sys::borrow(from), &mut byte[..count.min(1)], position);
                     match got.map_err(toe::errno::from_os).map_err(as_sendfile)? {
                         0 => Ok(0),
-                        got => to_listener(out, &byte[..got]),
+                        got => splice::to_listener(out, &byte[..got]),
                     }
                 }))
             }),
             // SAFETY: the program's arguments, handed on.
             (None, None) => unsafe {
-                super::leave_lanes(out);
+                lookup::leave_lanes(out);
                 real::sendfile(out, from, offset, count)
             },
         }
@@ -86,15 +87,6 @@ pub unsafe extern "C-unwind" fn copy_file_range(
         Ok(_) => Errno::EINVAL,
     };
     length(Err(refused))
-}
-
-/// What Linux says, and does, to who writes to a listener.
-pub fn to_listener(fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
-    // SAFETY: the bytes are readable.
-    match unsafe { real::write(fd, bytes.as_ptr().cast(), bytes.len()) } {
-        ..0 => Err(last_errno()),
-        put => Ok(put as usize),
-    }
 }
 
 /// A connection has no position, so nothing is sent out of it; but a pipe takes what there is.

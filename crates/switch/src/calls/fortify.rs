@@ -3,7 +3,7 @@
 
 use super::data::{read, recv, recvfrom};
 use super::poll::{poll, ppoll};
-use super::stream;
+use crate::lookup::stream;
 use crate::real;
 use core::ffi::{c_int, c_void};
 use libc::{nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec};

@@ -2,7 +2,7 @@
 //! without (`toe::confine`, `toe::address_space`).
 
 use crate::ffi::guarded;
-use crate::{fork, init, real};
+use crate::{fork, policy, real};
 use core::ffi::{c_int, c_uint};
 use libc::{pid_t, rlimit};
 use toe::program_memory;
@@ -11,7 +11,7 @@ use toe::program_memory;
 fn before(pid: pid_t, resource: c_uint, new: *const rlimit) {
     let concerns = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS].contains(&resource);
     let is_own = pid == 0 || pid == toe::sys::pid();
-    if new.is_null() || !concerns || !is_own || init::disabled() || fork::in_vfork_child() {
+    if new.is_null() || !concerns || !is_own || policy::disabled() || fork::in_vfork_child() {
         return;
     }
     // SAFETY: two numbers.

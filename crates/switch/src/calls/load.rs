@@ -4,7 +4,7 @@
 //! would pass by unseen, and those that it is given would be directories to it (PHP loads its extensions so). The flag is
 //! left out, as the sanitizers do, where the program was given an engine.
 
-use crate::{init, own_calls, real};
+use crate::{own_calls, policy, real};
 use core::ffi::{c_int, c_void};
 
 /// What is jumped to, and with which flags.
@@ -17,7 +17,7 @@ pub struct Jump {
 
 extern "C" fn before_dlopen(flags: c_int) -> Jump {
     own_calls::note_loading();
-    let is_ours = init::has_engine() && !init::disabled();
+    let is_ours = policy::may_have_engine();
     let flags = if is_ours { flags & !libc::RTLD_DEEPBIND } else { flags };
     Jump { address: real::address_of_dlopen(), flags: flags as u32 as usize }
 }

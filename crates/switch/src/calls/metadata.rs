@@ -2,11 +2,12 @@
 //!
 //! To the kernel an engine's connection is an anchor, which is a directory; programs are told of a socket.
 
-use super::{paths, stream};
+use super::paths;
 use crate::ffi::{fail, syscall};
+use crate::lookup::{self, stream};
 use crate::real;
 use core::ffi::{c_char, c_int, c_uint, c_void};
-use libc::{iovec, off_t, size_t, ssize_t, stat, statx as Statx};
+use libc::{iovec, off_t, size_t, ssize_t, statx as Statx};
 use toe::Errno;
 
 /// What Linux shows of any socket.
@@ -18,7 +19,7 @@ fn is_empty_path(path: *const c_char, flags: c_int) -> bool {
 }
 
 /// Corrects what the kernel has said of an engine's connection.
-fn correct(fd: c_int, result: c_int, found: *mut stat) -> c_int {
+fn correct(fd: c_int, result: c_int, found: *mut libc::stat) -> c_int {
     if result == 0 && stream(fd).is_some() {
         // SAFETY: needed because the memory is C's; the kernel has just filled it in.
         let found = unsafe { &mut *found };
@@ -34,7 +35,7 @@ macro_rules! of_descriptor {
             /// # Safety
             /// As fstat(2). One structure for all: off_t has 64 bits on the systems that this library is for.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C-unwind" fn $name($($version: c_int,)? fd: c_int, found: *mut stat) -> c_int {
+            pub unsafe extern "C-unwind" fn $name($($version: c_int,)? fd: c_int, found: *mut libc::stat) -> c_int {
                 $(let _ = $version;)?
                 // By the system call: which of these names the C library has depends on its age.
                 // SAFETY: the program's arguments, handed on.
@@ -51,6 +52,28 @@ of_descriptor! {
     __fxstat64(version);
 }
 
+macro_rules! of_name {
+    ($($name:ident($($version:ident)?);)+) => {
+        $(
+            /// # Safety
+            /// As stat(2).
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name($($version: c_int,)? path: *const c_char, found: *mut libc::stat) -> c_int {
+                $(let _ = $version;)?
+                // SAFETY: the program's arguments, handed on.
+                unsafe { fstatat(libc::AT_FDCWD, path, found, 0) }
+            }
+        )+
+    };
+}
+
+of_name! {
+    stat();
+    stat64();
+    __xstat(version);
+    __xstat64(version);
+}
+
 macro_rules! of_path {
     ($($name:ident($($version:ident)?);)+) => {
         $(
@@ -58,7 +81,7 @@ macro_rules! of_path {
             /// As fstatat(2).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(
-                $($version: c_int,)? fd: c_int, path: *const c_char, found: *mut stat, flags: c_int,
+                $($version: c_int,)? fd: c_int, path: *const c_char, found: *mut libc::stat, flags: c_int,
             ) -> c_int {
                 $(let _ = $version;)?
                 // SAFETY: the program's arguments, handed on.
@@ -170,7 +193,7 @@ macro_rules! anywhere_in_a_stream {
                 unsafe {
                     match stream(fd) {
                         None => {
-                            super::leave_lanes(fd);
+                            lookup::leave_lanes(fd);
                             real::$name(fd, iov, count, offset, flags)
                         }
                         Some(_) if offset == -1 => $plain(fd, iov, count),

@@ -27,7 +27,6 @@ mod messages;
 pub mod metadata;
 pub mod open;
 pub mod option;
-pub mod option_model;
 mod other_library;
 pub mod paths;
 pub mod poll;
@@ -37,28 +36,5 @@ mod rights;
 pub mod signal;
 pub mod splice;
 pub mod stdio;
+pub mod stdio_stream;
 pub mod syscall;
-
-use core::ffi::c_int;
-use toe::fd_table;
-use toe::socket::{Kind, Socket};
-
-/// The engine's connection behind a descriptor. A listener is none: data calls on it get the twin's answer.
-#[inline]
-pub fn stream(fd: c_int) -> Option<&'static Socket> {
-    fd_table::get(fd).filter(|socket| !matches!(socket.kind(), Kind::Listener))
-}
-
-/// The UDP socket behind a descriptor that may have lanes is the kernel's alone from here on: it is asked for what those do not do.
-#[inline]
-pub fn leave_lanes(fd: c_int) {
-    if let Some(datagram) = fd_table::datagram(fd) {
-        crate::ffi::guarded((), || datagram.leave_to_kernel());
-    }
-}
-
-/// The engine's listener behind a descriptor.
-#[inline]
-pub fn listener(fd: c_int) -> Option<&'static Socket> {
-    fd_table::get(fd).filter(|socket| matches!(socket.kind(), Kind::Listener))
-}

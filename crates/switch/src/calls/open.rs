@@ -1,15 +1,16 @@
 //! socket, close, close_range, closefrom: how descriptors begin and end.
 
-use super::listener;
 use crate::ffi::{guarded, set_errno};
 use crate::listen::follow_cloexec;
+use crate::lookup::listener;
 use crate::socket_state::{self, State};
+use crate::tables::{self, forget_open, is_new, open_fds};
 use crate::why::{self, Reason, Stack as On};
-use crate::{fork, hidden_twin, init, real, replacing, twin_pool};
+use crate::{fork, policy, real, twin_pool};
 use core::ffi::{c_int, c_uint};
 use toe::datagram::Datagram;
+use toe::fd_table;
 use toe::stack::Stack;
-use toe::{epoll, fd_table, sys};
 
 /// A new TCP socket becomes a twin; every other is the kernel's, and a TCP one says why.
 ///
@@ -37,7 +38,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 /// A TCP socket that was not needed before; `None`: the kernel has to make one.
 fn socket_again(kind: c_int) -> Option<c_int> {
     if kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != libc::SOCK_STREAM
-        || init::disabled()
+        || policy::disabled()
         || fork::in_vfork_child()
     {
         return None;
@@ -54,7 +55,7 @@ fn classify(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
         return;
     }
     match verdict(kind, protocol) {
-        None if init::disabled() => why::set_reason(fd, On::Kernel, Reason::Disabled),
+        None if policy::disabled() => why::set_reason(fd, On::Kernel, Reason::Disabled),
         None => {
             twin_pool::note_new(fd);
             if domain == libc::AF_INET6 {
@@ -65,7 +66,7 @@ fn classify(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
         Some((on, reason)) => {
             if kind & 0xf == libc::SOCK_DGRAM
                 && matches!(protocol, 0 | libc::IPPROTO_UDP)
-                && !init::disabled()
+                && !policy::disabled()
             {
                 let nonblocking = kind & libc::SOCK_NONBLOCK != 0;
                 fd_table::install_datagram(fd, Datagram::take(domain == libc::AF_INET6, nonblocking));
@@ -91,11 +92,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         set_errno(libc::EBADF);
         return -1;
     }
-    if is_known(fd) {
-        guarded((), || forget_open(fd));
-    }
-    // SAFETY: the call takes a number only.
-    unsafe { real::close(fd) }
+    tables::close(fd)
 }
 
 /// Closes what the program can see in the range, or marks it to be closed on exec; our own descriptors stay as they are.
@@ -153,21 +150,6 @@ fn internal_fds(from: c_int, to: c_int) -> Vec<c_uint> {
     found.into_iter().map(|fd| fd as c_uint).collect()
 }
 
-/// The numbers of all open descriptors, without that of the call itself.
-pub fn open_fds() -> Option<Vec<c_int>> {
-    use rustix::fs::{CWD, Mode, OFlags, openat};
-    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-    let directory = sys::Fd::from(openat(CWD, c"/proc/self/fd", flags, Mode::empty()).ok()?);
-    let mut fds = Vec::new();
-    let mut buf = [const { core::mem::MaybeUninit::uninit() }; 2048];
-    let mut entries = rustix::fs::RawDir::new(&directory, &mut buf);
-    while let Some(entry) = entries.next() {
-        fds.extend(entry.ok()?.file_name().to_str().ok().and_then(|name| name.parse::<c_int>().ok()));
-    }
-    fds.retain(|&fd| fd != directory.raw());
-    Some(fds)
-}
-
 /// The parts of `first..=last` around the numbers in `kept`, which ascend.
 fn ranges_without(first: c_uint, last: c_uint, kept: &[c_uint]) -> Vec<(c_uint, c_uint)> {
     let mut ranges = Vec::with_capacity(kept.len() + 1);
@@ -189,67 +171,6 @@ fn forget_range(from: c_int, to: c_int) {
     fd_table::for_each(from, to, |fd| known.push(fd));
     socket_state::for_each(from, to, |fd| known.push(fd));
     known.into_iter().for_each(forget_open);
-}
-
-/// Whether any of our tables has an entry for the descriptor.
-#[inline]
-pub fn is_known(fd: c_int) -> bool {
-    fd_table::get(fd).is_some()
-        || fd_table::epoll_set(fd).is_some()
-        || fd_table::datagram(fd).is_some()
-        || socket_state::get(fd) != State::default()
-}
-
-/// The descriptor is about to be closed, or was: it leaves all tables.
-pub fn forget(fd: c_int) {
-    forget_as(fd, fd_table::remove, |fd| fd_table::get(fd).is_none());
-}
-
-/// The same of one that is open still and about to be closed, by a call of ours.
-pub fn forget_open(fd: c_int) {
-    forget_as(fd, fd_table::close, |fd| fd_table::get(fd).is_none());
-}
-
-/// `from` is about to be copied over `to`, both of which our tables know: of `to` the table of descriptors says so from now on. Unless another
-/// thread has closed `from` meanwhile: then the copy fails.
-pub fn forget_for_copy(from: c_int, to: c_int) {
-    let is_done = |to| fd_table::are_of_one(from, to) || !fd_table::are_of_one(from, from);
-    forget_as(to, |to| fd_table::duplicate_over(from, to), is_done);
-}
-
-fn forget_as(fd: c_int, remove: impl Fn(c_int) -> fd_table::Removed, is_done: impl Fn(c_int) -> bool) {
-    if fork::in_vfork_child() {
-        return;
-    }
-    let mut state = socket_state::get(fd);
-    loop {
-        if state.has(State::REPLACING) {
-            replacing::stop(fd);
-            state = socket_state::get(fd);
-        }
-        if state.has(State::KEEPS_TWIN) {
-            hidden_twin::release(fd);
-        }
-        remove(fd);
-        if state.has(State::IN_EPOLL) {
-            epoll::forget_kernel_fd(fd);
-        }
-        // Another thread may have begun to replace it just now, or may have done so: none begins from here on.
-        state = socket_state::take(fd);
-        if !state.has(State::REPLACING) && is_done(fd) {
-            break;
-        }
-    }
-    why::clear(fd);
-}
-
-/// The kernel has just given out this number. When a table still has an entry for it, the descriptor before it was
-/// closed by a call that is not interposed.
-#[inline]
-pub fn is_new(fd: c_int) {
-    if is_known(fd) {
-        guarded((), || forget(fd));
-    }
 }
 
 #[cfg(test)]

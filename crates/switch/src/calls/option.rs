@@ -2,11 +2,12 @@
 //! socket are noted, to be repeated there; on a connection of an engine the host library answers, and what it does not
 //! know is asked of the kernel ([`option_model`]), when that makes no difference to the connection.
 
-use super::{leave_lanes, option_model, stream};
-use crate::connect::keep_on_kernel;
-use crate::ffi::{fail, guarded, status};
+use crate::engines::keep_on_kernel;
+use crate::ffi::{fail, guarded, slice, status};
+use crate::lookup::{self, leave_lanes, stream};
+use crate::option_model;
 use crate::replacing::{or_again, settled_stream};
-use crate::socket_state::{self, OptionKind, Replayed, State, TCP_FASTOPEN_NO_COOKIE, option_kind};
+use crate::socket_state::{self, OptionKind, Replayed, State, option_kind};
 use crate::why::Reason;
 use crate::{datagram_stack, listen as listening, real};
 use core::ffi::{c_int, c_void};
@@ -45,7 +46,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
                 return listening::leave_to_kernel(fd, listener, is_of_group(level, name));
             }
             // SAFETY: the kernel has read the value without a fault.
-            let value = unsafe { crate::ffi::slice(value, len as usize) };
+            let value = unsafe { slice(value, len as usize) };
             if listener.set_option(level, name, value) == Err(Errno::ENOPROTOOPT) {
                 listener.keep_option(level, name, value);
             }
@@ -56,11 +57,11 @@ pub unsafe extern "C-unwind" fn setsockopt(
             OptionKind::Replay(_) if is_strange_algorithm(fd, level, name) => {
                 guarded((), || keep_on_kernel(fd, Reason::Option));
             }
-            // SAFETY: the kernel has read the value without a fault.
-            OptionKind::Replay(bit) if unsafe { is_no_limit(level, name, value, len) } => {
-                socket_state::remove(fd, bit);
+            OptionKind::Replay(bit) => {
+                // SAFETY: the kernel has read the value without a fault.
+                let value = unsafe { slice(value, len as usize) };
+                socket_state::note_option(fd, bit, Replayed { level, name }, value);
             }
-            OptionKind::Replay(bit) => socket_state::add(fd, bit),
             OptionKind::KernelOnly => guarded((), || {
                 keep_on_kernel(fd, only_kernel_reason(level, name));
                 if is_of_group(level, name) {
@@ -80,16 +81,6 @@ const MAXSEG: (c_int, c_int) = (libc::IPPROTO_TCP, libc::TCP_MAXSEG);
 fn is_of_group(level: c_int, name: c_int) -> bool {
     let names = [libc::SO_ATTACH_REUSEPORT_CBPF, libc::SO_ATTACH_REUSEPORT_EBPF];
     level == libc::SOL_SOCKET && names.contains(&name)
-}
-
-/// A time limit that is none: zero, as at the beginning. (A negative one is over at once.)
-///
-/// # Safety
-/// The value is there.
-unsafe fn is_no_limit(level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> bool {
-    // SAFETY: the caller's promise.
-    let value = || unsafe { crate::ffi::slice(value, (len as usize).min(size_of::<libc::timeval>())) };
-    Replayed { level, name }.is_time_limit() && value().iter().all(|byte| *byte == 0)
 }
 
 /// What a UDP socket is asked for that lanes do not do is the kernel's to do from here on.
@@ -123,7 +114,7 @@ fn is_strange_algorithm(fd: c_int, level: c_int, name: c_int) -> bool {
 
 fn only_kernel_reason(level: c_int, name: c_int) -> Reason {
     match (level, name) {
-        (libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE) => Reason::FastOpen,
+        (libc::IPPROTO_TCP, option_model::TCP_FASTOPEN_NO_COOKIE) => Reason::FastOpen,
         _ => Reason::Option,
     }
 }
@@ -148,7 +139,7 @@ unsafe fn set_on_stream(
         check(value.cast::<u8>(), (len as usize).min(VALUE_MAX))?;
     }
     // SAFETY: the caller's promise; it is there.
-    let value = unsafe { crate::ffi::slice(value, (len as usize).min(VALUE_MAX)) };
+    let value = unsafe { slice(value, (len as usize).min(VALUE_MAX)) };
     if !is_level_of(socket, level) {
         return Err(Errno::ENOPROTOOPT);
     }
@@ -233,7 +224,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
 /// The kernel has just written so many bytes there.
 unsafe fn add_waiting(fd: c_int, value: *mut c_void, len: *mut socklen_t) {
     const UNACKED: usize = 24;
-    let Some(listener) = super::listener(fd) else { return };
+    let Some(listener) = lookup::listener(fd) else { return };
     // SAFETY: integers have no bad values; the caller's promise.
     unsafe {
         if !program_memory::read(len).is_ok_and(|len| len as usize >= UNACKED + size_of::<u32>()) {

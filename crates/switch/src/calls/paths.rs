@@ -1,8 +1,8 @@
 //! Names of descriptors in /proc: what they lead to is told as Linux tells of a socket. To the kernel an engine's connection is a directory
 //! (decision 0011); opening one by its name is left to the kernel, which opens that.
 
-use super::stream;
 use crate::ffi::syscall;
+use crate::lookup::stream;
 use crate::real;
 use core::ffi::{CStr, c_char, c_int};
 use libc::{size_t, ssize_t};
@@ -89,26 +89,4 @@ pub unsafe extern "C-unwind" fn __readlinkat_chk(
 ) -> ssize_t {
     // SAFETY: as above.
     unsafe { corrected(path, buf, room, real::readlinkat_chk(dir, path, buf, room, buf_len)) }
-}
-
-macro_rules! of_name {
-    ($($name:ident($($version:ident)?);)+) => {
-        $(
-            /// # Safety
-            /// As stat(2).
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C-unwind" fn $name($($version: c_int,)? path: *const c_char, found: *mut libc::stat) -> c_int {
-                $(let _ = $version;)?
-                // SAFETY: the program's arguments, handed on.
-                unsafe { super::metadata::fstatat(libc::AT_FDCWD, path, found, 0) }
-            }
-        )+
-    };
-}
-
-of_name! {
-    stat();
-    stat64();
-    __xstat(version);
-    __xstat64(version);
 }

@@ -3,6 +3,7 @@
 
 use super::cancel::point;
 use crate::ffi::{fail, guarded, number};
+use crate::lookup;
 use crate::{adopt, real};
 use core::ffi::{c_int, c_ulong};
 use core::time::Duration;
@@ -246,7 +247,7 @@ impl Sets {
                 if is_of_lanes(fd, asked) {
                     match fds.get_mut(count) {
                         Some(place) => *place = fd,
-                        None => super::leave_lanes(fd),
+                        None => lookup::leave_lanes(fd),
                     }
                     count += 1;
                 }
@@ -275,7 +276,7 @@ impl Sets {
         // SAFETY: the caller's promise.
         unsafe {
             self.any(|fd, _| {
-                super::leave_lanes(fd);
+                lookup::leave_lanes(fd);
                 false
             });
         }

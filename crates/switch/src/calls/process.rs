@@ -1,28 +1,53 @@
 //! Calls that make processes past fork's handlers, and calls that change who the process is: they are let through and
 //! noted. A child may have copies of the program's descriptors, or share its memory until it executes something; a
 //! socket made before belongs to the user and the network namespace of before.
+//!
+//! Sessions, rings and sockets are the host library's (`toe::fork`). A child of fork gets a why table of its own. daemon() needs nothing.
 
-use crate::{real, twin_pool};
-use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::ffi::{guarded, last_errno, set_errno};
+use crate::{aio, fork, policy, real, replacing, twin_pool, why};
+use core::ffi::{c_char, c_int, c_long, c_void};
 use libc::{FILE, gid_t, pid_t, uid_t};
 
-/// Processes made by the calls below.
-static MADE: AtomicU32 = AtomicU32::new(0);
-
-/// Processes that this one has made so far in other ways than fork, as far as known.
-pub fn made_otherwise() -> u32 {
-    MADE.load(Ordering::Relaxed)
+/// Called once, when the library is loaded. The host library's handlers come first: in the child they run in this
+/// order, and ours needs what the host library has set right.
+pub fn install() {
+    toe::fork::install_handlers();
+    toe::fork::watch_shared_memory();
+    // SAFETY: registers a function of ours that stays loaded as long as the process; it touches atomics, memory files
+    // and mappings only, which a child of a program with several threads may do.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
-pub fn note_new_process() {
-    MADE.fetch_add(1, Ordering::Relaxed);
+#[cold]
+extern "C" fn in_child() {
+    guarded((), || {
+        twin_pool::clear();
+        replacing::after_fork_in_child();
+        aio::after_fork_in_child();
+        why::after_fork();
+    });
+}
+
+/// A fork that is made by system call, past the handlers: what `call` gives, in parent and child.
+pub fn around(call: impl FnOnce() -> c_long) -> c_long {
+    toe::fork::prepare();
+    let result = call();
+    let error = last_errno();
+    if result == 0 {
+        toe::fork::in_child();
+        in_child();
+    } else {
+        toe::fork::in_parent();
+    }
+    set_errno(c_int::from(error.0));
+    result
 }
 
 /// Before a child that may get copies of descriptors.
 pub fn before_child() {
-    note_new_process();
-    crate::ffi::guarded((), toe::fork::before_child);
+    fork::note_new_process();
+    guarded((), toe::fork::before_child);
 }
 
 /// Before vfork and clone: the child may run in this process's memory. Returns the address of the real call.
@@ -106,7 +131,7 @@ pub unsafe extern "C" fn clone() -> c_int {
 #[allow(non_snake_case)]
 pub unsafe extern "C-unwind" fn _Fork() -> pid_t {
     // SAFETY: the call takes nothing.
-    crate::fork::around(|| unsafe { real::fork_alone() }.into()) as pid_t
+    around(|| unsafe { real::fork_alone() }.into()) as pid_t
 }
 
 macro_rules! noted {
@@ -130,8 +155,8 @@ macro_rules! noted {
 /// The process is about to become another user: `uid` is the effective one, by which engines go.
 pub fn before_becoming(uid: uid_t) {
     twin_pool::close();
-    if !crate::init::disabled() {
-        crate::ffi::guarded((), || toe::admit::before_becoming(uid));
+    if !policy::disabled() {
+        guarded((), || toe::admit::before_becoming(uid));
     }
 }
 
@@ -160,7 +185,7 @@ becoming! {
     setresuid(real, effective, saved) => effective;
 }
 
-noted! { before_child, note_new_process:
+noted! { before_child, fork::note_new_process:
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
 }
@@ -173,15 +198,6 @@ noted! { twin_pool::close, twin_pool::close:
     setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
 }
 
-/// A thread has gone to another network namespace, or may have.
-static MOVED: AtomicBool = AtomicBool::new(false);
-
-/// Whether some thread may be in another network namespace than the sessions with engines are of. Its sockets stay with the
-/// kernel from then on, those of all threads: whose a new one is, nobody notes.
-pub fn may_have_moved() -> bool {
-    MOVED.load(Ordering::Relaxed)
-}
-
 /// Whether a call that has succeeded may have changed the network namespace. `setns` takes 0 for any kind.
 const fn concerns_network(kinds: c_int) -> bool {
     kinds & libc::CLONE_NEWNET != 0
@@ -189,7 +205,7 @@ const fn concerns_network(kinds: c_int) -> bool {
 
 fn note_moved(result: c_int, concerns: bool) -> c_int {
     if result == 0 && concerns {
-        MOVED.store(true, Ordering::Relaxed);
+        fork::note_moved();
     }
     result
 }
@@ -225,7 +241,7 @@ mod tests {
         assert!(
             !concerns_network(libc::CLONE_NEWNS) && concerns_network(libc::CLONE_NEWNET | libc::CLONE_NEWNS)
         );
-        assert_eq!((note_moved(0, false), may_have_moved()), (0, false));
-        assert_eq!((note_moved(-1, true), may_have_moved()), (-1, false), "it failed");
+        assert_eq!((note_moved(0, false), fork::may_have_moved()), (0, false));
+        assert_eq!((note_moved(-1, true), fork::may_have_moved()), (-1, false), "it failed");
     }
 }

@@ -1,6 +1,8 @@
-//! Descriptors that go or come with a message (SCM_RIGHTS). Called by `data`.
+//! Descriptors that go or come with a message (SCM_RIGHTS). Called by `messages`.
 
+use super::stdio_stream::follow;
 use crate::ffi::guarded;
+use crate::lookup;
 use crate::{adopt, replacing, socket_state};
 use core::ffi::c_int;
 use libc::msghdr;
@@ -15,7 +17,12 @@ pub unsafe fn note_received(message: *const msghdr) {
     // SAFETY: the caller's promise.
     unsafe {
         if (*message).msg_controllen != 0 {
-            guarded((), || each_passed_fd(message, adopt::received));
+            guarded((), || {
+                each_passed_fd(message, |fd| {
+                    adopt::received(fd);
+                    follow(fd);
+                })
+            });
         }
     }
 }
@@ -43,7 +50,7 @@ pub unsafe fn note_passed(message: *const msghdr) {
                     passed.mark_shared(fd);
                     passed.let_others_finish();
                 }
-                super::leave_lanes(fd);
+                lookup::leave_lanes(fd);
                 if let Some(datagram) = fd_table::datagram(fd) {
                     datagram.share();
                 }

@@ -3,9 +3,8 @@
 
 use super::cancel::point;
 use super::data::{explained, receive, transmit_by};
-use super::file::to_listener;
-use super::{leave_lanes, listener, stream};
-use crate::ffi::{errno, length, restarted};
+use crate::ffi::{errno, last_errno, length, restarted};
+use crate::lookup::{leave_lanes, listener, stream};
 use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
@@ -92,6 +91,15 @@ fn check(pipe: c_int, wrong: OFlags, pipe_offset: bool, offset: bool) -> Result<
 
 fn does_not_wait(flags: c_uint) -> bool {
     flags & libc::SPLICE_F_NONBLOCK != 0
+}
+
+/// What Linux says, and does, to who writes to a listener.
+pub fn to_listener(fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
+    // SAFETY: the bytes are readable.
+    match unsafe { real::write(fd, bytes.as_ptr().cast(), bytes.len()) } {
+        ..0 => Err(last_errno()),
+        put => Ok(put as usize),
+    }
 }
 
 pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -> Result<usize, Errno> {

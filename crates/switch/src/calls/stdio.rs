@@ -1,119 +1,19 @@
 //! C's stdio over an engine's connection. It reads and writes inside the C library, where nothing can be put in its place;
-//! so a stream over a connection is a custom one (fopencookie) whose functions are ours: that of fdopen, and standard
-//! input, output and error when their descriptors are a connection (inetd's way of handing one over).
+//! so a stream over a connection is one of ours ([`super::stdio_stream`]).
 
-use super::data::{read, write};
+use super::data::write;
 use super::descriptor::dup2;
-use super::open::{close, forget, is_known};
-use super::stream;
+use super::stdio_stream::{open_over, opened_here};
 use crate::ffi::{guarded, last_errno};
+use crate::lookup::{self, stream};
 use crate::real;
+use crate::tables::{forget, is_known};
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use libc::{FILE, size_t, ssize_t};
-
-/// A stream over an engine's connection, which fileno must know. One that is closed leaves its place to the next.
-#[derive(Debug)]
-struct Place {
-    file: AtomicPtr<FILE>,
-    fd: AtomicI32,
-    next: AtomicPtr<Place>,
-}
-
-/// All places there ever were, the newest first. None is freed.
-static PLACES: AtomicPtr<Place> = AtomicPtr::new(core::ptr::null_mut());
-/// How many streams there are: with none, fileno costs one load.
-static STREAMS_OPEN: AtomicU32 = AtomicU32::new(0);
-
-fn places() -> impl Iterator<Item = &'static Place> {
-    // SAFETY: needed because the list is of pointers, as it grows without a lock. Each is null or a place that `keep` leaked.
-    let at = |place: &AtomicPtr<Place>| unsafe { place.load(Ordering::Acquire).as_ref() };
-    core::iter::successors(at(&PLACES), move |place| at(&place.next))
-}
-
-/// Notes whose stream it is.
-fn keep(file: *mut FILE, fd: c_int) {
-    STREAMS_OPEN.fetch_add(1, Ordering::AcqRel);
-    let free = places().find(|place| {
-        place.file.compare_exchange(core::ptr::null_mut(), file, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    });
-    if let Some(place) = free {
-        return place.fd.store(fd, Ordering::Release);
-    }
-    let (file, fd) = (AtomicPtr::new(file), AtomicI32::new(fd));
-    let new = Box::leak(Box::new(Place { file, fd, next: AtomicPtr::new(core::ptr::null_mut()) }));
-    let mut first = PLACES.load(Ordering::Acquire);
-    loop {
-        new.next.store(first, Ordering::Relaxed);
-        match PLACES.compare_exchange(first, new, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => return,
-            Err(other) => first = other,
-        }
-    }
-}
-
-/// cookie_io_functions_t of <stdio.h>.
-#[repr(C)]
-struct CookieFunctions {
-    read: unsafe extern "C-unwind" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
-    write: unsafe extern "C-unwind" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
-    seek: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut i64, c_int) -> c_int>,
-    close: unsafe extern "C-unwind" fn(*mut c_void) -> c_int,
-}
+use core::sync::atomic::Ordering;
+use libc::FILE;
 
 unsafe extern "C-unwind" {
-    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: CookieFunctions) -> *mut FILE;
     fn vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
-    fn setvbuf(file: *mut FILE, buf: *mut c_char, mode: c_int, size: size_t) -> c_int;
-}
-
-#[allow(non_upper_case_globals)]
-unsafe extern "C" {
-    static mut stdin: *mut FILE;
-    static mut stdout: *mut FILE;
-    static mut stderr: *mut FILE;
-}
-
-/// The cookie is the descriptor's number itself.
-fn descriptor_of(cookie: *mut c_void) -> c_int {
-    cookie.addr() as c_int
-}
-
-unsafe extern "C-unwind" fn cookie_read(cookie: *mut c_void, buf: *mut c_char, len: size_t) -> ssize_t {
-    // SAFETY: the C library's own buffer.
-    unsafe { read(descriptor_of(cookie), buf.cast(), len) }
-}
-
-/// A custom stream's write gives 0, not -1, when it fails, and has to take everything.
-unsafe extern "C-unwind" fn cookie_write(cookie: *mut c_void, buf: *const c_char, len: size_t) -> ssize_t {
-    let mut done = 0;
-    while done < len {
-        // SAFETY: the C library's own buffer; `done` is within it.
-        let sent = unsafe { write(descriptor_of(cookie), buf.add(done).cast(), len - done) };
-        if sent <= 0 {
-            break;
-        }
-        done += sent as usize;
-    }
-    done as ssize_t
-}
-
-unsafe extern "C-unwind" fn cookie_close(cookie: *mut c_void) -> c_int {
-    // SAFETY: close takes a number only.
-    unsafe { close(descriptor_of(cookie)) }
-}
-
-/// # Safety
-/// `mode` is a string of C.
-unsafe fn open_over(fd: c_int, mode: *const c_char) -> *mut FILE {
-    let functions =
-        CookieFunctions { read: cookie_read, write: cookie_write, seek: None, close: cookie_close };
-    // SAFETY: the mode is the caller's; the functions take the cookie as the number that it is.
-    let file = unsafe { fopencookie(core::ptr::without_provenance_mut(fd as usize), mode, functions) };
-    if !file.is_null() {
-        guarded((), || keep(file, fd));
-    }
-    file
 }
 
 /// # Safety
@@ -123,55 +23,12 @@ pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut F
     // SAFETY: the program's arguments, handed on.
     unsafe {
         if stream(fd).is_none() {
-            super::leave_lanes(fd);
+            lookup::leave_lanes(fd);
             real::fdopen(fd, mode)
         } else {
             open_over(fd, mode)
         }
     }
-}
-
-/// What stood in the three standard streams before a connection did.
-static BEFORE: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
-
-/// The descriptor means something else from now on: when it is one of the standard three, the standard stream follows.
-pub fn follow(fd: c_int) {
-    let Some(before) = usize::try_from(fd).ok().and_then(|fd| BEFORE.get(fd)) else { return };
-    let is_ours = !before.load(Ordering::Acquire).is_null();
-    if is_ours == stream(fd).is_some() {
-        return;
-    }
-    let (place, mode) = match fd {
-        0 => (&raw mut stdin, c"r"),
-        1 => (&raw mut stdout, c"w"),
-        _ => (&raw mut stderr, c"w"),
-    };
-    // SAFETY: needed because the standard streams are variables of the C library's, which it says may be assigned to. Done
-    // when the program has just exchanged the descriptor itself, and so uses none of the three at this moment; what was
-    // there before is not closed, as others may refer to it.
-    unsafe {
-        if is_ours {
-            *place = before.swap(core::ptr::null_mut(), Ordering::AcqRel);
-            return;
-        }
-        let ours = open_over(fd, mode.as_ptr());
-        if ours.is_null() {
-            return;
-        }
-        if fd == 2 {
-            setvbuf(ours, core::ptr::null_mut(), libc::_IONBF, 0);
-        }
-        before.store(*place, Ordering::Release);
-        *place = ours;
-    }
-}
-
-/// The descriptor of a stream that [`open_over`] made.
-fn opened_here(file: *mut FILE) -> Option<&'static Place> {
-    if STREAMS_OPEN.load(Ordering::Acquire) == 0 || file.is_null() {
-        return None;
-    }
-    places().find(|place| place.file.load(Ordering::Acquire) == file)
 }
 
 /// # Safety
@@ -200,8 +57,7 @@ pub unsafe extern "C-unwind" fn fileno_unlocked(file: *mut FILE) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fclose(file: *mut FILE) -> c_int {
     if let Some(place) = opened_here(file) {
-        STREAMS_OPEN.fetch_sub(1, Ordering::AcqRel);
-        place.file.store(core::ptr::null_mut(), Ordering::Release);
+        place.leave();
     } else if !file.is_null() {
         let before = last_errno();
         // SAFETY: the program's argument, handed on.
@@ -312,7 +168,7 @@ pub unsafe extern "C-unwind" fn vdprintf(fd: c_int, format: *const c_char, argum
     unsafe {
         match stream(fd) {
             None => {
-                super::leave_lanes(fd);
+                lookup::leave_lanes(fd);
                 real::vdprintf(fd, format, arguments)
             }
             Some(_) => print(fd, format, arguments),
@@ -333,7 +189,7 @@ pub unsafe extern "C-unwind" fn __vdprintf_chk(
     unsafe {
         match stream(fd) {
             None => {
-                super::leave_lanes(fd);
+                lookup::leave_lanes(fd);
                 real::vdprintf_chk(fd, flag, format, arguments)
             }
             Some(_) => print(fd, format, arguments),

@@ -4,9 +4,9 @@
 //! A child that is made so runs no handler of pthread_atfork: they are called here. Whoever makes calls by the machine's
 //! own instruction is not seen.
 
-use super::{address, data, descriptor, epoll, file, messages, metadata, open, poll};
+use super::{address, data, descriptor, epoll, file, messages, metadata, open, poll, process};
 use crate::ffi::fail;
-use crate::{fork, init, own_calls, real};
+use crate::{own_calls, policy, real};
 use core::ffi::{c_int, c_long, c_uint};
 use core::ptr::with_exposed_provenance_mut as at;
 use toe::Errno;
@@ -43,7 +43,7 @@ pub unsafe extern "C-unwind" fn syscall(
 ) -> c_long {
     if makes_child(number, a, b) {
         // SAFETY: as above; such a child goes on with a copy of this stack.
-        return fork::around(|| unsafe { real::syscall(number, a, b, c, d, e, f) });
+        return process::around(|| unsafe { real::syscall(number, a, b, c, d, e, f) });
     }
     let sets_filter = number == libc::SYS_seccomp
         && [libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER].contains(&(a as libc::c_uint));
@@ -80,8 +80,8 @@ pub unsafe extern "C-unwind" fn syscall(
         SYS_writev => data::writev[int a, ptr b, int c];
         SYS_recvfrom => data::recvfrom[int a, ptr b, word c, int d, ptr e, ptr f];
         SYS_sendto => data::sendto[int a, ptr b, word c, int d, ptr e, word f];
-        SYS_recvmsg => data::recvmsg[int a, ptr b, int c];
-        SYS_sendmsg => data::sendmsg[int a, ptr b, int c];
+        SYS_recvmsg => messages::recvmsg[int a, ptr b, int c];
+        SYS_sendmsg => messages::sendmsg[int a, ptr b, int c];
         SYS_recvmmsg => messages::recvmmsg[int a, ptr b, uint c, int d, ptr e];
         SYS_sendmmsg => messages::sendmmsg[int a, ptr b, uint c, int d];
         SYS_sendfile => file::sendfile[int a, int b, ptr c, word d];
@@ -138,7 +138,7 @@ unsafe fn by_file(
 /// Whether the program may have a ring of io_uring. What it puts there nobody but the kernel sees: an engine's socket would be
 /// waited for in vain, whichever came first. Linux says the same where io_uring is switched off, and so programs do without.
 fn may_have_ring() -> bool {
-    init::disabled() || !init::has_engine() || own_calls::found()
+    !policy::may_have_engine() || own_calls::found()
 }
 
 /// A thread is about to become another user. By number it does so alone, other than by the C library's functions of these

@@ -2,8 +2,10 @@
 
 import ctypes
 import errno
+import fcntl
 import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -255,3 +257,14 @@ child = os.fork()
 if child == 0:
     os._exit(0 if disconnect(one) == "ok" else 1)
 print(" ", os.waitpid(child, 0)[1], name(other.recv, 9))
+
+print("what was set on the open file")
+F_SETSIG, F_GETSIG = 10, 11
+one, other = pair()
+print(" ", disconnect(one))
+fcntl.fcntl(one, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+fcntl.fcntl(one, fcntl.F_SETOWN, os.getpid())
+fcntl.fcntl(one, F_SETSIG, signal.SIGURG)
+print("  listens", name(one.listen, 1), state(one))
+flags, owner = (fcntl.fcntl(one, command) for command in (fcntl.F_GETFL, fcntl.F_GETOWN))
+print(" ", oct(flags), owner == os.getpid(), fcntl.fcntl(one, F_GETSIG) == signal.SIGURG)

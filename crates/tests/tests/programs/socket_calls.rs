@@ -161,6 +161,12 @@ fn a_connection_is_disconnected_for_all_who_have_it() {
     says_the_same("disconnect.py", include_str!("disconnect.py"), |_| {});
 }
 
+/// Found by the differential test.
+#[test]
+fn what_came_over_exec_is_one_socket_under_all_its_numbers() {
+    says_the_same("inherited_copies.py", include_str!("inherited_copies.py"), |_| {});
+}
+
 #[test]
 fn a_connection_that_is_reset_before_it_is_accepted_is_accepted() {
     says_the_same("reset_early.py", include_str!("reset_early.py"), |_| {});

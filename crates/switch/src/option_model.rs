@@ -1,10 +1,9 @@
 //! Options that make no difference to a connection of an engine: what Linux says to them is asked of Linux, of a kernel socket
 //! that is made for the question and has no other use. So the rules of values, lengths and rights are those of the kernel that
-//! runs, whichever that is. Called by [`super::option`] for what the host library does not know.
+//! runs, whichever that is. Called by `calls::option` for what the host library does not know.
 
 use crate::ffi::{errno, fail, last_errno};
 use crate::real;
-use crate::socket_state::TCP_FASTOPEN_NO_COOKIE;
 use core::ffi::{c_int, c_ulong, c_void};
 use libc::socklen_t;
 use toe::socket::Socket;
@@ -19,7 +18,9 @@ const SO_TIMESTAMPING_NEW: c_int = 65;
 const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
 const SO_PEERNAME: c_int = 28;
+pub const IP_LOCAL_PORT_RANGE: c_int = 51;
 pub const IP_PROTOCOL: c_int = 52;
+pub const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 const TCP_TX_DELAY: c_int = 37;
 /// AF_INET as an int.
 const INET: [u8; 4] = libc::AF_INET.to_ne_bytes();
