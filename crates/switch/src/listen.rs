@@ -363,12 +363,14 @@ pub fn end(listener: &'static Socket) {
     });
     let (wants, is_shared) = (listener.nonblocking(), listener.is_shared());
     let is_copied = descriptors.len() > 1;
+    // A negative one shows as none.
+    let limits = State::of_options(|option| option.is_time_limit() && listener.has_time_limit(option.name));
     for fd in descriptors {
         let is_watched = epoll::move_back(fd, listener);
         fd_table::remove(fd);
         release_nonblocking(fd, wants);
         // What was set before it listened, its next connections are to have as well.
-        socket_state::set(fd, socket_state::of_unknown(fd).with(State::WAS_LISTENER));
+        socket_state::set(fd, socket_state::of_unknown(fd).with(State::WAS_LISTENER).with(limits));
         why::set_reason(fd, On::Kernel, Reason::Undecided);
         if is_watched {
             socket_state::add(fd, State::IN_EPOLL);

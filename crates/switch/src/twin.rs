@@ -10,7 +10,7 @@ use core::ffi::c_int;
 use libc::socklen_t;
 use toe::own_fds::OwnCopy;
 use toe::signals::let_handlers_run;
-use toe::socket::{Held as Waiting, Socket};
+use toe::socket::{Held as Waiting, Shutdown, Socket};
 use toe::stack::Stack;
 use toe::wait::{OnSignal, restarts};
 use toe::{Anchor, Errno, epoll, fd_table, signal_io, sys};
@@ -242,12 +242,22 @@ pub fn reopen(fd: c_int) -> Result<(), Errno> {
     let inet6 = if socket.is_inet6() { State::INET6 } else { State::default() };
     let twin = kept.map_or_else(|| new_socket(socket), Ok)?;
     let sends_signals = copy_settings(fd, socket, &twin)?;
+    let shut = socket.shut_since();
+    if let Some(how) = shut {
+        let how = match how {
+            Shutdown::Read => libc::SHUT_RD,
+            Shutdown::Write => libc::SHUT_WR,
+            Shutdown::Both => libc::SHUT_RDWR,
+        };
+        // SAFETY: numbers only. That it has no connection is the answer; it is shut all the same.
+        unsafe { real::shutdown(twin.raw(), how) };
+    }
     let options = socket.options_set();
     let state = if copies.is_empty() { twin_pool::state_of_new() } else { State::default() };
     let state = if copies.is_empty() { state.with(bound).with(inet6) } else { state };
     drop(put_at(fd, twin.raw(), socket, state).ok_or(Errno::EBADF)?);
-    if sends_signals {
-        keep_on_kernel(fd, Reason::Signals);
+    if sends_signals || shut.is_some() {
+        keep_on_kernel(fd, if sends_signals { Reason::Signals } else { Reason::ShutBefore });
     }
     for other in copies {
         let _ = put_at(other, twin.raw(), socket, State::default());

@@ -9,7 +9,7 @@ mod record;
 use crate::errno::ENOENT;
 use crate::socket::kept::KeptOptions;
 use crate::socket::own_options::Linger;
-use crate::socket::{FastOpen, Kind, Link, Socket};
+use crate::socket::{FastOpen, Kind, Link, Shutdown, Socket};
 use crate::tls;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -508,6 +508,11 @@ impl Socket {
     /// Whether its program has taken its connection back: it may connect anew.
     pub fn is_disconnected(&'static self) -> bool {
         self.peek_stream(|stream| stream.is_disconnected()) == Some(true)
+    }
+
+    /// Which directions its program has shut since then.
+    pub fn shut_since(&'static self) -> Option<Shutdown> {
+        self.peek_stream(|stream| stream.shut_since()).flatten()
     }
 
     /// The connection's state by Linux's numbers; 0: it has none.

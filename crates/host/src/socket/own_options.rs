@@ -113,6 +113,12 @@ impl Socket {
         }
     }
 
+    /// Whether SO_RCVTIMEO or SO_SNDTIMEO is a limit.
+    pub fn has_time_limit(&self, name: i32) -> bool {
+        let cell = if name == libc::SO_RCVTIMEO { &self.receive_timeout } else { &self.send_timeout };
+        Self::time_limit(cell).is_some()
+    }
+
     /// As a `struct timeval`.
     pub(super) fn time_limit_value(cell: &AtomicU64) -> [u8; 16] {
         let us = Self::time_limit(cell).unwrap_or_default().as_micros() as u64;

@@ -510,7 +510,10 @@ impl Socket {
         let ended = state == super::options::CLOSED;
         let shut = self.with_stream(|io, stream, _| {
             match stream.link {
-                Link::Closed => return Err(Errno::ENOTCONN),
+                Link::Closed => {
+                    stream.shut_disconnected(how);
+                    return Err(Errno::ENOTCONN);
+                }
                 // Both SYNs have crossed: of Linux the FIN goes out when the connection stands.
                 Link::Connecting if state == super::options::SYN_RECV => {}
                 Link::Connecting => {

@@ -276,7 +276,7 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// # Safety
 /// None beyond listen(2)'s.
 unsafe fn listen_if_free(fd: c_int, backlog: c_int, state: State) -> c_int {
-    if state.has(State::WAS_LISTENER)
+    if (state.has(State::WAS_LISTENER) || state.has(State::INHERITED))
         && guarded(false, || listening::is_taken(fd) && listening::has_its_port(fd, state))
     {
         return fail(Errno::EADDRINUSE);

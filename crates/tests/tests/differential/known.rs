@@ -147,7 +147,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         title: "Options of a listener that change while connections wait",
-        // The calls are not chosen (`choose_rest.rs`): what they do is seen at any later time.
+        // The calls are not chosen: what they do is seen at any later time.
         explains: |_| false,
     },
     Known {
@@ -284,6 +284,7 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
             sets && elsewhere(one) && (has_signals || call.number(2) & O_ASYNC != 0)
         }
         "shutdown" => one.listens() && elsewhere(one),
+        "setopt" | "size" | "setcongestion" => one.listens() && (elsewhere(one) || one.is_ready_to_read()),
         "listen" if one.seen.ready & POLLERR != 0 => true,
         "sendfile" | "listen" => one.seen.flags & O_APPEND != 0,
         "sendmmsg" => one.seen.ready & POLLRDHUP != 0,

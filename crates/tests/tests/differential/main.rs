@@ -28,6 +28,7 @@ mod stack;
 mod world;
 
 use sequence::Test;
+use toe_tests::bins;
 use world::Kind;
 
 fn number(name: &str, default: u64) -> u64 {
@@ -42,6 +43,22 @@ fn the_kernel_and_the_engine_do_the_same() {
 #[test]
 fn they_do_the_same_with_datagrams() {
     compare(Kind::Udp);
+}
+
+/// Each file of `corpus` is a sequence that was found to differ once, as short as it could be made.
+#[test]
+fn what_differed_once_is_the_same_now() {
+    let corpus = bins::workspace().join("crates/tests/tests/differential/corpus");
+    let mut files: Vec<_> = std::fs::read_dir(corpus)
+        .expect("the corpus")
+        .map(|file| file.expect("a file of it").path())
+        .collect();
+    files.sort();
+    let mut test = Test::new(Kind::Tcp);
+    for file in files {
+        println!("{}", file.display());
+        test.replay(&std::fs::read_to_string(&file).expect("a sequence"));
+    }
 }
 
 fn compare(kind: Kind) {

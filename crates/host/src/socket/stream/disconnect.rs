@@ -1,18 +1,21 @@
 //! A connection that its program takes back: connect to AF_UNSPEC, or shutdown while it connects. Linux's `tcp_disconnect`: what was received
 //! and not read is dropped, and the socket is as one that never connected, but for an error.
 
-use super::{ALL, DRAINED, Link, Stream};
+use super::{ALL, ConnectTold, DRAINED, Link, Stream};
 use crate::queue::QueueIo;
+use crate::socket::Shutdown;
 use crate::socket::received::Received;
 use crate::socket::urgent::Urgent;
 use std::net::{Ipv4Addr, SocketAddr};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 
-/// How a stream has ended, as it is written down for who has it next.
+/// How a stream has ended, or is, as it is written down for who has it next.
 const CLOSED: u8 = 1;
 const DISCONNECTED: u8 = 2;
 const ERROR_WAITS: u8 = 4;
+/// connect has said that it is under way, and not yet that it is done.
+const ANSWER_WAITS: u8 = 8;
 
 impl Stream {
     /// Ends it; `had_connection`: the peer is to hear of it, and who looks here of an error.
@@ -44,6 +47,7 @@ impl Stream {
         match (self.disconnected, self.link) {
             (true, _) => DISCONNECTED | waits,
             (false, Link::Closed) => CLOSED | waits,
+            _ if self.told == ConnectTold::InProgress => ANSWER_WAITS,
             _ => 0,
         }
     }
@@ -51,6 +55,9 @@ impl Stream {
     /// It has ended like that where it was before.
     pub fn ended_before(&mut self, ending: u8) {
         let waits = ending & ERROR_WAITS != 0;
+        if ending & ANSWER_WAITS != 0 {
+            self.told = ConnectTold::InProgress;
+        }
         self.end_is_told = ending & CLOSED != 0 && !waits;
         if ending & DISCONNECTED != 0 {
             (self.disconnected, self.let_go, self.link) = (true, true, Link::Closed);
@@ -68,5 +75,24 @@ impl Stream {
 
     pub fn is_disconnected(&self) -> bool {
         self.disconnected
+    }
+
+    /// shutdown of one that has no connection: an error, but it is shut all the same.
+    pub fn shut_disconnected(&mut self, how: Shutdown) {
+        if self.disconnected {
+            self.read_shut |= how != Shutdown::Write;
+            self.write_shut |= how != Shutdown::Read;
+            self.publish(ALL);
+        }
+    }
+
+    /// Which directions were shut of one that is disconnected.
+    pub fn shut_since(&self) -> Option<Shutdown> {
+        match (self.disconnected && self.read_shut, self.disconnected && self.write_shut) {
+            (true, true) => Some(Shutdown::Both),
+            (true, false) => Some(Shutdown::Read),
+            (false, true) => Some(Shutdown::Write),
+            (false, false) => None,
+        }
     }
 }

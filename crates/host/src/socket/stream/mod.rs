@@ -30,6 +30,7 @@ use crate::socket::urgent::{Plan, Urgent};
 use crate::socket::zerocopy::ZeroCopy;
 use crate::tls::Tls;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::Ordering;
 use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::MemRange;
 use toe_abi::errno::Errno;
@@ -253,7 +254,7 @@ impl Stream {
             return bits | if self.waits_for_bytes() { OUT } else { 0 };
         }
         if self.disconnected {
-            return bits | HUP | OUT;
+            return bits | HUP | OUT | if self.read_shut { IN | RDHUP } else { 0 };
         }
         let closed = self.link == Link::Closed || self.was_over;
         let read_over = closed || self.read_shut || self.peer_closed;
@@ -387,8 +388,13 @@ impl Stream {
         if self.link == Link::Connecting && self.syn_room == 0 {
             return None;
         }
-        if std::mem::replace(&mut self.told, ConnectTold::Result) == ConnectTold::Result {
+        let told = std::mem::replace(&mut self.told, ConnectTold::Result);
+        if told == ConnectTold::Result {
             return Some(Err(Errno::EISCONN));
+        }
+        if let (ConnectTold::InProgress, Some(socket)) = (told, self.socket) {
+            // Who has it next is to hear that, too.
+            socket.has_new_options.store(true, Ordering::Release);
         }
         if self.link == Link::Closed {
             let error = self.take_error();

@@ -177,9 +177,9 @@ impl Stream {
 
     /// The same of one that has sent: who waits for room may have it.
     pub fn raise_send_limit(&mut self, bytes: u32) {
-        let had_room = self.has_room();
         self.set_send_limit(bytes);
-        self.publish(if !had_room && self.has_room() { OUT } else { 0 });
+        // Linux says so each time: edge-triggered sets tell it again.
+        self.publish(if self.has_room() { OUT } else { 0 });
     }
 
     /// Bytes sent and not yet acknowledged. Those in a channel are in the peer's reach as if they had been; beyond what a
