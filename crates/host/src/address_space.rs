@@ -25,7 +25,7 @@ pub fn before_little(limit: u64) {
     let mapped: u64 = Stack::all_attached().map(|stack| stack.layout().len()).sum();
     // What is here already and stays counts against the limit, too.
     let room = || sys::room_below(limit, mapped);
-    if confine::is_filtered() {
+    if sys::is_filtered() {
         return;
     }
     if mapped == 0 {

@@ -28,7 +28,7 @@ fn thing_of(uid: u32) -> Option<Fd> {
 pub fn before_becoming(uid: u32) {
     // Root alone becomes somebody else; and what is asked for by a process whose calls are filtered may kill it.
     let is_root = rustix::process::geteuid().is_root();
-    if !is_root || uid == 0 || uid == u32::MAX || crate::confine::is_filtered() {
+    if !is_root || uid == 0 || uid == u32::MAX || crate::sys::is_filtered() {
         return;
     }
     for paths in engines() {

@@ -305,7 +305,7 @@ impl Anchor {
     pub(crate) fn open_hidden(self) -> Result<RawFd, Errno> {
         let fd = sys::move_to_high(Fd::from_raw(self.open(true, true)?));
         self.opened();
-        fd_table::mark_internal(fd.raw());
+        crate::fd_words::mark_internal(fd.raw());
         Ok(fd.into_raw())
     }
 }

@@ -5,6 +5,7 @@
 use crate::environment;
 use crate::errno::{EKEYREJECTED, from_os};
 use crate::lock::Lock;
+use crate::settling::ANSWER_WITHIN;
 use crate::stack::ENGINES_MAX;
 use crate::sys::{Fd, move_to_high};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,10 +26,6 @@ use toe_abi::place;
 use zerocopy::IntoBytes;
 
 const NO_ONE_THERE: Errno = Errno::ECONNREFUSED;
-
-/// An engine answers within a round of its loop. One that does not within this time is stopped or hangs (ETIMEDOUT): what is new is then
-/// the kernel's.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// The engines of this process, and where each may listen: those that `TOE_ENGINE` lists, or else the engine named
 /// "default" of the user and then of root. The first [`ENGINES_MAX`] of them.

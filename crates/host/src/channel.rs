@@ -267,7 +267,7 @@ impl Queue {
     }
 
     fn open_channel(&mut self, id: ChannelId) {
-        if self.channel_at(id).is_some() || crate::confine::is_filtered() {
+        if self.channel_at(id).is_some() || crate::sys::is_filtered() {
             return;
         }
         // Without the channel everything goes on through the engine.

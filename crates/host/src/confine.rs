@@ -3,16 +3,8 @@
 
 use crate::socket::Socket;
 use crate::stack::{EngineIdx, Stack};
-use crate::wait::Waiter;
+use crate::wait::TakenWaiter;
 use crate::{fd_table, sys, wait};
-use std::sync::atomic::{AtomicBool, Ordering};
-
-static FILTERED: AtomicBool = AtomicBool::new(false);
-
-/// System calls of the process may be filtered: only reading, writing, polling and futexes are made from here on.
-pub fn is_filtered() -> bool {
-    FILTERED.load(Ordering::Relaxed)
-}
 
 fn sockets() -> Vec<&'static Socket> {
     let mut sockets = Vec::new();
@@ -44,7 +36,7 @@ fn has_room_below(limit: u64) -> bool {
 /// The process is about to have no descriptor of number `limit` or above: claims the sockets that came from the parent, for which it
 /// would be sent some, and makes what waiting needs.
 pub fn before_few_descriptors(limit: u64) {
-    if !is_filtered() && !has_room_below(limit) {
+    if !sys::is_filtered() && !has_room_below(limit) {
         claim_all(|_| ());
     }
 }
@@ -69,18 +61,18 @@ pub fn claim_all(attach: impl Fn(EngineIdx)) -> bool {
 fn make_ready_to_wait() {
     let _ = (sys::now(), sys::coarse_ms());
     // This thread keeps it.
-    drop(Waiter::take());
+    drop(TakenWaiter::take());
 }
 
 /// System calls are about to be filtered: claims the sockets that came from the parent, and makes what waiting needs.
 pub fn before_filter() {
     if claim_all(|_| ()) {
         wait::yield_no_more();
-        FILTERED.store(true, Ordering::Relaxed);
+        sys::note_filter(true);
     }
 }
 
 /// There is no filter after all. What was made ready stays so.
 pub fn filter_refused() {
-    FILTERED.store(false, Ordering::Relaxed);
+    sys::note_filter(false);
 }

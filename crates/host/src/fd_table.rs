@@ -8,20 +8,15 @@
 
 use crate::datagram::Datagram;
 use crate::epoll::EpollSet;
+use crate::fd_words::{HIGHEST, INTERNAL, load, put, word};
+pub use crate::fd_words::{forget_internal, is_internal, mark_internal};
 use crate::socket::Socket;
 use rustix::fd::RawFd;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-/// Descriptors above this are never the library's to know.
-const NUMBERS: usize = 1 << 20;
 const EPOLL: usize = 1;
-const INTERNAL: usize = 2;
 const DATAGRAM: usize = EPOLL | INTERNAL;
 const TAG: usize = EPOLL | INTERNAL;
-
-static TABLE: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(0) }; NUMBERS];
-/// One more than the largest number that was ever a program's descriptor here.
-static HIGHEST: AtomicI32 = AtomicI32::new(0);
 
 /// What [`remove`] took out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,16 +28,6 @@ pub enum Removed {
     Datagram,
     /// This is the child of a vfork, which shares the memory of its parent: only do the real close.
     NotOurs,
-}
-
-#[inline]
-fn word(fd: RawFd) -> Option<&'static AtomicUsize> {
-    usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd))
-}
-
-#[inline]
-fn load(fd: RawFd) -> usize {
-    word(fd).map_or(0, |word| word.load(Ordering::Acquire))
 }
 
 #[inline]
@@ -97,12 +82,6 @@ pub fn datagram(fd: RawFd) -> Option<&'static Datagram> {
     as_datagram(load(fd))
 }
 
-/// Whether `fd` is one that the library keeps for itself.
-#[inline]
-pub fn is_internal(fd: RawFd) -> bool {
-    load(fd) == INTERNAL
-}
-
 /// Makes `fd` a descriptor of `socket`: one more reference.
 pub fn install(fd: RawFd, socket: &'static Socket) {
     socket.add_reference();
@@ -125,27 +104,6 @@ pub fn install_epoll(fd: RawFd, set: &'static EpollSet) {
 pub fn install_datagram(fd: RawFd, datagram: &'static Datagram) {
     datagram.add_reference();
     put(fd, std::ptr::from_ref(datagram).expose_provenance() | DATAGRAM);
-}
-
-fn put(fd: RawFd, value: usize) {
-    if let Some(word) = word(fd) {
-        word.store(value, Ordering::Release);
-        HIGHEST.fetch_max(fd + 1, Ordering::Relaxed);
-    }
-}
-
-/// `fd` is the library's own.
-pub fn mark_internal(fd: RawFd) {
-    if let Some(word) = word(fd) {
-        word.store(INTERNAL, Ordering::Release);
-    }
-}
-
-/// `fd` is no longer the library's own.
-pub fn forget_internal(fd: RawFd) {
-    if let Some(word) = word(fd) {
-        let _ = word.compare_exchange(INTERNAL, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
 }
 
 /// The program has copied `old` to `new`.

@@ -13,7 +13,7 @@ use crate::queue::{Queue, QueueSet};
 use crate::socket::copies::{ProcessImage, child_of};
 use crate::socket::{self, Socket};
 use crate::stack::{self, ENGINES_MAX, EngineIdx, Stack};
-use crate::{datagram, fd_table, signals, sys, wait};
+use crate::{datagram, fd_table, signals, sys, wait, waiter};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use toe_abi::attach::{Reply, Request};
@@ -229,7 +229,7 @@ pub extern "C" fn prepare() {
     stack::attach_lock().lock_raw();
     socket::registry_lock().lock_raw();
     epoll::registry_lock().lock_raw();
-    wait::spare_lock().lock_raw();
+    waiter::spare_lock().lock_raw();
     let mut current = [None; ENGINES_MAX];
     Stack::all_attached().for_each(|stack| current[stack.engine.index()] = Some(stack));
     *FAMILY.stacks.lock() = current;
@@ -260,7 +260,7 @@ fn unlock(settle: impl Fn(&QueueSet)) {
         }
         stack.opening_lock().unlock_raw();
     }
-    wait::spare_lock().unlock_raw();
+    waiter::spare_lock().unlock_raw();
     epoll::registry_lock().unlock_raw();
     socket::registry_lock().unlock_raw();
     stack::attach_lock().unlock_raw();

@@ -22,6 +22,7 @@ pub mod environment;
 pub mod epoll;
 pub mod errno;
 pub mod fd_table;
+mod fd_words;
 pub mod file;
 pub mod fork;
 pub mod helper;
@@ -50,6 +51,7 @@ pub mod sys;
 mod thread;
 pub mod tls;
 pub mod wait;
+mod waiter;
 
 pub use anchor::{Anchor, Use as AnchorUse};
 pub use socket::Socket;

@@ -4,12 +4,11 @@
 //! watch list, epoll set, the rest (each of those alone). A signal handler that came while its own thread holds one would
 //! wait for itself; see [`crate::signals`].
 
-use crate::wait::Waiter;
 use rustix::thread::futex;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use toe_ring::pending_wakes::{LockWord, PendingWakes};
+use toe_ring::pending_wakes::{LockWord, PendingWakes, Sleeper};
 
 /// Looks at the word before sleeping on it: the holder is usually done within that.
 const SPINS: u32 = 40;
@@ -153,18 +152,18 @@ impl<T> Drop for Guard<'_, T> {
 
 /// Access to the value of a lock whose holder may owe wake-ups: they are made after it was given back.
 #[derive(Debug)]
-pub struct OwingGuard<'a, T> {
+pub struct OwingGuard<'a, T, S: Sleeper + 'static> {
     guard: ManuallyDrop<Guard<'a, T>>,
-    pending: &'a PendingWakes<Waiter>,
+    pending: &'a PendingWakes<S>,
 }
 
 impl<'a, T> Guard<'a, T> {
-    pub fn owing(self, pending: &'a PendingWakes<Waiter>) -> OwingGuard<'a, T> {
+    pub fn owing<S: Sleeper>(self, pending: &'a PendingWakes<S>) -> OwingGuard<'a, T, S> {
         OwingGuard { guard: ManuallyDrop::new(self), pending }
     }
 }
 
-impl<T> Deref for OwingGuard<'_, T> {
+impl<T, S: Sleeper> Deref for OwingGuard<'_, T, S> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -172,13 +171,13 @@ impl<T> Deref for OwingGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for OwingGuard<'_, T> {
+impl<T, S: Sleeper> DerefMut for OwingGuard<'_, T, S> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
     }
 }
 
-impl<T> Drop for OwingGuard<'_, T> {
+impl<T, S: Sleeper> Drop for OwingGuard<'_, T, S> {
     fn drop(&mut self) {
         // The guard within is never dropped: this is what it would do.
         if self.guard.lock.unlock_raw() {

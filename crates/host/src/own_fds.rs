@@ -3,7 +3,6 @@
 //! The child of a fork closes them, but not those of files on disks: that may wait for a disk (a file system that is a process, or another
 //! machine's), which fork() does not. The child keeps these until it has a session itself, and closes them in a thread.
 
-use crate::fd_table;
 use crate::file::{at_hand, has_own_locks};
 use crate::helper;
 use crate::stack::Stack;
@@ -51,7 +50,7 @@ impl OwnFds {
     #[cold]
     pub fn leave_to_parent(&mut self) -> Vec<LeftFile> {
         for fd in self.simple.drain(..) {
-            fd_table::forget_internal(fd);
+            crate::fd_words::forget_internal(fd);
             let _ = sys::close(fd);
         }
         std::mem::forget(std::mem::take(&mut self.unused));
@@ -85,7 +84,7 @@ pub struct OwnCopy {
 
 impl OwnCopy {
     pub(crate) fn new(stack: &'static Stack, own: &mut OwnFds, copy: Fd, is_file: bool) -> OwnCopy {
-        fd_table::mark_internal(copy.raw());
+        crate::fd_words::mark_internal(copy.raw());
         if is_file {
             own.files.push(copy.raw())
         } else {
@@ -103,7 +102,7 @@ impl OwnCopy {
         let mut own = self.stack.own_fds_lock().lock();
         let copy = self.copy.take()?;
         own.remove(copy.raw());
-        fd_table::forget_internal(copy.raw());
+        crate::fd_words::forget_internal(copy.raw());
         Some(copy)
     }
 
@@ -121,7 +120,7 @@ impl Drop for OwnCopy {
         let mut own = self.stack.own_fds_lock().lock();
         let Some(copy) = self.copy.take() else { return };
         own.remove(copy.raw());
-        fd_table::forget_internal(copy.raw());
+        crate::fd_words::forget_internal(copy.raw());
         if self.is_file {
             drop(own);
         }
@@ -137,7 +136,7 @@ pub fn close_left(stack: &'static Stack, left: Vec<LeftFile>) {
             let mut own = stack.own_fds_lock().lock();
             copies.push(OwnCopy::new(stack, &mut own, Fd::from_raw(fd), true));
         } else {
-            fd_table::forget_internal(fd);
+            crate::fd_words::forget_internal(fd);
         }
     }
     if !copies.is_empty() {

@@ -6,7 +6,8 @@ use crate::fd_table;
 use crate::queue::QueueSet;
 use crate::socket::{Kind, Socket, stream};
 use crate::sys;
-use crate::wait::{ParkOn, Waiter, park, sleep, spin};
+use crate::wait::{ParkOn, TakenWaiter, park, sleep, spin};
+use crate::waiter::Waiter;
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
@@ -64,7 +65,7 @@ fn poll_both(
     if spun.is_some() {
         return with_kernel(fds);
     }
-    let me = Waiter::take();
+    let me = TakenWaiter::take();
     let watch = |on: bool| {
         for socket in sockets {
             if on { socket.add_waiter(&me) } else { socket.remove_waiter(&me) }

@@ -16,7 +16,7 @@ use crate::socket::stream::{Link, Stream};
 use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::sys;
-use crate::wait::{Parking, Waiter};
+use crate::waiter::{ParkingLot, Waiter};
 use rustix::fd::RawFd;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -40,7 +40,7 @@ const SWEEP_EVERY: u32 = 64;
 const DRAIN_EVERY: u32 = 16;
 
 /// The lock of a queue set; whom it owes a wake-up is woken after it was given back.
-pub type QueueGuard<'a> = OwingGuard<'a, Queue>;
+pub type QueueGuard<'a> = OwingGuard<'a, Queue, Waiter>;
 
 /// One of the session's queue sets. Never freed: sockets and parked threads refer to it for ever.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct QueueSet {
     pending_wakes: PendingWakes<Waiter>,
     /// Descriptor of the interrupt: readable once it came.
     pub irq_fd: i32,
-    pub parking: Lock<Parking>,
+    pub parking: ParkingLot,
     /// Live threads that call this queue set theirs.
     pub owners: AtomicU32,
 }
@@ -65,7 +65,7 @@ impl QueueSet {
             inner: Lock::new(Queue::new(stack, ring)),
             pending_wakes: PendingWakes::default(),
             irq_fd,
-            parking: Lock::new(Parking::default()),
+            parking: ParkingLot::default(),
             owners: AtomicU32::new(0),
         }
     }
@@ -74,9 +74,14 @@ impl QueueSet {
         self.inner.lock().owing(&self.pending_wakes)
     }
 
-    /// `waiter` is woken as soon as nobody has the lock.
-    pub(crate) fn owe(&self, waiter: &'static Waiter) {
-        self.pending_wakes.add(waiter, self.inner.word());
+    /// [`Waiter::kick`] for what `queue` has brought, whose lock the caller may hold: it is woken once that is free.
+    pub(crate) fn kick_by(queue: Option<&QueueSet>, waiter: &'static Waiter) -> bool {
+        let Some(queue) = queue else { return waiter.kick() };
+        let parked = waiter.note_kick();
+        if parked {
+            queue.pending_wakes.add(waiter, queue.inner.word());
+        }
+        parked
     }
 
     /// Whom it owes a wake-up, for [`crate::fork`]: the lock is given back without a guard.

@@ -5,7 +5,7 @@
 //! Used by [`crate::wait`], where poll has refused.
 
 use crate::sys;
-use crate::wait::STUCK;
+use crate::waiter::STUCK;
 use std::time::Duration;
 use toe_abi::errno::Errno;
 

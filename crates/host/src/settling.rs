@@ -13,7 +13,6 @@
 //! No wait causes anything at the engine: it is awake, or has been rung. While it sleeps and nothing was handed to it nobody waits.
 //! A wait has an end ([`Patience`]), and the next one then only comes when the engine has moved: one that is stopped holds nobody.
 
-use crate::attach::ANSWER_WITHIN;
 use crate::lock::Lock;
 use crate::spin;
 use crate::sys;
@@ -21,6 +20,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use toe_ring::HostLooks;
+
+/// An engine answers within a round of its loop. One that does not within this time is stopped or hangs (ETIMEDOUT): what is new is then
+/// the kernel's.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long an engine may take for two looks at a peer's word, which may be false: longer than another thread has its core.
 const FOR_A_WORD: Duration = Duration::from_millis(5);

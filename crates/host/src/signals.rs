@@ -347,7 +347,7 @@ pub fn held_back(came_now: Came<'_>) -> bool {
     with_kept(|kept| {
         // Where it could not be sent again it is not kept.
         let is_inside = kept.depth.get() > 0 || kept.sleeping.get();
-        if !is_inside || crate::confine::is_filtered() {
+        if !is_inside || crate::sys::is_filtered() {
             return false;
         }
         let infos = kept.make_room();

@@ -8,7 +8,6 @@ use crate::anchor::AnchorPool;
 use crate::attach::{Control, engines, is_hangup};
 use crate::connect_credit::Heard;
 use crate::errno::{EKEYREJECTED, from_os};
-use crate::fd_table;
 use crate::lock::Lock;
 use crate::own_fds::{self, LeftFile, OwnCopy, OwnFds};
 use crate::queue::QueueSet;
@@ -213,7 +212,7 @@ impl Stack {
         let region = Region::map_for(&layout, [memory, to_read]).map_err(from_os)?;
         let looks = HostLooks::map(&looks).map_err(from_os)?;
         let own_fds = OwnFds::new(vec![control.raw_fd(), doorbell.raw(), anchor_dir.raw()]);
-        own_fds.all().for_each(fd_table::mark_internal);
+        own_fds.all().for_each(crate::fd_words::mark_internal);
         Ok(Stack {
             engine,
             session: SessionId(session),
@@ -236,7 +235,7 @@ impl Stack {
 
     /// One that was opened and is not needed.
     pub fn discard(self) {
-        self.own_fds.lock().all().for_each(fd_table::forget_internal);
+        self.own_fds.lock().all().for_each(crate::fd_words::forget_internal);
     }
 
     /// Makes `stack` the process's.
@@ -267,7 +266,7 @@ impl Stack {
         let now = sys::coarse_ms();
         let before = self.looked_at.load(Ordering::Relaxed);
         // A filter may forbid the look; a thread that parks learns of the end by poll.
-        let is_due = now.saturating_sub(before) >= LOOK_MS && !crate::confine::is_filtered();
+        let is_due = now.saturating_sub(before) >= LOOK_MS && !crate::sys::is_filtered();
         if !is_due || !self.alive() || self.is_foreign() {
             return;
         }
@@ -281,7 +280,7 @@ impl Stack {
     pub fn on_control(&'static self, revents: i16) {
         // select(2) cannot tell the end from an answer for which another thread waits. Behind a filter there are no answers.
         let is_readable = revents & libc::POLLIN != 0;
-        if is_hangup(revents) || is_readable && (crate::confine::is_filtered() || self.control.is_gone()) {
+        if is_hangup(revents) || is_readable && (crate::sys::is_filtered() || self.control.is_gone()) {
             self.on_death();
         }
     }
@@ -363,7 +362,7 @@ impl Stack {
 
     /// Keeps a descriptor from the program: it is the library's own until [`Stack::disown_fd`].
     pub fn own_fd(&self, fd: Fd) -> OwnedFd {
-        fd_table::mark_internal(fd.raw());
+        crate::fd_words::mark_internal(fd.raw());
         self.own_fds.lock().push(fd.raw());
         into_std(fd)
     }
@@ -371,7 +370,7 @@ impl Stack {
     /// The library is about to close a descriptor that it kept.
     pub fn disown_fd(&self, fd: RawFd) {
         self.own_fds.lock().remove(fd);
-        fd_table::forget_internal(fd);
+        crate::fd_words::forget_internal(fd);
     }
 
     /// A copy of a descriptor of the program's, for as long as the library needs one.
@@ -466,7 +465,7 @@ impl Stack {
         let irq_fd = irq.raw();
         let ring =
             HostQueueSet::new(&self.region, &self.layout, index, into_std(irq)).map_err(|_| Errno::EPROTO)?;
-        fd_table::mark_internal(irq_fd);
+        crate::fd_words::mark_internal(irq_fd);
         self.own_fds.lock().push(irq_fd);
         let queue: &'static QueueSet = Box::leak(Box::new(QueueSet::new(self, index, irq_fd, ring)));
         slot.store(std::ptr::from_ref(queue).cast_mut(), Ordering::Release);
@@ -481,7 +480,7 @@ impl Stack {
     /// Whether `fd` is one that the library keeps for itself; what the program does to it must not reach the kernel.
     #[inline]
     pub fn is_internal_fd(fd: RawFd) -> bool {
-        fd_table::is_internal(fd)
+        crate::fd_words::is_internal(fd)
     }
 
     /// While it is held no queue set is opened, for [`crate::fork`].

@@ -10,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
@@ -105,6 +106,17 @@ pub unsafe fn raw(number: libc::c_long, args: [usize; 6]) -> isize {
         );
     }
     result
+}
+
+static FILTERED: AtomicBool = AtomicBool::new(false);
+
+/// System calls of the process may be filtered: only reading, writing, polling and futexes are made from here on.
+pub fn is_filtered() -> bool {
+    FILTERED.load(Ordering::Relaxed)
+}
+
+pub(crate) fn note_filter(there_is: bool) {
+    FILTERED.store(there_is, Ordering::Relaxed);
 }
 
 fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {

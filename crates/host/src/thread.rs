@@ -5,7 +5,7 @@
 //! the thread's last instruction; what must be given back when it ends, [`Owner`] gives back.
 
 use crate::looking::Looking;
-use crate::{cancel, signals, wait};
+use crate::{cancel, signals, waiter};
 use std::cell::Cell;
 
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Thread {
     pub cancel: Cell<cancel::Registered>,
     pub looking: Cell<Looking>,
     /// For its next wait.
-    pub waiter: Cell<Option<&'static wait::Waiter>>,
+    pub waiter: Cell<Option<&'static waiter::Waiter>>,
     /// It is of PTHREAD_CANCEL_ASYNCHRONOUS: by what that is changed.
     pub asynchronous: Cell<Option<cancel::SetType>>,
 }
@@ -41,7 +41,7 @@ impl Drop for Owner {
         with(|thread| {
             thread.signals.give_back();
             thread.cancel.replace(cancel::Registered::Gone).give_back();
-            thread.waiter.take().into_iter().for_each(wait::give_back);
+            thread.waiter.take().into_iter().for_each(waiter::give_back);
         });
     }
 }

@@ -11,46 +11,21 @@
 //! Used by the socket operations through [`block_on`], by [`crate::epoll`] and [`crate::poll`] through [`park`].
 
 use crate::errno::ERESTART;
-use crate::lock::Lock;
 use crate::pace::Pace;
 use crate::queue::QueueSet;
 use crate::socket::Turn;
 use crate::spin::spin_for;
 pub use crate::spin::{spin, spin_beside_peer, yield_no_more};
 use crate::stack::Stack;
-use crate::sys::{self, Fd};
-use crate::{cancel, select, signals, thread};
-use rustix::event::EventfdFlags;
+use crate::waiter::{self, KICKED, PARKED, RUNNING, STUCK, Waiter};
+use crate::{cancel, select, signals, sys, thread};
 use std::cell::Cell;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::errno::Errno;
-use toe_ring::pending_wakes::{Link, Sleeper};
-
-/// Longest park while something must be retried that no interrupt announces.
-pub const STUCK: Duration = Duration::from_millis(1);
 
 /// Bytes that are worth their transfer between two processors: less than the switch to who brings them costs.
 const FEW: usize = 4096;
-
-const RUNNING: u32 = 0;
-const PARKED: u32 = 1;
-const KICKED: u32 = 2;
-
-/// What wakes a thread in one wait. Never freed; a thread that ends leaves its waiter to the next one.
-#[derive(Debug)]
-pub struct Waiter {
-    /// Empty while the program has all descriptors that it may have: no call may fail for the want of one that Linux does not
-    /// need. Who waits with it then looks again every [`STUCK`].
-    fd: OnceLock<Fd>,
-    state: AtomicU32,
-    /// Which thread waits with it: an address that is the thread's own.
-    thread: AtomicUsize,
-    /// It was woken to lead some queue set, in this wait.
-    was_heir: AtomicBool,
-    pending: Link<Waiter>,
-}
 
 /// A waiter for the length of a wait. A signal's handler that waits while its thread does gets another one.
 #[derive(Debug)]
@@ -71,199 +46,25 @@ impl Drop for TakenWaiter {
         let keeps = thread::must_give_back();
         let spare =
             if keeps { thread::with(|thread| thread.waiter.replace(Some(self.0))) } else { Some(self.0) };
-        spare.into_iter().for_each(give_back);
+        spare.into_iter().for_each(waiter::give_back);
     }
 }
 
-static SPARE: Lock<Vec<&'static Waiter>> = Lock::new(Vec::new());
-
-/// The thread that kept it ends.
-pub(crate) fn give_back(waiter: &'static Waiter) {
-    SPARE.lock().push(waiter);
-}
-
-/// Forgets all waiters: in the child of a fork they are the parent's.
+/// In the child of a fork: all waiters are the parent's.
 #[cold]
 pub fn after_fork_in_child() {
-    let mine = thread::with(|thread| thread.waiter.take());
-    let spare = std::mem::take(&mut *SPARE.lock());
-    for fd in spare.into_iter().chain(mine).filter_map(|waiter| waiter.fd.get()) {
-        crate::fd_table::forget_internal(fd.raw());
-        let _ = sys::close(fd.raw());
-    }
+    waiter::forget_all(thread::with(|thread| thread.waiter.take()));
 }
 
-/// The lock of the spare waiters, for [`crate::fork`].
-pub fn spare_lock() -> &'static Lock<Vec<&'static Waiter>> {
-    &SPARE
-}
-
-impl Waiter {
+impl TakenWaiter {
     /// One that this thread does not wait with.
     pub fn take() -> TakenWaiter {
         let (kept, thread) = thread::with(|thread| (thread.waiter.take(), std::ptr::from_ref(thread).addr()));
-        let waiter = match kept.or_else(|| SPARE.lock().pop()) {
-            Some(waiter) => waiter,
-            None => Waiter::make(),
-        };
+        let waiter = kept.unwrap_or_else(waiter::spare);
         waiter.open();
         waiter.thread.store(thread, Ordering::Relaxed);
         waiter.state.store(RUNNING, Ordering::SeqCst);
         TakenWaiter(waiter)
-    }
-
-    fn make() -> &'static Waiter {
-        let (state, thread) = (AtomicU32::new(RUNNING), AtomicUsize::new(0));
-        Box::leak(Box::new(Waiter {
-            fd: OnceLock::new(),
-            state,
-            thread,
-            was_heir: AtomicBool::new(false),
-            pending: Link::default(),
-        }))
-    }
-
-    /// Only its thread does.
-    fn open(&self) {
-        if self.fd.get().is_some() {
-            return;
-        }
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        if let Ok(fd) = rustix::event::eventfd(0, flags) {
-            let fd = sys::move_to_high(Fd::from(fd));
-            crate::fd_table::mark_internal(fd.raw());
-            let _ = self.fd.set(fd);
-        }
-    }
-
-    /// -1, which poll(2) leaves out: it has none.
-    pub fn fd(&self) -> i32 {
-        self.fd.get().map_or(-1, Fd::raw)
-    }
-
-    /// Wakes the thread if it is parked, and keeps it from parking if it is about to. `true`: it was parked.
-    pub fn kick(&self) -> bool {
-        let parked = self.state.swap(KICKED, Ordering::SeqCst) == PARKED;
-        if parked {
-            self.wake();
-        }
-        parked
-    }
-
-    /// The same for what `queue` has brought, whose lock the caller may hold: it is woken once that is free.
-    pub fn kick_by(&'static self, queue: Option<&QueueSet>) -> bool {
-        let Some(queue) = queue else { return self.kick() };
-        let parked = self.state.swap(KICKED, Ordering::SeqCst) == PARKED;
-        if parked {
-            queue.owe(self);
-        }
-        parked
-    }
-
-    fn quiet(&self) {
-        if let Some(fd) = self.fd.get() {
-            let _ = rustix::io::read(fd, &mut [0u8; 8]);
-        }
-    }
-}
-
-impl Sleeper for Waiter {
-    fn link(&self) -> &Link<Waiter> {
-        &self.pending
-    }
-
-    /// It is kicked already.
-    fn wake(&self) {
-        if let Some(fd) = self.fd.get() {
-            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
-        }
-    }
-}
-
-/// Who is parked on a queue set. Whenever somebody is and nobody leads, there is an heir, who is awake.
-#[derive(Debug, Default)]
-pub struct Parking {
-    leader: Option<&'static Waiter>,
-    /// Was woken to lead: it parks again, or declines.
-    heir: Option<&'static Waiter>,
-    followers: Vec<&'static Waiter>,
-}
-
-fn is(a: &'static Waiter, b: &'static Waiter) -> bool {
-    std::ptr::eq(a, b)
-}
-
-impl Parking {
-    /// `true`: as the leader. A leader of the same thread stands still until this wait is over: it was interrupted by a
-    /// signal, and this is its handler.
-    fn enter(&mut self, me: &'static Waiter) -> bool {
-        self.heir = None;
-        match self.leader {
-            None => {
-                self.leader = Some(me);
-                true
-            }
-            Some(leader) if leader.thread.load(Ordering::Relaxed) == me.thread.load(Ordering::Relaxed) => {
-                self.leader = Some(me);
-                self.followers.push(leader);
-                true
-            }
-            Some(_) => {
-                self.followers.push(me);
-                false
-            }
-        }
-    }
-
-    /// Returns who is to be kicked.
-    fn leave(&mut self, me: &'static Waiter) -> Option<&'static Waiter> {
-        if self.leader.is_some_and(|leader| is(leader, me)) {
-            self.leader = None;
-            self.name_heir()
-        } else {
-            self.followers.retain(|waiter| !is(waiter, me));
-            None
-        }
-    }
-
-    /// An heir's wait is over, and it has not parked again. Returns who is to be kicked.
-    fn decline(&mut self, me: &'static Waiter) -> Option<&'static Waiter> {
-        if self.heir.is_some_and(|heir| is(heir, me)) { self.name_heir() } else { None }
-    }
-
-    fn name_heir(&mut self) -> Option<&'static Waiter> {
-        self.heir = self.followers.pop();
-        self.heir.inspect(|heir| heir.was_heir.store(true, Ordering::SeqCst))
-    }
-}
-
-/// The wait of `me` is over. Who led takes the interrupt that came (`quiet`) before anybody else can lead: what came for the next one
-/// is the next one's, as this thread may have all that it wants and not look at the queue set again.
-fn leave(parking: &Lock<Parking>, me: &'static Waiter, quiet: impl FnOnce()) {
-    quiet();
-    let heir = parking.lock().leave(me);
-    heir.inspect(|heir| _ = heir.kick());
-}
-
-impl QueueSet {
-    /// `came`: `me` leads, and the interrupt came.
-    fn leave(&self, me: &'static Waiter, came: bool) {
-        leave(&self.parking, me, || {
-            if came {
-                self.quiet();
-            }
-        });
-    }
-
-    /// Something here must be retried soon from now on: who leads may have gone to sleep before that, for longer.
-    pub(crate) fn tell_stuck(&self) {
-        let leader = self.parking.lock().leader;
-        leader.inspect(|leader| _ = leader.kick());
-    }
-
-    fn decline(&self, me: &'static Waiter) {
-        let heir = self.parking.lock().decline(me);
-        heir.inspect(|heir| _ = heir.kick());
     }
 }
 
@@ -272,7 +73,7 @@ fn decline_others(me: &'static Waiter, queues: &[&'static QueueSet]) {
     if me.was_heir.swap(false, Ordering::SeqCst) {
         let parks_on = |queue: &QueueSet| queues.iter().any(|q| std::ptr::eq(*q, queue) && !q.is_dead());
         let others = Stack::all_attached().flat_map(Stack::queue_sets).filter(|queue| !parks_on(queue));
-        others.for_each(|queue| queue.decline(me));
+        others.for_each(|queue| queue.parking.decline(me));
     }
 }
 
@@ -309,7 +110,7 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
         if !stacks.iter().any(|stack| std::ptr::eq(*stack, queue.stack)) {
             stacks.push(queue.stack);
         }
-        if queue.parking.lock().enter(me) {
+        if queue.parking.enter(me) {
             led.push(queue);
         }
         if queue.arm() {
@@ -336,7 +137,11 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
     let signalled = |at: usize| any && polled.get(at).is_some_and(|p: &libc::pollfd| p.revents != 0);
     for queue in on.queues {
         let leads_at = led.iter().position(|led| std::ptr::eq(*led, *queue));
-        queue.leave(me, leads_at.is_some_and(|at| signalled(1 + at)));
+        queue.parking.leave(me, || {
+            if leads_at.is_some_and(|at| signalled(1 + at)) {
+                queue.quiet();
+            }
+        });
     }
     if any {
         if signalled(0) {
@@ -431,7 +236,7 @@ pub fn block_on<T>(
     }
     let socket = on.turn.socket;
     loop {
-        let me = Waiter::take();
+        let me = TakenWaiter::take();
         socket.add_waiter(&me);
         let outcome = parked(&on, &me, attempt);
         socket.remove_waiter(&me);
@@ -528,32 +333,12 @@ fn parked<T>(
 mod tests {
     use super::*;
 
-    fn of_thread(thread: usize) -> &'static Waiter {
-        let waiter = Waiter::make();
-        waiter.thread.store(thread, Ordering::Relaxed);
-        waiter
-    }
-
-    /// Found by CPython's test_multiprocessing_fork on a busy machine: two threads slept, and nobody listened to the
-    /// interrupt.
-    #[test]
-    fn an_heir_whose_own_wait_is_over_wakes_the_next_one() {
-        let [first, second, third] = [1, 2, 3].map(of_thread);
-        let mut parking = Parking::default();
-        assert!(parking.enter(first) && !parking.enter(second) && !parking.enter(third));
-        let heir = parking.leave(first).expect("one of the others");
-        assert!(is(heir, third) && heir.was_heir.load(Ordering::SeqCst));
-        assert!(parking.leave(heir).is_none(), "it is awake, and looks at its socket");
-        assert!(parking.decline(heir).is_some_and(|next| is(next, second)), "it has what it waited for");
-        assert!(parking.enter(second), "and leads");
-    }
-
     /// Found by `make stress`: a thread in recv slept for ever although its connection had been given back before a fork.
     #[test]
     fn who_is_kicked_before_he_parks_does_not_sleep() {
         let (done, slept) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let me = Waiter::take();
+            let me = TakenWaiter::take();
             me.kick();
             let on = ParkOn {
                 waiter: &me,
@@ -568,48 +353,5 @@ mod tests {
             done.send(outcome).expect("who waits for it");
         });
         assert_eq!(slept.recv_timeout(Duration::from_secs(10)), Ok(Ok(())));
-    }
-
-    #[test]
-    fn an_heir_that_parks_again_leads_and_wakes_nobody() {
-        let [first, second, third] = [1, 2, 3].map(of_thread);
-        let mut parking = Parking::default();
-        assert!(parking.enter(first) && !parking.enter(second) && !parking.enter(third));
-        let heir = parking.leave(first).expect("one of the others");
-        assert!(parking.leave(heir).is_none() && parking.enter(heir));
-        assert!(parking.decline(heir).is_none(), "a leader declines nothing");
-        assert!(parking.leave(heir).is_some_and(|next| is(next, second)));
-    }
-
-    #[test]
-    fn whoever_comes_before_the_heir_leads_instead() {
-        let [first, second, third] = [1, 2, 3].map(of_thread);
-        let mut parking = Parking::default();
-        assert!(parking.enter(first) && !parking.enter(second));
-        let heir = parking.leave(first).expect("the other");
-        assert!(parking.enter(third));
-        assert!(parking.leave(heir).is_none() && parking.decline(heir).is_none());
-        assert!(!parking.enter(heir));
-    }
-
-    /// Found by hostile tests beside busy loops: the thread of a connection that ended took the interrupt of the one that led after it,
-    /// and all slept.
-    #[test]
-    fn a_leader_takes_its_interrupt_before_another_can_lead() {
-        let [leads, comes] = [1, 2].map(of_thread);
-        let parking = Lock::new(Parking::default());
-        assert!(parking.lock().enter(leads));
-        leave(&parking, leads, || {
-            assert!(!parking.lock().enter(comes), "the interrupt of the next one is taken")
-        });
-        assert!(comes.was_heir.load(Ordering::SeqCst), "it is told to look, and to lead");
-    }
-
-    #[test]
-    fn a_handler_leads_in_the_place_of_the_thread_that_it_interrupted() {
-        let [waits, handler] = [1, 1].map(of_thread);
-        let mut parking = Parking::default();
-        assert!(parking.enter(waits) && parking.enter(handler));
-        assert!(parking.leave(handler).is_some_and(|next| is(next, waits)));
     }
 }

@@ -293,7 +293,7 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
         socket.disconnect();
         return Verdict::Done(0);
     }
-    let earlier = match socket.is_disconnected() {
+    let earlier = match socket.disconnected().is_some() {
         true => Err(Errno::ECONNABORTED),
         false => socket.wait_connected(socket.nonblocking()),
     };
@@ -312,7 +312,7 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
 
 /// Before a call that Linux lets a disconnected socket make, which an engine's is not made for: the kernel has the socket again.
 pub fn renew(fd: c_int) {
-    if lookup::stream(fd).is_some_and(Socket::is_disconnected) {
+    if lookup::stream(fd).is_some_and(|socket| socket.disconnected().is_some()) {
         let _ = reopen(fd);
     }
 }

@@ -11,7 +11,7 @@ use crate::ffi::{fail, last_errno, number, write_inet};
 use crate::policy::{self, Action, Call, Decision, Engines};
 use crate::proto_stacks::{self, Binding, ProtoStack};
 use crate::replacing::Replacing;
-use crate::socket_state::{self, State};
+use crate::socket_state::{self, Replayed, State};
 use crate::twin_name::twin_address;
 use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{fork, lookup, real, tables};
@@ -364,7 +364,11 @@ pub fn end(listener: &'static Socket) {
     let (wants, is_shared) = (listener.nonblocking(), listener.is_shared());
     let is_copied = descriptors.len() > 1;
     // A negative one shows as none.
-    let limits = State::of_options(|option| option.is_time_limit() && listener.has_time_limit(option.name));
+    let is_limited = |option: Replayed| match option.name {
+        libc::SO_RCVTIMEO => listener.receive_timeout().is_some(),
+        _ => listener.send_timeout().is_some(),
+    };
+    let limits = State::of_options(|option| option.is_time_limit() && is_limited(option));
     for fd in descriptors {
         let is_watched = epoll::move_back(fd, listener);
         fd_table::remove(fd);

@@ -68,7 +68,7 @@ pub fn has_effect(level: c_int, name: c_int) -> bool {
 
 /// A kernel socket as new, out of the way of the program's numbers.
 pub fn model(inet6: bool) -> Option<sys::Fd> {
-    if toe::confine::is_filtered() {
+    if toe::sys::is_filtered() {
         // A system call may be the process's end.
         return None;
     }

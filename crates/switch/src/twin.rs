@@ -242,7 +242,7 @@ pub fn reopen(fd: c_int) -> Result<(), Errno> {
     let inet6 = if socket.is_inet6() { State::INET6 } else { State::default() };
     let twin = kept.map_or_else(|| new_socket(socket), Ok)?;
     let sends_signals = copy_settings(fd, socket, &twin)?;
-    let shut = socket.shut_since();
+    let shut = socket.disconnected().flatten();
     if let Some(how) = shut {
         let how = match how {
             Shutdown::Read => libc::SHUT_RD,

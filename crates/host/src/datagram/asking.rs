@@ -101,7 +101,7 @@ impl Datagram {
                 Way::Receives => self.kernel_receives.load(Ordering::Acquire),
                 Way::Sends => self.kernel_sends.load(Ordering::Acquire),
             };
-        !is_refused && !crate::confine::is_filtered() && !crate::fork::is_forking()
+        !is_refused && !crate::sys::is_filtered() && !crate::fork::is_forking()
     }
 
     fn has_lane(&self, way: Way, peer: Endpoint) -> bool {

@@ -175,7 +175,7 @@ impl Datagram {
         (purpose, peer): (Use, Endpoint),
         engine: EngineIdx,
     ) -> Result<Addr, Errno> {
-        if crate::fork::is_vfork_child() || crate::confine::is_filtered() {
+        if crate::fork::is_vfork_child() || crate::sys::is_filtered() {
             return Err(Errno::ENETUNREACH);
         }
         let stack = Stack::get_or_why(engine)?;

@@ -28,7 +28,7 @@ pub mod ways;
 use crate::lock::Lock;
 use crate::socket::slices::{Scatter, Target as _};
 use crate::stack::Stack;
-use crate::{confine, signals, sys, wait};
+use crate::{signals, sys, wait};
 use asking::Count;
 use by_engine::ByEngine;
 pub use by_engine::Connected;
@@ -604,6 +604,6 @@ fn endpoint_of(from: &libc::sockaddr_storage) -> Option<Endpoint> {
 /// How a signal that has been kept ends a call that would wait. With SO_RCVTIMEO Linux restarts none.
 fn interruption(fd: RawFd) -> Errno {
     let limit = || sockopt::socket_timeout(sys::borrow(fd), Timeout::Recv);
-    let has_limit = !confine::is_filtered() && limit().is_ok_and(|limit| limit.is_some());
+    let has_limit = !sys::is_filtered() && limit().is_ok_and(|limit| limit.is_some());
     if has_limit { Errno::EINTR } else { signals::interruption() }
 }

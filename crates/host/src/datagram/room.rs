@@ -5,7 +5,7 @@
 //! in the way in which the kernel tells of it (EPOLLOUT, also with EPOLLET), and tries again; from the second attempt in a row on each sleeps
 //! for a moment first, so that the processor is the engine's meanwhile.
 
-use crate::{confine, sys, wait};
+use crate::{sys, wait};
 use rustix::fd::RawFd;
 use rustix::net::sockopt::{self, Timeout};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) fn wait_for<T>(
     fd: RawFd,
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
 ) -> Result<T, Errno> {
-    let limit = if confine::is_filtered() { None } else { limit_of(fd) };
+    let limit = if sys::is_filtered() { None } else { limit_of(fd) };
     let deadline = limit.map(|limit| sys::now() + limit);
     loop {
         let left = deadline.map_or(LOOK_AGAIN, |deadline| deadline.saturating_sub(sys::now()));
@@ -68,7 +68,7 @@ fn limit_of(fd: RawFd) -> Option<Duration> {
 /// Sets SO_SNDBUF to what it is, at which the kernel tells those who wait for a socket that it is writable (`sk_write_space`). The forced form
 /// is for a buffer larger than the administrator's limit, to which the other one would shrink it.
 fn tell_of_room(fd: RawFd) {
-    if confine::is_filtered() {
+    if sys::is_filtered() {
         return;
     }
     let socket = sys::borrow(fd);

@@ -55,7 +55,7 @@ impl EpollSet {
             sys::dup_to_high(sys::borrow(fd)).ok()
         };
         let Some(kept) = kept else { return self.end() };
-        fd_table::mark_internal(kept.raw());
+        crate::fd_words::mark_internal(kept.raw());
         self.epfd.store(kept.raw(), Ordering::Release);
         self.inner.lock().ending = Some(kept);
         if self.sleepers.load(Ordering::SeqCst) == 0 {
@@ -68,7 +68,7 @@ impl EpollSet {
     pub(super) fn end_if_due(&'static self) {
         let kept = self.inner.lock().ending.take();
         if let Some(kept) = kept {
-            fd_table::forget_internal(kept.raw());
+            crate::fd_words::forget_internal(kept.raw());
             drop(kept);
             self.end();
         }

@@ -5,7 +5,8 @@ use crate::fd_table;
 use crate::queue::QueueSet;
 use crate::spin::spin_for;
 use crate::sys;
-use crate::wait::{ParkOn, Waiter, park, sleep};
+use crate::wait::{ParkOn, TakenWaiter, park, sleep};
+use crate::waiter::Waiter;
 use rustix::event::EventfdFlags;
 use rustix::fd::{IntoRawFd, RawFd};
 use std::cell::Cell;
@@ -241,7 +242,7 @@ impl EpollSet {
         if let Some(found) = spun {
             return Ok(found);
         }
-        let me = Waiter::take();
+        let me = TakenWaiter::take();
         self.add_waiter(&me);
         let outcome = self.parked(&me, epfd, events, deadline, sigmask);
         self.remove_waiter(&me);
@@ -304,7 +305,7 @@ fn always_readable() -> Option<RawFd> {
     *EVENTFD.get_or_init(|| {
         let fd = rustix::event::eventfd(1, EventfdFlags::CLOEXEC).ok()?;
         let fd = sys::move_to_high(sys::Fd::from_raw(fd.into_raw_fd())).into_raw();
-        fd_table::mark_internal(fd);
+        crate::fd_words::mark_internal(fd);
         Some(fd)
     })
 }

@@ -3,7 +3,7 @@
 
 use super::EpollSet;
 use crate::queue::QueueSet;
-use crate::wait::Waiter;
+use crate::waiter::Waiter;
 
 /// Parked threads, and those about to park.
 #[derive(Debug, Default)]
@@ -20,8 +20,8 @@ impl Waiters {
 
     /// Something has come. `true`: a parked thread was woken for it.
     pub(super) fn tell(&self, by: Option<&QueueSet>) -> bool {
-        let woken = self.inside.iter().any(|waiter| waiter.kick_by(by));
-        self.outside.iter().fold(woken, |woken, waiter| waiter.kick_by(by) || woken)
+        let woken = self.inside.iter().any(|waiter| QueueSet::kick_by(by, waiter));
+        self.outside.iter().fold(woken, |woken, waiter| QueueSet::kick_by(by, waiter) || woken)
     }
 
     pub(super) fn clear(&mut self) {

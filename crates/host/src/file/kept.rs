@@ -2,9 +2,9 @@
 //! on with the file that it found, so one that is to wait keeps a copy of the descriptor.
 
 use super::copy::{Copy, has_own_locks};
-use crate::confine;
 use crate::socket::Socket;
 use crate::stack::Stack;
+use crate::sys;
 use rustix::fd::BorrowedFd;
 use std::cell::OnceCell;
 use toe_abi::errno::Errno;
@@ -39,7 +39,7 @@ impl<'a> KeptFile<'a> {
     /// The call cannot go on at once: from here on the file is the one that has the number now. Nothing is done for one that can.
     pub fn keep(&self, socket: &Socket) {
         self.kept.get_or_init(|| {
-            let home = socket.home().filter(|_| !confine::is_filtered());
+            let home = socket.home().filter(|_| !sys::is_filtered());
             let kept = home.map(|home| Kept::of(home.stack, self.file));
             kept.and_then(Result::ok).unwrap_or_else(|| Kept::Identity(identity(self.file)))
         });

@@ -3,7 +3,7 @@
 use super::arrivals::{Closed, Found};
 use super::{Kind, Socket, Turn};
 use crate::anchor::Anchor;
-use crate::attach::ANSWER_WITHIN;
+use crate::settling::ANSWER_WITHIN;
 use crate::slots::Place;
 use crate::wait::{BlockOn, OnSignal, block_on};
 use crate::{fd_table, sys};
@@ -242,7 +242,7 @@ impl Socket {
     /// SO_RCVTIMEO; of a listener that another process may have, whoever has set it: the twin keeps it.
     fn accept_timeout(&self) -> Option<Duration> {
         // Where system calls are filtered, asking may be the process's end.
-        let may_ask = self.is_shared() && self.has_twin() && !crate::confine::is_filtered();
+        let may_ask = self.is_shared() && self.has_twin() && !crate::sys::is_filtered();
         let twin = may_ask.then(|| self.fd.load(Ordering::Relaxed));
         match twin.map(|fd| sockopt::socket_timeout(sys::borrow(fd), sockopt::Timeout::Recv)) {
             Some(Ok(timeout)) => timeout,

@@ -1,8 +1,8 @@
 //! `connect`: asking the engine, and waiting for the peer.
 
 use crate::anchor::{Anchor, Use};
-use crate::attach::ANSWER_WITHIN;
 use crate::queue::{Queue, QueueSet};
+use crate::settling::ANSWER_WITHIN;
 use crate::socket::stream::{self, ConnectTold, Link, Stream};
 use crate::socket::{Kind, NO_PLACE, Socket, Turn, twin};
 use crate::stack::{EngineIdx, Stack};

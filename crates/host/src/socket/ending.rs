@@ -5,7 +5,7 @@ use super::shared::close_copy;
 use super::stream::Link;
 use super::{Kind, NO_FD, Socket, Watch};
 use crate::own_fds::OwnCopy;
-use crate::wait::Waiter;
+use crate::waiter::Waiter;
 use crate::{fd_table, signal_io};
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;

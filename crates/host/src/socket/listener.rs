@@ -112,8 +112,7 @@ impl Socket {
             outcome
         };
         let mut outcome = ask();
-        if outcome.as_ref().is_err_and(|errno| *errno == Errno::EADDRINUSE) && !crate::confine::is_filtered()
-        {
+        if outcome.as_ref().is_err_and(|errno| *errno == Errno::EADDRINUSE) && !crate::sys::is_filtered() {
             // Whose connections are in the way may have ended just now. The engine hears of that before it answers what comes over the
             // control socket, whatever that is.
             let _ = stack.request(Request::Recognise, &[fd]);

@@ -40,14 +40,14 @@ pub use transfer::{RecvFlags, SendFlags, Shutdown};
 pub use turn::Turn;
 
 use crate::epoll::EpollSet;
+use crate::fork;
 use crate::leaving;
 use crate::lock::Lock;
 use crate::own_fds::OwnCopy;
 use crate::queue::{QueueGuard, QueueIo, QueueSet};
 use crate::slots::Place;
 use crate::stack::EngineIdx;
-use crate::wait::Waiter;
-use crate::{fd_table, fork};
+use crate::waiter::Waiter;
 use copies::Copies;
 use options::Settings;
 use rustix::fd::RawFd;
@@ -240,7 +240,7 @@ impl Socket {
         self.drop_twin();
         let hidden = self.hidden_anchor.swap(NO_FD, Ordering::AcqRel);
         if hidden != NO_FD {
-            fd_table::forget_internal(hidden);
+            crate::fd_words::forget_internal(hidden);
             let _ = crate::sys::close(hidden);
         }
         let mut registry = REGISTRY.lock();
@@ -332,7 +332,7 @@ impl Socket {
             drop(queue);
         }
         if is_newly_starved && let Some(home) = self.home() {
-            home.tell_stuck();
+            home.parking.tell_stuck();
         }
         result.map(|(result, _)| result)
     }
@@ -397,7 +397,7 @@ impl Socket {
         // The lock is held by whoever tells, as a rule.
         let home = self.home();
         watch.waiters.iter().for_each(|waiter| {
-            waiter.kick_by(home);
+            QueueSet::kick_by(home, waiter);
         });
         // Of the exclusive registrations the first that wakes somebody ends the round.
         let mut served = false;
@@ -524,7 +524,7 @@ impl Socket {
         let _ = self.settle();
         let _ = self.wait_for_turn();
         let of_stream =
-            self.peek_stream(|stream| stream.addrs.filter(|_| !stream.is_disconnected())).flatten();
+            self.peek_stream(|stream| stream.addrs.filter(|_| stream.disconnected().is_none())).flatten();
         let bound = self.settings.lock().local;
         let named = of_stream.map(|(local, _)| local).or(bound);
         // Linux goes on showing the port that it had.

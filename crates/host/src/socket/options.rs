@@ -505,19 +505,14 @@ impl Socket {
         self.kind() != Kind::Stream || self.state() == CLOSED
     }
 
-    /// Whether its program has taken its connection back: it may connect anew.
-    pub fn is_disconnected(&'static self) -> bool {
-        self.peek_stream(|stream| stream.is_disconnected()) == Some(true)
-    }
-
-    /// Which directions its program has shut since then.
-    pub fn shut_since(&'static self) -> Option<Shutdown> {
-        self.peek_stream(|stream| stream.shut_since()).flatten()
+    /// Whether its program has taken its connection back, and may connect anew; and then which directions it has shut since.
+    pub fn disconnected(&self) -> Option<Option<Shutdown>> {
+        self.peek_stream(|stream| stream.disconnected()).flatten()
     }
 
     /// The connection's state by Linux's numbers; 0: it has none.
     pub(super) fn state(&self) -> u8 {
-        if self.peek_stream(|stream| stream.is_disconnected()) == Some(true) {
+        if self.disconnected().is_some() {
             return CLOSED;
         }
         match known_state(self, self.flow_info().map_or(0, |info| info.state)) {

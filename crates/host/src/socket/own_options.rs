@@ -1,6 +1,6 @@
 //! Options that the library acts on itself: SO_LINGER, the two time limits, the sizes of buffers; and how many a program has set at all.
 
-use super::Socket;
+use super::{Socket, stream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use toe_abi::entry::FlowOption;
@@ -85,8 +85,11 @@ impl Socket {
             return;
         }
         self.settings.lock().send_limit = Some(size);
-        // Who waits for room may have it now.
-        self.with_stream(|_, stream, _| stream.raise_send_limit(size));
+        self.with_stream(|_, stream, _| {
+            stream.set_send_limit(size);
+            // Who waits for room may have it now. Linux says so each time: edge-triggered sets tell it again.
+            stream.publish(stream.ready() & stream::OUT);
+        });
     }
 
     /// SO_RCVTIMEO or SO_SNDTIMEO from a `struct timeval`.
@@ -111,12 +114,6 @@ impl Socket {
             AT_ONCE => Some(Duration::ZERO),
             us => Some(Duration::from_micros(us)),
         }
-    }
-
-    /// Whether SO_RCVTIMEO or SO_SNDTIMEO is a limit.
-    pub fn has_time_limit(&self, name: i32) -> bool {
-        let cell = if name == libc::SO_RCVTIMEO { &self.receive_timeout } else { &self.send_timeout };
-        Self::time_limit(cell).is_some()
     }
 
     /// As a `struct timeval`.

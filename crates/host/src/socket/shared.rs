@@ -124,7 +124,7 @@ impl Socket {
     /// What the program wants, whichever process has said so: the flag belongs to the open file, which several may share.
     pub fn nonblocking(&self) -> bool {
         // Where system calls are filtered, fcntl may be the process's end: what was true before stays.
-        if self.is_shared() && !crate::confine::is_filtered() {
+        if self.is_shared() && !crate::sys::is_filtered() {
             return self.shared_nonblocking();
         }
         self.nonblocking.load(Ordering::Relaxed)
@@ -158,7 +158,7 @@ impl Socket {
 /// Whether no other process has the descriptor: the engine counts one copy.
 pub(crate) fn is_single(socket: &Socket) -> bool {
     // Where system calls are filtered, fcntl may be the process's end.
-    let asks = socket.is_shared() && !crate::confine::is_filtered();
+    let asks = socket.is_shared() && !crate::sys::is_filtered();
     let is_single = !fork::is_forking() && socket.copies().is_single();
     // What another process has said of the flag up to now. Another thread may say something else at this moment.
     while is_single && asks && socket.nonblocking() != socket.shared_nonblocking() {

@@ -117,7 +117,7 @@ impl Socket {
         // As it is: what only this process can reach would go back to the engine with any other look, and the flow with it.
         let flow = self.peek_stream(|stream| stream.flow);
         let (flow, home) = (flow?, self.home()?);
-        if self.is_disconnected() {
+        if self.disconnected().is_some() {
             return None;
         }
         let mut ask =

@@ -239,7 +239,7 @@ impl Socket {
             if !turn.is_on() {
                 return Look::Over(Err(Errno::EBADF), all);
             }
-            if stream.is_disconnected() && has_looked {
+            if stream.disconnected().is_some() && has_looked {
                 // Another thread has disconnected it meanwhile: that is not what the error is for that waits.
                 let over = if got > 0 { Ok(Attempt::Done(0)) } else { Err(Errno::EPIPE) };
                 return Look::Over(over, all);

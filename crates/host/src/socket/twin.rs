@@ -2,7 +2,6 @@
 //! it. Under the switch that is the program's own descriptor. A native socket has none; it gets one here, and keeps
 //! it from the program as long as it has the name.
 
-use crate::fd_table;
 use crate::socket::{NO_FD, Socket};
 use crate::stack::Stack;
 use crate::sys;
@@ -52,7 +51,7 @@ impl Socket {
     /// Keeps the kernel socket that has this native socket's name.
     pub(super) fn keep_twin(&self, twin: sys::Fd) {
         let twin = sys::move_to_high(twin);
-        fd_table::mark_internal(twin.raw());
+        crate::fd_words::mark_internal(twin.raw());
         self.drop_twin();
         self.own_twin.store(twin.into_raw(), Ordering::Release);
     }
@@ -61,7 +60,7 @@ impl Socket {
     pub(super) fn drop_twin(&self) {
         let twin = self.own_twin.swap(NO_FD, Ordering::AcqRel);
         if twin != NO_FD {
-            fd_table::forget_internal(twin);
+            crate::fd_words::forget_internal(twin);
             let _ = sys::close(twin);
         }
     }

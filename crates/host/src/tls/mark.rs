@@ -13,8 +13,7 @@ const MARK: i32 = libc::O_NOATIME;
 /// Whether the connection of this anchor has keys somewhere.
 pub fn is_marked(anchor: RawFd) -> bool {
     // Where system calls are filtered a further one may be the process's end.
-    !crate::confine::is_filtered()
-        && sys::fcntl(anchor, libc::F_GETFL, 0).is_ok_and(|flags| flags & MARK != 0)
+    !crate::sys::is_filtered() && sys::fcntl(anchor, libc::F_GETFL, 0).is_ok_and(|flags| flags & MARK != 0)
 }
 
 /// Marks the anchor `fd`, or takes the mark away.

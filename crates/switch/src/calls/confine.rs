@@ -21,7 +21,7 @@ pub unsafe extern "C-unwind" fn prctl(
 
 /// Around a call that sets a filter, or that fails: programs try out in that way whether there are filters.
 pub fn around_filter<R: Into<c_long> + Copy>(set: impl FnOnce() -> R) -> R {
-    let was_filtered = toe::confine::is_filtered();
+    let was_filtered = toe::sys::is_filtered();
     guarded((), toe::confine::before_filter);
     let result = set();
     if result.into() < 0 && !was_filtered {

@@ -66,7 +66,7 @@ unsafe fn forget_addresses(message: *const msghdr) {
 
 /// A socket that is connected to itself.
 fn model(inet6: bool) -> Option<sys::Fd> {
-    if toe::confine::is_filtered() {
+    if toe::sys::is_filtered() {
         // A system call may be the process's end.
         return None;
     }

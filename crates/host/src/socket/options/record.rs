@@ -176,7 +176,7 @@ impl Queue {
     fn write_options_of(&mut self, place: Place) {
         let at = |io: &QueueIo, flow: FlowId| io.stack.layout().socket_options(flow.slot());
         let Some(stream) = self.streams.get_mut(place) else { return };
-        let has_ended = stream.let_go && !stream.is_disconnected();
+        let has_ended = stream.let_go && stream.disconnected().is_none();
         if has_ended || stream.link == Link::Moved || self.io.stack.is_foreign() {
             return;
         }

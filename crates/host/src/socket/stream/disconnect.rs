@@ -73,10 +73,6 @@ impl Stream {
         port.map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
     }
 
-    pub fn is_disconnected(&self) -> bool {
-        self.disconnected
-    }
-
     /// shutdown of one that has no connection: an error, but it is shut all the same.
     pub fn shut_disconnected(&mut self, how: Shutdown) {
         if self.disconnected {
@@ -86,13 +82,14 @@ impl Stream {
         }
     }
 
-    /// Which directions were shut of one that is disconnected.
-    pub fn shut_since(&self) -> Option<Shutdown> {
-        match (self.disconnected && self.read_shut, self.disconnected && self.write_shut) {
+    /// Whether it is disconnected, and then which directions its program has shut since.
+    pub fn disconnected(&self) -> Option<Option<Shutdown>> {
+        let shut = match (self.read_shut, self.write_shut) {
             (true, true) => Some(Shutdown::Both),
             (true, false) => Some(Shutdown::Read),
             (false, true) => Some(Shutdown::Write),
             (false, false) => None,
-        }
+        };
+        self.disconnected.then_some(shut)
     }
 }

@@ -392,10 +392,9 @@ impl Stream {
         if told == ConnectTold::Result {
             return Some(Err(Errno::EISCONN));
         }
-        if let (ConnectTold::InProgress, Some(socket)) = (told, self.socket) {
-            // Who has it next is to hear that, too.
-            socket.has_new_options.store(true, Ordering::Release);
-        }
+        // Who has it next is to hear that, too.
+        let is_new = told == ConnectTold::InProgress;
+        self.socket.inspect(|socket| _ = socket.has_new_options.fetch_or(is_new, Ordering::Release));
         if self.link == Link::Closed {
             let error = self.take_error();
             return Some(Err(if error.is_ok() { Errno::ECONNABORTED } else { error }));

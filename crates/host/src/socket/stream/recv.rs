@@ -59,7 +59,7 @@ impl Stream {
         if !error.is_ok() {
             return Err(error);
         }
-        if self.is_disconnected() && !self.read_shut {
+        if self.disconnected && !self.read_shut {
             return Err(Errno::ENOTCONN);
         }
         let over = self.read_shut || self.link == Link::Closed;

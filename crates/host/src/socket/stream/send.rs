@@ -1,6 +1,6 @@
 //! Writing: what the program gives goes to the engine, or to the peer's memory.
 
-use super::{Attempt, Link, OUT, Stream};
+use super::{Attempt, Link, Stream};
 use crate::queue::QueueIo;
 use crate::socket::direct::{Direct, Waits};
 use crate::socket::slices::{Room, Source};
@@ -173,13 +173,6 @@ impl Stream {
         if let Some(direct) = &mut self.direct {
             direct.send.set_limit_in_channel(bytes);
         }
-    }
-
-    /// The same of one that has sent: who waits for room may have it.
-    pub fn raise_send_limit(&mut self, bytes: u32) {
-        self.set_send_limit(bytes);
-        // Linux says so each time: edge-triggered sets tell it again.
-        self.publish(if self.has_room() { OUT } else { 0 });
     }
 
     /// Bytes sent and not yet acknowledged. Those in a channel are in the peer's reach as if they had been; beyond what a
