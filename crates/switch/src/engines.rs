@@ -46,7 +46,12 @@ pub fn is_in_use(addr: Endpoint, fd: c_int) -> bool {
 
 /// What the program asks of an undecided socket only the kernel can do.
 pub fn keep_on_kernel(fd: c_int, reason: Reason) {
-    if socket_state::get(fd).has(State::TWIN) {
+    let state = socket_state::get(fd);
+    if !state.has(State::TWIN) {
+        return;
+    }
+    let copies = if state.has(State::INHERITED) { socket_state::inherited_copies(fd) } else { Vec::new() };
+    for fd in [fd].into_iter().chain(copies) {
         socket_state::decided(fd);
         why::set_reason(fd, On::Kernel, reason);
     }

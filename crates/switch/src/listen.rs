@@ -149,7 +149,11 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
     if let Some(head) = head {
         become_listener(fd, state, head, decision);
         if state.has(State::INHERITED) {
-            take_copies_along(fd);
+            for copy in socket_state::inherited_copies(fd) {
+                fd_table::duplicate(fd, copy);
+                socket_state::decided(copy);
+                why::copy(fd, copy);
+            }
         }
         if state.may_be_shared().is_some() {
             // Whoever has the kernel's socket, too, holds the listener once it accepts or waits.
@@ -223,27 +227,6 @@ fn become_listener(fd: c_int, state: State, socket: &'static Socket, decision: D
     let engine = socket.engine().index() as u8;
     let listening = Decided::new(On::Engine, Reason::Listening);
     why::set(fd, Decided { rule: decision.rule, engine, ..listening });
-}
-
-/// The program's other descriptors of a socket that came with it are of the listener, too.
-fn take_copies_along(fd: c_int) {
-    let identity = |fd| rustix::fs::fstat(sys::borrow(fd)).map(|stat| (stat.st_dev, stat.st_ino));
-    let this = identity(fd);
-    let is_copy = |other| {
-        let state = socket_state::get(other);
-        other != fd && state.has(State::INHERITED) && state.has(State::TWIN) && identity(other) == this
-    };
-    let mut copies = Vec::new();
-    socket_state::for_each(0, c_int::MAX, |other| {
-        if is_copy(other) {
-            copies.push(other);
-        }
-    });
-    for copy in copies {
-        fd_table::duplicate(fd, copy);
-        socket_state::decided(copy);
-        why::copy(fd, copy);
-    }
 }
 
 /// The hidden anchor goes over exec when one of the program's descriptors for the listener does, so that the listener and

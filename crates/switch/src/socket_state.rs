@@ -341,6 +341,22 @@ pub fn note_option(fd: c_int, bit: State, option: Replayed, value: &[u8]) {
     if option.is_none(value) { remove(fd, bit) } else { add(fd, bit) }
 }
 
+/// The other descriptors of an undecided socket that came with the program: they are decided with it.
+pub fn inherited_copies(fd: c_int) -> Vec<c_int> {
+    let identity = |fd| rustix::fs::fstat(sys::borrow(fd)).map(|stat| (stat.st_dev, stat.st_ino));
+    let this = identity(fd);
+    let is_copy = |other: c_int| {
+        other != fd && get(other).has(State::INHERITED.with(State::TWIN)) && identity(other) == this
+    };
+    let mut copies = Vec::new();
+    for_each(0, c_int::MAX, |other| {
+        if is_copy(other) {
+            copies.push(other);
+        }
+    });
+    copies
+}
+
 /// The program changes something of the kernel's socket.
 pub fn touch(fd: c_int) {
     if get(fd).has(State::TWIN) {

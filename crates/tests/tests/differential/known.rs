@@ -198,7 +198,9 @@ pub const KNOWN: &[Known] = &[
         explains: |case| {
             let address = |answer: &Answer| answer.value("ip");
             let is_kept = address(case.kernel).is_some_and(|ip| ip != 0) && address(case.engine) == Some(0);
-            case.call.is(&["getsockname"]) && case.both_succeed() && is_kept
+            let is_answered_alike =
+                (case.kernel.result, case.kernel.errno) == (case.engine.result, case.engine.errno);
+            case.call.is(&["getsockname", "bind"]) && is_answered_alike && is_kept
         },
     },
     Known { title: "bind of a connection that was reset", explains: |_| false },
