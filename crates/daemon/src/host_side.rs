@@ -8,10 +8,8 @@ use crate::session::{Sessions, Slot};
 use core::sync::atomic::{AtomicU8, Ordering};
 use toe_abi::capture::Program;
 use toe_abi::channel::{SLOTS_MAX, Side};
-use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::PAGE;
-use toe_abi::tcp_info::FlowDetail;
 use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
 use toe_engine::{
     Delivered, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, Sighting, SightingEnd,
@@ -156,22 +154,6 @@ impl HostSide for Sessions {
 
     fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
         self.datagrams.deliver_error(error)
-    }
-
-    fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {
-        if let Some(Slot::Live(session)) = self.slot(session)
-            && slot < session.layout.flows as usize
-        {
-            let _ = session.region.write_record(session.layout.flow_info(slot), info);
-        }
-    }
-
-    fn write_flow_detail(&mut self, session: SessionId, slot: usize, detail: &FlowDetail) {
-        if let Some(Slot::Live(session)) = self.slot(session)
-            && slot < session.layout.flows as usize
-        {
-            let _ = session.region.write_record(session.layout.flow_detail(slot), detail);
-        }
     }
 
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {

@@ -4,7 +4,7 @@
 //! in and answers come out in memory, in virtual time; what is sent again counts as part of the ACK that asked for it.
 
 use std::time::Instant as Clock;
-use toe_abi::command::{FlowInfo, ListenArgs};
+use toe_abi::command::ListenArgs;
 use toe_abi::entry::{Command, Completion, MemRange, Send};
 use toe_abi::region::RegionLayout;
 use toe_base::window::{UnscaledWindow, WindowScale};
@@ -42,7 +42,6 @@ impl HostMemory for Program {
 }
 
 impl HostSide for Program {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, _: SessionId, _: QueueSetId, completion: Completion) -> bool {
         match completion {
             Completion::Accepted { flow, .. } => self.flow = Some(flow),

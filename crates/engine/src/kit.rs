@@ -2,7 +2,6 @@
 
 use crate::hostif::HostSide;
 use std::collections::VecDeque;
-use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_base::{QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
@@ -27,7 +26,6 @@ impl HostMemory for Memoryless {
 }
 
 impl HostSide for Memoryless {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
         self.posts += 1;
         let fits = self.has_room(session, queue_set);

@@ -3,7 +3,6 @@
 use super::batches::Batch;
 use std::hint::black_box;
 use toe_abi::attach::Use;
-use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::lane::RecordHead;
 use toe_abi::region::RegionLayout;
@@ -40,7 +39,6 @@ impl HostMemory for Program<'_> {
 }
 
 impl HostSide for Program<'_> {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
         true
     }

@@ -16,6 +16,7 @@ use toe_base::{FlowId, FlowIdx};
 use toe_tcp::fast_open;
 use toe_tcp::send_queue::ExtentPool;
 use toe_tcp::state::TcpState;
+use zerocopy::IntoBytes;
 
 /// Whether the owner has something to be told.
 pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
@@ -196,7 +197,9 @@ impl Engine {
             flags: flow_flags(flow),
             congestion: flow.tcb.cc.algorithm.name().number(),
         };
-        host.write_flow_info(owner.session, owner.flow_id.slot(), &info);
+        if let Some(record) = self.sessions.get(owner.session) {
+            host.write(owner.session, record.layout.flow_info(owner.flow_id.slot()), info.as_bytes());
+        }
     }
 }
 

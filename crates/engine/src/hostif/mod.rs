@@ -11,9 +11,7 @@ pub mod users;
 
 use crate::work::{RxDatagram, RxDatagramError, Sighting};
 use toe_abi::channel::Side;
-use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
-use toe_abi::tcp_info::FlowDetail;
 use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
 use toe_wire::link::FrameTail;
@@ -34,9 +32,6 @@ pub enum Delivered {
 /// Offsets that the engine passes were checked against the session's layout; an implementation still checks its own
 /// bounds and ignores what does not fit.
 pub trait HostSide: HostMemory {
-    fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
-    /// A driver whose hosts do not ask ([`toe_abi::entry::Command::Inspect`]) need not keep it.
-    fn write_flow_detail(&mut self, _session: SessionId, _slot: usize, _detail: &FlowDetail) {}
     /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
     fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
     /// Whether a `cpl` that was full may have room by now. A driver to which trying costs nothing need not know.

@@ -4,7 +4,6 @@ use super::checker::Checker;
 use super::world::{End, Mistake};
 use crate::random::Random;
 use std::ops::Range;
-use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_base::{DatagramId, Endpoint, QueueSetId, SessionId};
 use toe_engine::{Delivered, HostMemory, HostSide, RxDatagram, RxDatagramError};
@@ -40,7 +39,6 @@ impl HostMemory for Host<'_> {
 }
 
 impl HostSide for Host<'_> {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
         true
     }

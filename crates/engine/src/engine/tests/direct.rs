@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use toe_abi::attach::FenceReason;
 use toe_abi::attach::Unread;
 use toe_abi::channel::Side;
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
+use toe_abi::command::{ConnectArgs, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
@@ -53,7 +53,6 @@ impl HostMemory for Hosts {
 }
 
 impl HostSide for Hosts {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn capture_wants(&mut self, _: &crate::Sighting) -> bool {
         self.watches
     }

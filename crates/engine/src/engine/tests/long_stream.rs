@@ -4,7 +4,7 @@ use crate::control::names::Twin;
 use crate::{Engine, EngineConfig, HostMemory, HostSide};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
+use toe_abi::command::{ConnectArgs, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::region::RegionLayout;
 use toe_base::{FlowId, Instant, ListenerId, NetNs, QueueSetId, SessionId};
@@ -33,7 +33,6 @@ impl HostMemory for Pretence {
 }
 
 impl HostSide for Pretence {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn post(&mut self, _: SessionId, _: QueueSetId, completion: Completion) -> bool {
         self.told.push_back(completion);
         true

@@ -10,6 +10,7 @@ use toe_abi::region::RegionLayout;
 use toe_abi::tcp_info::FlowDetail;
 use toe_base::{DatagramId, Endpoint, FlowId, QueueSetId, SessionId};
 use toe_wire::link::{FrameSink, TxOffload};
+use zerocopy::FromBytes;
 
 pub(super) const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 1, flows: 256, receive_len: 32 << 20, send_len: 16 << 20 };
@@ -67,6 +68,13 @@ impl Memory {
 impl HostMemory for Memory {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
         self.region(session)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        if session.0 != 0 && (LAYOUT.flow_info(0)..LAYOUT.owner_word(0)).contains(&offset) {
+            self.infos.push(FlowInfo::read_from_bytes(bytes).expect("a whole record"));
+        }
+        let details = LAYOUT.flow_detail(0)..LAYOUT.socket_options_offset();
+        if session.0 != 0 && details.contains(&offset) {
+            self.details.push(FlowDetail::read_from_bytes(bytes).expect("a whole record"));
+        }
     }
     fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
         out.copy_from_slice(&self.region(session)[offset as usize..][..out.len()]);
@@ -113,12 +121,6 @@ impl HostSide for Memory {
     }
     fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
         self.seen.push((*packet, bytes.to_vec()));
-    }
-    fn write_flow_info(&mut self, _: SessionId, _: usize, info: &FlowInfo) {
-        self.infos.push(*info);
-    }
-    fn write_flow_detail(&mut self, _: SessionId, _: usize, detail: &FlowDetail) {
-        self.details.push(*detail);
     }
     fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
         self.region(session);
