@@ -8,11 +8,11 @@ use crate::session::{Sessions, Slot};
 use core::sync::atomic::{AtomicU8, Ordering};
 use toe_abi::capture::Program;
 use toe_abi::channel::{SLOTS_MAX, Side};
-use toe_abi::entry::Completion;
-use toe_abi::region::PAGE;
+use toe_abi::region::{CPL_ENTRIES, PAGE};
 use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
 use toe_engine::{
-    Delivered, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, Sighting, SightingEnd,
+    CompletionBatch, Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError,
+    Sighting, SightingEnd,
 };
 use toe_ring::Region;
 use toe_ring::sync::Words;
@@ -31,25 +31,43 @@ impl Sessions {
         }
     }
 
-    fn post_to(&mut self, id: SessionId, index: QueueSetId, completion: Completion) -> bool {
-        let Some(session) = self.get_mut(id) else { return true };
-        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return true };
-        match queue_set.post(completion) {
-            Ok(posted) => {
-                if !posted {
-                    session.full |= 1 << index.index();
-                }
-                if !posted || !completion.is_quiet() {
-                    self.touch(id, index);
-                }
-                posted
-            }
+    /// Puts what the engine has to tell into the queue sets, as far as they have room. How many flows that was of.
+    pub(crate) fn post_completions(&mut self, engine: &mut Engine) -> usize {
+        let mut flows = 0;
+        while let Some((id, index)) = engine.poll_queue_set() {
+            let room = self.room(id, index);
+            let told = engine.poll_completions((id, index), room, self);
+            flows += told.flows;
+            self.post((id, index), &told);
+        }
+        flows
+    }
+
+    /// What fits. Nobody will ever read what is for a session that is gone, or ends with this round.
+    fn room(&mut self, id: SessionId, index: QueueSetId) -> usize {
+        let Some(session) = self.get_mut(id) else { return CPL_ENTRIES as usize };
+        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return CPL_ENTRIES as usize };
+        match queue_set.room() {
+            Ok(room) => room as usize,
             Err(reason) => {
                 self.faults.push((id, reason));
-                // Nobody will ever read it: the session ends with this round.
-                true
+                CPL_ENTRIES as usize
             }
         }
+    }
+
+    fn post(&mut self, (id, index): (SessionId, QueueSetId), told: &CompletionBatch<'_>) {
+        let Some(session) = self.get_mut(id) else { return };
+        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return };
+        let posted =
+            told.completions.iter().try_for_each(|completion| queue_set.post(*completion).map(|_| ()));
+        // A queue that was full is not any more, until there is no room for what there is.
+        let full = 1 << index.index();
+        session.full = if told.is_full { session.full | full } else { session.full & !full };
+        if told.is_full || told.completions.iter().any(|completion| !completion.is_quiet()) {
+            self.touch(id, index);
+        }
+        self.faults.extend(posted.err().map(|reason| (id, reason)));
     }
 
     /// A packet with the processes at its ends.
@@ -73,18 +91,6 @@ impl Sessions {
         if first {
             self.touched.push(id);
         }
-    }
-
-    /// Whether a queue set that was full has room, as far as its host says; then it is not full any more, until the next
-    /// try to post finds out again. A head register that cannot be is found by that, too.
-    fn look_for_room(&mut self, id: SessionId, index: QueueSetId) -> bool {
-        let Some(session) = self.get_mut(id) else { return true };
-        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return true };
-        let has_room = queue_set.can_post() != Ok(false);
-        if has_room {
-            session.full &= !(1 << index.index());
-        }
-        has_room
     }
 }
 
@@ -154,14 +160,6 @@ impl HostSide for Sessions {
 
     fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
         self.datagrams.deliver_error(error)
-    }
-
-    fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
-        self.post_to(session, queue_set, completion)
-    }
-
-    fn has_room(&mut self, session: SessionId, queue_set: QueueSetId) -> bool {
-        self.look_for_room(session, queue_set)
     }
 
     fn capture_wants(&mut self, packet: &Sighting) -> bool {

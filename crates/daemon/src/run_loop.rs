@@ -138,7 +138,7 @@ impl Daemon {
         let neighbours = self.serve_network();
         self.stages.done(Stage::Transmit, frames);
         self.sessions.tell_names(self.engine.view().lapses());
-        let completions = self.engine.poll_completions(&mut self.sessions);
+        let completions = self.sessions.post_completions(&mut self.engine);
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
         self.find_lost_memory();

@@ -17,7 +17,7 @@ use toe_abi::entry::Completion;
 use toe_abi::owner_word::Owned;
 use toe_abi::region::{FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, RegionLayout};
 use toe_base::{ChannelId, FlowId, QueueSetId, SessionId};
-use toe_engine::{GivenBack, HostMemory, HostSide, STAGING_LEN, Sighting};
+use toe_engine::{Engine, GivenBack, HostMemory, HostSide, STAGING_LEN, Sighting};
 use zerocopy::FromBytes;
 
 /// What fresh memory holds, and memory that nobody may read any more: a byte of it in a stream is noticed.
@@ -317,6 +317,51 @@ impl Memory {
         slot(ring.words_at + count * OWNER_WORD_LEN, FLOW_DETAIL_LEN).is_some()
     }
 
+    /// Takes what the engine has to tell into the rings. How many flows that was of.
+    pub fn hear(&mut self, engine: &mut Engine) -> usize {
+        let mut flows = 0;
+        while let Some(queue_set) = engine.poll_queue_set() {
+            let room = self.room(queue_set.0);
+            let told = engine.poll_completions(queue_set, room, self);
+            flows += told.flows;
+            told.completions.iter().for_each(|completion| self.post(queue_set.0, *completion));
+        }
+        flows
+    }
+
+    /// How many completions a ring takes now.
+    fn room(&mut self, session: SessionId) -> usize {
+        let Some(ring) = self.rings.get(session.index()) else { return 0 };
+        if !ring.open {
+            // The daemon has unmapped it: what is posted goes nowhere.
+            return usize::MAX;
+        }
+        if ring.entries.len() >= ring.len || self.random.ppm(self.refuse_ppm) {
+            self.refused += 1;
+            // It is full, so there is something to be taken; whoever takes it makes room.
+            self.woken |= 1 << session.index();
+            return 0;
+        }
+        // One that may refuse may do so with each.
+        if self.refuse_ppm > 0 { 1 } else { ring.len - ring.entries.len() }
+    }
+
+    fn post(&mut self, session: SessionId, completion: Completion) {
+        let Some(ring) = self.rings.get_mut(session.index()).filter(|ring| ring.open) else { return };
+        if let Completion::Accepted { flow, .. } = completion
+            && let Some(ends) = ring.infos.get(flow.slot()).and_then(ends)
+        {
+            ring.accepted.push_back(ends);
+        }
+        if let Completion::Yield { flow } = completion {
+            self.captures.was_told(session, flow);
+        }
+        if !(self.loses_data && matches!(completion, Completion::Data { .. })) {
+            ring.entries.push_back(completion);
+        }
+        self.woken |= 1 << session.index();
+    }
+
     /// What the session is told of the flow in `slot`.
     pub fn info(&self, session: SessionId, slot: usize) -> FlowInfo {
         self.rings[session.index()].infos[slot]
@@ -464,32 +509,5 @@ impl HostSide for Memory {
 
     fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
         self.captures.show(packet, bytes, &mut self.verdict);
-    }
-
-    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        let Some(ring) = self.rings.get_mut(session.index()) else { return false };
-        if ring.open && (ring.entries.len() >= ring.len || self.random.ppm(self.refuse_ppm)) {
-            self.refused += 1;
-            // It is full, so there is something to be taken; whoever takes it makes room.
-            self.woken |= 1 << session.index();
-            return false;
-        }
-        if !ring.open {
-            // The daemon has unmapped it: what is posted goes nowhere.
-            return true;
-        }
-        if let Completion::Accepted { flow, .. } = completion
-            && let Some(ends) = ring.infos.get(flow.slot()).and_then(ends)
-        {
-            ring.accepted.push_back(ends);
-        }
-        if let Completion::Yield { flow } = completion {
-            self.captures.was_told(session, flow);
-        }
-        if !(self.loses_data && matches!(completion, Completion::Data { .. })) {
-            ring.entries.push_back(completion);
-        }
-        self.woken |= 1 << session.index();
-        true
     }
 }

@@ -68,7 +68,7 @@ impl World {
         self.serve_network(at);
         let node = &mut self.nodes[at];
         self.tallies.add_many(Tally::PortFull, was_refused);
-        moved |= node.engine.poll_completions(&mut node.memory) > 0;
+        moved |= node.memory.hear(&mut node.engine) > 0;
         if node.next_deadline_us() <= self.now_us && self.sabotage != Some(Sabotage::ForgetTimeouts) {
             node.engine.handle_timeout(clock, &mut node.memory);
             moved |= node.engine.view().has_transmit(PORT) || node.engine.view().has_local();

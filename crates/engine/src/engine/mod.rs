@@ -27,9 +27,10 @@
 //!
 //! A round of the daemon (`crates/daemon/src/run_loop.rs`) is, in this order:
 //!
-//! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame` or `handle_head`.
+//! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame`.
 //! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_closing`, `poll_local`.
-//! 3. Out: `poll_network`; `poll_transmit` for each port; `poll_network`; the view's `lapses`; `poll_completions`.
+//! 3. Out: `poll_network`; `poll_transmit` for each port; `poll_network`; the view's `lapses`; for each that `poll_queue_set` names `poll_completions`.
+//!    `claim` and `share` are followed by these two, before the program is answered: it looks at once.
 //!
 //! Now and then `poll_trim`, which `handle_control` answers. The simulator's round (`crates/sim/src/settle.rs`) begins with the
 //! last two and ends with the time. The packet scripts and the tests in this folder poll `poll_local`, `poll_transmit`, `poll_completions`
@@ -75,9 +76,11 @@ mod via;
 mod tests;
 
 pub use audit::FlowAudit;
+pub use completions::CompletionBatch;
 pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;
 pub use life::LeftBehind;
+pub use receive::RxFrame;
 pub use report::{SessionView, SocketCursor, SocketView, Totals};
 
 use crate::control::arp::Neighbours;

@@ -11,7 +11,6 @@ pub mod users;
 
 use crate::work::{RxDatagram, RxDatagramError, Sighting};
 use toe_abi::channel::Side;
-use toe_abi::entry::Completion;
 use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
 use toe_wire::link::FrameTail;
@@ -32,13 +31,6 @@ pub enum Delivered {
 /// Offsets that the engine passes were checked against the session's layout; an implementation still checks its own
 /// bounds and ignores what does not fit.
 pub trait HostSide: HostMemory {
-    /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
-    fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
-    /// Whether a `cpl` that was full may have room by now. A driver to which trying costs nothing need not know.
-    fn has_room(&mut self, _session: SessionId, _queue_set: QueueSetId) -> bool {
-        true
-    }
-
     // Captures: a driver that has none is never asked.
 
     /// Whether a capture wants the packet.

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
-use toe_base::{DatagramId, FlowId, QueueSetId, SessionId};
-use toe_engine::{Delivered, GivenBack, HostMemory, HostSide, RxDatagram, STAGING_LEN};
+use toe_base::{DatagramId, FlowId, SessionId};
+use toe_engine::kit::tell;
+use toe_engine::{Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, STAGING_LEN};
 use zerocopy::FromBytes;
 
 pub(super) const LAYOUT: RegionLayout =
@@ -32,6 +33,16 @@ impl Memory {
             *bytes = vec![0; len as usize];
         }
         bytes
+    }
+
+    /// Takes what the engine has to tell.
+    pub(super) fn hear(&mut self, engine: &mut Engine) {
+        tell(
+            engine,
+            self,
+            |_, _| usize::MAX,
+            |memory, _, completion| memory.completions.push_back(completion),
+        );
     }
 
     /// What the session is told of a flow.
@@ -69,10 +80,5 @@ impl HostSide for Memory {
     fn deliver_datagram(&mut self, _: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
         self.heard.push_back(datagram.text.to_vec());
         Delivered::ByLane
-    }
-
-    fn post(&mut self, _: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        self.completions.push_back(completion);
-        true
     }
 }

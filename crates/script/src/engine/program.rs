@@ -98,7 +98,7 @@ impl Program {
     pub(super) fn take_completions(&mut self, cx: &mut Cx<'_>) -> Result<bool, StackError> {
         let mut any = false;
         loop {
-            cx.engine.poll_completions(cx.memory);
+            cx.memory.hear(cx.engine);
             let Some(completion) = cx.memory.completions.pop_front() else { return Ok(any) };
             any = true;
             self.take(cx, completion)?;

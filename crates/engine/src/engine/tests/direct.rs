@@ -2,6 +2,7 @@
 
 use super::fake_channels::FakeChannels;
 use crate::control::names::Twin;
+use crate::kit::tell;
 use crate::{Claimed, Counter, Engine, EngineConfig, HostMemory, HostSide, STAGING_LEN};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -36,6 +37,18 @@ impl Hosts {
         self.told.resize(self.regions.len(), VecDeque::new());
         self.regions[session.index()] = vec![0; len as usize];
     }
+
+    /// Takes what the engine has to tell.
+    pub(super) fn hear(&mut self, engine: &mut Engine) -> usize {
+        tell(
+            engine,
+            self,
+            |_, _| usize::MAX,
+            |hosts, (session, _), completion| {
+                hosts.told[session.index()].push_back(completion);
+            },
+        )
+    }
 }
 
 impl HostMemory for Hosts {
@@ -55,10 +68,6 @@ impl HostMemory for Hosts {
 impl HostSide for Hosts {
     fn capture_wants(&mut self, _: &crate::Sighting) -> bool {
         self.watches
-    }
-    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        self.told[session.index()].push_back(completion);
-        true
     }
     fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
         self.channels.open(channel, ends)
@@ -140,10 +149,7 @@ impl Machine {
     }
 
     fn settle(&mut self) {
-        while self.engine.poll_local(self.now, &mut self.hosts, 64)
-            + self.engine.poll_completions(&mut self.hosts)
-            > 0
-        {}
+        while self.engine.poll_local(self.now, &mut self.hosts, 64) + self.hosts.hear(&mut self.engine) > 0 {}
         self.engine.view().audit().unwrap();
         self.engine.view().audit().unwrap();
     }

@@ -1,14 +1,15 @@
 //! What the engine reaches of its hosts in tests: their memories, their completion rings, and the frames that it sends.
 
+use crate::kit::tell;
 use crate::work::Sighting;
-use crate::{Delivered, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN};
+use crate::{Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN};
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::owner_word::Owned;
 use toe_abi::region::RegionLayout;
 use toe_abi::tcp_info::FlowDetail;
-use toe_base::{DatagramId, Endpoint, FlowId, QueueSetId, SessionId};
+use toe_base::{DatagramId, Endpoint, FlowId, SessionId};
 use toe_wire::link::{FrameSink, TxOffload};
 use zerocopy::FromBytes;
 
@@ -57,6 +58,17 @@ impl Memory {
     /// A host's end of its flow's owner word: puts `to` in the place of `from`; whether that stood there.
     pub(super) fn owns(&mut self, session: SessionId, flow: FlowId, (from, to): (Owned, Owned)) -> bool {
         self.replace_word(session, LAYOUT.owner_word(flow.slot()), from.word(flow), to.word(flow))
+    }
+
+    /// Takes what the engine has to tell into the rings.
+    pub(super) fn hear(&mut self, engine: &mut Engine) -> usize {
+        let room = |memory: &mut Memory, (session, _): (SessionId, _)| {
+            memory.region(session);
+            memory.ring_len.saturating_sub(memory.completions[session.index()].len())
+        };
+        tell(engine, self, room, |memory, (session, _), completion| {
+            memory.completions[session.index()].push_back(completion);
+        })
     }
 
     /// Nobody needs these bytes, so that whoever still does notices.
@@ -121,14 +133,6 @@ impl HostSide for Memory {
     }
     fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
         self.seen.push((*packet, bytes.to_vec()));
-    }
-    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        self.region(session);
-        if self.completions[session.index()].len() >= self.ring_len {
-            return false;
-        }
-        self.completions[session.index()].push_back(completion);
-        true
     }
 }
 
