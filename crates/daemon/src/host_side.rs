@@ -7,12 +7,12 @@ use crate::capture::{End, Seen};
 use crate::session::{Sessions, Slot};
 use core::sync::atomic::{AtomicU8, Ordering};
 use toe_abi::capture::Program;
-use toe_abi::channel::{SLOTS_MAX, Side};
+use toe_abi::channel::SLOTS_MAX;
 use toe_abi::region::{CPL_ENTRIES, PAGE};
 use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
 use toe_engine::{
-    CompletionBatch, Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError,
-    Sighting, SightingEnd,
+    ChannelRequest, CompletionBatch, ControlEvent, Delivered, Engine, GivenBack, HostMemory, HostSide,
+    RxDatagram, RxDatagramError, Sighting, SightingEnd, SlotAct,
 };
 use toe_ring::Region;
 use toe_ring::sync::Words;
@@ -68,6 +68,36 @@ impl Sessions {
             self.touch(id, index);
         }
         self.faults.extend(posted.err().map(|reason| (id, reason)));
+    }
+
+    /// Does with a channel's memory what the engine wants; what it is to hear of that at once.
+    pub(crate) fn serve_channel(&mut self, request: ChannelRequest) -> Option<ControlEvent> {
+        match request {
+            ChannelRequest::Open { channel, ends } => {
+                // Who may send interrupts to another's host could send it descriptors beside them, and it would close what it
+                // never asked for.
+                let uid = |(id, _): (SessionId, QueueSetId)| self.get(id).map(|session| session.peer.uid);
+                let is_safe = self.interrupts_carry_nothing || uid(ends[0]) == uid(ends[1]);
+                let is_made = is_safe && self.channels.open(channel, ends);
+                Some(if is_made {
+                    ControlEvent::ChannelMade(channel)
+                } else {
+                    ControlEvent::ChannelRefused(channel)
+                })
+            }
+            ChannelRequest::Settle(channel) => {
+                if let Some((region, file, ends)) = self.channels.take_unsettled(channel) {
+                    self.settle(region, file, ends);
+                }
+                None
+            }
+            ChannelRequest::Close(channel) => {
+                if let Some((region, file, ends)) = self.channels.remove(channel) {
+                    self.leave_unsettled(vec![(region, file)], ends);
+                }
+                None
+            }
+        }
     }
 
     /// A packet with the processes at its ends.
@@ -172,54 +202,27 @@ impl HostSide for Sessions {
         self.captures.take(&sighting, bytes);
     }
 
-    fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
-        // Who may send interrupts to another's host could send it descriptors beside them, and it would close what it
-        // never asked for.
-        let uid = |(id, _): (SessionId, QueueSetId)| self.get(id).map(|session| session.peer.uid);
-        let is_safe = self.interrupts_carry_nothing || uid(ends[0]) == uid(ends[1]);
-        is_safe && self.channels.open(channel, ends)
-    }
-
-    fn channel_is_settled(&mut self, channel: ChannelId) -> bool {
-        if let Some((region, file, ends)) = self.channels.take_unsettled(channel) {
-            self.settle(region, file, ends);
-        }
-        self.channels.is_settled(channel)
-    }
-
-    fn close_channel(&mut self, channel: ChannelId) {
-        if let Some((region, file, ends)) = self.channels.remove(channel) {
-            self.leave_unsettled(vec![(region, file)], ends);
-        }
-    }
-
-    fn channel_reset(&mut self, channel: ChannelId, slot: u32) {
-        if let Some(memory) = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX) {
-            memory.reset(slot);
-        }
-    }
-
-    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side, gone: bool) -> bool {
-        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
-        memory.is_some_and(|memory| {
-            let unread = memory.end(slot, side);
-            if gone {
-                memory.set_done(slot, side);
+    fn slot(&mut self, (channel, slot): (ChannelId, u32), act: SlotAct) -> bool {
+        let Some(memory) = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX) else {
+            return matches!(act, SlotAct::IsDone(_) | SlotAct::IsLeft { .. });
+        };
+        match act {
+            SlotAct::Reset => {
+                memory.reset(slot);
+                true
             }
-            unread
-        })
-    }
-
-    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
-        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
-        memory.is_none_or(|memory| memory.is_done(slot, side))
-    }
-
-    fn channel_is_left(&self, (channel, slot, side): (ChannelId, u32, Side), came: u64) -> bool {
-        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
-        memory.is_none_or(|memory| {
-            let from = side.other();
-            memory.is_frozen(slot, from) && memory.sent(slot, from) <= came
-        })
+            SlotAct::End { side, gone } => {
+                let unread = memory.end(slot, side);
+                if gone {
+                    memory.set_done(slot, side);
+                }
+                unread
+            }
+            SlotAct::IsDone(side) => memory.is_done(slot, side),
+            SlotAct::IsLeft { side, came } => {
+                let from = side.other();
+                memory.is_frozen(slot, from) && memory.sent(slot, from) <= came
+            }
+        }
     }
 }

@@ -11,13 +11,14 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
-use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::owner_word::Owned;
 use toe_abi::region::{FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, RegionLayout};
-use toe_base::{ChannelId, FlowId, QueueSetId, SessionId};
-use toe_engine::{Engine, GivenBack, HostMemory, HostSide, STAGING_LEN, Sighting};
+use toe_base::{ChannelId, FlowId, SessionId};
+use toe_engine::{
+    ChannelRequest, ControlEvent, Engine, GivenBack, HostMemory, HostSide, STAGING_LEN, Sighting, SlotAct,
+};
 use zerocopy::FromBytes;
 
 /// What fresh memory holds, and memory that nobody may read any more: a byte of it in a stream is noticed.
@@ -150,6 +151,9 @@ pub struct Memory {
 
 /// Sessions that one engine of a run may have, the staging memory included.
 pub const SESSIONS_MAX: usize = 64;
+
+/// There is no memory for one channel in so many.
+const REFUSED_ONE_IN: u32 = 8;
 
 /// What goes back later is gone at one in so many looks.
 const GONE_ONE_IN: u32 = 4;
@@ -362,6 +366,24 @@ impl Memory {
         self.woken |= 1 << session.index();
     }
 
+    /// Does with a channel's memory what the engine wants; what it is to hear of that.
+    pub fn serve_channel(&mut self, request: ChannelRequest) -> Option<ControlEvent> {
+        match request {
+            ChannelRequest::Open { channel, .. } if self.giving_back.one_in(REFUSED_ONE_IN) => {
+                Some(ControlEvent::ChannelRefused(channel))
+            }
+            ChannelRequest::Open { channel, .. } => {
+                self.channels.open(channel, &mut self.verdict);
+                Some(ControlEvent::ChannelMade(channel))
+            }
+            ChannelRequest::Settle(channel) => Some(ControlEvent::ChannelSettled(channel)),
+            ChannelRequest::Close(channel) => {
+                self.channels.close(channel, &mut self.verdict);
+                None
+            }
+        }
+    }
+
     /// What the session is told of the flow in `slot`.
     pub fn info(&self, session: SessionId, slot: usize) -> FlowInfo {
         self.rings[session.index()].infos[slot]
@@ -482,25 +504,8 @@ impl HostMemory for Memory {
 }
 
 impl HostSide for Memory {
-    fn open_channel(&mut self, channel: ChannelId, _: [(SessionId, QueueSetId); 2]) -> bool {
-        self.channels.open(channel, &mut self.verdict);
-        true
-    }
-
-    fn close_channel(&mut self, channel: ChannelId) {
-        self.channels.close(channel, &mut self.verdict);
-    }
-
-    fn channel_reset(&mut self, channel: ChannelId, slot: u32) {
-        self.channels.reset(channel, slot, &mut self.verdict);
-    }
-
-    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side, _gone: bool) -> bool {
-        self.channels.end(channel, slot, side, &mut self.verdict)
-    }
-
-    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
-        self.channels.is_done(channel, slot, side)
+    fn slot(&mut self, slot: (ChannelId, u32), act: SlotAct) -> bool {
+        self.channels.slot(slot, act, &mut self.verdict)
     }
 
     fn capture_wants(&mut self, packet: &Sighting) -> bool {

@@ -29,7 +29,7 @@
 //!
 //! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame`.
 //! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_closing`, `poll_local`.
-//! 3. Out: `poll_network`; `poll_transmit` for each port; `poll_network`; the view's `lapses`; for each that `poll_queue_set` names `poll_completions`.
+//! 3. Out: `poll_request`; `poll_transmit` for each port; `poll_request`; the view's `lapses`; for each that `poll_queue_set` names `poll_completions`.
 //!    `claim` and `share` are followed by these two, before the program is answered: it looks at once.
 //!
 //! Now and then `poll_trim`, which `handle_control` answers. The simulator's round (`crates/sim/src/settle.rs`) begins with the
@@ -80,6 +80,7 @@ pub use completions::CompletionBatch;
 pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;
 pub use life::LeftBehind;
+pub use network::DriverRequest;
 pub use receive::RxFrame;
 pub use report::{SessionView, SocketCursor, SocketView, Totals};
 
@@ -310,6 +311,15 @@ impl Engine {
             ControlEvent::SenderLingers(id) => self.udp.sockets.keep_sender(id),
             ControlEvent::SenderForgotten(id) => self.udp.sockets.forget_sender(id),
             ControlEvent::Left(lane) => self.end_lane(lane),
+            ControlEvent::ChannelMade(channel) => self.offer_channel(channel),
+            ControlEvent::ChannelRefused(channel) => {
+                // Its connections stay, and ask again later.
+                let payer = self.channels.refused(channel);
+                payer
+                    .into_iter()
+                    .for_each(|payer| self.sessions.users_mut().give(payer, Resource::Channels, 1));
+            }
+            ControlEvent::ChannelSettled(channel) => self.channels.settled(channel),
             ControlEvent::Capture { on } => self.set_capture(on, host),
             ControlEvent::GivenBack { session, offset, len, gone } => {
                 self.handle_given_back(session, offset, len, gone);
