@@ -460,6 +460,8 @@ impl Daemon {
         self.catch_up(now, id);
         self.sessions.get(id).ok_or(Errno::EINVAL)?;
         let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions);
+        // Its program looks as soon as it has the answer: what there is to be told is there by then.
+        self.sessions.post_completions(&mut self.engine);
         let claimed = claimed.map_err(|errno| later(self, id, anchor, errno))?;
         self.share_anchor(now, anchor);
         match claimed {
@@ -499,7 +501,11 @@ impl Daemon {
     fn share(&mut self, now: Instant, place: u32) -> Answer {
         let id = self.session_of(place)?;
         self.catch_up(now, id);
-        self.engine.share(now, id, &mut self.sessions)?;
+        // What is on its way to a channel is to be told of before.
+        self.sessions.post_completions(&mut self.engine);
+        let shared = self.engine.share(now, id, &mut self.sessions);
+        self.sessions.post_completions(&mut self.engine);
+        shared?;
         Ok((Reply::Done, Vec::new()))
     }
 

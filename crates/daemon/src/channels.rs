@@ -21,6 +21,8 @@ struct Channel {
 #[derive(Debug, Default)]
 pub struct Channels {
     table: HashMap<ChannelId, Channel>,
+    /// Those that are being settled.
+    settling: Vec<ChannelId>,
 }
 
 /// What a host gets when it fetches a channel.
@@ -70,15 +72,20 @@ impl Channels {
         }
     }
 
-    pub fn is_settled(&self, id: ChannelId) -> bool {
-        self.memory(id).is_some_and(|memory| !memory.region().is_empty())
+    /// One that has been settled since the last call.
+    pub fn next_settled(&mut self) -> Option<ChannelId> {
+        let is_settled = |id: &ChannelId| self.memory(*id).is_some_and(|memory| !memory.region().is_empty());
+        let at = self.settling.iter().position(is_settled)?;
+        Some(self.settling.swap_remove(at))
     }
 
     /// What is to be settled, once, and whose it is.
     pub fn take_unsettled(&mut self, id: ChannelId) -> Option<(Region, OwnedFd, [SessionId; 2])> {
         let channel = self.table.get_mut(&id)?;
         let [Some((one, _)), Some((other, _))] = channel.ends else { return None };
-        Some((channel.memory.region().clone(), channel.file.take()?, [one, other]))
+        let unsettled = (channel.memory.region().clone(), channel.file.take()?, [one, other]);
+        self.settling.push(id);
+        Some(unsettled)
     }
 
     /// The channel is over. What was not settled of it, and the sessions of it that live.
@@ -87,6 +94,7 @@ impl Channels {
         id: ChannelId,
     ) -> Option<(Region, OwnedFd, impl Iterator<Item = SessionId> + use<>)> {
         let channel = self.table.remove(&id)?;
+        self.settling.retain(|other| *other != id);
         let ends = channel.ends.into_iter().flatten().map(|(session, _)| session);
         Some((channel.memory.region().clone(), channel.file?, ends))
     }

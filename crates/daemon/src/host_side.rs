@@ -7,14 +7,12 @@ use crate::capture::{End, Seen};
 use crate::session::{Sessions, Slot};
 use core::sync::atomic::{AtomicU8, Ordering};
 use toe_abi::capture::Program;
-use toe_abi::channel::{SLOTS_MAX, Side};
-use toe_abi::command::FlowInfo;
-use toe_abi::entry::Completion;
-use toe_abi::region::PAGE;
-use toe_abi::tcp_info::FlowDetail;
+use toe_abi::channel::SLOTS_MAX;
+use toe_abi::region::{CPL_ENTRIES, PAGE};
 use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
 use toe_engine::{
-    Delivered, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, Sighting, SightingEnd,
+    ChannelRequest, CompletionBatch, ControlEvent, Delivered, Engine, GivenBack, HostMemory, HostSide,
+    RxDatagram, RxDatagramError, Sighting, SightingEnd, SlotAct,
 };
 use toe_ring::Region;
 use toe_ring::sync::Words;
@@ -33,23 +31,71 @@ impl Sessions {
         }
     }
 
-    fn post_to(&mut self, id: SessionId, index: QueueSetId, completion: Completion) -> bool {
-        let Some(session) = self.get_mut(id) else { return true };
-        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return true };
-        match queue_set.post(completion) {
-            Ok(posted) => {
-                if !posted {
-                    session.full |= 1 << index.index();
-                }
-                if !posted || !completion.is_quiet() {
-                    self.touch(id, index);
-                }
-                posted
-            }
+    /// Puts what the engine has to tell into the queue sets, as far as they have room. How many flows that was of.
+    pub(crate) fn post_completions(&mut self, engine: &mut Engine) -> usize {
+        let mut flows = 0;
+        while let Some((id, index)) = engine.poll_queue_set() {
+            let room = self.room(id, index);
+            let told = engine.poll_completions((id, index), room, self);
+            flows += told.flows;
+            self.post((id, index), &told);
+        }
+        flows
+    }
+
+    /// What fits. Nobody will ever read what is for a session that is gone, or ends with this round.
+    fn room(&mut self, id: SessionId, index: QueueSetId) -> usize {
+        let Some(session) = self.get_mut(id) else { return CPL_ENTRIES as usize };
+        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return CPL_ENTRIES as usize };
+        match queue_set.room() {
+            Ok(room) => room as usize,
             Err(reason) => {
                 self.faults.push((id, reason));
-                // Nobody will ever read it: the session ends with this round.
-                true
+                CPL_ENTRIES as usize
+            }
+        }
+    }
+
+    fn post(&mut self, (id, index): (SessionId, QueueSetId), told: &CompletionBatch<'_>) {
+        let Some(session) = self.get_mut(id) else { return };
+        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return };
+        let posted =
+            told.completions.iter().try_for_each(|completion| queue_set.post(*completion).map(|_| ()));
+        // A queue that was full is not any more, until there is no room for what there is.
+        let full = 1 << index.index();
+        session.full = if told.is_full { session.full | full } else { session.full & !full };
+        if told.is_full || told.completions.iter().any(|completion| !completion.is_quiet()) {
+            self.touch(id, index);
+        }
+        self.faults.extend(posted.err().map(|reason| (id, reason)));
+    }
+
+    /// Does with a channel's memory what the engine wants; what it is to hear of that at once.
+    pub(crate) fn serve_channel(&mut self, request: ChannelRequest) -> Option<ControlEvent> {
+        match request {
+            ChannelRequest::Open { channel, ends } => {
+                // Who may send interrupts to another's host could send it descriptors beside them, and it would close what it
+                // never asked for.
+                let uid = |(id, _): (SessionId, QueueSetId)| self.get(id).map(|session| session.peer.uid);
+                let is_safe = self.interrupts_carry_nothing || uid(ends[0]) == uid(ends[1]);
+                let is_made = is_safe && self.channels.open(channel, ends);
+                Some(if is_made {
+                    ControlEvent::ChannelMade(channel)
+                } else {
+                    ControlEvent::ChannelRefused(channel)
+                })
+            }
+            ChannelRequest::Settle(channel) => {
+                if let Some((region, file, ends)) = self.channels.take_unsettled(channel) {
+                    self.settle(region, file, ends);
+                }
+                None
+            }
+            ChannelRequest::Close(channel) => {
+                if let Some((region, file, ends)) = self.channels.remove(channel) {
+                    self.leave_unsettled(vec![(region, file)], ends);
+                }
+                None
             }
         }
     }
@@ -75,18 +121,6 @@ impl Sessions {
         if first {
             self.touched.push(id);
         }
-    }
-
-    /// Whether a queue set that was full has room, as far as its host says; then it is not full any more, until the next
-    /// try to post finds out again. A head register that cannot be is found by that, too.
-    fn look_for_room(&mut self, id: SessionId, index: QueueSetId) -> bool {
-        let Some(session) = self.get_mut(id) else { return true };
-        let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return true };
-        let has_room = queue_set.can_post() != Ok(false);
-        if has_room {
-            session.full &= !(1 << index.index());
-        }
-        has_room
     }
 }
 
@@ -158,30 +192,6 @@ impl HostSide for Sessions {
         self.datagrams.deliver_error(error)
     }
 
-    fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {
-        if let Some(Slot::Live(session)) = self.slot(session)
-            && slot < session.layout.flows as usize
-        {
-            let _ = session.region.write_record(session.layout.flow_info(slot), info);
-        }
-    }
-
-    fn write_flow_detail(&mut self, session: SessionId, slot: usize, detail: &FlowDetail) {
-        if let Some(Slot::Live(session)) = self.slot(session)
-            && slot < session.layout.flows as usize
-        {
-            let _ = session.region.write_record(session.layout.flow_detail(slot), detail);
-        }
-    }
-
-    fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
-        self.post_to(session, queue_set, completion)
-    }
-
-    fn has_room(&mut self, session: SessionId, queue_set: QueueSetId) -> bool {
-        self.look_for_room(session, queue_set)
-    }
-
     fn capture_wants(&mut self, packet: &Sighting) -> bool {
         let sighting = self.with_processes(packet);
         self.captures.wants(&sighting)
@@ -192,54 +202,27 @@ impl HostSide for Sessions {
         self.captures.take(&sighting, bytes);
     }
 
-    fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
-        // Who may send interrupts to another's host could send it descriptors beside them, and it would close what it
-        // never asked for.
-        let uid = |(id, _): (SessionId, QueueSetId)| self.get(id).map(|session| session.peer.uid);
-        let is_safe = self.interrupts_carry_nothing || uid(ends[0]) == uid(ends[1]);
-        is_safe && self.channels.open(channel, ends)
-    }
-
-    fn channel_is_settled(&mut self, channel: ChannelId) -> bool {
-        if let Some((region, file, ends)) = self.channels.take_unsettled(channel) {
-            self.settle(region, file, ends);
-        }
-        self.channels.is_settled(channel)
-    }
-
-    fn close_channel(&mut self, channel: ChannelId) {
-        if let Some((region, file, ends)) = self.channels.remove(channel) {
-            self.leave_unsettled(vec![(region, file)], ends);
-        }
-    }
-
-    fn channel_reset(&mut self, channel: ChannelId, slot: u32) {
-        if let Some(memory) = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX) {
-            memory.reset(slot);
-        }
-    }
-
-    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side, gone: bool) -> bool {
-        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
-        memory.is_some_and(|memory| {
-            let unread = memory.end(slot, side);
-            if gone {
-                memory.set_done(slot, side);
+    fn slot(&mut self, (channel, slot): (ChannelId, u32), act: SlotAct) -> bool {
+        let Some(memory) = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX) else {
+            return matches!(act, SlotAct::IsDone(_) | SlotAct::IsLeft { .. });
+        };
+        match act {
+            SlotAct::Reset => {
+                memory.reset(slot);
+                true
             }
-            unread
-        })
-    }
-
-    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
-        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
-        memory.is_none_or(|memory| memory.is_done(slot, side))
-    }
-
-    fn channel_is_left(&self, (channel, slot, side): (ChannelId, u32, Side), came: u64) -> bool {
-        let memory = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX);
-        memory.is_none_or(|memory| {
-            let from = side.other();
-            memory.is_frozen(slot, from) && memory.sent(slot, from) <= came
-        })
+            SlotAct::End { side, gone } => {
+                let unread = memory.end(slot, side);
+                if gone {
+                    memory.set_done(slot, side);
+                }
+                unread
+            }
+            SlotAct::IsDone(side) => memory.is_done(slot, side),
+            SlotAct::IsLeft { side, came } => {
+                let from = side.other();
+                memory.is_frozen(slot, from) && memory.sent(slot, from) <= came
+            }
+        }
     }
 }

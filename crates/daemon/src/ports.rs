@@ -312,10 +312,7 @@ impl PortSlot {
             } else {
                 self.port.receive_heads(FRAMES_PER_LOOK, &mut |frame, offload, tail| {
                     bytes += frame.len();
-                    match tail {
-                        Some(tail) => engine.handle_head(now, self.id, (frame, tail), offload, sessions),
-                        None => engine.handle_frame(now, self.id, frame, offload, sessions),
-                    }
+                    engine.handle_frame(now, self.id, (frame, tail), offload, sessions);
                 })?
             };
             frames += taken;

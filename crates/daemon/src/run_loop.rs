@@ -132,13 +132,13 @@ impl Daemon {
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
-        self.serve_network();
+        self.serve_requests();
         let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
         // Those that what was sent is for: the next round sends it.
-        let neighbours = self.serve_network();
+        let neighbours = self.serve_requests();
         self.stages.done(Stage::Transmit, frames);
         self.sessions.tell_names(self.engine.view().lapses());
-        let completions = self.engine.poll_completions(&mut self.sessions);
+        let completions = self.sessions.post_completions(&mut self.engine);
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
         self.find_lost_memory();
@@ -463,7 +463,7 @@ impl Daemon {
         // The next one may need a port number that this one asked for. All else is done once a round: a new listener has every listener's
         // kernel socket looked at.
         if matches!(command, Command::Connect { .. }) {
-            self.serve_network();
+            self.serve_requests();
         }
         Ok(())
     }

@@ -4,12 +4,13 @@
 //! in and answers come out in memory, in virtual time; what is sent again counts as part of the ACK that asked for it.
 
 use std::time::Instant as Clock;
-use toe_abi::command::{FlowInfo, ListenArgs};
+use toe_abi::command::ListenArgs;
 use toe_abi::entry::{Command, Completion, MemRange, Send};
 use toe_abi::region::RegionLayout;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, FlowId, Instant, PortId, QueueSetId, SeqNum, SessionId};
 use toe_engine::control::names::Twin;
+use toe_engine::kit::tell;
 use toe_engine::{Engine, EngineConfig, HostMemory, HostSide, Link, NetworkChange};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
@@ -41,15 +42,21 @@ impl HostMemory for Program {
     fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
 }
 
-impl HostSide for Program {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
-    fn post(&mut self, _: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        match completion {
-            Completion::Accepted { flow, .. } => self.flow = Some(flow),
-            Completion::Sent { len, .. } => self.taken_back += u64::from(len),
-            _ => {}
-        }
-        true
+impl HostSide for Program {}
+
+impl Program {
+    /// Takes what the engine has to tell.
+    fn hear(&mut self, engine: &mut Engine) {
+        tell(
+            engine,
+            self,
+            |_, _| usize::MAX,
+            |program, _, completion| match completion {
+                Completion::Accepted { flow, .. } => program.flow = Some(flow),
+                Completion::Sent { len, .. } => program.taken_back += u64::from(len),
+                _ => {}
+            },
+        );
     }
 }
 
@@ -165,7 +172,7 @@ impl World {
             .engine
             .handle_command(world.now, session, QueueSetId(0), credit, &[0; 64], &mut world.program)
             .expect("good");
-        world.engine.poll_completions(&mut world.program);
+        world.program.hear(&mut world.engine);
         let flow = world.program.flow.expect("accepted");
         let anchor = world.engine.take_anchor(session).expect("an anchor");
         let accept = Command::Accept { flow, anchor, fd: 9 };
@@ -223,7 +230,7 @@ impl World {
                 let (una, out) = (self.una, self.out());
                 self.ack(una.plus(out * (step + 1) / 16 / MSS * MSS), &[]);
                 self.engine.handle_timeout(self.now, &mut self.program);
-                self.engine.poll_completions(&mut self.program);
+                self.program.hear(&mut self.engine);
                 self.refill();
             }
         }
@@ -283,7 +290,7 @@ fn main() {
             world.ack(world.una.plus(bytes).earlier(end), &blocks);
             if n % 64 == 0 {
                 world.engine.handle_timeout(world.now, &mut world.program);
-                world.engine.poll_completions(&mut world.program);
+                world.program.hear(&mut world.engine);
                 world.refill();
             }
         }

@@ -1,8 +1,8 @@
 //! For tests, examples and measurements: hosts without memory, who are told things and touch nothing.
 
+use crate::Engine;
 use crate::hostif::HostSide;
 use std::collections::VecDeque;
-use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_base::{QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
@@ -14,8 +14,8 @@ pub struct Memoryless {
     pub completions: VecDeque<(SessionId, Completion)>,
     /// Rings of these are full.
     pub full: Vec<SessionId>,
-    /// How often the engine posted, or would have.
-    pub posts: usize,
+    /// How often a ring was looked at.
+    pub looks: usize,
 }
 
 impl HostMemory for Memoryless {
@@ -26,17 +26,34 @@ impl HostMemory for Memoryless {
     fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
 }
 
-impl HostSide for Memoryless {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
-    fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool {
-        self.posts += 1;
-        let fits = self.has_room(session, queue_set);
-        if fits {
-            self.completions.push_back((session, completion));
-        }
-        fits
+impl HostSide for Memoryless {}
+
+impl Memoryless {
+    /// Takes all that the engine has to tell.
+    pub fn hear(&mut self, engine: &mut Engine) {
+        let room = |host: &mut Memoryless, (session, _)| {
+            host.looks += 1;
+            if host.full.contains(&session) { 0 } else { usize::MAX }
+        };
+        tell(engine, self, room, |host, (session, _), completion| {
+            host.completions.push_back((session, completion));
+        });
     }
-    fn has_room(&mut self, session: SessionId, _: QueueSetId) -> bool {
-        !self.full.contains(&session)
+}
+
+/// Tells each queue set what there is for it, as far as it has room. How many flows were told something.
+pub fn tell<H: HostSide>(
+    engine: &mut Engine,
+    host: &mut H,
+    room: impl Fn(&mut H, (SessionId, QueueSetId)) -> usize,
+    take: impl Fn(&mut H, (SessionId, QueueSetId), Completion),
+) -> usize {
+    let mut flows = 0;
+    while let Some(queue_set) = engine.poll_queue_set() {
+        let room = room(host, queue_set);
+        let told = engine.poll_completions(queue_set, room, host);
+        told.completions.iter().for_each(|completion| take(host, queue_set, *completion));
+        flows += told.flows;
     }
+    flows
 }

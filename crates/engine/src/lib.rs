@@ -29,9 +29,10 @@ pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{
-    Engine, EngineConfig, EngineView, FlowAudit, GivenLane, LeftBehind, NewEnd, OpenedDatagrams, PortRange,
-    SessionView, SocketCursor, SocketView, Totals,
+    CompletionBatch, DriverRequest, Engine, EngineConfig, EngineView, FlowAudit, GivenLane, LeftBehind,
+    NewEnd, OpenedDatagrams, PortRange, RxFrame, SessionView, SocketCursor, SocketView, Totals,
 };
+pub use hostif::channels::{ChannelRequest, SlotAct};
 pub use hostif::users::{Limit, Quotas, Resource, STAGING_LEN, User, UserIdx, Users};
 pub use hostif::{Delivered, HostSide};
 pub use toe_tcp::congestion::AlgorithmName;

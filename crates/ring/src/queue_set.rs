@@ -271,6 +271,11 @@ impl<S: Signal> EngineQueueSet<S> {
         }
     }
 
+    /// How many completions can be posted now, or fewer: the host's head is looked at only when none seems to fit.
+    pub fn room(&mut self) -> Result<u32, FenceReason> {
+        self.cpl.room(1).map_err(|_| FenceReason::BadHead)
+    }
+
     /// Whether a completion can be posted now: the second look, when completions wait for room.
     pub fn can_post(&mut self) -> Result<bool, FenceReason> {
         match self.cpl.is_full() {

@@ -5,6 +5,7 @@ use crate::checkers::{Checker, Verdict};
 use std::collections::BTreeMap;
 use toe_abi::channel::Side;
 use toe_base::ChannelId;
+use toe_engine::SlotAct;
 
 /// One side's line of a slot.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,14 +51,20 @@ impl Channels {
         Some(slots.entry(slot).or_default())
     }
 
-    pub fn reset(&mut self, id: ChannelId, slot: u32, verdict: &mut Verdict) {
-        if let Some(lines) = self.lines(id, slot, verdict) {
-            *lines = Default::default();
+    pub fn slot(&mut self, (id, slot): (ChannelId, u32), act: SlotAct, verdict: &mut Verdict) -> bool {
+        match act {
+            SlotAct::Reset => {
+                self.lines(id, slot, verdict).into_iter().for_each(|lines| *lines = Default::default());
+                true
+            }
+            SlotAct::End { side, .. } => self.end(id, slot, side, verdict),
+            SlotAct::IsDone(side) => self.is_done(id, slot, side),
+            SlotAct::IsLeft { .. } => true,
         }
     }
 
     /// Whether bytes were on their way to `side` that its program had not read.
-    pub fn end(&mut self, id: ChannelId, slot: u32, side: Side, verdict: &mut Verdict) -> bool {
+    fn end(&mut self, id: ChannelId, slot: u32, side: Side, verdict: &mut Verdict) -> bool {
         let Some(lines) = self.lines(id, slot, verdict) else { return false };
         let sent = lines[side.other().index()].sent;
         let own = &mut lines[side.index()];
@@ -66,7 +73,7 @@ impl Channels {
         unread
     }
 
-    pub fn is_done(&self, id: ChannelId, slot: u32, side: Side) -> bool {
+    fn is_done(&self, id: ChannelId, slot: u32, side: Side) -> bool {
         let lines = self.open.get(&id.0).and_then(|slots| slots.get(&slot));
         lines.is_none_or(|lines| lines[side.index()].done)
     }

@@ -109,7 +109,7 @@ impl Target {
                 "its own frame"
             );
         }
-        node.engine.poll_completions(&mut node.memory);
+        node.memory.hear(&mut node.engine);
         for at in 0..node.sessions.len() {
             let id = node.sessions[at].id;
             while node.memory.next(id).is_some() {}

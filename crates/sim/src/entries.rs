@@ -89,6 +89,8 @@ impl Node {
         catch_up_at(engine, memory, clock, anchor);
         catch_up(engine, memory, clock, id);
         let claimed = engine.claim(clock, id, QS, fd, anchor, memory)?;
+        // Its program looks as soon as it has the answer.
+        memory.hear(engine);
         engine.handle_control(clock, ControlEvent::Shared(anchor), memory);
         if !engine.view().anchor_use(anchor).stands() {
             memory.verdict.fail(Checker::Memory, format!("{claimed:?} stands by no anchor"));

@@ -4,15 +4,17 @@
 use crate::checkers::Checker;
 use crate::frame::Way;
 use crate::hostile::HOSTILE_TWINS;
+use crate::memory::Memory;
 use crate::network::mac_of;
 use crate::node::{Node, PORT, address_of, link_of};
 use crate::random::Random;
 use crate::tally::Tally;
 use crate::world::World;
 use std::collections::BTreeSet;
-use toe_base::{Addr, Endpoint};
+use toe_base::{Addr, Endpoint, Instant};
 use toe_engine::{
-    ControlEvent, Engine, FlowAudit, KernelRoute, KernelVia, Link, NetworkChange, NetworkRequest, SteerChange,
+    ControlEvent, DriverRequest, Engine, FlowAudit, KernelRoute, KernelVia, Link, NetworkChange,
+    NetworkRequest, SteerChange,
 };
 use toe_tcp::state::TcpState;
 use toe_wire::arp::{ArpOperation, ArpRepr};
@@ -99,20 +101,18 @@ impl Kernel {
         self.refused.iter().any(|local| local.port == port)
     }
 
-    /// Does all that the engine wants done.
-    pub fn serve(&mut self, engine: &mut Engine, now_us: u64) {
-        while let Some(request) = engine.poll_network() {
-            match request {
-                NetworkRequest::ReservePorts(count) => self.keep(engine, count as u16),
-                NetworkRequest::Steer(change) => self.steer(engine, change),
-                NetworkRequest::LookAtTwin { identity } => self.doubted.push(identity),
-                NetworkRequest::FindNeighbour { addr, .. } => {
-                    if self.asked_once.insert(addr) && self.random.one_in(UNANSWERED_ONE_IN) {
-                        continue;
-                    }
-                    let due_us = now_us + u64::from(self.random.below(ANSWERS_WITHIN_US));
-                    self.sought.push((due_us, addr));
+    /// Does what the engine wants done.
+    fn serve(&mut self, engine: &mut Engine, request: NetworkRequest, now_us: u64) {
+        match request {
+            NetworkRequest::ReservePorts(count) => self.keep(engine, count as u16),
+            NetworkRequest::Steer(change) => self.steer(engine, change),
+            NetworkRequest::LookAtTwin { identity } => self.doubted.push(identity),
+            NetworkRequest::FindNeighbour { addr, .. } => {
+                if self.asked_once.insert(addr) && self.random.one_in(UNANSWERED_ONE_IN) {
+                    return;
                 }
+                let due_us = now_us + u64::from(self.random.below(ANSWERS_WITHIN_US));
+                self.sought.push((due_us, addr));
             }
         }
     }
@@ -248,12 +248,36 @@ fn end((addr, port): (std::net::IpAddr, u16)) -> Endpoint {
     Endpoint::new(addr, port)
 }
 
+/// Does all that an engine wants done. One that shares its address with nobody has no kernel.
+pub fn serve_requests(
+    (engine, memory): (&mut Engine, &mut Memory),
+    mut kernel: Option<&mut Kernel>,
+    clock: Instant,
+    now_us: u64,
+) {
+    while let Some(request) = engine.poll_request() {
+        match request {
+            DriverRequest::Network(request) => {
+                if let Some(kernel) = &mut kernel {
+                    kernel.serve(engine, request, now_us);
+                }
+            }
+            DriverRequest::Channel(request) => {
+                if let Some(event) = memory.serve_channel(request) {
+                    engine.handle_control(clock, event, memory);
+                }
+            }
+        }
+    }
+}
+
 impl World {
-    /// What the engine wants of its kernel, as the daemon does it before and after it sends.
-    pub fn serve_network(&mut self, at: usize) {
+    /// What the engine wants, as the daemon does it before and after it sends.
+    pub fn serve_requests(&mut self, at: usize) {
         let node = &mut self.nodes[at];
+        let (clock, kernel) = (node.clock(self.now_us), node.kernel.as_mut());
+        serve_requests((&mut node.engine, &mut node.memory), kernel, clock, self.now_us);
         let Some(kernel) = &mut node.kernel else { return };
-        kernel.serve(&mut node.engine, self.now_us);
         if let Some(wrong) = kernel.wrong.take() {
             self.verdict.fail(Checker::Steering, wrong);
         }

@@ -11,13 +11,15 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
-use toe_abi::channel::Side;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::owner_word::Owned;
-use toe_abi::region::{OWNER_WORD_LEN, RegionLayout};
-use toe_base::{ChannelId, FlowId, QueueSetId, SessionId};
-use toe_engine::{GivenBack, HostMemory, HostSide, STAGING_LEN, Sighting};
+use toe_abi::region::{FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, RegionLayout};
+use toe_base::{ChannelId, FlowId, SessionId};
+use toe_engine::{
+    ChannelRequest, ControlEvent, Engine, GivenBack, HostMemory, HostSide, STAGING_LEN, Sighting, SlotAct,
+};
+use zerocopy::FromBytes;
 
 /// What fresh memory holds, and memory that nobody may read any more: a byte of it in a stream is noticed.
 pub const SPOILT: u8 = 0xdd;
@@ -149,6 +151,9 @@ pub struct Memory {
 
 /// Sessions that one engine of a run may have, the staging memory included.
 pub const SESSIONS_MAX: usize = 64;
+
+/// There is no memory for one channel in so many.
+const REFUSED_ONE_IN: u32 = 8;
 
 /// What goes back later is gone at one in so many looks.
 const GONE_ONE_IN: u32 = 4;
@@ -297,6 +302,88 @@ impl Memory {
         word
     }
 
+    /// A record of what the session is told of a flow. `false`: it is none.
+    fn write_told(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> bool {
+        let Some(ring) = self.rings.get_mut(session.index()) else { return false };
+        let count = ring.infos.len() as u64;
+        let slot = |from: u64, len: u64| {
+            let at = offset.checked_sub(from).filter(|at| at % len == 0 && bytes.len() as u64 == len)?;
+            Some(at / len).filter(|slot| *slot < count)
+        };
+        let infos_at = ring.words_at - count * FLOW_INFO_LEN;
+        if let (Some(slot), Ok(info)) = (slot(infos_at, FLOW_INFO_LEN), FlowInfo::read_from_bytes(bytes)) {
+            // The place of an id that is given in advance has none.
+            self.last_info = ends(&info).or(self.last_info);
+            ring.infos[slot as usize] = info;
+            return true;
+        }
+        // These programs never look at the details.
+        slot(ring.words_at + count * OWNER_WORD_LEN, FLOW_DETAIL_LEN).is_some()
+    }
+
+    /// Takes what the engine has to tell into the rings. How many flows that was of.
+    pub fn hear(&mut self, engine: &mut Engine) -> usize {
+        let mut flows = 0;
+        while let Some(queue_set) = engine.poll_queue_set() {
+            let room = self.room(queue_set.0);
+            let told = engine.poll_completions(queue_set, room, self);
+            flows += told.flows;
+            told.completions.iter().for_each(|completion| self.post(queue_set.0, *completion));
+        }
+        flows
+    }
+
+    /// How many completions a ring takes now.
+    fn room(&mut self, session: SessionId) -> usize {
+        let Some(ring) = self.rings.get(session.index()) else { return 0 };
+        if !ring.open {
+            // The daemon has unmapped it: what is posted goes nowhere.
+            return usize::MAX;
+        }
+        if ring.entries.len() >= ring.len || self.random.ppm(self.refuse_ppm) {
+            self.refused += 1;
+            // It is full, so there is something to be taken; whoever takes it makes room.
+            self.woken |= 1 << session.index();
+            return 0;
+        }
+        // One that may refuse may do so with each.
+        if self.refuse_ppm > 0 { 1 } else { ring.len - ring.entries.len() }
+    }
+
+    fn post(&mut self, session: SessionId, completion: Completion) {
+        let Some(ring) = self.rings.get_mut(session.index()).filter(|ring| ring.open) else { return };
+        if let Completion::Accepted { flow, .. } = completion
+            && let Some(ends) = ring.infos.get(flow.slot()).and_then(ends)
+        {
+            ring.accepted.push_back(ends);
+        }
+        if let Completion::Yield { flow } = completion {
+            self.captures.was_told(session, flow);
+        }
+        if !(self.loses_data && matches!(completion, Completion::Data { .. })) {
+            ring.entries.push_back(completion);
+        }
+        self.woken |= 1 << session.index();
+    }
+
+    /// Does with a channel's memory what the engine wants; what it is to hear of that.
+    pub fn serve_channel(&mut self, request: ChannelRequest) -> Option<ControlEvent> {
+        match request {
+            ChannelRequest::Open { channel, .. } if self.giving_back.one_in(REFUSED_ONE_IN) => {
+                Some(ControlEvent::ChannelRefused(channel))
+            }
+            ChannelRequest::Open { channel, .. } => {
+                self.channels.open(channel, &mut self.verdict);
+                Some(ControlEvent::ChannelMade(channel))
+            }
+            ChannelRequest::Settle(channel) => Some(ControlEvent::ChannelSettled(channel)),
+            ChannelRequest::Close(channel) => {
+                self.channels.close(channel, &mut self.verdict);
+                None
+            }
+        }
+    }
+
     /// What the session is told of the flow in `slot`.
     pub fn info(&self, session: SessionId, slot: usize) -> FlowInfo {
         self.rings[session.index()].infos[slot]
@@ -345,6 +432,9 @@ impl Memory {
 
 impl HostMemory for Memory {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
+        if self.write_told(session, offset, bytes) {
+            return;
+        }
         let offset = offset + self.misplace_by;
         let range = offset..offset + bytes.len() as u64;
         if self.may_write(session, &range) {
@@ -414,37 +504,8 @@ impl HostMemory for Memory {
 }
 
 impl HostSide for Memory {
-    fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo) {
-        // The place of an id that is given in advance has none.
-        self.last_info = ends(info).or(self.last_info);
-        match self.rings.get_mut(session.index()).and_then(|ring| ring.infos.get_mut(slot)) {
-            Some(place) => *place = *info,
-            None => {
-                let what = format!("the engine wrote flow information {slot} of session {}", session.0);
-                self.verdict.fail(Checker::Isolation, what);
-            }
-        }
-    }
-
-    fn open_channel(&mut self, channel: ChannelId, _: [(SessionId, QueueSetId); 2]) -> bool {
-        self.channels.open(channel, &mut self.verdict);
-        true
-    }
-
-    fn close_channel(&mut self, channel: ChannelId) {
-        self.channels.close(channel, &mut self.verdict);
-    }
-
-    fn channel_reset(&mut self, channel: ChannelId, slot: u32) {
-        self.channels.reset(channel, slot, &mut self.verdict);
-    }
-
-    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side, _gone: bool) -> bool {
-        self.channels.end(channel, slot, side, &mut self.verdict)
-    }
-
-    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
-        self.channels.is_done(channel, slot, side)
+    fn slot(&mut self, slot: (ChannelId, u32), act: SlotAct) -> bool {
+        self.channels.slot(slot, act, &mut self.verdict)
     }
 
     fn capture_wants(&mut self, packet: &Sighting) -> bool {
@@ -453,32 +514,5 @@ impl HostSide for Memory {
 
     fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
         self.captures.show(packet, bytes, &mut self.verdict);
-    }
-
-    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        let Some(ring) = self.rings.get_mut(session.index()) else { return false };
-        if ring.open && (ring.entries.len() >= ring.len || self.random.ppm(self.refuse_ppm)) {
-            self.refused += 1;
-            // It is full, so there is something to be taken; whoever takes it makes room.
-            self.woken |= 1 << session.index();
-            return false;
-        }
-        if !ring.open {
-            // The daemon has unmapped it: what is posted goes nowhere.
-            return true;
-        }
-        if let Completion::Accepted { flow, .. } = completion
-            && let Some(ends) = ring.infos.get(flow.slot()).and_then(ends)
-        {
-            ring.accepted.push_back(ends);
-        }
-        if let Completion::Yield { flow } = completion {
-            self.captures.was_told(session, flow);
-        }
-        if !(self.loses_data && matches!(completion, Completion::Data { .. })) {
-            ring.entries.push_back(completion);
-        }
-        self.woken |= 1 << session.index();
-        true
     }
 }

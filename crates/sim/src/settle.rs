@@ -33,6 +33,7 @@ impl World {
                 return;
             }
         }
+        self.serve_requests(at);
         self.wake_sessions(at);
         self.forget_dead_sessions(at);
         self.look(at);
@@ -55,7 +56,7 @@ impl World {
         let mut moved = is_trimmed && node.sees_to_trims;
         moved |= node.engine.poll_closing(clock, &mut node.memory) > 0;
         moved |= node.engine.poll_local(clock, &mut node.memory, budget) > 0;
-        self.serve_network(at);
+        self.serve_requests(at);
         let node = &mut self.nodes[at];
         node.check_local_copies();
         node.outbox.room = if self.healed { usize::MAX } else { room };
@@ -65,10 +66,10 @@ impl World {
         node.memory.check_sent(&node.outbox.sent);
         moved |= sent > 0;
         let was_refused = node.outbox.refused - refused;
-        self.serve_network(at);
+        self.serve_requests(at);
         let node = &mut self.nodes[at];
         self.tallies.add_many(Tally::PortFull, was_refused);
-        moved |= node.engine.poll_completions(&mut node.memory) > 0;
+        moved |= node.memory.hear(&mut node.engine) > 0;
         if node.next_deadline_us() <= self.now_us && self.sabotage != Some(Sabotage::ForgetTimeouts) {
             node.engine.handle_timeout(clock, &mut node.memory);
             moved |= node.engine.view().has_transmit(PORT) || node.engine.view().has_local();

@@ -1,6 +1,6 @@
 //! Follows the kernel: keeps the engine's shared ports at the addresses, routes and neighbours that the kernel has, and
 //! takes up any port's interface again that went away and came back. Owned by the run loop, which calls
-//! [`Daemon::follow`] when the netlink socket is readable, and [`Daemon::serve_network`] in each round.
+//! [`Daemon::follow`] when the netlink socket is readable, and [`Daemon::serve_requests`] in each round.
 //!
 //! Links, addresses and neighbours are followed by what the kernel tells of each change. Of routes it does not tell all
 //! (those that go with an interface go in silence), so any event of that kind is a reason to ask for all of them.
@@ -14,7 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddrV4;
 use toe_base::{Addr, Endpoint, Instant, PortId};
-use toe_engine::{KernelRoute, KernelVia, NetworkChange, NetworkRequest, SteerChange};
+use toe_engine::{
+    ControlEvent, DriverRequest, KernelRoute, KernelVia, NetworkChange, NetworkRequest, SteerChange,
+};
 use toe_wire::link::MacAddr;
 
 /// How long the kernel may take for the lists that an engine begins with.
@@ -163,7 +165,7 @@ impl Daemon {
             }
             self.follow(now);
         }
-        self.serve_network();
+        self.serve_requests();
         Ok(())
     }
 
@@ -374,11 +376,23 @@ impl Daemon {
         });
     }
 
-    /// Does in the kernel what the engine wants of it; before anything is sent or posted that relies on it. How many neighbours were
-    /// known already.
-    pub(crate) fn serve_network(&mut self) -> usize {
+    /// Does what the engine wants; before anything is sent or posted that relies on it. How many neighbours were known already.
+    pub(crate) fn serve_requests(&mut self) -> usize {
+        while let Some(channel) = self.sessions.channels.next_settled() {
+            let event = ControlEvent::ChannelSettled(channel);
+            self.engine.handle_control(self.clock.now(), event, &mut self.sessions);
+        }
         let (mut found, mut is_checked) = (0, false);
-        while let Some(request) = self.engine.poll_network() {
+        while let Some(request) = self.engine.poll_request() {
+            let request = match request {
+                DriverRequest::Network(request) => request,
+                DriverRequest::Channel(request) => {
+                    if let Some(event) = self.sessions.serve_channel(request) {
+                        self.engine.handle_control(self.clock.now(), event, &mut self.sessions);
+                    }
+                    continue;
+                }
+            };
             match request {
                 NetworkRequest::ReservePorts(wanted) => self.reserve_ports(wanted),
                 NetworkRequest::Steer(change) => {

@@ -3,11 +3,9 @@
 use super::batches::Batch;
 use std::hint::black_box;
 use toe_abi::attach::Use;
-use toe_abi::command::FlowInfo;
-use toe_abi::entry::Completion;
 use toe_abi::lane::RecordHead;
 use toe_abi::region::RegionLayout;
-use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId, QueueSetId, SessionId};
+use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId, SessionId};
 use toe_engine::udp::Presented;
 use toe_engine::{Delivered, Engine, EngineConfig, HostMemory, HostSide, Link, NetworkChange, RxDatagram};
 use toe_wire::arp::{ArpOperation, ArpRepr};
@@ -40,10 +38,6 @@ impl HostMemory for Program<'_> {
 }
 
 impl HostSide for Program<'_> {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
-    fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
-        true
-    }
     fn deliver_datagram(&mut self, _: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
         self.0.push(datagram.text);
         Delivered::ByLane

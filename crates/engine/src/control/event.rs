@@ -2,7 +2,7 @@
 //! ([`crate::control::network`]).
 
 use toe_abi::attach::FenceReason;
-use toe_base::{AnchorHandle, DatagramId, LaneId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, DatagramId, LaneId, SessionId};
 
 /// Something has happened, and nobody waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,11 @@ pub enum ControlEvent {
     SenderForgotten(DatagramId),
     /// One of the two has left the lane, or it has no memory.
     Left(LaneId),
+    /// The memory of a channel that the engine asked for is there, or there is none, or nobody can punch holes into it any more
+    /// ([`crate::ChannelRequest`]).
+    ChannelMade(ChannelId),
+    ChannelRefused(ChannelId),
+    ChannelSettled(ChannelId),
     /// A capture begins, another one ends, or (`on` false) the last one has ended. Connections that the driver now wants to
     /// see, and whose bytes go past the engine, come back to it.
     Capture {

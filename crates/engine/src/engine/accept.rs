@@ -321,7 +321,6 @@ impl Engine {
         for idx in listeners {
             self.hand_out(now, idx, host);
         }
-        self.poll_completions(host);
         let untold = |idx: &FlowIdx| self.flows.is_used(*idx) && self.flows.get(*idx).report.direct;
         if flows.iter().any(untold) {
             return Err(Errno::EAGAIN);

@@ -204,8 +204,6 @@ impl Engine {
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
         self.tell_flow_info(idx, host);
-        // The program has its answer next, and looks at once: what there is to be told is there by then.
-        self.tell(idx, host);
         self.after(idx);
         Ok((owner.flow_id, self.flows.get(idx).counts()))
     }

@@ -12,10 +12,21 @@ use toe_abi::command::{
     FLOW_WINDOW_SCALE, FlowInfo, WireAddr,
 };
 use toe_abi::entry::Completion;
-use toe_base::{FlowId, FlowIdx};
+use toe_base::{FlowId, FlowIdx, QueueSetId, SessionId};
 use toe_tcp::fast_open;
 use toe_tcp::send_queue::ExtentPool;
 use toe_tcp::state::TcpState;
+use zerocopy::IntoBytes;
+
+/// What a queue set is to be told, which its driver puts into its `cpl`.
+#[derive(Debug)]
+pub struct CompletionBatch<'e> {
+    pub completions: &'e [Completion],
+    /// How many flows they are of, or of whose records.
+    pub flows: usize,
+    /// There is something, and no room.
+    pub is_full: bool,
+}
 
 /// Whether the owner has something to be told.
 pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
@@ -66,42 +77,78 @@ fn frees_enough(flow: &Flow, extents: &ExtentPool) -> bool {
 }
 
 impl Engine {
-    /// Posts what there is and the rings have room for. Returns how many flows were told something.
-    pub fn poll_completions<H: HostSide>(&mut self, host: &mut H) -> usize {
-        self.outbox.retry(|session, queue_set| host.has_room(session, queue_set));
-        let mut told = 0;
-        while let Some(place) = self.outbox.next_place() {
-            told += self.tell_queue_set(place, host);
-        }
-        told
+    /// The next queue set that has something to be told, or had no room for it. `None`: those were all of this round.
+    pub fn poll_queue_set(&mut self) -> Option<(SessionId, QueueSetId)> {
+        self.outbox.next_place().map(|place| (place.session(), place.queue_set()))
     }
 
-    /// Tells a queue set what there is for it, as far as it has room: first what answers its host, then of its flows.
-    fn tell_queue_set<H: HostSide>(&mut self, place: Place, host: &mut H) -> usize {
+    /// What there is for a queue set that [`Engine::poll_queue_set`] named and whose `cpl` has so much room, in its order. One with more
+    /// to be told than room is named again, and one without any room in a later round.
+    pub fn poll_completions<H: HostSide>(
+        &mut self,
+        (session, queue_set): (SessionId, QueueSetId),
+        room: usize,
+        host: &mut H,
+    ) -> CompletionBatch<'_> {
+        let place = Place::of(session, queue_set);
+        let mut batch = core::mem::take(&mut self.outbox.batch);
+        batch.clear();
+        let mut post = |completion| {
+            let fits = batch.len() < room;
+            if fits {
+                batch.push(completion);
+            }
+            fits
+        };
+        let (flows, is_all) = self.tell_queue_set(place, &mut post, host);
+        let is_full = !is_all && room == 0;
+        if is_full {
+            self.outbox.stall(place);
+        } else {
+            self.outbox.has_room(place);
+        }
+        if !is_all {
+            self.outbox.note(place);
+        }
+        self.outbox.batch = batch;
+        CompletionBatch { completions: &self.outbox.batch, flows, is_full }
+    }
+
+    /// Tells a queue set what there is for it, as far as it has room: first what answers its host, then of its flows. How many flows were
+    /// told something, and whether that was all.
+    fn tell_queue_set<H: HostSide>(
+        &mut self,
+        place: Place,
+        post: &mut impl FnMut(Completion) -> bool,
+        host: &mut H,
+    ) -> (usize, bool) {
         let answers =
             self.sessions.get_mut(place.session()).and_then(|s| s.answers.get_mut(place.queue_set().index()));
-        if answers.is_some_and(|answers| !post_all(answers, place, host)) {
-            self.outbox.stall(place);
-            return 0;
+        if answers.is_some_and(|answers| !post_all(answers, post)) {
+            return (0, false);
         }
         let mut told = 0;
         while let Some(idx) = self.outbox.next_flow(place) {
             if !self.flows.is_used(idx) || !has_something(self.flows.get(idx), &self.tcp.extents) {
                 continue;
             }
-            if !self.tell(idx, host) {
+            if !self.tell(idx, post, host) {
                 self.outbox.put_back(place, idx);
-                self.outbox.stall(place);
-                break;
+                return (told, false);
             }
             told += 1;
             self.after(idx);
         }
-        told
+        (told, true)
     }
 
     /// Tells a flow's owner everything, in the order that the contract gives. `false`: its ring is full.
-    pub(super) fn tell<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    fn tell<H: HostSide>(
+        &mut self,
+        idx: FlowIdx,
+        post: &mut impl FnMut(Completion) -> bool,
+        host: &mut H,
+    ) -> bool {
         let flow = self.flows.get_mut(idx);
         let owner = flow.conn.tenancy.owner();
         let waiting = self.sessions.get(owner.session).and_then(|s| s.answers.get(owner.queue_set.index()));
@@ -114,7 +161,6 @@ impl Engine {
             self.tell_flow_info(idx, host);
         }
         let flow = self.flows.get_mut(idx);
-        let mut post = |completion| host.post(owner.session, owner.queue_set, completion);
         if let Some(listener) = flow.report.accepted {
             if !post(Completion::Accepted { listener, flow: id }) {
                 return false;
@@ -134,10 +180,10 @@ impl Engine {
             }
             flow.report.direct = false;
         }
-        if !tell_data(flow, id, &mut post) {
+        if !tell_data(flow, id, post) {
             return false;
         }
-        if !tell_sent(flow, id, &mut post) {
+        if !tell_sent(flow, id, post) {
             return false;
         }
         if let Some(unsent) = flow.report.unsent {
@@ -196,14 +242,16 @@ impl Engine {
             flags: flow_flags(flow),
             congestion: flow.tcb.cc.algorithm.name().number(),
         };
-        host.write_flow_info(owner.session, owner.flow_id.slot(), &info);
+        if let Some(record) = self.sessions.get(owner.session) {
+            host.write(owner.session, record.layout.flow_info(owner.flow_id.slot()), info.as_bytes());
+        }
     }
 }
 
 /// Posts answers, as long as there is room. `false`: some are left.
-fn post_all<H: HostSide>(answers: &mut VecDeque<Completion>, place: Place, host: &mut H) -> bool {
+fn post_all(answers: &mut VecDeque<Completion>, post: &mut impl FnMut(Completion) -> bool) -> bool {
     while let Some(answer) = answers.front() {
-        if !host.post(place.session(), place.queue_set(), *answer) {
+        if !post(*answer) {
             return false;
         }
         answers.pop_front();

@@ -12,6 +12,7 @@ use toe_abi::command::{ConnectArgs, FlowInfo};
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, Instant, QueueSetId, SessionId};
+use zerocopy::IntoBytes;
 
 /// Ids that a queue set has at most: a turn of a program's loop begins hardly more connections. It gets twice as many as it has
 /// made connections, so who makes one has two.
@@ -92,6 +93,7 @@ impl Engine {
         if !may_have_more {
             return;
         }
+        let layout = record.layout;
         let mut given: [FlowId; CREDIT_MAX as usize] = [FlowId::default(); CREDIT_MAX as usize];
         let mut count = 0;
         while credit.has < credit.wants
@@ -103,7 +105,7 @@ impl Engine {
         }
         for &flow in &given[..count] {
             // What stands there is of the last connection of that id, and is not to be taken for the next one's.
-            host.write_flow_info(session, flow.slot(), &FlowInfo::default());
+            host.write(session, layout.flow_info(flow.slot()), FlowInfo::default().as_bytes());
             self.answer(session, queue_set, Completion::ConnectCredit { flow });
         }
     }

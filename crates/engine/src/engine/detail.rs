@@ -15,6 +15,7 @@ use toe_tcp::record::Phase;
 use toe_tcp::scoreboard::Fate;
 use toe_tcp::state::TcpState;
 use toe_tcp::{output, timeout};
+use zerocopy::IntoBytes;
 
 /// Linux's numbers.
 const CLOSED: u8 = 7;
@@ -37,8 +38,10 @@ impl Engine {
         id: FlowId,
         host: &mut H,
     ) -> Result<u32, Errno> {
-        let flow = self.sessions.get(session).and_then(|s| s.flows.get(id)).ok_or(Errno::ENOTCONN)?;
-        host.write_flow_detail(session, id.slot(), &self.flow_detail(now, flow));
+        let record = self.sessions.get(session).ok_or(Errno::ENOTCONN)?;
+        let flow = record.flows.get(id).ok_or(Errno::ENOTCONN)?;
+        let detail = self.flow_detail(now, flow);
+        host.write(session, record.layout.flow_detail(id.slot()), detail.as_bytes());
         Ok(id.raw())
     }
 

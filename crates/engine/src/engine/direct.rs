@@ -9,7 +9,7 @@ use crate::flow::carrier::{Carrier, Direct, Earning};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{Notice, TenancyEvent};
 use crate::hostif::HostSide;
-use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A_USER_MAX};
+use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A_USER_MAX, SlotAct};
 use crate::hostif::session::Sessions;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::work::{Owner, Path};
@@ -71,16 +71,17 @@ impl Engine {
             return Attempt::Refused;
         }
         let ends = Channels::in_order(own, other);
-        let Some(channel) = self.channels.between(ends) else { return self.offer_channel(ends, host) };
+        let Some(channel) = self.channels.between(ends) else { return self.want_channel(ends) };
         if !self.channels.is_ready(channel) {
             return Attempt::NotReady;
         }
-        if !host.channel_is_settled(channel) {
+        if !self.channels.is_settled(channel) {
             return Attempt::Settling;
         }
-        let taken = self.channels.take_slot(channel, |slot, side| host.channel_is_done(channel, slot, side));
+        let is_done = |slot, side| host.slot((channel, slot), SlotAct::IsDone(side));
+        let taken = self.channels.take_slot(channel, is_done);
         let Some((slot, generation)) = taken else { return Attempt::Refused };
-        host.channel_reset(channel, slot);
+        host.slot((channel, slot), SlotAct::Reset);
         for (flow, end) in [(idx, own), (peer, other)] {
             let side = if end == ends[0] { Side::Zero } else { Side::One };
             let flow_record = self.flows.get_mut(flow);
@@ -117,7 +118,7 @@ impl Engine {
         self.sessions.get(session).map(|session| session.cred.uid)
     }
 
-    fn offer_channel<H: HostSide>(&mut self, ends: [End; 2], host: &mut H) -> Attempt {
+    fn want_channel(&mut self, ends: [End; 2]) -> Attempt {
         // A host that takes no completions gets no more of them; one with many channels has memory mapped for each.
         let has_room = |(session, queue_set): End| {
             self.channels.count_of(session) < SESSION_CHANNELS_MAX
@@ -132,31 +133,16 @@ impl Engine {
         if self.sessions.users_mut().take(payer, Resource::Channels, 1).is_err() {
             return Attempt::Refused;
         }
-        let channel = self.channels.next_id();
-        if !host.open_channel(channel, ends) {
-            self.sessions.users_mut().give(payer, Resource::Channels, 1);
-            return Attempt::Refused;
-        }
-        self.channels.add(channel, ends, payer);
-        self.counters.add(Counter::ChannelsOpened);
-        for (session, queue_set) in ends {
-            self.answer(session, queue_set, Completion::OfferChannel { channel });
-        }
+        self.channels.open(ends, payer);
         Attempt::NotReady
     }
 
-    /// `Command::ChannelReady`.
-    pub(super) fn channel_ready<H: HostSide>(
-        &mut self,
-        session: SessionId,
-        channel: ChannelId,
-        host: &mut H,
-    ) {
-        if !self.channels.mark_ready(channel, session) {
-            self.counters.add(Counter::StaleEntries);
-        } else if self.channels.is_ready(channel) {
-            // It begins now, to be over when a connection wants the channel.
-            host.channel_is_settled(channel);
+    /// Its memory is there: both ends may fetch it.
+    pub(super) fn offer_channel(&mut self, channel: ChannelId) {
+        let Some(ends) = self.channels.made(channel) else { return };
+        self.counters.add(Counter::ChannelsOpened);
+        for (session, queue_set) in ends {
+            self.answer(session, queue_set, Completion::OfferChannel { channel });
         }
     }
 
@@ -173,23 +159,21 @@ impl Engine {
         let owner = flow.conn.tenancy.owner().session;
         // A host that lives and knows of the slot says itself when it looks at it no more.
         let gone = untold || !self.sessions.get(owner).is_some_and(|session| session.open);
-        let unread = host.channel_end(channel, slot, side, gone);
+        let unread = host.slot((channel, slot), SlotAct::End { side, gone });
         if let Some(payer) = self.channels.let_go(channel, slot, side) {
             self.sessions.users_mut().give(payer, Resource::Channels, 1);
-            host.close_channel(channel);
         }
         unread
     }
 
     /// The session has ended, and its flows have let go.
-    pub(super) fn leave_channels<H: HostSide>(&mut self, session: SessionId, host: &mut H) {
+    pub(super) fn leave_channels(&mut self, session: SessionId) {
         for left in self.channels.leave(session) {
             if let Some((other, queue_set)) = left.other {
                 self.answer(other, queue_set, Completion::ChannelClosed { channel: left.channel });
             }
             if let Some(payer) = left.gone {
                 self.sessions.users_mut().give(payer, Resource::Channels, 1);
-                host.close_channel(left.channel);
             }
         }
     }
@@ -226,7 +210,10 @@ impl Engine {
         }
         let owner = conn.tenancy.hold().ok_or(Errno::EINVAL)?.owner;
         // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
-        let is_left = |of: Direct| host.channel_is_left((of.channel, of.slot, of.side), given.by_pipe);
+        let is_left = |of: Direct| {
+            let act = SlotAct::IsLeft { side: of.side, came: given.by_pipe };
+            host.slot((of.channel, of.slot), act)
+        };
         let knows = conn.carrier.channel().is_none_or(is_left);
         if !knows || self.sessions.answers_are_full(session, owner.queue_set) {
             return Err(Errno::EAGAIN);

@@ -84,7 +84,9 @@ impl Engine {
                 self.with_flow(session, flow, |tcp, flow| set_option(flow, tcp, now, option, value))
             }
             Command::ChannelReady { channel } => {
-                self.channel_ready(session, channel, host);
+                if !self.channels.mark_ready(channel, session) {
+                    self.counters.add(Counter::StaleEntries);
+                }
                 Ok(())
             }
             Command::FastOpen { listener, .. } | Command::DeferAccept { listener, .. } => {

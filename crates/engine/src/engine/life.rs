@@ -479,7 +479,7 @@ impl Engine {
         for idx in listeners {
             self.hand_out(now, idx, host);
         }
-        self.leave_channels(session, host);
+        self.leave_channels(session);
         self.forget_twins(session);
         let forgotten = self.anchors.forget_session(session);
         let user = self.sessions.user_of(session);

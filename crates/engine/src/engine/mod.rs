@@ -27,9 +27,10 @@
 //!
 //! A round of the daemon (`crates/daemon/src/run_loop.rs`) is, in this order:
 //!
-//! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame` or `handle_head`.
+//! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame`.
 //! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_closing`, `poll_local`.
-//! 3. Out: `poll_network`; `poll_transmit` for each port; `poll_network`; the view's `lapses`; `poll_completions`.
+//! 3. Out: `poll_request`; `poll_transmit` for each port; `poll_request`; the view's `lapses`; for each that `poll_queue_set` names `poll_completions`.
+//!    `claim` and `share` are followed by these two, before the program is answered: it looks at once.
 //!
 //! Now and then `poll_trim`, which `handle_control` answers. The simulator's round (`crates/sim/src/settle.rs`) begins with the
 //! last two and ends with the time. The packet scripts and the tests in this folder poll `poll_local`, `poll_transmit`, `poll_completions`
@@ -75,9 +76,12 @@ mod via;
 mod tests;
 
 pub use audit::FlowAudit;
+pub use completions::CompletionBatch;
 pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;
 pub use life::LeftBehind;
+pub use network::DriverRequest;
+pub use receive::RxFrame;
 pub use report::{SessionView, SocketCursor, SocketView, Totals};
 
 use crate::control::arp::Neighbours;
@@ -307,6 +311,15 @@ impl Engine {
             ControlEvent::SenderLingers(id) => self.udp.sockets.keep_sender(id),
             ControlEvent::SenderForgotten(id) => self.udp.sockets.forget_sender(id),
             ControlEvent::Left(lane) => self.end_lane(lane),
+            ControlEvent::ChannelMade(channel) => self.offer_channel(channel),
+            ControlEvent::ChannelRefused(channel) => {
+                // Its connections stay, and ask again later.
+                let payer = self.channels.refused(channel);
+                payer
+                    .into_iter()
+                    .for_each(|payer| self.sessions.users_mut().give(payer, Resource::Channels, 1));
+            }
+            ControlEvent::ChannelSettled(channel) => self.channels.settled(channel),
             ControlEvent::Capture { on } => self.set_capture(on, host),
             ControlEvent::GivenBack { session, offset, len, gone } => {
                 self.handle_given_back(session, offset, len, gone);

@@ -4,12 +4,20 @@ use super::Engine;
 use crate::control::network::{NetworkChange, NetworkRequest};
 use crate::control::route::{Interface, KernelRoute, Route};
 use crate::counter::Counter;
+use crate::hostif::channels::ChannelRequest;
 use crate::work::{Link, Path};
 use std::collections::HashMap;
 use toe_base::{Addr, FlowIdx, PortId};
 
 /// Room for the timestamps option in every segment.
 const TIMESTAMPS_LEN: u16 = 12;
+
+/// Something that the driver is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverRequest {
+    Network(NetworkRequest),
+    Channel(ChannelRequest),
+}
 
 impl Engine {
     /// Something has changed.
@@ -41,10 +49,12 @@ impl Engine {
         }
     }
 
-    /// What the driver is to do in the kernel next.
-    pub fn poll_network(&mut self) -> Option<NetworkRequest> {
+    /// What the driver is to do next.
+    pub fn poll_request(&mut self) -> Option<DriverRequest> {
         let doubted = self.names.doubted.pop();
-        doubted.map(|identity| NetworkRequest::LookAtTwin { identity }).or_else(|| self.shared.poll())
+        let network = doubted.map(|identity| NetworkRequest::LookAtTwin { identity });
+        let network = network.or_else(|| self.shared.poll()).map(DriverRequest::Network);
+        network.or_else(|| self.channels.poll().map(DriverRequest::Channel))
     }
 
     fn link_changed(&mut self, port: PortId, link: Link) {

@@ -17,34 +17,43 @@ use toe_tcp::state::TcpState;
 use toe_tcp::{RxContext, segment_arrives::segment_arrives};
 use toe_wire::link::{FrameTail, RxOffload};
 
+/// A frame as a link hands it over.
+#[derive(Clone, Copy, Debug)]
+pub struct RxFrame<'f> {
+    bytes: &'f [u8],
+    /// It is a large segment, or large datagrams, whose checksum needs no look: behind the headers `bytes` have no meaning, and are to be
+    /// had from here. Not while a capture goes on ([`EngineView::needs_whole_frames`](crate::EngineView::needs_whole_frames)).
+    tail: Option<&'f dyn FrameTail>,
+}
+
+impl<'f, B: AsRef<[u8]> + ?Sized> From<&'f B> for RxFrame<'f> {
+    fn from(bytes: &'f B) -> RxFrame<'f> {
+        RxFrame { bytes: bytes.as_ref(), tail: None }
+    }
+}
+
+impl<'f> From<(&'f [u8], Option<&'f dyn FrameTail>)> for RxFrame<'f> {
+    fn from((bytes, tail): (&'f [u8], Option<&'f dyn FrameTail>)) -> RxFrame<'f> {
+        RxFrame { bytes, tail }
+    }
+}
+
 impl Engine {
     /// A frame arrived at `port`.
-    pub fn handle_frame<H: HostSide>(
+    pub fn handle_frame<'f, H: HostSide>(
         &mut self,
         now: Instant,
         port: PortId,
-        frame: &[u8],
+        frame: impl Into<RxFrame<'f>>,
         offload: RxOffload,
         host: &mut H,
     ) {
-        if self.capture.on {
-            self.handle_watched_frame(now, port, frame, offload, host);
+        let RxFrame { bytes, tail } = frame.into();
+        if self.capture.on && tail.is_none() {
+            self.handle_watched_frame(now, port, bytes, offload, host);
         } else {
-            self.take_frame(now, port, frame, offload, None, host);
+            self.take_frame(now, port, bytes, offload, tail, host);
         }
-    }
-
-    /// The head of a large segment, or of large datagrams, arrived at `port`, whose checksum needs no look: behind the headers the bytes of `frame` have no
-    /// meaning, and are to be had from `tail`. Not while a capture goes on ([`Engine::needs_whole_frames`]).
-    pub fn handle_head<H: HostSide>(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        (frame, tail): (&[u8], &dyn FrameTail),
-        offload: RxOffload,
-        host: &mut H,
-    ) {
-        self.take_frame(now, port, frame, offload, Some(tail), host);
     }
 
     pub(super) fn take_frame<H: HostSide>(

@@ -1,5 +1,5 @@
 //! Channels between pairs of queue sets and the slots in them, as plain data. Which connections use them is decided in
-//! `engine/direct`; their memory is the driver's (see [`super::HostSide`]).
+//! `engine/direct`; their memory is the driver's, who makes and closes it as a [`ChannelRequest`] says.
 
 use crate::hostif::users::UserIdx;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +16,32 @@ const RETIRED_LOOKED_AT: usize = 4;
 /// A queue set that a channel ends at.
 pub type End = (SessionId, QueueSetId);
 
+/// What the driver is to do with the memory of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelRequest {
+    /// To make it, so that both ends may fetch it; [`Side::Zero`] is the first. [`crate::ControlEvent::ChannelMade`] or
+    /// [`crate::ControlEvent::ChannelRefused`] answers.
+    Open { channel: ChannelId, ends: [End; 2] },
+    /// Both ends have mapped it: nobody is to be able to punch holes into it any more. [`crate::ControlEvent::ChannelSettled`] says when.
+    Settle(ChannelId),
+    /// The engine needs it no more.
+    Close(ChannelId),
+}
+
+/// What the engine does at a slot of a channel's memory ([`super::HostSide::slot`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotAct {
+    /// Makes it ready for a connection.
+    Reset,
+    /// Ends its use for `side`, whose host refers to it no more if it is `gone`: whether bytes were on their way there that its program had
+    /// not read.
+    End { side: Side, gone: bool },
+    /// Whether the host of that side refers to it no more.
+    IsDone(Side),
+    /// Whether nothing comes to `side` through it any more, and no more than `came` bytes have.
+    IsLeft { side: Side, came: u64 },
+}
+
 #[derive(Debug)]
 struct Slot {
     /// Which use of the slot this is.
@@ -31,6 +57,8 @@ struct Channel {
     payer: UserIdx,
     /// The host has mapped it.
     ready: [bool; 2],
+    /// Nobody can punch holes into its memory.
+    settled: bool,
     /// The session has ended; its number may mean another one by now.
     gone: [bool; 2],
     slots: Vec<Slot>,
@@ -57,6 +85,7 @@ pub struct Channels {
     /// How many each live session has, those included whose other end is gone.
     counts: BTreeMap<SessionId, usize>,
     next: u32,
+    requests: VecDeque<ChannelRequest>,
 }
 
 impl Channels {
@@ -75,14 +104,10 @@ impl Channels {
         self.counts.get(&session).copied().unwrap_or(0)
     }
 
-    /// A number that no channel had before; [`Channels::add`] makes one of it.
-    pub fn next_id(&mut self) -> ChannelId {
+    /// One more, whose memory the driver is asked for. No channel had its number before.
+    pub fn open(&mut self, ends: [End; 2], payer: UserIdx) -> ChannelId {
         let id = ChannelId(self.next);
         self.next = self.next.wrapping_add(1);
-        id
-    }
-
-    pub fn add(&mut self, id: ChannelId, ends: [End; 2], payer: UserIdx) {
         for (session, _) in ends {
             *self.counts.entry(session).or_default() += 1;
         }
@@ -90,12 +115,40 @@ impl Channels {
             ends,
             payer,
             ready: [false; 2],
+            settled: false,
             gone: [false; 2],
             slots: Vec::new(),
             retired: VecDeque::new(),
         };
         self.table.insert(id, channel);
         self.by_ends.insert(ends, id);
+        self.requests.push_back(ChannelRequest::Open { channel: id, ends });
+        id
+    }
+
+    /// What the driver is to do next.
+    pub fn poll(&mut self) -> Option<ChannelRequest> {
+        self.requests.pop_front()
+    }
+
+    /// Whom a channel joins whose memory is there now. `None`: one of them has left meanwhile.
+    pub fn made(&self, id: ChannelId) -> Option<[End; 2]> {
+        self.table.get(&id).map(|channel| channel.ends)
+    }
+
+    /// There is no memory for it. Who was charged for it.
+    pub fn refused(&mut self, id: ChannelId) -> Option<UserIdx> {
+        let channel = self.table.remove(&id)?;
+        self.by_ends.remove(&channel.ends);
+        Some(self.forget(&channel))
+    }
+
+    pub fn settled(&mut self, id: ChannelId) {
+        self.table.get_mut(&id).into_iter().for_each(|channel| channel.settled = true);
+    }
+
+    pub fn is_settled(&self, id: ChannelId) -> bool {
+        self.table.get(&id).is_some_and(|channel| channel.settled)
     }
 
     /// The live sessions that a live session has channels with.
@@ -110,7 +163,11 @@ impl Channels {
     pub fn mark_ready(&mut self, id: ChannelId, session: SessionId) -> bool {
         let Some(channel) = self.table.get_mut(&id) else { return false };
         let Some(side) = channel.live_side(session) else { return false };
-        channel.ready[side.index()] = true;
+        let before = core::mem::replace(&mut channel.ready[side.index()], true);
+        if !before && channel.ready == [true; 2] {
+            // It is to be over when a connection wants the channel.
+            self.requests.push_back(ChannelRequest::Settle(id));
+        }
         true
     }
 
@@ -171,12 +228,17 @@ impl Channels {
             .get(&id)
             .filter(|channel| channel.gone != [false; 2] && channel.retired.len() == channel.slots.len())?;
         let channel = self.table.remove(&id)?;
+        self.requests.push_back(ChannelRequest::Close(id));
+        Some(self.forget(&channel))
+    }
+
+    fn forget(&mut self, channel: &Channel) -> UserIdx {
         for ((session, _), gone) in channel.ends.iter().zip(channel.gone) {
             if let Some(count) = self.counts.get_mut(session).filter(|_| !gone) {
                 *count -= 1;
             }
         }
-        Some(channel.payer)
+        channel.payer
     }
 
     /// Channels there are, dead ones that flows still refer to included.
@@ -231,11 +293,15 @@ mod tests {
 
     fn ready() -> (Channels, ChannelId) {
         let mut channels = Channels::default();
-        let id = channels.next_id();
-        channels.add(id, ENDS, UserIdx(1));
+        let id = channels.open(ENDS, UserIdx(1));
+        assert_eq!(channels.poll(), Some(ChannelRequest::Open { channel: id, ends: ENDS }));
+        assert_eq!(channels.made(id), Some(ENDS));
         assert!(channels.mark_ready(id, SessionId(1)) && !channels.is_ready(id));
         assert!(!channels.mark_ready(id, SessionId(3)), "no end of it");
         assert!(channels.mark_ready(id, SessionId(2)) && channels.is_ready(id));
+        assert_eq!((channels.poll(), channels.is_settled(id)), (Some(ChannelRequest::Settle(id)), false));
+        channels.settled(id);
+        assert!(channels.is_settled(id));
         (channels, id)
     }
 
@@ -280,5 +346,16 @@ mod tests {
         assert_eq!(channels.let_go(id, 0, Side::One), Some(UserIdx(1)), "that was the last");
         assert_eq!(ENDS.map(|(session, _)| channels.count_of(session)), [0, 0]);
         assert!(channels.is_empty());
+        assert_eq!((channels.poll(), channels.poll()), (Some(ChannelRequest::Close(id)), None));
+    }
+
+    #[test]
+    fn one_without_memory_was_never_there() {
+        let mut channels = Channels::default();
+        let id = channels.open(ENDS, UserIdx(1));
+        channels.poll();
+        assert_eq!((channels.refused(id), channels.refused(id)), (Some(UserIdx(1)), None));
+        assert_eq!((channels.between(ENDS), channels.poll(), channels.made(id)), (None, None, None));
+        assert_eq!(ENDS.map(|(session, _)| channels.count_of(session)), [0, 0]);
     }
 }

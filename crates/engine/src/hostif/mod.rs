@@ -9,12 +9,9 @@ pub mod outbox;
 pub mod session;
 pub mod users;
 
+use self::channels::SlotAct;
 use crate::work::{RxDatagram, RxDatagramError, Sighting};
-use toe_abi::channel::Side;
-use toe_abi::command::FlowInfo;
-use toe_abi::entry::Completion;
-use toe_abi::tcp_info::FlowDetail;
-use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
+use toe_base::{ChannelId, DatagramId};
 use toe_tcp::memory::HostMemory;
 use toe_wire::link::FrameTail;
 
@@ -34,16 +31,6 @@ pub enum Delivered {
 /// Offsets that the engine passes were checked against the session's layout; an implementation still checks its own
 /// bounds and ignores what does not fit.
 pub trait HostSide: HostMemory {
-    fn write_flow_info(&mut self, session: SessionId, slot: usize, info: &FlowInfo);
-    /// A driver whose hosts do not ask ([`toe_abi::entry::Command::Inspect`]) need not keep it.
-    fn write_flow_detail(&mut self, _session: SessionId, _slot: usize, _detail: &FlowDetail) {}
-    /// Puts a completion into the queue set's `cpl`; `false` when it is full and the engine must try again later.
-    fn post(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) -> bool;
-    /// Whether a `cpl` that was full may have room by now. A driver to which trying costs nothing need not know.
-    fn has_room(&mut self, _session: SessionId, _queue_set: QueueSetId) -> bool {
-        true
-    }
-
     // Captures: a driver that has none is never asked.
 
     /// Whether a capture wants the packet.
@@ -77,31 +64,9 @@ pub trait HostSide: HostMemory {
         false
     }
 
-    // Channels: a driver without shared memory makes none.
-
-    /// Makes the memory of a channel, which both ends may fetch; [`Side::Zero`] is `ends[0]`. `false`: there is none.
-    fn open_channel(&mut self, _channel: ChannelId, _ends: [(SessionId, QueueSetId); 2]) -> bool {
+    /// Reads or changes the words of a slot in a channel's memory, which both hosts may write at the same time; what comes of it is with
+    /// [`SlotAct`]. A driver without shared memory has no channels.
+    fn slot(&mut self, _slot: (ChannelId, u32), _act: SlotAct) -> bool {
         false
-    }
-    /// Whether nobody can punch holes into a channel's memory any more, which both ends have mapped: asked again later if not yet.
-    fn channel_is_settled(&mut self, _channel: ChannelId) -> bool {
-        true
-    }
-    /// The engine needs a channel's memory no more.
-    fn close_channel(&mut self, _channel: ChannelId) {}
-    /// Makes a slot ready for a connection.
-    fn channel_reset(&mut self, _channel: ChannelId, _slot: u32) {}
-    /// Ends a slot's use for `side`; whether bytes were on their way to it that its program had not read.
-    fn channel_end(&mut self, _channel: ChannelId, _slot: u32, _side: Side, _gone: bool) -> bool {
-        false
-    }
-    /// Whether the host of `side` refers to the slot no more.
-    fn channel_is_done(&self, _channel: ChannelId, _slot: u32, _side: Side) -> bool {
-        true
-    }
-
-    /// Whether nothing comes to a side through its slot any more, and no more than `came` bytes have.
-    fn channel_is_left(&self, _slot: (ChannelId, u32, Side), _came: u64) -> bool {
-        true
     }
 }

@@ -7,6 +7,7 @@
 use crate::flow::lists::FlowLists;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use toe_abi::entry::Completion;
 use toe_base::limits::QUEUE_SETS_MAX;
 use toe_base::{FlowIdx, QueueSetId, SessionId};
 
@@ -33,6 +34,14 @@ impl Place {
     }
 }
 
+/// A queue set, and what is known of its `cpl`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CplState {
+    state: State,
+    /// Looks that found no room, one after the other, up to [`PATIENCE_MAX`].
+    patience: u8,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -47,8 +56,6 @@ struct Stall {
     /// The round of the next look.
     due: u64,
     place: Place,
-    /// Looks in vain so far, up to [`PATIENCE_MAX`].
-    patience: u8,
 }
 
 /// See the module.
@@ -59,7 +66,11 @@ pub struct Outbox {
     stalled: BinaryHeap<Reverse<Stall>>,
     /// Rounds so far.
     round: u64,
-    states: Vec<State>,
+    /// The round has queue sets left.
+    goes_on: bool,
+    queue_sets: Vec<CplState>,
+    /// What one queue set is told at a time: memory that is used again.
+    pub batch: Vec<Completion>,
 }
 
 impl Outbox {
@@ -69,7 +80,9 @@ impl Outbox {
             ready: VecDeque::new(),
             stalled: BinaryHeap::new(),
             round: 0,
-            states: Vec::new(),
+            goes_on: false,
+            queue_sets: Vec::new(),
+            batch: Vec::new(),
         }
     }
 
@@ -79,9 +92,9 @@ impl Outbox {
 
     /// There is something for the queue set.
     pub fn note(&mut self, place: Place) {
-        let state = self.state_mut(place);
-        if *state == State::Quiet {
-            *state = State::Ready;
+        let queue_set = self.queue_set_mut(place);
+        if queue_set.state == State::Quiet {
+            queue_set.state = State::Ready;
             self.ready.push_back(place);
         }
     }
@@ -100,11 +113,18 @@ impl Outbox {
         self.flows.remove(flow);
     }
 
-    /// The next queue set to be told what there is for it.
+    /// The next queue set to be told what there is for it. `None` ends a round; the next one begins with some that had no room.
     pub fn next_place(&mut self) -> Option<Place> {
-        let place = self.ready.pop_front()?;
-        *self.state_mut(place) = State::Quiet;
-        Some(place)
+        if !core::mem::replace(&mut self.goes_on, true) {
+            self.round += 1;
+            self.retry();
+        }
+        let place = self.ready.pop_front();
+        match place {
+            Some(place) => self.queue_set_mut(place).state = State::Quiet,
+            None => self.goes_on = false,
+        }
+        place
     }
 
     /// The next flow that the queue set is to hear of.
@@ -119,29 +139,33 @@ impl Outbox {
 
     /// The queue set has no room.
     pub fn stall(&mut self, place: Place) {
-        if core::mem::replace(self.state_mut(place), State::Stalled) == State::Ready {
+        let round = self.round;
+        let queue_set = self.queue_set_mut(place);
+        let patience = queue_set.patience;
+        queue_set.patience = (patience + 1).min(PATIENCE_MAX);
+        if core::mem::replace(&mut queue_set.state, State::Stalled) == State::Ready {
             self.ready.retain(|other| *other != place);
         }
-        self.stalled.push(Reverse(Stall { due: self.round, place, patience: 0 }));
+        // The first look is in the next round.
+        let due = round + if patience == 0 { 0 } else { 1 << patience };
+        self.stalled.push(Reverse(Stall { due, place }));
     }
 
-    /// Looks at queue sets that had no room: those that have some now are to be told.
-    pub fn retry(&mut self, mut has_room: impl FnMut(SessionId, QueueSetId) -> bool) {
-        self.round += 1;
+    /// The queue set has some.
+    pub fn has_room(&mut self, place: Place) {
+        self.queue_set_mut(place).patience = 0;
+    }
+
+    /// Queue sets that had no room, and are to be looked at by now.
+    fn retry(&mut self) {
         for _ in 0..LOOKS_A_ROUND {
             let Some(Reverse(stall)) = self.stalled.peek().copied().filter(|stall| stall.0.due <= self.round)
             else {
                 return;
             };
             self.stalled.pop();
-            if has_room(stall.place.session(), stall.place.queue_set()) {
-                *self.state_mut(stall.place) = State::Ready;
-                self.ready.push_back(stall.place);
-            } else {
-                let patience = (stall.patience + 1).min(PATIENCE_MAX);
-                let due = self.round + (1 << patience);
-                self.stalled.push(Reverse(Stall { due, patience, ..stall }));
-            }
+            self.queue_set_mut(stall.place).state = State::Ready;
+            self.ready.push_back(stall.place);
         }
     }
 
@@ -150,12 +174,12 @@ impl Outbox {
         self.flows.clear();
     }
 
-    fn state_mut(&mut self, place: Place) -> &mut State {
+    fn queue_set_mut(&mut self, place: Place) -> &mut CplState {
         let at = place.0 as usize;
-        if at >= self.states.len() {
-            self.states.resize(at + 1, State::Quiet);
+        if at >= self.queue_sets.len() {
+            self.queue_sets.resize(at + 1, CplState::default());
         }
-        &mut self.states[at]
+        &mut self.queue_sets[at]
     }
 }
 
@@ -194,21 +218,28 @@ mod tests {
         let flow = outbox.next_flow(A).expect("there");
         outbox.put_back(A, flow);
         outbox.stall(A);
+        assert_eq!(outbox.next_place(), Some(B), "it keeps nobody from being told");
+        assert_eq!(outbox.next_place(), None);
         let mut looks = 0;
         for _ in 0..1000 {
-            outbox.retry(|_, _| {
-                looks += 1;
-                false
-            });
+            looks += looked_at(&mut outbox, |outbox, place| outbox.stall(place)).len();
             outbox.push(A, FlowIdx(2));
         }
         assert!((10..30).contains(&looks), "{looks} looks in 1000 rounds");
-        assert_eq!(outbox.next_place(), Some(B), "it keeps nobody from being told");
-        assert_eq!(outbox.next_place(), None);
-        (0..64).for_each(|_| outbox.retry(|_, _| true));
-        assert_eq!(outbox.next_place(), Some(A));
+        let found = (0..64).find_map(|_| outbox.next_place());
+        assert_eq!(found, Some(A));
         let told: Vec<u32> = std::iter::from_fn(|| outbox.next_flow(A)).map(|flow| flow.0).collect();
         assert_eq!(told, [0, 2]);
+    }
+
+    /// The queue sets of one round, with each of which something is done.
+    fn looked_at(outbox: &mut Outbox, mut look: impl FnMut(&mut Outbox, Place)) -> Vec<Place> {
+        let mut places = Vec::new();
+        while let Some(place) = outbox.next_place() {
+            look(outbox, place);
+            places.push(place);
+        }
+        places
     }
 
     #[test]
@@ -222,17 +253,17 @@ mod tests {
         });
         let mut seen = std::collections::HashSet::new();
         for _ in 0..2000 {
-            let mut looks = 0;
-            outbox.retry(|session, queue_set| {
-                looks += 1;
-                seen.insert((session, queue_set));
-                false
-            });
-            assert!(looks <= LOOKS_A_ROUND, "{looks} in one round");
+            let looks = looked_at(&mut outbox, |outbox, place| outbox.stall(place));
+            assert!(looks.len() <= LOOKS_A_ROUND, "{looks:?} in one round");
+            seen.extend(looks.into_iter().map(|place| (place.session(), place.queue_set())));
         }
         assert_eq!(seen.len(), 4000, "each has its turn");
-        let with_room = |session: SessionId, queue_set: QueueSetId| Place::of(session, queue_set) == A;
-        (0..2000).for_each(|_| outbox.retry(with_room));
-        assert_eq!(outbox.next_place(), Some(A));
+        let all_but_a = |outbox: &mut Outbox, place| {
+            if place != A {
+                outbox.stall(place)
+            }
+        };
+        let rounds = (0..2000).filter(|_| looked_at(&mut outbox, all_but_a).contains(&A)).count();
+        assert_eq!(rounds, 1, "once there is room it is told, and left alone");
     }
 }

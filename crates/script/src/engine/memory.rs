@@ -1,11 +1,13 @@
 //! Session memory and completions without shared memory: what the daemon does over rings, done over a `Vec`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::region::RegionLayout;
-use toe_base::{DatagramId, QueueSetId, SessionId};
-use toe_engine::{Delivered, GivenBack, HostMemory, HostSide, RxDatagram, STAGING_LEN};
+use toe_base::{DatagramId, FlowId, SessionId};
+use toe_engine::kit::tell;
+use toe_engine::{Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, STAGING_LEN};
+use zerocopy::FromBytes;
 
 pub(super) const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 1, flows: 64, receive_len: 32 << 20, send_len: 16 << 20 };
@@ -18,7 +20,6 @@ pub(super) struct Memory {
     staging: Vec<u8>,
     region: Vec<u8>,
     pub(super) completions: VecDeque<Completion>,
-    pub(super) infos: HashMap<usize, FlowInfo>,
     /// Datagrams that the program has not asked for yet.
     pub(super) heard: VecDeque<Vec<u8>>,
 }
@@ -32,6 +33,22 @@ impl Memory {
             *bytes = vec![0; len as usize];
         }
         bytes
+    }
+
+    /// Takes what the engine has to tell.
+    pub(super) fn hear(&mut self, engine: &mut Engine) {
+        tell(
+            engine,
+            self,
+            |_, _| usize::MAX,
+            |memory, _, completion| memory.completions.push_back(completion),
+        );
+    }
+
+    /// What the session is told of a flow.
+    pub(super) fn info(&self, flow: FlowId) -> Option<FlowInfo> {
+        let at = self.region.get(LAYOUT.flow_info(flow.slot()) as usize..)?;
+        Some(FlowInfo::read_from_prefix(at).ok()?.0)
     }
 
     fn range(&mut self, session: SessionId, offset: u64, len: usize) -> &mut [u8] {
@@ -60,17 +77,8 @@ impl HostMemory for Memory {
 }
 
 impl HostSide for Memory {
-    fn write_flow_info(&mut self, _: SessionId, slot: usize, info: &FlowInfo) {
-        self.infos.insert(slot, *info);
-    }
-
     fn deliver_datagram(&mut self, _: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
         self.heard.push_back(datagram.text.to_vec());
         Delivered::ByLane
-    }
-
-    fn post(&mut self, _: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        self.completions.push_back(completion);
-        true
     }
 }

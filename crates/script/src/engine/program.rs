@@ -98,7 +98,7 @@ impl Program {
     pub(super) fn take_completions(&mut self, cx: &mut Cx<'_>) -> Result<bool, StackError> {
         let mut any = false;
         loop {
-            cx.engine.poll_completions(cx.memory);
+            cx.memory.hear(cx.engine);
             let Some(completion) = cx.memory.completions.pop_front() else { return Ok(any) };
             any = true;
             self.take(cx, completion)?;
@@ -114,7 +114,7 @@ impl Program {
             Completion::CommandResult { errno, id, .. } => self.answer = Some((errno, id)),
             Completion::Accepted { listener, flow } => {
                 self.command(cx, Command::AcceptCredit { listener, count: 1 }, &[])?;
-                let remote = cx.memory.infos.get(&flow.slot()).and_then(|info| info.remote.to_socket_addr());
+                let remote = cx.memory.info(flow).and_then(|info| info.remote.to_socket_addr());
                 let conn = remote.and_then(|remote| conn_of(remote.port()));
                 let conn = conn.ok_or_else(|| StackError(format!("accepted from {remote:?}")))?;
                 self.sockets[usize::from(conn.0)] = Socket { flow: Some(flow), ..Socket::default() };
@@ -205,7 +205,7 @@ impl Program {
     /// SO_ERROR: the error that waits, or else a soft one that has not been told.
     fn take_error(&mut self, cx: &mut Cx<'_>, at: usize) -> Errno {
         let socket = &mut self.sockets[at];
-        let info = socket.flow.and_then(|flow| cx.memory.infos.get(&flow.slot()));
+        let info = socket.flow.and_then(|flow| cx.memory.info(flow));
         let noted = info.filter(|info| !socket.is_reset && info.soft_errors != socket.noted_errors_told);
         match (core::mem::take(&mut socket.error), noted) {
             (Errno::OK, Some(info)) if info.soft_error != 0 => {
@@ -256,7 +256,7 @@ impl Program {
     ) -> Result<Outcome, StackError> {
         let outcome = self.connect(cx, conn, from, CONNECT_FAST_OPEN)?;
         let at = usize::from(conn.0);
-        let info = self.sockets[at].flow.and_then(|flow| cx.memory.infos.get(&flow.slot()).copied());
+        let info = self.sockets[at].flow.and_then(|flow| cx.memory.info(flow));
         if outcome != Outcome::Done || info.is_none_or(|info| info.flags & FLOW_WAITS_FOR_DATA == 0) {
             return Ok(if outcome == Outcome::Done { Outcome::Number(0) } else { outcome });
         }

@@ -4,9 +4,7 @@ use super::checker::Checker;
 use super::world::{End, Mistake};
 use crate::random::Random;
 use std::ops::Range;
-use toe_abi::command::FlowInfo;
-use toe_abi::entry::Completion;
-use toe_base::{DatagramId, Endpoint, QueueSetId, SessionId};
+use toe_base::{DatagramId, Endpoint, SessionId};
 use toe_engine::{Delivered, HostMemory, HostSide, RxDatagram, RxDatagramError};
 
 /// Of one engine, for one call of it.
@@ -40,11 +38,6 @@ impl HostMemory for Host<'_> {
 }
 
 impl HostSide for Host<'_> {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
-    fn post(&mut self, _: SessionId, _: QueueSetId, _: Completion) -> bool {
-        true
-    }
-
     fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
         let at = datagram.to();
         if let Some(id) = to

@@ -13,7 +13,7 @@ use crate::checkers::streams::Streams;
 use crate::checkers::{Checker, Verdict, isolation};
 use crate::entries::{self, Entry};
 use crate::frame::Way;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, serve_requests};
 use crate::memory::Memory;
 use crate::node::{Listening, QS, Session, address_of, v6_address_of};
 use crate::pattern::StreamId;
@@ -116,9 +116,8 @@ impl Cx<'_> {
             self.engine.deliver_earlier(self.clock, session.id, flow, self.memory);
         }
         let result = self.engine.handle_command(self.clock, session.id, QS, command, &block, self.memory);
-        if let Some(kernel) = &mut self.kernel {
-            kernel.serve(self.engine, self.now_us);
-        }
+        let engine = (&mut *self.engine, &mut *self.memory);
+        serve_requests(engine, self.kernel.as_deref_mut(), self.clock, self.now_us);
         self.verdict.check(Checker::Isolation, isolation::is_not_fenced(session.id, result));
     }
 }

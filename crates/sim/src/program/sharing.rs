@@ -37,7 +37,9 @@ impl World {
         self.with_session(at, session, |session, cx| {
             session.serve(cx);
             entries::catch_up(cx.engine, cx.memory, cx.clock, session.id);
+            cx.memory.hear(cx.engine);
             let shared = cx.engine.share(cx.clock, session.id, cx.memory);
+            cx.memory.hear(cx.engine);
             cx.event(session, None, "forks", format_args!("{shared:?}"));
         });
     }

@@ -33,7 +33,9 @@ impl Family {
     /// The parent makes a child.
     fn fork(&mut self, parent: SessionId) {
         let m = &mut self.machine;
+        m.hosts.hear(&mut m.engine);
         m.engine.share(m.now, parent, &mut m.hosts).expect("nothing is direct");
+        m.hosts.hear(&mut m.engine);
     }
 
     fn parent_closes(&mut self) {
@@ -46,6 +48,7 @@ impl Family {
         let m = &mut self.machine;
         let child = m.attach(USER);
         let claimed = m.engine.claim(m.now, child, QS, 7, self.anchor, &mut m.hosts);
+        m.hosts.hear(&mut m.engine);
         m.engine.handle_control(m.now, ControlEvent::Shared(self.anchor), &mut m.hosts);
         let Ok(Claimed::Flow(flow, counts)) = claimed else { panic!("{claimed:?}") };
         self.ends[1] = (child, flow);

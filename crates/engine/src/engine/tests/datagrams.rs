@@ -319,7 +319,7 @@ fn of_large_datagrams_only_the_head_is_read_until_it_is_known_whose_they_are() {
     let mut comes = |segment, is_there| {
         let offload = RxOffload { checksum_ok: true, coalesced_mss: segment };
         let Side { engine, memory, .. } = &mut world.sides[B];
-        engine.handle_head(now, PortId(0), (&frame, &Behind(is_there)), offload, memory);
+        engine.handle_frame(now, PortId(0), (&frame[..], Some(&Behind(is_there) as _)), offload, memory);
         let came: Vec<_> = memory.datagrams.drain(..).map(|(to, .., text)| (to, text)).collect();
         (came, engine.view().counter(Counter::RxDatagrams), engine.view().counter(Counter::DropTruncated))
     };

@@ -2,13 +2,17 @@
 
 use super::fake_channels::FakeChannels;
 use crate::control::names::Twin;
-use crate::{Claimed, Counter, Engine, EngineConfig, HostMemory, HostSide, STAGING_LEN};
+use crate::kit::tell;
+use crate::{
+    ChannelRequest, Claimed, ControlEvent, Counter, DriverRequest, Engine, EngineConfig, HostMemory,
+    HostSide, STAGING_LEN, SlotAct,
+};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use toe_abi::attach::FenceReason;
 use toe_abi::attach::Unread;
 use toe_abi::channel::Side;
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
+use toe_abi::command::{ConnectArgs, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
@@ -36,6 +40,18 @@ impl Hosts {
         self.told.resize(self.regions.len(), VecDeque::new());
         self.regions[session.index()] = vec![0; len as usize];
     }
+
+    /// Takes what the engine has to tell.
+    pub(super) fn hear(&mut self, engine: &mut Engine) -> usize {
+        tell(
+            engine,
+            self,
+            |_, _| usize::MAX,
+            |hosts, (session, _), completion| {
+                hosts.told[session.index()].push_back(completion);
+            },
+        )
+    }
 }
 
 impl HostMemory for Hosts {
@@ -53,28 +69,17 @@ impl HostMemory for Hosts {
 }
 
 impl HostSide for Hosts {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
     fn capture_wants(&mut self, _: &crate::Sighting) -> bool {
         self.watches
     }
-    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        self.told[session.index()].push_back(completion);
+    fn slot(&mut self, (channel, slot): (ChannelId, u32), act: SlotAct) -> bool {
+        match act {
+            SlotAct::Reset => self.channels.reset(channel, slot),
+            SlotAct::End { side, .. } => return self.channels.end(channel, slot, side),
+            SlotAct::IsDone(side) => return self.channels.is_done(channel, slot, side),
+            SlotAct::IsLeft { .. } => {}
+        }
         true
-    }
-    fn open_channel(&mut self, channel: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
-        self.channels.open(channel, ends)
-    }
-    fn close_channel(&mut self, channel: ChannelId) {
-        self.channels.close(channel);
-    }
-    fn channel_reset(&mut self, channel: ChannelId, slot: u32) {
-        self.channels.reset(channel, slot);
-    }
-    fn channel_end(&mut self, channel: ChannelId, slot: u32, side: Side, _gone: bool) -> bool {
-        self.channels.end(channel, slot, side)
-    }
-    fn channel_is_done(&self, channel: ChannelId, slot: u32, side: Side) -> bool {
-        self.channels.is_done(channel, slot, side)
     }
 }
 
@@ -140,9 +145,32 @@ impl Machine {
         self.settle();
     }
 
+    /// Does with their memory what the engine wants.
+    fn serve_channels(&mut self) -> usize {
+        let mut served = 0;
+        while let Some(request) = self.engine.poll_request() {
+            let DriverRequest::Channel(request) = request else { continue };
+            served += 1;
+            let event = match request {
+                ChannelRequest::Open { channel, ends } if self.hosts.channels.open(channel, ends) => {
+                    ControlEvent::ChannelMade(channel)
+                }
+                ChannelRequest::Open { channel, .. } => ControlEvent::ChannelRefused(channel),
+                ChannelRequest::Settle(channel) => ControlEvent::ChannelSettled(channel),
+                ChannelRequest::Close(channel) => {
+                    self.hosts.channels.close(channel);
+                    continue;
+                }
+            };
+            self.engine.handle_control(self.now, event, &mut self.hosts);
+        }
+        served
+    }
+
     fn settle(&mut self) {
         while self.engine.poll_local(self.now, &mut self.hosts, 64)
-            + self.engine.poll_completions(&mut self.hosts)
+            + self.serve_channels()
+            + self.hosts.hear(&mut self.engine)
             > 0
         {}
         self.engine.view().audit().unwrap();

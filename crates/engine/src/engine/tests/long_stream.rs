@@ -1,10 +1,11 @@
 //! More bytes on one connection than there are sequence numbers. Memory is pretended: only places are checked.
 
 use crate::control::names::Twin;
+use crate::kit::tell;
 use crate::{Engine, EngineConfig, HostMemory, HostSide};
 use core::net::SocketAddr;
 use std::collections::VecDeque;
-use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs};
+use toe_abi::command::{ConnectArgs, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::region::RegionLayout;
 use toe_base::{FlowId, Instant, ListenerId, NetNs, QueueSetId, SessionId};
@@ -32,13 +33,7 @@ impl HostMemory for Pretence {
     }
 }
 
-impl HostSide for Pretence {
-    fn write_flow_info(&mut self, _: SessionId, _: usize, _: &FlowInfo) {}
-    fn post(&mut self, _: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        self.told.push_back(completion);
-        true
-    }
-}
+impl HostSide for Pretence {}
 
 struct Ends {
     engine: Engine,
@@ -59,7 +54,12 @@ impl Ends {
     fn next(&mut self) -> Option<Completion> {
         if self.host.told.is_empty() {
             while self.engine.poll_local(self.now, &mut self.host, 64) > 0 {}
-            self.engine.poll_completions(&mut self.host);
+            tell(
+                &mut self.engine,
+                &mut self.host,
+                |_, _| usize::MAX,
+                |host, _, told| host.told.push_back(told),
+            );
         }
         self.host.told.pop_front()
     }

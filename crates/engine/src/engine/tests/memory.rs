@@ -1,15 +1,17 @@
 //! What the engine reaches of its hosts in tests: their memories, their completion rings, and the frames that it sends.
 
+use crate::kit::tell;
 use crate::work::Sighting;
-use crate::{Delivered, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN};
+use crate::{Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN};
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::owner_word::Owned;
 use toe_abi::region::RegionLayout;
 use toe_abi::tcp_info::FlowDetail;
-use toe_base::{DatagramId, Endpoint, FlowId, QueueSetId, SessionId};
+use toe_base::{DatagramId, Endpoint, FlowId, SessionId};
 use toe_wire::link::{FrameSink, TxOffload};
+use zerocopy::FromBytes;
 
 pub(super) const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 1, flows: 256, receive_len: 32 << 20, send_len: 16 << 20 };
@@ -58,6 +60,17 @@ impl Memory {
         self.replace_word(session, LAYOUT.owner_word(flow.slot()), from.word(flow), to.word(flow))
     }
 
+    /// Takes what the engine has to tell into the rings.
+    pub(super) fn hear(&mut self, engine: &mut Engine) -> usize {
+        let room = |memory: &mut Memory, (session, _): (SessionId, _)| {
+            memory.region(session);
+            memory.ring_len.saturating_sub(memory.completions[session.index()].len())
+        };
+        tell(engine, self, room, |memory, (session, _), completion| {
+            memory.completions[session.index()].push_back(completion);
+        })
+    }
+
     /// Nobody needs these bytes, so that whoever still does notices.
     pub(super) fn spoil(&mut self, (session, offset, len): (SessionId, u64, u32)) {
         self.write(session, offset, &vec![0xdd; len as usize]);
@@ -67,6 +80,13 @@ impl Memory {
 impl HostMemory for Memory {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
         self.region(session)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        if session.0 != 0 && (LAYOUT.flow_info(0)..LAYOUT.owner_word(0)).contains(&offset) {
+            self.infos.push(FlowInfo::read_from_bytes(bytes).expect("a whole record"));
+        }
+        let details = LAYOUT.flow_detail(0)..LAYOUT.socket_options_offset();
+        if session.0 != 0 && details.contains(&offset) {
+            self.details.push(FlowDetail::read_from_bytes(bytes).expect("a whole record"));
+        }
     }
     fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
         out.copy_from_slice(&self.region(session)[offset as usize..][..out.len()]);
@@ -113,20 +133,6 @@ impl HostSide for Memory {
     }
     fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
         self.seen.push((*packet, bytes.to_vec()));
-    }
-    fn write_flow_info(&mut self, _: SessionId, _: usize, info: &FlowInfo) {
-        self.infos.push(*info);
-    }
-    fn write_flow_detail(&mut self, _: SessionId, _: usize, detail: &FlowDetail) {
-        self.details.push(*detail);
-    }
-    fn post(&mut self, session: SessionId, _: QueueSetId, completion: Completion) -> bool {
-        self.region(session);
-        if self.completions[session.index()].len() >= self.ring_len {
-            return false;
-        }
-        self.completions[session.index()].push_back(completion);
-        true
     }
 }
 

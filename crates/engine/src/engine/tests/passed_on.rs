@@ -2,6 +2,7 @@
 
 use super::sessions::{completions_of, second_session};
 use super::world::{A, B, World, addr};
+use crate::DriverRequest;
 use crate::control::names::Twin;
 use crate::control::network::NetworkRequest;
 use toe_abi::command::ListenArgs;
@@ -44,9 +45,9 @@ fn connects(world: &mut World) {
 #[test]
 fn whether_its_kernel_socket_is_gone_is_looked_at_now() {
     let (mut world, twin) = on_its_way();
-    let asked = world.sides[B].engine.poll_network();
-    assert_eq!(asked, Some(NetworkRequest::LookAtTwin { identity: twin.identity }));
-    assert_eq!(world.sides[B].engine.poll_network(), None);
+    let asked = world.sides[B].engine.poll_request();
+    assert_eq!(asked, Some(DriverRequest::Network(NetworkRequest::LookAtTwin { identity: twin.identity })));
+    assert_eq!(world.sides[B].engine.poll_request(), None);
 }
 
 #[test]

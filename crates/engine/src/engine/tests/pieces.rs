@@ -123,9 +123,9 @@ fn where_bytes_are_held_beyond_a_hole_no_link_writes() {
     let Side { engine, memory, .. } = &mut world.sides[B];
     let offload = RxOffload { checksum_ok: true, coalesced_mss: None };
     let head = [&second[..134], &vec![0xee; second.len() - 134]].concat();
-    engine.handle_head(now, PORT, (&head, &tail), offload, memory);
+    engine.handle_frame(now, PORT, (&head[..], Some(&tail as _)), offload, memory);
     assert!(tail.1.get(), "they are read into memory of the engine's own");
-    engine.handle_head(now, PORT, (&head, &tail), offload, memory);
+    engine.handle_frame(now, PORT, (&head[..], Some(&tail as _)), offload, memory);
     assert_eq!(engine.view().counter(Counter::DropTruncated), 1, "the link had them no more");
     gets(&mut world, B, first);
     world.run_ms(0);

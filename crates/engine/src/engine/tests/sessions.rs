@@ -22,7 +22,7 @@ pub(super) fn second_session(world: &mut World) -> SessionId {
 
 pub(super) fn completions_of(world: &mut World, session: SessionId) -> Vec<Completion> {
     let side = &mut world.sides[B];
-    side.engine.poll_completions(&mut side.memory);
+    side.memory.hear(&mut side.engine);
     side.memory.region(session);
     side.memory.completions[session.index()].drain(..).collect()
 }
@@ -255,7 +255,7 @@ fn a_port_needs_the_kernels_word_once_for_each_command() {
         side.engine
             .handle_command(world.now, user, QueueSetId(0), command, &block, &mut side.memory)
             .expect("well-formed");
-        side.engine.poll_completions(&mut side.memory);
+        side.memory.hear(&mut side.engine);
         side.memory.completions[user.index()].pop_front()
     };
     let errno = |c: Option<Completion>| match c {
@@ -354,7 +354,7 @@ fn a_connection_that_ended_before_it_was_accepted_goes_with_its_listener() {
     let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
     let taken = |w: &mut World| {
         let side = &mut w.sides[B];
-        side.engine.poll_completions(&mut side.memory);
+        side.memory.hear(&mut side.engine);
         side.memory.completions[session.index()].drain(..).collect::<Vec<_>>()
     };
     // The program of B hears of the connection, and does not accept it.
@@ -399,7 +399,7 @@ fn connections_that_are_reset_before_they_are_accepted_are_handed_out_with_their
     let credit = Command::AcceptCredit { listener, count: 3 };
     world.sides[B].plain(now, credit);
     let side = &mut world.sides[B];
-    side.engine.poll_completions(&mut side.memory);
+    side.memory.hear(&mut side.engine);
     let told: Vec<_> = side.memory.completions[session.index()].drain(..).collect();
     let count = |is: fn(&Completion) -> bool| told.iter().filter(|c| is(c)).count();
     assert_eq!(count(|c| matches!(c, Completion::Accepted { .. })), 3, "{told:?}");

@@ -8,7 +8,7 @@ use crate::control::route::{KernelRoute, KernelVia};
 use crate::control::steer::SteerChange;
 use crate::flow::key::FlowKey;
 use crate::work::Link;
-use crate::{NetworkChange, NetworkRequest};
+use crate::{DriverRequest, NetworkChange, NetworkRequest};
 use core::net::{Ipv4Addr, SocketAddr};
 use toe_abi::command::NO_HANDLE;
 use toe_abi::entry::Command;
@@ -71,7 +71,11 @@ fn keep_ports(world: &mut World, ports: core::ops::Range<u16>) {
 
 /// All that B's driver is to do, of one kind.
 fn requests<T>(world: &mut World, of_kind: impl Fn(NetworkRequest) -> Option<T>) -> Vec<T> {
-    core::iter::from_fn(|| world.sides[B].engine.poll_network()).filter_map(of_kind).collect()
+    let of_kind = |request| match request {
+        DriverRequest::Network(request) => of_kind(request),
+        DriverRequest::Channel(_) => None,
+    };
+    core::iter::from_fn(|| world.sides[B].engine.poll_request()).filter_map(of_kind).collect()
 }
 
 fn changes(world: &mut World) -> Vec<SteerChange> {
@@ -242,7 +246,7 @@ fn a_listener_whose_kernel_socket_is_gone_gets_no_more_and_keeps_what_it_has() {
     assert_eq!(engine.view().steered_twins().map(|twin| twin.identity).collect::<Vec<_>>(), [80]);
     let now = world.now;
     engine.twin_gone(now, 81, memory);
-    assert_eq!(engine.poll_network(), None, "of another one");
+    assert_eq!(engine.poll_request(), None, "of another one");
     engine.twin_gone(now, 80, memory);
     assert_eq!(engine.view().steered_twins().count(), 0);
     let ended = changes(&mut world);

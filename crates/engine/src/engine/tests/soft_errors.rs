@@ -103,7 +103,7 @@ fn what_the_last_holder_had_not_been_told_the_next_one_hears() {
     side.engine.add_queue_set(next).expect("room");
     let claimed = side.engine.claim(world.now, next, QueueSetId(0), 9, anchor, &mut side.memory);
     let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
-    side.engine.poll_completions(&mut side.memory);
+    side.memory.hear(&mut side.engine);
     let told = &side.memory.completions[next.index()];
     assert!(told.contains(&Completion::SoftError { flow, errno: Errno::EHOSTUNREACH }), "{told:?}");
 }

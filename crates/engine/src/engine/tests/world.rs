@@ -316,7 +316,7 @@ impl Side {
     pub(super) fn poll_completions(&mut self, now: Instant) -> bool {
         let mut any = false;
         loop {
-            self.engine.poll_completions(&mut self.memory);
+            self.memory.hear(&mut self.engine);
             let at = self.session.index();
             self.memory.region(self.session);
             if self.deaf {
