@@ -171,11 +171,13 @@ impl QueueSet {
 pub(crate) fn begin_use(queue: &mut Queue, place: Place) -> Option<FlowId> {
     let flow = queue.streams.get(place)?.flow;
     let at = queue.io.owner_word(flow)?;
-    let begun = owner_word::begin_use(&queue.io.region, at, flow);
-    if begun == UseOutcome::Withdrawn {
-        queue.on_moved(flow);
+    match owner_word::begin_use(&queue.io.region, at, flow) {
+        UseOutcome::Begun => return Some(flow),
+        UseOutcome::Withdrawn => queue.on_moved(flow),
+        UseOutcome::OfAnother if queue.streams.get(place)?.link == Link::Open => _ = queue.drain(),
+        UseOutcome::OfAnother => {}
     }
-    (begun == UseOutcome::Begun).then_some(flow)
+    None
 }
 
 impl QueueIo {

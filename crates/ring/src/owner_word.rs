@@ -14,8 +14,9 @@ pub enum UseOutcome {
     Begun,
     /// It is another session's, or about to be.
     Withdrawn,
-    /// The word is another flow's: this one has ended, or the engine has not heard of it yet. It can be nobody else's.
-    NotShared,
+    /// The word is another flow's. The engine has not heard of this one yet, or what became of it is among the completions: the engine
+    /// publishes that before it gives the slot to another.
+    OfAnother,
 }
 
 /// The host: takes a connection that it was handed. `false`: it went back.
@@ -30,7 +31,7 @@ pub fn begin_use(words: &impl Words, at: u64, flow: FlowId) -> UseOutcome {
     } else if words.load_u64(at, Ordering::Acquire) == Owned::Withdrawn.word(flow) {
         UseOutcome::Withdrawn
     } else {
-        UseOutcome::NotShared
+        UseOutcome::OfAnother
     }
 }
 
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(begin_use(&region, AT, old), UseOutcome::Begun);
         region.store_u64(AT, Owned::Held.word(new), Ordering::Release);
         end_use(&region, AT, old);
-        assert_eq!(begin_use(&region, AT, old), UseOutcome::NotShared);
+        assert_eq!(begin_use(&region, AT, old), UseOutcome::OfAnother);
         assert_eq!(begin_use(&region, AT, new), UseOutcome::Begun);
     }
 }

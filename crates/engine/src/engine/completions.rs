@@ -122,10 +122,12 @@ impl Engine {
         post: &mut impl FnMut(Completion) -> bool,
         host: &mut H,
     ) -> (usize, bool) {
-        let answers =
-            self.sessions.get_mut(place.session()).and_then(|s| s.answers.get_mut(place.queue_set().index()));
-        if answers.is_some_and(|answers| !post_all(answers, post)) {
-            return (0, false);
+        if let Some(session) = self.sessions.get_mut(place.session()) {
+            let answers = session.answers.get_mut(place.queue_set().index());
+            if answers.is_some_and(|answers| !post_all(answers, post)) {
+                return (0, false);
+            }
+            session.flows.reuse(place.queue_set());
         }
         let mut told = 0;
         while let Some(idx) = self.outbox.next_flow(place) {

@@ -256,7 +256,7 @@ impl Engine {
         flow.tcb.events.sent_behind = 0;
         self.outbox.remove(idx);
         if let Some(session) = self.sessions.get_mut(owner.session) {
-            session.flows.remove(owner.flow_id);
+            session.leave_slot(owner);
         }
     }
 

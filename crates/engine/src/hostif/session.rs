@@ -4,6 +4,7 @@ use crate::control::listen::ListenerIdx;
 use crate::control::names::Twin;
 use crate::flow::key::Scope;
 use crate::hostif::users::{Quotas, Refused, Resource, UserIdx, Users};
+use crate::work::Owner;
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
 use toe_abi::region::{
@@ -33,13 +34,15 @@ impl<T: Copy> Slot<T> {
 pub struct Slots<T> {
     slots: Vec<(u16, Slot<T>)>,
     free: Vec<u32>,
+    /// Free as soon as the queue set has been told what became of the last to have them ([`Slots::retire`]).
+    retired: Vec<(QueueSetId, u32)>,
     used: u32,
     max: u32,
 }
 
 impl<T: Copy> Slots<T> {
     fn new(max: u32) -> Slots<T> {
-        Slots { slots: Vec::new(), free: Vec::new(), used: 0, max }
+        Slots { slots: Vec::new(), free: Vec::new(), retired: Vec::new(), used: 0, max }
     }
 
     pub fn insert(&mut self, value: T) -> Option<FlowId> {
@@ -97,6 +100,20 @@ impl<T: Copy> Slots<T> {
         self.free(id);
         self.used -= 1;
         Some(value)
+    }
+
+    /// As [`Slots::remove`], of one whose end the queue set has yet to be told: nobody else has the slot before that.
+    fn retire(&mut self, id: FlowId, queue_set: QueueSetId) {
+        if self.remove(id).is_some() {
+            self.free.pop();
+            self.retired.push((queue_set, id.slot() as u32));
+        }
+    }
+
+    /// The queue set has been told everything.
+    pub fn reuse(&mut self, queue_set: QueueSetId) {
+        self.free
+            .extend(self.retired.extract_if(.., |retired| retired.0 == queue_set).map(|retired| retired.1));
     }
 
     fn free(&mut self, id: FlowId) {
@@ -509,6 +526,15 @@ impl Sessions {
 }
 
 impl Session {
+    /// The flow of `owner` is not this session's any more. Its slot is nobody's before the queue set has been told what became of it: a host that
+    /// finds another flow's owner word there finds that among its completions.
+    pub fn leave_slot(&mut self, owner: Owner) {
+        match self.answers.get(owner.queue_set.index()) {
+            Some(answers) if !answers.is_empty() => self.flows.retire(owner.flow_id, owner.queue_set),
+            _ => _ = self.flows.remove(owner.flow_id),
+        }
+    }
+
     fn new(cred: Cred, scope: Scope, user: UserIdx, layout: RegionLayout) -> Session {
         Session {
             cred,

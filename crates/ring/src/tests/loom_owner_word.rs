@@ -98,6 +98,32 @@ fn loom_who_takes_a_flow_finds_what_its_last_user_published() {
     against_withdrawal(Owned::Held, host, |begun, found| match (begun, found) {
         (UseOutcome::Begun, found) => assert_ne!(found, Some(0), "it was in use"),
         (UseOutcome::Withdrawn, found) => assert_eq!(found, Some(0)),
-        (UseOutcome::NotShared, _) => unreachable!("the word is this flow's all the time"),
+        (UseOutcome::OfAnother, _) => unreachable!("the word is this flow's all the time"),
+    });
+}
+
+/// Found by two processes that had two connections: the slot of the one that was taken was the other's, and its first owner went on.
+#[test]
+fn loom_a_slot_is_anothers_only_once_its_last_owner_can_know() {
+    loom::model(|| {
+        let (flow, next) = (FlowId::from_raw(3), FlowId::from_raw(1 << 20 | 3));
+        let memory = Arc::new(Memory([AtomicU64::new(Owned::Held.word(flow)), AtomicU64::new(0)]));
+        let of_host = memory.clone();
+        let host = thread::spawn(move || {
+            let begun = begin_use(&*of_host, WORD, flow);
+            let told = of_host.load_u64(ENTRY, Ordering::Relaxed);
+            if begun == UseOutcome::Begun {
+                end_use(&*of_host, WORD, flow);
+            }
+            (begun, told)
+        });
+        let is_taken =
+            memory.replace_u64(WORD, Owned::Held.word(flow), Owned::Withdrawn.word(flow), Ordering::AcqRel);
+        if is_taken {
+            memory.store_u64(ENTRY, 1, Ordering::Relaxed);
+            memory.store_u64(WORD, Owned::Held.word(next), Ordering::Release);
+        }
+        let (begun, told) = host.join().unwrap();
+        assert!(begun != UseOutcome::OfAnother || told == 1, "its completion is there");
     });
 }

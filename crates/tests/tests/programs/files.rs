@@ -94,6 +94,12 @@ fn zerocopy_is_told_as_by_the_kernel() {
     expect_same("zerocopy", &[&["127.0.0.1", "7000"], &["::1", "7000"]]);
 }
 
+/// Two processes send and read the same connections in turns: each byte comes once, and in its order.
+#[test]
+fn bytes_of_connections_that_two_processes_have_come_once() {
+    expect_same("shared_bytes", &[&["4", "200000"]]);
+}
+
 /// Another thread closes what a call has, and the numbers become other things': neither bytes nor positions go astray.
 #[test]
 fn a_call_keeps_what_it_began_with() {

@@ -85,6 +85,27 @@ fn a_flow_in_use_is_claimed_once_that_is_over_and_its_owner_can_use_it_no_more()
     assert!(side.memory.owns(claimer, flow, (Owned::Held, Owned::InUse)));
 }
 
+/// Found by two processes that had two connections: one read on in a flow that was the other's, as its slot was another flow's already.
+#[test]
+fn a_slot_is_nobody_elses_before_its_last_owner_has_been_told() {
+    let mut world = World::new();
+    let [first, second] = [world.connected().1, world.connected().1];
+    let session = world.sides[B].session;
+    let child = second_session(&mut world);
+    claim_as(&mut world, child, second);
+    completions_of(&mut world, session);
+
+    let slot = world.sides[B].conns[first].id.slot();
+    claim_as(&mut world, child, first);
+    let before = claim_as(&mut world, session, second);
+    assert_ne!(before.slot(), slot, "it has not heard that the first is another's");
+    completions_of(&mut world, session);
+    claim_as(&mut world, child, second);
+    completions_of(&mut world, session);
+    let after = claim_as(&mut world, session, second);
+    assert!([slot, before.slot()].contains(&after.slot()), "it has: {after:?}");
+}
+
 #[test]
 fn nobody_loses_a_flow_to_one_who_may_not_have_it() {
     let mut world = World::new();
