@@ -10,12 +10,13 @@ use crate::epoll;
 use crate::leaving::give_up_at;
 use crate::lock::Lock;
 use crate::queue::{Queue, QueueSet};
+use crate::socket::claim::{Notified, claim_or_why};
 use crate::socket::copies::{ProcessImage, child_of};
-use crate::socket::{self, Socket};
+use crate::socket::{self, Kind, Socket};
 use crate::stack::{self, ENGINES_MAX, EngineIdx, Stack};
 use crate::{datagram, fd_table, signals, sys, wait, waiter};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
 use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
 
@@ -30,6 +31,7 @@ static FAMILY: Family = Family {
     image: AtomicU32::new(0),
     inherited: AtomicU32::new(0),
     asked: AtomicU32::new(0),
+    notified: OnceLock::new(),
     stacks: Lock::new([None; ENGINES_MAX]),
 };
 
@@ -51,6 +53,8 @@ struct Family {
     inherited: AtomicU32,
     /// How often [`is_vfork_child`] has found by its number that this is no such child.
     asked: AtomicU32,
+    /// Who is told what this process has claimed.
+    notified: OnceLock<Notified>,
     /// The live stacks when a fork was prepared: they are unlocked after it, and a child abandons them.
     stacks: Lock<[Option<&'static Stack>; ENGINES_MAX]>,
 }
@@ -63,6 +67,15 @@ pub fn install_handlers() {
         // (its thread-local destructors pin it).
         unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
     });
+}
+
+/// `notified` is told from now on of each descriptor whose connection this process has claimed because it came to use it.
+pub fn notify_of_claims(notified: Notified) {
+    let _ = FAMILY.notified.set(notified);
+}
+
+pub(crate) fn notified_of_claims() -> Option<&'static Notified> {
+    FAMILY.notified.get()
 }
 
 /// How many forks there were.
@@ -324,21 +337,22 @@ pub fn adopt(fd: i32) -> Option<&'static Socket> {
     if let Some(known) = Socket::install_shared(stat.st_dev, stat.st_ino, fd) {
         return Some(known);
     }
-    let found = EngineIdx::all().filter_map(Stack::get).find_map(|stack| recognised(stack, fd))?.ok()?;
-    found.note_family(fd);
-    fd_table::install(fd, found);
-    Some(found)
-}
-
-/// `None`: not this engine's. An error: it is, but no socket of the program's comes of it.
-fn recognised(stack: &'static Stack, fd: i32) -> Option<Result<&'static Socket, Errno>> {
-    match stack.request(Request::Recognise, &[sys::borrow(fd)]).ok()? {
-        Reply::Handle { .. } if is_hidden(fd) => {
-            // By now this process holds the listener by its twin, if it has that.
-            let _ = sys::close(fd);
-            Some(Err(Errno::EBADF))
-        }
-        Reply::Handle { .. } => Some(socket::claim::claim_unknown(stack, fd)),
-        _ => Some(Ok(Socket::of_another_process(stack.engine, fd))),
+    let recognised = |stack: &'static Stack| {
+        let reply = stack.request(Request::Recognise, &[sys::borrow(fd)]).ok()?;
+        let kind = if matches!(reply, Reply::Handle { .. }) { Kind::Listener } else { Kind::Stream };
+        Some((stack.engine, kind))
+    };
+    let (engine, kind) = EngineIdx::all().filter_map(Stack::get).find_map(recognised)?;
+    if kind == Kind::Listener && is_hidden(fd) {
+        // By now this process holds the listener by its twin, if it has that.
+        let _ = sys::close(fd);
+        return None;
     }
+    let found = Socket::install_received(engine, kind, fd);
+    // A listener is held from now on: whoever it came from may be about to leave it.
+    if kind == Kind::Listener && claim_or_why(found).is_err() {
+        fd_table::remove_only(fd, found);
+        return None;
+    }
+    Some(found)
 }

@@ -1,6 +1,6 @@
 //! A mutual exclusion lock that survives fork: it can be taken before the fork and given back on both sides of it.
 //!
-//! Every lock of the library is one of these. The order in which they are taken is: registry, opening of queue sets, queue set, socket
+//! Every lock of the library is one of these. The order in which they are taken is: claim of a socket, registry, opening of queue sets, queue set, socket
 //! watch list, epoll set, the rest (each of those alone). A signal handler that came while its own thread holds one would
 //! wait for itself; see [`crate::signals`].
 

@@ -121,7 +121,7 @@ fn use_inherited(fd: c_int) {
 
 /// Called once, when the library is loaded: what a child of fork comes to use is noted as what comes over exec.
 pub fn note_claims() {
-    toe::socket::claim::notify(|socket, fd| {
+    fork::notify_of_claims(|socket, fd| {
         if !why::is(fd, Reason::Claimed) {
             note_claimed(fd, socket);
         }

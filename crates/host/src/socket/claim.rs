@@ -3,10 +3,12 @@
 //! Holding the descriptor is the right to the socket. A child after fork, a program after exec, a process that was sent
 //! one, and the process that lost a flow to one of these, all get it (back) the same way.
 
+use crate::fork::notified_of_claims;
 use crate::lock::Lock;
 use crate::queue::{QueueGuard, QueueSet};
 use crate::slots::Place;
 use crate::socket::arrivals::Listener;
+use crate::socket::copies::Copies;
 use crate::socket::stream::{self, Stream};
 use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
@@ -25,15 +27,16 @@ const YIELD_PAUSE: Duration = Duration::from_millis(1);
 /// The same of a holder of another user's (EBUSY), who may never do so.
 const STRANGER_LOOKS: u32 = 100;
 
-/// One claim at a time: of two threads that come to a socket at once, the second finds it claimed. It guards who is told.
-static CLAIMING: Lock<Option<Notified>> = Lock::new(None);
-
-/// Notified of each descriptor whose connection this process has claimed because it came to use it.
-pub type Notified = fn(&Socket, RawFd);
-
-pub fn notify(notified: Notified) {
-    *CLAIMING.lock() = Some(notified);
+/// Who has a socket: which other processes may, and whether a thread of this one is about to.
+#[derive(Debug)]
+pub(super) struct Claimable {
+    pub copies: Copies,
+    /// Held by a thread that claims it: whoever comes to the socket meanwhile finds it claimed.
+    pub claiming: Lock<()>,
 }
+
+/// Notified of a connection that was claimed, and of its descriptor.
+pub type Notified = fn(&Socket, RawFd);
 
 /// The lock of the queue set that a socket's stream is in, and where. A socket that another thread is claiming has no stream until that is
 /// done, which is waited for: so not for who holds the lock of a queue set.
@@ -52,13 +55,8 @@ fn wait_if_claiming(
         return Some((queue, place));
     }
     drop(queue);
-    drop(CLAIMING.lock());
+    drop(socket.sharing.claiming.lock());
     socket.lock_home()
-}
-
-/// In the child of a fork: a thread that was claiming is not there any more.
-pub fn after_fork_in_child() {
-    CLAIMING.free_after_fork();
 }
 
 /// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more. ENOBUFS: it does,
@@ -81,7 +79,7 @@ pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
 /// The same, with the reason: ENOENT when the engine does not know the anchor, ECONNREFUSED when there is none, or what stood in
 /// the way for the moment.
 pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
-    let claiming = CLAIMING.lock();
+    let claiming = socket.sharing.claiming.lock();
     if !socket.copies().is_moved() {
         return Ok(());
     }
@@ -91,34 +89,13 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
     if outcome.is_err() {
         socket.publish(if socket.has_twin() { 0 } else { stream::ALL }, stream::ALL);
     }
-    let told = *claiming;
     drop(claiming);
-    if let (Ok(()), Kind::Stream, Some(told), Some(fd)) = (outcome, socket.kind(), told, socket.descriptor())
+    if let (Ok(()), Kind::Stream, Some(notified), Some(fd)) =
+        (outcome, socket.kind(), notified_of_claims(), socket.descriptor())
     {
-        told(socket, fd);
+        notified(socket, fd);
     }
     outcome
-}
-
-/// Makes a socket for `fd`, if it is an anchor of the engine's.
-pub fn claim_unknown(stack: &'static Stack, fd: RawFd) -> Result<&'static Socket, Errno> {
-    let _claiming = CLAIMING.lock();
-    let socket = Socket::allocate();
-    socket.set_engine(stack.engine);
-    socket.fd.store(fd, Ordering::Relaxed);
-    let outcome = take_over(stack, socket, fd);
-    // The reference that installs it says which descriptor it is.
-    socket.fd.store(super::NO_FD, Ordering::Relaxed);
-    match outcome {
-        Ok(()) => {
-            socket.mark_shared(fd);
-            Ok(socket)
-        }
-        Err(errno) => {
-            socket.abandon();
-            Err(errno)
-        }
-    }
 }
 
 /// Whether keys of TLS go with the connection that this process has not; those in a child's copy are its parent's.

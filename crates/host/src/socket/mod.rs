@@ -46,8 +46,8 @@ use crate::lock::Lock;
 use crate::own_fds::OwnCopy;
 use crate::queue::{QueueGuard, QueueIo, QueueSet};
 use crate::slots::Place;
-use crate::stack::EngineIdx;
 use crate::waiter::Waiter;
+use claim::Claimable;
 use copies::Copies;
 use options::Settings;
 use rustix::fd::RawFd;
@@ -110,8 +110,7 @@ pub struct Socket {
     references: AtomicU32,
     /// Counts reuses: a thread that is inside a call when the socket goes away notices by it.
     generation: AtomicU32,
-    /// Of its descriptor, in other processes.
-    copies: Copies,
+    sharing: Claimable,
     /// The inode of its anchor, once it is shared with a process that may send it back.
     device: AtomicU64,
     inode: AtomicU64,
@@ -157,7 +156,6 @@ pub fn registry_lock() -> &'static Lock<Registry> {
 /// In the child of a fork: every socket in use is the parent's until it is claimed ([`copies`]); nobody waits.
 #[cold]
 pub fn after_fork_in_child() {
-    claim::after_fork_in_child();
     REGISTRY.lock().all.iter().for_each(|socket| socket.forget_threads());
 }
 
@@ -171,7 +169,7 @@ impl Socket {
             engine: AtomicU8::new(0),
             references: AtomicU32::new(0),
             generation: AtomicU32::new(0),
-            copies: Copies::none(),
+            sharing: Claimable { copies: Copies::none(), claiming: Lock::new(()) },
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
             nonblocking: AtomicBool::new(false),
@@ -203,20 +201,9 @@ impl Socket {
             }
         };
         drop(registry);
-        socket.copies.begin(fork::process());
+        socket.sharing.copies.begin(fork::process());
         // What poll shows of a socket that is neither connected nor listening.
         socket.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
-        socket
-    }
-
-    /// A connection that another process has, and of which this one has the descriptor `fd`.
-    pub(crate) fn of_another_process(engine: EngineIdx, fd: RawFd) -> &'static Socket {
-        let socket = Socket::allocate();
-        socket.set_engine(engine);
-        socket.kind.store(Kind::Stream as u8, Ordering::Release);
-        socket.ready.store(0, Ordering::SeqCst);
-        socket.copies().set_moved(true);
-        socket.mark_shared(fd);
         socket
     }
 
@@ -476,6 +463,7 @@ impl Socket {
         // locks.
         unsafe { self.watch.renew_after_fork(has_sets_alone, forgotten) };
         self.settings.free_after_fork();
+        self.sharing.claiming.free_after_fork();
     }
 
     /// In the child of a fork: whether it knows of a registration.

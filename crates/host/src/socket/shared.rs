@@ -3,10 +3,11 @@
 
 use super::copies::CopiesSeen;
 use super::stream::{Link, Stream};
-use super::{Kind, REGISTRY, Socket, TWIN_MARK};
+use super::{Kind, REGISTRY, Registry, Socket, TWIN_MARK};
 use crate::leaving::give_up_at;
 use crate::queue::{QueueGuard, QueueIo};
 use crate::slots::Place;
+use crate::stack::EngineIdx;
 use crate::{fd_table, fork};
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -25,6 +26,21 @@ fn file_of(fd: RawFd) -> Option<(u64, u64)> {
 /// The link of a connection inside the engine ([`toe_abi::command::FlowInfo::port`]).
 pub(super) const LOCAL: u8 = 255;
 
+impl Registry {
+    fn install_known(&self, file: (u64, u64), fd: RawFd) -> Option<&'static Socket> {
+        // What was there at a fork is shared without a word; another socket for it would be two in one process.
+        let is_unknown = |socket: &&&Socket| socket.inode.load(Ordering::Relaxed) == 0 && socket.is_shared();
+        let unknown = self.all.iter().filter(is_unknown);
+        unknown.for_each(|socket| socket.note_as(socket.of_descriptor(file_of)));
+        let found = self.all.iter().find(|socket| socket.is_file(file)).copied()?;
+        let join = |count| (count > 0).then_some(count + 1);
+        // One whose last descriptor has gone is about to be another socket.
+        found.references.fetch_update(Ordering::AcqRel, Ordering::Acquire, join).ok()?;
+        fd_table::put_counted(fd, found);
+        Some(found)
+    }
+}
+
 impl Socket {
     /// Whether another process may hold its descriptor.
     pub fn is_shared(&self) -> bool {
@@ -34,7 +50,7 @@ impl Socket {
     /// What is known of its copies. It is in a session if it has, or had when it was another process's, a flow or listener there.
     #[inline]
     pub(crate) fn copies(&self) -> CopiesSeen<'_> {
-        self.copies.seen_by(fork::process(), self.place.load(Ordering::Relaxed) != super::NO_PLACE)
+        self.sharing.copies.seen_by(fork::process(), self.place.load(Ordering::Relaxed) != super::NO_PLACE)
     }
 
     /// Its descriptor `fd` went to another process, or came from one.
@@ -104,17 +120,29 @@ impl Socket {
     /// `device`. `fd`, which is that file, too, counts as one of its descriptors from here on: another thread may be about to
     /// close the last one.
     pub fn install_shared(device: u64, inode: u64, fd: RawFd) -> Option<&'static Socket> {
+        REGISTRY.lock().install_known((device, inode), fd)
+    }
+
+    /// The socket for `fd`, which came from another process that has what it stands for. Of two threads that are sent one socket at once both
+    /// get the same.
+    pub(crate) fn install_received(engine: EngineIdx, kind: Kind, fd: RawFd) -> &'static Socket {
+        let made = Socket::allocate();
+        made.set_engine(engine);
+        made.kind.store(kind as u8, Ordering::Release);
+        made.ready.store(0, Ordering::SeqCst);
+        made.copies().set_moved(true);
+        made.copies().note_uncounted();
+        made.note_family(fd);
+        let file = file_of(fd);
         let registry = REGISTRY.lock();
-        // What was there at a fork is shared without a word; another socket for it would be two in one process.
-        let is_unknown = |socket: &&&Socket| socket.inode.load(Ordering::Relaxed) == 0 && socket.is_shared();
-        let unknown = registry.all.iter().filter(is_unknown);
-        unknown.for_each(|socket| socket.note_as(socket.of_descriptor(file_of)));
-        let found = registry.all.iter().find(|socket| socket.is_file((device, inode))).copied()?;
-        let join = |count| (count > 0).then_some(count + 1);
-        // One whose last descriptor has gone is about to be another socket.
-        found.references.fetch_update(Ordering::AcqRel, Ordering::Acquire, join).ok()?;
-        fd_table::put_counted(fd, found);
-        Some(found)
+        if let Some(known) = file.and_then(|file| registry.install_known(file, fd)) {
+            drop(registry);
+            made.abandon();
+            return known;
+        }
+        made.note_as(file);
+        fd_table::install(fd, made);
+        made
     }
 
     pub fn set_nonblocking(&self, on: bool) {

@@ -1,6 +1,7 @@
 //! Connections that go from program to program, past the engine, when their ends fork, exec and die.
 
-use toe_tests::child::Program;
+use crate::files::compiled;
+use toe_tests::child::{self, Program};
 use toe_tests::engine::Engine;
 use toe_tests::lab::Lab;
 use toe_tests::tools::On;
@@ -59,4 +60,16 @@ fn a_killed_program_that_left_bytes_unread_is_a_reset() {
 #[test]
 fn a_killed_program_that_read_everything_is_the_end() {
     goes_through("read");
+}
+
+/// Found by reading: one lock of the whole process was held while the holder of one connection was asked for it, for ten seconds.
+#[test]
+fn who_waits_for_a_holder_that_stands_still_keeps_nobody_from_another_connection() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let program = compiled(&lab, "side_by_side");
+    let mut command = engine.run(&lab, program.to_str().expect("a name"));
+    child::run("side_by_side", command.arg("7301"), SOON).expect_success("side_by_side");
+    let counters = engine.status().counters;
+    assert_eq!((counters["direct_connections"], counters["yields"]), (1, 1), "it had to be given up first");
 }
