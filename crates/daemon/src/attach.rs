@@ -7,6 +7,7 @@
 use crate::anchors::{Home, HomeId, Identity, Made};
 use crate::control_server::ask::{self, Ask, Evidence, Mapped, Matter, Newcomer};
 use crate::control_server::pages::{GivenBack, Returned};
+use crate::control_server::socket::Answer;
 use crate::daemon::{Daemon, Stop};
 use crate::datagrams;
 use crate::policy::{Credentials, Named};
@@ -25,9 +26,6 @@ use toe_engine::{AnchorUse, Claimed, ControlEvent, StreamCounts};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
-
-/// An answer with what goes beside it.
-pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
 
 impl Daemon {
     /// Answers what the control server's threads ask, up to a bound; the rest is reported again.
@@ -332,7 +330,8 @@ impl Daemon {
             Ok(fds) => {
                 self.counts.attached += 1;
                 // Before anything is asked of this engine: whether another would do better.
-                self.meter.tell(&self.sessions, now, self.engine.view().totals().flows as u32);
+                let flows = self.engine.view().totals().flows as u32;
+                self.sessions.publish_load(self.meter.load(now, flows));
                 self.sessions.get(id).into_iter().for_each(|session| session.region.withhold());
                 Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
             }

@@ -4,8 +4,8 @@
 //! A client that reads too slowly, or not at all, costs packets (counted, and told in each record), never the engine's
 //! time: what is on its way is bounded by [`PENDING_MAX`].
 
-use crate::attach::Answer;
 use crate::control_server::ask::Evidence;
+use crate::control_server::socket::Answer;
 use crate::daemon::Daemon;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 use std::collections::HashMap;
@@ -239,9 +239,7 @@ impl Writer {
         let (batches, receiver) = channel();
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("toe-capture".to_owned())
-            .spawn(move || write_batches(&stream, &receiver, &theirs))?;
+        let thread = crate::cores::spawn("toe-capture", move || write_batches(&stream, &receiver, &theirs))?;
         Ok(Writer { batches: Some(batches), shared, pending_max, thread: Some(thread) })
     }
 
@@ -269,7 +267,6 @@ impl Writer {
 
 /// The writer's thread. Ends when nothing more comes, or nobody reads any more.
 fn write_batches(stream: &OwnedFd, batches: &Receiver<Vec<u8>>, shared: &Shared) {
-    crate::cores::leave_engine_core();
     let mut until = None;
     while let Ok(batch) = batches.recv() {
         let mut rest = batch.as_slice();

@@ -6,15 +6,16 @@
 
 use crate::anchors::Anchors;
 use crate::budget::{Budget, Place};
+use crate::clock::Clock;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
 use crate::control_server::ask::Ask;
 use crate::control_server::{self, ControlServer};
-use crate::fence::LogLimit;
 use crate::irq_names::IrqNames;
 use crate::kernel::follow::Follower;
 use crate::lanes::Lanes;
 use crate::load::Meter;
+use crate::log_limit::LogLimit;
 use crate::policy::Policy;
 use crate::poller::{Poller, Token};
 use crate::ports::Ports;
@@ -31,7 +32,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
-use toe_base::{AnchorHandle, Cred, Forward, Instant, SessionId};
+use toe_base::{AnchorHandle, Cred, Instant, SessionId};
 use toe_engine::{
     ControlEvent, Engine, EngineConfig, NetworkChange, Quotas, STAGING_LEN, SocketView, TcpConfig,
 };
@@ -40,8 +41,6 @@ use toe_ring::EngineLooks;
 
 /// More descriptors than sessions, connections and a copy of each can come to: 8 bytes each.
 const DESCRIPTORS_ROOM: u64 = 1 << 16;
-/// The engine's clock starts here, so that "a while before now" is always a time.
-const CLOCK_START_US: u64 = 1_000_000;
 
 /// When the engine is to end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,33 +138,6 @@ impl std::fmt::Debug for Daemon {
             .field("name", &self.configured.name)
             .field("stop", &self.stop)
             .finish_non_exhaustive()
-    }
-}
-
-/// Virtual time from the machine's monotonic clock.
-#[derive(Debug)]
-pub(crate) struct Clock {
-    start: std::time::Instant,
-    /// A machine that is moved to another one may have a clock there that is behind.
-    forward: Forward,
-}
-
-impl Clock {
-    fn new() -> Clock {
-        Clock { start: std::time::Instant::now(), forward: Forward::default() }
-    }
-
-    pub(crate) fn now(&self) -> Instant {
-        self.forward.follow(Instant::from_micros(CLOCK_START_US + self.start.elapsed().as_micros() as u64))
-    }
-
-    /// For measuring how long something took.
-    pub(crate) fn nanos(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-
-    pub(crate) fn uptime_secs(&self) -> u64 {
-        self.start.elapsed().as_secs()
     }
 }
 

@@ -1,8 +1,8 @@
 //! The memory of lanes: made when two sockets have met in the engine, fetched by the programs of both. Called by `attach`, and
 //! by the run loop when a session ends.
 
-use crate::attach::Answer;
 use crate::control_server::pages::{PagesOut, Shared};
+use crate::control_server::socket::Answer;
 use crate::daemon::Daemon;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

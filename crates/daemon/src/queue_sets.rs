@@ -1,7 +1,7 @@
 //! Queue sets of sessions, of which the first says that a session's host has mapped its region. Called by `attach`.
 
-use crate::attach::Answer;
 use crate::control_server::ask::{self, Mapped};
+use crate::control_server::socket::Answer;
 use crate::daemon::Daemon;
 use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;

@@ -9,10 +9,10 @@ mod sleep;
 use crate::anchors::Unwatched;
 use crate::budget::{LOOKS_A_ROUND, Place, ROUND_NS, TURN_NS};
 use crate::coalescing_sleeps::COALESCING_SLEEP;
+use crate::control_server::pages::Interrupt;
 use crate::daemon::{Daemon, Stop};
 use crate::poller::Token;
 use crate::rest::Advice;
-use crate::session::Interrupt;
 use crate::stages::Stage;
 use std::time::Duration;
 use toe_abi::attach::FenceReason;
@@ -167,7 +167,7 @@ impl Daemon {
     fn tell_load(&mut self, now: Instant, sleeps: bool) {
         let flows = self.engine.view().totals().flows as u32;
         if self.meter.is_due(now, flows, sleeps) {
-            self.meter.tell(&self.sessions, now, flows);
+            self.sessions.publish_load(self.meter.load(now, flows));
         }
     }
 

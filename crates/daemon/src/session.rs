@@ -7,8 +7,7 @@
 use crate::budget::Budget;
 use crate::capture::Captures;
 use crate::channels::Channels;
-use crate::control_server::pages::{Leftovers, Pages, PagesOut, Shared};
-use crate::control_server::wake::Wake;
+use crate::control_server::pages::{Interrupt, Leftovers, Pages, PagesOut, Shared};
 use crate::datagrams::{Datagrams, FromSocket};
 use crate::policy::Credentials;
 use crate::poller::{Poller, Token};
@@ -16,10 +15,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use toe_abi::attach::FenceReason;
-use toe_abi::region::{FENCED, RegionLayout};
+use toe_abi::region::{FENCED, Load, RegionLayout};
 use toe_base::limits::SESSIONS_MAX;
 use toe_base::{Cred, Instant, NetNs, QueueSetId, SessionId};
-use toe_ring::irq::Signal;
 use toe_ring::{EngineDoorbell, EngineQueueSet, EngineSleep, EventFd, IrqLine, Region};
 
 /// With more live sessions than this, the quiet ones are put to sleep one by one, so that looking at every ring stays
@@ -49,30 +47,6 @@ impl Peer {
     /// The user in his network namespace: whose the session's sockets are.
     pub fn cred(&self) -> Cred {
         Cred { uid: self.uid, netns: self.netns }
-    }
-}
-
-/// The interrupt of one of its queue sets.
-#[derive(Debug)]
-pub struct Interrupt {
-    line: Arc<IrqLine>,
-    user: PagesOut,
-}
-
-impl Interrupt {
-    pub(crate) fn line(&self) -> &Arc<IrqLine> {
-        &self.line
-    }
-
-    /// A sending end for another session, which wakes this host itself (see [`toe_ring::channel`]).
-    pub fn another(&self) -> rustix::io::Result<OwnedFd> {
-        self.line.another()
-    }
-}
-
-impl Signal for Interrupt {
-    fn signal(&self) {
-        self.user.wake((), |()| self.line.signal(), |()| Wake::Interrupt(Arc::clone(&self.line)));
     }
 }
 
@@ -147,7 +121,7 @@ impl Session {
 
     /// What a new queue set is to interrupt the host by.
     pub fn interrupt(&self, line: IrqLine) -> Interrupt {
-        Interrupt { line: Arc::new(line), user: self.pages.clone() }
+        Interrupt::new(line, &self.pages)
     }
 
     /// By whom the host is woken where that may take long.
@@ -257,6 +231,11 @@ impl Sessions {
         if std::mem::replace(&mut self.names_told, lapses) != lapses {
             self.iter().for_each(|(_, session)| session.region.publish_names(lapses));
         }
+    }
+
+    /// Tells all hosts how loaded the engine is.
+    pub(crate) fn publish_load(&self, load: Load) {
+        self.iter().for_each(|(_, session)| session.region.publish_load(load));
     }
 
     /// `staging_len`: bytes of the engine's own memory.

@@ -2,10 +2,9 @@
 //! the engine decides; here it is carried out. Called by `attach`, and by the run loop when a session ends. The engine's thread does not look at
 //! that memory, where the two programs can punch holes: their user's does.
 
-use crate::attach::Answer;
-use crate::control_server::pages::{Shared, ViaOver};
+use crate::control_server::pages::{Interrupt, Shared, ViaOver};
+use crate::control_server::socket::Answer;
 use crate::daemon::Daemon;
-use crate::session::Interrupt;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::os::fd::OwnedFd;

@@ -8,7 +8,7 @@ use super::next_look::NextLook;
 use super::socket;
 use super::user::{Desk, Errand, Shared, User};
 use super::watch::TwinWatch;
-use super::{STRANGERS_MAX, USERS_MAX, spawn};
+use super::{STRANGERS_MAX, USERS_MAX};
 use crate::anchor_root::AnchorRoot;
 use crate::connections::CONNECTIONS_MAX;
 use crate::policy::{Credentials, Policy};
@@ -121,7 +121,6 @@ impl Door {
 
     /// Until the engine is gone.
     pub(super) fn run(mut self) {
-        crate::cores::leave_engine_core();
         while self.run_errands() {
             self.dismiss_idle();
             self.close_kept();
@@ -302,7 +301,7 @@ impl Door {
             eventfd: Arc::new(EventFd::new()?),
         });
         let user = User::new(self.desk.clone(), who, Arc::clone(&shared), receiver)?;
-        spawn("toe-user", move || user.run())?;
+        crate::cores::spawn("toe-user", move || user.run())?;
         Ok(Regular { shared, errands, may_attach: false })
     }
 

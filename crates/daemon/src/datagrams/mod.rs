@@ -2,13 +2,13 @@
 //! Called by `attach`, by the run loop, and by the engine through `host_side`.
 
 mod crowd;
+pub(crate) mod raw;
 mod to_kernel;
 mod to_socket;
 mod unsent;
 
-use crate::attach::Answer;
-use crate::control_server;
 use crate::control_server::pages::{PagesIn, PagesOut};
+use crate::control_server::socket::Answer;
 use crate::daemon::Daemon;
 use crate::pace::Pace;
 use crowd::Crowd;
@@ -16,7 +16,6 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-pub(crate) use to_kernel::Packet;
 use to_kernel::ToKernel;
 use to_socket::{ByKernel, Late, ToSocket};
 use toe_abi::attach::{Reply, Use};
@@ -227,7 +226,7 @@ fn others<'a>(known: &'a mut Option<PagesOut>, handed: &Arc<AtomicU64>) -> Optio
     if known.is_none() {
         let end = PagesIn::new(&Arc::new(EventFd::new().ok()?), handed);
         let out = end.out();
-        control_server::spawn("toe-datagrams", move || end.run()).ok()?;
+        crate::cores::spawn("toe-datagrams", move || end.run()).ok()?;
         *known = Some(out);
     }
     known.as_ref()
