@@ -5,6 +5,7 @@
 //! a descriptor of a program's. Called by the run loop when the control server asks.
 
 use crate::anchors::{Home, HomeId, Identity, Made};
+use crate::capture::Wanted;
 use crate::control_server::ask::{self, Ask, Evidence, Mapped, Matter, Newcomer};
 use crate::control_server::pages::{GivenBack, Returned};
 use crate::control_server::socket::Answer;
@@ -12,17 +13,20 @@ use crate::daemon::{Daemon, Stop};
 use crate::datagrams;
 use crate::policy::{Credentials, Named};
 use crate::poller::Token;
+use crate::queue_sets;
 use crate::report::View;
 use crate::session::{Peer, Session};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::TrySendError;
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, Unread, refusal_of_version};
+use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::control::names::Twin;
-use toe_engine::{AnchorUse, Claimed, ControlEvent, StreamCounts};
+use toe_engine::udp::Asked;
+use toe_engine::{AnchorUse, Claimed, ControlEvent, Resource, StreamCounts};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -105,7 +109,16 @@ impl Daemon {
                     Err(errno) => self.reply(now, place, Err(errno)),
                 }
             }
-            Matter::Request { place, request: Request::AddQueueSet, .. } => self.queue_set_asked(now, place),
+            Matter::Request { place, request: Request::AddQueueSet, .. } => {
+                let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
+                match session.and_then(queue_sets::take_unsettled) {
+                    Some(memory) => ask::Answer::Settle { what: Mapped::Region, memory: vec![memory] },
+                    None => {
+                        let answer = self.add_queue_set(place);
+                        self.reply(now, place, answer)
+                    }
+                }
+            }
             Matter::Request { place, request: Request::DatagramsMapped, .. } => {
                 let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
                 let memory = session.map(|session| datagrams::unsettled(&mut session.datagrams));
@@ -178,7 +191,7 @@ impl Daemon {
             return;
         }
         let session = self.connections.end(place);
-        self.drop_capture(place);
+        self.drop_capture(now, place);
         if let Some(id) = session {
             self.end_session(now, id, "control connection closed");
         }
@@ -265,16 +278,18 @@ impl Daemon {
             }
             Request::Report { .. } => self.report_status(now, place),
             Request::Capture { snaplen, interface, filter_len } => {
-                self.start_capture(place, (snaplen, interface), filter_len, evidence)
+                self.start_capture(now, place, (snaplen, interface), filter_len, evidence)
             }
-            Request::EndCapture => self.end_capture(place),
+            Request::EndCapture if self.drop_capture(now, place) => Ok((Reply::Done, Vec::new())),
+            Request::EndCapture => Err(Errno::EINVAL),
             Request::Stop => self.stop_at(place, Stop::Now),
             Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
             Request::Admit { .. } => self.admit(place, evidence.user()?),
             Request::AskLane { way, peer } => {
                 let session = self.session_of(place)?;
                 let user = self.connections.get(place).ok_or(Errno::EBADF)?.pages.clone();
-                self.ask_lane(now, (session, user), way, peer, evidence.datagram_socket()?)
+                let asked = Asked { session, way, peer, presented: evidence.datagram_socket()? };
+                self.lanes.ask(now, (&mut self.engine, &mut self.sessions), user, asked)
             }
             Request::OpenDatagrams { purpose, peer } => {
                 let session = self.session_of(place)?;
@@ -288,7 +303,7 @@ impl Daemon {
             | Request::ViaFetch { .. }
             | Request::ViaForget { .. } => {
                 let session = self.session_of(place)?;
-                self.answer_via(session, request)
+                self.via.answer(&mut self.engine, &mut self.sessions, session, request)
             }
         }
     }
@@ -429,6 +444,26 @@ impl Daemon {
         Ok((Reply::Anchors { first: first.0, count }, Vec::new()))
     }
 
+    fn add_queue_set(&mut self, place: u32) -> Answer {
+        let id = self.session_of(place)?;
+        let session = self.sessions.get_mut(id).ok_or(Errno::EINVAL)?;
+        queue_sets::add(&mut self.engine, &mut self.irq_names, id, session)
+    }
+
+    /// A host has mapped what it was given, or not so that it could be settled.
+    fn settled(&mut self, now: Instant, place: u32, what: Mapped, is_settled: bool) -> Answer {
+        if !is_settled {
+            return Err(Errno::EPERM);
+        }
+        // It is announced again that the engine sleeps: the host has not been told if it was before.
+        let id = self.session_of(place)?;
+        self.sessions.stir(id, now);
+        match what {
+            Mapped::Region => self.add_queue_set(place),
+            Mapped::Datagrams => Ok((Reply::Done, Vec::new())),
+        }
+    }
+
     /// Takes a kernel socket as evidence that the host holds the port there.
     fn show_twin(&mut self, place: u32, twin: Twin) -> Answer {
         let id = self.session_of(place)?;
@@ -517,6 +552,29 @@ impl Daemon {
         Ok((Reply::Report { len: text.len() as u64 }, vec![memory]))
     }
 
+    fn start_capture(
+        &mut self,
+        now: Instant,
+        place: u32,
+        (snaplen, interface): (u32, Option<u16>),
+        filter_len: u32,
+        evidence: Evidence,
+    ) -> Answer {
+        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+        let only = (!self.policy.may_control(who)).then(|| who.cred());
+        let memory = self.engine.view().users().quotas().of(Resource::SessionMemory).total;
+        let filter = || if filter_len == 0 { Ok(Filter::All) } else { evidence.filter() };
+        let wanted = Wanted { snaplen, interface, only };
+        let stream = self.sessions.captures.start(place, wanted, (self.ports.slots.len(), memory), filter)?;
+        // One of a user's own connections anybody can begin as often as he likes: it fills no log.
+        match only {
+            None => tracing::info!(pid = who.pid, uid = who.uid, "capture of all begun"),
+            Some(_) => tracing::debug!(pid = who.pid, uid = who.uid, "capture begun"),
+        }
+        self.engine.handle_control(now, ControlEvent::Capture { on: true }, &mut self.sessions);
+        Ok((Reply::Capture, vec![stream]))
+    }
+
     fn stop_at(&mut self, place: u32, stop: Stop) -> Answer {
         let connection = self.connections.get(place).filter(|connection| connection.is_waiting());
         let who = &connection.ok_or(Errno::EBADF)?.who;
@@ -542,7 +600,7 @@ fn hear(daemon: &mut Daemon, now: Instant, returned: &Returned) {
                 daemon.engine.handle_control(now, event, &mut daemon.sessions);
             }
         }
-        Returned::Closed(lane) => daemon.end_lane(now, *lane),
+        Returned::Closed(lane) => daemon.lanes.end(now, &mut daemon.engine, &mut daemon.sessions, *lane),
     }
 }
 

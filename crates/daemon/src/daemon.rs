@@ -269,15 +269,24 @@ impl Daemon {
         let connection = session.connection;
         self.budget.remove(session.account, id);
         self.connections.end(connection);
-        self.drop_capture(connection);
+        self.drop_capture(now, connection);
         self.keep_all_unsent(id);
         let left = self.engine.close_session(now, id, &mut self.sessions);
         // Who sends to it, or receives from it, hears of that by the lane's word.
         left.lanes.into_iter().for_each(|lane| self.lanes.close(lane));
         left.datagrams.into_iter().for_each(|end| self.sessions.datagrams.remove(end));
-        self.leave_via(id, left.virtual_interfaces);
+        self.via.leave(&mut self.sessions, id, left.virtual_interfaces);
         self.sessions.close(id, &self.poller);
         self.anchors.leave_home(id);
+    }
+
+    /// Ends the capture of a connection, if it has one; whether it had.
+    pub(crate) fn drop_capture(&mut self, now: Instant, place: u32) -> bool {
+        let had = self.sessions.captures.end(place);
+        if had && self.sessions.captures.is_empty() {
+            self.engine.handle_control(now, ControlEvent::Capture { on: false }, &mut self.sessions);
+        }
+        had
     }
 
     /// Nobody has the anchor open any more.

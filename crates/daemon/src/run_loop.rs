@@ -128,7 +128,7 @@ impl Daemon {
         let most = if self.budget.is_shared() { LOCAL_PER_SHARED_ROUND } else { LOCAL_PER_ROUND };
         let segments = left + self.engine.poll_local(now, &mut self.sessions, most);
         self.stages.done(Stage::Local, segments);
-        segments + self.tell_some_via()
+        segments + self.via.tell_some(&self.sessions)
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
