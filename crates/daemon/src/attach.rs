@@ -10,7 +10,7 @@ use crate::control_server::ask::{self, Ask, Evidence, Mapped, Matter, Newcomer};
 use crate::control_server::pages::{GivenBack, Returned};
 use crate::control_server::socket::Answer;
 use crate::daemon::{Daemon, Stop};
-use crate::datagrams;
+use crate::datagrams::from_socket;
 use crate::policy::{Credentials, Named};
 use crate::poller::Token;
 use crate::queue_sets;
@@ -121,7 +121,7 @@ impl Daemon {
             }
             Matter::Request { place, request: Request::DatagramsMapped, .. } => {
                 let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
-                let memory = session.map(|session| datagrams::unsettled(&mut session.datagrams));
+                let memory = session.map(|session| from_socket::unsettled(&mut session.datagrams));
                 ask::Answer::Settle { what: Mapped::Datagrams, memory: memory.unwrap_or_default() }
             }
             Matter::Settled { place, what, is_settled } => {
@@ -154,7 +154,7 @@ impl Daemon {
             }
             Matter::TwinsGone(gone) => {
                 for identity in gone {
-                    self.socket_gone(now, identity);
+                    self.sending.socket_gone(now, &mut self.engine, &mut self.sessions, identity);
                 }
                 ask::Answer::Done
             }
@@ -293,7 +293,8 @@ impl Daemon {
             }
             Request::OpenDatagrams { purpose, peer } => {
                 let session = self.session_of(place)?;
-                self.open_datagrams(session, purpose, peer, &evidence.datagram_socket()?)
+                let rooms = (&mut self.engine, &mut self.sessions);
+                self.sending.open(now, rooms, session, (purpose, peer), &evidence.datagram_socket()?)
             }
             Request::DatagramsMapped => Err(Errno::EINVAL),
             Request::ViaName { .. }
@@ -565,7 +566,8 @@ impl Daemon {
         let memory = self.engine.view().users().quotas().of(Resource::SessionMemory).total;
         let filter = || if filter_len == 0 { Ok(Filter::All) } else { evidence.filter() };
         let wanted = Wanted { snaplen, interface, only };
-        let stream = self.sessions.captures.start(place, wanted, (self.ports.slots.len(), memory), filter)?;
+        let stream =
+            self.sessions.captures.start(place, wanted, (self.links.ports.slots.len(), memory), filter)?;
         // One of a user's own connections anybody can begin as often as he likes: it fills no log.
         match only {
             None => tracing::info!(pid = who.pid, uid = who.uid, "capture of all begun"),

@@ -11,14 +11,14 @@ use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
 use crate::control_server::ask::Ask;
 use crate::control_server::{self, ControlServer};
+use crate::datagrams::sending::Sending;
 use crate::irq_names::IrqNames;
-use crate::kernel::follow::Follower;
+use crate::kernel::follow::{Links, Served};
 use crate::lanes::Lanes;
 use crate::load::Meter;
 use crate::log_limit::LogLimit;
 use crate::policy::Policy;
 use crate::poller::{Poller, Token};
-use crate::ports::Ports;
 use crate::rest::Rest;
 use crate::session::Sessions;
 use crate::sockets::Lists;
@@ -61,16 +61,6 @@ pub struct Counts {
     pub unread_answers: u64,
     pub reports: u64,
     pub parks: u64,
-    /// The kernel had no port number for the engine.
-    pub ports_refused: u64,
-}
-
-impl Counts {
-    /// Counts a refusal of the kernel's to reserve port numbers; whether it is worth a line in the log.
-    pub fn note_ports_refused(&mut self) -> bool {
-        self.ports_refused += 1;
-        self.ports_refused.is_power_of_two()
-    }
 }
 
 /// What reports say of how it was configured.
@@ -92,9 +82,8 @@ pub struct Daemon {
     pub(crate) took_all: bool,
     pub(crate) lanes: Lanes,
     pub(crate) via: ViaConnections,
-    pub(crate) ports: Ports,
-    /// Set once there are links whose interfaces the kernel may change.
-    pub(crate) kernel: Option<Follower>,
+    pub(crate) sending: Sending,
+    pub(crate) links: Links,
     pub(crate) anchors: Anchors,
     pub(crate) irq_names: IrqNames,
     /// Anchors that were just closed, kept between rounds for its memory.
@@ -124,8 +113,6 @@ pub struct Daemon {
     pub(crate) trim_at: Instant,
     /// Kept between rounds for its memory.
     pub(crate) tokens: Vec<Token>,
-    /// The bytes of a datagram, for its memory, too.
-    pub(crate) record: Vec<u8>,
     /// Sessions that something concerns, and whose turns a round has: kept for their memory, too.
     pub(crate) concerned: Vec<SessionId>,
     pub(crate) turns: Vec<Place>,
@@ -178,8 +165,8 @@ impl Daemon {
             took_all: false,
             lanes: Lanes::default(),
             via: ViaConnections::default(),
-            ports: Ports::default(),
-            kernel: None,
+            sending: Sending::default(),
+            links: Links::default(),
             anchors,
             irq_names,
             closed_anchors: Vec::new(),
@@ -203,7 +190,6 @@ impl Daemon {
             next_tick: Instant::ZERO,
             trim_at: Instant::ZERO,
             tokens: Vec::new(),
-            record: Vec::new(),
             concerned: Vec::new(),
             turns: Vec::new(),
             listed: Vec::new(),
@@ -215,7 +201,24 @@ impl Daemon {
         if !config.spec.driver.shares_address() {
             self.sessions.datagrams.open(self.control_server.handed());
         }
-        self.ports.add(&mut self.engine, &self.poller, config, port)
+        self.links.ports.add(&mut self.engine, &self.poller, config, port)
+    }
+
+    /// Begins to follow the kernel, after all links are open. Returns once all that is there is known.
+    pub fn follow_kernel(&mut self) -> std::io::Result<()> {
+        let now = self.clock.now();
+        self.links.begin(now, &mut self.engine, &self.poller)?;
+        self.serve_network(now);
+        Ok(())
+    }
+
+    /// Does in the kernel what the engine wants of it. How many neighbours were known already.
+    pub(crate) fn serve_network(&mut self, now: Instant) -> usize {
+        let Served { neighbours, twins } = self.links.serve(now, &mut self.engine);
+        if !twins.is_empty() {
+            self.control_server.look_at_twins(twins);
+        }
+        neighbours
     }
 
     pub fn policy(&self) -> &Policy {
@@ -270,7 +273,7 @@ impl Daemon {
         self.budget.remove(session.account, id);
         self.connections.end(connection);
         self.drop_capture(now, connection);
-        self.keep_all_unsent(id);
+        self.sending.keep_all(now, &mut self.engine, &mut self.sessions, id);
         let left = self.engine.close_session(now, id, &mut self.sessions);
         // Who sends to it, or receives from it, hears of that by the lane's word.
         left.lanes.into_iter().for_each(|lane| self.lanes.close(lane));
@@ -315,8 +318,8 @@ impl Daemon {
     /// files, what hosts wait for. What is left is for the end of the process. The connections are the last that hosts
     /// look at.
     pub fn end(self) -> Connections {
-        let Daemon { ports, kernel, anchors, connections, .. } = self;
-        drop((ports, kernel, anchors));
+        let Daemon { links, anchors, connections, .. } = self;
+        drop((links, anchors));
         connections
     }
 

@@ -26,22 +26,6 @@ impl Daemon {
         self.close_session(now, id, "fenced");
     }
 
-    /// Finds whose memory the system had no page for, once something was. Both ends of a channel had the use of it.
-    pub(crate) fn find_lost_memory(&mut self) {
-        if !toe_ring::lost_memory::any_event() {
-            return;
-        }
-        let sessions = &self.sessions;
-        let is_lost = |id: &SessionId| sessions.get(*id).is_some_and(|session| session.region.is_lost());
-        let mut lost: Vec<SessionId> = sessions.live().iter().copied().filter(is_lost).collect();
-        lost.extend(sessions.channels.ends_of_lost());
-        lost.sort_unstable_by_key(|id| id.0);
-        lost.dedup();
-        // Before what was found in memory that was gone already.
-        let faults = lost.into_iter().map(|id| (id, FenceReason::MemoryLost));
-        self.sessions.faults.splice(0..0, faults);
-    }
-
     /// Fences every session with a fault that was found while the engine was posting to it.
     pub(crate) fn fence_faults(&mut self, now: Instant) {
         for (id, reason) in std::mem::take(&mut self.sessions.faults) {

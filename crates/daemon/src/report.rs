@@ -69,7 +69,7 @@ impl Daemon {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             interface_version: toe_abi::INTERFACE_VERSION,
             uptime_secs: self.clock.uptime_secs(),
-            ports: self.ports.slots.iter().map(port_report).collect(),
+            ports: self.links.ports.slots.iter().map(port_report).collect(),
             busy_permille: self.meter.busy_permille(self.clock.now()),
             flows,
             listeners,
@@ -147,7 +147,7 @@ impl Daemon {
             users: users.collect(),
             device: match socket.port {
                 None if socket.listener || socket.udp.is_some() => "*".to_owned(),
-                port => self.ports.name(port).to_owned(),
+                port => self.links.ports.name(port).to_owned(),
             },
             tcp: socket.tcp.clone(),
             udp: socket.udp,
@@ -171,11 +171,11 @@ impl Daemon {
             ("wakes_by_users", self.control_server.handed().load(Ordering::Relaxed)),
             ("reports", counts.reports),
             ("parks", counts.parks),
-            ("port_numbers_refused", counts.ports_refused),
+            ("port_numbers_refused", self.links.port_numbers_refused),
         ];
         let own = own.into_iter().map(|(name, n)| (name.to_owned(), n));
         let engine = self.engine.view().counters().map(|(name, n)| (name.to_owned(), n));
-        let ports = self.ports.slots.iter().flat_map(|slot| {
+        let ports = self.links.ports.slots.iter().flat_map(|slot| {
             let id = slot.id;
             let errors = (format!("port{id}_errors"), slot.errors);
             let counters: Vec<_> =

@@ -111,11 +111,16 @@ impl Daemon {
         let entries = entries + self.take_unsent(now) + usize::from(self.carry_on_lists(now));
         self.stages.done(Stage::Entries, entries);
         let woken = self.sessions.datagrams.begin_round(now);
-        let frames = self.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
+        let frames = self.links.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
         let woken = woken + self.sessions.datagrams.look_after_waiting(now);
         self.rest.received(frames);
         self.stages.done(Stage::Receive, woken + frames);
         entries + woken + frames
+    }
+
+    pub(crate) fn take_unsent(&mut self, now: Instant) -> usize {
+        let rooms = (&mut self.engine, &mut self.sessions);
+        self.sending.unsent.take(now, rooms, &mut self.budget, &self.clock)
     }
 
     fn process(&mut self, now: Instant) -> usize {
@@ -132,16 +137,16 @@ impl Daemon {
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
-        self.serve_network();
-        let frames = self.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
+        self.serve_network(now);
+        let frames = self.links.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
         // Those that what was sent is for: the next round sends it.
-        let neighbours = self.serve_network();
+        let neighbours = self.serve_network(now);
         self.stages.done(Stage::Transmit, frames);
         self.sessions.tell_names(self.engine.view().lapses());
         let completions = self.engine.poll_completions(&mut self.sessions);
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
-        self.find_lost_memory();
+        self.sessions.find_lost_memory();
         self.fence_faults(now);
         self.stages.done(Stage::Completions, completions);
         self.sessions.captures.hand_on();
@@ -180,24 +185,24 @@ impl Daemon {
                 Token::Signal => self.stop = Stop::Now,
                 Token::Owner => self.owner_gone(),
                 Token::Port(place) => {
-                    if let Some(slot) = self.ports.slots.get_mut(usize::from(place)) {
+                    if let Some(slot) = self.links.ports.slots.get_mut(usize::from(place)) {
                         slot.stir();
                     }
                 }
                 Token::Process(id) => self.end_session(now, id, "process ended"),
                 Token::Doorbell(id) => self.wake(now, id),
                 Token::Anchors(id) => self.take_closed_anchors(now, id),
-                Token::Kernel => self.follow(now),
+                Token::Kernel => self.links.follow(now, &mut self.engine, &self.poller),
             }
         }
         self.sessions.unmute(now, &self.poller);
         self.anchors.unmute(&self.poller, now);
         self.take_anchor_events(now);
         self.resolve_doubts(now);
-        if self.follow_later_at() <= now {
-            self.follow_later(now);
+        if self.links.follow_at() <= now {
+            self.links.follow(now, &mut self.engine, &self.poller);
         }
-        self.find_lost_memory();
+        self.sessions.find_lost_memory();
         self.fence_faults(now);
         self.forget_drained_sessions();
     }
@@ -334,7 +339,7 @@ impl Daemon {
     }
 
     fn take_datagrams_stirring(&mut self, now: Instant, id: SessionId) -> usize {
-        let taken = self.take_some_datagrams(now, id);
+        let taken = self.sending.take_some(now, &mut self.engine, &mut self.sessions, id);
         if taken > 0 {
             self.sessions.stir(id, now);
             if let Some(session) = self.sessions.get_mut(id) {
@@ -463,7 +468,7 @@ impl Daemon {
         // The next one may need a port number that this one asked for. All else is done once a round: a new listener has every listener's
         // kernel socket looked at.
         if matches!(command, Command::Connect { .. }) {
-            self.serve_network();
+            self.serve_network(now);
         }
         Ok(())
     }

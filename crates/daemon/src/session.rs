@@ -8,7 +8,8 @@ use crate::budget::Budget;
 use crate::capture::Captures;
 use crate::channels::Channels;
 use crate::control_server::pages::{Interrupt, Leftovers, Pages, PagesOut, Shared};
-use crate::datagrams::{Datagrams, FromSocket};
+use crate::datagrams::Datagrams;
+use crate::datagrams::from_socket::FromSocket;
 use crate::policy::Credentials;
 use crate::poller::{Poller, Token};
 use std::collections::VecDeque;
@@ -376,6 +377,21 @@ impl Sessions {
             // Own eventfds do not fail.
             let _ = eventfd.signal();
         }
+    }
+
+    /// Finds whose memory the system had no page for, once something was. Both ends of a channel had the use of it.
+    pub(crate) fn find_lost_memory(&mut self) {
+        if !toe_ring::lost_memory::any_event() {
+            return;
+        }
+        let is_lost = |id: &SessionId| self.get(*id).is_some_and(|session| session.region.is_lost());
+        let mut lost: Vec<SessionId> = self.live.iter().copied().filter(is_lost).collect();
+        lost.extend(self.channels.ends_of_lost());
+        lost.sort_unstable_by_key(|id| id.0);
+        lost.dedup();
+        // Before what was found in memory that was gone already.
+        let faults = lost.into_iter().map(|id| (id, FenceReason::MemoryLost));
+        self.faults.splice(0..0, faults);
     }
 
     pub fn live(&self) -> &[SessionId] {
