@@ -4,25 +4,22 @@
 //! ends its connection. What a request rests on the [control server](crate::control_server) has found out, so that nothing here touches
 //! a descriptor of a program's. Called by the run loop when the control server asks.
 
-use crate::anchors::{Home, HomeId, Identity, Made};
-use crate::capture::Wanted;
+use crate::anchors::Identity;
+use crate::capture::CaptureRequest;
 use crate::control_server::ask::{self, Ask, Evidence, Mapped, Matter, Newcomer};
 use crate::control_server::pages::{GivenBack, Returned};
 use crate::control_server::socket::Answer;
 use crate::daemon::{Daemon, Stop};
 use crate::datagrams::from_socket;
 use crate::policy::{Credentials, Named};
-use crate::poller::Token;
 use crate::queue_sets;
 use crate::report::View;
-use crate::session::{Peer, Session};
-use std::os::fd::{AsFd, OwnedFd};
+use crate::status::status_report;
 use std::sync::mpsc::TrySendError;
 use toe_abi::INTERFACE_VERSION;
-use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, Unread, refusal_of_version};
+use toe_abi::attach::{BadMessage, Reply, ReportKind, Request, Unread, refusal_of_version};
 use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
-use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::control::names::Twin;
 use toe_engine::udp::Asked;
@@ -145,7 +142,7 @@ impl Daemon {
             }
             Matter::Close { place } => {
                 self.end_connection(now, place);
-                self.lists.forget(place);
+                self.reports.forget(place);
                 ask::Answer::Closed(self.connections.take(place))
             }
             Matter::Returned { returned, .. } => {
@@ -315,136 +312,6 @@ impl Daemon {
         Ok((Reply::Done, Vec::new()))
     }
 
-    /// The session that a connection has opened.
-    pub(crate) fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
-        let id = self.connections.get(place).and_then(|connection| connection.session);
-        id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
-    }
-
-    /// All but the descriptor of the home, which comes last.
-    fn hello(&mut self, now: Instant, place: u32, room: u64, home: &Home) -> Answer {
-        let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
-        let (pid, cred) = (connection.who.pid, connection.who.cred());
-        let uid = cred.uid;
-        if connection.session.is_some() {
-            return Err(Errno::EALREADY);
-        }
-        let wanted = self.policy.layout;
-        let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
-        let opened = self.engine.open_session(cred, layout).inspect_err(|errno| {
-            self.counts.attach_refused += 1;
-            let why = match *errno {
-                Errno::EDQUOT => "its user has his share of sessions; see [quota]",
-                _ => "the engine has no free session",
-            };
-            if self.log_limit.allows(now) {
-                tracing::warn!(pid, uid, "host refused: {why}");
-            }
-        });
-        let id = opened?;
-        match self.open_session(now, id, place, home, layout) {
-            Ok(fds) => {
-                self.counts.attached += 1;
-                // Before anything is asked of this engine: whether another would do better.
-                let flows = self.engine.view().totals().flows as u32;
-                self.sessions.publish_load(self.meter.load(now, flows));
-                self.sessions.get(id).into_iter().for_each(|session| session.region.withhold());
-                Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
-            }
-            Err(error) => {
-                self.counts.attach_refused += 1;
-                if self.log_limit.allows(now) {
-                    tracing::warn!(pid, uid, %error, "host refused: no memory or descriptors for a session");
-                }
-                self.engine.close_session(now, id, &mut self.sessions);
-                self.engine.forget_session(id);
-                Err(Errno::ENOMEM)
-            }
-        }
-    }
-
-    fn open_session(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        place: u32,
-        home: &Home,
-        layout: RegionLayout,
-    ) -> std::io::Result<[OwnedFd; 4]> {
-        let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
-        let peer = Peer::of(&connection.who, connection.program.clone());
-        let process = connection.process.take();
-        let way = (place, connection.pages.clone());
-        let account = self.engine.view().session(id).account;
-        let looks = self.looks.as_fd().try_clone_to_owned()?;
-        let (session, [region, receive, eventfd]) =
-            Session::create(id, layout, (peer, account, process), way, now)?;
-        self.poller.add(&session.doorbell, Token::Doorbell(id))?;
-        if let Some(process) = session.process() {
-            self.poller.add(process, Token::Process(id))?;
-        }
-        self.anchors.open_home(&self.poller, id, account, home)?;
-        let peer = &session.peer;
-        tracing::debug!(
-            session = id.0,
-            pid = peer.pid,
-            uid = peer.uid,
-            program = peer.program,
-            "session open"
-        );
-        self.budget.add(account, id);
-        self.sessions.insert(id, session);
-        if let Some(connection) = self.connections.get_mut(place) {
-            connection.session = Some(id);
-        }
-        Ok([region, receive, eventfd, looks])
-    }
-
-    /// Handles that follow each other for up to `count` anchors, which the control server makes.
-    fn grant_anchors(
-        &mut self,
-        now: Instant,
-        place: u32,
-        count: u32,
-    ) -> Result<(HomeId, AnchorHandle, u32), Errno> {
-        let id = self.session_of(place)?;
-        if count == 0 || count > ANCHORS_AT_ONCE {
-            return Err(Errno::EINVAL);
-        }
-        let home = self.anchors.home_of(id).ok_or(Errno::EINVAL)?;
-        let first = self.engine.take_anchor(id)?;
-        for n in 1..count {
-            let Ok(handle) = self.engine.take_anchor(id) else { return Ok((home, first, n)) };
-            if handle.0 != first.0.wrapping_add(n) {
-                self.engine.handle_control(now, ControlEvent::Shared(handle), &mut self.sessions);
-                self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
-                return Ok((home, first, n));
-            }
-        }
-        Ok((home, first, count))
-    }
-
-    /// The control server has made anchors, from the first on.
-    fn anchors_made(&mut self, now: Instant, place: u32, wanted: u32, made: &Made) -> Answer {
-        let (home, first, count) = (made.home, made.first, made.identities.len() as u32);
-        let handle = |n: u32| AnchorHandle(first.0.wrapping_add(n));
-        let lives = self.session_of(place).ok().and_then(|id| self.anchors.home_of(id)) == Some(home);
-        if lives {
-            self.anchors.add(made);
-        } else {
-            self.anchors.refuse(made);
-        }
-        for handle in (if lives { count } else { 0 }..wanted).map(handle) {
-            // Not made. Its session may have guessed the handle and used it already.
-            self.engine.handle_control(now, ControlEvent::Shared(handle), &mut self.sessions);
-            self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
-        }
-        if !lives || count == 0 {
-            return Err(Errno::EMFILE);
-        }
-        Ok((Reply::Anchors { first: first.0, count }, Vec::new()))
-    }
-
     fn add_queue_set(&mut self, place: u32) -> Answer {
         let id = self.session_of(place)?;
         let session = self.sessions.get_mut(id).ok_or(Errno::EINVAL)?;
@@ -538,18 +405,21 @@ impl Daemon {
         Ok((Reply::Done, Vec::new()))
     }
 
+    pub(crate) fn begin_list(&mut self, now: Instant, place: u32) -> Result<(), Errno> {
+        let who = self.connections.get(place).ok_or(Errno::EBADF)?.who.clone();
+        let account = self.engine.view().users().account(who.cred());
+        self.reports.begin_list(now, place, who, account)
+    }
+
     fn report_status(&mut self, now: Instant, place: u32) -> Answer {
-        if now < self.next_report {
-            return Err(Errno::EAGAIN);
-        }
-        self.counts.reports += 1;
+        self.reports.begin(now)?;
         let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
-        let view = View { policy: &self.policy, who };
-        let text = serde_json::to_vec(&self.status_report(&view)).map_err(|_| Errno::EIO)?;
+        let (sessions, ports) = (&self.sessions, &self.links.ports);
+        let view = View { policy: &self.policy, who, sessions, ports };
+        let text = serde_json::to_vec(&status_report(self, &view)).map_err(|_| Errno::EIO)?;
         let memory = crate::report::sealed_memory(&text).map_err(|_| Errno::ENOMEM)?;
-        // Reports may take a tenth of the engine's time, however often they are asked for.
         let done = self.clock.now();
-        self.next_report = done.after_us(9 * done.since_us(now));
+        self.reports.took(done, done.since_us(now));
         Ok((Reply::Report { len: text.len() as u64 }, vec![memory]))
     }
 
@@ -565,7 +435,7 @@ impl Daemon {
         let only = (!self.policy.may_control(who)).then(|| who.cred());
         let memory = self.engine.view().users().quotas().of(Resource::SessionMemory).total;
         let filter = || if filter_len == 0 { Ok(Filter::All) } else { evidence.filter() };
-        let wanted = Wanted { snaplen, interface, only };
+        let wanted = CaptureRequest { snaplen, interface, only };
         let stream =
             self.sessions.captures.start(place, wanted, (self.links.ports.slots.len(), memory), filter)?;
         // One of a user's own connections anybody can begin as often as he likes: it fills no log.

@@ -288,7 +288,7 @@ fn interface_of(port: PortId) -> u16 {
 
 /// What a client asks for.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct CaptureRequest {
     pub(crate) snaplen: u32,
     pub(crate) interface: Option<u16>,
     /// Whose packets only; `None`: all.
@@ -301,7 +301,7 @@ impl Captures {
     pub(crate) fn start(
         &mut self,
         place: u32,
-        Wanted { snaplen, interface, only }: Wanted,
+        CaptureRequest { snaplen, interface, only }: CaptureRequest,
         (links, memory): (usize, u64),
         filter: impl FnOnce() -> Result<Filter, Errno>,
     ) -> Result<OwnedFd, Errno> {

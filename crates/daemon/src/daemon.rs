@@ -1,5 +1,5 @@
 //! Everything that one engine's thread owns. The parts of its work are in `run_loop` (the rounds), `attach` (what
-//! hosts ask), `fence` and `report`.
+//! hosts ask) and `entries` (what they put into their rings).
 //!
 //! There is one engine and one thread. Nothing in here is shared with another thread, so that a second engine can
 //! stand beside it as a second [`Daemon`].
@@ -11,7 +11,7 @@ use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
 use crate::control_server::ask::Ask;
 use crate::control_server::{self, ControlServer};
-use crate::datagrams::sending::Sending;
+use crate::datagrams::sending::DatagramSenders;
 use crate::irq_names::IrqNames;
 use crate::kernel::follow::{Links, Served};
 use crate::lanes::Lanes;
@@ -19,9 +19,9 @@ use crate::load::Meter;
 use crate::log_limit::LogLimit;
 use crate::policy::Policy;
 use crate::poller::{Poller, Token};
+use crate::reports::ReportQueue;
 use crate::rest::Rest;
 use crate::session::Sessions;
-use crate::sockets::Lists;
 use crate::stages::Stages;
 use crate::via::Connections as ViaConnections;
 use crate::watchdog::Watchdog;
@@ -30,12 +30,11 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
 use toe_base::{AnchorHandle, Cred, Instant, SessionId};
-use toe_engine::{
-    ControlEvent, Engine, EngineConfig, NetworkChange, Quotas, STAGING_LEN, SocketView, TcpConfig,
-};
+use toe_engine::{ControlEvent, Engine, EngineConfig, NetworkChange, Quotas, STAGING_LEN, TcpConfig};
 use toe_port::Port;
 use toe_ring::EngineLooks;
 
@@ -59,7 +58,6 @@ pub struct Counts {
     pub attach_refused: u64,
     pub bad_messages: u64,
     pub unread_answers: u64,
-    pub reports: u64,
     pub parks: u64,
 }
 
@@ -82,7 +80,7 @@ pub struct Daemon {
     pub(crate) took_all: bool,
     pub(crate) lanes: Lanes,
     pub(crate) via: ViaConnections,
-    pub(crate) sending: Sending,
+    pub(crate) sending: DatagramSenders,
     pub(crate) links: Links,
     pub(crate) anchors: Anchors,
     pub(crate) irq_names: IrqNames,
@@ -92,7 +90,7 @@ pub struct Daemon {
     /// What users asked who had had their turn.
     pub(crate) deferred: VecDeque<Ask>,
     pub(crate) connections: Connections,
-    pub(crate) lists: Lists,
+    pub(crate) reports: ReportQueue,
     pub(crate) poller: Poller,
     pub(crate) signals: Option<SignalFd>,
     /// The pipe of whoever started this private engine.
@@ -106,8 +104,6 @@ pub struct Daemon {
     pub(crate) stages: Stages,
     pub(crate) meter: Meter,
     pub(crate) clock: Clock,
-    /// No report is made before this time, so that asking for reports cannot keep the engine from its work.
-    pub(crate) next_report: Instant,
     pub(crate) next_tick: Instant,
     /// When memory that nobody needs is looked for again.
     pub(crate) trim_at: Instant,
@@ -116,7 +112,6 @@ pub struct Daemon {
     /// Sessions that something concerns, and whose turns a round has: kept for their memory, too.
     pub(crate) concerned: Vec<SessionId>,
     pub(crate) turns: Vec<Place>,
-    pub(crate) listed: Vec<SocketView>,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -165,7 +160,7 @@ impl Daemon {
             took_all: false,
             lanes: Lanes::default(),
             via: ViaConnections::default(),
-            sending: Sending::default(),
+            sending: DatagramSenders::default(),
             links: Links::default(),
             anchors,
             irq_names,
@@ -173,7 +168,7 @@ impl Daemon {
             control_server,
             deferred: VecDeque::new(),
             connections: Connections::default(),
-            lists: Lists::default(),
+            reports: ReportQueue::default(),
             poller,
             signals: None,
             owner: None,
@@ -186,13 +181,11 @@ impl Daemon {
             stages: Stages::default(),
             meter: Meter::default(),
             clock: Clock::new(),
-            next_report: Instant::ZERO,
             next_tick: Instant::ZERO,
             trim_at: Instant::ZERO,
             tokens: Vec::new(),
             concerned: Vec::new(),
             turns: Vec::new(),
-            listed: Vec::new(),
         })
     }
 
@@ -264,25 +257,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// The session's process is gone, or has broken off the contract: the engine ends its flows.
-    pub(crate) fn close_session(&mut self, now: Instant, id: SessionId, why: &str) {
-        let Some(session) = self.sessions.get(id) else { return };
-        let peer = &session.peer;
-        tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
-        let connection = session.connection;
-        self.budget.remove(session.account, id);
-        self.connections.end(connection);
-        self.drop_capture(now, connection);
-        self.sending.keep_all(now, &mut self.engine, &mut self.sessions, id);
-        let left = self.engine.close_session(now, id, &mut self.sessions);
-        // Who sends to it, or receives from it, hears of that by the lane's word.
-        left.lanes.into_iter().for_each(|lane| self.lanes.close(lane));
-        left.datagrams.into_iter().for_each(|end| self.sessions.datagrams.remove(end));
-        self.via.leave(&mut self.sessions, id, left.virtual_interfaces);
-        self.sessions.close(id, &self.poller);
-        self.anchors.leave_home(id);
-    }
-
     /// Ends the capture of a connection, if it has one; whether it had.
     pub(crate) fn drop_capture(&mut self, now: Instant, place: u32) -> bool {
         let had = self.sessions.captures.end(place);
@@ -321,6 +295,12 @@ impl Daemon {
         let Daemon { links, anchors, connections, .. } = self;
         drop((links, anchors));
         connections
+    }
+
+    /// The session that a connection has opened.
+    pub(crate) fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
+        let id = self.connections.get(place).and_then(|connection| connection.session);
+        id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
     }
 
     /// Whether nobody is attached and nobody holds a socket.

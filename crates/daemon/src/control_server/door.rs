@@ -8,7 +8,6 @@ use super::next_look::NextLook;
 use super::socket;
 use super::user::{Desk, Errand, Shared, User};
 use super::watch::TwinWatch;
-use super::{STRANGERS_MAX, USERS_MAX};
 use crate::anchor_root::AnchorRoot;
 use crate::connections::CONNECTIONS_MAX;
 use crate::policy::{Credentials, Policy};
@@ -29,6 +28,9 @@ use toe_base::account::{ELSEWHERE, account_of};
 use toe_base::{Cred, Endpoint, NetNs};
 use toe_ring::EventFd;
 
+/// Users with connections at once, and how many more may have a thread on which what they sent is closed.
+pub(super) const USERS_MAX: usize = 128;
+pub(super) const STRANGERS_MAX: usize = 16;
 /// Connections that each user may have whatever others do.
 const OWN: usize = 3;
 /// Those beyond, of all users. One may have one more of them while he has less than so many times what is free: one alone

@@ -29,7 +29,7 @@ use crate::anchors::Supplies;
 use crate::policy::{Allowed, Policy};
 use crate::poller::{Poller, Token};
 use ask::Ask;
-use door::{Door, DoorErrand};
+use door::{Door, DoorErrand, STRANGERS_MAX, USERS_MAX};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,9 +38,6 @@ use std::time::Duration;
 use toe_ring::EventFd;
 use user::Desk;
 
-/// Users with connections at once, and how many more may have a thread on which what they sent is closed.
-pub(crate) const USERS_MAX: usize = 128;
-const STRANGERS_MAX: usize = 16;
 /// One of each user, and one of the door.
 const ASKS_MAX: usize = USERS_MAX + STRANGERS_MAX + 8;
 /// The same where nobody but the engine's user and root attaches, with their threads in other network namespaces, and perhaps

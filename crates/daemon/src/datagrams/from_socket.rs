@@ -6,6 +6,9 @@ use toe_base::DatagramId;
 use toe_ring::{LaneReceiver, Region};
 use zerocopy::FromBytes;
 
+/// So many bytes of a datagram count as one more.
+pub(super) const BYTES_AS_ONE: usize = 4096;
+
 /// Where a session's socket puts what it sends.
 #[derive(Debug)]
 pub(crate) struct FromSocket {

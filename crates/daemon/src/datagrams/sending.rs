@@ -1,7 +1,7 @@
 //! What programs' sockets send by the engine's links: shown, taken out of their lanes some at a time, and let go of. Called by `attach` and by the
 //! run loop.
 
-use super::from_socket::{self, FromSocket};
+use super::from_socket::{self, BYTES_AS_ONE, FromSocket};
 use super::unsent::Unsent;
 use crate::control_server::socket::Answer;
 use crate::session::Sessions;
@@ -14,22 +14,17 @@ use toe_engine::udp::Presented;
 use toe_engine::{ControlEvent, Engine, NewEnd, OpenedDatagrams};
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 
-/// Datagrams of all of a session's sockets taken in one turn, and what so many bytes of one count beside: some of the most that a record
-/// can hold, or many small ones.
+/// Datagrams of all of a session's sockets taken in one turn: some of the most that a record can hold, or many small ones.
 const DATAGRAMS_PER_TURN: usize = 64;
-pub(super) const BYTES_AS_ONE: usize = 4096;
-
-/// Where a lane is: of which session, and its place among those.
-type At = (SessionId, usize);
 
 #[derive(Debug, Default)]
-pub(crate) struct Sending {
+pub(crate) struct DatagramSenders {
     pub(crate) unsent: Unsent,
     /// The bytes of a datagram, kept for its memory.
     text: Vec<u8>,
 }
 
-impl Sending {
+impl DatagramSenders {
     /// A program shows a socket for what comes and goes by the engine's links.
     pub(crate) fn open(
         &mut self,
@@ -96,7 +91,7 @@ impl Sending {
         now: Instant,
         engine: &mut Engine,
         sessions: &mut Sessions,
-        (id, at): At,
+        (id, at): (SessionId, usize),
         most: usize,
     ) -> usize {
         let mut taken = 0;
@@ -184,7 +179,7 @@ fn make_lanes(
     Ok([to_socket_file, from_socket_file])
 }
 
-fn has_some(sessions: &Sessions, (id, at): At) -> bool {
+fn has_some(sessions: &Sessions, (id, at): (SessionId, usize)) -> bool {
     let session = sessions.get(id);
     session.is_some_and(|session| session.datagrams.get(at).is_some_and(FromSocket::has_events))
 }
@@ -200,7 +195,7 @@ fn sweep(now: Instant, engine: &mut Engine, sessions: &mut Sessions, id: Session
     }
 }
 
-fn close(now: Instant, engine: &mut Engine, sessions: &mut Sessions, (id, at): At) {
+fn close(now: Instant, engine: &mut Engine, sessions: &mut Sessions, (id, at): (SessionId, usize)) {
     let Some(session) = sessions.get_mut(id).filter(|session| at < session.datagrams.len()) else {
         return;
     };

@@ -1,8 +1,7 @@
 //! What a program had sent that is gone, or whose socket is, before the engine took it out of the lane: it goes out yet, as what lies in a
 //! queue of Linux's does. Filled when a session or a socket ends; emptied by the run loop.
 
-use super::from_socket::FromSocket;
-use super::sending::BYTES_AS_ONE;
+use super::from_socket::{BYTES_AS_ONE, FromSocket};
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::session::Sessions;

@@ -5,7 +5,7 @@ use super::{daemon, daemon_with, settle};
 use crate::anchors::identity_of;
 use crate::daemon::{Daemon, Stop};
 use crate::policy::Credentials;
-use crate::report::View;
+use crate::status::status_report;
 use rustix::fs::SealFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::fs::File;
@@ -181,7 +181,7 @@ fn reports_come_in_sealed_memory_and_not_too_often() {
     let status: StatusReport = serde_json::from_slice(&text).expect("JSON");
     assert_eq!((status.name.as_str(), status.pid), ("web", std::process::id()));
 
-    daemon.next_report = daemon.clock.now().after_us(1_000_000_000);
+    daemon.reports.not_before = daemon.clock.now().after_us(1_000_000_000);
     let request = Request::Report { what: ReportKind::Sockets };
     assert_eq!(control.refusal(&mut daemon, request), Errno::EAGAIN);
     let sockets: SocketsReport = daemon.whole_sockets();
@@ -240,8 +240,8 @@ fn a_report_shows_a_user_what_is_his() {
     let netns = daemon.policy.netns;
     let report = |uid: u32, netns: NetNs| {
         let who = Credentials { uid, netns, ..Credentials::default() };
-        let view = View { policy: &daemon.policy, who: &who };
-        let status = daemon.status_report(&view);
+        let view = daemon.view(&who);
+        let status = status_report(&daemon, &view);
         let locals = daemon.sockets_report(&view).sockets.into_iter().map(|socket| socket.local);
         (status.sessions.iter().map(|s| s.uid).collect::<Vec<_>>(), locals.collect::<Vec<_>>())
     };

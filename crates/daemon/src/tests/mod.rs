@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::policy::{Credentials, Policy};
 use crate::report::View;
+use crate::status::status_report;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -74,18 +75,22 @@ pub(crate) fn daemon_with(line: &str) -> Daemon {
 impl Daemon {
     /// The reports as root gets them.
     pub(crate) fn whole_status(&self) -> StatusReport {
-        self.status_report(&View { policy: &self.policy, who: &root(&self.policy) })
+        status_report(self, &self.view(&root(&self.policy)))
     }
 
     pub(crate) fn whole_sockets(&self) -> SocketsReport {
-        self.sockets_report(&View { policy: &self.policy, who: &root(&self.policy) })
+        self.sockets_report(&self.view(&root(&self.policy)))
+    }
+
+    pub(crate) fn view<'a>(&'a self, who: &'a Credentials) -> View<'a> {
+        View { policy: &self.policy, who, sessions: &self.sessions, ports: &self.links.ports }
     }
 
     /// As a list shows them that is made in one step.
     pub(crate) fn sockets_report(&self, view: &View<'_>) -> SocketsReport {
         let sockets = self.engine.view().sockets(self.clock.now());
-        let visible = sockets.iter().filter(|socket| self.is_visible(socket, view));
-        SocketsReport { sockets: visible.map(|socket| self.socket_report(socket, view)).collect() }
+        let visible = sockets.iter().filter(|socket| view.shows_socket(socket));
+        SocketsReport { sockets: visible.map(|socket| view.socket(socket)).collect() }
     }
 
     /// The connection at `place` is another user's from here on, as far as the engine's thread knows.

@@ -172,9 +172,9 @@ fn a_list_of_sockets_is_made_in_steps() {
     File::from(fds.into_iter().next().expect("memory")).read_exact_at(&mut text, 0).expect("read");
     let report: SocketsReport = serde_json::from_slice(&text).expect("JSON");
     assert_eq!(report.sockets.len(), ends.len());
-    daemon.next_report = now;
+    daemon.reports.not_before = now;
     daemon.begin_list(now, 1).expect("another one");
     drop(control);
     settle(&mut daemon);
-    assert!(daemon.lists.is_empty(), "nobody waits for it");
+    assert!(daemon.reports.is_empty(), "nobody waits for it");
 }

@@ -82,7 +82,7 @@ fn who_keeps_reports_keeps_the_last_ones_only() {
     let control = Control::new(&mut daemon);
     let mut kept = Vec::new();
     for _ in 0..20 {
-        daemon.next_report = daemon.clock.now();
+        daemon.reports.not_before = daemon.clock.now();
         let (_, fds) = control.ask(&mut daemon, Request::Report { what: ReportKind::Status });
         kept.extend(fds);
     }

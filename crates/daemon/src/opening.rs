@@ -1,0 +1,139 @@
+//! How a session is opened, and how its host gets anchors. Called by `attach`.
+
+use crate::anchors::{Home, HomeId, Made};
+use crate::control_server::socket::Answer;
+use crate::daemon::Daemon;
+use crate::poller::Token;
+use crate::session::{Peer, Session};
+use std::os::fd::{AsFd, OwnedFd};
+use toe_abi::attach::{ANCHORS_AT_ONCE, Reply};
+use toe_abi::errno::Errno;
+use toe_abi::region::RegionLayout;
+use toe_base::{AnchorHandle, Instant, SessionId};
+use toe_engine::ControlEvent;
+
+impl Daemon {
+    /// All but the descriptor of the home, which comes last.
+    pub(crate) fn hello(&mut self, now: Instant, place: u32, room: u64, home: &Home) -> Answer {
+        let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
+        let (pid, cred) = (connection.who.pid, connection.who.cred());
+        let uid = cred.uid;
+        if connection.session.is_some() {
+            return Err(Errno::EALREADY);
+        }
+        let wanted = self.policy.layout;
+        let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
+        let opened = self.engine.open_session(cred, layout).inspect_err(|errno| {
+            self.counts.attach_refused += 1;
+            let why = match *errno {
+                Errno::EDQUOT => "its user has his share of sessions; see [quota]",
+                _ => "the engine has no free session",
+            };
+            if self.log_limit.allows(now) {
+                tracing::warn!(pid, uid, "host refused: {why}");
+            }
+        });
+        let id = opened?;
+        match self.open_session(now, id, place, home, layout) {
+            Ok(fds) => {
+                self.counts.attached += 1;
+                // Before anything is asked of this engine: whether another would do better.
+                let flows = self.engine.view().totals().flows as u32;
+                self.sessions.publish_load(self.meter.load(now, flows));
+                self.sessions.get(id).into_iter().for_each(|session| session.region.withhold());
+                Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
+            }
+            Err(error) => {
+                self.counts.attach_refused += 1;
+                if self.log_limit.allows(now) {
+                    tracing::warn!(pid, uid, %error, "host refused: no memory or descriptors for a session");
+                }
+                self.engine.close_session(now, id, &mut self.sessions);
+                self.engine.forget_session(id);
+                Err(Errno::ENOMEM)
+            }
+        }
+    }
+
+    fn open_session(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        place: u32,
+        home: &Home,
+        layout: RegionLayout,
+    ) -> std::io::Result<[OwnedFd; 4]> {
+        let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
+        let peer = Peer::of(&connection.who, connection.program.clone());
+        let process = connection.process.take();
+        let way = (place, connection.pages.clone());
+        let account = self.engine.view().session(id).account;
+        let looks = self.looks.as_fd().try_clone_to_owned()?;
+        let (session, [region, receive, eventfd]) =
+            Session::create(id, layout, (peer, account, process), way, now)?;
+        self.poller.add(&session.doorbell, Token::Doorbell(id))?;
+        if let Some(process) = session.process() {
+            self.poller.add(process, Token::Process(id))?;
+        }
+        self.anchors.open_home(&self.poller, id, account, home)?;
+        let peer = &session.peer;
+        tracing::debug!(
+            session = id.0,
+            pid = peer.pid,
+            uid = peer.uid,
+            program = peer.program,
+            "session open"
+        );
+        self.budget.add(account, id);
+        self.sessions.insert(id, session);
+        if let Some(connection) = self.connections.get_mut(place) {
+            connection.session = Some(id);
+        }
+        Ok([region, receive, eventfd, looks])
+    }
+
+    /// Handles that follow each other for up to `count` anchors, which the control server makes.
+    pub(crate) fn grant_anchors(
+        &mut self,
+        now: Instant,
+        place: u32,
+        count: u32,
+    ) -> Result<(HomeId, AnchorHandle, u32), Errno> {
+        let id = self.session_of(place)?;
+        if count == 0 || count > ANCHORS_AT_ONCE {
+            return Err(Errno::EINVAL);
+        }
+        let home = self.anchors.home_of(id).ok_or(Errno::EINVAL)?;
+        let first = self.engine.take_anchor(id)?;
+        for n in 1..count {
+            let Ok(handle) = self.engine.take_anchor(id) else { return Ok((home, first, n)) };
+            if handle.0 != first.0.wrapping_add(n) {
+                self.engine.handle_control(now, ControlEvent::Shared(handle), &mut self.sessions);
+                self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
+                return Ok((home, first, n));
+            }
+        }
+        Ok((home, first, count))
+    }
+
+    /// The control server has made anchors, from the first on.
+    pub(crate) fn anchors_made(&mut self, now: Instant, place: u32, wanted: u32, made: &Made) -> Answer {
+        let (home, first, count) = (made.home, made.first, made.identities.len() as u32);
+        let handle = |n: u32| AnchorHandle(first.0.wrapping_add(n));
+        let lives = self.session_of(place).ok().and_then(|id| self.anchors.home_of(id)) == Some(home);
+        if lives {
+            self.anchors.add(made);
+        } else {
+            self.anchors.refuse(made);
+        }
+        for handle in (if lives { count } else { 0 }..wanted).map(handle) {
+            // Not made. Its session may have guessed the handle and used it already.
+            self.engine.handle_control(now, ControlEvent::Shared(handle), &mut self.sessions);
+            self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
+        }
+        if !lives || count == 0 {
+            return Err(Errno::EMFILE);
+        }
+        Ok((Reply::Anchors { first: first.0, count }, Vec::new()))
+    }
+}
