@@ -31,18 +31,18 @@ const ASKS_PER_TURN: usize = 64;
 impl Daemon {
     /// Answers what the control server's threads ask, up to a bound; the rest is reported again.
     pub(crate) fn serve_control_server(&mut self, now: Instant) {
-        self.control_server.hear();
+        self.hosts.server.hear();
         for _ in 0..ASKS_PER_TURN {
-            let Some(ask) = self.control_server.take() else { return };
+            let Some(ask) = self.hosts.server.take() else { return };
             self.serve_in_turn(now, ask);
         }
-        self.control_server.ring();
+        self.hosts.server.ring();
     }
 
     /// Answers what waited for its user's next turn.
     pub(crate) fn serve_deferred(&mut self, now: Instant) {
-        for _ in 0..self.deferred.len() {
-            let Some(ask) = self.deferred.pop_front() else { return };
+        for _ in 0..self.hosts.deferred.len() {
+            let Some(ask) = self.hosts.deferred.pop_front() else { return };
             self.serve_in_turn(now, ask);
         }
     }
@@ -50,23 +50,23 @@ impl Daemon {
     /// What is done for a user's requests is taken off his turn, too. Who has had that waits for the next one; as one request
     /// of a user's is on its way at a time, it overtakes none of his.
     fn serve_in_turn(&mut self, now: Instant, ask: Ask) {
-        let account = self.asker(&ask.matter).filter(|account| self.budget.is_shared_beside(*account));
+        let account = self.asker(&ask.matter).filter(|account| self.turns.budget.is_shared_beside(*account));
         let Some(account) = account else { return self.answer_ask(now, ask) };
         let may_wait = !matches!(ask.matter, Matter::Close { .. });
-        if may_wait && !self.budget.may_go(account) {
-            self.deferred.push_back(ask);
+        if may_wait && !self.turns.budget.may_go(account) {
+            self.hosts.deferred.push_back(ask);
             return;
         }
-        let before = self.clock.nanos();
+        let before = self.timing.clock.nanos();
         self.answer_ask(now, ask);
-        self.budget.charge(account, self.clock.nanos() - before);
+        self.turns.budget.charge(account, self.timing.clock.nanos() - before);
     }
 
     /// Whose account that goes on.
     pub(crate) fn asker(&self, matter: &Matter) -> Option<Cred> {
         let account = |who: &Credentials| self.engine.view().users().account(who.cred());
         let of = |place: &u32| {
-            let connection = self.connections.get(*place)?;
+            let connection = self.hosts.connections.get(*place)?;
             let session = connection.session.and_then(|id| self.sessions.get(id));
             Some(session.map_or_else(|| account(&connection.who), |session| session.account))
         };
@@ -143,7 +143,7 @@ impl Daemon {
             Matter::Close { place } => {
                 self.end_connection(now, place);
                 self.reports.forget(place);
-                ask::Answer::Closed(self.connections.take(place))
+                ask::Answer::Closed(self.hosts.connections.take(place))
             }
             Matter::Returned { returned, .. } => {
                 returned.into_iter().for_each(|returned| hear(self, now, &returned));
@@ -151,7 +151,7 @@ impl Daemon {
             }
             Matter::TwinsGone(gone) => {
                 for identity in gone {
-                    self.sending.socket_gone(now, &mut self.engine, &mut self.sessions, identity);
+                    self.senders.socket_gone(now, &mut self.engine, &mut self.sessions, identity);
                 }
                 ask::Answer::Done
             }
@@ -165,7 +165,7 @@ impl Daemon {
         newcomer: Newcomer,
         first: Option<(Request, Evidence)>,
     ) -> ask::Answer {
-        match self.connections.add(newcomer) {
+        match self.hosts.connections.add(newcomer) {
             Ok(place) => {
                 if let Some((request, evidence)) = first {
                     let answer = self.execute(now, place, request, evidence);
@@ -184,10 +184,10 @@ impl Daemon {
 
     /// Ends a connection and, with it, its session. The control server closes it.
     fn end_connection(&mut self, now: Instant, place: u32) {
-        if self.connections.get(place).is_none() {
+        if self.hosts.connections.get(place).is_none() {
             return;
         }
-        let session = self.connections.end(place);
+        let session = self.hosts.connections.end(place);
         self.drop_capture(now, place);
         if let Some(id) = session {
             self.end_session(now, id, "control connection closed");
@@ -200,21 +200,21 @@ impl Daemon {
             Ok(answer) => answer,
             Err(errno) => (Reply::Refused { errno: errno.0, version: INTERFACE_VERSION }, Vec::new()),
         };
-        let Some(connection) = self.connections.get(place) else { return ask::Answer::End };
+        let Some(connection) = self.hosts.connections.get(place) else { return ask::Answer::End };
         if connection.send(&reply.encode(), fds).is_ok() {
             return ask::Answer::Done;
         }
-        self.counts.unread_answers += 1;
+        self.hosts.counts.unread_answers += 1;
         self.end_connection(now, place);
         ask::Answer::End
     }
 
     /// Answers what is no request of this version; `false`: the connection ends.
     fn answer_bad(&mut self, now: Instant, place: u32, bad: BadMessage) -> bool {
-        self.counts.bad_messages += 1;
-        let Some(connection) = self.connections.get(place) else { return false };
+        self.hosts.counts.bad_messages += 1;
+        let Some(connection) = self.hosts.connections.get(place) else { return false };
         let (pid, uid) = (connection.who.pid, connection.who.uid);
-        let log = self.log_limit.allows(now);
+        let log = self.hosts.log_limit.allows(now);
         match bad {
             BadMessage::Version(theirs) => {
                 let _ = connection.send(&refusal_of_version(), Vec::new());
@@ -284,14 +284,14 @@ impl Daemon {
             Request::Admit { .. } => self.admit(place, evidence.user()?),
             Request::AskLane { way, peer } => {
                 let session = self.session_of(place)?;
-                let user = self.connections.get(place).ok_or(Errno::EBADF)?.pages.clone();
+                let user = self.hosts.connections.get(place).ok_or(Errno::EBADF)?.pages.clone();
                 let asked = Asked { session, way, peer, presented: evidence.datagram_socket()? };
                 self.lanes.ask(now, (&mut self.engine, &mut self.sessions), user, asked)
             }
             Request::OpenDatagrams { purpose, peer } => {
                 let session = self.session_of(place)?;
                 let rooms = (&mut self.engine, &mut self.sessions);
-                self.sending.open(now, rooms, session, (purpose, peer), &evidence.datagram_socket()?)
+                self.senders.open(now, rooms, session, (purpose, peer), &evidence.datagram_socket()?)
             }
             Request::DatagramsMapped => Err(Errno::EINVAL),
             Request::ViaName { .. }
@@ -307,15 +307,15 @@ impl Daemon {
     }
 
     fn admit(&mut self, place: u32, user: Named) -> Answer {
-        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
-        self.policy.admit(who, user)?;
+        let who = &self.hosts.connections.get(place).ok_or(Errno::EBADF)?.who;
+        self.hosts.policy.admit(who, user)?;
         Ok((Reply::Done, Vec::new()))
     }
 
     fn add_queue_set(&mut self, place: u32) -> Answer {
         let id = self.session_of(place)?;
         let session = self.sessions.get_mut(id).ok_or(Errno::EINVAL)?;
-        queue_sets::add(&mut self.engine, &mut self.irq_names, id, session)
+        queue_sets::add(&mut self.engine, &mut self.hosts.irq_names, id, session)
     }
 
     /// A host has mapped what it was given, or not so that it could be settled.
@@ -406,19 +406,19 @@ impl Daemon {
     }
 
     pub(crate) fn begin_list(&mut self, now: Instant, place: u32) -> Result<(), Errno> {
-        let who = self.connections.get(place).ok_or(Errno::EBADF)?.who.clone();
+        let who = self.hosts.connections.get(place).ok_or(Errno::EBADF)?.who.clone();
         let account = self.engine.view().users().account(who.cred());
         self.reports.begin_list(now, place, who, account)
     }
 
     fn report_status(&mut self, now: Instant, place: u32) -> Answer {
         self.reports.begin(now)?;
-        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+        let who = &self.hosts.connections.get(place).ok_or(Errno::EBADF)?.who;
         let (sessions, ports) = (&self.sessions, &self.links.ports);
-        let view = View { policy: &self.policy, who, sessions, ports };
+        let view = View { policy: &self.hosts.policy, who, sessions, ports };
         let text = serde_json::to_vec(&status_report(self, &view)).map_err(|_| Errno::EIO)?;
         let memory = crate::report::sealed_memory(&text).map_err(|_| Errno::ENOMEM)?;
-        let done = self.clock.now();
+        let done = self.timing.clock.now();
         self.reports.took(done, done.since_us(now));
         Ok((Reply::Report { len: text.len() as u64 }, vec![memory]))
     }
@@ -431,8 +431,8 @@ impl Daemon {
         filter_len: u32,
         evidence: Evidence,
     ) -> Answer {
-        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
-        let only = (!self.policy.may_control(who)).then(|| who.cred());
+        let who = &self.hosts.connections.get(place).ok_or(Errno::EBADF)?.who;
+        let only = (!self.hosts.policy.may_control(who)).then(|| who.cred());
         let memory = self.engine.view().users().quotas().of(Resource::SessionMemory).total;
         let filter = || if filter_len == 0 { Ok(Filter::All) } else { evidence.filter() };
         let wanted = CaptureRequest { snaplen, interface, only };
@@ -448,14 +448,14 @@ impl Daemon {
     }
 
     fn stop_at(&mut self, place: u32, stop: Stop) -> Answer {
-        let connection = self.connections.get(place).filter(|connection| connection.is_waiting());
+        let connection = self.hosts.connections.get(place).filter(|connection| connection.is_waiting());
         let who = &connection.ok_or(Errno::EBADF)?.who;
-        if !self.policy.may_control(who) {
+        if !self.hosts.policy.may_control(who) {
             return Err(Errno::EPERM);
         }
         tracing::info!(pid = who.pid, uid = who.uid, ?stop, "asked to stop");
-        if self.stop != Stop::Now {
-            self.stop = stop;
+        if self.outside.stop != Stop::Now {
+            self.outside.stop = stop;
         }
         Ok((Reply::Done, Vec::new()))
     }

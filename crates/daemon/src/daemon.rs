@@ -19,7 +19,7 @@ use crate::load::Meter;
 use crate::log_limit::LogLimit;
 use crate::policy::Policy;
 use crate::poller::{Poller, Token};
-use crate::reports::ReportQueue;
+use crate::reports::{Configured, ReportQueue};
 use crate::rest::Rest;
 use crate::session::Sessions;
 use crate::stages::Stages;
@@ -34,7 +34,7 @@ use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
 use toe_base::{AnchorHandle, Cred, Instant, SessionId};
-use toe_engine::{ControlEvent, Engine, EngineConfig, NetworkChange, Quotas, STAGING_LEN, TcpConfig};
+use toe_engine::{ControlEvent, Engine, EngineConfig, NetworkChange, Quotas, STAGING_LEN};
 use toe_port::Port;
 use toe_ring::EngineLooks;
 
@@ -61,64 +61,78 @@ pub struct Counts {
     pub parks: u64,
 }
 
-/// What reports say of how it was configured.
-#[derive(Debug)]
-pub(crate) struct Configured {
-    pub(crate) name: String,
-    pub(crate) tcp: TcpConfig,
-}
-
 /// The engine and all that it works on.
 pub struct Daemon {
-    pub(crate) configured: Configured,
-    pub(crate) policy: Arc<Policy>,
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
-    /// What every host sees of how far it is.
-    pub(crate) looks: EngineLooks,
-    /// Whether this round has taken all that hosts had published before it.
-    pub(crate) took_all: bool,
+    pub(crate) senders: DatagramSenders,
     pub(crate) lanes: Lanes,
     pub(crate) via: ViaConnections,
-    pub(crate) sending: DatagramSenders,
     pub(crate) links: Links,
     pub(crate) anchors: Anchors,
-    pub(crate) irq_names: IrqNames,
-    /// Anchors that were just closed, kept between rounds for its memory.
-    pub(crate) closed_anchors: Vec<AnchorHandle>,
-    pub(crate) control_server: ControlServer,
+    pub(crate) hosts: HostTable,
+    pub(crate) reports: ReportQueue,
+    pub(crate) turns: Turns,
+    pub(crate) timing: Timing,
+    pub(crate) outside: OutsideEvents,
+}
+
+/// Who may come, who has, and what they asked.
+pub(crate) struct HostTable {
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) server: ControlServer,
+    pub(crate) connections: Connections,
     /// What users asked who had had their turn.
     pub(crate) deferred: VecDeque<Ask>,
-    pub(crate) connections: Connections,
-    pub(crate) reports: ReportQueue,
+    pub(crate) irq_names: IrqNames,
+    pub(crate) log_limit: LogLimit,
+    pub(crate) counts: Counts,
+}
+
+/// Whose turn it is to have entries taken, and lists that are kept between rounds for their memory.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    pub(crate) budget: Budget,
+    /// Whether this round has taken all that hosts had published before it.
+    pub(crate) took_all: bool,
+    pub(crate) order: Vec<Place>,
+    /// Sessions that something concerns.
+    pub(crate) concerned: Vec<SessionId>,
+    /// Anchors that were just closed.
+    pub(crate) closed_anchors: Vec<AnchorHandle>,
+}
+
+/// What the engine does with its time.
+#[derive(Debug)]
+pub(crate) struct Timing {
+    pub(crate) clock: Clock,
+    pub(crate) rest: Rest,
+    pub(crate) stages: Stages,
+    pub(crate) meter: Meter,
+    /// What every host sees of how far it is.
+    pub(crate) looks: EngineLooks,
+    pub(crate) next_tick: Instant,
+    /// When memory that nobody needs is looked for again.
+    pub(crate) trim_at: Instant,
+}
+
+/// What happens outside the rings.
+pub(crate) struct OutsideEvents {
     pub(crate) poller: Poller,
+    /// What has; kept between rounds for its memory.
+    pub(crate) tokens: Vec<Token>,
     pub(crate) signals: Option<SignalFd>,
     /// The pipe of whoever started this private engine.
     pub(crate) owner: Option<OwnedFd>,
     pub(crate) watchdog: Option<Watchdog>,
-    pub(crate) log_limit: LogLimit,
-    pub(crate) counts: Counts,
     pub(crate) stop: Stop,
-    pub(crate) rest: Rest,
-    pub(crate) budget: Budget,
-    pub(crate) stages: Stages,
-    pub(crate) meter: Meter,
-    pub(crate) clock: Clock,
-    pub(crate) next_tick: Instant,
-    /// When memory that nobody needs is looked for again.
-    pub(crate) trim_at: Instant,
-    /// Kept between rounds for its memory.
-    pub(crate) tokens: Vec<Token>,
-    /// Sessions that something concerns, and whose turns a round has: kept for their memory, too.
-    pub(crate) concerned: Vec<SessionId>,
-    pub(crate) turns: Vec<Place>,
 }
 
 impl std::fmt::Debug for Daemon {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Daemon")
-            .field("name", &self.configured.name)
-            .field("stop", &self.stop)
+            .field("name", &self.reports.configured.name)
+            .field("stop", &self.outside.stop)
             .finish_non_exhaustive()
     }
 }
@@ -150,57 +164,59 @@ impl Daemon {
         let starter = Cred { uid: rustix::process::geteuid().as_raw(), netns };
         let policy = Arc::new(Policy::new(starter, config.allowed.clone(), layout));
         let roots = [anchors.root(), irq_names.root()].map(Arc::clone);
-        let control_server = ControlServer::new(Arc::clone(&policy), anchors.supplies(), roots, &poller)?;
+        let server = ControlServer::new(Arc::clone(&policy), anchors.supplies(), roots, &poller)?;
+        let reports = ReportQueue::of(Configured { name: config.name.clone(), tcp: config.tcp });
         Ok(Daemon {
-            configured: Configured { name: config.name.clone(), tcp: config.tcp },
-            policy,
             engine,
             sessions: Sessions::new(STAGING_LEN)?,
-            looks: EngineLooks::new()?,
-            took_all: false,
+            senders: DatagramSenders::default(),
             lanes: Lanes::default(),
             via: ViaConnections::default(),
-            sending: DatagramSenders::default(),
             links: Links::default(),
             anchors,
-            irq_names,
-            closed_anchors: Vec::new(),
-            control_server,
-            deferred: VecDeque::new(),
-            connections: Connections::default(),
-            reports: ReportQueue::default(),
-            poller,
-            signals: None,
-            owner: None,
-            watchdog: None,
-            log_limit: LogLimit::default(),
-            counts: Counts::default(),
-            stop: Stop::No,
-            rest: Rest::new(config.spin_us),
-            budget: Budget::default(),
-            stages: Stages::default(),
-            meter: Meter::default(),
-            clock: Clock::new(),
-            next_tick: Instant::ZERO,
-            trim_at: Instant::ZERO,
-            tokens: Vec::new(),
-            concerned: Vec::new(),
-            turns: Vec::new(),
+            hosts: HostTable {
+                policy,
+                server,
+                connections: Connections::default(),
+                deferred: VecDeque::new(),
+                irq_names,
+                log_limit: LogLimit::default(),
+                counts: Counts::default(),
+            },
+            reports,
+            turns: Turns::default(),
+            timing: Timing {
+                clock: Clock::new(),
+                rest: Rest::new(config.spin_us),
+                stages: Stages::default(),
+                meter: Meter::default(),
+                looks: EngineLooks::new()?,
+                next_tick: Instant::ZERO,
+                trim_at: Instant::ZERO,
+            },
+            outside: OutsideEvents {
+                poller,
+                tokens: Vec::new(),
+                signals: None,
+                owner: None,
+                watchdog: None,
+                stop: Stop::No,
+            },
         })
     }
 
     /// Adds a link.
     pub fn add_port(&mut self, config: &PortConfig, port: Box<dyn Port>) -> std::io::Result<()> {
         if !config.spec.driver.shares_address() {
-            self.sessions.datagrams.open(self.control_server.handed());
+            self.sessions.datagrams.open(self.hosts.server.handed());
         }
-        self.links.ports.add(&mut self.engine, &self.poller, config, port)
+        self.links.ports.add(&mut self.engine, &self.outside.poller, config, port)
     }
 
     /// Begins to follow the kernel, after all links are open. Returns once all that is there is known.
     pub fn follow_kernel(&mut self) -> std::io::Result<()> {
-        let now = self.clock.now();
-        self.links.begin(now, &mut self.engine, &self.poller)?;
+        let now = self.timing.clock.now();
+        self.links.begin(now, &mut self.engine, &self.outside.poller)?;
         self.serve_network(now);
         Ok(())
     }
@@ -209,28 +225,28 @@ impl Daemon {
     pub(crate) fn serve_network(&mut self, now: Instant) -> usize {
         let Served { neighbours, twins } = self.links.serve(now, &mut self.engine);
         if !twins.is_empty() {
-            self.control_server.look_at_twins(twins);
+            self.hosts.server.look_at_twins(twins);
         }
         neighbours
     }
 
     pub fn policy(&self) -> &Policy {
-        &self.policy
+        &self.hosts.policy
     }
 
     /// The directories that must be the engine's user's.
     pub fn own_dirs(&self) -> Vec<BorrowedFd<'_>> {
-        self.anchors.dirs().chain([self.irq_names.root().dir()]).collect()
+        self.anchors.dirs().chain([self.hosts.irq_names.root().dir()]).collect()
     }
 
     /// Lets hosts come in through `socket`, which listens already.
     pub fn listen(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        self.control_server.listen(socket)
+        self.hosts.server.listen(socket)
     }
 
     /// Serves a host that is connected already.
     pub fn serve(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        self.control_server.serve(socket)
+        self.hosts.server.serve(socket)
     }
 
     /// Ends the engine cleanly on SIGTERM and SIGINT. They are blocked from here on.
@@ -240,20 +256,20 @@ impl Daemon {
         set.add(Signal::SIGINT);
         set.thread_block()?;
         let signals = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        self.poller.add(&signals, Token::Signal)?;
-        self.signals = Some(signals);
+        self.outside.poller.add(&signals, Token::Signal)?;
+        self.outside.signals = Some(signals);
         Ok(())
     }
 
     /// Tells a service manager of the rounds.
     pub fn notify(&mut self, watchdog: Option<Watchdog>) {
-        self.watchdog = watchdog;
+        self.outside.watchdog = watchdog;
     }
 
     /// Ends the engine when `pipe` is closed at its other end and nobody uses the engine any more.
     pub fn end_with(&mut self, pipe: OwnedFd) -> std::io::Result<()> {
-        self.poller.add_for_hangup(&pipe, Token::Owner)?;
-        self.owner = Some(pipe);
+        self.outside.poller.add_for_hangup(&pipe, Token::Owner)?;
+        self.outside.owner = Some(pipe);
         Ok(())
     }
 
@@ -292,14 +308,14 @@ impl Daemon {
     /// files, what hosts wait for. What is left is for the end of the process. The connections are the last that hosts
     /// look at.
     pub fn end(self) -> Connections {
-        let Daemon { links, anchors, connections, .. } = self;
+        let Daemon { links, anchors, hosts, .. } = self;
         drop((links, anchors));
-        connections
+        hosts.connections
     }
 
     /// The session that a connection has opened.
     pub(crate) fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
-        let id = self.connections.get(place).and_then(|connection| connection.session);
+        let id = self.hosts.connections.get(place).and_then(|connection| connection.session);
         id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
     }
 

@@ -25,17 +25,17 @@ type NextSend = fn(&mut EngineQueueSet<Interrupt>) -> Option<Result<Send, FenceR
 impl Daemon {
     /// Takes what hosts have published, except from sessions that sleep; returns how many entries.
     pub(crate) fn take_entries(&mut self, now: Instant) -> usize {
-        self.sessions.tell_woken(&mut self.budget);
-        self.took_all = true;
-        if self.budget.is_shared() {
+        self.sessions.tell_woken(&mut self.turns.budget);
+        self.turns.took_all = true;
+        if self.turns.budget.is_shared() {
             return self.take_entries_in_turns(now);
         }
-        let Some(alone) = self.budget.alone() else { return 0 };
+        let Some(alone) = self.turns.budget.alone() else { return 0 };
         let (mut entries, mut place) = (0, 0);
         // A session that is fenced leaves the list, so the next one moves to its place.
-        while let Some(id) = self.budget.session(alone, place) {
+        while let Some(id) = self.turns.budget.session(alone, place) {
             entries += self.take_entries_of_session(now, id);
-            if self.budget.session(alone, place) == Some(id) {
+            if self.turns.budget.session(alone, place) == Some(id) {
                 place += 1;
             }
         }
@@ -44,36 +44,38 @@ impl Daemon {
 
     /// The same among several users: who has used less goes first, until the turns of this round are over.
     fn take_entries_in_turns(&mut self, now: Instant) -> usize {
-        let mut turns = std::mem::take(&mut self.turns);
+        let mut turns = std::mem::take(&mut self.turns.order);
         let sessions = &self.sessions;
-        self.budget.begin_round(&mut turns, |id| sessions.get(id).is_some_and(|session| session.has_work()));
+        self.turns
+            .budget
+            .begin_round(&mut turns, |id| sessions.get(id).is_some_and(|session| session.has_work()));
         let (mut entries, mut spent_ns) = (0, 0);
         for &place in &turns {
             if spent_ns >= ROUND_NS {
-                self.took_all = false;
+                self.turns.took_all = false;
                 break;
             }
             let (taken, ns) = self.take_turn_of(now, place);
             entries += taken;
             spent_ns += ns;
         }
-        self.turns = turns;
+        self.turns.order = turns;
         entries
     }
 
     /// Takes entries of an account's sessions, some of each, until its turn is over. How many, and how long that took.
     fn take_turn_of(&mut self, now: Instant, place: Place) -> (usize, u64) {
-        let began = self.clock.nanos();
+        let began = self.timing.clock.nanos();
         let (mut entries, mut served, mut in_vain, mut ns) = (0, 0, 0, 0);
         let mut is_done = false;
         while ns < TURN_NS && in_vain < LOOKS_A_ROUND {
             // Past the last one comes the first again; all of them were in vain: there is nothing more.
-            let Some(id) = self.budget.session(place, served) else {
+            let Some(id) = self.turns.budget.session(place, served) else {
                 is_done = served == 0 || in_vain >= served;
                 if is_done {
                     break;
                 }
-                self.budget.pass(place, served);
+                self.turns.budget.pass(place, served);
                 served = 0;
                 continue;
             };
@@ -85,11 +87,11 @@ impl Daemon {
                 continue;
             }
             in_vain = 0;
-            ns = self.clock.nanos() - began;
+            ns = self.timing.clock.nanos() - began;
         }
-        self.took_all &= is_done;
-        self.budget.pass(place, served);
-        self.budget.charge(self.budget.cred(place), ns);
+        self.turns.took_all &= is_done;
+        self.turns.budget.pass(place, served);
+        self.turns.budget.charge(self.turns.budget.cred(place), ns);
         (entries, ns)
     }
 
@@ -109,13 +111,13 @@ impl Daemon {
 
     /// The same for all sessions whose entries may be about what an anchor stands for.
     pub(crate) fn catch_up_at(&mut self, now: Instant, anchors: &[AnchorHandle]) {
-        let mut concerned = std::mem::take(&mut self.concerned);
+        let mut concerned = std::mem::take(&mut self.turns.concerned);
         concerned.clear();
         anchors.iter().for_each(|anchor| self.engine.view().sessions_at(*anchor, &mut concerned));
         for id in concerned.drain(..) {
             self.catch_up(now, id);
         }
-        self.concerned = concerned;
+        self.turns.concerned = concerned;
     }
 
     fn take_entries_of_session(&mut self, now: Instant, id: SessionId) -> usize {
@@ -130,7 +132,7 @@ impl Daemon {
     }
 
     fn take_datagrams_stirring(&mut self, now: Instant, id: SessionId) -> usize {
-        let taken = self.sending.take_some(now, &mut self.engine, &mut self.sessions, id);
+        let taken = self.senders.take_some(now, &mut self.engine, &mut self.sessions, id);
         if taken > 0 {
             self.sessions.stir(id, now);
             if let Some(session) = self.sessions.get_mut(id) {
@@ -238,7 +240,7 @@ impl Daemon {
             credits += 1;
         }
         queue_set.publish_heads();
-        self.rest.took_credit(credits as usize);
+        self.timing.rest.took_credit(credits as usize);
         Ok(((sends + credits) as usize, sends < max && credits < max))
     }
 
@@ -271,12 +273,12 @@ impl Daemon {
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, why: &str) {
         self.catch_up(now, id);
         // And what those at the other ends of its connections did before it ended.
-        let mut peers = std::mem::take(&mut self.concerned);
+        let mut peers = std::mem::take(&mut self.turns.concerned);
         self.engine.view().peers_of(id, &mut peers);
         for peer in peers.drain(..).filter(|peer| *peer != id) {
             self.catch_up(now, peer);
         }
-        self.concerned = peers;
+        self.turns.concerned = peers;
         self.close_session(now, id, why);
     }
 
@@ -286,16 +288,16 @@ impl Daemon {
         let peer = &session.peer;
         tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
         let connection = session.connection;
-        self.budget.remove(session.account, id);
-        self.connections.end(connection);
+        self.turns.budget.remove(session.account, id);
+        self.hosts.connections.end(connection);
         self.drop_capture(now, connection);
-        self.sending.keep_all(now, &mut self.engine, &mut self.sessions, id);
+        self.senders.keep_all(now, &mut self.engine, &mut self.sessions, id);
         let left = self.engine.close_session(now, id, &mut self.sessions);
         // Who sends to it, or receives from it, hears of that by the lane's word.
         left.lanes.into_iter().for_each(|lane| self.lanes.close(lane));
         left.datagrams.into_iter().for_each(|end| self.sessions.datagrams.remove(end));
         self.via.leave(&mut self.sessions, id, left.virtual_interfaces);
-        self.sessions.close(id, &self.poller);
+        self.sessions.close(id, &self.outside.poller);
         self.anchors.leave_home(id);
     }
 
@@ -303,7 +305,7 @@ impl Daemon {
     pub(crate) fn fence(&mut self, now: Instant, id: SessionId, reason: FenceReason) {
         let Some(session) = self.sessions.get(id) else { return };
         session.mark_fenced(reason);
-        if self.log_limit.allows(now) {
+        if self.hosts.log_limit.allows(now) {
             let peer = &session.peer;
             tracing::warn!(
                 session = id.0,

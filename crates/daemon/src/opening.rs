@@ -15,37 +15,37 @@ use toe_engine::ControlEvent;
 impl Daemon {
     /// All but the descriptor of the home, which comes last.
     pub(crate) fn hello(&mut self, now: Instant, place: u32, room: u64, home: &Home) -> Answer {
-        let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
+        let connection = self.hosts.connections.get(place).ok_or(Errno::EBADF)?;
         let (pid, cred) = (connection.who.pid, connection.who.cred());
         let uid = cred.uid;
         if connection.session.is_some() {
             return Err(Errno::EALREADY);
         }
-        let wanted = self.policy.layout;
+        let wanted = self.hosts.policy.layout;
         let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
         let opened = self.engine.open_session(cred, layout).inspect_err(|errno| {
-            self.counts.attach_refused += 1;
+            self.hosts.counts.attach_refused += 1;
             let why = match *errno {
                 Errno::EDQUOT => "its user has his share of sessions; see [quota]",
                 _ => "the engine has no free session",
             };
-            if self.log_limit.allows(now) {
+            if self.hosts.log_limit.allows(now) {
                 tracing::warn!(pid, uid, "host refused: {why}");
             }
         });
         let id = opened?;
         match self.open_session(now, id, place, home, layout) {
             Ok(fds) => {
-                self.counts.attached += 1;
+                self.hosts.counts.attached += 1;
                 // Before anything is asked of this engine: whether another would do better.
                 let flows = self.engine.view().totals().flows as u32;
-                self.sessions.publish_load(self.meter.load(now, flows));
+                self.sessions.publish_load(self.timing.meter.load(now, flows));
                 self.sessions.get(id).into_iter().for_each(|session| session.region.withhold());
                 Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
             }
             Err(error) => {
-                self.counts.attach_refused += 1;
-                if self.log_limit.allows(now) {
+                self.hosts.counts.attach_refused += 1;
+                if self.hosts.log_limit.allows(now) {
                     tracing::warn!(pid, uid, %error, "host refused: no memory or descriptors for a session");
                 }
                 self.engine.close_session(now, id, &mut self.sessions);
@@ -63,19 +63,19 @@ impl Daemon {
         home: &Home,
         layout: RegionLayout,
     ) -> std::io::Result<[OwnedFd; 4]> {
-        let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
+        let connection = self.hosts.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
         let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
         let way = (place, connection.pages.clone());
         let account = self.engine.view().session(id).account;
-        let looks = self.looks.as_fd().try_clone_to_owned()?;
+        let looks = self.timing.looks.as_fd().try_clone_to_owned()?;
         let (session, [region, receive, eventfd]) =
             Session::create(id, layout, (peer, account, process), way, now)?;
-        self.poller.add(&session.doorbell, Token::Doorbell(id))?;
+        self.outside.poller.add(&session.doorbell, Token::Doorbell(id))?;
         if let Some(process) = session.process() {
-            self.poller.add(process, Token::Process(id))?;
+            self.outside.poller.add(process, Token::Process(id))?;
         }
-        self.anchors.open_home(&self.poller, id, account, home)?;
+        self.anchors.open_home(&self.outside.poller, id, account, home)?;
         let peer = &session.peer;
         tracing::debug!(
             session = id.0,
@@ -84,9 +84,9 @@ impl Daemon {
             program = peer.program,
             "session open"
         );
-        self.budget.add(account, id);
+        self.turns.budget.add(account, id);
         self.sessions.insert(id, session);
-        if let Some(connection) = self.connections.get_mut(place) {
+        if let Some(connection) = self.hosts.connections.get_mut(place) {
             connection.session = Some(id);
         }
         Ok([region, receive, eventfd, looks])

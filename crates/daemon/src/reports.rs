@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
 use toe_base::{Cred, Instant};
-use toe_engine::{Engine, SocketCursor, SocketView};
+use toe_engine::{Engine, SocketCursor, SocketView, TcpConfig};
 
 /// Lists that are being made at one time, one for an account.
 const LISTS_MAX: usize = 16;
@@ -47,9 +47,17 @@ pub(crate) enum ListStep {
     Made(u32, Answer),
 }
 
+/// What reports say of how it was configured.
+#[derive(Debug)]
+pub(crate) struct Configured {
+    pub(crate) name: String,
+    pub(crate) tcp: TcpConfig,
+}
+
 /// The reports that are being made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ReportQueue {
+    pub(crate) configured: Configured,
     /// Lists, whose step is next first.
     lists: VecDeque<List>,
     /// None is begun before this time, so that asking for reports cannot keep the engine from its work.
@@ -61,6 +69,11 @@ pub(crate) struct ReportQueue {
 }
 
 impl ReportQueue {
+    pub(crate) fn of(configured: Configured) -> ReportQueue {
+        let (lists, listed) = (VecDeque::new(), Vec::new());
+        ReportQueue { configured, lists, not_before: Instant::ZERO, begun: 0, listed }
+    }
+
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.lists.is_empty()

@@ -38,17 +38,17 @@ impl Daemon {
     /// Works until the engine is told to stop.
     pub fn run(&mut self) -> std::io::Result<()> {
         while !self.is_over() {
-            let now = self.clock.now();
+            let now = self.timing.clock.now();
             let moved = self.round(now);
-            self.meter.round(now, moved > 0);
+            self.timing.meter.round(now, moved > 0);
             self.give_way();
             if self.is_over() {
                 // Asked for in this round, by who had to wait for his turn: nothing would end a sleep.
                 break;
             }
-            if now >= self.next_tick {
+            if now >= self.timing.next_tick {
                 let stirred = self.tick(now)?;
-                self.stages.done(Stage::Tick, 1);
+                self.timing.stages.done(Stage::Tick, 1);
                 if stirred {
                     // What came from outside (a request to stop, a program's end) wants a round before anybody sleeps:
                     // the round that advises to was before it.
@@ -58,20 +58,20 @@ impl Daemon {
             if self.coalescing_sleeps(now, moved)? {
                 continue;
             }
-            match self.rest.advise(now, moved) {
+            match self.timing.rest.advise(now, moved) {
                 Advice::Work => {}
                 Advice::Spin => {
                     std::hint::spin_loop();
-                    self.stages.done(Stage::Pause, 1);
+                    self.timing.stages.done(Stage::Pause, 1);
                 }
                 Advice::Yield => self.let_others_run(now),
                 Advice::CoalescingSleep => {
                     std::thread::sleep(now.until(self.next_deadline(now)).min(COALESCING_SLEEP));
-                    self.stages.done(Stage::Park, 1);
+                    self.timing.stages.done(Stage::Park, 1);
                 }
                 Advice::Park => {
                     self.park(now)?;
-                    self.stages.done(Stage::Park, 1);
+                    self.timing.stages.done(Stage::Park, 1);
                 }
             }
         }
@@ -81,14 +81,14 @@ impl Daemon {
 
     /// One round; returns how much moved.
     pub(crate) fn round(&mut self, now: Instant) -> usize {
-        self.stages.begin();
-        self.rest.begin_round();
+        self.timing.stages.begin();
+        self.timing.rest.begin_round();
         let moved = self.inhale(now) + self.process(now);
         // What telling the hosts causes is not what they wait for: that would never end while they go on.
-        let is_whole = self.took_all && !self.engine.view().has_local();
+        let is_whole = self.turns.took_all && !self.engine.view().has_local();
         let moved = moved + self.exhale(now);
         if is_whole {
-            self.looks.done();
+            self.timing.looks.done();
         }
         moved
     }
@@ -97,19 +97,26 @@ impl Daemon {
         let entries = self.take_entries(now);
         self.serve_deferred(now);
         let entries = entries + self.take_unsent(now) + usize::from(self.carry_on_lists(now));
-        self.stages.done(Stage::Entries, entries);
+        self.timing.stages.done(Stage::Entries, entries);
         let woken = self.sessions.datagrams.begin_round(now);
-        let frames = self.links.ports.receive(now, &mut self.engine, &mut self.sessions, &self.poller);
+        let frames =
+            self.links.ports.receive(now, &mut self.engine, &mut self.sessions, &self.outside.poller);
         let woken = woken + self.sessions.datagrams.look_after_waiting(now);
-        self.rest.received(frames);
-        self.stages.done(Stage::Receive, woken + frames);
+        self.timing.rest.received(frames);
+        self.timing.stages.done(Stage::Receive, woken + frames);
         entries + woken + frames
     }
 
     /// One step of a list of sockets. Whether there is one.
     pub(crate) fn carry_on_lists(&mut self, now: Instant) -> bool {
         let rooms = (&self.engine, &self.sessions, &self.links.ports);
-        match self.reports.carry_on(now, rooms, &self.policy, &mut self.budget, &self.clock) {
+        match self.reports.carry_on(
+            now,
+            rooms,
+            &self.hosts.policy,
+            &mut self.turns.budget,
+            &self.timing.clock,
+        ) {
             ListStep::Nothing => false,
             ListStep::On => true,
             ListStep::Made(place, answer) => {
@@ -121,7 +128,7 @@ impl Daemon {
 
     pub(crate) fn take_unsent(&mut self, now: Instant) -> usize {
         let rooms = (&mut self.engine, &mut self.sessions);
-        self.sending.unsent.take(now, rooms, &mut self.budget, &self.clock)
+        self.senders.unsent.take(now, rooms, &mut self.turns.budget, &self.timing.clock)
     }
 
     fn process(&mut self, now: Instant) -> usize {
@@ -129,27 +136,28 @@ impl Daemon {
         if due {
             self.engine.handle_timeout(now, &mut self.sessions);
         }
-        self.stages.done(Stage::Timers, usize::from(due));
+        self.timing.stages.done(Stage::Timers, usize::from(due));
         let left = self.engine.poll_closing(now, &mut self.sessions);
-        let most = if self.budget.is_shared() { LOCAL_PER_SHARED_ROUND } else { LOCAL_PER_ROUND };
+        let most = if self.turns.budget.is_shared() { LOCAL_PER_SHARED_ROUND } else { LOCAL_PER_ROUND };
         let segments = left + self.engine.poll_local(now, &mut self.sessions, most);
-        self.stages.done(Stage::Local, segments);
+        self.timing.stages.done(Stage::Local, segments);
         segments + self.via.tell_some(&self.sessions)
     }
 
     fn exhale(&mut self, now: Instant) -> usize {
         self.serve_network(now);
-        let frames = self.links.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.poller);
+        let frames =
+            self.links.ports.transmit(now, &mut self.engine, &mut self.sessions, &self.outside.poller);
         // Those that what was sent is for: the next round sends it.
         let neighbours = self.serve_network(now);
-        self.stages.done(Stage::Transmit, frames);
+        self.timing.stages.done(Stage::Transmit, frames);
         self.sessions.tell_names(self.engine.view().lapses());
         let completions = self.engine.poll_completions(&mut self.sessions);
         self.sessions.notify(now);
         self.sessions.expire_interrupts(now);
         self.sessions.find_lost_memory();
         self.fence_faults(now);
-        self.stages.done(Stage::Completions, completions);
+        self.timing.stages.done(Stage::Completions, completions);
         self.sessions.captures.hand_on();
         self.sessions.ring_for_pages();
         self.anchors.ring();
@@ -158,10 +166,10 @@ impl Daemon {
 
     /// Looks at everything outside the rings, without waiting; whether something had happened there.
     pub(crate) fn tick(&mut self, now: Instant) -> std::io::Result<bool> {
-        let looked = self.poller.wait(Some(Duration::ZERO), &mut self.tokens);
-        let happened = !self.tokens.is_empty();
+        let looked = self.outside.poller.wait(Some(Duration::ZERO), &mut self.outside.tokens);
+        let happened = !self.outside.tokens.is_empty();
         self.handle_events(now);
-        self.sessions.doze(now, &mut self.budget);
+        self.sessions.doze(now, &mut self.turns.budget);
         self.trim(now);
         self.tell_load(now, false);
         looked.map(|()| happened)
@@ -169,8 +177,8 @@ impl Daemon {
 
     fn tell_load(&mut self, now: Instant, sleeps: bool) {
         let flows = self.engine.view().totals().flows as u32;
-        if self.meter.is_due(now, flows, sleeps) {
-            self.sessions.publish_load(self.meter.load(now, flows));
+        if self.timing.meter.is_due(now, flows, sleeps) {
+            self.sessions.publish_load(self.timing.meter.load(now, flows));
         }
     }
 
@@ -178,14 +186,14 @@ impl Daemon {
     fn park(&mut self, now: Instant) -> std::io::Result<()> {
         // Nothing else may call for a long time.
         self.forget_drained_sessions();
-        self.links.ports.set_quiet(&self.poller, false);
+        self.links.ports.set_quiet(&self.outside.poller, false);
         let deadline = self.next_deadline(now);
         if deadline <= now {
             return Ok(());
         }
-        self.rest.parked(now);
+        self.timing.rest.parked(now);
         self.tell_load(now, true);
-        self.counts.parks += 1;
+        self.hosts.counts.parks += 1;
         self.sleep_until(now, deadline)
     }
 
@@ -194,31 +202,31 @@ impl Daemon {
         if !self.lets_gather(now, moved) {
             return Ok(false);
         }
-        self.links.ports.set_quiet(&self.poller, true);
+        self.links.ports.set_quiet(&self.outside.poller, true);
         let deadline = self.next_deadline(now).min(now.after_us(COALESCING_SLEEP_US));
         // However often it sleeps, the rest is looked at in its time.
-        let next_tick = self.next_tick;
+        let next_tick = self.timing.next_tick;
         let slept = if deadline <= now { Ok(()) } else { self.sleep_until(now, deadline) };
-        self.next_tick = next_tick;
-        self.stages.done(Stage::Park, 1);
+        self.timing.next_tick = next_tick;
+        self.timing.stages.done(Stage::Park, 1);
         slept.map(|()| true)
     }
 
     fn sleep_until(&mut self, now: Instant, deadline: Instant) -> std::io::Result<()> {
         let looked = self.sleep(now, deadline);
-        self.handle_events(self.clock.now());
+        self.handle_events(self.timing.clock.now());
         looked
     }
 
     /// Handles what has happened outside the rings.
     fn handle_events(&mut self, now: Instant) {
-        self.next_tick = now.after_us(TICK_US);
-        let tokens = std::mem::take(&mut self.tokens);
-        self.watchdog.iter_mut().for_each(|watchdog| watchdog.beat(now));
+        self.timing.next_tick = now.after_us(TICK_US);
+        let tokens = std::mem::take(&mut self.outside.tokens);
+        self.outside.watchdog.iter_mut().for_each(|watchdog| watchdog.beat(now));
         for &token in &tokens {
             match token {
                 Token::ControlServer => self.serve_control_server(now),
-                Token::Signal => self.stop = Stop::Now,
+                Token::Signal => self.outside.stop = Stop::Now,
                 Token::Owner => self.owner_gone(),
                 Token::Port(place) => {
                     if let Some(slot) = self.links.ports.slots.get_mut(usize::from(place)) {
@@ -228,16 +236,16 @@ impl Daemon {
                 Token::Process(id) => self.end_session(now, id, "process ended"),
                 Token::Doorbell(id) => self.wake(now, id),
                 Token::Anchors(id) => self.take_closed_anchors(now, id),
-                Token::Kernel => self.links.follow(now, &mut self.engine, &self.poller),
+                Token::Kernel => self.links.follow(now, &mut self.engine, &self.outside.poller),
             }
         }
-        self.tokens = tokens;
-        self.sessions.unmute(now, &self.poller);
-        self.anchors.unmute(&self.poller, now);
+        self.outside.tokens = tokens;
+        self.sessions.unmute(now, &self.outside.poller);
+        self.anchors.unmute(&self.outside.poller, now);
         self.take_anchor_events(now);
         self.resolve_doubts(now);
         if self.links.follow_at() <= now {
-            self.links.follow(now, &mut self.engine, &self.poller);
+            self.links.follow(now, &mut self.engine, &self.outside.poller);
         }
         self.sessions.find_lost_memory();
         self.fence_faults(now);
@@ -245,7 +253,7 @@ impl Daemon {
     }
 
     fn is_over(&self) -> bool {
-        match self.stop {
+        match self.outside.stop {
             Stop::No => false,
             Stop::WhenUnused => self.is_unused(),
             Stop::Now => true,
@@ -254,7 +262,7 @@ impl Daemon {
 
     /// Ends every session, so that peers hear of it and do not wait for an engine that is gone.
     fn farewell(&mut self) {
-        let now = self.clock.now();
+        let now = self.timing.clock.now();
         for id in self.sessions.live().to_vec() {
             self.end_session(now, id, "engine stops");
         }
@@ -279,8 +287,8 @@ impl Daemon {
             self.sessions.stir(id, now);
             return;
         }
-        if self.budget.rings_too_often(session.account, now) {
-            self.poller.set_quiet(&session.doorbell, Token::Doorbell(id), true);
+        if self.turns.budget.rings_too_often(session.account, now) {
+            self.outside.poller.set_quiet(&session.doorbell, Token::Doorbell(id), true);
             self.sessions.mute(id, now);
         }
         self.sessions.doze_on(id, now);
@@ -288,22 +296,22 @@ impl Daemon {
 
     /// Pages that programs' data was in and is no more go back to the system, a few at a time.
     fn trim(&mut self, now: Instant) {
-        if now >= self.trim_at {
+        if now >= self.timing.trim_at {
             self.engine.poll_trim(now, &mut self.sessions);
             self.sessions.ring_for_pages();
-            self.trim_at = now.after_us(TRIM_AGAIN_US);
+            self.timing.trim_at = now.after_us(TRIM_AGAIN_US);
         }
     }
 
     /// Ends what hung on anchors that were closed. Whoever closes so many that it takes his turn waits for the next one; the
     /// kernel keeps his reports until then.
     fn take_closed_anchors(&mut self, now: Instant, id: u32) {
-        let cred = self.anchors.cred_of(id).filter(|cred| self.budget.is_shared_beside(*cred));
-        if cred.is_some_and(|cred| !self.budget.may_go(cred)) {
+        let cred = self.anchors.cred_of(id).filter(|cred| self.turns.budget.is_shared_beside(*cred));
+        if cred.is_some_and(|cred| !self.turns.budget.may_go(cred)) {
             return;
         }
-        let before = cred.map(|cred| (cred, self.clock.nanos()));
-        let mut closed = std::mem::take(&mut self.closed_anchors);
+        let before = cred.map(|cred| (cred, self.timing.clock.nanos()));
+        let mut closed = std::mem::take(&mut self.turns.closed_anchors);
         closed.clear();
         self.anchors.take_closed(id, &mut closed);
         // Before a descriptor was closed its holder may have published entries for it: those count first.
@@ -311,14 +319,14 @@ impl Daemon {
         if closed.len() >= SPURIOUS_CLOSES
             && closed.iter().all(|anchor| self.engine.view().anchor_use(*anchor) == AnchorUse::Unused)
         {
-            self.anchors.mute(&self.poller, id, now);
+            self.anchors.mute(&self.outside.poller, id, now);
         }
         for anchor in closed.drain(..) {
             self.anchor_closed(now, anchor);
         }
-        self.closed_anchors = closed;
+        self.turns.closed_anchors = closed;
         if let Some((cred, before)) = before {
-            self.budget.charge(cred, self.clock.nanos() - before);
+            self.turns.budget.charge(cred, self.timing.clock.nanos() - before);
         }
     }
 
@@ -358,9 +366,9 @@ impl Daemon {
     /// Whoever started this private engine has ended.
     fn owner_gone(&mut self) {
         // Closed here, or it would report its end for ever.
-        self.owner = None;
-        if self.stop == Stop::No {
-            self.stop = Stop::WhenUnused;
+        self.outside.owner = None;
+        if self.outside.stop == Stop::No {
+            self.outside.stop = Stop::WhenUnused;
         }
     }
 }

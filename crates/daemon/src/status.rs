@@ -39,25 +39,25 @@ pub(crate) fn status_report(daemon: &Daemon, view: &View<'_>) -> StatusReport {
         (sessions.iter().map(|s| s.flows).sum(), sessions.iter().map(|s| s.listeners).sum())
     };
     StatusReport {
-        name: daemon.configured.name.clone(),
+        name: daemon.reports.configured.name.clone(),
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         interface_version: toe_abi::INTERFACE_VERSION,
-        uptime_secs: daemon.clock.uptime_secs(),
+        uptime_secs: daemon.timing.clock.uptime_secs(),
         ports: daemon.links.ports.slots.iter().map(port_report).collect(),
-        busy_permille: daemon.meter.busy_permille(daemon.clock.now()),
+        busy_permille: daemon.timing.meter.busy_permille(daemon.timing.clock.now()),
         flows,
         listeners,
         receive_memory_used: sessions.iter().map(|s| s.receive_memory_used).chain(closing).sum(),
-        congestion: daemon.configured.tcp.congestion.as_str().to_owned(),
-        ecn: daemon.configured.tcp.ecn.as_str().to_owned(),
-        fast_open: daemon.configured.tcp.fast_open.as_str().to_owned(),
+        congestion: daemon.reports.configured.tcp.congestion.as_str().to_owned(),
+        ecn: daemon.reports.configured.tcp.ecn.as_str().to_owned(),
+        fast_open: daemon.reports.configured.tcp.fast_open.as_str().to_owned(),
         sessions,
         quotas: quotas(daemon),
         users: accounts(daemon, view),
         counters: all_counters(daemon),
-        rounds: daemon.stages.rounds(),
-        stages: daemon.stages.report(),
+        rounds: daemon.timing.stages.rounds(),
+        stages: daemon.timing.stages.report(),
     }
 }
 
@@ -86,7 +86,7 @@ fn accounts(daemon: &Daemon, view: &View<'_>) -> Vec<AccountReport> {
             uid: user.cred.uid,
             netns: view.netns(user.cred.netns),
             parts,
-            engine_us: daemon.budget.used_ns(user.cred) / 1000,
+            engine_us: daemon.turns.budget.used_ns(user.cred) / 1000,
         }
     };
     let own = daemon.engine.view().users().account(view.who.cred());
@@ -99,14 +99,14 @@ fn accounts(daemon: &Daemon, view: &View<'_>) -> Vec<AccountReport> {
 
 /// Everything that is counted anywhere and is not zero.
 fn all_counters(daemon: &Daemon) -> BTreeMap<String, u64> {
-    let counts = &daemon.counts;
+    let counts = &daemon.hosts.counts;
     let own = [
         ("attached", counts.attached),
         ("attach_refused", counts.attach_refused),
         ("bad_messages", counts.bad_messages),
         ("unread_answers", counts.unread_answers),
-        ("connections_refused", daemon.control_server.refused()),
-        ("wakes_by_users", daemon.control_server.handed().load(Ordering::Relaxed)),
+        ("connections_refused", daemon.hosts.server.refused()),
+        ("wakes_by_users", daemon.hosts.server.handed().load(Ordering::Relaxed)),
         ("reports", daemon.reports.begun),
         ("parks", counts.parks),
         ("port_numbers_refused", daemon.links.port_numbers_refused),

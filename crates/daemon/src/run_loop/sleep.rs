@@ -12,17 +12,17 @@ const DOUBTS_AGAIN_US: u64 = 100;
 impl Daemon {
     pub(crate) fn let_others_run(&mut self, before: Instant) {
         rustix::thread::sched_yield();
-        self.rest.yielded(before, self.clock.now());
-        self.stages.done(Stage::Pause, 1);
+        self.timing.rest.yielded(before, self.timing.clock.now());
+        self.timing.stages.done(Stage::Pause, 1);
     }
 
     /// Sleeps until something happens; what has is in the tokens.
     pub(super) fn sleep(&mut self, now: Instant, deadline: Instant) -> std::io::Result<()> {
-        self.sessions.tell_woken(&mut self.budget);
-        self.looks.begin_sleep();
-        let sleep = self.sessions.announce_sleep(&self.budget);
+        self.sessions.tell_woken(&mut self.turns.budget);
+        self.timing.looks.begin_sleep();
+        let sleep = self.sessions.announce_sleep(&self.turns.budget);
         // A host that published before it could see the announcement does not ring: look once more.
-        let timeout = if self.sessions.need_engine(&self.budget) {
+        let timeout = if self.sessions.need_engine(&self.turns.budget) {
             Some(Duration::ZERO)
         } else if deadline.is_far_future() {
             None
@@ -31,13 +31,13 @@ impl Daemon {
         };
         let sleeps = timeout != Some(Duration::ZERO) && !self.engine.view().has_local();
         if sleeps {
-            self.looks.sleep();
+            self.timing.looks.sleep();
         }
-        let looked = self.poller.wait(timeout, &mut self.tokens);
+        let looked = self.outside.poller.wait(timeout, &mut self.outside.tokens);
         if sleeps {
-            self.looks.wake();
+            self.timing.looks.wake();
         }
-        self.sessions.end_sleep(sleep, &self.budget);
+        self.sessions.end_sleep(sleep, &self.turns.budget);
         looked
     }
 
@@ -52,20 +52,22 @@ impl Daemon {
             .min(self.sessions.next_interrupt())
             .min(self.sessions.next_unmute())
             .min(self.anchors.next_unmute())
-            .min(self.engine.view().trim_due().map_or(Instant::FAR_FUTURE, |due| due.max(self.trim_at)))
-            .min(if self.deferred.is_empty() { Instant::FAR_FUTURE } else { now })
+            .min(
+                self.engine.view().trim_due().map_or(Instant::FAR_FUTURE, |due| due.max(self.timing.trim_at)),
+            )
+            .min(if self.hosts.deferred.is_empty() { Instant::FAR_FUTURE } else { now })
             .min(self.links.follow_at())
-            .min(self.watchdog.as_ref().map_or(Instant::FAR_FUTURE, Watchdog::next))
+            .min(self.outside.watchdog.as_ref().map_or(Instant::FAR_FUTURE, Watchdog::next))
             .min(self.sessions.datagrams.next_look(now))
     }
 
     /// Lets a program run that reads its datagrams, and perhaps could not; its user is charged for it.
     pub(crate) fn give_way(&mut self) {
         let Some(whose) = self.sessions.datagrams.take_crowded() else { return };
-        let (before, began) = (self.clock.now(), self.clock.nanos());
+        let (before, began) = (self.timing.clock.now(), self.timing.clock.nanos());
         self.let_others_run(before);
-        self.budget.charge(whose, self.clock.nanos() - began);
-        let now = self.clock.now();
+        self.turns.budget.charge(whose, self.timing.clock.nanos() - began);
+        let now = self.timing.clock.now();
         self.sessions.datagrams.gave_way(now, now.since_us(before));
     }
 
@@ -75,6 +77,6 @@ impl Daemon {
         let others = moved.saturating_sub(heard);
         self.sessions.datagrams.pace.round(now, heard, others)
             && self.links.ports.are_drained()
-            && !self.sessions.need_engine(&self.budget)
+            && !self.sessions.need_engine(&self.turns.budget)
     }
 }

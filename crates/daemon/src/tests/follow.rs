@@ -130,15 +130,15 @@ impl Kernel {
     }
 
     fn tells(&mut self, event: KernelEvent) {
-        let (now, Daemon { links, engine, poller, .. }) = (self.daemon.clock.now(), &mut self.daemon);
-        links.take_event(now, (engine, poller), &mut self.follower, event);
+        let (now, Daemon { links, engine, outside, .. }) = (self.daemon.timing.clock.now(), &mut self.daemon);
+        links.take_event(now, (engine, &outside.poller), &mut self.follower, event);
     }
 
     /// A list ends in which nothing was but what has been told since [`Kernel::new_list`].
     fn list_ends(&mut self, list: List, is_whole: bool) {
         self.follower.receiving = Some(list);
-        let (now, Daemon { links, engine, poller, .. }) = (self.daemon.clock.now(), &mut self.daemon);
-        links.list_ends(now, (engine, poller), &mut self.follower, is_whole);
+        let (now, Daemon { links, engine, outside, .. }) = (self.daemon.timing.clock.now(), &mut self.daemon);
+        links.list_ends(now, (engine, &outside.poller), &mut self.follower, is_whole);
     }
 
     fn new_list(&mut self) {
@@ -156,7 +156,7 @@ impl Kernel {
 
     /// What was asked of the port since the last look, and its addresses as reports have them.
     fn look(&mut self) -> (Vec<String>, Vec<String>) {
-        let now = self.daemon.clock.now();
+        let now = self.daemon.timing.clock.now();
         self.daemon.round(now);
         let log = std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner));
         (log, self.daemon.whole_status().ports[0].addrs.clone())
@@ -207,8 +207,8 @@ fn an_address_that_connections_have_is_steered_until_they_end() {
     settle(&mut kernel.daemon);
     kernel.daemon.links.kernel =
         Some(std::mem::replace(&mut kernel.follower, Follower::open().expect("a socket")));
-    let (now, Daemon { links, engine, poller, .. }) = (kernel.daemon.clock.now(), &mut kernel.daemon);
-    links.follow(now, engine, poller);
+    let (now, Daemon { links, engine, outside, .. }) = (kernel.daemon.timing.clock.now(), &mut kernel.daemon);
+    links.follow(now, engine, &outside.poller);
     assert_eq!(kernel.look().0, ["address 10.0.0.2 false"]);
 }
 
@@ -225,7 +225,7 @@ fn many_routes_are_not_listed_at_each_change() {
         source: None,
     };
     (0..100_000).for_each(|n| kernel.tells(KernelEvent::Route(via(n))));
-    let now = kernel.daemon.clock.now();
+    let now = kernel.daemon.timing.clock.now();
     kernel.list_ends(List::Routes, true);
     kernel.tells(KernelEvent::RoutesChanged);
     kernel.tells(KernelEvent::RoutesChanged);

@@ -101,7 +101,7 @@ fn the_engine_leaves_a_lanes_end_to_its_users_thread() {
     receiver.open();
     let mut held_up = hold_up(&mut daemon, &client.control);
     for session in daemon.sessions.live().to_vec() {
-        let now = daemon.clock.now();
+        let now = daemon.timing.clock.now();
         let lanes = daemon.engine.view().lanes_of(session);
         lanes
             .into_iter()

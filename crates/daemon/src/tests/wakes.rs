@@ -29,7 +29,7 @@ fn a_doorbell_is_heard_at_each_ring_and_never_read() {
     let eventfd = eventfd_of(&host);
     settle(&mut daemon);
     for _ in 0..3 {
-        let now = daemon.clock.now();
+        let now = daemon.timing.clock.now();
         assert!(!daemon.tick(now).expect("a look"), "no news");
         ring(&eventfd);
         assert!(daemon.tick(now).expect("a look"), "heard");
@@ -47,7 +47,7 @@ fn the_bell_of_a_session_that_is_over_is_not_heard() {
     settle(&mut daemon);
     assert!(daemon.is_unused());
     ring(&eventfd);
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     assert!(!daemon.tick(now).expect("a look"), "nobody's");
 }
 
@@ -58,7 +58,7 @@ fn a_bell_that_was_muted_is_heard_again() {
     let host = FakeHost::attach(&mut daemon);
     let eventfd = eventfd_of(&host);
     settle(&mut daemon);
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     let is_muted = |daemon: &crate::daemon::Daemon| !daemon.sessions.next_unmute().is_far_future();
     for _ in 0..1000 {
         if is_muted(&daemon) {
@@ -82,7 +82,7 @@ fn who_keeps_reports_keeps_the_last_ones_only() {
     let control = Control::new(&mut daemon);
     let mut kept = Vec::new();
     for _ in 0..20 {
-        daemon.reports.not_before = daemon.clock.now();
+        daemon.reports.not_before = daemon.timing.clock.now();
         let (_, fds) = control.ask(&mut daemon, Request::Report { what: ReportKind::Status });
         kept.extend(fds);
     }
