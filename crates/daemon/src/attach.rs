@@ -9,21 +9,22 @@ use crate::capture::CaptureRequest;
 use crate::control_server::ask::{self, Ask, Evidence, Mapped, Matter, Newcomer};
 use crate::control_server::pages::{GivenBack, Returned};
 use crate::control_server::socket::Answer;
-use crate::daemon::{Daemon, Stop};
+use crate::daemon::Daemon;
 use crate::datagrams::from_socket;
-use crate::policy::{Credentials, Named};
+use crate::hosts::HostTable;
+use crate::outside::Stop;
 use crate::queue_sets;
 use crate::report::View;
+use crate::session::Sessions;
 use crate::status::status_report;
 use std::sync::mpsc::TrySendError;
 use toe_abi::INTERFACE_VERSION;
-use toe_abi::attach::{BadMessage, Reply, ReportKind, Request, Unread, refusal_of_version};
+use toe_abi::attach::{Reply, ReportKind, Request, Unread};
 use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
-use toe_engine::control::names::Twin;
+use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::udp::Asked;
-use toe_engine::{AnchorUse, Claimed, ControlEvent, Resource, StreamCounts};
+use toe_engine::{AnchorUse, Claimed, ControlEvent, Engine, Resource, StreamCounts};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -50,44 +51,25 @@ impl Daemon {
     /// What is done for a user's requests is taken off his turn, too. Who has had that waits for the next one; as one request
     /// of a user's is on its way at a time, it overtakes none of his.
     fn serve_in_turn(&mut self, now: Instant, ask: Ask) {
-        let account = self.asker(&ask.matter).filter(|account| self.turns.budget.is_shared_beside(*account));
-        let Some(account) = account else { return self.answer_ask(now, ask) };
+        let account = self
+            .hosts
+            .asker(&self.engine, &self.sessions, &ask.matter)
+            .filter(|account| self.schedule.budget.is_shared_beside(*account));
         let may_wait = !matches!(ask.matter, Matter::Close { .. });
-        if may_wait && !self.turns.budget.may_go(account) {
+        if may_wait && account.is_some_and(|account| !self.schedule.budget.may_go(account)) {
             self.hosts.deferred.push_back(ask);
             return;
         }
-        let before = self.timing.clock.nanos();
-        self.answer_ask(now, ask);
-        self.turns.budget.charge(account, self.timing.clock.nanos() - before);
-    }
-
-    /// Whose account that goes on.
-    pub(crate) fn asker(&self, matter: &Matter) -> Option<Cred> {
-        let account = |who: &Credentials| self.engine.view().users().account(who.cred());
-        let of = |place: &u32| {
-            let connection = self.hosts.connections.get(*place)?;
-            let session = connection.session.and_then(|id| self.sessions.get(id));
-            Some(session.map_or_else(|| account(&connection.who), |session| session.account))
-        };
-        match matter {
-            Matter::Open { newcomer, .. } => Some(account(&newcomer.who)),
-            Matter::Request { place, .. }
-            | Matter::AnchorsMade { place, .. }
-            | Matter::Settled { place, .. }
-            | Matter::Bad { place, .. }
-            | Matter::Close { place } => of(place),
-            Matter::Returned { who, .. } => Some(self.engine.view().users().account(*who)),
-            Matter::TwinsGone(_) => None,
-        }
-    }
-
-    fn answer_ask(&mut self, now: Instant, Ask { matter, answers }: Ask) {
+        let before = account.map(|account| (account, self.timing.clock.nanos()));
+        let Ask { matter, answers } = ask;
         let answer = self.attend(now, matter);
         // Who asked waits for it. If it is gone, with the connection, that is not for this thread to close.
         if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) = answers.try_send(answer)
         {
             std::mem::forget(answer);
+        }
+        if let Some((account, before)) = before {
+            self.schedule.budget.charge(account, self.timing.clock.nanos() - before);
         }
     }
 
@@ -95,7 +77,9 @@ impl Daemon {
         match matter {
             Matter::Open { newcomer, first } => self.let_in(now, newcomer, first),
             Matter::Request { place, request: Request::TakeAnchors { count }, .. } => {
-                match self.grant_anchors(now, place, count) {
+                let id = self.session_of(place);
+                let rooms = (&mut self.engine, &mut self.sessions);
+                match id.and_then(|id| self.anchors.grant(now, rooms, id, count)) {
                     Ok((home, first, count)) => ask::Answer::Make { home, first, count },
                     Err(errno) => self.reply(now, place, Err(errno)),
                 }
@@ -106,16 +90,7 @@ impl Daemon {
                     Err(errno) => self.reply(now, place, Err(errno)),
                 }
             }
-            Matter::Request { place, request: Request::AddQueueSet, .. } => {
-                let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
-                match session.and_then(queue_sets::take_unsettled) {
-                    Some(memory) => ask::Answer::Settle { what: Mapped::Region, memory: vec![memory] },
-                    None => {
-                        let answer = self.add_queue_set(place);
-                        self.reply(now, place, answer)
-                    }
-                }
-            }
+            Matter::Request { place, request: Request::AddQueueSet, .. } => queue_set_asked(self, now, place),
             Matter::Request { place, request: Request::DatagramsMapped, .. } => {
                 let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
                 let memory = session.map(|session| from_socket::unsettled(&mut session.datagrams));
@@ -130,11 +105,13 @@ impl Daemon {
                 self.reply(now, place, answer)
             }
             Matter::AnchorsMade { place, wanted, made } => {
-                let answer = self.anchors_made(now, place, wanted, &made);
+                let id = self.session_of(place).ok();
+                let answer =
+                    self.anchors.made(now, (&mut self.engine, &mut self.sessions), id, wanted, &made);
                 self.reply(now, place, answer)
             }
             Matter::Bad { place, bad } => {
-                if self.answer_bad(now, place, bad) {
+                if self.hosts.answer_bad(now, place, bad) {
                     return ask::Answer::Done;
                 }
                 self.end_connection(now, place);
@@ -188,7 +165,7 @@ impl Daemon {
             return;
         }
         let session = self.hosts.connections.end(place);
-        self.drop_capture(now, place);
+        self.sessions.end_capture(now, &mut self.engine, place);
         if let Some(id) = session {
             self.end_session(now, id, "control connection closed");
         }
@@ -209,61 +186,29 @@ impl Daemon {
         ask::Answer::End
     }
 
-    /// Answers what is no request of this version; `false`: the connection ends.
-    fn answer_bad(&mut self, now: Instant, place: u32, bad: BadMessage) -> bool {
-        self.hosts.counts.bad_messages += 1;
-        let Some(connection) = self.hosts.connections.get(place) else { return false };
-        let (pid, uid) = (connection.who.pid, connection.who.uid);
-        let log = self.hosts.log_limit.allows(now);
-        match bad {
-            BadMessage::Version(theirs) => {
-                let _ = connection.send(&refusal_of_version(), Vec::new());
-                if log {
-                    let ours = INTERFACE_VERSION;
-                    tracing::warn!(
-                        pid,
-                        uid,
-                        theirs,
-                        ours,
-                        "host refused: it speaks another interface version"
-                    );
-                }
-                false
-            }
-            BadMessage::UnknownKind(_) | BadMessage::BadArgument => {
-                let refusal = Reply::Refused { errno: Errno::EINVAL.0, version: INTERFACE_VERSION };
-                if log {
-                    tracing::warn!(pid, uid, ?bad, "request refused");
-                }
-                connection.send(&refusal.encode(), Vec::new()).is_ok()
-            }
-            BadMessage::NotAMessage => {
-                if log {
-                    tracing::warn!(pid, uid, "connection closed: it sent something that is no message");
-                }
-                false
-            }
-        }
-    }
-
     fn execute(&mut self, now: Instant, place: u32, request: Request, evidence: Evidence) -> Answer {
         match request {
             Request::Hello { room } => {
                 let home = evidence.home()?;
-                let done = self.hello(now, place, room, &home);
-                if done.is_err() {
-                    // A refused one has no use for its directory.
-                    self.anchors.refuse_home(&home);
-                    return done;
-                }
+                // A refused one has no use for its directory.
+                let done =
+                    self.hello(now, place, room, &home).inspect_err(|_| self.anchors.refuse_home(&home));
                 done.map(|(reply, fds)| (reply, fds.into_iter().chain([home.dir]).collect()))
             }
             Request::AddQueueSet | Request::TakeAnchors { .. } => Err(Errno::EINVAL),
-            Request::ShowTwin => self.show_twin(place, evidence.twin()?),
+            // A kernel socket is evidence that the host holds the port there.
+            Request::ShowTwin => {
+                let (twin, id) = (evidence.twin()?, self.session_of(place)?);
+                let handle = self.engine.add_twin(id, twin).ok_or(Errno::ENOBUFS)?;
+                Ok((Reply::Handle { handle }, Vec::new()))
+            }
             Request::Claim { queue_set, fd: number } => {
                 self.claim(now, place, QueueSetId(queue_set), number, evidence.object()?)
             }
-            Request::OpenChannel { channel } => self.open_channel(place, ChannelId(channel)),
+            Request::OpenChannel { channel } => {
+                let id = self.session_of(place)?;
+                open_channel(&mut self.sessions, id, ChannelId(channel))
+            }
             Request::Relinquish { flow, unread } => {
                 self.relinquish(now, place, FlowId::from_raw(flow), unread)
             }
@@ -275,13 +220,18 @@ impl Daemon {
             }
             Request::Report { .. } => self.report_status(now, place),
             Request::Capture { snaplen, interface, filter_len } => {
-                self.start_capture(now, place, (snaplen, interface), filter_len, evidence)
+                let rooms = (&mut self.engine, &mut self.sessions);
+                let wanted = (snaplen, interface, filter_len);
+                let links = self.links.ports.slots.len();
+                start_capture(now, place, &self.hosts, rooms, links, wanted, evidence)
             }
-            Request::EndCapture if self.drop_capture(now, place) => Ok((Reply::Done, Vec::new())),
-            Request::EndCapture => Err(Errno::EINVAL),
-            Request::Stop => self.stop_at(place, Stop::Now),
-            Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
-            Request::Admit { .. } => self.admit(place, evidence.user()?),
+            Request::EndCapture => {
+                let had = self.sessions.end_capture(now, &mut self.engine, place);
+                had.then(|| (Reply::Done, Vec::new())).ok_or(Errno::EINVAL)
+            }
+            Request::Stop => self.hosts.stop(place, &mut self.outside, Stop::Now),
+            Request::StopWhenUnused => self.hosts.stop(place, &mut self.outside, Stop::WhenUnused),
+            Request::Admit { .. } => self.hosts.admit(place, evidence.user()?),
             Request::AskLane { way, peer } => {
                 let session = self.session_of(place)?;
                 let user = self.hosts.connections.get(place).ok_or(Errno::EBADF)?.pages.clone();
@@ -306,18 +256,6 @@ impl Daemon {
         }
     }
 
-    fn admit(&mut self, place: u32, user: Named) -> Answer {
-        let who = &self.hosts.connections.get(place).ok_or(Errno::EBADF)?.who;
-        self.hosts.policy.admit(who, user)?;
-        Ok((Reply::Done, Vec::new()))
-    }
-
-    fn add_queue_set(&mut self, place: u32) -> Answer {
-        let id = self.session_of(place)?;
-        let session = self.sessions.get_mut(id).ok_or(Errno::EINVAL)?;
-        queue_sets::add(&mut self.engine, &mut self.hosts.irq_names, id, session)
-    }
-
     /// A host has mapped what it was given, or not so that it could be settled.
     fn settled(&mut self, now: Instant, place: u32, what: Mapped, is_settled: bool) -> Answer {
         if !is_settled {
@@ -327,16 +265,11 @@ impl Daemon {
         let id = self.session_of(place)?;
         self.sessions.stir(id, now);
         match what {
-            Mapped::Region => self.add_queue_set(place),
+            Mapped::Region => {
+                queue_sets::add(&mut self.engine, &mut self.hosts.irq_names, &mut self.sessions, id)
+            }
             Mapped::Datagrams => Ok((Reply::Done, Vec::new())),
         }
-    }
-
-    /// Takes a kernel socket as evidence that the host holds the port there.
-    fn show_twin(&mut self, place: u32, twin: Twin) -> Answer {
-        let id = self.session_of(place)?;
-        let handle = self.engine.add_twin(id, twin).ok_or(Errno::ENOBUFS)?;
-        Ok((Reply::Handle { handle }, Vec::new()))
     }
 
     fn claim(
@@ -363,7 +296,7 @@ impl Daemon {
         self.sessions.get(id).ok_or(Errno::EINVAL)?;
         let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions);
         let claimed = claimed.map_err(|errno| later(self, id, anchor, errno))?;
-        self.share_anchor(now, anchor);
+        self.anchors.share(now, &mut self.engine, &mut self.sessions, anchor);
         match claimed {
             Claimed::Flow(flow, StreamCounts { read, written }) => {
                 let flow = flow.raw();
@@ -373,19 +306,6 @@ impl Daemon {
                 Ok((Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }, Vec::new()))
             }
         }
-    }
-
-    /// Hands a channel's memory to one of the two hosts that it joins, and what wakes the other one.
-    fn open_channel(&mut self, place: u32, channel: ChannelId) -> Answer {
-        let id = self.session_of(place)?;
-        let fetched = self.sessions.channels.fetch(channel, id).ok_or(Errno::ENOENT)?;
-        let (other, queue_set) = fetched.other;
-        let other = self.sessions.get(other).ok_or(Errno::ENOENT)?;
-        let queue_set = other.queue_sets.get(queue_set.index());
-        let waker = queue_set.ok_or(Errno::ENOENT)?.line().another().map_err(|_| Errno::EMFILE)?;
-        let peer = other.peer.cred();
-        self.sessions.channels.mark_fetched(channel, fetched.side);
-        Ok((Reply::Channel { side: fetched.side, peer }, vec![fetched.memory, waker]))
     }
 
     /// Takes a flow back from its owner, and what that had received for whoever gets it next.
@@ -422,43 +342,55 @@ impl Daemon {
         self.reports.took(done, done.since_us(now));
         Ok((Reply::Report { len: text.len() as u64 }, vec![memory]))
     }
+}
 
-    fn start_capture(
-        &mut self,
-        now: Instant,
-        place: u32,
-        (snaplen, interface): (u32, Option<u16>),
-        filter_len: u32,
-        evidence: Evidence,
-    ) -> Answer {
-        let who = &self.hosts.connections.get(place).ok_or(Errno::EBADF)?.who;
-        let only = (!self.hosts.policy.may_control(who)).then(|| who.cred());
-        let memory = self.engine.view().users().quotas().of(Resource::SessionMemory).total;
-        let filter = || if filter_len == 0 { Ok(Filter::All) } else { evidence.filter() };
-        let wanted = CaptureRequest { snaplen, interface, only };
-        let stream =
-            self.sessions.captures.start(place, wanted, (self.links.ports.slots.len(), memory), filter)?;
-        // One of a user's own connections anybody can begin as often as he likes: it fills no log.
-        match only {
-            None => tracing::info!(pid = who.pid, uid = who.uid, "capture of all begun"),
-            Some(_) => tracing::debug!(pid = who.pid, uid = who.uid, "capture begun"),
-        }
-        self.engine.handle_control(now, ControlEvent::Capture { on: true }, &mut self.sessions);
-        Ok((Reply::Capture, vec![stream]))
-    }
+/// Hands a channel's memory to one of the two hosts that it joins, and what wakes the other one.
+fn open_channel(sessions: &mut Sessions, id: SessionId, channel: ChannelId) -> Answer {
+    let fetched = sessions.channels.fetch(channel, id).ok_or(Errno::ENOENT)?;
+    let (other, queue_set) = fetched.other;
+    let other = sessions.get(other).ok_or(Errno::ENOENT)?;
+    let queue_set = other.queue_sets.get(queue_set.index());
+    let waker = queue_set.ok_or(Errno::ENOENT)?.line().another().map_err(|_| Errno::EMFILE)?;
+    let peer = other.peer.cred();
+    sessions.channels.mark_fetched(channel, fetched.side);
+    Ok((Reply::Channel { side: fetched.side, peer }, vec![fetched.memory, waker]))
+}
 
-    fn stop_at(&mut self, place: u32, stop: Stop) -> Answer {
-        let connection = self.hosts.connections.get(place).filter(|connection| connection.is_waiting());
-        let who = &connection.ok_or(Errno::EBADF)?.who;
-        if !self.hosts.policy.may_control(who) {
-            return Err(Errno::EPERM);
-        }
-        tracing::info!(pid = who.pid, uid = who.uid, ?stop, "asked to stop");
-        if self.outside.stop != Stop::Now {
-            self.outside.stop = stop;
-        }
-        Ok((Reply::Done, Vec::new()))
+/// Begins a capture in an engine of so many links.
+fn start_capture(
+    now: Instant,
+    place: u32,
+    hosts: &HostTable,
+    (engine, sessions): (&mut Engine, &mut Sessions),
+    links: usize,
+    (snaplen, interface, filter_len): (u32, Option<u16>, u32),
+    evidence: Evidence,
+) -> Answer {
+    let who = &hosts.connections.get(place).ok_or(Errno::EBADF)?.who;
+    let only = (!hosts.policy.may_control(who)).then(|| who.cred());
+    let memory = engine.view().users().quotas().of(Resource::SessionMemory).total;
+    let filter = || if filter_len == 0 { Ok(Filter::All) } else { evidence.filter() };
+    let wanted = CaptureRequest { snaplen, interface, only };
+    let stream = sessions.captures.start(place, wanted, (links, memory), filter)?;
+    // One of a user's own connections anybody can begin as often as he likes: it fills no log.
+    match only {
+        None => tracing::info!(pid = who.pid, uid = who.uid, "capture of all begun"),
+        Some(_) => tracing::debug!(pid = who.pid, uid = who.uid, "capture begun"),
     }
+    engine.handle_control(now, ControlEvent::Capture { on: true }, sessions);
+    Ok((Reply::Capture, vec![stream]))
+}
+
+/// Before its first queue set the memory of a session is to be settled.
+fn queue_set_asked(daemon: &mut Daemon, now: Instant, place: u32) -> ask::Answer {
+    let session = daemon.session_of(place).ok().and_then(|id| daemon.sessions.get_mut(id));
+    if let Some(memory) = session.and_then(queue_sets::take_unsettled) {
+        return ask::Answer::Settle { what: Mapped::Region, memory: vec![memory] };
+    }
+    let answer = daemon.session_of(place).and_then(|id| {
+        queue_sets::add(&mut daemon.engine, &mut daemon.hosts.irq_names, &mut daemon.sessions, id)
+    });
+    daemon.reply(now, place, answer)
 }
 
 /// A user's thread has done, or seen, something.

@@ -6,60 +6,31 @@
 
 use crate::anchors::Anchors;
 use crate::budget::{Budget, Place};
-use crate::clock::Clock;
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
-use crate::control_server::ask::Ask;
 use crate::control_server::{self, ControlServer};
 use crate::datagrams::sending::DatagramSenders;
+use crate::hosts::HostTable;
 use crate::irq_names::IrqNames;
-use crate::kernel::follow::{Links, Served};
+use crate::kernel::follow::Links;
 use crate::lanes::Lanes;
-use crate::load::Meter;
-use crate::log_limit::LogLimit;
+use crate::outside::OutsideEvents;
 use crate::policy::Policy;
-use crate::poller::{Poller, Token};
+use crate::poller::Poller;
 use crate::reports::{Configured, ReportQueue};
-use crate::rest::Rest;
 use crate::session::Sessions;
-use crate::stages::Stages;
+use crate::timing::Timing;
 use crate::via::Connections as ViaConnections;
-use crate::watchdog::Watchdog;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::collections::VecDeque;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
-use toe_base::{AnchorHandle, Cred, Instant, SessionId};
-use toe_engine::{ControlEvent, Engine, EngineConfig, NetworkChange, Quotas, STAGING_LEN};
+use toe_base::{AnchorHandle, Cred, SessionId};
+use toe_engine::{Engine, EngineConfig, NetworkChange, Quotas, STAGING_LEN};
 use toe_port::Port;
-use toe_ring::EngineLooks;
 
 /// More descriptors than sessions, connections and a copy of each can come to: 8 bytes each.
 const DESCRIPTORS_ROOM: u64 = 1 << 16;
-
-/// When the engine is to end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stop {
-    #[default]
-    No,
-    /// As soon as nobody is attached and nobody holds a socket of the engine.
-    WhenUnused,
-    Now,
-}
-
-/// What the daemon itself counts.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
-    pub attached: u64,
-    pub attach_refused: u64,
-    pub bad_messages: u64,
-    pub unread_answers: u64,
-    pub parks: u64,
-}
 
 /// The engine and all that it works on.
 pub struct Daemon {
@@ -70,28 +41,16 @@ pub struct Daemon {
     pub(crate) via: ViaConnections,
     pub(crate) links: Links,
     pub(crate) anchors: Anchors,
-    pub(crate) hosts: HostTable,
+    pub hosts: HostTable,
     pub(crate) reports: ReportQueue,
-    pub(crate) turns: Turns,
+    pub(crate) schedule: Schedule,
     pub(crate) timing: Timing,
-    pub(crate) outside: OutsideEvents,
-}
-
-/// Who may come, who has, and what they asked.
-pub(crate) struct HostTable {
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) server: ControlServer,
-    pub(crate) connections: Connections,
-    /// What users asked who had had their turn.
-    pub(crate) deferred: VecDeque<Ask>,
-    pub(crate) irq_names: IrqNames,
-    pub(crate) log_limit: LogLimit,
-    pub(crate) counts: Counts,
+    pub outside: OutsideEvents,
 }
 
 /// Whose turn it is to have entries taken, and lists that are kept between rounds for their memory.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct Schedule {
     pub(crate) budget: Budget,
     /// Whether this round has taken all that hosts had published before it.
     pub(crate) took_all: bool,
@@ -100,32 +59,6 @@ pub(crate) struct Turns {
     pub(crate) concerned: Vec<SessionId>,
     /// Anchors that were just closed.
     pub(crate) closed_anchors: Vec<AnchorHandle>,
-}
-
-/// What the engine does with its time.
-#[derive(Debug)]
-pub(crate) struct Timing {
-    pub(crate) clock: Clock,
-    pub(crate) rest: Rest,
-    pub(crate) stages: Stages,
-    pub(crate) meter: Meter,
-    /// What every host sees of how far it is.
-    pub(crate) looks: EngineLooks,
-    pub(crate) next_tick: Instant,
-    /// When memory that nobody needs is looked for again.
-    pub(crate) trim_at: Instant,
-}
-
-/// What happens outside the rings.
-pub(crate) struct OutsideEvents {
-    pub(crate) poller: Poller,
-    /// What has; kept between rounds for its memory.
-    pub(crate) tokens: Vec<Token>,
-    pub(crate) signals: Option<SignalFd>,
-    /// The pipe of whoever started this private engine.
-    pub(crate) owner: Option<OwnedFd>,
-    pub(crate) watchdog: Option<Watchdog>,
-    pub(crate) stop: Stop,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -174,34 +107,11 @@ impl Daemon {
             via: ViaConnections::default(),
             links: Links::default(),
             anchors,
-            hosts: HostTable {
-                policy,
-                server,
-                connections: Connections::default(),
-                deferred: VecDeque::new(),
-                irq_names,
-                log_limit: LogLimit::default(),
-                counts: Counts::default(),
-            },
+            hosts: HostTable::new(policy, server, irq_names),
             reports,
-            turns: Turns::default(),
-            timing: Timing {
-                clock: Clock::new(),
-                rest: Rest::new(config.spin_us),
-                stages: Stages::default(),
-                meter: Meter::default(),
-                looks: EngineLooks::new()?,
-                next_tick: Instant::ZERO,
-                trim_at: Instant::ZERO,
-            },
-            outside: OutsideEvents {
-                poller,
-                tokens: Vec::new(),
-                signals: None,
-                owner: None,
-                watchdog: None,
-                stop: Stop::No,
-            },
+            schedule: Schedule::default(),
+            timing: Timing::new(config.spin_us)?,
+            outside: OutsideEvents::new(poller),
         })
     }
 
@@ -213,95 +123,9 @@ impl Daemon {
         self.links.ports.add(&mut self.engine, &self.outside.poller, config, port)
     }
 
-    /// Begins to follow the kernel, after all links are open. Returns once all that is there is known.
-    pub fn follow_kernel(&mut self) -> std::io::Result<()> {
-        let now = self.timing.clock.now();
-        self.links.begin(now, &mut self.engine, &self.outside.poller)?;
-        self.serve_network(now);
-        Ok(())
-    }
-
-    /// Does in the kernel what the engine wants of it. How many neighbours were known already.
-    pub(crate) fn serve_network(&mut self, now: Instant) -> usize {
-        let Served { neighbours, twins } = self.links.serve(now, &mut self.engine);
-        if !twins.is_empty() {
-            self.hosts.server.look_at_twins(twins);
-        }
-        neighbours
-    }
-
-    pub fn policy(&self) -> &Policy {
-        &self.hosts.policy
-    }
-
     /// The directories that must be the engine's user's.
     pub fn own_dirs(&self) -> Vec<BorrowedFd<'_>> {
         self.anchors.dirs().chain([self.hosts.irq_names.root().dir()]).collect()
-    }
-
-    /// Lets hosts come in through `socket`, which listens already.
-    pub fn listen(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        self.hosts.server.listen(socket)
-    }
-
-    /// Serves a host that is connected already.
-    pub fn serve(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        self.hosts.server.serve(socket)
-    }
-
-    /// Ends the engine cleanly on SIGTERM and SIGINT. They are blocked from here on.
-    pub fn catch_signals(&mut self) -> std::io::Result<()> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGTERM);
-        set.add(Signal::SIGINT);
-        set.thread_block()?;
-        let signals = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        self.outside.poller.add(&signals, Token::Signal)?;
-        self.outside.signals = Some(signals);
-        Ok(())
-    }
-
-    /// Tells a service manager of the rounds.
-    pub fn notify(&mut self, watchdog: Option<Watchdog>) {
-        self.outside.watchdog = watchdog;
-    }
-
-    /// Ends the engine when `pipe` is closed at its other end and nobody uses the engine any more.
-    pub fn end_with(&mut self, pipe: OwnedFd) -> std::io::Result<()> {
-        self.outside.poller.add_for_hangup(&pipe, Token::Owner)?;
-        self.outside.owner = Some(pipe);
-        Ok(())
-    }
-
-    /// Ends the capture of a connection, if it has one; whether it had.
-    pub(crate) fn drop_capture(&mut self, now: Instant, place: u32) -> bool {
-        let had = self.sessions.captures.end(place);
-        if had && self.sessions.captures.is_empty() {
-            self.engine.handle_control(now, ControlEvent::Capture { on: false }, &mut self.sessions);
-        }
-        had
-    }
-
-    /// Nobody has the anchor open any more.
-    pub(crate) fn anchor_closed(&mut self, now: Instant, anchor: AnchorHandle) {
-        self.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut self.sessions);
-        self.anchors.closed(anchor);
-    }
-
-    /// The anchor is no longer for the session alone that it was made for.
-    pub(crate) fn share_anchor(&mut self, now: Instant, anchor: AnchorHandle) {
-        self.engine.handle_control(now, ControlEvent::Shared(anchor), &mut self.sessions);
-        self.anchors.remove_name(anchor);
-    }
-
-    /// Frees the memory of closed sessions that nothing refers to any more.
-    pub(crate) fn forget_drained_sessions(&mut self) {
-        for place in (0..self.sessions.closing().len()).rev() {
-            let id = self.sessions.closing()[place];
-            if self.engine.forget_session(id) {
-                self.sessions.forget(id);
-            }
-        }
     }
 
     /// Lets go of everything that outlives a thread of the control server that stands still in a program's descriptor: links,
@@ -311,12 +135,6 @@ impl Daemon {
         let Daemon { links, anchors, hosts, .. } = self;
         drop((links, anchors));
         hosts.connections
-    }
-
-    /// The session that a connection has opened.
-    pub(crate) fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
-        let id = self.hosts.connections.get(place).and_then(|connection| connection.session);
-        id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
     }
 
     /// Whether nobody is attached and nobody holds a socket.

@@ -6,8 +6,10 @@
 use crate::budget::{LOOKS_A_ROUND, Place, ROUND_NS, TURN_NS};
 use crate::control_server::pages::Interrupt;
 use crate::daemon::Daemon;
+use crate::kernel::follow::Served;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Send};
+use toe_abi::errno::Errno;
 use toe_abi::region::{CMD_ENTRIES, RCV_ENTRIES, SND_ENTRIES};
 use toe_base::{AnchorHandle, Instant, SessionId};
 use toe_engine::ControlEvent;
@@ -25,17 +27,17 @@ type NextSend = fn(&mut EngineQueueSet<Interrupt>) -> Option<Result<Send, FenceR
 impl Daemon {
     /// Takes what hosts have published, except from sessions that sleep; returns how many entries.
     pub(crate) fn take_entries(&mut self, now: Instant) -> usize {
-        self.sessions.tell_woken(&mut self.turns.budget);
-        self.turns.took_all = true;
-        if self.turns.budget.is_shared() {
+        self.sessions.tell_woken(&mut self.schedule.budget);
+        self.schedule.took_all = true;
+        if self.schedule.budget.is_shared() {
             return self.take_entries_in_turns(now);
         }
-        let Some(alone) = self.turns.budget.alone() else { return 0 };
+        let Some(alone) = self.schedule.budget.alone() else { return 0 };
         let (mut entries, mut place) = (0, 0);
         // A session that is fenced leaves the list, so the next one moves to its place.
-        while let Some(id) = self.turns.budget.session(alone, place) {
-            entries += self.take_entries_of_session(now, id);
-            if self.turns.budget.session(alone, place) == Some(id) {
+        while let Some(id) = self.schedule.budget.session(alone, place) {
+            entries += self.catch_up(now, id);
+            if self.schedule.budget.session(alone, place) == Some(id) {
                 place += 1;
             }
         }
@@ -44,22 +46,22 @@ impl Daemon {
 
     /// The same among several users: who has used less goes first, until the turns of this round are over.
     fn take_entries_in_turns(&mut self, now: Instant) -> usize {
-        let mut turns = std::mem::take(&mut self.turns.order);
+        let mut turns = std::mem::take(&mut self.schedule.order);
         let sessions = &self.sessions;
-        self.turns
+        self.schedule
             .budget
             .begin_round(&mut turns, |id| sessions.get(id).is_some_and(|session| session.has_work()));
         let (mut entries, mut spent_ns) = (0, 0);
         for &place in &turns {
             if spent_ns >= ROUND_NS {
-                self.turns.took_all = false;
+                self.schedule.took_all = false;
                 break;
             }
             let (taken, ns) = self.take_turn_of(now, place);
             entries += taken;
             spent_ns += ns;
         }
-        self.turns.order = turns;
+        self.schedule.order = turns;
         entries
     }
 
@@ -70,12 +72,12 @@ impl Daemon {
         let mut is_done = false;
         while ns < TURN_NS && in_vain < LOOKS_A_ROUND {
             // Past the last one comes the first again; all of them were in vain: there is nothing more.
-            let Some(id) = self.turns.budget.session(place, served) else {
+            let Some(id) = self.schedule.budget.session(place, served) else {
                 is_done = served == 0 || in_vain >= served;
                 if is_done {
                     break;
                 }
-                self.turns.budget.pass(place, served);
+                self.schedule.budget.pass(place, served);
                 served = 0;
                 continue;
             };
@@ -89,15 +91,16 @@ impl Daemon {
             in_vain = 0;
             ns = self.timing.clock.nanos() - began;
         }
-        self.turns.took_all &= is_done;
-        self.turns.budget.pass(place, served);
-        self.turns.budget.charge(self.turns.budget.cred(place), ns);
+        self.schedule.took_all &= is_done;
+        self.schedule.budget.pass(place, served);
+        self.schedule.budget.charge(self.schedule.budget.cred(place), ns);
         (entries, ns)
     }
 
     /// Takes what the session has published so far, all of it: something is about to happen that comes after that.
     pub(crate) fn catch_up(&mut self, now: Instant, id: SessionId) -> usize {
-        self.take_entries_of_session(now, id)
+        let entries = self.each_queue_set(now, id, Daemon::take_all);
+        entries + self.take_datagrams_stirring(now, id)
     }
 
     /// The same without its commands, of which one may call for this in its turn.
@@ -111,18 +114,13 @@ impl Daemon {
 
     /// The same for all sessions whose entries may be about what an anchor stands for.
     pub(crate) fn catch_up_at(&mut self, now: Instant, anchors: &[AnchorHandle]) {
-        let mut concerned = std::mem::take(&mut self.turns.concerned);
+        let mut concerned = std::mem::take(&mut self.schedule.concerned);
         concerned.clear();
         anchors.iter().for_each(|anchor| self.engine.view().sessions_at(*anchor, &mut concerned));
         for id in concerned.drain(..) {
             self.catch_up(now, id);
         }
-        self.turns.concerned = concerned;
-    }
-
-    fn take_entries_of_session(&mut self, now: Instant, id: SessionId) -> usize {
-        let entries = self.each_queue_set(now, id, Daemon::take_all);
-        entries + self.take_datagrams_stirring(now, id)
+        self.schedule.concerned = concerned;
     }
 
     /// Some entries of each queue set and one command at most: a few µs.
@@ -151,7 +149,7 @@ impl Daemon {
         let queue_sets = self.sessions.get(id).map_or(0, |session| session.queue_sets.len());
         let mut entries = 0;
         for index in 0..queue_sets {
-            if !self.queue_set(id, index).is_some_and(|queue_set| queue_set.has_work()) {
+            if !self.sessions.queue_set(id, index).is_some_and(|queue_set| queue_set.has_work()) {
                 continue;
             }
             match take(self, now, id, index) {
@@ -171,18 +169,14 @@ impl Daemon {
         entries
     }
 
-    fn queue_set(&mut self, id: SessionId, index: usize) -> Option<&mut EngineQueueSet<Interrupt>> {
-        self.sessions.get_mut(id)?.queue_sets.get_mut(index)
-    }
-
     /// All that a queue set has. Entries of `snd` and `rcv` that were published before a command count before it, and those of `snd` that
     /// were published after it count after it.
     fn take_all(&mut self, now: Instant, id: SessionId, index: usize) -> Result<usize, FenceReason> {
         let most = SND_ENTRIES.max(RCV_ENTRIES);
-        let commands = self.queue_set(id, index).map_or(0, |queue_set| queue_set.commands());
+        let commands = self.sessions.queue_set(id, index).map_or(0, |queue_set| queue_set.commands());
         let mut entries = self.take_data(now, id, index, most, EngineQueueSet::pop_send)?.0;
         for _ in 0..commands {
-            let Some(queue_set) = self.queue_set(id, index) else { return Ok(entries) };
+            let Some(queue_set) = self.sessions.queue_set(id, index) else { return Ok(entries) };
             let Some(command) = queue_set.pop_command() else { break };
             let has_more = queue_set.has_send();
             let (command, args) = command?;
@@ -192,7 +186,7 @@ impl Daemon {
                 entries += self.take_data(now, id, index, most, EngineQueueSet::pop_send)?.0;
             }
         }
-        if let Some(queue_set) = self.queue_set(id, index).filter(|_| commands > 0) {
+        if let Some(queue_set) = self.sessions.queue_set(id, index).filter(|_| commands > 0) {
             queue_set.publish_heads();
         }
         Ok(entries)
@@ -200,12 +194,12 @@ impl Daemon {
 
     /// Some of it. The command is seen first and taken last: not before all that was published before it.
     fn take_some(&mut self, now: Instant, id: SessionId, index: usize) -> Result<usize, FenceReason> {
-        let has_command = self.queue_set(id, index).is_some_and(|queue_set| queue_set.has_command());
+        let has_command = self.sessions.queue_set(id, index).is_some_and(|queue_set| queue_set.has_command());
         let (data, is_all) = self.take_data(now, id, index, DATA_PER_STEP, EngineQueueSet::pop_send)?;
         if !has_command || !is_all {
             return Ok(data);
         }
-        let Some(queue_set) = self.queue_set(id, index) else { return Ok(data) };
+        let Some(queue_set) = self.sessions.queue_set(id, index) else { return Ok(data) };
         let Some(command) = queue_set.pop_command() else { return Ok(data) };
         queue_set.publish_heads();
         let (command, args) = command?;
@@ -267,18 +261,35 @@ impl Daemon {
     }
 }
 
+impl Daemon {
+    /// Does in the kernel what the engine wants of it. How many neighbours were known already.
+    pub(crate) fn serve_network(&mut self, now: Instant) -> usize {
+        let Served { neighbours, twins } = self.links.serve(now, &mut self.engine);
+        if !twins.is_empty() {
+            self.hosts.server.look_at_twins(twins);
+        }
+        neighbours
+    }
+
+    /// The session that a connection has opened.
+    pub(crate) fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
+        let id = self.hosts.connections.get(place).and_then(|connection| connection.session);
+        id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
+    }
+}
+
 /// The end of a session.
 impl Daemon {
     /// A session's process is gone; what it published before counts.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, why: &str) {
         self.catch_up(now, id);
         // And what those at the other ends of its connections did before it ended.
-        let mut peers = std::mem::take(&mut self.turns.concerned);
+        let mut peers = std::mem::take(&mut self.schedule.concerned);
         self.engine.view().peers_of(id, &mut peers);
         for peer in peers.drain(..).filter(|peer| *peer != id) {
             self.catch_up(now, peer);
         }
-        self.turns.concerned = peers;
+        self.schedule.concerned = peers;
         self.close_session(now, id, why);
     }
 
@@ -288,9 +299,9 @@ impl Daemon {
         let peer = &session.peer;
         tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
         let connection = session.connection;
-        self.turns.budget.remove(session.account, id);
+        self.schedule.budget.remove(session.account, id);
         self.hosts.connections.end(connection);
-        self.drop_capture(now, connection);
+        self.sessions.end_capture(now, &mut self.engine, connection);
         self.senders.keep_all(now, &mut self.engine, &mut self.sessions, id);
         let left = self.engine.close_session(now, id, &mut self.sessions);
         // Who sends to it, or receives from it, hears of that by the lane's word.

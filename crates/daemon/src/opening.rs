@@ -1,16 +1,15 @@
 //! How a session is opened, and how its host gets anchors. Called by `attach`.
 
-use crate::anchors::{Home, HomeId, Made};
+use crate::anchors::Home;
 use crate::control_server::socket::Answer;
 use crate::daemon::Daemon;
 use crate::poller::Token;
 use crate::session::{Peer, Session};
 use std::os::fd::{AsFd, OwnedFd};
-use toe_abi::attach::{ANCHORS_AT_ONCE, Reply};
+use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, Instant, SessionId};
-use toe_engine::ControlEvent;
+use toe_base::{Instant, SessionId};
 
 impl Daemon {
     /// All but the descriptor of the home, which comes last.
@@ -84,56 +83,11 @@ impl Daemon {
             program = peer.program,
             "session open"
         );
-        self.turns.budget.add(account, id);
+        self.schedule.budget.add(account, id);
         self.sessions.insert(id, session);
         if let Some(connection) = self.hosts.connections.get_mut(place) {
             connection.session = Some(id);
         }
         Ok([region, receive, eventfd, looks])
-    }
-
-    /// Handles that follow each other for up to `count` anchors, which the control server makes.
-    pub(crate) fn grant_anchors(
-        &mut self,
-        now: Instant,
-        place: u32,
-        count: u32,
-    ) -> Result<(HomeId, AnchorHandle, u32), Errno> {
-        let id = self.session_of(place)?;
-        if count == 0 || count > ANCHORS_AT_ONCE {
-            return Err(Errno::EINVAL);
-        }
-        let home = self.anchors.home_of(id).ok_or(Errno::EINVAL)?;
-        let first = self.engine.take_anchor(id)?;
-        for n in 1..count {
-            let Ok(handle) = self.engine.take_anchor(id) else { return Ok((home, first, n)) };
-            if handle.0 != first.0.wrapping_add(n) {
-                self.engine.handle_control(now, ControlEvent::Shared(handle), &mut self.sessions);
-                self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
-                return Ok((home, first, n));
-            }
-        }
-        Ok((home, first, count))
-    }
-
-    /// The control server has made anchors, from the first on.
-    pub(crate) fn anchors_made(&mut self, now: Instant, place: u32, wanted: u32, made: &Made) -> Answer {
-        let (home, first, count) = (made.home, made.first, made.identities.len() as u32);
-        let handle = |n: u32| AnchorHandle(first.0.wrapping_add(n));
-        let lives = self.session_of(place).ok().and_then(|id| self.anchors.home_of(id)) == Some(home);
-        if lives {
-            self.anchors.add(made);
-        } else {
-            self.anchors.refuse(made);
-        }
-        for handle in (if lives { count } else { 0 }..wanted).map(handle) {
-            // Not made. Its session may have guessed the handle and used it already.
-            self.engine.handle_control(now, ControlEvent::Shared(handle), &mut self.sessions);
-            self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
-        }
-        if !lives || count == 0 {
-            return Err(Errno::EMFILE);
-        }
-        Ok((Reply::Anchors { first: first.0, count }, Vec::new()))
     }
 }

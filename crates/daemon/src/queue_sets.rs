@@ -2,7 +2,7 @@
 
 use crate::control_server::socket::Answer;
 use crate::irq_names::IrqNames;
-use crate::session::Session;
+use crate::session::{Session, Sessions};
 use std::os::fd::OwnedFd;
 use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
@@ -18,11 +18,12 @@ pub(crate) fn take_unsettled(session: &mut Session) -> Option<(Region, OwnedFd)>
 pub(crate) fn add(
     engine: &mut Engine,
     irq_names: &mut IrqNames,
+    sessions: &mut Sessions,
     id: SessionId,
-    session: &mut Session,
 ) -> Answer {
     let (line, receiver) = irq_names.interrupt().map_err(|_| Errno::EMFILE)?;
     crate::sys::refuse_descriptors(&receiver);
+    let session = sessions.get_mut(id).ok_or(Errno::EINVAL)?;
     let next = session.queue_sets.len();
     let index = u8::try_from(next).map_err(|_| Errno::ENOBUFS)?;
     if u32::from(index) >= session.layout.queue_sets {

@@ -6,16 +6,16 @@
 
 mod sleep;
 
-use crate::anchors::Unwatched;
 use crate::coalescing_sleeps::COALESCING_SLEEP;
-use crate::daemon::{Daemon, Stop};
+use crate::daemon::Daemon;
+use crate::outside::Stop;
 use crate::poller::Token;
 use crate::reports::ListStep;
 use crate::rest::Advice;
 use crate::stages::Stage;
 use std::time::Duration;
-use toe_base::{Instant, SessionId};
-use toe_engine::{AnchorUse, ControlEvent};
+use toe_base::Instant;
+use toe_engine::AnchorUse;
 
 /// How long ports are left alone while datagrams gather.
 const COALESCING_SLEEP_US: u64 = 50;
@@ -29,20 +29,26 @@ const LOCAL_PER_SHARED_ROUND: usize = 16;
 const FAREWELL_ROUNDS: usize = 64;
 /// So many closes of anchors that stood for nothing, and no other, are somebody who opens and closes for nothing.
 const SPURIOUS_CLOSES: usize = 32;
-/// Anchors looked after in one turn.
-const DOUBTS_PER_TURN: usize = 64;
 /// How long until pages that nobody needs are looked for again.
 const TRIM_AGAIN_US: u64 = 1_000;
 
 impl Daemon {
+    /// Begins to follow the kernel, after all links are open. Returns once all that is there is known.
+    pub fn follow_kernel(&mut self) -> std::io::Result<()> {
+        let now = self.timing.clock.now();
+        self.links.begin(now, &mut self.engine, &self.outside.poller)?;
+        self.serve_network(now);
+        Ok(())
+    }
+
     /// Works until the engine is told to stop.
     pub fn run(&mut self) -> std::io::Result<()> {
-        while !self.is_over() {
+        while !self.outside.is_over(self.is_unused()) {
             let now = self.timing.clock.now();
             let moved = self.round(now);
             self.timing.meter.round(now, moved > 0);
             self.give_way();
-            if self.is_over() {
+            if self.outside.is_over(self.is_unused()) {
                 // Asked for in this round, by who had to wait for his turn: nothing would end a sleep.
                 break;
             }
@@ -64,7 +70,7 @@ impl Daemon {
                     std::hint::spin_loop();
                     self.timing.stages.done(Stage::Pause, 1);
                 }
-                Advice::Yield => self.let_others_run(now),
+                Advice::Yield => self.timing.let_others_run(now),
                 Advice::CoalescingSleep => {
                     std::thread::sleep(now.until(self.next_deadline(now)).min(COALESCING_SLEEP));
                     self.timing.stages.done(Stage::Park, 1);
@@ -85,7 +91,7 @@ impl Daemon {
         self.timing.rest.begin_round();
         let moved = self.inhale(now) + self.process(now);
         // What telling the hosts causes is not what they wait for: that would never end while they go on.
-        let is_whole = self.turns.took_all && !self.engine.view().has_local();
+        let is_whole = self.schedule.took_all && !self.engine.view().has_local();
         let moved = moved + self.exhale(now);
         if is_whole {
             self.timing.looks.done();
@@ -114,7 +120,7 @@ impl Daemon {
             now,
             rooms,
             &self.hosts.policy,
-            &mut self.turns.budget,
+            &mut self.schedule.budget,
             &self.timing.clock,
         ) {
             ListStep::Nothing => false,
@@ -128,7 +134,7 @@ impl Daemon {
 
     pub(crate) fn take_unsent(&mut self, now: Instant) -> usize {
         let rooms = (&mut self.engine, &mut self.sessions);
-        self.senders.unsent.take(now, rooms, &mut self.turns.budget, &self.timing.clock)
+        self.senders.unsent.take(now, rooms, &mut self.schedule.budget, &self.timing.clock)
     }
 
     fn process(&mut self, now: Instant) -> usize {
@@ -138,7 +144,7 @@ impl Daemon {
         }
         self.timing.stages.done(Stage::Timers, usize::from(due));
         let left = self.engine.poll_closing(now, &mut self.sessions);
-        let most = if self.turns.budget.is_shared() { LOCAL_PER_SHARED_ROUND } else { LOCAL_PER_ROUND };
+        let most = if self.schedule.budget.is_shared() { LOCAL_PER_SHARED_ROUND } else { LOCAL_PER_ROUND };
         let segments = left + self.engine.poll_local(now, &mut self.sessions, most);
         self.timing.stages.done(Stage::Local, segments);
         segments + self.via.tell_some(&self.sessions)
@@ -169,8 +175,13 @@ impl Daemon {
         let looked = self.outside.poller.wait(Some(Duration::ZERO), &mut self.outside.tokens);
         let happened = !self.outside.tokens.is_empty();
         self.handle_events(now);
-        self.sessions.doze(now, &mut self.turns.budget);
-        self.trim(now);
+        self.sessions.doze(now, &mut self.schedule.budget);
+        // Pages that programs' data was in and is no more go back to the system, a few at a time.
+        if now >= self.timing.trim_at {
+            self.engine.poll_trim(now, &mut self.sessions);
+            self.sessions.ring_for_pages();
+            self.timing.trim_at = now.after_us(TRIM_AGAIN_US);
+        }
         self.tell_load(now, false);
         looked.map(|()| happened)
     }
@@ -185,7 +196,7 @@ impl Daemon {
     /// Sleeps until something happens, unless something has happened already.
     fn park(&mut self, now: Instant) -> std::io::Result<()> {
         // Nothing else may call for a long time.
-        self.forget_drained_sessions();
+        self.sessions.forget_drained(&mut self.engine);
         self.links.ports.set_quiet(&self.outside.poller, false);
         let deadline = self.next_deadline(now);
         if deadline <= now {
@@ -227,14 +238,16 @@ impl Daemon {
             match token {
                 Token::ControlServer => self.serve_control_server(now),
                 Token::Signal => self.outside.stop = Stop::Now,
-                Token::Owner => self.owner_gone(),
+                Token::Owner => self.outside.owner_gone(),
                 Token::Port(place) => {
                     if let Some(slot) = self.links.ports.slots.get_mut(usize::from(place)) {
                         slot.stir();
                     }
                 }
                 Token::Process(id) => self.end_session(now, id, "process ended"),
-                Token::Doorbell(id) => self.wake(now, id),
+                Token::Doorbell(id) => {
+                    self.sessions.rung(now, id, &mut self.schedule.budget, &self.outside.poller)
+                }
                 Token::Anchors(id) => self.take_closed_anchors(now, id),
                 Token::Kernel => self.links.follow(now, &mut self.engine, &self.outside.poller),
             }
@@ -242,22 +255,13 @@ impl Daemon {
         self.outside.tokens = tokens;
         self.sessions.unmute(now, &self.outside.poller);
         self.anchors.unmute(&self.outside.poller, now);
-        self.take_anchor_events(now);
-        self.resolve_doubts(now);
+        self.anchors.settle(now, &mut self.engine, &mut self.sessions);
         if self.links.follow_at() <= now {
             self.links.follow(now, &mut self.engine, &self.outside.poller);
         }
         self.sessions.find_lost_memory();
         self.fence_faults(now);
-        self.forget_drained_sessions();
-    }
-
-    fn is_over(&self) -> bool {
-        match self.outside.stop {
-            Stop::No => false,
-            Stop::WhenUnused => self.is_unused(),
-            Stop::Now => true,
-        }
+        self.sessions.forget_drained(&mut self.engine);
     }
 
     /// Ends every session, so that peers hear of it and do not wait for an engine that is gone.
@@ -273,45 +277,16 @@ impl Daemon {
         }
         self.sessions.captures.end_all();
     }
-}
-
-/// Events from outside the rings.
-impl Daemon {
-    /// A doorbell was rung. Those of an account's that are rung for nothing again and again are not heard for a while: be the
-    /// engine asleep, which they wake, or awake, as each costs it a system call.
-    pub(crate) fn wake(&mut self, now: Instant, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(id) else { return };
-        // What it was rung for may have been found before.
-        let was_served = std::mem::take(&mut session.was_served);
-        if was_served || session.has_work() || session.has_new_room() {
-            self.sessions.stir(id, now);
-            return;
-        }
-        if self.turns.budget.rings_too_often(session.account, now) {
-            self.outside.poller.set_quiet(&session.doorbell, Token::Doorbell(id), true);
-            self.sessions.mute(id, now);
-        }
-        self.sessions.doze_on(id, now);
-    }
-
-    /// Pages that programs' data was in and is no more go back to the system, a few at a time.
-    fn trim(&mut self, now: Instant) {
-        if now >= self.timing.trim_at {
-            self.engine.poll_trim(now, &mut self.sessions);
-            self.sessions.ring_for_pages();
-            self.timing.trim_at = now.after_us(TRIM_AGAIN_US);
-        }
-    }
 
     /// Ends what hung on anchors that were closed. Whoever closes so many that it takes his turn waits for the next one; the
     /// kernel keeps his reports until then.
     fn take_closed_anchors(&mut self, now: Instant, id: u32) {
-        let cred = self.anchors.cred_of(id).filter(|cred| self.turns.budget.is_shared_beside(*cred));
-        if cred.is_some_and(|cred| !self.turns.budget.may_go(cred)) {
+        let cred = self.anchors.cred_of(id).filter(|cred| self.schedule.budget.is_shared_beside(*cred));
+        if cred.is_some_and(|cred| !self.schedule.budget.may_go(cred)) {
             return;
         }
         let before = cred.map(|cred| (cred, self.timing.clock.nanos()));
-        let mut closed = std::mem::take(&mut self.turns.closed_anchors);
+        let mut closed = std::mem::take(&mut self.schedule.closed_anchors);
         closed.clear();
         self.anchors.take_closed(id, &mut closed);
         // Before a descriptor was closed its holder may have published entries for it: those count first.
@@ -322,53 +297,11 @@ impl Daemon {
             self.anchors.mute(&self.outside.poller, id, now);
         }
         for anchor in closed.drain(..) {
-            self.anchor_closed(now, anchor);
+            self.anchors.last_close(now, &mut self.engine, &mut self.sessions, anchor);
         }
-        self.turns.closed_anchors = closed;
+        self.schedule.closed_anchors = closed;
         if let Some((cred, before)) = before {
-            self.turns.budget.charge(cred, self.timing.clock.nanos() - before);
-        }
-    }
-
-    /// Takes what users' threads have found out about their anchors.
-    fn take_anchor_events(&mut self, now: Instant) {
-        self.anchors.take_events();
-        while let Some(Unwatched { handle, closed }) = self.anchors.next_unwatched() {
-            if self.anchors.is_left(handle) {
-                tracing::warn!("a shared socket is lost: raise fs.inotify.max_user_watches");
-                self.anchors.remove(handle);
-                self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
-                continue;
-            }
-            // It is still reported by name, for which the first session has to be trusted.
-            tracing::warn!("an anchor cannot be watched by itself: raise fs.inotify.max_user_watches");
-            if closed {
-                self.anchor_closed(now, handle);
-            }
-        }
-    }
-
-    /// Looks after some anchors whose session is gone or whose end may have gone unreported.
-    fn resolve_doubts(&mut self, now: Instant) {
-        for _ in 0..DOUBTS_PER_TURN.min(self.anchors.doubts()) {
-            let Some(anchor) = self.anchors.next_doubtful() else { break };
-            let left = self.anchors.is_left(anchor);
-            match self.engine.view().anchor_use(anchor) {
-                AnchorUse::Unused | AnchorUse::Over if left => self.anchors.remove(anchor),
-                AnchorUse::Unused => {}
-                // Its host opens it only once it is connected, and then it must still have a name.
-                AnchorUse::Opening if !left => self.anchors.doubt(anchor),
-                _ => self.share_anchor(now, anchor),
-            }
-        }
-    }
-
-    /// Whoever started this private engine has ended.
-    fn owner_gone(&mut self) {
-        // Closed here, or it would report its end for ever.
-        self.outside.owner = None;
-        if self.outside.stop == Stop::No {
-            self.outside.stop = Stop::WhenUnused;
+            self.schedule.budget.charge(cred, self.timing.clock.nanos() - before);
         }
     }
 }

@@ -19,6 +19,7 @@ use toe_abi::attach::FenceReason;
 use toe_abi::region::{FENCED, Load, RegionLayout};
 use toe_base::limits::SESSIONS_MAX;
 use toe_base::{Cred, Instant, NetNs, QueueSetId, SessionId};
+use toe_engine::{ControlEvent, Engine};
 use toe_ring::{EngineDoorbell, EngineQueueSet, EngineSleep, EventFd, IrqLine, Region};
 
 /// With more live sessions than this, the quiet ones are put to sleep one by one, so that looking at every ring stays
@@ -496,6 +497,50 @@ impl Sessions {
             let Some(session) = self.get(id) else { continue };
             poller.set_quiet(&session.doorbell, Token::Doorbell(id), false);
         }
+    }
+
+    /// Ends the capture of a connection, if it has one; whether it had.
+    pub(crate) fn end_capture(&mut self, now: Instant, engine: &mut Engine, place: u32) -> bool {
+        let had = self.captures.end(place);
+        if had && self.captures.is_empty() {
+            engine.handle_control(now, ControlEvent::Capture { on: false }, self);
+        }
+        had
+    }
+
+    /// Frees the memory of closed sessions that nothing refers to any more.
+    pub(crate) fn forget_drained(&mut self, engine: &mut Engine) {
+        for place in (0..self.closing().len()).rev() {
+            let id = self.closing()[place];
+            if engine.forget_session(id) {
+                self.forget(id);
+            }
+        }
+    }
+
+    /// A doorbell was rung. Those of an account's that are rung for nothing again and again are not heard for a while: be the
+    /// engine asleep, which they wake, or awake, as each costs it a system call.
+    pub(crate) fn rung(&mut self, now: Instant, id: SessionId, budget: &mut Budget, poller: &Poller) {
+        let Some(session) = self.get_mut(id) else { return };
+        // What it was rung for may have been found before.
+        let was_served = std::mem::take(&mut session.was_served);
+        if was_served || session.has_work() || session.has_new_room() {
+            self.stir(id, now);
+            return;
+        }
+        if budget.rings_too_often(session.account, now) {
+            poller.set_quiet(&session.doorbell, Token::Doorbell(id), true);
+            self.mute(id, now);
+        }
+        self.doze_on(id, now);
+    }
+
+    pub(crate) fn queue_set(
+        &mut self,
+        id: SessionId,
+        index: usize,
+    ) -> Option<&mut EngineQueueSet<Interrupt>> {
+        self.get_mut(id)?.queue_sets.get_mut(index)
     }
 
     /// Puts quiet sessions to sleep when there are many.

@@ -86,7 +86,7 @@ fn accounts(daemon: &Daemon, view: &View<'_>) -> Vec<AccountReport> {
             uid: user.cred.uid,
             netns: view.netns(user.cred.netns),
             parts,
-            engine_us: daemon.turns.budget.used_ns(user.cred) / 1000,
+            engine_us: daemon.schedule.budget.used_ns(user.cred) / 1000,
         }
     };
     let own = daemon.engine.view().users().account(view.who.cred());

@@ -1,7 +1,6 @@
 //! How the engine's thread rests: what [`crate::rest`] and [`crate::pace`] advise, done. Called by the run loop.
 
 use crate::daemon::Daemon;
-use crate::stages::Stage;
 use crate::watchdog::Watchdog;
 use std::time::Duration;
 use toe_base::Instant;
@@ -10,19 +9,13 @@ use toe_base::Instant;
 const DOUBTS_AGAIN_US: u64 = 100;
 
 impl Daemon {
-    pub(crate) fn let_others_run(&mut self, before: Instant) {
-        rustix::thread::sched_yield();
-        self.timing.rest.yielded(before, self.timing.clock.now());
-        self.timing.stages.done(Stage::Pause, 1);
-    }
-
     /// Sleeps until something happens; what has is in the tokens.
     pub(super) fn sleep(&mut self, now: Instant, deadline: Instant) -> std::io::Result<()> {
-        self.sessions.tell_woken(&mut self.turns.budget);
+        self.sessions.tell_woken(&mut self.schedule.budget);
         self.timing.looks.begin_sleep();
-        let sleep = self.sessions.announce_sleep(&self.turns.budget);
+        let sleep = self.sessions.announce_sleep(&self.schedule.budget);
         // A host that published before it could see the announcement does not ring: look once more.
-        let timeout = if self.sessions.need_engine(&self.turns.budget) {
+        let timeout = if self.sessions.need_engine(&self.schedule.budget) {
             Some(Duration::ZERO)
         } else if deadline.is_far_future() {
             None
@@ -37,7 +30,7 @@ impl Daemon {
         if sleeps {
             self.timing.looks.wake();
         }
-        self.sessions.end_sleep(sleep, &self.turns.budget);
+        self.sessions.end_sleep(sleep, &self.schedule.budget);
         looked
     }
 
@@ -65,8 +58,8 @@ impl Daemon {
     pub(crate) fn give_way(&mut self) {
         let Some(whose) = self.sessions.datagrams.take_crowded() else { return };
         let (before, began) = (self.timing.clock.now(), self.timing.clock.nanos());
-        self.let_others_run(before);
-        self.turns.budget.charge(whose, self.timing.clock.nanos() - began);
+        self.timing.let_others_run(before);
+        self.schedule.budget.charge(whose, self.timing.clock.nanos() - began);
         let now = self.timing.clock.now();
         self.sessions.datagrams.gave_way(now, now.since_us(before));
     }
@@ -77,6 +70,6 @@ impl Daemon {
         let others = moved.saturating_sub(heard);
         self.sessions.datagrams.pace.round(now, heard, others)
             && self.links.ports.are_drained()
-            && !self.sessions.need_engine(&self.turns.budget)
+            && !self.sessions.need_engine(&self.schedule.budget)
     }
 }

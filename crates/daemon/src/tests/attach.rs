@@ -3,7 +3,8 @@
 use super::fake_host::{Control, FakeHost};
 use super::{daemon, daemon_with, settle};
 use crate::anchors::identity_of;
-use crate::daemon::{Daemon, Stop};
+use crate::daemon::Daemon;
+use crate::outside::Stop;
 use crate::policy::Credentials;
 use crate::status::status_report;
 use rustix::fs::SealFlags;
@@ -278,7 +279,7 @@ fn newcomer_who_asked(daemon: &mut Daemon, requests: &[Request]) -> Control {
     for request in requests {
         control.send(request.encode().as_bytes(), &[]).expect("sent");
     }
-    daemon.serve(theirs).expect("a connection");
+    daemon.hosts.serve(theirs).expect("a connection");
     control
 }
 

@@ -148,7 +148,7 @@ fn an_engine_ends_although_a_user_stands_still() {
     let mut daemon = open_to_all();
     let mut name = crate::runtime::EngineName::take(dir.path(), "a", false).expect("a name");
     let socket = name.listen(&daemon.hosts.policy).expect("a socket");
-    daemon.listen(socket).expect("it listens");
+    daemon.hosts.listen(socket).expect("it listens");
     let hostile = Control::of_user(&mut daemon, USER);
     assert!(matches!(hostile.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
     let lingering = hold_up(&mut daemon, &hostile);
@@ -176,7 +176,7 @@ fn who_comes_by_the_socket_is_served_by_a_thread_of_his() {
     let mut daemon = open_to_all();
     let mut name = crate::runtime::EngineName::take(dir.path(), "a", false).expect("a name");
     let socket = name.listen(&daemon.hosts.policy).expect("a socket");
-    daemon.listen(socket).expect("it listens");
+    daemon.hosts.listen(socket).expect("it listens");
     let clients: Vec<Control> = (0..40).map(|_| connect(dir.path())).collect();
     for client in &clients {
         assert!(matches!(client.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
@@ -286,7 +286,7 @@ fn a_stranger_with_something_in_hand_holds_up_nobody() {
     }
     stranger.send(HELLO.encode().as_bytes(), &[socket.as_fd()]).expect("sent");
     drop(socket);
-    daemon.serve(theirs).expect("a connection");
+    daemon.hosts.serve(theirs).expect("a connection");
     until(&mut daemon, "the last copy is being closed", || lingering.is_closing());
     let allowed = Control::of_user(&mut daemon, 7);
     assert!(matches!(allowed.ask_meanwhile(&mut daemon, HELLO).0, Reply::Welcome { .. }));

@@ -238,5 +238,8 @@ fn what_a_users_thread_reports_is_on_his_account() {
     let _host = attach_user(&mut daemon, USER);
     let who = Cred::of_user(USER);
     let report = Matter::Returned { who, returned: vec![Returned::Closed(LaneId::default())] };
-    assert_eq!(daemon.asker(&report), Some(daemon.engine.view().users().account(who)));
+    assert_eq!(
+        daemon.hosts.asker(&daemon.engine, &daemon.sessions, &report),
+        Some(daemon.engine.view().users().account(who))
+    );
 }

@@ -20,8 +20,8 @@ const HOG: Cred = Cred::of_user(4711);
 /// From now on the session counts as the hog's.
 fn give_to_hog(daemon: &mut Daemon, session: SessionId) {
     let peer = daemon.sessions.get_mut(session).expect("live");
-    daemon.turns.budget.remove(std::mem::replace(&mut peer.account, HOG), session);
-    daemon.turns.budget.add(HOG, session);
+    daemon.schedule.budget.remove(std::mem::replace(&mut peer.account, HOG), session);
+    daemon.schedule.budget.add(HOG, session);
 }
 
 /// Hosts of the hog's whose rings are full of commands about nothing.
@@ -112,12 +112,13 @@ fn a_doorbell_that_is_rung_for_nothing_is_not_heard_for_a_while() {
         // What it is rung for may have been taken before.
         hosts[0].push(Command::FastOpen { listener: ListenerId(FlowId::from_raw(7)), limit: 1 });
         daemon.round(now);
-        daemon.wake(now, id);
+        daemon.sessions.rung(now, id, &mut daemon.schedule.budget, &daemon.outside.poller);
     }
-    (0..32).for_each(|_| daemon.wake(now, id));
-    (0..32).for_each(|_| daemon.wake(now, other));
+    (0..32).for_each(|_| daemon.sessions.rung(now, id, &mut daemon.schedule.budget, &daemon.outside.poller));
+    (0..32)
+        .for_each(|_| daemon.sessions.rung(now, other, &mut daemon.schedule.budget, &daemon.outside.poller));
     assert!(daemon.sessions.next_unmute().is_far_future());
-    daemon.wake(now, id);
+    daemon.sessions.rung(now, id, &mut daemon.schedule.budget, &daemon.outside.poller);
     let until = daemon.sessions.next_unmute();
     assert!(until > now && !until.is_far_future(), "all doorbells of an account count together");
     daemon.tick(until).expect("a look outside");
@@ -133,10 +134,10 @@ fn a_session_that_sleeps_is_not_woken_by_a_doorbell_for_nothing() {
     let id = daemon.sessions.live()[0];
     let now = daemon.timing.clock.now().after_us(1_000_000);
     daemon.tick(now).expect("a look outside");
-    assert_eq!(daemon.turns.budget.awake().count(), 0, "quiet sessions sleep, and no round looks at them");
+    assert_eq!(daemon.schedule.budget.awake().count(), 0, "quiet sessions sleep, and no round looks at them");
     daemon.sessions.get_mut(id).expect("live").full = 1 << 5;
-    daemon.wake(now, id);
-    assert_eq!(daemon.turns.budget.awake().count(), 0);
+    daemon.sessions.rung(now, id, &mut daemon.schedule.budget, &daemon.outside.poller);
+    assert_eq!(daemon.schedule.budget.awake().count(), 0);
 }
 
 #[test]
