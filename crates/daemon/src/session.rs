@@ -198,6 +198,19 @@ pub enum Slot {
     Closing(Remains),
 }
 
+/// Who is to be woken, and whom nobody hears.
+#[derive(Debug, Default)]
+struct Wakes {
+    /// Queue sets that are owed an interrupt at some time.
+    moderated: Vec<(SessionId, u8)>,
+    /// Sessions whose doorbells are not heard, and until when.
+    muted: VecDeque<(SessionId, Instant)>,
+    /// Sessions that slept until now, for who keeps the list of those that are awake.
+    woken: Vec<SessionId>,
+    /// Eventfds of users' threads to which something was handed.
+    page_eventfds: Vec<Arc<EventFd>>,
+}
+
 /// All sessions of the engine, by number.
 #[derive(Debug)]
 pub struct Sessions {
@@ -208,19 +221,12 @@ pub struct Sessions {
     pub(crate) staging: Region,
     /// Sessions with a `touched` bit.
     pub(crate) touched: Vec<SessionId>,
-    /// Queue sets that are owed an interrupt at some time.
-    moderated: Vec<(SessionId, u8)>,
+    wakes: Wakes,
     pub(crate) channels: Channels,
     pub(crate) datagrams: Datagrams,
     pub(crate) captures: Captures,
     /// The kernel keeps descriptors out of interrupts (Linux 6.16).
     pub(crate) interrupts_carry_nothing: bool,
-    /// Sessions whose doorbells are not heard, and until when.
-    muted: VecDeque<(SessionId, Instant)>,
-    /// Sessions that slept until now, for who keeps the list of those that are awake.
-    woken: Vec<SessionId>,
-    /// Eventfds of users' threads to which something was handed.
-    page_eventfds: Vec<Arc<EventFd>>,
     /// What hosts were told last of names that have lapsed.
     names_told: u32,
     /// Faults found while the engine was posting.
@@ -256,14 +262,11 @@ impl Sessions {
             closing: Vec::new(),
             staging,
             touched: Vec::new(),
-            moderated: Vec::new(),
+            wakes: Wakes::default(),
             channels: Channels::default(),
             datagrams: Datagrams::default(),
             captures: Captures::default(),
             interrupts_carry_nothing: crate::sys::can_refuse_descriptors(),
-            muted: VecDeque::new(),
-            woken: Vec::new(),
-            page_eventfds: Vec::new(),
             names_told: 0,
             faults: Vec::new(),
         })
@@ -305,7 +308,7 @@ impl Sessions {
         pages.close(Shared::Doorbell(doorbell));
         *slot = Slot::Closing(Remains { region, queue_sets, pages: pages.clone(), layout });
         self.live.retain(|&live| live != id);
-        self.woken.retain(|&woken| woken != id);
+        self.wakes.woken.retain(|&woken| woken != id);
         self.closing.push(id);
         self.channels.forget_session(id);
         self.will_ring(&pages);
@@ -367,14 +370,14 @@ impl Sessions {
 
     /// The thread to which something was handed is to be woken.
     pub(crate) fn will_ring(&mut self, out: &PagesOut) {
-        if !self.page_eventfds.iter().any(|eventfd| Arc::ptr_eq(eventfd, out.eventfd())) {
-            self.page_eventfds.push(Arc::clone(out.eventfd()));
+        if !self.wakes.page_eventfds.iter().any(|eventfd| Arc::ptr_eq(eventfd, out.eventfd())) {
+            self.wakes.page_eventfds.push(Arc::clone(out.eventfd()));
         }
     }
 
     /// Wakes the threads to which something was handed.
     pub(crate) fn ring_for_pages(&mut self) {
-        for eventfd in self.page_eventfds.drain(..) {
+        for eventfd in self.wakes.page_eventfds.drain(..) {
             // Own eventfds do not fail.
             let _ = eventfd.signal();
         }
@@ -418,13 +421,15 @@ impl Sessions {
                 }
                 let key = (id, index as u8);
                 match queue_set.notify(now) {
-                    Ok(_) if queue_set.irq_deadline().is_far_future() || self.moderated.contains(&key) => {}
-                    Ok(_) => self.moderated.push(key),
+                    Ok(_)
+                        if queue_set.irq_deadline().is_far_future()
+                            || self.wakes.moderated.contains(&key) => {}
+                    Ok(_) => self.wakes.moderated.push(key),
                     Err(reason) => self.faults.push((id, reason)),
                 }
             }
             if session.stir(now) {
-                self.woken.push(id);
+                self.wakes.woken.push(id);
             }
         }
     }
@@ -434,7 +439,7 @@ impl Sessions {
         if let Some(Slot::Live(session)) = self.slots.get_mut(id.index())
             && session.stir(now)
         {
-            self.woken.push(id);
+            self.wakes.woken.push(id);
         }
     }
 
@@ -445,13 +450,13 @@ impl Sessions {
             && session.is_dozing()
             && session.doze(now)
         {
-            self.woken.push(id);
+            self.wakes.woken.push(id);
         }
     }
 
     /// Notes who sleeps no more. Before anybody goes by that.
     pub fn tell_woken(&mut self, budget: &mut Budget) {
-        for id in self.woken.drain(..) {
+        for id in self.wakes.woken.drain(..) {
             if let Some(Slot::Live(session)) = self.slots.get(id.index()) {
                 budget.wake(session.account, id);
             }
@@ -461,7 +466,7 @@ impl Sessions {
     /// Gives the interrupts that moderated hosts are owed by `now`.
     pub fn expire_interrupts(&mut self, now: Instant) {
         let slots = &mut self.slots;
-        self.moderated.retain(|&(id, index)| {
+        self.wakes.moderated.retain(|&(id, index)| {
             let Some(Slot::Live(session)) = slots.get_mut(id.index()) else { return false };
             let Some(queue_set) = session.queue_sets.get_mut(usize::from(index)) else { return false };
             if queue_set.irq_deadline() <= now {
@@ -477,23 +482,23 @@ impl Sessions {
             let queue_set = self.get(id).and_then(|session| session.queue_sets.get(usize::from(index)));
             queue_set.map_or(Instant::FAR_FUTURE, EngineQueueSet::irq_deadline)
         };
-        self.moderated.iter().map(deadline).min().unwrap_or(Instant::FAR_FUTURE)
+        self.wakes.moderated.iter().map(deadline).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     /// The session's doorbell, which is quiet, is not heard for a while.
     pub fn mute(&mut self, id: SessionId, now: Instant) {
-        self.muted.push_back((id, now.after_us(MUTED_US)));
+        self.wakes.muted.push_back((id, now.after_us(MUTED_US)));
     }
 
     /// When [`Sessions::unmute`] is due next.
     pub fn next_unmute(&self) -> Instant {
-        self.muted.front().map_or(Instant::FAR_FUTURE, |(_, until)| *until)
+        self.wakes.muted.front().map_or(Instant::FAR_FUTURE, |(_, until)| *until)
     }
 
     /// Doorbells that are to be heard again.
     pub fn unmute(&mut self, now: Instant, poller: &Poller) {
-        while let Some((id, _)) = self.muted.front().copied().filter(|(_, until)| *until <= now) {
-            self.muted.pop_front();
+        while let Some((id, _)) = self.wakes.muted.front().copied().filter(|(_, until)| *until <= now) {
+            self.wakes.muted.pop_front();
             let Some(session) = self.get(id) else { continue };
             poller.set_quiet(&session.doorbell, Token::Doorbell(id), false);
         }

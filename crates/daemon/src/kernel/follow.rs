@@ -59,8 +59,6 @@ pub struct Follower {
     /// Lists in a row that did not come whole.
     failures: u32,
     reserved: Reserved,
-    /// No more are reserved before this: there were none.
-    reserve_not_before: Instant,
     /// Routes are not asked for before this.
     routes_not_before: Instant,
 }
@@ -79,7 +77,6 @@ impl Follower {
             due: VecDeque::new(),
             failures: 0,
             reserved: Reserved::default(),
-            reserve_not_before: Instant::ZERO,
             routes_not_before: Instant::ZERO,
         })
     }
@@ -483,7 +480,7 @@ impl Links {
 
     fn reserve_ports(&mut self, now: Instant, engine: &mut Engine, wanted: usize) {
         let Links { ports, kernel: Some(follower), .. } = self else { return };
-        if now < follower.reserve_not_before {
+        if now < follower.reserved.not_before {
             return;
         }
         let reserved = follower.reserved.reserve(wanted, |port| {
@@ -492,7 +489,7 @@ impl Links {
         });
         if reserved.is_err() {
             // The kernel has looked through all of its port numbers, which takes a while.
-            follower.reserve_not_before = now.after_us(RESERVE_AGAIN_AFTER_US);
+            follower.reserved.not_before = now.after_us(RESERVE_AGAIN_AFTER_US);
         }
         if let Err(error) = reserved {
             self.port_numbers_refused += 1;
