@@ -4,46 +4,46 @@
 //! ends its connection. What a request rests on the [control server](crate::control_server) has found out, so that nothing here touches
 //! a descriptor of a program's. Called by the run loop when the control server asks.
 
-use crate::anchors::{Home, HomeId, Identity, Made};
+use crate::anchors::Identity;
+use crate::capture::CaptureRequest;
 use crate::control_server::ask::{self, Ask, Evidence, Mapped, Matter, Newcomer};
 use crate::control_server::pages::{GivenBack, Returned};
-use crate::daemon::{Daemon, Stop};
-use crate::datagrams;
-use crate::policy::{Credentials, Named};
-use crate::poller::Token;
+use crate::control_server::socket::Answer;
+use crate::daemon::Daemon;
+use crate::datagrams::from_socket;
+use crate::hosts::HostTable;
+use crate::outside::Stop;
+use crate::queue_sets;
 use crate::report::View;
-use crate::session::{Peer, Session};
-use std::os::fd::{AsFd, OwnedFd};
+use crate::session::Sessions;
+use crate::status::status_report;
 use std::sync::mpsc::TrySendError;
 use toe_abi::INTERFACE_VERSION;
-use toe_abi::attach::{ANCHORS_AT_ONCE, BadMessage, Reply, ReportKind, Request, Unread, refusal_of_version};
+use toe_abi::attach::{Reply, ReportKind, Request, Unread};
+use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
-use toe_abi::region::RegionLayout;
-use toe_base::{AnchorHandle, ChannelId, Cred, FlowId, Instant, QueueSetId, SessionId};
-use toe_engine::control::names::Twin;
-use toe_engine::{AnchorUse, Claimed, ControlEvent, StreamCounts};
+use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
+use toe_engine::udp::Asked;
+use toe_engine::{AnchorUse, Claimed, ControlEvent, Engine, Resource, StreamCounts};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
 
-/// An answer with what goes beside it.
-pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
-
 impl Daemon {
     /// Answers what the control server's threads ask, up to a bound; the rest is reported again.
     pub(crate) fn serve_control_server(&mut self, now: Instant) {
-        self.control_server.hear();
+        self.hosts.server.hear();
         for _ in 0..ASKS_PER_TURN {
-            let Some(ask) = self.control_server.take() else { return };
+            let Some(ask) = self.hosts.server.take() else { return };
             self.serve_in_turn(now, ask);
         }
-        self.control_server.ring();
+        self.hosts.server.ring();
     }
 
     /// Answers what waited for its user's next turn.
     pub(crate) fn serve_deferred(&mut self, now: Instant) {
-        for _ in 0..self.deferred.len() {
-            let Some(ask) = self.deferred.pop_front() else { return };
+        for _ in 0..self.hosts.deferred.len() {
+            let Some(ask) = self.hosts.deferred.pop_front() else { return };
             self.serve_in_turn(now, ask);
         }
     }
@@ -51,44 +51,25 @@ impl Daemon {
     /// What is done for a user's requests is taken off his turn, too. Who has had that waits for the next one; as one request
     /// of a user's is on its way at a time, it overtakes none of his.
     fn serve_in_turn(&mut self, now: Instant, ask: Ask) {
-        let account = self.asker(&ask.matter).filter(|account| self.budget.is_shared_beside(*account));
-        let Some(account) = account else { return self.answer_ask(now, ask) };
+        let account = self
+            .hosts
+            .asker(&self.engine, &self.sessions, &ask.matter)
+            .filter(|account| self.schedule.budget.is_shared_beside(*account));
         let may_wait = !matches!(ask.matter, Matter::Close { .. });
-        if may_wait && !self.budget.may_go(account) {
-            self.deferred.push_back(ask);
+        if may_wait && account.is_some_and(|account| !self.schedule.budget.may_go(account)) {
+            self.hosts.deferred.push_back(ask);
             return;
         }
-        let before = self.clock.nanos();
-        self.answer_ask(now, ask);
-        self.budget.charge(account, self.clock.nanos() - before);
-    }
-
-    /// Whose account that goes on.
-    pub(crate) fn asker(&self, matter: &Matter) -> Option<Cred> {
-        let account = |who: &Credentials| self.engine.view().users().account(who.cred());
-        let of = |place: &u32| {
-            let connection = self.connections.get(*place)?;
-            let session = connection.session.and_then(|id| self.sessions.get(id));
-            Some(session.map_or_else(|| account(&connection.who), |session| session.account))
-        };
-        match matter {
-            Matter::Open { newcomer, .. } => Some(account(&newcomer.who)),
-            Matter::Request { place, .. }
-            | Matter::AnchorsMade { place, .. }
-            | Matter::Settled { place, .. }
-            | Matter::Bad { place, .. }
-            | Matter::Close { place } => of(place),
-            Matter::Returned { who, .. } => Some(self.engine.view().users().account(*who)),
-            Matter::TwinsGone(_) => None,
-        }
-    }
-
-    fn answer_ask(&mut self, now: Instant, Ask { matter, answers }: Ask) {
+        let before = account.map(|account| (account, self.timing.clock.nanos()));
+        let Ask { matter, answers } = ask;
         let answer = self.attend(now, matter);
         // Who asked waits for it. If it is gone, with the connection, that is not for this thread to close.
         if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) = answers.try_send(answer)
         {
             std::mem::forget(answer);
+        }
+        if let Some((account, before)) = before {
+            self.schedule.budget.charge(account, self.timing.clock.nanos() - before);
         }
     }
 
@@ -96,7 +77,9 @@ impl Daemon {
         match matter {
             Matter::Open { newcomer, first } => self.let_in(now, newcomer, first),
             Matter::Request { place, request: Request::TakeAnchors { count }, .. } => {
-                match self.grant_anchors(now, place, count) {
+                let id = self.session_of(place);
+                let rooms = (&mut self.engine, &mut self.sessions);
+                match id.and_then(|id| self.anchors.grant(now, rooms, id, count)) {
                     Ok((home, first, count)) => ask::Answer::Make { home, first, count },
                     Err(errno) => self.reply(now, place, Err(errno)),
                 }
@@ -107,10 +90,10 @@ impl Daemon {
                     Err(errno) => self.reply(now, place, Err(errno)),
                 }
             }
-            Matter::Request { place, request: Request::AddQueueSet, .. } => self.queue_set_asked(now, place),
+            Matter::Request { place, request: Request::AddQueueSet, .. } => queue_set_asked(self, now, place),
             Matter::Request { place, request: Request::DatagramsMapped, .. } => {
                 let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
-                let memory = session.map(|session| datagrams::unsettled(&mut session.datagrams));
+                let memory = session.map(|session| from_socket::unsettled(&mut session.datagrams));
                 ask::Answer::Settle { what: Mapped::Datagrams, memory: memory.unwrap_or_default() }
             }
             Matter::Settled { place, what, is_settled } => {
@@ -122,11 +105,13 @@ impl Daemon {
                 self.reply(now, place, answer)
             }
             Matter::AnchorsMade { place, wanted, made } => {
-                let answer = self.anchors_made(now, place, wanted, &made);
+                let id = self.session_of(place).ok();
+                let answer =
+                    self.anchors.made(now, (&mut self.engine, &mut self.sessions), id, wanted, &made);
                 self.reply(now, place, answer)
             }
             Matter::Bad { place, bad } => {
-                if self.answer_bad(now, place, bad) {
+                if self.hosts.answer_bad(now, place, bad) {
                     return ask::Answer::Done;
                 }
                 self.end_connection(now, place);
@@ -134,8 +119,8 @@ impl Daemon {
             }
             Matter::Close { place } => {
                 self.end_connection(now, place);
-                self.lists.forget(place);
-                ask::Answer::Closed(self.connections.take(place))
+                self.reports.forget(place);
+                ask::Answer::Closed(self.hosts.connections.take(place))
             }
             Matter::Returned { returned, .. } => {
                 returned.into_iter().for_each(|returned| hear(self, now, &returned));
@@ -143,7 +128,7 @@ impl Daemon {
             }
             Matter::TwinsGone(gone) => {
                 for identity in gone {
-                    self.socket_gone(now, identity);
+                    self.senders.socket_gone(now, &mut self.engine, &mut self.sessions, identity);
                 }
                 ask::Answer::Done
             }
@@ -157,7 +142,7 @@ impl Daemon {
         newcomer: Newcomer,
         first: Option<(Request, Evidence)>,
     ) -> ask::Answer {
-        match self.connections.add(newcomer) {
+        match self.hosts.connections.add(newcomer) {
             Ok(place) => {
                 if let Some((request, evidence)) = first {
                     let answer = self.execute(now, place, request, evidence);
@@ -176,11 +161,11 @@ impl Daemon {
 
     /// Ends a connection and, with it, its session. The control server closes it.
     fn end_connection(&mut self, now: Instant, place: u32) {
-        if self.connections.get(place).is_none() {
+        if self.hosts.connections.get(place).is_none() {
             return;
         }
-        let session = self.connections.end(place);
-        self.drop_capture(place);
+        let session = self.hosts.connections.end(place);
+        self.sessions.end_capture(now, &mut self.engine, place);
         if let Some(id) = session {
             self.end_session(now, id, "control connection closed");
         }
@@ -192,70 +177,38 @@ impl Daemon {
             Ok(answer) => answer,
             Err(errno) => (Reply::Refused { errno: errno.0, version: INTERFACE_VERSION }, Vec::new()),
         };
-        let Some(connection) = self.connections.get(place) else { return ask::Answer::End };
+        let Some(connection) = self.hosts.connections.get(place) else { return ask::Answer::End };
         if connection.send(&reply.encode(), fds).is_ok() {
             return ask::Answer::Done;
         }
-        self.counts.unread_answers += 1;
+        self.hosts.counts.unread_answers += 1;
         self.end_connection(now, place);
         ask::Answer::End
-    }
-
-    /// Answers what is no request of this version; `false`: the connection ends.
-    fn answer_bad(&mut self, now: Instant, place: u32, bad: BadMessage) -> bool {
-        self.counts.bad_messages += 1;
-        let Some(connection) = self.connections.get(place) else { return false };
-        let (pid, uid) = (connection.who.pid, connection.who.uid);
-        let log = self.log_limit.allows(now);
-        match bad {
-            BadMessage::Version(theirs) => {
-                let _ = connection.send(&refusal_of_version(), Vec::new());
-                if log {
-                    let ours = INTERFACE_VERSION;
-                    tracing::warn!(
-                        pid,
-                        uid,
-                        theirs,
-                        ours,
-                        "host refused: it speaks another interface version"
-                    );
-                }
-                false
-            }
-            BadMessage::UnknownKind(_) | BadMessage::BadArgument => {
-                let refusal = Reply::Refused { errno: Errno::EINVAL.0, version: INTERFACE_VERSION };
-                if log {
-                    tracing::warn!(pid, uid, ?bad, "request refused");
-                }
-                connection.send(&refusal.encode(), Vec::new()).is_ok()
-            }
-            BadMessage::NotAMessage => {
-                if log {
-                    tracing::warn!(pid, uid, "connection closed: it sent something that is no message");
-                }
-                false
-            }
-        }
     }
 
     fn execute(&mut self, now: Instant, place: u32, request: Request, evidence: Evidence) -> Answer {
         match request {
             Request::Hello { room } => {
                 let home = evidence.home()?;
-                let done = self.hello(now, place, room, &home);
-                if done.is_err() {
-                    // A refused one has no use for its directory.
-                    self.anchors.refuse_home(&home);
-                    return done;
-                }
+                // A refused one has no use for its directory.
+                let done =
+                    self.hello(now, place, room, &home).inspect_err(|_| self.anchors.refuse_home(&home));
                 done.map(|(reply, fds)| (reply, fds.into_iter().chain([home.dir]).collect()))
             }
             Request::AddQueueSet | Request::TakeAnchors { .. } => Err(Errno::EINVAL),
-            Request::ShowTwin => self.show_twin(place, evidence.twin()?),
+            // A kernel socket is evidence that the host holds the port there.
+            Request::ShowTwin => {
+                let (twin, id) = (evidence.twin()?, self.session_of(place)?);
+                let handle = self.engine.add_twin(id, twin).ok_or(Errno::ENOBUFS)?;
+                Ok((Reply::Handle { handle }, Vec::new()))
+            }
             Request::Claim { queue_set, fd: number } => {
                 self.claim(now, place, QueueSetId(queue_set), number, evidence.object()?)
             }
-            Request::OpenChannel { channel } => self.open_channel(place, ChannelId(channel)),
+            Request::OpenChannel { channel } => {
+                let id = self.session_of(place)?;
+                open_channel(&mut self.sessions, id, ChannelId(channel))
+            }
             Request::Relinquish { flow, unread } => {
                 self.relinquish(now, place, FlowId::from_raw(flow), unread)
             }
@@ -267,20 +220,28 @@ impl Daemon {
             }
             Request::Report { .. } => self.report_status(now, place),
             Request::Capture { snaplen, interface, filter_len } => {
-                self.start_capture(place, (snaplen, interface), filter_len, evidence)
+                let rooms = (&mut self.engine, &mut self.sessions);
+                let wanted = (snaplen, interface, filter_len);
+                let links = self.links.ports.slots.len();
+                start_capture(now, place, &self.hosts, rooms, links, wanted, evidence)
             }
-            Request::EndCapture => self.end_capture(place),
-            Request::Stop => self.stop_at(place, Stop::Now),
-            Request::StopWhenUnused => self.stop_at(place, Stop::WhenUnused),
-            Request::Admit { .. } => self.admit(place, evidence.user()?),
+            Request::EndCapture => {
+                let had = self.sessions.end_capture(now, &mut self.engine, place);
+                had.then(|| (Reply::Done, Vec::new())).ok_or(Errno::EINVAL)
+            }
+            Request::Stop => self.hosts.stop(place, &mut self.outside, Stop::Now),
+            Request::StopWhenUnused => self.hosts.stop(place, &mut self.outside, Stop::WhenUnused),
+            Request::Admit { .. } => self.hosts.admit(place, evidence.user()?),
             Request::AskLane { way, peer } => {
                 let session = self.session_of(place)?;
-                let user = self.connections.get(place).ok_or(Errno::EBADF)?.pages.clone();
-                self.ask_lane(now, (session, user), way, peer, evidence.datagram_socket()?)
+                let user = self.hosts.connections.get(place).ok_or(Errno::EBADF)?.pages.clone();
+                let asked = Asked { session, way, peer, presented: evidence.datagram_socket()? };
+                self.lanes.ask(now, (&mut self.engine, &mut self.sessions), user, asked)
             }
             Request::OpenDatagrams { purpose, peer } => {
                 let session = self.session_of(place)?;
-                self.open_datagrams(session, purpose, peer, &evidence.datagram_socket()?)
+                let rooms = (&mut self.engine, &mut self.sessions);
+                self.senders.open(now, rooms, session, (purpose, peer), &evidence.datagram_socket()?)
             }
             Request::DatagramsMapped => Err(Errno::EINVAL),
             Request::ViaName { .. }
@@ -290,151 +251,25 @@ impl Daemon {
             | Request::ViaFetch { .. }
             | Request::ViaForget { .. } => {
                 let session = self.session_of(place)?;
-                self.answer_via(session, request)
+                self.via.answer(&mut self.engine, &mut self.sessions, session, request)
             }
         }
     }
 
-    fn admit(&mut self, place: u32, user: Named) -> Answer {
-        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
-        self.policy.admit(who, user)?;
-        Ok((Reply::Done, Vec::new()))
-    }
-
-    /// The session that a connection has opened.
-    pub(crate) fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
-        let id = self.connections.get(place).and_then(|connection| connection.session);
-        id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
-    }
-
-    /// All but the descriptor of the home, which comes last.
-    fn hello(&mut self, now: Instant, place: u32, room: u64, home: &Home) -> Answer {
-        let connection = self.connections.get(place).ok_or(Errno::EBADF)?;
-        let (pid, cred) = (connection.who.pid, connection.who.cred());
-        let uid = cred.uid;
-        if connection.session.is_some() {
-            return Err(Errno::EALREADY);
+    /// A host has mapped what it was given, or not so that it could be settled.
+    fn settled(&mut self, now: Instant, place: u32, what: Mapped, is_settled: bool) -> Answer {
+        if !is_settled {
+            return Err(Errno::EPERM);
         }
-        let wanted = self.policy.layout;
-        let layout = if room == 0 { wanted } else { wanted.within(room).ok_or(Errno::ENOMEM)? };
-        let opened = self.engine.open_session(cred, layout).inspect_err(|errno| {
-            self.counts.attach_refused += 1;
-            let why = match *errno {
-                Errno::EDQUOT => "its user has his share of sessions; see [quota]",
-                _ => "the engine has no free session",
-            };
-            if self.log_limit.allows(now) {
-                tracing::warn!(pid, uid, "host refused: {why}");
-            }
-        });
-        let id = opened?;
-        match self.open_session(now, id, place, home, layout) {
-            Ok(fds) => {
-                self.counts.attached += 1;
-                // Before anything is asked of this engine: whether another would do better.
-                self.meter.tell(&self.sessions, now, self.engine.view().totals().flows as u32);
-                self.sessions.get(id).into_iter().for_each(|session| session.region.withhold());
-                Ok((Reply::Welcome { session: id.0, layout }, fds.into()))
-            }
-            Err(error) => {
-                self.counts.attach_refused += 1;
-                if self.log_limit.allows(now) {
-                    tracing::warn!(pid, uid, %error, "host refused: no memory or descriptors for a session");
-                }
-                self.engine.close_session(now, id, &mut self.sessions);
-                self.engine.forget_session(id);
-                Err(Errno::ENOMEM)
-            }
-        }
-    }
-
-    fn open_session(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        place: u32,
-        home: &Home,
-        layout: RegionLayout,
-    ) -> std::io::Result<[OwnedFd; 4]> {
-        let connection = self.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
-        let peer = Peer::of(&connection.who, connection.program.clone());
-        let process = connection.process.take();
-        let way = (place, connection.pages.clone());
-        let account = self.engine.view().session(id).account;
-        let looks = self.looks.as_fd().try_clone_to_owned()?;
-        let (session, [region, receive, eventfd]) =
-            Session::create(id, layout, (peer, account, process), way, now)?;
-        self.poller.add(&session.doorbell, Token::Doorbell(id))?;
-        if let Some(process) = session.process() {
-            self.poller.add(process, Token::Process(id))?;
-        }
-        self.anchors.open_home(&self.poller, id, account, home)?;
-        let peer = &session.peer;
-        tracing::debug!(
-            session = id.0,
-            pid = peer.pid,
-            uid = peer.uid,
-            program = peer.program,
-            "session open"
-        );
-        self.budget.add(account, id);
-        self.sessions.insert(id, session);
-        if let Some(connection) = self.connections.get_mut(place) {
-            connection.session = Some(id);
-        }
-        Ok([region, receive, eventfd, looks])
-    }
-
-    /// Handles that follow each other for up to `count` anchors, which the control server makes.
-    fn grant_anchors(
-        &mut self,
-        now: Instant,
-        place: u32,
-        count: u32,
-    ) -> Result<(HomeId, AnchorHandle, u32), Errno> {
+        // It is announced again that the engine sleeps: the host has not been told if it was before.
         let id = self.session_of(place)?;
-        if count == 0 || count > ANCHORS_AT_ONCE {
-            return Err(Errno::EINVAL);
-        }
-        let home = self.anchors.home_of(id).ok_or(Errno::EINVAL)?;
-        let first = self.engine.take_anchor(id)?;
-        for n in 1..count {
-            let Ok(handle) = self.engine.take_anchor(id) else { return Ok((home, first, n)) };
-            if handle.0 != first.0.wrapping_add(n) {
-                self.engine.handle_control(now, ControlEvent::Shared(handle), &mut self.sessions);
-                self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
-                return Ok((home, first, n));
+        self.sessions.stir(id, now);
+        match what {
+            Mapped::Region => {
+                queue_sets::add(&mut self.engine, &mut self.hosts.irq_names, &mut self.sessions, id)
             }
+            Mapped::Datagrams => Ok((Reply::Done, Vec::new())),
         }
-        Ok((home, first, count))
-    }
-
-    /// The control server has made anchors, from the first on.
-    fn anchors_made(&mut self, now: Instant, place: u32, wanted: u32, made: &Made) -> Answer {
-        let (home, first, count) = (made.home, made.first, made.identities.len() as u32);
-        let handle = |n: u32| AnchorHandle(first.0.wrapping_add(n));
-        let lives = self.session_of(place).ok().and_then(|id| self.anchors.home_of(id)) == Some(home);
-        if lives {
-            self.anchors.add(made);
-        } else {
-            self.anchors.refuse(made);
-        }
-        for handle in (if lives { count } else { 0 }..wanted).map(handle) {
-            // Not made. Its session may have guessed the handle and used it already.
-            self.engine.handle_control(now, ControlEvent::Shared(handle), &mut self.sessions);
-            self.engine.handle_control(now, ControlEvent::LastClose(handle), &mut self.sessions);
-        }
-        if !lives || count == 0 {
-            return Err(Errno::EMFILE);
-        }
-        Ok((Reply::Anchors { first: first.0, count }, Vec::new()))
-    }
-
-    /// Takes a kernel socket as evidence that the host holds the port there.
-    fn show_twin(&mut self, place: u32, twin: Twin) -> Answer {
-        let id = self.session_of(place)?;
-        let handle = self.engine.add_twin(id, twin).ok_or(Errno::ENOBUFS)?;
-        Ok((Reply::Handle { handle }, Vec::new()))
     }
 
     fn claim(
@@ -463,7 +298,7 @@ impl Daemon {
         // Its program looks as soon as it has the answer: what there is to be told is there by then.
         self.sessions.post_completions(&mut self.engine);
         let claimed = claimed.map_err(|errno| later(self, id, anchor, errno))?;
-        self.share_anchor(now, anchor);
+        self.anchors.share(now, &mut self.engine, &mut self.sessions, anchor);
         match claimed {
             Claimed::Flow(flow, StreamCounts { read, written }) => {
                 let flow = flow.raw();
@@ -473,19 +308,6 @@ impl Daemon {
                 Ok((Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }, Vec::new()))
             }
         }
-    }
-
-    /// Hands a channel's memory to one of the two hosts that it joins, and what wakes the other one.
-    fn open_channel(&mut self, place: u32, channel: ChannelId) -> Answer {
-        let id = self.session_of(place)?;
-        let fetched = self.sessions.channels.fetch(channel, id).ok_or(Errno::ENOENT)?;
-        let (other, queue_set) = fetched.other;
-        let other = self.sessions.get(other).ok_or(Errno::ENOENT)?;
-        let queue_set = other.queue_sets.get(queue_set.index());
-        let waker = queue_set.ok_or(Errno::ENOENT)?.line().another().map_err(|_| Errno::EMFILE)?;
-        let peer = other.peer.cred();
-        self.sessions.channels.mark_fetched(channel, fetched.side);
-        Ok((Reply::Channel { side: fetched.side, peer }, vec![fetched.memory, waker]))
     }
 
     /// Takes a flow back from its owner, and what that had received for whoever gets it next.
@@ -509,33 +331,72 @@ impl Daemon {
         Ok((Reply::Done, Vec::new()))
     }
 
-    fn report_status(&mut self, now: Instant, place: u32) -> Answer {
-        if now < self.next_report {
-            return Err(Errno::EAGAIN);
-        }
-        self.counts.reports += 1;
-        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
-        let view = View { policy: &self.policy, who };
-        let text = serde_json::to_vec(&self.status_report(&view)).map_err(|_| Errno::EIO)?;
-        let memory = crate::report::sealed_memory(&text).map_err(|_| Errno::ENOMEM)?;
-        // Reports may take a tenth of the engine's time, however often they are asked for.
-        let done = self.clock.now();
-        self.next_report = done.after_us(9 * done.since_us(now));
-        Ok((Reply::Report { len: text.len() as u64 }, vec![memory]))
+    pub(crate) fn begin_list(&mut self, now: Instant, place: u32) -> Result<(), Errno> {
+        let who = self.hosts.connections.get(place).ok_or(Errno::EBADF)?.who.clone();
+        let account = self.engine.view().users().account(who.cred());
+        self.reports.begin_list(now, place, who, account)
     }
 
-    fn stop_at(&mut self, place: u32, stop: Stop) -> Answer {
-        let connection = self.connections.get(place).filter(|connection| connection.is_waiting());
-        let who = &connection.ok_or(Errno::EBADF)?.who;
-        if !self.policy.may_control(who) {
-            return Err(Errno::EPERM);
-        }
-        tracing::info!(pid = who.pid, uid = who.uid, ?stop, "asked to stop");
-        if self.stop != Stop::Now {
-            self.stop = stop;
-        }
-        Ok((Reply::Done, Vec::new()))
+    fn report_status(&mut self, now: Instant, place: u32) -> Answer {
+        self.reports.begin(now)?;
+        let who = &self.hosts.connections.get(place).ok_or(Errno::EBADF)?.who;
+        let (sessions, ports) = (&self.sessions, &self.links.ports);
+        let view = View { policy: &self.hosts.policy, who, sessions, ports };
+        let text = serde_json::to_vec(&status_report(self, &view)).map_err(|_| Errno::EIO)?;
+        let memory = crate::report::sealed_memory(&text).map_err(|_| Errno::ENOMEM)?;
+        let done = self.timing.clock.now();
+        self.reports.took(done, done.since_us(now));
+        Ok((Reply::Report { len: text.len() as u64 }, vec![memory]))
     }
+}
+
+/// Hands a channel's memory to one of the two hosts that it joins, and what wakes the other one.
+fn open_channel(sessions: &mut Sessions, id: SessionId, channel: ChannelId) -> Answer {
+    let fetched = sessions.channels.fetch(channel, id).ok_or(Errno::ENOENT)?;
+    let (other, queue_set) = fetched.other;
+    let other = sessions.get(other).ok_or(Errno::ENOENT)?;
+    let queue_set = other.queue_sets.get(queue_set.index());
+    let waker = queue_set.ok_or(Errno::ENOENT)?.line().another().map_err(|_| Errno::EMFILE)?;
+    let peer = other.peer.cred();
+    sessions.channels.mark_fetched(channel, fetched.side);
+    Ok((Reply::Channel { side: fetched.side, peer }, vec![fetched.memory, waker]))
+}
+
+/// Begins a capture in an engine of so many links.
+fn start_capture(
+    now: Instant,
+    place: u32,
+    hosts: &HostTable,
+    (engine, sessions): (&mut Engine, &mut Sessions),
+    links: usize,
+    (snaplen, interface, filter_len): (u32, Option<u16>, u32),
+    evidence: Evidence,
+) -> Answer {
+    let who = &hosts.connections.get(place).ok_or(Errno::EBADF)?.who;
+    let only = (!hosts.policy.may_control(who)).then(|| who.cred());
+    let memory = engine.view().users().quotas().of(Resource::SessionMemory).total;
+    let filter = || if filter_len == 0 { Ok(Filter::All) } else { evidence.filter() };
+    let wanted = CaptureRequest { snaplen, interface, only };
+    let stream = sessions.captures.start(place, wanted, (links, memory), filter)?;
+    // One of a user's own connections anybody can begin as often as he likes: it fills no log.
+    match only {
+        None => tracing::info!(pid = who.pid, uid = who.uid, "capture of all begun"),
+        Some(_) => tracing::debug!(pid = who.pid, uid = who.uid, "capture begun"),
+    }
+    engine.handle_control(now, ControlEvent::Capture { on: true }, sessions);
+    Ok((Reply::Capture, vec![stream]))
+}
+
+/// Before its first queue set the memory of a session is to be settled.
+fn queue_set_asked(daemon: &mut Daemon, now: Instant, place: u32) -> ask::Answer {
+    let session = daemon.session_of(place).ok().and_then(|id| daemon.sessions.get_mut(id));
+    if let Some(memory) = session.and_then(queue_sets::take_unsettled) {
+        return ask::Answer::Settle { what: Mapped::Region, memory: vec![memory] };
+    }
+    let answer = daemon.session_of(place).and_then(|id| {
+        queue_sets::add(&mut daemon.engine, &mut daemon.hosts.irq_names, &mut daemon.sessions, id)
+    });
+    daemon.reply(now, place, answer)
 }
 
 /// A user's thread has done, or seen, something.
@@ -549,7 +410,7 @@ fn hear(daemon: &mut Daemon, now: Instant, returned: &Returned) {
                 daemon.engine.handle_control(now, event, &mut daemon.sessions);
             }
         }
-        Returned::Closed(lane) => daemon.end_lane(now, *lane),
+        Returned::Closed(lane) => daemon.lanes.end(now, &mut daemon.engine, &mut daemon.sessions, *lane),
     }
 }
 

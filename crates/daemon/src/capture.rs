@@ -4,9 +4,6 @@
 //! A client that reads too slowly, or not at all, costs packets (counted, and told in each record), never the engine's
 //! time: what is on its way is bounded by [`PENDING_MAX`].
 
-use crate::attach::Answer;
-use crate::control_server::ask::Evidence;
-use crate::daemon::Daemon;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,13 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use toe_abi::attach::Reply;
 use toe_abi::capture::{
     Facts, Filter, LOCAL_INTERFACE, Program, Record, RecordKind, SNAPLEN_MAX, text_field,
 };
 use toe_abi::errno::Errno;
 use toe_base::{Cred, PortId};
-use toe_engine::{ControlEvent, Resource, Sighting};
+use toe_engine::Sighting;
 use zerocopy::IntoBytes;
 
 /// Captures at one time; each packet is shown to every one of them. Of these so many of users who may capture what is
@@ -239,9 +235,7 @@ impl Writer {
         let (batches, receiver) = channel();
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("toe-capture".to_owned())
-            .spawn(move || write_batches(&stream, &receiver, &theirs))?;
+        let thread = crate::cores::spawn("toe-capture", move || write_batches(&stream, &receiver, &theirs))?;
         Ok(Writer { batches: Some(batches), shared, pending_max, thread: Some(thread) })
     }
 
@@ -269,7 +263,6 @@ impl Writer {
 
 /// The writer's thread. Ends when nothing more comes, or nobody reads any more.
 fn write_batches(stream: &OwnedFd, batches: &Receiver<Vec<u8>>, shared: &Shared) {
-    crate::cores::leave_engine_core();
     let mut until = None;
     while let Ok(batch) = batches.recv() {
         let mut rest = batch.as_slice();
@@ -293,63 +286,55 @@ fn interface_of(port: PortId) -> u16 {
     LOCAL_INTERFACE + 1 + u16::from(port.0)
 }
 
-impl Daemon {
-    /// `Request::Capture`.
-    pub(crate) fn start_capture(
+/// What a client asks for.
+#[derive(Debug)]
+pub(crate) struct CaptureRequest {
+    pub(crate) snaplen: u32,
+    pub(crate) interface: Option<u16>,
+    /// Whose packets only; `None`: all.
+    pub(crate) only: Option<Cred>,
+}
+
+impl Captures {
+    /// Begins one for the client of a control connection, in an engine of so many links whose sessions may have so much memory. What is
+    /// returned is the client's end. `filter`: what it is to be, once all else is right.
+    pub(crate) fn start(
         &mut self,
         place: u32,
-        (snaplen, interface): (u32, Option<u16>),
-        filter_len: u32,
-        evidence: Evidence,
-    ) -> Answer {
-        let who = self.connections.get(place).ok_or(Errno::EBADF)?.who.clone();
-        let only = (!self.policy.may_control(&who)).then(|| who.cred());
-        let interfaces = LOCAL_INTERFACE + 1 + self.ports.slots.len() as u16;
+        CaptureRequest { snaplen, interface, only }: CaptureRequest,
+        (links, memory): (usize, u64),
+        filter: impl FnOnce() -> Result<Filter, Errno>,
+    ) -> Result<OwnedFd, Errno> {
+        let interfaces = LOCAL_INTERFACE + 1 + links as u16;
         if snaplen == 0 || snaplen > SNAPLEN_MAX || interface.is_some_and(|number| number >= interfaces) {
             return Err(Errno::EINVAL);
         }
-        let captures = &mut self.sessions.captures;
-        if captures.position(place).is_some() {
+        if self.position(place).is_some() {
             return Err(Errno::EALREADY);
         }
-        if !captures.has_room(only) {
+        if !self.has_room(only) {
             return Err(Errno::ENOBUFS);
         }
-        let filter = if filter_len == 0 { Filter::All } else { evidence.filter()? };
+        let filter = filter()?;
         let (ours, theirs) = stream().map_err(|_| Errno::EMFILE)?;
-        let memory = self.engine.view().users().quotas().of(Resource::SessionMemory).total;
         let pending_max = (memory / PENDING_ONE_IN).min(PENDING_MAX) as usize;
         let writer = Writer::start(ours, pending_max).map_err(|_| Errno::ENOMEM)?;
         let capture = Capture { place, only, filter, snaplen, interface, batch: Vec::new(), lost: 0, writer };
-        captures.running.push(capture);
-        // One of a user's own connections anybody can begin as often as he likes: it fills no log.
-        match only {
-            None => tracing::info!(pid = who.pid, uid = who.uid, "capture of all begun"),
-            Some(_) => tracing::debug!(pid = who.pid, uid = who.uid, "capture begun"),
-        }
-        let event = ControlEvent::Capture { on: true };
-        self.engine.handle_control(self.clock.now(), event, &mut self.sessions);
-        Ok((Reply::Capture, vec![theirs]))
+        self.running.push(capture);
+        Ok(theirs)
     }
 
-    /// `Request::EndCapture`.
-    pub(crate) fn end_capture(&mut self, place: u32) -> Answer {
-        if self.drop_capture(place) { Ok((Reply::Done, Vec::new())) } else { Err(Errno::EINVAL) }
-    }
-
-    /// Ends the capture of a connection, if it has one. Its writer goes on by itself until its client has read all.
-    pub(crate) fn drop_capture(&mut self, place: u32) -> bool {
-        let Some(at) = self.sessions.captures.position(place) else { return false };
-        let capture = self.sessions.captures.running.swap_remove(at);
+    /// Ends the capture of a connection, if it has one; whether it had. Its writer goes on by itself until its client has read all.
+    pub(crate) fn end(&mut self, place: u32) -> bool {
+        let Some(at) = self.position(place) else { return false };
+        let capture = self.running.swap_remove(at);
         match capture.only {
             None => tracing::info!(lost = capture.lost, "capture of all ended"),
             Some(_) => tracing::debug!(lost = capture.lost, "capture ended"),
         }
         drop(capture.end());
-        if self.sessions.captures.is_empty() {
-            self.sessions.captures = Captures::default();
-            let event = ControlEvent::Capture { on: false };
-            self.engine.handle_control(self.clock.now(), event, &mut self.sessions);
+        if self.is_empty() {
+            *self = Captures::default();
         }
         true
     }

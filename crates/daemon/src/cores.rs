@@ -1,7 +1,11 @@
-//! `--cores`: the processor cores that the engine's thread may run on. Parsed by `config`, applied by `main`.
+//! `--cores`: the processor cores that the engine's thread may run on. Parsed by `config`, applied by `main`. And the threads that run elsewhere.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::str::FromStr;
+use std::thread::JoinHandle;
+
+/// Stacks of threads that help.
+const STACK_LEN: usize = 256 << 10;
 
 /// A list of cores as taskset(1) writes it: `0`, `2,4`, `0-3`, `0-6:2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +83,17 @@ impl CoreList {
     }
 }
 
+/// Begins a thread that only helps.
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    let begin = move || {
+        leave_engine_core();
+        run();
+    };
+    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_LEN).spawn(begin)
+}
+
 /// A thread that only helps runs wherever the kernel lets it, not where the engine's thread spins.
-pub(crate) fn leave_engine_core() {
+fn leave_engine_core() {
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
     // A refusal leaves it where the engine is, and that is all.

@@ -1,5 +1,5 @@
 //! Everything that one engine's thread owns. The parts of its work are in `run_loop` (the rounds), `attach` (what
-//! hosts ask), `fence` and `report`.
+//! hosts ask) and `entries` (what they put into their rings).
 //!
 //! There is one engine and one thread. Nothing in here is shared with another thread, so that a second engine can
 //! stand beside it as a second [`Daemon`].
@@ -8,164 +8,65 @@ use crate::anchors::Anchors;
 use crate::budget::{Budget, Place};
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
-use crate::control_server::ask::Ask;
 use crate::control_server::{self, ControlServer};
-use crate::fence::LogLimit;
+use crate::datagrams::sending::DatagramSenders;
+use crate::hosts::HostTable;
 use crate::irq_names::IrqNames;
-use crate::kernel::follow::Follower;
+use crate::kernel::follow::Links;
 use crate::lanes::Lanes;
-use crate::load::Meter;
+use crate::outside::OutsideEvents;
 use crate::policy::Policy;
-use crate::poller::{Poller, Token};
-use crate::ports::Ports;
-use crate::rest::Rest;
+use crate::poller::Poller;
+use crate::reports::{Configured, ReportQueue};
 use crate::session::Sessions;
-use crate::sockets::Lists;
-use crate::stages::Stages;
+use crate::timing::Timing;
 use crate::via::Connections as ViaConnections;
-use crate::watchdog::Watchdog;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::collections::VecDeque;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use toe_abi::region::RegionLayout;
 use toe_base::limits::{QUEUE_SETS_MAX, SESSION_FLOWS_MAX};
-use toe_base::{AnchorHandle, Cred, Forward, Instant, SessionId};
-use toe_engine::{
-    ControlEvent, Engine, EngineConfig, NetworkChange, Quotas, STAGING_LEN, SocketView, TcpConfig,
-};
+use toe_base::{AnchorHandle, Cred, SessionId};
+use toe_engine::{Engine, EngineConfig, NetworkChange, Quotas, STAGING_LEN};
 use toe_port::Port;
-use toe_ring::EngineLooks;
 
 /// More descriptors than sessions, connections and a copy of each can come to: 8 bytes each.
 const DESCRIPTORS_ROOM: u64 = 1 << 16;
-/// The engine's clock starts here, so that "a while before now" is always a time.
-const CLOCK_START_US: u64 = 1_000_000;
-
-/// When the engine is to end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stop {
-    #[default]
-    No,
-    /// As soon as nobody is attached and nobody holds a socket of the engine.
-    WhenUnused,
-    Now,
-}
-
-/// What the daemon itself counts.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
-    pub attached: u64,
-    pub attach_refused: u64,
-    pub bad_messages: u64,
-    pub unread_answers: u64,
-    pub reports: u64,
-    pub parks: u64,
-    /// The kernel had no port number for the engine.
-    pub ports_refused: u64,
-}
-
-impl Counts {
-    /// Counts a refusal of the kernel's to reserve port numbers; whether it is worth a line in the log.
-    pub fn note_ports_refused(&mut self) -> bool {
-        self.ports_refused += 1;
-        self.ports_refused.is_power_of_two()
-    }
-}
-
-/// What reports say of how it was configured.
-#[derive(Debug)]
-pub(crate) struct Configured {
-    pub(crate) name: String,
-    pub(crate) tcp: TcpConfig,
-}
 
 /// The engine and all that it works on.
 pub struct Daemon {
-    pub(crate) configured: Configured,
-    pub(crate) policy: Arc<Policy>,
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
-    /// What every host sees of how far it is.
-    pub(crate) looks: EngineLooks,
-    /// Whether this round has taken all that hosts had published before it.
-    pub(crate) took_all: bool,
+    pub(crate) senders: DatagramSenders,
     pub(crate) lanes: Lanes,
     pub(crate) via: ViaConnections,
-    pub(crate) ports: Ports,
-    /// Set once there are links whose interfaces the kernel may change.
-    pub(crate) kernel: Option<Follower>,
+    pub(crate) links: Links,
     pub(crate) anchors: Anchors,
-    pub(crate) irq_names: IrqNames,
-    /// Anchors that were just closed, kept between rounds for its memory.
-    pub(crate) closed_anchors: Vec<AnchorHandle>,
-    pub(crate) control_server: ControlServer,
-    /// What users asked who had had their turn.
-    pub(crate) deferred: VecDeque<Ask>,
-    pub(crate) connections: Connections,
-    pub(crate) lists: Lists,
-    pub(crate) poller: Poller,
-    pub(crate) signals: Option<SignalFd>,
-    /// The pipe of whoever started this private engine.
-    pub(crate) owner: Option<OwnedFd>,
-    pub(crate) watchdog: Option<Watchdog>,
-    pub(crate) log_limit: LogLimit,
-    pub(crate) counts: Counts,
-    pub(crate) stop: Stop,
-    pub(crate) rest: Rest,
+    pub hosts: HostTable,
+    pub(crate) reports: ReportQueue,
+    pub(crate) schedule: Schedule,
+    pub(crate) timing: Timing,
+    pub outside: OutsideEvents,
+}
+
+/// Whose turn it is to have entries taken, and lists that are kept between rounds for their memory.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
     pub(crate) budget: Budget,
-    pub(crate) stages: Stages,
-    pub(crate) meter: Meter,
-    pub(crate) clock: Clock,
-    /// No report is made before this time, so that asking for reports cannot keep the engine from its work.
-    pub(crate) next_report: Instant,
-    pub(crate) next_tick: Instant,
-    /// When memory that nobody needs is looked for again.
-    pub(crate) trim_at: Instant,
-    /// Kept between rounds for its memory.
-    pub(crate) tokens: Vec<Token>,
-    /// The bytes of a datagram, for its memory, too.
-    pub(crate) record: Vec<u8>,
-    /// Sessions that something concerns, and whose turns a round has: kept for their memory, too.
+    /// Whether this round has taken all that hosts had published before it.
+    pub(crate) took_all: bool,
+    pub(crate) order: Vec<Place>,
+    /// Sessions that something concerns.
     pub(crate) concerned: Vec<SessionId>,
-    pub(crate) turns: Vec<Place>,
-    pub(crate) listed: Vec<SocketView>,
+    /// Anchors that were just closed.
+    pub(crate) closed_anchors: Vec<AnchorHandle>,
 }
 
 impl std::fmt::Debug for Daemon {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Daemon")
-            .field("name", &self.configured.name)
-            .field("stop", &self.stop)
+            .field("name", &self.reports.configured.name)
+            .field("stop", &self.outside.stop)
             .finish_non_exhaustive()
-    }
-}
-
-/// Virtual time from the machine's monotonic clock.
-#[derive(Debug)]
-pub(crate) struct Clock {
-    start: std::time::Instant,
-    /// A machine that is moved to another one may have a clock there that is behind.
-    forward: Forward,
-}
-
-impl Clock {
-    fn new() -> Clock {
-        Clock { start: std::time::Instant::now(), forward: Forward::default() }
-    }
-
-    pub(crate) fn now(&self) -> Instant {
-        self.forward.follow(Instant::from_micros(CLOCK_START_US + self.start.elapsed().as_micros() as u64))
-    }
-
-    /// For measuring how long something took.
-    pub(crate) fn nanos(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-
-    pub(crate) fn uptime_secs(&self) -> u64 {
-        self.start.elapsed().as_secs()
     }
 }
 
@@ -196,147 +97,44 @@ impl Daemon {
         let starter = Cred { uid: rustix::process::geteuid().as_raw(), netns };
         let policy = Arc::new(Policy::new(starter, config.allowed.clone(), layout));
         let roots = [anchors.root(), irq_names.root()].map(Arc::clone);
-        let control_server = ControlServer::new(Arc::clone(&policy), anchors.supplies(), roots, &poller)?;
+        let server = ControlServer::new(Arc::clone(&policy), anchors.supplies(), roots, &poller)?;
+        let reports = ReportQueue::of(Configured { name: config.name.clone(), tcp: config.tcp });
         Ok(Daemon {
-            configured: Configured { name: config.name.clone(), tcp: config.tcp },
-            policy,
             engine,
             sessions: Sessions::new(STAGING_LEN)?,
-            looks: EngineLooks::new()?,
-            took_all: false,
+            senders: DatagramSenders::default(),
             lanes: Lanes::default(),
             via: ViaConnections::default(),
-            ports: Ports::default(),
-            kernel: None,
+            links: Links::default(),
             anchors,
-            irq_names,
-            closed_anchors: Vec::new(),
-            control_server,
-            deferred: VecDeque::new(),
-            connections: Connections::default(),
-            lists: Lists::default(),
-            poller,
-            signals: None,
-            owner: None,
-            watchdog: None,
-            log_limit: LogLimit::default(),
-            counts: Counts::default(),
-            stop: Stop::No,
-            rest: Rest::new(config.spin_us),
-            budget: Budget::default(),
-            stages: Stages::default(),
-            meter: Meter::default(),
-            clock: Clock::new(),
-            next_report: Instant::ZERO,
-            next_tick: Instant::ZERO,
-            trim_at: Instant::ZERO,
-            tokens: Vec::new(),
-            record: Vec::new(),
-            concerned: Vec::new(),
-            turns: Vec::new(),
-            listed: Vec::new(),
+            hosts: HostTable::new(policy, server, irq_names),
+            reports,
+            schedule: Schedule::default(),
+            timing: Timing::new(config.spin_us)?,
+            outside: OutsideEvents::new(poller),
         })
     }
 
     /// Adds a link.
     pub fn add_port(&mut self, config: &PortConfig, port: Box<dyn Port>) -> std::io::Result<()> {
         if !config.spec.driver.shares_address() {
-            self.sessions.datagrams.open(self.control_server.handed());
+            self.sessions.datagrams.open(self.hosts.server.handed());
         }
-        self.ports.add(&mut self.engine, &self.poller, config, port)
-    }
-
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+        self.links.ports.add(&mut self.engine, &self.outside.poller, config, port)
     }
 
     /// The directories that must be the engine's user's.
     pub fn own_dirs(&self) -> Vec<BorrowedFd<'_>> {
-        self.anchors.dirs().chain([self.irq_names.root().dir()]).collect()
-    }
-
-    /// Lets hosts come in through `socket`, which listens already.
-    pub fn listen(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        self.control_server.listen(socket)
-    }
-
-    /// Serves a host that is connected already.
-    pub fn serve(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        self.control_server.serve(socket)
-    }
-
-    /// Ends the engine cleanly on SIGTERM and SIGINT. They are blocked from here on.
-    pub fn catch_signals(&mut self) -> std::io::Result<()> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGTERM);
-        set.add(Signal::SIGINT);
-        set.thread_block()?;
-        let signals = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        self.poller.add(&signals, Token::Signal)?;
-        self.signals = Some(signals);
-        Ok(())
-    }
-
-    /// Tells a service manager of the rounds.
-    pub fn notify(&mut self, watchdog: Option<Watchdog>) {
-        self.watchdog = watchdog;
-    }
-
-    /// Ends the engine when `pipe` is closed at its other end and nobody uses the engine any more.
-    pub fn end_with(&mut self, pipe: OwnedFd) -> std::io::Result<()> {
-        self.poller.add_for_hangup(&pipe, Token::Owner)?;
-        self.owner = Some(pipe);
-        Ok(())
-    }
-
-    /// The session's process is gone, or has broken off the contract: the engine ends its flows.
-    pub(crate) fn close_session(&mut self, now: Instant, id: SessionId, why: &str) {
-        let Some(session) = self.sessions.get(id) else { return };
-        let peer = &session.peer;
-        tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
-        let connection = session.connection;
-        self.budget.remove(session.account, id);
-        self.connections.end(connection);
-        self.drop_capture(connection);
-        self.keep_all_unsent(id);
-        let left = self.engine.close_session(now, id, &mut self.sessions);
-        // Who sends to it, or receives from it, hears of that by the lane's word.
-        left.lanes.into_iter().for_each(|lane| self.lanes.close(lane));
-        left.datagrams.into_iter().for_each(|end| self.sessions.datagrams.remove(end));
-        self.leave_via(id, left.virtual_interfaces);
-        self.sessions.close(id, &self.poller);
-        self.anchors.leave_home(id);
-    }
-
-    /// Nobody has the anchor open any more.
-    pub(crate) fn anchor_closed(&mut self, now: Instant, anchor: AnchorHandle) {
-        self.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut self.sessions);
-        self.anchors.closed(anchor);
-    }
-
-    /// The anchor is no longer for the session alone that it was made for.
-    pub(crate) fn share_anchor(&mut self, now: Instant, anchor: AnchorHandle) {
-        self.engine.handle_control(now, ControlEvent::Shared(anchor), &mut self.sessions);
-        self.anchors.remove_name(anchor);
-    }
-
-    /// Frees the memory of closed sessions that nothing refers to any more.
-    pub(crate) fn forget_drained_sessions(&mut self) {
-        for place in (0..self.sessions.closing().len()).rev() {
-            let id = self.sessions.closing()[place];
-            if self.engine.forget_session(id) {
-                self.sessions.forget(id);
-            }
-        }
+        self.anchors.dirs().chain([self.hosts.irq_names.root().dir()]).collect()
     }
 
     /// Lets go of everything that outlives a thread of the control server that stands still in a program's descriptor: links,
     /// files, what hosts wait for. What is left is for the end of the process. The connections are the last that hosts
     /// look at.
     pub fn end(self) -> Connections {
-        let Daemon { ports, kernel, anchors, connections, .. } = self;
-        drop((ports, kernel, anchors));
-        connections
+        let Daemon { links, anchors, hosts, .. } = self;
+        drop((links, anchors));
+        hosts.connections
     }
 
     /// Whether nobody is attached and nobody holds a socket.

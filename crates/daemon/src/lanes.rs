@@ -1,16 +1,16 @@
 //! The memory of lanes: made when two sockets have met in the engine, fetched by the programs of both. Called by `attach`, and
 //! by the run loop when a session ends.
 
-use crate::attach::Answer;
 use crate::control_server::pages::{PagesOut, Shared};
-use crate::daemon::Daemon;
+use crate::control_server::socket::Answer;
+use crate::session::Sessions;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use toe_abi::attach::{Reply, Way};
+use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
-use toe_base::{Endpoint, Instant, LaneId, SessionId};
-use toe_engine::ControlEvent;
-use toe_engine::udp::{Asked, Presented};
+use toe_base::{Instant, LaneId};
+use toe_engine::udp::Asked;
+use toe_engine::{ControlEvent, Engine};
 use toe_ring::LaneMemory;
 
 #[derive(Debug)]
@@ -89,35 +89,34 @@ fn ring(user: &PagesOut) {
     let _ = user.eventfd().signal();
 }
 
-impl Daemon {
+impl Lanes {
     /// A program says of a socket where its datagrams come from or go to.
-    pub(crate) fn ask_lane(
+    pub(crate) fn ask(
         &mut self,
         now: Instant,
-        (session, user): (SessionId, PagesOut),
-        way: Way,
-        peer: Endpoint,
-        presented: Presented,
+        (engine, sessions): (&mut Engine, &mut Sessions),
+        user: PagesOut,
+        asked: Asked,
     ) -> Answer {
         // Programs close lanes without a word to the engine, which has them looked at when they want another one.
-        self.lanes.look_at(self.engine.view().lanes_of(session));
-        let Some(given) = self.engine.ask_lane(Asked { session, way, peer, presented })? else {
+        self.look_at(engine.view().lanes_of(asked.session));
+        let Some(given) = engine.ask_lane(asked)? else {
             return Ok((Reply::Done, Vec::new()));
         };
         let ring_len = given.ring_len;
         let memory = match given.is_new {
-            true => self.lanes.open(given.lane, ring_len, user),
-            false => self.lanes.fetch(given.lane),
+            true => self.open(given.lane, ring_len, user),
+            false => self.fetch(given.lane),
         };
         let Some(memory) = memory else {
-            self.end_lane(now, given.lane);
+            self.end(now, engine, sessions, given.lane);
             return Err(Errno::ENOMEM);
         };
         Ok((Reply::Lane { ring_len }, vec![memory]))
     }
 
-    pub(crate) fn end_lane(&mut self, now: Instant, lane: LaneId) {
-        self.engine.handle_control(now, ControlEvent::Left(lane), &mut self.sessions);
-        self.lanes.close(lane);
+    pub(crate) fn end(&mut self, now: Instant, engine: &mut Engine, sessions: &mut Sessions, lane: LaneId) {
+        engine.handle_control(now, ControlEvent::Left(lane), sessions);
+        self.close(lane);
     }
 }

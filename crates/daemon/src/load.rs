@@ -1,7 +1,6 @@
 //! How loaded the engine is: for hosts that can choose one of several engines, and for `toe status`. The run loop tells
-//! it of every round; it tells the sessions now and then.
+//! it of every round, and tells the sessions what it says now and then.
 
-use crate::session::Sessions;
 use toe_abi::region::Load;
 use toe_base::Instant;
 
@@ -68,10 +67,9 @@ impl Meter {
         if now.since_us(self.last_round) > WINDOW_US { 0 } else { self.busy_permille }
     }
 
-    /// Tells every session.
-    pub fn tell(&self, sessions: &Sessions, now: Instant, flows: u32) {
-        let load = Load { flows, busy_permille: self.busy_permille(now), at_ms: monotonic_ms() };
-        sessions.iter().for_each(|(_, session)| session.region.publish_load(load));
+    /// What the sessions are told.
+    pub fn load(&self, now: Instant, flows: u32) -> Load {
+        Load { flows, busy_permille: self.busy_permille(now), at_ms: monotonic_ms() }
     }
 }
 

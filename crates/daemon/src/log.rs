@@ -89,8 +89,7 @@ impl Log {
     pub fn write_beside(&self) -> std::io::Result<()> {
         let (sender, items) = sync_channel(LINES_MAX);
         let sink = Arc::clone(&self.0.sink);
-        let thread = std::thread::Builder::new().name("toe-log".to_owned());
-        thread.spawn(move || sink.write_items(&items))?;
+        crate::cores::spawn("toe-log", move || sink.write_items(&items))?;
         // Only `main` calls this, and once.
         let _ = self.0.beside.set(sender);
         Ok(())
@@ -116,7 +115,6 @@ impl Log {
 impl Sink {
     /// The thread that writes.
     fn write_items(&self, items: &Receiver<Item>) {
-        crate::cores::leave_engine_core();
         while let Ok(item) = items.recv() {
             match item {
                 Item::Line(line) => self.write_now(&line),

@@ -65,12 +65,12 @@ fn start() -> Result<(), Box<dyn Error>> {
     command_line::empty();
     toe_ring::lost_memory::install().map_err(|error| format!("no memory for spare pages: {error}"))?;
     let mut daemon = Daemon::new(&config, secret()?)?;
-    daemon.catch_signals()?;
+    daemon.outside.catch_signals()?;
     let _own_addresses = open_links(&mut daemon, &config)?;
     // As whoever started the engine: it is what programs know it by.
-    let listener = name.listen(daemon.policy())?;
+    let listener = name.listen(daemon.hosts.policy())?;
     if config.private {
-        daemon.end_with(std::io::stdin().as_fd().try_clone_to_owned()?)?;
+        daemon.outside.end_with(std::io::stdin().as_fd().try_clone_to_owned()?)?;
     }
     let socket = name.socket_path().display().to_string();
     tracing::info!(name = config.name, local = config.local, %socket, "engine ready");
@@ -86,9 +86,9 @@ fn start() -> Result<(), Box<dyn Error>> {
     }
 
     log.write_beside()?;
-    daemon.listen(listener)?;
+    daemon.hosts.listen(listener)?;
     watchdog.iter().for_each(Watchdog::ready);
-    daemon.notify(watchdog);
+    daemon.outside.watchdog = watchdog;
     confine::confine_engine_thread(config.seccomp)?;
     let ran = daemon.run();
     // In this order, whatever a thread of the control server is doing: who sees the end of his connection finds the links free

@@ -5,12 +5,8 @@
 //! faster than that, the engine that is awake finds one or two in each round, and pays a round for them. So it looks once for all that come in
 //! some tens of µs, as drivers of cards moderate their interrupts. Whoever answers is answered at once: what he sends is something else that happens.
 
-use crate::daemon::Daemon;
-use crate::stages::Stage;
 use toe_base::Instant;
 
-/// How long ports are left alone.
-const COALESCING_SLEEP_US: u64 = 50;
 /// For so long there was nothing but datagrams…
 const WINDOW_US: u64 = 500;
 /// …and of those, or frames that hold several, so many in a ms.
@@ -37,42 +33,6 @@ impl Pace {
             (self.since, self.heard) = (now, 0);
         }
         self.is_fast
-    }
-}
-
-impl Daemon {
-    /// Lets a program run that reads its datagrams, and perhaps could not; its user is charged for it.
-    pub(crate) fn give_way(&mut self) {
-        let Some(whose) = self.sessions.datagrams.take_crowded() else { return };
-        let (before, began) = (self.clock.now(), self.clock.nanos());
-        self.let_others_run(before);
-        self.budget.charge(whose, self.clock.nanos() - began);
-        let now = self.clock.now();
-        self.sessions.datagrams.gave_way(now, now.since_us(before));
-    }
-
-    /// Whether datagrams are to gather before the next round.
-    fn lets_gather(&mut self, now: Instant, moved: usize) -> bool {
-        let heard = self.sessions.datagrams.take_heard();
-        let others = moved.saturating_sub(heard);
-        self.sessions.datagrams.pace.round(now, heard, others)
-            && self.ports.are_drained()
-            && !self.sessions.need_engine(&self.budget)
-    }
-
-    /// Sleeps for some µs if they are, unless something happens; that frames come does not count.
-    pub(crate) fn coalescing_sleeps(&mut self, now: Instant, moved: usize) -> std::io::Result<bool> {
-        if !self.lets_gather(now, moved) {
-            return Ok(false);
-        }
-        self.ports.set_quiet(&self.poller, true);
-        let deadline = self.next_deadline(now).min(now.after_us(COALESCING_SLEEP_US));
-        // However often it sleeps, the rest is looked at in its time.
-        let next_tick = self.next_tick;
-        let slept = if deadline <= now { Ok(()) } else { self.sleep(now, deadline) };
-        self.next_tick = next_tick;
-        self.stages.done(Stage::Park, 1);
-        slept.map(|()| true)
     }
 }
 

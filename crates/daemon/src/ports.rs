@@ -9,7 +9,7 @@ use crate::poller::{Poller, Token};
 use crate::session::Sessions;
 use toe_base::{Addr, Instant, PortId};
 use toe_engine::{Engine, Link, NetworkChange};
-use toe_port::{Driver, Port, Steering};
+use toe_port::{Driver, Port, PortSpec, Steering};
 use toe_wire::icmpv6::link_local_of;
 use toe_wire::vlan::VlanId;
 
@@ -29,6 +29,21 @@ const TEND_EVERY_US: u64 = 1_000_000;
 /// How long a port that failed is left alone.
 const RETRY_AFTER_US: u64 = 1_000_000;
 
+/// When a port is looked at.
+struct PortLooks {
+    /// Those in vain since the last frame, and when the next one is.
+    empty: u32,
+    next: Instant,
+    /// The last one left nothing behind.
+    is_drained: bool,
+}
+
+impl Default for PortLooks {
+    fn default() -> PortLooks {
+        PortLooks { empty: 0, next: Instant::ZERO, is_drained: true }
+    }
+}
+
 /// One link.
 pub struct PortSlot {
     pub id: PortId,
@@ -36,9 +51,7 @@ pub struct PortSlot {
     pub name: String,
     pub addrs: Vec<String>,
     pub port: Box<dyn Port>,
-    driver: Driver,
-    interface: String,
-    vlan: Option<VlanId>,
+    spec: PortSpec,
     /// The interface's number, as long as the kernel has it.
     index: Option<u32>,
     /// The kernel says that it is one end of a veth.
@@ -47,11 +60,7 @@ pub struct PortSlot {
     must_reopen: bool,
     /// Set while the port is left alone after a failure.
     retry_at: Option<Instant>,
-    /// Empty looks since the last frame, and when to look again.
-    empty_looks: u32,
-    look_at: Instant,
-    /// The last look left nothing behind.
-    is_drained: bool,
+    looks: PortLooks,
     /// Failures of the port so far.
     pub errors: u64,
 }
@@ -102,16 +111,12 @@ impl Ports {
             name: config.spec.to_string(),
             addrs: addrs.iter().map(|(addr, len)| format!("{}/{len}", addr.to_ip())).collect(),
             port,
-            driver: config.spec.driver,
-            interface: config.spec.interface.clone(),
-            vlan: config.spec.vlan,
+            spec: config.spec.clone(),
             index: None,
             is_veth: false,
             must_reopen: false,
             retry_at: None,
-            empty_looks: 0,
-            look_at: Instant::ZERO,
-            is_drained: true,
+            looks: PortLooks::default(),
             errors: 0,
         };
         self.watch(poller, &slot)?;
@@ -127,7 +132,7 @@ impl Ports {
 
     /// Whether nothing waited there when that was looked at last.
     pub fn are_drained(&self) -> bool {
-        self.slots.iter().all(|slot| slot.is_drained)
+        self.slots.iter().all(|slot| slot.looks.is_drained)
     }
 
     /// What comes is to wake nobody, or is to.
@@ -155,7 +160,7 @@ impl Ports {
         }
         let mut frames = 0;
         for slot in &mut self.slots {
-            if !slot.may_try(now, poller, engine) || now < slot.look_at {
+            if !slot.may_try(now, poller, engine) || now < slot.looks.next {
                 continue;
             }
             match slot.receive(now, engine, sessions) {
@@ -207,17 +212,17 @@ impl Ports {
 
     /// Whether a port's addresses are the kernel's.
     pub fn is_shared(&self, id: PortId) -> bool {
-        self.slots.iter().any(|slot| slot.id == id && slot.driver.shares_address())
+        self.slots.iter().any(|slot| slot.id == id && slot.spec.driver.shares_address())
     }
 
     /// All such ports.
     pub fn shared(&self) -> Vec<PortId> {
-        self.slots.iter().filter(|slot| slot.driver.shares_address()).map(|slot| slot.id).collect()
+        self.slots.iter().filter(|slot| slot.spec.driver.shares_address()).map(|slot| slot.id).collect()
     }
 
     /// The port on the interface of this name.
     pub fn on_interface(&self, name: &str) -> Option<PortId> {
-        self.slots.iter().find(|slot| slot.interface == name).map(|slot| slot.id)
+        self.slots.iter().find(|slot| slot.spec.interface == name).map(|slot| slot.id)
     }
 
     /// A port's interface is there, as `link` says.
@@ -233,9 +238,9 @@ impl Ports {
         slot.is_veth = link.is_veth;
         let is_other = slot.index.replace(index).is_some_and(|before| before != index);
         // A TAP is the engine's while it is open, and is gone when it is closed.
-        let is_changed = slot.driver != Driver::Tap
+        let is_changed = slot.spec.driver != Driver::Tap
             && (slot.port.mtu() != link.mtu || link.mac.is_some_and(|mac| mac != slot.port.mac()));
-        if is_changed && !is_other && !slot.must_reopen && slot.driver.shares_address() {
+        if is_changed && !is_other && !slot.must_reopen && slot.spec.driver.shares_address() {
             slot.refresh(engine);
         } else if is_other || is_changed {
             slot.leave(now, poller);
@@ -302,7 +307,7 @@ impl PortSlot {
         sessions: &mut Sessions,
     ) -> std::io::Result<usize> {
         let (mut frames, mut bytes) = (0, 0);
-        self.is_drained = false;
+        self.looks.is_drained = false;
         while frames < FRAMES_PER_ROUND && bytes < BYTES_PER_ROUND && !sessions.datagrams.is_crowded() {
             let taken = if engine.view().needs_whole_frames() {
                 self.port.receive(FRAMES_PER_LOOK, &mut |frame, offload| {
@@ -317,7 +322,7 @@ impl PortSlot {
             };
             frames += taken;
             if taken < FRAMES_PER_LOOK {
-                self.is_drained = true;
+                self.looks.is_drained = true;
                 break;
             }
         }
@@ -326,7 +331,7 @@ impl PortSlot {
 
     /// Why nothing goes in or out at present, for reports.
     pub fn trouble(&self) -> Option<String> {
-        let interface = &self.interface;
+        let interface = &self.spec.interface;
         match (self.retry_at, self.must_reopen) {
             (None, _) => None,
             (Some(_), true) => Some(format!(
@@ -340,8 +345,8 @@ impl PortSlot {
 
     /// Frames wait there.
     pub fn stir(&mut self) {
-        self.empty_looks = 0;
-        self.look_at = Instant::ZERO;
+        self.looks.empty = 0;
+        self.looks.next = Instant::ZERO;
     }
 
     /// Notes how many frames a look found.
@@ -350,9 +355,9 @@ impl PortSlot {
             self.stir();
             return;
         }
-        self.empty_looks = self.empty_looks.saturating_add(1);
-        if self.empty_looks >= QUIET_AFTER {
-            self.look_at = now.after_us(QUIET_LOOK_US);
+        self.looks.empty = self.looks.empty.saturating_add(1);
+        if self.looks.empty >= QUIET_AFTER {
+            self.looks.next = now.after_us(QUIET_LOOK_US);
         }
     }
 
@@ -393,7 +398,10 @@ impl PortSlot {
             return false;
         }
         self.must_reopen = false;
-        engine.handle_network(NetworkChange::Link { port: self.id, link: link_of(&*self.port, self.vlan) });
+        engine.handle_network(NetworkChange::Link {
+            port: self.id,
+            link: link_of(&*self.port, self.spec.vlan),
+        });
         tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port open again");
         true
     }
@@ -406,8 +414,10 @@ impl PortSlot {
             return tracing::warn!(port = self.name, %error, "the port goes on with its old MTU and address");
         }
         if before != (self.port.mac(), self.port.mtu()) {
-            engine
-                .handle_network(NetworkChange::Link { port: self.id, link: link_of(&*self.port, self.vlan) });
+            engine.handle_network(NetworkChange::Link {
+                port: self.id,
+                link: link_of(&*self.port, self.spec.vlan),
+            });
             tracing::info!(port = self.name, mac = %self.port.mac(), mtu = self.port.mtu(), "port changed");
         }
     }
@@ -468,26 +478,22 @@ mod tests {
             name: "a".to_owned(),
             addrs: Vec::new(),
             port: Box::new(port),
-            driver: Driver::Packet,
-            interface: "a".to_owned(),
-            vlan: None,
+            spec: PortSpec { driver: Driver::Packet, interface: "a".to_owned(), vlan: None, faults: None },
             index: None,
             is_veth: false,
             must_reopen: false,
             retry_at: None,
-            empty_looks: 0,
-            look_at: Instant::ZERO,
-            is_drained: true,
+            looks: PortLooks::default(),
             errors: 0,
         };
         let now = Instant::from_micros(1000);
         for _ in 1..QUIET_AFTER {
             slot.looked(now, 0);
         }
-        assert!(slot.look_at <= now, "not quiet yet");
+        assert!(slot.looks.next <= now, "not quiet yet");
         slot.looked(now, 0);
-        assert_eq!(slot.look_at, now.after_us(QUIET_LOOK_US));
+        assert_eq!(slot.looks.next, now.after_us(QUIET_LOOK_US));
         slot.looked(now.after_us(QUIET_LOOK_US), 1);
-        assert!(slot.look_at <= now, "frames came");
+        assert!(slot.looks.next <= now, "frames came");
     }
 }

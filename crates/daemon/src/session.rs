@@ -7,19 +7,19 @@
 use crate::budget::Budget;
 use crate::capture::Captures;
 use crate::channels::Channels;
-use crate::control_server::pages::{Leftovers, Pages, PagesOut, Shared};
-use crate::control_server::wake::Wake;
-use crate::datagrams::{Datagrams, FromSocket};
+use crate::control_server::pages::{Interrupt, Leftovers, Pages, PagesOut, Shared};
+use crate::datagrams::Datagrams;
+use crate::datagrams::from_socket::FromSocket;
 use crate::policy::Credentials;
 use crate::poller::{Poller, Token};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use toe_abi::attach::FenceReason;
-use toe_abi::region::{FENCED, RegionLayout};
+use toe_abi::region::{FENCED, Load, RegionLayout};
 use toe_base::limits::SESSIONS_MAX;
 use toe_base::{Cred, Instant, NetNs, QueueSetId, SessionId};
-use toe_ring::irq::Signal;
+use toe_engine::{ControlEvent, Engine};
 use toe_ring::{EngineDoorbell, EngineQueueSet, EngineSleep, EventFd, IrqLine, Region};
 
 /// With more live sessions than this, the quiet ones are put to sleep one by one, so that looking at every ring stays
@@ -49,30 +49,6 @@ impl Peer {
     /// The user in his network namespace: whose the session's sockets are.
     pub fn cred(&self) -> Cred {
         Cred { uid: self.uid, netns: self.netns }
-    }
-}
-
-/// The interrupt of one of its queue sets.
-#[derive(Debug)]
-pub struct Interrupt {
-    line: Arc<IrqLine>,
-    user: PagesOut,
-}
-
-impl Interrupt {
-    pub(crate) fn line(&self) -> &Arc<IrqLine> {
-        &self.line
-    }
-
-    /// A sending end for another session, which wakes this host itself (see [`toe_ring::channel`]).
-    pub fn another(&self) -> rustix::io::Result<OwnedFd> {
-        self.line.another()
-    }
-}
-
-impl Signal for Interrupt {
-    fn signal(&self) {
-        self.user.wake((), |()| self.line.signal(), |()| Wake::Interrupt(Arc::clone(&self.line)));
     }
 }
 
@@ -147,7 +123,7 @@ impl Session {
 
     /// What a new queue set is to interrupt the host by.
     pub fn interrupt(&self, line: IrqLine) -> Interrupt {
-        Interrupt { line: Arc::new(line), user: self.pages.clone() }
+        Interrupt::new(line, &self.pages)
     }
 
     /// By whom the host is woken where that may take long.
@@ -222,6 +198,19 @@ pub enum Slot {
     Closing(Remains),
 }
 
+/// Who is to be woken, and whom nobody hears.
+#[derive(Debug, Default)]
+struct Wakes {
+    /// Queue sets that are owed an interrupt at some time.
+    moderated: Vec<(SessionId, u8)>,
+    /// Sessions whose doorbells are not heard, and until when.
+    muted: VecDeque<(SessionId, Instant)>,
+    /// Sessions that slept until now, for who keeps the list of those that are awake.
+    woken: Vec<SessionId>,
+    /// Eventfds of users' threads to which something was handed.
+    page_eventfds: Vec<Arc<EventFd>>,
+}
+
 /// All sessions of the engine, by number.
 #[derive(Debug)]
 pub struct Sessions {
@@ -232,19 +221,12 @@ pub struct Sessions {
     pub(crate) staging: Region,
     /// Sessions with a `touched` bit.
     pub(crate) touched: Vec<SessionId>,
-    /// Queue sets that are owed an interrupt at some time.
-    moderated: Vec<(SessionId, u8)>,
+    wakes: Wakes,
     pub(crate) channels: Channels,
     pub(crate) datagrams: Datagrams,
     pub(crate) captures: Captures,
     /// The kernel keeps descriptors out of interrupts (Linux 6.16).
     pub(crate) interrupts_carry_nothing: bool,
-    /// Sessions whose doorbells are not heard, and until when.
-    muted: VecDeque<(SessionId, Instant)>,
-    /// Sessions that slept until now, for who keeps the list of those that are awake.
-    woken: Vec<SessionId>,
-    /// Eventfds of users' threads to which something was handed.
-    page_eventfds: Vec<Arc<EventFd>>,
     /// What hosts were told last of names that have lapsed.
     names_told: u32,
     /// Faults found while the engine was posting.
@@ -257,6 +239,11 @@ impl Sessions {
         if std::mem::replace(&mut self.names_told, lapses) != lapses {
             self.iter().for_each(|(_, session)| session.region.publish_names(lapses));
         }
+    }
+
+    /// Tells all hosts how loaded the engine is.
+    pub(crate) fn publish_load(&self, load: Load) {
+        self.iter().for_each(|(_, session)| session.region.publish_load(load));
     }
 
     /// `staging_len`: bytes of the engine's own memory.
@@ -275,14 +262,11 @@ impl Sessions {
             closing: Vec::new(),
             staging,
             touched: Vec::new(),
-            moderated: Vec::new(),
+            wakes: Wakes::default(),
             channels: Channels::default(),
             datagrams: Datagrams::default(),
             captures: Captures::default(),
             interrupts_carry_nothing: crate::sys::can_refuse_descriptors(),
-            muted: VecDeque::new(),
-            woken: Vec::new(),
-            page_eventfds: Vec::new(),
             names_told: 0,
             faults: Vec::new(),
         })
@@ -324,7 +308,7 @@ impl Sessions {
         pages.close(Shared::Doorbell(doorbell));
         *slot = Slot::Closing(Remains { region, queue_sets, pages: pages.clone(), layout });
         self.live.retain(|&live| live != id);
-        self.woken.retain(|&woken| woken != id);
+        self.wakes.woken.retain(|&woken| woken != id);
         self.closing.push(id);
         self.channels.forget_session(id);
         self.will_ring(&pages);
@@ -386,17 +370,32 @@ impl Sessions {
 
     /// The thread to which something was handed is to be woken.
     pub(crate) fn will_ring(&mut self, out: &PagesOut) {
-        if !self.page_eventfds.iter().any(|eventfd| Arc::ptr_eq(eventfd, out.eventfd())) {
-            self.page_eventfds.push(Arc::clone(out.eventfd()));
+        if !self.wakes.page_eventfds.iter().any(|eventfd| Arc::ptr_eq(eventfd, out.eventfd())) {
+            self.wakes.page_eventfds.push(Arc::clone(out.eventfd()));
         }
     }
 
     /// Wakes the threads to which something was handed.
     pub(crate) fn ring_for_pages(&mut self) {
-        for eventfd in self.page_eventfds.drain(..) {
+        for eventfd in self.wakes.page_eventfds.drain(..) {
             // Own eventfds do not fail.
             let _ = eventfd.signal();
         }
+    }
+
+    /// Finds whose memory the system had no page for, once something was. Both ends of a channel had the use of it.
+    pub(crate) fn find_lost_memory(&mut self) {
+        if !toe_ring::lost_memory::any_event() {
+            return;
+        }
+        let is_lost = |id: &SessionId| self.get(*id).is_some_and(|session| session.region.is_lost());
+        let mut lost: Vec<SessionId> = self.live.iter().copied().filter(is_lost).collect();
+        lost.extend(self.channels.ends_of_lost());
+        lost.sort_unstable_by_key(|id| id.0);
+        lost.dedup();
+        // Before what was found in memory that was gone already.
+        let faults = lost.into_iter().map(|id| (id, FenceReason::MemoryLost));
+        self.faults.splice(0..0, faults);
     }
 
     pub fn live(&self) -> &[SessionId] {
@@ -422,13 +421,15 @@ impl Sessions {
                 }
                 let key = (id, index as u8);
                 match queue_set.notify(now) {
-                    Ok(_) if queue_set.irq_deadline().is_far_future() || self.moderated.contains(&key) => {}
-                    Ok(_) => self.moderated.push(key),
+                    Ok(_)
+                        if queue_set.irq_deadline().is_far_future()
+                            || self.wakes.moderated.contains(&key) => {}
+                    Ok(_) => self.wakes.moderated.push(key),
                     Err(reason) => self.faults.push((id, reason)),
                 }
             }
             if session.stir(now) {
-                self.woken.push(id);
+                self.wakes.woken.push(id);
             }
         }
     }
@@ -438,7 +439,7 @@ impl Sessions {
         if let Some(Slot::Live(session)) = self.slots.get_mut(id.index())
             && session.stir(now)
         {
-            self.woken.push(id);
+            self.wakes.woken.push(id);
         }
     }
 
@@ -449,13 +450,13 @@ impl Sessions {
             && session.is_dozing()
             && session.doze(now)
         {
-            self.woken.push(id);
+            self.wakes.woken.push(id);
         }
     }
 
     /// Notes who sleeps no more. Before anybody goes by that.
     pub fn tell_woken(&mut self, budget: &mut Budget) {
-        for id in self.woken.drain(..) {
+        for id in self.wakes.woken.drain(..) {
             if let Some(Slot::Live(session)) = self.slots.get(id.index()) {
                 budget.wake(session.account, id);
             }
@@ -465,7 +466,7 @@ impl Sessions {
     /// Gives the interrupts that moderated hosts are owed by `now`.
     pub fn expire_interrupts(&mut self, now: Instant) {
         let slots = &mut self.slots;
-        self.moderated.retain(|&(id, index)| {
+        self.wakes.moderated.retain(|&(id, index)| {
             let Some(Slot::Live(session)) = slots.get_mut(id.index()) else { return false };
             let Some(queue_set) = session.queue_sets.get_mut(usize::from(index)) else { return false };
             if queue_set.irq_deadline() <= now {
@@ -481,26 +482,70 @@ impl Sessions {
             let queue_set = self.get(id).and_then(|session| session.queue_sets.get(usize::from(index)));
             queue_set.map_or(Instant::FAR_FUTURE, EngineQueueSet::irq_deadline)
         };
-        self.moderated.iter().map(deadline).min().unwrap_or(Instant::FAR_FUTURE)
+        self.wakes.moderated.iter().map(deadline).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     /// The session's doorbell, which is quiet, is not heard for a while.
     pub fn mute(&mut self, id: SessionId, now: Instant) {
-        self.muted.push_back((id, now.after_us(MUTED_US)));
+        self.wakes.muted.push_back((id, now.after_us(MUTED_US)));
     }
 
     /// When [`Sessions::unmute`] is due next.
     pub fn next_unmute(&self) -> Instant {
-        self.muted.front().map_or(Instant::FAR_FUTURE, |(_, until)| *until)
+        self.wakes.muted.front().map_or(Instant::FAR_FUTURE, |(_, until)| *until)
     }
 
     /// Doorbells that are to be heard again.
     pub fn unmute(&mut self, now: Instant, poller: &Poller) {
-        while let Some((id, _)) = self.muted.front().copied().filter(|(_, until)| *until <= now) {
-            self.muted.pop_front();
+        while let Some((id, _)) = self.wakes.muted.front().copied().filter(|(_, until)| *until <= now) {
+            self.wakes.muted.pop_front();
             let Some(session) = self.get(id) else { continue };
             poller.set_quiet(&session.doorbell, Token::Doorbell(id), false);
         }
+    }
+
+    /// Ends the capture of a connection, if it has one; whether it had.
+    pub(crate) fn end_capture(&mut self, now: Instant, engine: &mut Engine, place: u32) -> bool {
+        let had = self.captures.end(place);
+        if had && self.captures.is_empty() {
+            engine.handle_control(now, ControlEvent::Capture { on: false }, self);
+        }
+        had
+    }
+
+    /// Frees the memory of closed sessions that nothing refers to any more.
+    pub(crate) fn forget_drained(&mut self, engine: &mut Engine) {
+        for place in (0..self.closing().len()).rev() {
+            let id = self.closing()[place];
+            if engine.forget_session(id) {
+                self.forget(id);
+            }
+        }
+    }
+
+    /// A doorbell was rung. Those of an account's that are rung for nothing again and again are not heard for a while: be the
+    /// engine asleep, which they wake, or awake, as each costs it a system call.
+    pub(crate) fn rung(&mut self, now: Instant, id: SessionId, budget: &mut Budget, poller: &Poller) {
+        let Some(session) = self.get_mut(id) else { return };
+        // What it was rung for may have been found before.
+        let was_served = std::mem::take(&mut session.was_served);
+        if was_served || session.has_work() || session.has_new_room() {
+            self.stir(id, now);
+            return;
+        }
+        if budget.rings_too_often(session.account, now) {
+            poller.set_quiet(&session.doorbell, Token::Doorbell(id), true);
+            self.mute(id, now);
+        }
+        self.doze_on(id, now);
+    }
+
+    pub(crate) fn queue_set(
+        &mut self,
+        id: SessionId,
+        index: usize,
+    ) -> Option<&mut EngineQueueSet<Interrupt>> {
+        self.get_mut(id)?.queue_sets.get_mut(index)
     }
 
     /// Puts quiet sessions to sleep when there are many.

@@ -2,10 +2,9 @@
 //! the engine decides; here it is carried out. Called by `attach`, and by the run loop when a session ends. The engine's thread does not look at
 //! that memory, where the two programs can punch holes: their user's does.
 
-use crate::attach::Answer;
-use crate::control_server::pages::{Shared, ViaOver};
-use crate::daemon::Daemon;
-use crate::session::Interrupt;
+use crate::control_server::pages::{Interrupt, Shared, ViaOver};
+use crate::control_server::socket::Answer;
+use crate::session::Sessions;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::os::fd::OwnedFd;
@@ -14,8 +13,8 @@ use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, ViaState};
 use toe_base::{SessionId, ViaId};
-use toe_engine::UserIdx;
 use toe_engine::via::{Ended, Fetched, Taken, ViaOutcome};
+use toe_engine::{Engine, UserIdx};
 use toe_ring::irq::Signal;
 use toe_ring::{EngineQueueSet, ViaMemory};
 
@@ -96,47 +95,53 @@ impl Drop for Connections {
     }
 }
 
-impl Daemon {
+impl Connections {
     /// Answers a request about virtual interfaces.
-    pub(crate) fn answer_via(&mut self, session: SessionId, request: Request) -> Answer {
+    pub(crate) fn answer(
+        &mut self,
+        engine: &mut Engine,
+        sessions: &mut Sessions,
+        session: SessionId,
+        request: Request,
+    ) -> Answer {
         if let Request::ViaName { .. } = request {
             // Who could not be woken would be a fault to those that it meets.
-            self.first_queue_set(session).ok_or(Errno::EINVAL)?;
+            first_queue_set(sessions, session).ok_or(Errno::EINVAL)?;
         }
         let handle = |id: ViaId| Ok((Reply::ViaHandle { handle: id.0 }, Vec::new()));
-        match self.engine.handle_via(session, request)? {
+        match engine.handle_via(session, request)? {
             ViaOutcome::Named => Ok((Reply::Done, Vec::new())),
             ViaOutcome::Listens(listener, is_awaited) => {
                 if is_awaited {
-                    self.interrupt(session);
+                    interrupt(sessions, session);
                 }
                 handle(listener)
             }
             ViaOutcome::Asked(connection, listeners) => {
-                self.via.untold.sessions.extend(listeners);
-                self.tell_some_via();
+                self.untold.sessions.extend(listeners);
+                self.tell_some(sessions);
                 handle(connection)
             }
-            ViaOutcome::Taken(taken) => self.hand_to_taker(taken),
-            ViaOutcome::Fetched(fetched) => self.hand_to_asker(session, fetched),
+            ViaOutcome::Taken(taken) => self.hand_to_taker(engine, sessions, taken),
+            ViaOutcome::Fetched(fetched) => self.hand_to_asker(sessions, session, fetched),
             ViaOutcome::Ended(end) => {
-                self::end(self, session, end);
-                self.tell_some_via();
+                self.end(sessions, session, end);
+                self.tell_some(sessions);
                 Ok((Reply::Done, Vec::new()))
             }
         }
     }
 
-    fn hand_to_taker(&mut self, taken: Taken) -> Answer {
-        let made = self.waker_of(taken.asker).and_then(|waker| {
-            let memory = self.via.open(taken.connection).map_err(|error| {
+    fn hand_to_taker(&mut self, engine: &mut Engine, sessions: &Sessions, taken: Taken) -> Answer {
+        let made = waker_of(sessions, taken.asker).and_then(|waker| {
+            let memory = self.open(taken.connection).map_err(|error| {
                 tracing::debug!(%error, "no memory for a connection of virtual interfaces");
                 Errno::ENOMEM
             })?;
             Ok(vec![memory, waker])
         });
         // The one that has asked finds its connection gone when it cannot be made.
-        self.interrupt(taken.asker);
+        interrupt(sessions, taken.asker);
         match made {
             Ok(fds) => {
                 let (handle, peer) = (taken.connection.0, taken.peer);
@@ -145,65 +150,68 @@ impl Daemon {
             Err(errno) => {
                 // By the one that has asked: there is nothing to fetch.
                 let request = Request::ViaForget { handle: taken.connection.0 };
-                self.engine.handle_via(taken.asker, request)?;
+                engine.handle_via(taken.asker, request)?;
                 Err(errno)
             }
         }
     }
 
-    fn hand_to_asker(&mut self, session: SessionId, Fetched { connection, other, peer }: Fetched) -> Answer {
+    fn hand_to_asker(&mut self, sessions: &Sessions, session: SessionId, fetched: Fetched) -> Answer {
+        let Fetched { connection, other, peer } = fetched;
         // One that has left needs no waking, but a reply has two descriptors.
-        let waker = self.waker_of(other.unwrap_or(session))?;
-        let memory = self.via.fetch(connection).ok_or(Errno::EALREADY)?;
+        let waker = waker_of(sessions, other.unwrap_or(session))?;
+        let memory = self.fetch(connection).ok_or(Errno::EALREADY)?;
         let attributes = Attributes::default();
         let reply = Reply::ViaConnection { handle: connection.0, peer, attributes };
         Ok((reply, vec![memory, waker]))
     }
 
-    /// A sending end of the interrupt by which a session is woken.
-    fn waker_of(&self, session: SessionId) -> Result<OwnedFd, Errno> {
-        self.first_queue_set(session).ok_or(Errno::EINVAL)?.line().another().map_err(|_| Errno::EMFILE)
-    }
-
-    fn interrupt(&self, session: SessionId) {
-        if let Some(queue_set) = self.first_queue_set(session) {
-            queue_set.line().signal();
-        }
-    }
-
-    /// By whose interrupt a session hears of virtual interfaces.
-    fn first_queue_set(&self, session: SessionId) -> Option<&EngineQueueSet<Interrupt>> {
-        self.sessions.get(session)?.queue_sets.first()
-    }
-
     /// The session ends, and these with it: who has a connection to one hears of that.
-    pub(crate) fn leave_via(&mut self, session: SessionId, ends: Vec<Ended<UserIdx>>) {
+    pub(crate) fn leave(&mut self, sessions: &mut Sessions, session: SessionId, ends: Vec<Ended<UserIdx>>) {
         for end in ends {
-            self::end(self, session, end);
+            self.end(sessions, session, end);
         }
         // Its number may be another's soon.
-        self.via.untold.sessions.remove(&session);
-        self.tell_some_via();
+        self.untold.sessions.remove(&session);
+        self.tell_some(sessions);
+    }
+
+    /// The session has left a connection: its user's thread says so in the memory, and then to the other one.
+    fn end(&mut self, sessions: &mut Sessions, session: SessionId, end: Ended<UserIdx>) {
+        let Some((memory, left)) = self.close(&end).zip(sessions.get(session)) else {
+            self.untold.sessions.extend(end.other);
+            return;
+        };
+        let user = left.user().clone();
+        let other = end.other.and_then(|other| first_queue_set(sessions, other));
+        let tells = other.map(|queue_set| Arc::clone(queue_set.line().line()));
+        user.close(Shared::Via(ViaOver { memory, by_taker: end.by_taker, tells }));
+        sessions.will_ring(&user);
     }
 
     /// Interrupts some of those that are to be. How many.
-    pub(crate) fn tell_some_via(&mut self) -> usize {
-        let some = self.via.untold.some();
-        some.iter().for_each(|session| self.interrupt(*session));
+    pub(crate) fn tell_some(&mut self, sessions: &Sessions) -> usize {
+        let some = self.untold.some();
+        some.iter().for_each(|session| interrupt(sessions, *session));
         some.len()
     }
 }
 
-/// The session has left a connection: its user's thread says so in the memory, and then to the other one.
-fn end(daemon: &mut Daemon, session: SessionId, end: Ended<UserIdx>) {
-    let Some((memory, left)) = daemon.via.close(&end).zip(daemon.sessions.get(session)) else {
-        daemon.via.untold.sessions.extend(end.other);
-        return;
-    };
-    let user = left.user().clone();
-    let tells = end.other.and_then(|other| Some(Arc::clone(daemon.first_queue_set(other)?.line().line())));
-    user.close(Shared::Via(ViaOver { memory, by_taker: end.by_taker, tells }));
-    daemon.sessions.will_ring(&user);
+/// A sending end of the interrupt by which a session is woken.
+fn waker_of(sessions: &Sessions, session: SessionId) -> Result<OwnedFd, Errno> {
+    let queue_set = first_queue_set(sessions, session).ok_or(Errno::EINVAL)?;
+    queue_set.line().another().map_err(|_| Errno::EMFILE)
+}
+
+fn interrupt(sessions: &Sessions, session: SessionId) {
+    if let Some(queue_set) = first_queue_set(sessions, session) {
+        queue_set.line().signal();
+    }
+}
+
+/// By whose interrupt a session hears of virtual interfaces.
+fn first_queue_set(sessions: &Sessions, session: SessionId) -> Option<&EngineQueueSet<Interrupt>> {
+    sessions.get(session)?.queue_sets.first()
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@
 //!
 //! Called by `attach`, `daemon`, the run loop and the control server.
 
+mod ends;
 pub mod keeper;
 mod room;
 mod table;

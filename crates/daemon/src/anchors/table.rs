@@ -76,6 +76,14 @@ pub struct Unwatched {
     pub closed: bool,
 }
 
+/// What users' threads are told to do.
+#[derive(Debug, Default)]
+struct Orders {
+    sent: u64,
+    /// Of threads that have not been woken yet.
+    eventfds: Vec<Arc<EventFd>>,
+}
+
 /// All anchors of the engine.
 #[derive(Debug)]
 pub struct Anchors {
@@ -89,12 +97,10 @@ pub struct Anchors {
     supplies: Supplies,
     events: Receiver<KeeperEvent>,
     root: Arc<AnchorRoot>,
-    /// Of threads for which there are orders.
-    eventfds: Vec<Arc<EventFd>>,
+    orders: Orders,
     /// Sources that are not heard, and until when.
     muted: VecDeque<(ReportsId, Instant)>,
     unwatched: Vec<Unwatched>,
-    orders: u64,
 }
 
 impl Anchors {
@@ -113,10 +119,9 @@ impl Anchors {
             supplies,
             events,
             root,
-            eventfds: Vec::new(),
+            orders: Orders::default(),
             muted: VecDeque::new(),
             unwatched: Vec::new(),
-            orders: 0,
         })
     }
 
@@ -191,20 +196,20 @@ impl Anchors {
 
     fn send(&mut self, way: &Way, order: Order) {
         way.send(order);
-        self.orders += 1;
-        if !self.eventfds.iter().any(|eventfd| Arc::ptr_eq(eventfd, way.eventfd())) {
-            self.eventfds.push(Arc::clone(way.eventfd()));
+        self.orders.sent += 1;
+        if !self.orders.eventfds.iter().any(|eventfd| Arc::ptr_eq(eventfd, way.eventfd())) {
+            self.orders.eventfds.push(Arc::clone(way.eventfd()));
         }
     }
 
     /// Orders sent so far.
     pub fn orders(&self) -> u64 {
-        self.orders
+        self.orders.sent
     }
 
     /// Wakes the threads to which orders were sent.
     pub fn ring(&mut self) {
-        for eventfd in self.eventfds.drain(..) {
+        for eventfd in self.orders.eventfds.drain(..) {
             // Own eventfds do not fail.
             let _ = eventfd.signal();
         }

@@ -3,18 +3,21 @@
 //! The command line wins over the file; `--port` on the command line replaces the file's whole list of ports. Every
 //! error names the place, what is wrong there and what to do.
 
+mod given;
 mod memory;
 mod ports;
 mod quota;
 mod tcp;
 mod users;
 
+pub use given::ConfigError;
 pub use ports::{Cidr, PortConfig};
 pub use users::{RunAs, SeccompMode, UserFlags};
 
 use crate::cores::CoreList;
 use crate::policy::Allowed;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use given::{Given, check_range};
 use ports::{FilePort, GivenPort, check_ports, pair_ports};
 use serde::Deserialize;
 use std::ops::Range;
@@ -148,21 +151,6 @@ pub struct Config {
     pub private: bool,
 }
 
-/// What is wrong with the configuration, and what to do.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    #[error("{place}: cannot read it ({error}); give the path of a readable file with --config")]
-    Unreadable { place: String, error: String },
-    #[error("{place}: {what}")]
-    Bad { place: String, what: String },
-}
-
-impl ConfigError {
-    fn on_command_line(what: impl Into<String>) -> ConfigError {
-        ConfigError::Bad { place: "command line".to_owned(), what: what.into() }
-    }
-}
-
 /// `toe.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -193,22 +181,6 @@ struct FileConfig {
     _policy: serde::de::IgnoredAny,
     #[serde(default, rename = "profiles")]
     _profiles: serde::de::IgnoredAny,
-}
-
-/// A value together with where it was given, for errors.
-struct Given<T> {
-    value: T,
-    place: String,
-}
-
-impl<T> Given<T> {
-    fn flag(value: T, flag: &str) -> Given<T> {
-        Given { value, place: flag.to_owned() }
-    }
-
-    fn bad(&self, what: String) -> ConfigError {
-        ConfigError::Bad { place: self.place.clone(), what }
-    }
 }
 
 impl Config {
@@ -357,18 +329,6 @@ fn check_name(name: Given<String>) -> Result<String, ConfigError> {
 
 fn check_cores(given: Given<String>) -> Result<CoreList, ConfigError> {
     given.value.parse().map_err(|error: crate::cores::BadCoreList| given.bad(error.to_string()))
-}
-
-fn check_range(
-    given: &Given<u64>,
-    range: std::ops::RangeInclusive<u64>,
-    unit: &str,
-) -> Result<u64, ConfigError> {
-    if range.contains(&given.value) {
-        return Ok(given.value);
-    }
-    let (min, max) = (range.start(), range.end());
-    Err(given.bad(format!("{} is out of range; give {min} to {max} {unit}", given.value)))
 }
 
 #[cfg(test)]

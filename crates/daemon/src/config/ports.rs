@@ -1,6 +1,6 @@
 //! The links of an engine and their addresses: what was given, checked.
 
-use super::{ConfigError, Given};
+use super::given::{ConfigError, Given};
 use clap::ArgMatches;
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr};

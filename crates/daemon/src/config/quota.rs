@@ -1,6 +1,6 @@
 //! The table `[quota]`: what users may have of the engine's.
 
-use super::{ConfigError, Given};
+use super::given::{ConfigError, Given, check_range};
 use serde::Deserialize;
 use toe_base::limits::{FLOWS_MAX, LISTENERS_MAX, SESSIONS_MAX};
 use toe_engine::{Limit, Quotas, Resource};
@@ -100,11 +100,11 @@ pub(super) fn check(given: &[(Key, Given<u64>)], memory: Option<u64>) -> Result<
     for (key, given) in given {
         let of = |resource| quotas.of(resource);
         let capped = |resource, max: usize, unit| {
-            let user = super::check_range(given, 1..=max as u64, unit)?;
+            let user = check_range(given, 1..=max as u64, unit)?;
             Ok((resource, Limit { user, ..of(resource) }))
         };
         let memory = |limit: fn(Limit, u64) -> Limit| {
-            let bytes = super::check_range(given, MEMORY_MIB, "MiB")? * MIB;
+            let bytes = check_range(given, MEMORY_MIB, "MiB")? * MIB;
             Ok((Resource::ReceiveMemory, limit(of(Resource::ReceiveMemory), bytes)))
         };
         let (resource, limit) = match key {

@@ -1,6 +1,6 @@
 //! The table `[tcp]`: what connections do when their program says nothing.
 
-use super::{ConfigError, Given};
+use super::given::{ConfigError, Given};
 use serde::Deserialize;
 use toe_engine::{AlgorithmName, EcnMode, FastOpenMode, SynCookies, TcpConfig};
 use toml::Spanned;

@@ -1,6 +1,6 @@
 //! Users: who may attach, and whom the engine runs as. Names are looked up here, before the engine gives its rights up.
 
-use super::{ConfigError, Given};
+use super::given::{ConfigError, Given};
 use crate::policy::Allowed;
 use nix::unistd::{Group, User};
 use serde::Deserialize;

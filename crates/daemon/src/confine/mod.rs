@@ -39,9 +39,7 @@ pub enum ConfineError {
     #[error("cannot give up rights: {what} ({error})")]
     Refused { what: &'static str, error: std::io::Error },
     #[error("system calls cannot be filtered ({0}); start the engine with --seccomp off to do without")]
-    Seccomp(#[from] seccompiler::Error),
-    #[error("system calls cannot be filtered ({0}); start the engine with --seccomp off to do without")]
-    Filter(#[from] seccompiler::BackendError),
+    Seccomp(#[from] seccomp::SeccompError),
 }
 
 /// Becomes the engine's user with as few rights as its links allow, and says in the log what came of it.
@@ -87,7 +85,7 @@ pub fn confine(
 
 /// The engine's own thread needs less than the threads beside it. Called last, when those are there.
 pub fn confine_engine_thread(mode: SeccompMode) -> Result<(), ConfineError> {
-    if mode == SeccompMode::Off { Ok(()) } else { seccomp::filter_engine_thread(mode) }
+    if mode == SeccompMode::Off { Ok(()) } else { Ok(seccomp::filter_engine_thread(mode)?) }
 }
 
 fn hand_over(

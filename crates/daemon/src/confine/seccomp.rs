@@ -4,7 +4,6 @@
 //! A call that is always allowed costs no run of the filter: since Linux 5.11 the kernel keeps those in a bitmap. So the
 //! filters look at the arguments of few calls ([`super::arguments`]), none of which a round makes.
 
-use super::ConfineError;
 use super::arguments;
 use super::calls::{CALLS, Thread};
 use crate::config::SeccompMode;
@@ -14,8 +13,17 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
+/// Why there is no filter.
+#[derive(Debug, thiserror::Error)]
+pub enum SeccompError {
+    #[error(transparent)]
+    Filter(#[from] seccompiler::Error),
+    #[error(transparent)]
+    Backend(#[from] seccompiler::BackendError),
+}
+
 /// For all threads of the process, now and later.
-pub(super) fn filter_process(mode: SeccompMode) -> Result<(), ConfineError> {
+pub(super) fn filter_process(mode: SeccompMode) -> Result<(), SeccompError> {
     apply_filter_all_threads(&program(mode, &[Thread::Any, Thread::Helper])?)?;
     // What it names is not there, in every mode: the C library then makes threads by clone, whose flags can be looked at.
     apply_filter_all_threads(&refusing(
@@ -26,11 +34,11 @@ pub(super) fn filter_process(mode: SeccompMode) -> Result<(), ConfineError> {
 }
 
 /// For the calling thread, and those that it makes.
-pub(super) fn filter_engine_thread(mode: SeccompMode) -> Result<(), ConfineError> {
+pub(super) fn filter_engine_thread(mode: SeccompMode) -> Result<(), SeccompError> {
     Ok(apply_filter(&program(mode, &[Thread::Any])?)?)
 }
 
-fn program(mode: SeccompMode, threads: &[Thread]) -> Result<BpfProgram, ConfineError> {
+fn program(mode: SeccompMode, threads: &[Thread]) -> Result<BpfProgram, SeccompError> {
     let calls = CALLS.iter().filter(|call| threads.contains(&call.thread));
     let rules: BTreeMap<i64, _> = calls.map(|call| (call.number, Vec::new())).collect();
     let arch = std::env::consts::ARCH.try_into()?;
@@ -42,7 +50,7 @@ fn program(mode: SeccompMode, threads: &[Thread]) -> Result<BpfProgram, ConfineE
 fn refusing(
     rules: BTreeMap<i64, Vec<SeccompRule>>,
     refusal: SeccompAction,
-) -> Result<BpfProgram, ConfineError> {
+) -> Result<BpfProgram, SeccompError> {
     let arch = std::env::consts::ARCH.try_into()?;
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, refusal, arch)?.try_into()?)
 }

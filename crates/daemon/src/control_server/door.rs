@@ -8,7 +8,6 @@ use super::next_look::NextLook;
 use super::socket;
 use super::user::{Desk, Errand, Shared, User};
 use super::watch::TwinWatch;
-use super::{STRANGERS_MAX, USERS_MAX, spawn};
 use crate::anchor_root::AnchorRoot;
 use crate::connections::CONNECTIONS_MAX;
 use crate::policy::{Credentials, Policy};
@@ -29,6 +28,9 @@ use toe_base::account::{ELSEWHERE, account_of};
 use toe_base::{Cred, Endpoint, NetNs};
 use toe_ring::EventFd;
 
+/// Users with connections at once, and how many more may have a thread on which what they sent is closed.
+pub(super) const USERS_MAX: usize = 128;
+pub(super) const STRANGERS_MAX: usize = 16;
 /// Connections that each user may have whatever others do.
 const OWN: usize = 3;
 /// Those beyond, of all users. One may have one more of them while he has less than so many times what is free: one alone
@@ -64,6 +66,18 @@ struct Regular {
     may_attach: bool,
 }
 
+/// Looks at kernel sockets that were shown.
+#[derive(Debug, Default)]
+struct TwinLooks {
+    next: NextLook,
+    /// What the kernel is asked through; made when it is first wanted.
+    listening: Option<Listening>,
+    /// Found gone, and not told yet.
+    gone: Vec<u64>,
+    /// Where the answer comes about those that were told.
+    asked: Option<Receiver<Answer>>,
+}
+
 /// All that the thread has.
 #[derive(Debug)]
 pub(super) struct Door {
@@ -77,13 +91,7 @@ pub(super) struct Door {
     /// Turned away, with something in them.
     kept: Vec<(Credentials, OwnedFd)>,
     refused: Arc<AtomicU64>,
-    next_look: NextLook,
-    /// What the kernel is asked through; made when it is first wanted.
-    listening: Option<Listening>,
-    /// Found gone, and not told yet.
-    gone: Vec<u64>,
-    /// Where the answer comes about those that were told.
-    asked: Option<Receiver<Answer>>,
+    twins: TwinLooks,
     /// Directories to be removed in the end, which may take as long as programs like. Who waits for that sees `done` go.
     roots: Vec<Arc<AnchorRoot>>,
     done: SyncSender<()>,
@@ -108,10 +116,7 @@ impl Door {
             users: HashMap::new(),
             kept: Vec::new(),
             refused,
-            next_look: NextLook::default(),
-            listening: None,
-            gone: Vec::new(),
-            asked: None,
+            twins: TwinLooks::default(),
             roots,
             done,
             #[cfg(test)]
@@ -121,7 +126,6 @@ impl Door {
 
     /// Until the engine is gone.
     pub(super) fn run(mut self) {
-        crate::cores::leave_engine_core();
         while self.run_errands() {
             self.dismiss_idle();
             self.close_kept();
@@ -144,8 +148,8 @@ impl Door {
         let now = Instant::now();
         let is_open = self.is_accepting(now);
         let again = self.accept_not_before.filter(|_| self.listener.is_some() && !is_open);
-        let retry = (!self.kept.is_empty() || !self.gone.is_empty()).then(|| now + ACCEPT_AGAIN_AFTER);
-        let next = [self.next_look.at(), again, retry].into_iter().flatten().min();
+        let retry = (!self.kept.is_empty() || !self.twins.gone.is_empty()).then(|| now + ACCEPT_AGAIN_AFTER);
+        let next = [self.twins.next.at(), again, retry].into_iter().flatten().min();
         let limit = next.map(|at| at.saturating_duration_since(now));
         // Rounded up, or it would look many times in the last part of a millisecond.
         let limit = limit.and_then(|limit| Timespec::try_from(limit + Duration::from_micros(1)).ok());
@@ -175,7 +179,7 @@ impl Door {
                         let _ = regular.shared.eventfd.signal();
                     }
                     // Now, whatever was before.
-                    self.next_look = NextLook::default();
+                    self.twins.next = NextLook::default();
                     self.settling.push(settled);
                 }
                 Err(TryRecvError::Empty) => return true,
@@ -302,7 +306,7 @@ impl Door {
             eventfd: Arc::new(EventFd::new()?),
         });
         let user = User::new(self.desk.clone(), who, Arc::clone(&shared), receiver)?;
-        spawn("toe-user", move || user.run())?;
+        crate::cores::spawn("toe-user", move || user.run())?;
         Ok(Regular { shared, errands, may_attach: false })
     }
 
@@ -327,35 +331,35 @@ impl Door {
 
     /// Looks for these now, and for all that are watched.
     fn look_for(&mut self, twins: &[u64]) {
-        self.next_look.ask(Instant::now());
+        self.twins.next.ask(Instant::now());
         let is_known = |twin: &u64| self.users.values().any(|regular| regular.shared.watch.knows(*twin));
-        let gone = twins.iter().copied().filter(|twin| !is_known(twin) && !self.gone.contains(twin));
+        let gone = twins.iter().copied().filter(|twin| !is_known(twin) && !self.twins.gone.contains(twin));
         let gone: Vec<u64> = gone.collect();
-        self.gone.extend(gone);
+        self.twins.gone.extend(gone);
     }
 
     fn look_if_due(&mut self) {
-        if self.asked.as_ref().is_some_and(|answers| answers.try_recv().is_ok()) {
-            self.asked = None;
+        if self.twins.asked.as_ref().is_some_and(|answers| answers.try_recv().is_ok()) {
+            self.twins.asked = None;
         }
         let is_watching = |regular: &Regular| !regular.shared.watch.is_empty();
         if !self.users.values().any(is_watching) {
-            self.next_look.none();
-        } else if self.next_look.is_due(Instant::now()) {
+            self.twins.next.none();
+        } else if self.twins.next.is_due(Instant::now()) {
             let began = Instant::now();
             let own = self.policy.netns;
             let there = self.listeners_of(own);
             for regular in self.users.values() {
                 match regular.shared.watch.look(there.as_ref().map(|there| (own, there))) {
-                    Ok(gone) => self.gone.extend(gone),
+                    Ok(gone) => self.twins.gone.extend(gone),
                     Err(error) => tracing::debug!(%error, "the kernel does not say which sockets are open"),
                 }
             }
-            self.next_look.looked(began, Instant::now());
+            self.twins.next.looked(began, Instant::now());
         }
-        if !self.gone.is_empty() && self.asked.is_none() {
-            let gone = self.gone.split_off(self.gone.len().saturating_sub(GONE_AT_ONCE));
-            self.asked = self.desk.ask(Matter::TwinsGone(gone));
+        if !self.twins.gone.is_empty() && self.twins.asked.is_none() {
+            let gone = self.twins.gone.split_off(self.twins.gone.len().saturating_sub(GONE_AT_ONCE));
+            self.twins.asked = self.desk.ask(Matter::TwinsGone(gone));
         }
     }
 
@@ -365,13 +369,13 @@ impl Door {
         if !self.users.values().any(|regular| regular.shared.watch.has_listeners_in(own)) {
             return None;
         }
-        if self.listening.is_none() {
-            self.listening = Listening::open().ok();
+        if self.twins.listening.is_none() {
+            self.twins.listening = Listening::open().ok();
         }
-        let listed = self.listening.as_mut()?.list();
+        let listed = self.twins.listening.as_mut()?.list();
         if let Err(error) = &listed {
             tracing::debug!(%error, "the kernel does not say which sockets listen");
-            self.listening = None;
+            self.twins.listening = None;
         }
         listed.ok()
     }

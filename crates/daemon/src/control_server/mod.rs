@@ -29,7 +29,7 @@ use crate::anchors::Supplies;
 use crate::policy::{Allowed, Policy};
 use crate::poller::{Poller, Token};
 use ask::Ask;
-use door::{Door, DoorErrand};
+use door::{Door, DoorErrand, STRANGERS_MAX, USERS_MAX};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,9 +38,6 @@ use std::time::Duration;
 use toe_ring::EventFd;
 use user::Desk;
 
-/// Users with connections at once, and how many more may have a thread on which what they sent is closed.
-pub(crate) const USERS_MAX: usize = 128;
-const STRANGERS_MAX: usize = 16;
 /// One of each user, and one of the door.
 const ASKS_MAX: usize = USERS_MAX + STRANGERS_MAX + 8;
 /// The same where nobody but the engine's user and root attaches, with their threads in other network namespaces, and perhaps
@@ -48,8 +45,6 @@ const ASKS_MAX: usize = USERS_MAX + STRANGERS_MAX + 8;
 const FEW_USERS_MAX: usize = 16;
 /// How long the end of the engine waits until its directories are removed; what is not is removed by the next one.
 const REMOVAL_MAX: Duration = Duration::from_secs(1);
-/// Stacks of the control server's threads.
-const STACK_LEN: usize = 256 << 10;
 
 /// The control server as the engine's thread sees it.
 #[derive(Debug)]
@@ -129,7 +124,7 @@ impl ControlServer {
 
     fn send(&mut self, errand: DoorErrand) -> std::io::Result<()> {
         if let Some(door) = self.door.take() {
-            spawn("toe-control", move || door.run())?;
+            crate::cores::spawn("toe-control", move || door.run())?;
         }
         self.errands.try_send(errand).map_err(|_| std::io::Error::other("the control server is gone"))?;
         Ok(self.door_eventfd.signal()?)
@@ -194,8 +189,4 @@ impl Drop for ControlServer {
 /// For how many threads of users there may be work that is their own.
 pub(crate) fn threads_max(allowed: &Allowed) -> usize {
     if allowed.is_nobody() { FEW_USERS_MAX } else { USERS_MAX + 1 }
-}
-
-pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_LEN).spawn(run).map(drop)
 }

@@ -12,7 +12,6 @@
 //! programs of the user's share: they can punch holes there, and a page fault in one waits until the punch is over.
 
 use super::wake::{Pace, Wake};
-use crate::session::Interrupt;
 use rustix::fs::SealFlags;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -183,6 +182,34 @@ impl PagesOut {
     }
 }
 
+/// The interrupt of a queue set. Where that takes long its user's thread makes it.
+#[derive(Debug)]
+pub struct Interrupt {
+    line: Arc<IrqLine>,
+    user: PagesOut,
+}
+
+impl Interrupt {
+    pub(crate) fn new(line: IrqLine, user: &PagesOut) -> Interrupt {
+        Interrupt { line: Arc::new(line), user: user.clone() }
+    }
+
+    pub(crate) fn line(&self) -> &Arc<IrqLine> {
+        &self.line
+    }
+
+    /// A sending end for another session, which wakes this host itself (see [`toe_ring::channel`]).
+    pub fn another(&self) -> rustix::io::Result<OwnedFd> {
+        self.line.another()
+    }
+}
+
+impl Signal for Interrupt {
+    fn signal(&self) {
+        self.user.wake((), |()| self.line.signal(), |()| Wake::Interrupt(Arc::clone(&self.line)));
+    }
+}
+
 /// The end of the user's thread.
 #[derive(Debug)]
 pub(crate) struct PagesIn {
@@ -263,7 +290,6 @@ impl PagesIn {
 
     /// For a thread that does nothing else, until the engine ends.
     pub(crate) fn run(mut self) {
-        crate::cores::leave_engine_core();
         while let Ok(parcel) = self.parcels.recv() {
             self.take(parcel, &mut Vec::new());
         }

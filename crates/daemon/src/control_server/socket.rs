@@ -10,7 +10,8 @@ use rustix::net::{
 };
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use toe_abi::attach::{DESCRIPTORS_MAX, Message};
+use toe_abi::attach::{DESCRIPTORS_MAX, Message, Reply};
+use toe_abi::errno::Errno as Refusal;
 use zerocopy::IntoBytes;
 
 /// Descriptors that are taken from a packet. No request needs more than one; the kernel closes those beyond, on the
@@ -20,6 +21,9 @@ const RECEIVED_FDS_MAX: usize = 4;
 const PACKET_LEN: usize = size_of::<Message>() + 1;
 /// Packets that are read from a connection that is turned away, at most, where there may be descriptors in it.
 const DRAINED_MAX: usize = 8;
+
+/// An answer with what goes beside it.
+pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
 
 /// A packet from a host.
 #[derive(Debug)]

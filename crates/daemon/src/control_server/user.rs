@@ -135,7 +135,6 @@ impl User {
 
     /// Until the user has left, or the engine is gone.
     pub(super) fn run(mut self) {
-        crate::cores::leave_engine_core();
         while self.turn().is_ok() {}
         self.pages.finish();
     }

@@ -9,7 +9,7 @@
 //! Used by whatever answers, interrupts and delivers; carried out by `user`.
 
 use super::socket;
-use crate::datagrams::Packet;
+use crate::datagrams::raw::Packet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,15 +1,11 @@
 //! The kernel's way to a socket of a program's (decision 0035): packets that came by a link of the engine's are sent by raw sockets that
 //! route to loopback, whatever their header says, and the kernel delivers by the header.
 
+use super::raw::{Packet, Raw};
 use super::to_socket::ByKernel;
 use crate::control_server::pages::PagesOut;
 use crate::control_server::wake::Wake;
-use rustix::net::{
-    AddressFamily, Ipv4Addr, Ipv6Addr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, ipproto,
-};
 use std::io::IoSlice;
-use std::net::{SocketAddrV4, SocketAddrV6};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use toe_engine::{Delivered, RxDatagram, RxDatagramError};
 use toe_wire::ipv4::{self, Ipv4Repr};
@@ -22,61 +18,13 @@ const PAYLOAD_MAX: usize = 65_535 - ipv4::HEADER_LEN;
 /// Packets that wait for a user's thread, which finds that they take long; what comes then finds no room.
 const BEHIND_MAX: u32 = 64;
 
-/// One raw socket for each family.
-#[derive(Debug)]
-struct Raw {
-    v4: OwnedFd,
-    /// Not where the kernel has no IPv6.
-    v6: Option<OwnedFd>,
-}
-
 #[derive(Debug)]
 pub struct ToKernel(Arc<Raw>);
-
-/// A packet that another thread than the engine's is to send.
-#[derive(Debug)]
-pub(crate) struct Packet {
-    raw: Arc<Raw>,
-    is_v6: bool,
-    bytes: Vec<u8>,
-}
-
-impl Packet {
-    pub(crate) fn send(&self) {
-        // As where the kernel's queue is full.
-        let _ = self.raw.send(self.is_v6, &[IoSlice::new(&self.bytes)]);
-    }
-}
-
-impl Raw {
-    fn send(&self, is_v6: bool, parts: &[IoSlice<'_>]) -> Delivered {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let mut none = SendAncillaryBuffer::default();
-        let sent = if is_v6 {
-            let Some(socket) = &self.v6 else { return Delivered::Nowhere };
-            let to = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 0, 0, 0);
-            rustix::net::sendmsg_addr(socket, &to, parts, &mut none, flags)
-        } else {
-            let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
-            rustix::net::sendmsg_addr(&self.v4, &to, parts, &mut none, flags)
-        };
-        match sent {
-            Ok(_) => Delivered::ByKernel,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => Delivered::QueueFull,
-            Err(_) => Delivered::Nowhere,
-        }
-    }
-}
 
 impl ToKernel {
     /// Takes CAP_NET_RAW.
     pub fn open() -> std::io::Result<ToKernel> {
-        // Of this protocol (IPPROTO_RAW) nothing is received, and the header is the sender's.
-        let open = |family| {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            rustix::net::socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))
-        };
-        Ok(ToKernel(Arc::new(Raw { v4: open(AddressFamily::INET)?, v6: open(AddressFamily::INET6).ok() })))
+        Ok(ToKernel(Arc::new(Raw::open()?)))
     }
 }
 

@@ -1,11 +1,13 @@
 //! What a program had sent that is gone, or whose socket is, before the engine took it out of the lane: it goes out yet, as what lies in a
 //! queue of Linux's does. Filled when a session or a socket ends; emptied by the run loop.
 
-use super::{BYTES_AS_ONE, FromSocket};
-use crate::daemon::Daemon;
+use super::from_socket::{BYTES_AS_ONE, FromSocket};
+use crate::budget::Budget;
+use crate::clock::Clock;
+use crate::session::Sessions;
 use std::collections::VecDeque;
 use toe_base::{Cred, Instant};
-use toe_engine::ControlEvent;
+use toe_engine::{ControlEvent, Engine};
 
 /// Sockets of all users together, and of one user: what is more is lost.
 const SOCKETS_MAX: usize = 256;
@@ -26,7 +28,7 @@ struct One {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Unsent(VecDeque<One>);
+pub(crate) struct Unsent(VecDeque<One>);
 
 impl Unsent {
     fn has_room_for(&self, account: Cred) -> bool {
@@ -34,57 +36,64 @@ impl Unsent {
         self.0.len() < SOCKETS_MAX && of_user < USERS_SOCKETS_MAX
     }
 
-    pub fn len(&self) -> usize {
+    /// Sockets that are gone and of which something is to be sent yet.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
-}
 
-impl Daemon {
     /// The engine is about to forget whose the lane is.
-    pub(super) fn keep_unsent(&mut self, account: Cred, mut socket: FromSocket) {
+    pub(super) fn keep(
+        &mut self,
+        now: Instant,
+        (engine, sessions): (&mut Engine, &mut Sessions),
+        account: Cred,
+        mut socket: FromSocket,
+    ) {
         socket.end.close();
-        if !socket.end.is_empty() && self.sessions.datagrams.unsent.has_room_for(account) {
-            let now = self.clock.now();
-            self.engine.handle_control(now, ControlEvent::SenderLingers(socket.id), &mut self.sessions);
+        if !socket.end.is_empty() && self.has_room_for(account) {
+            engine.handle_control(now, ControlEvent::SenderLingers(socket.id), sessions);
             let until = now.after_us(KEPT_US);
-            let one = One { account, socket, records_left: RECORDS_MAX, until };
-            self.sessions.datagrams.unsent.0.push_back(one);
+            self.0.push_back(One { account, socket, records_left: RECORDS_MAX, until });
         }
     }
 
-    fn forget_old(&mut self, now: Instant) {
-        let unsent = &mut self.sessions.datagrams.unsent.0;
-        let old: Vec<_> = unsent.iter().filter(|one| now >= one.until).map(|one| one.socket.id).collect();
-        unsent.retain(|one| now < one.until);
+    fn forget_old(&mut self, now: Instant, engine: &mut Engine, sessions: &mut Sessions) {
+        let old: Vec<_> = self.0.iter().filter(|one| now >= one.until).map(|one| one.socket.id).collect();
+        self.0.retain(|one| now < one.until);
         for id in old {
-            self.engine.handle_control(now, ControlEvent::SenderForgotten(id), &mut self.sessions);
+            engine.handle_control(now, ControlEvent::SenderForgotten(id), sessions);
         }
     }
 
-    /// Takes some of it, of each socket in turn. Returns how much it was; while something is left that is not nothing.
-    pub(crate) fn take_unsent(&mut self, now: Instant) -> usize {
-        if self.sessions.datagrams.unsent.len() == 0 {
+    /// Takes some of it, of each socket in turn, at its user's expense. Returns how much it was; while something is left that is not nothing.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        (engine, sessions): (&mut Engine, &mut Sessions),
+        budget: &mut Budget,
+        clock: &Clock,
+    ) -> usize {
+        if self.0.is_empty() {
             return 0;
         }
-        self.forget_old(now);
-        let mut taken = 0;
-        let mut text = std::mem::take(&mut self.record);
-        while taken < DATAGRAMS_PER_ROUND && self.engine.takes_datagrams() {
-            let Some(mut one) = self.sessions.datagrams.unsent.0.pop_front() else { break };
+        self.forget_old(now, engine, sessions);
+        let (mut taken, mut text) = (0, Vec::new());
+        while taken < DATAGRAMS_PER_ROUND && engine.takes_datagrams() {
+            let Some(mut one) = self.0.pop_front() else { break };
             let id = one.socket.id;
             let head = if one.records_left > 0 { one.socket.take(&mut text) } else { None };
             let Some(head) = head else {
-                self.engine.handle_control(now, ControlEvent::SenderForgotten(id), &mut self.sessions);
+                engine.handle_control(now, ControlEvent::SenderForgotten(id), sessions);
                 continue;
             };
-            let before = self.clock.nanos();
-            taken += self.engine.handle_datagrams(now, id, &head, &text, &mut self.sessions);
+            let before = clock.nanos();
+            taken += engine.handle_datagrams(now, id, &head, &text, sessions);
             taken += text.len() / BYTES_AS_ONE;
-            self.budget.charge(one.account, self.clock.nanos() - before);
+            budget.charge(one.account, clock.nanos() - before);
             one.records_left -= 1;
-            self.sessions.datagrams.unsent.0.push_back(one);
+            self.0.push_back(one);
         }
-        self.record = text;
-        taken.max(usize::from(self.sessions.datagrams.unsent.len() > 0))
+        taken.max(usize::from(!self.0.is_empty()))
     }
 }

@@ -1,6 +1,6 @@
 //! Follows the kernel: keeps the engine's shared ports at the addresses, routes and neighbours that the kernel has, and
 //! takes up any port's interface again that went away and came back. Owned by the run loop, which calls
-//! [`Daemon::follow`] when the netlink socket is readable, and [`Daemon::serve_requests`] in each round.
+//! [`Links::follow`] when the netlink socket is readable, and [`Links::serve`] for what the engine wants.
 //!
 //! Links, addresses and neighbours are followed by what the kernel tells of each change. Of routes it does not tell all
 //! (those that go with an interface go in silence), so any event of that kind is a reason to ask for all of them.
@@ -8,15 +8,13 @@
 use super::events::{KernelEvent, LinkEvent, NeighbourEvent, RouteEvent};
 use super::netlink::{List, Looked, Netlink};
 use super::reserve::Reserved;
-use crate::daemon::Daemon;
-use crate::poller::Token;
+use crate::poller::{Poller, Token};
+use crate::ports::Ports;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddrV4;
 use toe_base::{Addr, Endpoint, Instant, PortId};
-use toe_engine::{
-    ControlEvent, DriverRequest, KernelRoute, KernelVia, NetworkChange, NetworkRequest, SteerChange,
-};
+use toe_engine::{Engine, KernelRoute, KernelVia, NetworkChange, NetworkRequest, SteerChange};
 use toe_wire::link::MacAddr;
 
 /// How long the kernel may take for the lists that an engine begins with.
@@ -61,8 +59,6 @@ pub struct Follower {
     /// Lists in a row that did not come whole.
     failures: u32,
     reserved: Reserved,
-    /// No more are reserved before this: there were none.
-    reserve_not_before: Instant,
     /// Routes are not asked for before this.
     routes_not_before: Instant,
 }
@@ -81,7 +77,6 @@ impl Follower {
             due: VecDeque::new(),
             failures: 0,
             reserved: Reserved::default(),
-            reserve_not_before: Instant::ZERO,
             routes_not_before: Instant::ZERO,
         })
     }
@@ -147,15 +142,35 @@ impl Follower {
     }
 }
 
-impl Daemon {
+/// The engine's links: its ports, and what is known of the kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    pub(crate) ports: Ports,
+    /// Set once there are ports whose interfaces the kernel may change.
+    pub(crate) kernel: Option<Follower>,
+    /// The kernel had no port number for the engine, so often.
+    pub(crate) port_numbers_refused: u64,
+}
+
+/// What came of serving the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Served {
+    /// How many neighbours were known already.
+    pub(crate) neighbours: usize,
+    /// Kernel sockets that are to be looked at: are they still there?
+    pub(crate) twins: Vec<u64>,
+    /// All of the listeners' are among them.
+    is_checked: bool,
+}
+
+impl Links {
     /// Begins to follow the kernel, after all links are open. Returns once all that is there is known.
-    pub fn follow_kernel(&mut self) -> std::io::Result<()> {
+    pub fn begin(&mut self, now: Instant, engine: &mut Engine, poller: &Poller) -> std::io::Result<()> {
         let mut follower = Follower::open()?;
         follower.want_all();
-        self.poller.add(&follower.netlink, Token::Kernel)?;
+        poller.add(&follower.netlink, Token::Kernel)?;
         self.kernel = Some(follower);
-        let now = self.clock.now();
-        self.follow(now);
+        self.follow(now, engine, poller);
         while let Some(follower) = self.kernel.as_ref().filter(|follower| !follower.is_settled(now)) {
             let mut fds = [PollFd::new(&follower.netlink, PollFlags::IN)];
             if rustix::event::poll(&mut fds, Some(&BEGIN_WITHIN))? == 0 {
@@ -163,14 +178,13 @@ impl Daemon {
                     "the kernel does not list its links, addresses and routes",
                 ));
             }
-            self.follow(now);
+            self.follow(now, engine, poller);
         }
-        self.serve_requests();
         Ok(())
     }
 
     /// Takes what the kernel has to say.
-    pub(crate) fn follow(&mut self, now: Instant) {
+    pub(crate) fn follow(&mut self, now: Instant, engine: &mut Engine, poller: &Poller) {
         // Out of its place, so that what it says can change all the rest.
         let Some(mut follower) = self.kernel.take() else { return };
         let mut events = Vec::new();
@@ -186,9 +200,9 @@ impl Daemon {
             Err(error) => tracing::error!(%error, "the kernel's events cannot be received"),
         }
         for item in events {
-            self.take_event(now, &mut follower, item);
+            self.take_event(now, (engine, poller), &mut follower, item);
         }
-        self.forget_lingering(&mut follower);
+        self.forget_lingering(engine, &mut follower);
         if let Err(error) = follower.ask(now) {
             tracing::error!(%error, "the kernel cannot be asked for its links, addresses and routes");
             follower.receiving = None;
@@ -196,30 +210,46 @@ impl Daemon {
         self.kernel = Some(follower);
     }
 
-    pub(crate) fn take_event(&mut self, now: Instant, follower: &mut Follower, event: KernelEvent) {
+    pub(crate) fn take_event(
+        &mut self,
+        now: Instant,
+        (engine, poller): (&mut Engine, &Poller),
+        follower: &mut Follower,
+        event: KernelEvent,
+    ) {
         match event {
-            KernelEvent::Link { index, link } => self.link_there(now, follower, index, link),
-            KernelEvent::LinkGone { index } => self.link_gone(now, follower, index),
+            KernelEvent::Link { index, link } => {
+                self.link_there(now, (engine, poller), follower, index, link)
+            }
+            KernelEvent::LinkGone { index } => self.link_gone(now, (engine, poller), follower, index),
             KernelEvent::Addr { index, addr, prefix_len } => {
                 follower.listed.addrs.insert((index, addr, prefix_len));
-                self.addr_there(follower, index, addr, prefix_len);
+                self.addr_there(engine, follower, index, addr, prefix_len);
             }
             KernelEvent::AddrGone { index, addr, prefix_len } => {
                 follower.listed.addrs.remove(&(index, addr, prefix_len));
-                self.addr_gone(follower, index, addr, prefix_len);
+                self.addr_gone(engine, follower, index, addr, prefix_len);
             }
             KernelEvent::Route(route) => follower.listed.routes.push(route),
             KernelEvent::RoutesChanged => follower.want(List::Routes),
-            KernelEvent::Neighbour { index, addr, state } => self.neighbour(follower, index, addr, state),
+            KernelEvent::Neighbour { index, addr, state } => {
+                self.neighbour(engine, follower, index, addr, state)
+            }
             KernelEvent::ListEnds { sequence, is_whole } => {
                 if let Some(is_whole) = follower.netlink.list_ended(sequence, is_whole) {
-                    self.list_ends(now, follower, is_whole);
+                    self.list_ends(now, (engine, poller), follower, is_whole);
                 }
             }
         }
     }
 
-    pub(crate) fn list_ends(&mut self, now: Instant, follower: &mut Follower, is_whole: bool) {
+    pub(crate) fn list_ends(
+        &mut self,
+        now: Instant,
+        (engine, poller): (&mut Engine, &Poller),
+        follower: &mut Follower,
+        is_whole: bool,
+    ) {
         let Some(list) = follower.receiving.take() else { return };
         if !is_whole {
             follower.failures += 1;
@@ -235,14 +265,14 @@ impl Daemon {
             List::Addrs => {
                 let gone: Vec<_> = follower.addrs.difference(&follower.listed.addrs).copied().collect();
                 for (index, addr, prefix_len) in gone {
-                    self.addr_gone(follower, index, addr, prefix_len);
+                    self.addr_gone(engine, follower, index, addr, prefix_len);
                 }
             }
             List::Routes => {
                 let shared = self.ports.shared();
                 let routes = follower.listed.routes.iter().map(|route| follower.kernel_route(route, &shared));
                 let routes: Vec<_> = routes.collect();
-                self.engine.handle_network(NetworkChange::Routes(&routes));
+                engine.handle_network(NetworkChange::Routes(&routes));
                 // With very many a list takes a while; others want their turn, however often routes change.
                 follower.routes_not_before = now.after_us(ROUTES_SPACING_US * routes.len() as u64);
             }
@@ -250,7 +280,7 @@ impl Daemon {
                 let listed = &follower.listed.links;
                 let gone: Vec<_> = follower.links.keys().filter(|i| !listed.contains(i)).copied().collect();
                 for index in gone {
-                    self.link_gone(now, follower, index);
+                    self.link_gone(now, (engine, poller), follower, index);
                 }
             }
             List::Neighbours => {
@@ -258,24 +288,31 @@ impl Daemon {
                 let gone: Vec<_> =
                     follower.neighbours.keys().filter(|key| !listed.contains(key)).copied().collect();
                 for (index, addr) in gone {
-                    self.neighbour(follower, index, addr, NeighbourEvent::Forgotten);
+                    self.neighbour(engine, follower, index, addr, NeighbourEvent::Forgotten);
                 }
             }
         }
     }
 
-    fn neighbour(&mut self, follower: &mut Follower, index: u32, addr: Addr, state: NeighbourEvent) {
+    fn neighbour(
+        &mut self,
+        engine: &mut Engine,
+        follower: &mut Follower,
+        index: u32,
+        addr: Addr,
+        state: NeighbourEvent,
+    ) {
         let port = follower.ports.get(&index).copied().filter(|id| self.ports.is_shared(*id));
         let Some(port) = port else { return };
         let key = (index, addr);
         if let NeighbourEvent::Known { mac, is_doubtful } = state {
             follower.neighbours.insert(key, (mac, is_doubtful));
             follower.listed.neighbours.insert(key);
-            self.engine.handle_network(NetworkChange::Neighbour { port, addr, mac, is_doubtful });
+            engine.handle_network(NetworkChange::Neighbour { port, addr, mac, is_doubtful });
         } else {
             follower.neighbours.remove(&key);
             follower.listed.neighbours.remove(&key);
-            self.engine.handle_network(NetworkChange::NoNeighbour {
+            engine.handle_network(NetworkChange::NoNeighbour {
                 port,
                 addr,
                 failed: state == NeighbourEvent::Failed,
@@ -283,7 +320,14 @@ impl Daemon {
         }
     }
 
-    fn link_there(&mut self, now: Instant, follower: &mut Follower, index: u32, link: LinkEvent) {
+    fn link_there(
+        &mut self,
+        now: Instant,
+        (engine, poller): (&mut Engine, &Poller),
+        follower: &mut Follower,
+        index: u32,
+        link: LinkEvent,
+    ) {
         follower.listed.links.insert(index);
         let before = follower.links.insert(index, link.clone());
         let port = match follower.ports.get(&index) {
@@ -298,7 +342,7 @@ impl Daemon {
                 None => return,
             },
         };
-        self.ports.interface_is(now, &mut self.engine, &self.poller, port, (index, &link));
+        self.ports.interface_is(now, engine, poller, port, (index, &link));
         if before.is_none_or(|before| before.is_up != link.is_up) {
             // Routes go with their interface without a word.
             follower.want(List::Routes);
@@ -306,15 +350,21 @@ impl Daemon {
         }
     }
 
-    fn link_gone(&mut self, now: Instant, follower: &mut Follower, index: u32) {
+    fn link_gone(
+        &mut self,
+        now: Instant,
+        (engine, poller): (&mut Engine, &Poller),
+        follower: &mut Follower,
+        index: u32,
+    ) {
         follower.listed.links.remove(&index);
         follower.links.remove(&index);
         if let Some(port) = follower.ports.remove(&index) {
-            self.ports.interface_gone(now, &self.poller, port, index);
+            self.ports.interface_gone(now, poller, port, index);
             let addrs: HashSet<_> =
                 follower.addrs.iter().filter(|(i, ..)| *i == index).map(|(_, a, _)| *a).collect();
             for addr in addrs {
-                self.drop_addr(follower, port, addr);
+                self.drop_addr(engine, follower, port, addr);
             }
         }
         follower.addrs.retain(|(i, ..)| *i != index);
@@ -322,30 +372,51 @@ impl Daemon {
         follower.want(List::Routes);
     }
 
-    fn addr_there(&mut self, follower: &mut Follower, index: u32, addr: Addr, prefix_len: u8) {
+    fn addr_there(
+        &mut self,
+        engine: &mut Engine,
+        follower: &mut Follower,
+        index: u32,
+        addr: Addr,
+        prefix_len: u8,
+    ) {
         let is_new = follower.addrs.insert((index, addr, prefix_len));
         let Some(port) = follower.ports.get(&index).copied() else { return };
         if is_new {
-            self.take_addr(follower, port, index, addr);
+            self.take_addr(engine, follower, port, index, addr);
         }
     }
 
-    fn addr_gone(&mut self, follower: &mut Follower, index: u32, addr: Addr, prefix_len: u8) {
+    fn addr_gone(
+        &mut self,
+        engine: &mut Engine,
+        follower: &mut Follower,
+        index: u32,
+        addr: Addr,
+        prefix_len: u8,
+    ) {
         if !follower.addrs.remove(&(index, addr, prefix_len)) {
             return;
         }
         if let Some(port) = follower.ports.get(&index).copied() {
-            self.take_addr(follower, port, index, addr);
+            self.take_addr(engine, follower, port, index, addr);
         }
     }
 
     /// An address has come or gone, or is left in another network; of several the widest counts.
-    fn take_addr(&mut self, follower: &mut Follower, port: PortId, index: u32, addr: Addr) {
+    fn take_addr(
+        &mut self,
+        engine: &mut Engine,
+        follower: &mut Follower,
+        port: PortId,
+        index: u32,
+        addr: Addr,
+    ) {
         let of_addr = follower.addrs.iter().filter(|(i, a, _)| (*i, *a) == (index, addr));
         match of_addr.map(|(.., prefix_len)| *prefix_len).min() {
-            None => self.drop_addr(follower, port, addr),
+            None => self.drop_addr(engine, follower, port, addr),
             Some(prefix_len) if self.ports.is_shared(port) => {
-                self.engine.handle_network(NetworkChange::Address { port, addr, prefix_len });
+                engine.handle_network(NetworkChange::Address { port, addr, prefix_len });
                 self.ports.set_addr(port, addr, Some(prefix_len));
                 follower.lingering.remove(&(port, addr));
                 self.ports.steer_addr(port, addr, true);
@@ -355,20 +426,20 @@ impl Daemon {
         follower.want(List::Routes);
     }
 
-    fn drop_addr(&mut self, follower: &mut Follower, port: PortId, addr: Addr) {
+    fn drop_addr(&mut self, engine: &mut Engine, follower: &mut Follower, port: PortId, addr: Addr) {
         if self.ports.is_shared(port) {
-            self.engine.handle_network(NetworkChange::NoAddress { port, addr });
+            engine.handle_network(NetworkChange::NoAddress { port, addr });
             self.ports.set_addr(port, addr, None);
             follower.lingering.insert((port, addr));
-            self.forget_lingering(follower);
+            self.forget_lingering(engine, follower);
         }
     }
 
     /// Of an address that is gone the kernel gets what comes once the engine has no connections there: if it comes back, the
     /// kernel has it before this is known here, and would reset them.
-    fn forget_lingering(&mut self, follower: &mut Follower) {
+    fn forget_lingering(&mut self, engine: &Engine, follower: &mut Follower) {
         follower.lingering.retain(|(port, addr)| {
-            let is_used = self.engine.view().has_flows_at(*addr);
+            let is_used = engine.view().has_flows_at(*addr);
             if !is_used {
                 self.ports.steer_addr(*port, *addr, false);
             }
@@ -376,88 +447,69 @@ impl Daemon {
         });
     }
 
-    /// Does what the engine wants; before anything is sent or posted that relies on it. How many neighbours were known already.
-    pub(crate) fn serve_requests(&mut self) -> usize {
-        while let Some(channel) = self.sessions.channels.next_settled() {
-            let event = ControlEvent::ChannelSettled(channel);
-            self.engine.handle_control(self.clock.now(), event, &mut self.sessions);
-        }
-        let (mut found, mut is_checked) = (0, false);
-        while let Some(request) = self.engine.poll_request() {
-            let request = match request {
-                DriverRequest::Network(request) => request,
-                DriverRequest::Channel(request) => {
-                    if let Some(event) = self.sessions.serve_channel(request) {
-                        self.engine.handle_control(self.clock.now(), event, &mut self.sessions);
-                    }
-                    continue;
+    /// Does in the kernel what the engine wants of it; before anything is sent or posted that relies on it.
+    pub(crate) fn serve(
+        &mut self,
+        now: Instant,
+        engine: &mut Engine,
+        request: NetworkRequest,
+        served: &mut Served,
+    ) {
+        match request {
+            NetworkRequest::ReservePorts(wanted) => self.reserve_ports(now, engine, wanted),
+            NetworkRequest::Steer(change) => {
+                if matches!(change, SteerChange::Listen { on: true, .. }) && !served.is_checked {
+                    // The socket was shown some time ago. What is found gone is taken back by a change behind this one.
+                    served.twins.extend(engine.view().steered_twins().map(|twin| twin.identity));
+                    served.is_checked = true;
                 }
-            };
-            match request {
-                NetworkRequest::ReservePorts(wanted) => self.reserve_ports(wanted),
-                NetworkRequest::Steer(change) => {
-                    if matches!(change, SteerChange::Listen { on: true, .. }) && !is_checked {
-                        // The socket was shown some time ago. What is found gone is taken back by a change behind this one.
-                        self.control_server.look_at_twins(
-                            self.engine.view().steered_twins().map(|twin| twin.identity).collect(),
-                        );
-                        is_checked = true;
-                    }
-                    let is_done = self.ports.steer(&change);
-                    if let SteerChange::Listen { local, on: true } = change
-                        && !is_done
-                    {
-                        self.engine.handle_network(NetworkChange::SteeringRefused { local });
-                    }
-                }
-                NetworkRequest::LookAtTwin { identity } => self.control_server.look_at_twins(vec![identity]),
-                NetworkRequest::FindNeighbour { port, addr } => {
-                    found += usize::from(self.find_neighbour(port, addr));
+                let is_done = self.ports.steer(&change);
+                if let SteerChange::Listen { local, on: true } = change
+                    && !is_done
+                {
+                    engine.handle_network(NetworkChange::SteeringRefused { local });
                 }
             }
+            NetworkRequest::LookAtTwin { identity } => served.twins.push(identity),
+            NetworkRequest::FindNeighbour { port, addr } => {
+                served.neighbours += usize::from(self.find_neighbour(engine, port, addr));
+            }
         }
-        found
     }
 
-    /// When [`Daemon::follow_later`] has something to do.
-    pub(crate) fn follow_later_at(&self) -> Instant {
+    /// When it is to be followed although it says nothing: something was put off.
+    pub(crate) fn follow_at(&self) -> Instant {
         self.kernel.as_ref().map_or(Instant::FAR_FUTURE, Follower::deadline)
     }
 
-    /// What was put off and is due now.
-    pub(crate) fn follow_later(&mut self, now: Instant) {
-        self.follow(now);
-    }
-
-    fn reserve_ports(&mut self, wanted: usize) {
-        let Some(follower) = &mut self.kernel else { return };
-        let now = self.clock.now();
-        if now < follower.reserve_not_before {
+    fn reserve_ports(&mut self, now: Instant, engine: &mut Engine, wanted: usize) {
+        let Links { ports, kernel: Some(follower), .. } = self else { return };
+        if now < follower.reserved.not_before {
             return;
         }
-        let (engine, ports) = (&mut self.engine, &mut self.ports);
         let reserved = follower.reserved.reserve(wanted, |port| {
             ports.reserve(port);
             engine.handle_network(NetworkChange::PortReserved(port));
         });
         if reserved.is_err() {
             // The kernel has looked through all of its port numbers, which takes a while.
-            follower.reserve_not_before = now.after_us(RESERVE_AGAIN_AFTER_US);
+            follower.reserved.not_before = now.after_us(RESERVE_AGAIN_AFTER_US);
         }
-        if let Err(error) = reserved
-            && self.counts.note_ports_refused()
-        {
-            tracing::warn!(%error, "no more port numbers for connections; the kernel does what finds none");
+        if let Err(error) = reserved {
+            self.port_numbers_refused += 1;
+            if self.port_numbers_refused.is_power_of_two() {
+                tracing::warn!(%error, "no more port numbers for connections; the kernel does what finds none");
+            }
         }
     }
 
     /// Lets the kernel find a neighbour that the engine waits for; whether it knew it already.
-    fn find_neighbour(&mut self, port: PortId, addr: Addr) -> bool {
+    fn find_neighbour(&mut self, engine: &mut Engine, port: PortId, addr: Addr) -> bool {
         let Some(follower) = &mut self.kernel else { return false };
         let Some(index) = follower.index_of(port) else { return false };
         let known = follower.neighbours.get(&(index, addr)).copied();
         if let Some((mac, is_doubtful)) = known {
-            self.engine.handle_network(NetworkChange::Neighbour { port, addr, mac, is_doubtful: false });
+            engine.handle_network(NetworkChange::Neighbour { port, addr, mac, is_doubtful: false });
             if !is_doubtful {
                 return true;
             }
@@ -469,7 +521,7 @@ impl Daemon {
     }
 }
 
-impl crate::ports::Ports {
+impl Ports {
     /// One change of the steering, on every shared port; `false`: the kernel refuses it.
     fn steer(&mut self, change: &SteerChange) -> bool {
         self.each_steering(|steering| match *change {

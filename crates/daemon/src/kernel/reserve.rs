@@ -4,6 +4,7 @@
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrV4, SocketFlags, SocketType};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
+use toe_base::Instant;
 use toe_engine::PortRange;
 
 /// Most port numbers that one engine takes out of the kernel's ephemeral ones (28,232 unless set otherwise): the
@@ -18,11 +19,13 @@ const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 pub struct Reserved {
     sockets: Vec<OwnedFd>,
     max: usize,
+    /// No more are reserved before this: there were none.
+    pub(super) not_before: Instant,
 }
 
 impl Default for Reserved {
     fn default() -> Reserved {
-        Reserved { sockets: Vec::new(), max: max_of(ephemeral_ports()) }
+        Reserved { sockets: Vec::new(), max: max_of(ephemeral_ports()), not_before: Instant::ZERO }
     }
 }
 

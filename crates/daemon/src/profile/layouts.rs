@@ -6,7 +6,7 @@
 
 use super::batches::{Batch, Queue};
 use super::harness::{Checksums, HEADERS, Harness, PORT, frame};
-use super::{SIZES, left, median};
+use super::median::{SIZES, left, median};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use std::sync::Barrier;

@@ -7,67 +7,12 @@
 mod batches;
 mod harness;
 pub mod layouts;
+mod median;
 mod planes;
 
+use median::SIZES;
+pub use planes::{Receive, Row, Transmit};
 use serde::Serialize;
-use std::hint::black_box;
-use std::time::Instant;
-
-/// Bytes of the IP packets, headers included: those of the paper (its tables 1 and 2).
-const SIZES: [usize; 8] = [64, 125, 250, 500, 750, 1000, 1250, 1500];
-/// Packets between two looks at the clock, and how often that is.
-const PACKETS: usize = 400;
-const ROUNDS: usize = 15;
-
-/// Nanoseconds of one packet in each stage.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Receive {
-    /// Of `ip_ns`: the Ethernet header, and the IP header with its checksum. The rest: whose the addresses are, and the UDP header.
-    pub ethernet_ns: f64,
-    pub header_ns: f64,
-    /// Interface and IP: Ethernet, IP and the UDP header.
-    pub ip_ns: f64,
-    pub checksum_ns: f64,
-    /// Whose it is.
-    pub demultiplex_ns: f64,
-    /// Into the memory of who has it.
-    pub deliver_ns: f64,
-    pub total_ns: f64,
-    /// The same where the link has looked at the checksum.
-    pub vouched_ns: f64,
-}
-
-/// The same of what goes out.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Transmit {
-    /// The record is read, and its route found.
-    pub route_ns: f64,
-    /// Its bytes are copied behind a UDP header.
-    pub copy_ns: f64,
-    pub checksum_ns: f64,
-    /// IP and Ethernet header.
-    pub ip_ns: f64,
-    /// From the queue to the port.
-    pub port_ns: f64,
-    pub total_ns: f64,
-    /// The same where the link fills in the checksum.
-    pub vouched_ns: f64,
-}
-
-/// One size of packets.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Row {
-    /// Bytes of the IP packet.
-    pub size: usize,
-    pub receive: Receive,
-    pub transmit: Transmit,
-    /// Control plane: a datagram of an unknown port comes in and its answer goes out.
-    pub unreachable_ns: f64,
-    /// Of planes on threads of their own: what a batch costs besides, and how many times as long a plane takes while another core is at
-    /// work, too. Nothing and 1 where there is one core only.
-    pub hand_over: layouts::HandOver,
-    pub beside: f64,
-}
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -92,33 +37,9 @@ pub fn measure() -> Report {
     Report { rows: rows.into() }
 }
 
-/// Nanoseconds of each of the `packets` that a call handles.
-fn median_ns(packets: usize, mut call: impl FnMut()) -> f64 {
-    let calls = PACKETS.div_ceil(packets);
-    let mut rounds = [0.0; ROUNDS];
-    for round in &mut rounds {
-        let before = Instant::now();
-        for _ in 0..calls {
-            call();
-            black_box(());
-        }
-        *round = before.elapsed().as_nanos() as f64 / (calls * packets) as f64;
-    }
-    median(&mut rounds)
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
-}
-
-/// What is left of `whole` without `rest`: less than nothing is noise.
-fn left(whole: f64, rest: f64) -> f64 {
-    (whole - rest).max(0.0)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::median::left;
     use super::*;
 
     #[test]

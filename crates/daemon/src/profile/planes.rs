@@ -4,7 +4,9 @@ use super::batches::Batch;
 use super::harness::{
     Checksums, ETHERNET, Forgets, HEADERS, Harness, LINK_PORT, OWN, PEER, PEER_MAC, PORT, frame, presented,
 };
-use super::{Receive, Row, Transmit, left, median_ns};
+use super::layouts::{HandOver, apart_costs};
+use super::median::{left, median_ns};
+use serde::Serialize;
 use std::hint::black_box;
 use toe_abi::lane::MtuDiscover;
 use toe_base::{Addr, Endpoint, SessionId};
@@ -17,13 +19,63 @@ use toe_engine::work::TxDatagram;
 use toe_wire::eth::EthRepr;
 use toe_wire::{Ipv4Repr, Protocol};
 
+/// Nanoseconds of one packet in each stage.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Receive {
+    /// Of `ip_ns`: the Ethernet header, and the IP header with its checksum. The rest: whose the addresses are, and the UDP header.
+    pub ethernet_ns: f64,
+    pub header_ns: f64,
+    /// Interface and IP: Ethernet, IP and the UDP header.
+    pub ip_ns: f64,
+    pub checksum_ns: f64,
+    /// Whose it is.
+    pub demultiplex_ns: f64,
+    /// Into the memory of who has it.
+    pub deliver_ns: f64,
+    pub total_ns: f64,
+    /// The same where the link has looked at the checksum.
+    pub vouched_ns: f64,
+}
+
+/// The same of what goes out.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Transmit {
+    /// The record is read, and its route found.
+    pub route_ns: f64,
+    /// Its bytes are copied behind a UDP header.
+    pub copy_ns: f64,
+    pub checksum_ns: f64,
+    /// IP and Ethernet header.
+    pub ip_ns: f64,
+    /// From the queue to the port.
+    pub port_ns: f64,
+    pub total_ns: f64,
+    /// The same where the link fills in the checksum.
+    pub vouched_ns: f64,
+}
+
+/// One size of packets.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Row {
+    /// Bytes of the IP packet.
+    pub size: usize,
+    pub receive: Receive,
+    pub transmit: Transmit,
+    /// Control plane: a datagram of an unknown port comes in and its answer goes out.
+    pub unreachable_ns: f64,
+    /// Of planes on threads of their own: what a batch costs besides, and how many times as long a plane takes while another core is at
+    /// work, too. Nothing and 1 where there is one core only.
+    pub hand_over: HandOver,
+    pub beside: f64,
+}
+
 /// All stages for packets of one size.
 pub fn row(size: usize) -> Row {
     let mut harness = Harness::new(Checksums::ByEngine);
     let unknown = frame(size, PORT + 1);
     let unreachable_ns = median_ns(1, || harness.control_plane(&unknown));
     let (receive, transmit) = (receive(size, &mut harness), transmit(size, &mut harness));
-    let (hand_over, beside) = super::layouts::apart_costs(size);
+    let (hand_over, beside) = apart_costs(size);
     Row { size, receive, transmit, unreachable_ns, hand_over, beside }
 }
 

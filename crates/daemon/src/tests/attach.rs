@@ -3,9 +3,10 @@
 use super::fake_host::{Control, FakeHost};
 use super::{daemon, daemon_with, settle};
 use crate::anchors::identity_of;
-use crate::daemon::{Daemon, Stop};
+use crate::daemon::Daemon;
+use crate::outside::Stop;
 use crate::policy::Credentials;
-use crate::report::View;
+use crate::status::status_report;
 use rustix::fs::SealFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::fs::File;
@@ -73,7 +74,7 @@ fn what_is_no_message_ends_the_connection() {
         settle(&mut daemon);
         assert!(control.is_closed(), "{packet:?}");
     }
-    assert_eq!(daemon.counts.bad_messages, 4);
+    assert_eq!(daemon.hosts.counts.bad_messages, 4);
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn a_host_that_does_not_read_is_dropped() {
         }
     }
     settle(&mut daemon);
-    assert_eq!(daemon.counts.unread_answers, 1);
+    assert_eq!(daemon.hosts.counts.unread_answers, 1);
     assert!(control.is_closed());
 }
 
@@ -181,7 +182,7 @@ fn reports_come_in_sealed_memory_and_not_too_often() {
     let status: StatusReport = serde_json::from_slice(&text).expect("JSON");
     assert_eq!((status.name.as_str(), status.pid), ("web", std::process::id()));
 
-    daemon.next_report = daemon.clock.now().after_us(1_000_000_000);
+    daemon.reports.not_before = daemon.timing.clock.now().after_us(1_000_000_000);
     let request = Request::Report { what: ReportKind::Sockets };
     assert_eq!(control.refusal(&mut daemon, request), Errno::EAGAIN);
     let sockets: SocketsReport = daemon.whole_sockets();
@@ -195,9 +196,9 @@ fn the_right_to_attach_is_handed_on() {
     settle(&mut daemon);
     daemon.pose(0, 0);
     daemon.pose(1, 33);
-    let netns = daemon.policy.netns;
+    let netns = daemon.hosts.policy.netns;
     let attaches = |daemon: &Daemon, uid: u32| {
-        daemon.policy.may_attach(&Credentials { uid, netns, ..Credentials::default() }, Vec::new)
+        daemon.hosts.policy.may_attach(&Credentials { uid, netns, ..Credentials::default() }, Vec::new)
     };
     assert!(!attaches(&daemon, 33));
     assert_eq!(starter.ask(&mut daemon, Request::Admit { uid: 33 }).0, Reply::Done);
@@ -219,11 +220,11 @@ fn root_of_another_network_namespace_stops_nothing() {
     let control = Control::new(&mut daemon);
     settle(&mut daemon);
     daemon.pose(0, 0);
-    daemon.connections.get_mut(0).expect("the connection").who.netns = NetNs(1);
+    daemon.hosts.connections.get_mut(0).expect("the connection").who.netns = NetNs(1);
     for request in [Request::Stop, Request::StopWhenUnused] {
         assert_eq!(control.refusal(&mut daemon, request), Errno::EPERM, "{request:?}");
     }
-    assert_eq!(daemon.stop, Stop::No);
+    assert_eq!(daemon.outside.stop, Stop::No);
 }
 
 #[test]
@@ -237,11 +238,11 @@ fn a_report_shows_a_user_what_is_his() {
     daemon.sessions.get_mut(SessionId(2)).expect("the second session").peer.uid = 33;
     let _roots = root.listen(&mut daemon, "127.0.0.1:7".parse().expect("an address"));
     let _others = other.listen(&mut daemon, "127.0.0.1:8".parse().expect("an address"));
-    let netns = daemon.policy.netns;
+    let netns = daemon.hosts.policy.netns;
     let report = |uid: u32, netns: NetNs| {
         let who = Credentials { uid, netns, ..Credentials::default() };
-        let view = View { policy: &daemon.policy, who: &who };
-        let status = daemon.status_report(&view);
+        let view = daemon.view(&who);
+        let status = status_report(&daemon, &view);
         let locals = daemon.sockets_report(&view).sockets.into_iter().map(|socket| socket.local);
         (status.sessions.iter().map(|s| s.uid).collect::<Vec<_>>(), locals.collect::<Vec<_>>())
     };
@@ -258,7 +259,7 @@ fn an_unused_engine_ends_with_its_last_user() {
     let mut host = FakeHost::attach(&mut daemon);
     let control = Control::new(&mut daemon);
     assert_eq!(control.ask(&mut daemon, Request::StopWhenUnused).0, Reply::Done);
-    assert_eq!(daemon.stop, Stop::WhenUnused);
+    assert_eq!(daemon.outside.stop, Stop::WhenUnused);
     assert!(!daemon.is_unused(), "a session is left");
     let (_, end) = host.take_anchor(&mut daemon);
     drop(host);
@@ -278,18 +279,18 @@ fn newcomer_who_asked(daemon: &mut Daemon, requests: &[Request]) -> Control {
     for request in requests {
         control.send(request.encode().as_bytes(), &[]).expect("sent");
     }
-    daemon.serve(theirs).expect("a connection");
+    daemon.hosts.serve(theirs).expect("a connection");
     control
 }
 
 #[test]
 fn a_session_is_asked_for_and_answered_as_its_connection_comes() {
     let mut daemon = daemon();
-    let before = daemon.control_server.dealings();
+    let before = daemon.hosts.server.dealings();
     let control = newcomer_who_asked(&mut daemon, &[Request::Hello { room: 0 }]);
     assert!(matches!(control.answer_meanwhile(&mut daemon).0, Reply::Welcome { .. }));
     assert_eq!(
-        daemon.control_server.dealings() - before,
+        daemon.hosts.server.dealings() - before,
         1,
         "one change of threads for the connection and its request"
     );

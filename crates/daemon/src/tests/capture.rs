@@ -95,7 +95,7 @@ fn a_user_captures_what_is_his_and_the_starter_everything() {
     daemon.pose(1, 0);
     let mut his = capture(&mut daemon, &one, "").expect("a capture");
     let mut all = capture(&mut daemon, &two, "").expect("a capture");
-    let netns = daemon.policy.netns;
+    let netns = daemon.hosts.policy.netns;
     let end = |uid: u32| Some(End { program: Program::new(uid, 3, "x"), owner: Some(Cred { uid, netns }) });
     let ends = [[end(33), end(34)], [end(34), end(33)], [end(34), end(35)], [None, None]];
     for (len, ends) in (50..).zip(ends) {

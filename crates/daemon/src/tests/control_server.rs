@@ -147,8 +147,8 @@ fn an_engine_ends_although_a_user_stands_still() {
     let dir = TempDir::new();
     let mut daemon = open_to_all();
     let mut name = crate::runtime::EngineName::take(dir.path(), "a", false).expect("a name");
-    let socket = name.listen(&daemon.policy).expect("a socket");
-    daemon.listen(socket).expect("it listens");
+    let socket = name.listen(&daemon.hosts.policy).expect("a socket");
+    daemon.hosts.listen(socket).expect("it listens");
     let hostile = Control::of_user(&mut daemon, USER);
     assert!(matches!(hostile.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
     let lingering = hold_up(&mut daemon, &hostile);
@@ -175,8 +175,8 @@ fn who_comes_by_the_socket_is_served_by_a_thread_of_his() {
     let dir = TempDir::new();
     let mut daemon = open_to_all();
     let mut name = crate::runtime::EngineName::take(dir.path(), "a", false).expect("a name");
-    let socket = name.listen(&daemon.policy).expect("a socket");
-    daemon.listen(socket).expect("it listens");
+    let socket = name.listen(&daemon.hosts.policy).expect("a socket");
+    daemon.hosts.listen(socket).expect("it listens");
     let clients: Vec<Control> = (0..40).map(|_| connect(dir.path())).collect();
     for client in &clients {
         assert!(matches!(client.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
@@ -256,8 +256,8 @@ fn a_stranger_is_told_so_and_nothing_of_his_is_taken() {
     let reply = toe_abi::attach::Message::parse(&packet).and_then(|m| Reply::decode(&m)).expect("a reply");
     assert!(matches!(reply, Reply::Refused { errno, .. } if errno == Errno::EACCES.0), "{reply:?}");
     assert!(stranger.is_closed());
-    assert_eq!(daemon.control_server.dealings(), 0, "the engine has heard of nothing");
-    assert_eq!(daemon.control_server.refused(), 1);
+    assert_eq!(daemon.hosts.server.dealings(), 0, "the engine has heard of nothing");
+    assert_eq!(daemon.hosts.server.refused(), 1);
     let allowed = Control::of_user(&mut daemon, 7);
     assert!(matches!(allowed.ask(&mut daemon, HELLO).0, Reply::Welcome { .. }));
 }
@@ -286,7 +286,7 @@ fn a_stranger_with_something_in_hand_holds_up_nobody() {
     }
     stranger.send(HELLO.encode().as_bytes(), &[socket.as_fd()]).expect("sent");
     drop(socket);
-    daemon.serve(theirs).expect("a connection");
+    daemon.hosts.serve(theirs).expect("a connection");
     until(&mut daemon, "the last copy is being closed", || lingering.is_closing());
     let allowed = Control::of_user(&mut daemon, 7);
     assert!(matches!(allowed.ask_meanwhile(&mut daemon, HELLO).0, Reply::Welcome { .. }));
@@ -422,12 +422,12 @@ fn a_twin_is_gone_for_the_engine_although_its_users_thread_stands_still() {
     let (reply, _) = hostile.ask_with(&mut daemon, Request::ShowTwin, &[twin.as_fd()]);
     assert!(matches!(reply, Reply::Handle { .. }), "{reply:?}");
     let mut lingering = hold_up(&mut daemon, &hostile);
-    let before = daemon.control_server.dealings();
+    let before = daemon.hosts.server.dealings();
     drop(twin);
     let now = std::time::Instant::now();
-    daemon.control_server.look_at_twins(vec![identity]);
+    daemon.hosts.server.look_at_twins(vec![identity]);
     // The errand is one dealing, and what comes of it another.
-    while daemon.control_server.dealings() < before + 2 {
+    while daemon.hosts.server.dealings() < before + 2 {
         super::come_to_rest(&mut daemon);
         assert!(now.elapsed() < Duration::from_secs(60), "nobody looks");
     }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use toe_abi::attach::{Reply, Request, Use};
 use toe_abi::errno::Errno;
 use toe_abi::lane::{LaneLayout, LaneWord, RECORD_MAX, RecordHead, header};
-use toe_base::{Endpoint, PortId};
+use toe_base::{Endpoint, Instant, PortId, SessionId};
 use toe_engine::{Counter, Link, NetworkChange};
 use toe_ring::lane::Offer;
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
@@ -25,11 +25,15 @@ const OWN: [u8; 4] = [10, 0, 0, 2];
 /// A daemon with a link of the engine's own. `None`: this process may not have a raw socket, as an unprivileged one may not.
 fn with_link() -> Option<Daemon> {
     let mut daemon = daemon_with("toed --allow-all --receive-memory-mib 16 --send-memory-mib 16");
-    daemon.sessions.datagrams.open(daemon.control_server.handed());
+    daemon.sessions.datagrams.open(daemon.hosts.server.handed());
     let port = daemon.engine.add_port(Link { mtu: 1500, ..Link::default() });
     daemon.engine.handle_network(NetworkChange::Address { port, addr: OWN.into(), prefix_len: 24 });
     assert_eq!(port, PortId(0));
     daemon.sessions.datagrams.is_open().then_some(daemon)
+}
+
+fn take_some(daemon: &mut Daemon, now: Instant, session: SessionId) -> usize {
+    daemon.senders.take_some(now, &mut daemon.engine, &mut daemon.sessions, session)
 }
 
 /// A host's two lanes of one socket.
@@ -216,12 +220,13 @@ fn a_request_takes_no_more_than_a_turn_of_what_is_queued() {
         peer: None,
         v6_only: false,
         identity: 1,
-        netns: daemon.policy.netns,
+        netns: daemon.hosts.policy.netns,
         shares_port: false,
         receive_buffer: 212_992,
     };
     let (peer, purpose) = (Endpoint::new([10, 0, 0, 3], 9), Use::Sends);
-    daemon.open_datagrams(session, purpose, peer, &unbound).expect("a question");
+    let (now, rooms) = (daemon.timing.clock.now(), (&mut daemon.engine, &mut daemon.sessions));
+    daemon.senders.open(now, rooms, session, (purpose, peer), &unbound).expect("a question");
     assert_eq!(daemon.engine.view().counter(Counter::TxDatagrams) - before, 64);
     settle(&mut daemon);
     assert_eq!(daemon.engine.view().counter(Counter::TxDatagrams), 500, "in turns that follow");
@@ -239,7 +244,8 @@ fn a_record_counts_for_what_it_holds() {
         let put = (0..80).take_while(|_| presented.put(&head, &text)).count();
         let session = daemon.sessions.live()[0];
         let each = if segment == 0 { 1 } else { len / usize::from(segment) };
-        daemon.take_some_datagrams(daemon.clock.now(), session);
+        let now = daemon.timing.clock.now();
+        take_some(&mut daemon, now, session);
         let sent = daemon.engine.view().counter(Counter::TxDatagrams) as usize;
         assert!(put > records, "{put} have room");
         assert_eq!(sent, records * each, "{segment} {len}");
@@ -317,21 +323,21 @@ fn what_was_sent_outlives_its_program_and_its_socket() {
         let port = presented.port;
         (0..500).for_each(|_| assert!(presented.put(&to(port), b"x")));
         let session = daemon.sessions.live()[0];
-        let now = daemon.clock.now();
+        let now = daemon.timing.clock.now();
         match who {
             0 => daemon.end_session(now, session, "it ends"),
             1 => {
                 presented.to_engine.close();
                 let identity = rustix::net::sockopt::socket_cookie(&presented.socket).expect("a cookie");
-                daemon.socket_gone(daemon.clock.now(), identity);
+                daemon.senders.socket_gone(now, &mut daemon.engine, &mut daemon.sessions, identity);
             }
             _ => daemon.close_session(now, session, "it is fenced"),
         }
-        assert_eq!(daemon.unsent_count(), 1, "{who}");
+        assert_eq!(daemon.senders.unsent.len(), 1, "{who}");
         assert_eq!(presented.to_engine.offer(1), Offer::Kernel, "no more than that");
         settle(&mut daemon);
         assert_eq!(daemon.engine.view().counter(Counter::TxDatagrams), 500, "{who}");
-        assert_eq!(daemon.unsent_count(), 0);
+        assert_eq!(daemon.senders.unsent.len(), 0);
         daemon.engine.view().audit().expect("nobody is charged for it");
     }
 }
@@ -345,12 +351,12 @@ fn what_was_sent_is_not_kept_for_ever() {
     let port = presented.port;
     (0..500).for_each(|_| assert!(presented.put(&to(port), b"x")));
     let session = daemon.sessions.live()[0];
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     daemon.end_session(now, session, "it ends");
-    assert_eq!(daemon.unsent_count(), 1);
+    assert_eq!(daemon.senders.unsent.len(), 1);
     let sent = daemon.engine.view().counter(Counter::TxDatagrams);
     assert_eq!(daemon.take_unsent(now.after_us(2_000_000)), 0);
-    assert_eq!((daemon.unsent_count(), daemon.engine.view().counter(Counter::TxDatagrams)), (0, sent));
+    assert_eq!((daemon.senders.unsent.len(), daemon.engine.view().counter(Counter::TxDatagrams)), (0, sent));
     daemon.engine.view().audit().expect("nobody is charged for it");
 }
 
@@ -364,11 +370,11 @@ fn what_is_left_to_be_sent_is_bounded() {
     let mut one = show(&hosts[1], &mut daemon).expect("shown");
     let sessions = daemon.sessions.live().to_vec();
     assert!(many.iter_mut().chain([&mut one]).all(|presented| presented.put(&to(presented.port), b"x")));
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     sessions.into_iter().for_each(|session| daemon.close_session(now, session, "both end"));
-    assert_eq!(daemon.unsent_count(), 32 + 1);
+    assert_eq!(daemon.senders.unsent.len(), 32 + 1);
     settle(&mut daemon);
-    assert_eq!((daemon.unsent_count(), daemon.engine.view().counter(Counter::TxDatagrams)), (0, 33));
+    assert_eq!((daemon.senders.unsent.len(), daemon.engine.view().counter(Counter::TxDatagrams)), (0, 33));
 }
 
 /// Somebody who has the memory still and goes on writing into it is not read for ever.
@@ -380,7 +386,7 @@ fn a_lane_that_is_left_is_read_no_longer_than_it_could_be_full() {
     let port = presented.port;
     assert!(presented.put(&to(port), b"x"));
     let session = daemon.sessions.live()[0];
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     daemon.close_session(now, session, "it ends");
     // A word that says that there is always one record more: they all have the same bytes.
     let memory = presented.to_engine.lane().clone();
@@ -392,7 +398,7 @@ fn a_lane_that_is_left_is_read_no_longer_than_it_could_be_full() {
         memory.region().write(at, &header(RecordHead::LEN + 1, false).to_le_bytes()).expect("in the region");
     }
     let mut rounds = 0;
-    while daemon.unsent_count() > 0 {
+    while daemon.senders.unsent.len() > 0 {
         let taken = daemon.engine.view().counter(Counter::TxDatagrams) + 200;
         let word = LaneWord::NEW.with_tail(LaneWord::after(0, taken * each));
         memory.region().write(LaneLayout::WORD, &word.0.to_le_bytes()).expect("in the region");
@@ -429,24 +435,24 @@ fn each_of_a_programs_sockets_gets_its_part_of_a_slow_link() {
     let Some(mut daemon) = with_link() else { return };
     let host = FakeHost::attach(&mut daemon);
     let mut sockets: Vec<Presented> = (0..3).map(|_| show(&host, &mut daemon).expect("shown")).collect();
-    let (now, session) = (daemon.clock.now(), daemon.sessions.live()[0]);
+    let (now, session) = (daemon.timing.clock.now(), daemon.sessions.live()[0]);
     let there = RecordHead { peer: Endpoint::new([10, 0, 0, 9], 53).into(), ..RecordHead::default() };
     let mut slow = Slow::default();
     assert!(sockets[0].put(&there, b"who is there"));
-    daemon.take_some_datagrams(now, session);
+    take_some(&mut daemon, now, session);
     answer_arp(&mut daemon);
     for presented in &mut sockets {
         (0..1000).for_each(|_| assert!(presented.put(&there, b"x")));
     }
     for _ in 0..20 {
-        daemon.take_some_datagrams(now, session);
+        take_some(&mut daemon, now, session);
     }
     let mut transmit = |daemon: &mut Daemon, budget| {
         daemon.engine.poll_transmit(now, PortId(0), &mut slow, &mut daemon.sessions, budget);
     };
     for _ in 0..60 {
         transmit(&mut daemon, 7);
-        daemon.take_some_datagrams(now, session);
+        take_some(&mut daemon, now, session);
     }
     (0..100).for_each(|_| transmit(&mut daemon, 100));
     for presented in &sockets {
@@ -468,6 +474,6 @@ fn answer_arp(daemon: &mut Daemon) {
         target_ip: OWN.into(),
     };
     message.emit(&mut frame[14..]);
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     daemon.engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), &mut daemon.sessions);
 }

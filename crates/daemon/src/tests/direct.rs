@@ -174,11 +174,11 @@ fn refused(reply: &Reply) -> Errno {
 fn a_round_that_tells_the_hosts_something_is_a_whole_look() {
     let mut pair = Pair::new(daemon());
     settle(&mut pair.daemon);
-    let looks = HostLooks::map(&pair.daemon.looks).expect("its page");
+    let looks = HostLooks::map(&pair.daemon.timing.looks).expect("its page");
     for round in 0..8 {
         let before = looks.count();
         pair.client.send(pair.flows[0], b"hello");
-        let now = pair.daemon.clock.now();
+        let now = pair.daemon.timing.clock.now();
         pair.daemon.round(now);
         assert_eq!(pair.server.receive(pair.flows[1]), b"hello", "{round}");
         assert_eq!(looks.count(), before + 1, "{round}");

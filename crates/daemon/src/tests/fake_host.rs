@@ -31,7 +31,7 @@ impl Control {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .expect("a pair");
-        daemon.serve(theirs).expect("a connection");
+        daemon.hosts.serve(theirs).expect("a connection");
         Control { socket: ours }
     }
 
@@ -44,7 +44,7 @@ impl Control {
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         };
         let (ours, theirs) = std::thread::spawn(pair).join().expect("a thread").expect("a pair");
-        daemon.serve(theirs).expect("a connection");
+        daemon.hosts.serve(theirs).expect("a connection");
         Control { socket: ours }
     }
 
@@ -55,7 +55,7 @@ impl Control {
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         };
         let (ours, theirs) = std::thread::spawn(pair).join().expect("a thread").expect("a pair");
-        daemon.serve(theirs).expect("a connection");
+        daemon.hosts.serve(theirs).expect("a connection");
         Control { socket: ours }
     }
 

@@ -130,15 +130,15 @@ impl Kernel {
     }
 
     fn tells(&mut self, event: KernelEvent) {
-        let now = self.daemon.clock.now();
-        self.daemon.take_event(now, &mut self.follower, event);
+        let (now, Daemon { links, engine, outside, .. }) = (self.daemon.timing.clock.now(), &mut self.daemon);
+        links.take_event(now, (engine, &outside.poller), &mut self.follower, event);
     }
 
     /// A list ends in which nothing was but what has been told since [`Kernel::new_list`].
     fn list_ends(&mut self, list: List, is_whole: bool) {
         self.follower.receiving = Some(list);
-        let now = self.daemon.clock.now();
-        self.daemon.list_ends(now, &mut self.follower, is_whole);
+        let (now, Daemon { links, engine, outside, .. }) = (self.daemon.timing.clock.now(), &mut self.daemon);
+        links.list_ends(now, (engine, &outside.poller), &mut self.follower, is_whole);
     }
 
     fn new_list(&mut self) {
@@ -156,7 +156,7 @@ impl Kernel {
 
     /// What was asked of the port since the last look, and its addresses as reports have them.
     fn look(&mut self) -> (Vec<String>, Vec<String>) {
-        let now = self.daemon.clock.now();
+        let now = self.daemon.timing.clock.now();
         self.daemon.round(now);
         let log = std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner));
         (log, self.daemon.whole_status().ports[0].addrs.clone())
@@ -205,9 +205,10 @@ fn an_address_that_connections_have_is_steered_until_they_end() {
     kernel.tells(KernelEvent::AddrGone { index: INDEX, addr: ADDR.into(), prefix_len: 24 });
     drop(anchor);
     settle(&mut kernel.daemon);
-    kernel.daemon.kernel = Some(std::mem::replace(&mut kernel.follower, Follower::open().expect("a socket")));
-    let now = kernel.daemon.clock.now();
-    kernel.daemon.follow(now);
+    kernel.daemon.links.kernel =
+        Some(std::mem::replace(&mut kernel.follower, Follower::open().expect("a socket")));
+    let (now, Daemon { links, engine, outside, .. }) = (kernel.daemon.timing.clock.now(), &mut kernel.daemon);
+    links.follow(now, engine, &outside.poller);
     assert_eq!(kernel.look().0, ["address 10.0.0.2 false"]);
 }
 
@@ -224,7 +225,7 @@ fn many_routes_are_not_listed_at_each_change() {
         source: None,
     };
     (0..100_000).for_each(|n| kernel.tells(KernelEvent::Route(via(n))));
-    let now = kernel.daemon.clock.now();
+    let now = kernel.daemon.timing.clock.now();
     kernel.list_ends(List::Routes, true);
     kernel.tells(KernelEvent::RoutesChanged);
     kernel.tells(KernelEvent::RoutesChanged);
@@ -262,7 +263,7 @@ fn a_listener_is_steered_no_longer_than_its_kernel_socket_listens() {
     let mut kernel = Kernel::new();
     kernel.has_link(INDEX, 1500);
     let Kernel { mut daemon, follower, log } = kernel;
-    daemon.kernel = Some(follower);
+    daemon.links.kernel = Some(follower);
     let mut host = FakeHost::attach(&mut daemon);
     let socket = TcpListener::bind("0.0.0.0:0").expect("a socket");
     let local = socket.local_addr().expect("bound");
@@ -289,7 +290,7 @@ fn a_listener_is_steered_no_longer_than_its_kernel_socket_listens() {
 #[test]
 fn a_listener_that_cannot_be_steered_is_given_up() {
     let Kernel { mut daemon, follower, log } = Kernel::new();
-    daemon.kernel = Some(follower);
+    daemon.links.kernel = Some(follower);
     let mut host = FakeHost::attach(&mut daemon);
     let socket = TcpListener::bind("0.0.0.0:0").expect("a socket");
     let local = socket.local_addr().expect("bound");

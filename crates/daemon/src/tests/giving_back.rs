@@ -161,7 +161,7 @@ fn a_region_is_not_touched_before_its_host_has_mapped_it() {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(&fds[0], punch, 0, 4096).expect("a hole");
     settle(&mut daemon);
-    daemon.fence(daemon.clock.now(), SessionId(session), FenceReason::BadArgument);
+    daemon.fence(daemon.timing.clock.now(), SessionId(session), FenceReason::BadArgument);
     settle(&mut daemon);
     assert_eq!(rustix::fs::fstat(&fds[0]).expect("a file").st_blocks, 0, "not a word was written");
 }
@@ -184,7 +184,7 @@ fn a_report_about_a_region_that_is_gone_does_not_concern_the_next_one() {
     let pages = Pages { session: id, region: others, offset: host.layout.receive_offset(), len: len as u32 };
     let returned = vec![Returned::Pages(GivenBack { pages, is_gone: true })];
     let report = Matter::Returned { who: Cred::of_user(USER), returned };
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     daemon.attend(now, report);
     assert_eq!(memory_of(&daemon, id), len);
     // It breaks the contract and is gone, however long its thread waits.
@@ -217,7 +217,7 @@ fn a_session_that_is_gone_is_unmapped_by_its_users_thread() {
     let id = daemon.sessions.live()[0];
     let mut lingering = hold_up(&mut daemon, &host.control);
     assert_eq!(mappings_of(&host.memory), 4, "the daemon's and the host's");
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     daemon.fence(now, id, FenceReason::BadArgument);
     until_with(&mut daemon, "its number is free", |daemon| {
         matches!(daemon.sessions.slot(id), Some(Slot::Free))
@@ -238,5 +238,8 @@ fn what_a_users_thread_reports_is_on_his_account() {
     let _host = attach_user(&mut daemon, USER);
     let who = Cred::of_user(USER);
     let report = Matter::Returned { who, returned: vec![Returned::Closed(LaneId::default())] };
-    assert_eq!(daemon.asker(&report), Some(daemon.engine.view().users().account(who)));
+    assert_eq!(
+        daemon.hosts.asker(&daemon.engine, &daemon.sessions, &report),
+        Some(daemon.engine.view().users().account(who))
+    );
 }

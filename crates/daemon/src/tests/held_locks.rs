@@ -87,7 +87,8 @@ fn an_anchor_that_another_process_shows_loses_its_name_when_its_lock_is_free() {
     settle_in(&mut daemon, &second);
     let handle = daemon.anchors.recognise(identity_of(&anchor).expect("an object")).expect("known");
     let holding = list(anchor);
-    daemon.share_anchor(daemon.clock.now(), handle);
+    let now = daemon.timing.clock.now();
+    daemon.anchors.share(now, &mut daemon.engine, &mut daemon.sessions, handle);
     others_are_served(&mut daemon);
     holding.let_go();
     settle(&mut daemon);

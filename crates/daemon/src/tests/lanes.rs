@@ -101,8 +101,11 @@ fn the_engine_leaves_a_lanes_end_to_its_users_thread() {
     receiver.open();
     let mut held_up = hold_up(&mut daemon, &client.control);
     for session in daemon.sessions.live().to_vec() {
-        let now = daemon.clock.now();
-        daemon.engine.view().lanes_of(session).into_iter().for_each(|lane| daemon.end_lane(now, lane));
+        let now = daemon.timing.clock.now();
+        let lanes = daemon.engine.view().lanes_of(session);
+        lanes
+            .into_iter()
+            .for_each(|lane| daemon.lanes.end(now, &mut daemon.engine, &mut daemon.sessions, lane));
     }
     super::come_to_rest(&mut daemon);
     assert_eq!((daemon.engine.view().totals().lanes, daemon.lanes.len()), (0, 0));

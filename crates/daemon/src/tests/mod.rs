@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::policy::{Credentials, Policy};
 use crate::report::View;
+use crate::status::status_report;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -74,23 +75,27 @@ pub(crate) fn daemon_with(line: &str) -> Daemon {
 impl Daemon {
     /// The reports as root gets them.
     pub(crate) fn whole_status(&self) -> StatusReport {
-        self.status_report(&View { policy: &self.policy, who: &root(&self.policy) })
+        status_report(self, &self.view(&root(&self.hosts.policy)))
     }
 
     pub(crate) fn whole_sockets(&self) -> SocketsReport {
-        self.sockets_report(&View { policy: &self.policy, who: &root(&self.policy) })
+        self.sockets_report(&self.view(&root(&self.hosts.policy)))
+    }
+
+    pub(crate) fn view<'a>(&'a self, who: &'a Credentials) -> View<'a> {
+        View { policy: &self.hosts.policy, who, sessions: &self.sessions, ports: &self.links.ports }
     }
 
     /// As a list shows them that is made in one step.
     pub(crate) fn sockets_report(&self, view: &View<'_>) -> SocketsReport {
-        let sockets = self.engine.view().sockets(self.clock.now());
-        let visible = sockets.iter().filter(|socket| self.is_visible(socket, view));
-        SocketsReport { sockets: visible.map(|socket| self.socket_report(socket, view)).collect() }
+        let sockets = self.engine.view().sockets(self.timing.clock.now());
+        let visible = sockets.iter().filter(|socket| view.shows_socket(socket));
+        SocketsReport { sockets: visible.map(|socket| view.socket(socket)).collect() }
     }
 
     /// The connection at `place` is another user's from here on, as far as the engine's thread knows.
     pub(crate) fn pose(&mut self, place: u32, uid: u32) {
-        self.connections.get_mut(place).expect("the connection").who.uid = uid;
+        self.hosts.connections.get_mut(place).expect("the connection").who.uid = uid;
     }
 }
 
@@ -103,9 +108,9 @@ pub(crate) fn settle(daemon: &mut Daemon) {
     let began = std::time::Instant::now();
     loop {
         let dealings = dealings(daemon);
-        let settled = daemon.control_server.settle();
+        let settled = daemon.hosts.server.settle();
         while settled.recv_timeout(Duration::from_micros(20)) == Err(RecvTimeoutError::Timeout) {
-            let now = daemon.clock.now();
+            let now = daemon.timing.clock.now();
             daemon.round(now);
             daemon.tick(now).expect("a look outside");
             assert!(began.elapsed() < Duration::from_secs(60), "the control server never comes to rest");
@@ -118,7 +123,7 @@ pub(crate) fn settle(daemon: &mut Daemon) {
 }
 
 fn dealings(daemon: &Daemon) -> u64 {
-    daemon.control_server.dealings() + daemon.anchors.orders()
+    daemon.hosts.server.dealings() + daemon.anchors.orders()
 }
 
 /// Works until `is_so`, which the control server may be about to make true while one of its threads stands still.
@@ -135,7 +140,7 @@ pub(crate) fn until(daemon: &mut Daemon, what: &str, mut is_so: impl FnMut() -> 
 pub(crate) fn come_to_rest(daemon: &mut Daemon) {
     let mut quiet = 0;
     for _ in 0..100_000 {
-        let now = daemon.clock.now();
+        let now = daemon.timing.clock.now();
         let moved = daemon.round(now);
         daemon.tick(now).expect("a look outside");
         // What a tick brought in moves in the next round.

@@ -199,7 +199,7 @@ fn sleepers_wake_each_other() {
     // From here on the engine runs by itself and sleeps whenever it can, and so do both hosts.
     let engine = std::thread::spawn(move || {
         daemon.run().expect("runs");
-        let parks = daemon.counts.parks;
+        let parks = daemon.hosts.counts.parks;
         daemon.end().leave();
         parks
     });

@@ -20,8 +20,8 @@ const HOG: Cred = Cred::of_user(4711);
 /// From now on the session counts as the hog's.
 fn give_to_hog(daemon: &mut Daemon, session: SessionId) {
     let peer = daemon.sessions.get_mut(session).expect("live");
-    daemon.budget.remove(std::mem::replace(&mut peer.account, HOG), session);
-    daemon.budget.add(HOG, session);
+    daemon.schedule.budget.remove(std::mem::replace(&mut peer.account, HOG), session);
+    daemon.schedule.budget.add(HOG, session);
 }
 
 /// Hosts of the hog's whose rings are full of commands about nothing.
@@ -50,7 +50,7 @@ fn a_user_with_full_rings_gets_his_turn_and_his_neighbour_too() {
     fill(&mut hogs);
     let stale = ListenerId(FlowId::from_raw(7));
     neighbour.push(Command::FastOpen { listener: stale, limit: 1 });
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     daemon.round(now);
     let taken = daemon.engine.view().counter(Counter::StaleEntries);
     assert!((1..u64::from(CMD_ENTRIES)).contains(&taken), "{taken} commands in one round");
@@ -63,7 +63,7 @@ fn alone_a_user_has_all_his_commands_carried_out_at_once() {
     let mut daemon = daemon();
     let mut hosts = [FakeHost::attach(&mut daemon), FakeHost::attach(&mut daemon)];
     fill(&mut hosts);
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     daemon.round(now);
     assert_eq!(daemon.engine.view().counter(Counter::StaleEntries), u64::from(2 * (CMD_ENTRIES - 1)));
 }
@@ -77,7 +77,7 @@ fn the_last_close_of_a_descriptor_takes_no_entries_but_those_of_its_session() {
     settle(&mut daemon);
     fill(&mut hogs);
     drop(end);
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     daemon.tick(now).expect("a look outside");
     assert_eq!(daemon.engine.view().counter(Counter::StaleEntries), 0);
     assert_eq!(daemon.engine.view().session(daemon.sessions.live()[0]).listeners, 0, "it is closed");
@@ -93,7 +93,7 @@ fn a_turn_is_made_of_steps() {
     let credit = ReceiveCredit { flow: FlowId::from_raw(9), len: 1 };
     (0..100).for_each(|_| hogs[0].queue.push_credit(credit).expect("room"));
     let id = daemon.sessions.live()[1];
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     let mut steps = [(); 5].map(|()| daemon.take_some_of_session(now, id));
     assert_eq!(steps[..2], [32, 32], "credits first: they were published before the next command");
     assert_eq!(daemon.engine.view().counter(Counter::StaleEntries), 100 + 2);
@@ -107,17 +107,18 @@ fn a_doorbell_that_is_rung_for_nothing_is_not_heard_for_a_while() {
     let mut hosts = [FakeHost::attach(&mut daemon), FakeHost::attach(&mut daemon)];
     let [id, other] = [0, 1].map(|n| daemon.sessions.live()[n]);
     settle(&mut daemon);
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     for _ in 0..100 {
         // What it is rung for may have been taken before.
         hosts[0].push(Command::FastOpen { listener: ListenerId(FlowId::from_raw(7)), limit: 1 });
         daemon.round(now);
-        daemon.wake(now, id);
+        daemon.sessions.rung(now, id, &mut daemon.schedule.budget, &daemon.outside.poller);
     }
-    (0..32).for_each(|_| daemon.wake(now, id));
-    (0..32).for_each(|_| daemon.wake(now, other));
+    (0..32).for_each(|_| daemon.sessions.rung(now, id, &mut daemon.schedule.budget, &daemon.outside.poller));
+    (0..32)
+        .for_each(|_| daemon.sessions.rung(now, other, &mut daemon.schedule.budget, &daemon.outside.poller));
     assert!(daemon.sessions.next_unmute().is_far_future());
-    daemon.wake(now, id);
+    daemon.sessions.rung(now, id, &mut daemon.schedule.budget, &daemon.outside.poller);
     let until = daemon.sessions.next_unmute();
     assert!(until > now && !until.is_far_future(), "all doorbells of an account count together");
     daemon.tick(until).expect("a look outside");
@@ -131,12 +132,12 @@ fn a_session_that_sleeps_is_not_woken_by_a_doorbell_for_nothing() {
     let _hosts: Vec<FakeHost> = (0..20).map(|_| FakeHost::attach(&mut daemon)).collect();
     settle(&mut daemon);
     let id = daemon.sessions.live()[0];
-    let now = daemon.clock.now().after_us(1_000_000);
+    let now = daemon.timing.clock.now().after_us(1_000_000);
     daemon.tick(now).expect("a look outside");
-    assert_eq!(daemon.budget.awake().count(), 0, "quiet sessions sleep, and no round looks at them");
+    assert_eq!(daemon.schedule.budget.awake().count(), 0, "quiet sessions sleep, and no round looks at them");
     daemon.sessions.get_mut(id).expect("live").full = 1 << 5;
-    daemon.wake(now, id);
-    assert_eq!(daemon.budget.awake().count(), 0);
+    daemon.sessions.rung(now, id, &mut daemon.schedule.budget, &daemon.outside.poller);
+    assert_eq!(daemon.schedule.budget.awake().count(), 0);
 }
 
 #[test]
@@ -160,7 +161,7 @@ fn a_list_of_sockets_is_made_in_steps() {
         (1..=50).map(|port| host.listen(&mut daemon, SocketAddr::from(([127, 0, 0, 1], port)))).collect();
     let control = Control::new(&mut daemon);
     settle(&mut daemon);
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     daemon.begin_list(now, 1).expect("the first one");
     assert_eq!(daemon.begin_list(now, 1), Err(Errno::EAGAIN), "one at a time");
     let steps = (0..100).take_while(|_| daemon.carry_on_lists(now)).count();
@@ -172,9 +173,9 @@ fn a_list_of_sockets_is_made_in_steps() {
     File::from(fds.into_iter().next().expect("memory")).read_exact_at(&mut text, 0).expect("read");
     let report: SocketsReport = serde_json::from_slice(&text).expect("JSON");
     assert_eq!(report.sockets.len(), ends.len());
-    daemon.next_report = now;
+    daemon.reports.not_before = now;
     daemon.begin_list(now, 1).expect("another one");
     drop(control);
     settle(&mut daemon);
-    assert!(daemon.lists.is_empty(), "nobody waits for it");
+    assert!(daemon.reports.is_empty(), "nobody waits for it");
 }

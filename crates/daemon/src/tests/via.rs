@@ -106,7 +106,7 @@ fn a_connection_ends_with_a_word_a_session_or_the_engine() {
 fn the_engine_leaves_a_connections_end_to_its_users_thread() {
     let Pair { mut daemon, server, client, memories: [zero, one], .. } = pair();
     let mut held_up = hold_up(&mut daemon, &client.control);
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     for session in daemon.sessions.live().to_vec() {
         daemon.close_session(now, session, "it ends");
     }

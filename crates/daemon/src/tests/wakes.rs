@@ -29,7 +29,7 @@ fn a_doorbell_is_heard_at_each_ring_and_never_read() {
     let eventfd = eventfd_of(&host);
     settle(&mut daemon);
     for _ in 0..3 {
-        let now = daemon.clock.now();
+        let now = daemon.timing.clock.now();
         assert!(!daemon.tick(now).expect("a look"), "no news");
         ring(&eventfd);
         assert!(daemon.tick(now).expect("a look"), "heard");
@@ -47,7 +47,7 @@ fn the_bell_of_a_session_that_is_over_is_not_heard() {
     settle(&mut daemon);
     assert!(daemon.is_unused());
     ring(&eventfd);
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     assert!(!daemon.tick(now).expect("a look"), "nobody's");
 }
 
@@ -58,7 +58,7 @@ fn a_bell_that_was_muted_is_heard_again() {
     let host = FakeHost::attach(&mut daemon);
     let eventfd = eventfd_of(&host);
     settle(&mut daemon);
-    let now = daemon.clock.now();
+    let now = daemon.timing.clock.now();
     let is_muted = |daemon: &crate::daemon::Daemon| !daemon.sessions.next_unmute().is_far_future();
     for _ in 0..1000 {
         if is_muted(&daemon) {
@@ -82,7 +82,7 @@ fn who_keeps_reports_keeps_the_last_ones_only() {
     let control = Control::new(&mut daemon);
     let mut kept = Vec::new();
     for _ in 0..20 {
-        daemon.next_report = daemon.clock.now();
+        daemon.reports.not_before = daemon.timing.clock.now();
         let (_, fds) = control.ask(&mut daemon, Request::Report { what: ReportKind::Status });
         kept.extend(fds);
     }
@@ -97,16 +97,15 @@ fn who_keeps_reports_keeps_the_last_ones_only() {
 
 /// Calls that wake whoever waits for a descriptor, and where they are made. docs/security.md says of each that is about what a host has, too,
 /// why the engine's thread is not held by it: who adds one adds it there.
-const CALLS: [(&str, &str, usize); 10] = [
+const CALLS: [(&str, &str, usize); 9] = [
     // By a thread of its own.
     ("capture.rs", "net::send", 1),
     // Measured.
-    ("datagrams/to_kernel.rs", "net::send", 2),
+    ("datagrams/raw.rs", "net::send", 2),
     ("control_server/socket.rs", "net::send", 1),
     ("control_server/wake.rs", "line.signal()", 1),
-    ("session.rs", "line.signal()", 1),
-    // By the user's thread.
-    ("control_server/pages.rs", "line.signal()", 1),
+    // Measured, and by the user's thread.
+    ("control_server/pages.rs", "line.signal()", 2),
     ("via.rs", "line().signal()", 1),
     // To the kernel itself.
     ("kernel/netlink.rs", "net::send", 1),
