@@ -1,29 +1,29 @@
 //! The connections' records, and by what they are found: name, deadline, neighbour, port, listener. All but the records is derived from
-//! them and can be made anew.
+//! them and can be made anew. Connections in TIME_WAIT that no program has lie in [`time_waits`].
+
+pub mod time_waits;
 
 use crate::control::arp::NEIGHBOURS_MAX;
-use crate::flow::key::{FlowIndex, FlowKey};
+use crate::flow::key::{FlowIndex, FlowKey, KeyHolder, TimeWaitIdx};
 use crate::flow::lists::FlowLists;
 use crate::flow::record::{Flow, Leftover};
-use crate::sched::ready::ReadyList;
 use crate::sched::reclaimables::Reclaimables;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::work::Path;
+use time_waits::{TimeWaitFlow, TimeWaits};
 use toe_base::{Addr, FlowIdx, Instant, PortId, SessionId};
 use toe_tcp::state::TcpState;
-use toe_tcp::timeout::TIME_WAIT_US;
 
 /// The list of orphans whose peers have all bytes, the first that came to that first.
 const ACKNOWLEDGED: u32 = 0;
 
-/// RFC 6191 section 2: the clock of timestamps has surely gone on.
-const REUSE_AFTER_US: u64 = 1_000_000;
+/// Of all records, those that connections in TIME_WAIT may have (Linux: tcp_max_tw_buckets).
+const TIME_WAITS_ONE_IN: usize = 2;
 
 /// How many connections no program has any more, and which may go first.
 #[derive(Debug)]
 struct Leftovers {
     orphans: usize,
-    time_waits: usize,
     acknowledged: FlowLists,
 }
 
@@ -39,9 +39,8 @@ pub struct FlowStore {
     pub wheel: TimerWheel,
     /// Those with receive memory to spare.
     pub reclaimables: Reclaimables,
-    /// Those in TIME_WAIT that no program holds, the oldest first, for eviction when the table is full. Those that have gone since
-    /// are skipped.
-    pub time_wait: ReadyList,
+    /// Those in TIME_WAIT that no program has.
+    pub time_waits: TimeWaits,
     /// By the listener's slot: those that came in there and that no program has taken.
     pub came_in: FlowLists,
     /// By their own port: those over links that share the kernel's address.
@@ -66,7 +65,7 @@ impl FlowStore {
             index: FlowIndex::new(secret, 1024),
             wheel: TimerWheel::new(max),
             reclaimables: Reclaimables::new(max),
-            time_wait: ReadyList::new(max),
+            time_waits: TimeWaits::new((max / TIME_WAITS_ONE_IN).max(1)),
             came_in: FlowLists::new(max),
             on_shared: FlowLists::new(max),
             by_neighbour: FlowLists::new(max),
@@ -97,8 +96,9 @@ impl FlowStore {
         (0..self.high()).map(FlowIdx).filter(|idx| self.used[idx.index()])
     }
 
+    /// Connections, those in TIME_WAIT among them.
     pub fn len(&self) -> usize {
-        self.records.len() - self.free.len()
+        self.records.len() - self.free.len() + self.time_waits.len()
     }
 
     /// Records from this one on were never in use.
@@ -108,15 +108,15 @@ impl FlowStore {
 
     // ---- they come and go ----
 
-    /// A vacant record; `None`: all are in use.
+    /// A vacant record; `None`: there are as many connections as there may be.
     pub fn alloc(&mut self) -> Option<FlowIdx> {
+        if self.len() >= self.max {
+            return None;
+        }
         if let Some(idx) = self.free.pop().map(FlowIdx) {
             self.used[idx.index()] = true;
             self.records[idx.index()] = Flow::vacant();
             return Some(idx);
-        }
-        if self.records.len() == self.max {
-            return None;
         }
         self.records.push(Flow::vacant());
         self.used.push(true);
@@ -128,7 +128,7 @@ impl FlowStore {
         if let Some(listener) = flow.conn.tenancy.listener() {
             self.came_in.push(listener.slot(), idx);
         }
-        self.index.insert(flow.conn.key, idx);
+        self.index.insert(flow.conn.key, KeyHolder::Flow(idx));
         self.records[idx.index()] = flow;
         self.hold_neighbour(idx);
     }
@@ -146,10 +146,24 @@ impl FlowStore {
         self.free.push(idx.0);
     }
 
+    /// The flow, which has given back all that it had, goes on in TIME_WAIT. Not while there are as many as there may be.
+    pub fn enter_time_wait(&mut self, idx: FlowIdx, waiting: TimeWaitFlow) {
+        let wait = self.time_waits.insert(waiting);
+        self.index.insert(waiting.key, KeyHolder::TimeWait(wait));
+        self.free(idx);
+    }
+
+    /// TIME_WAIT is over.
+    pub fn leave_time_wait(&mut self, idx: TimeWaitIdx) -> Option<TimeWaitFlow> {
+        let waiting = *self.time_waits.get(idx)?;
+        self.index.remove(&waiting.key);
+        self.time_waits.remove(idx);
+        Some(waiting)
+    }
+
     /// Makes anew what is derived here, but for deadlines and what there is to spare. Returns all connections.
     pub fn rebuild(&mut self) -> Vec<FlowIdx> {
         self.index.clear();
-        self.time_wait.clear();
         self.by_neighbour.clear();
         let all: Vec<FlowIdx> = self.indices().collect();
         for idx in all.iter().copied() {
@@ -158,17 +172,26 @@ impl FlowStore {
             self.hold_neighbour(idx);
             let conn = &self.records[idx.index()].conn;
             if conn.indexed {
-                self.index.insert(conn.key, idx);
+                self.index.insert(conn.key, KeyHolder::Flow(idx));
             }
+        }
+        for (idx, waiting) in self.time_waits.iter() {
+            self.index.insert(waiting.key, KeyHolder::TimeWait(idx));
         }
         all
     }
 
     // ---- by name ----
 
+    /// Who has the name.
+    #[inline]
+    pub fn named(&self, key: &FlowKey) -> Option<KeyHolder> {
+        self.index.get(key)
+    }
+
     #[inline]
     pub fn find(&self, key: &FlowKey) -> Option<FlowIdx> {
-        self.index.get(key)
+        self.named(key)?.flow()
     }
 
     /// Nobody finds it by its name any more.
@@ -188,6 +211,7 @@ impl FlowStore {
     pub fn has_some_at(&self, addr: Addr) -> bool {
         let mut conns = self.indices().map(|idx| &self.get(idx).conn);
         conns.any(|conn| conn.indexed && conn.key.local.addr == addr)
+            || self.time_waits.iter().any(|(_, waiting)| waiting.key.local.addr == addr)
     }
 
     // ---- by path ----
@@ -232,24 +256,19 @@ impl FlowStore {
 
     // ---- those that no program has any more ----
 
-    /// The record has changed: what it counts as. Whether it is in TIME_WAIT from now on.
-    pub fn count_leftover(&mut self, idx: FlowIdx) -> bool {
+    /// The record has changed: what it counts as.
+    pub fn count_leftover(&mut self, idx: FlowIdx) {
         let flow = &mut self.records[idx.index()];
         let now = kind_of(flow);
         let before = core::mem::replace(&mut flow.conn.leftover, now);
         if before != now {
             self.leftovers.change(idx, before, now);
         }
-        before != now && now == Leftover::TimeWait
     }
 
     /// Those that are closing.
     pub fn orphans(&self) -> usize {
         self.leftovers.orphans
-    }
-
-    pub fn time_waits(&self) -> usize {
-        self.leftovers.time_waits
     }
 
     /// The first orphan whose peer has all bytes.
@@ -261,32 +280,26 @@ impl FlowStore {
     /// timestamps, or needs none because nothing of it can be late. As with Linux that is enough, without the clock of
     /// [`FlowStore::may_replace`]: the program has asked for this one and no other, and its numbers begin beyond those of the old one.
     pub fn may_have(&self, key: &FlowKey) -> bool {
-        self.find(key).is_none_or(|idx| {
-            let flow = self.get(idx);
-            is_evictable(flow) && (flow.tcb.is_local || flow.tcb.rcv.ts_recent.is_some())
-        })
+        let may = |waiting: &TimeWaitFlow| waiting.tcp.is_local() || waiting.tcp.ts_recent().is_some();
+        self.named(key).is_none_or(|named| self.in_time_wait(named).is_some_and(may))
     }
 
-    /// Whether this connection may make room for another one of the same name: timestamps will tell their segments apart
-    /// (RFC 6191).
-    pub fn may_replace(&self, now: Instant, idx: FlowIdx) -> bool {
-        let flow = self.get(idx);
-        let since = flow.tcb.timers.linger.since_us(now);
-        is_evictable(flow)
-            && flow.tcb.rcv.ts_recent.is_some()
-            && since.saturating_add(REUSE_AFTER_US) <= TIME_WAIT_US
+    /// Whether who has a name may make room for another connection of it ([`toe_tcp::time_wait::TimeWait::may_be_replaced`]).
+    pub fn may_replace(&self, now: Instant, named: KeyHolder) -> bool {
+        self.in_time_wait(named).is_some_and(|waiting| waiting.tcp.may_be_replaced(now))
+    }
+
+    fn in_time_wait(&self, named: KeyHolder) -> Option<&TimeWaitFlow> {
+        if let KeyHolder::TimeWait(idx) = named { self.time_waits.get(idx) } else { None }
     }
 
     // ---- by need ----
 
-    /// The record has changed: its deadline, the memory that it has to spare, whether it may make room.
+    /// The record has changed: its deadline, the memory that it has to spare.
     pub fn note_change(&mut self, idx: FlowIdx) {
         self.note_reclaimable(idx);
         let flow = &self.records[idx.index()];
         self.wheel.set(idx, flow.tcb.timers.earliest());
-        if is_evictable(flow) {
-            self.time_wait.push(idx);
-        }
     }
 
     /// Notes what a flow has to spare.
@@ -296,14 +309,14 @@ impl FlowStore {
     }
 }
 
-/// In TIME_WAIT, and of no use to anybody but the peer.
-pub fn is_evictable(flow: &Flow) -> bool {
+/// In TIME_WAIT, and of no use to anybody but the peer: what it needs still is small.
+pub fn is_over(flow: &Flow) -> bool {
     flow.tcb.state == TcpState::TimeWait && flow.conn.tenancy.owner().is_nobody() && flow.tcb.orphaned
 }
 
 impl Leftovers {
     fn new(flows: usize) -> Leftovers {
-        Leftovers { orphans: 0, time_waits: 0, acknowledged: FlowLists::new(flows) }
+        Leftovers { orphans: 0, acknowledged: FlowLists::new(flows) }
     }
 
     fn change(&mut self, idx: FlowIdx, before: Leftover, now: Leftover) {
@@ -314,7 +327,6 @@ impl Leftovers {
                 self.orphans -= 1;
                 self.acknowledged.remove(idx);
             }
-            Leftover::TimeWait => self.time_waits -= 1,
         }
         match now {
             Leftover::No => {}
@@ -323,7 +335,6 @@ impl Leftovers {
                 self.orphans += 1;
                 self.acknowledged.push(ACKNOWLEDGED, idx);
             }
-            Leftover::TimeWait => self.time_waits += 1,
         }
     }
 }
@@ -331,9 +342,7 @@ impl Leftovers {
 fn kind_of(flow: &Flow) -> Leftover {
     match flow.tcb.state {
         _ if !flow.tcb.orphaned => Leftover::No,
-        TcpState::Closed => Leftover::No,
-        TcpState::TimeWait if flow.conn.tenancy.owner().is_nobody() => Leftover::TimeWait,
-        TcpState::TimeWait => Leftover::No,
+        TcpState::Closed | TcpState::TimeWait => Leftover::No,
         _ if flow.tcb.send_queue.is_empty() => Leftover::ToldOrphan,
         _ => Leftover::Orphan,
     }

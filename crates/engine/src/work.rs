@@ -204,13 +204,19 @@ pub enum ControlFrame {
         source: Addr,
         quoted: Vec<u8>,
     },
-    /// A lone TCP segment without a flow: RST, or a SYN-ACK's refusal.
     Tcp {
         to_mac: MacAddr,
-        key: FlowKey,
-        segment: Segment,
+        lone: Lone,
     },
     Packet(TxPacket),
+}
+
+/// A TCP segment without a flow: RST, a SYN-ACK with a cookie, or an ACK in TIME_WAIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lone {
+    pub key: FlowKey,
+    pub segment: Segment,
+    pub traffic_class: u8,
 }
 
 /// A packet as captures see it.

@@ -118,7 +118,9 @@ impl Node {
     fn sessions_at_other_ends(&self, id: SessionId) -> BTreeSet<SessionId> {
         let own = self.engine.view().audit_flows().filter(|flow| flow.owner.session == id);
         let other_ends: Vec<_> = own.map(|flow| flow.key.reversed()).collect();
-        let is_there = |flow: &FlowAudit| flow.state != TcpState::Closed && other_ends.contains(&flow.key);
+        let is_there = |flow: &FlowAudit| {
+            flow.state != TcpState::Closed && !flow.owner.is_nobody() && other_ends.contains(&flow.key)
+        };
         self.engine.view().audit_flows().filter(is_there).map(|flow| flow.owner.session).collect()
     }
 }

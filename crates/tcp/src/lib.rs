@@ -12,6 +12,7 @@
 //! | how much of it is worth a unit | [`tso`] |
 //! | what only asks | [`probe`] |
 //! | time-outs | [`timeout`] |
+//! | TIME-WAIT, in a record of its own | [`time_wait`] |
 //! | what is lost, and the window until it is repaired | [`rack`], [`recovery`] |
 //! | round-trip time, delivery rate | [`rtt`], [`rate`] |
 //! | the congestion window while all is well, one algorithm a file | [`congestion`] |
@@ -114,6 +115,7 @@ pub mod send_queue;
 pub mod soft_error;
 pub mod state;
 mod stretches;
+pub mod time_wait;
 pub mod timeout;
 mod tso;
 
@@ -132,6 +134,7 @@ use record::RepairPool;
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
 use send_queue::ExtentPool;
+use time_wait::TimeWaitContext;
 
 /// Challenge ACKs (RFC 5961 section 7), as many as Linux had when it had such a limit.
 const CHALLENGES_A_SECOND: u32 = 1000;
@@ -171,6 +174,12 @@ impl Tcp {
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),
         }
+    }
+
+    /// For a segment of a connection in TIME_WAIT.
+    pub fn in_time_wait(&mut self, now: Instant) -> TimeWaitContext<'_> {
+        let Tcp { config, challenges, counters, .. } = self;
+        TimeWaitContext { now, rfc1337: config.rfc1337, challenges, counters }
     }
 }
 

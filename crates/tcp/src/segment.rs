@@ -42,6 +42,25 @@ impl Segment {
         self.len + self.syn as u32 + self.fin as u32
     }
 
+    /// PAWS (RFC 7323 section 5.3, R1), `ts_recent` being TS.Recent where timestamps are in use. Resets are exempt.
+    pub const fn is_old_duplicate(&self, ts_recent: Option<u32>) -> bool {
+        match (ts_recent, self.timestamps) {
+            (Some(recent), Some((value, _))) => !self.rst && (value.wrapping_sub(recent) as i32) < 0,
+            _ => false,
+        }
+    }
+
+    /// Table 6 of RFC 9293, with its allowance for a closed window: what starts at `rcv.nxt` still brings an ACK or RST
+    /// (its text does not fit, and is cut off later). A unit that covers the whole window, from before it to behind it,
+    /// is acceptable too, and so is an empty segment at the right edge.
+    pub fn is_acceptable(&self, (nxt, edge): (SeqNum, SeqNum)) -> bool {
+        let (first, len) = (self.seq, self.seq_len());
+        if len == 0 || first == nxt {
+            return first.at_or_after(nxt) && first.at_or_before(edge);
+        }
+        first.before(edge) && first.plus(len).after(nxt)
+    }
+
     /// The reset that answers it, if it came for a connection that does not exist; none for a reset.
     pub fn answering_reset(&self) -> Option<Segment> {
         if self.rst {

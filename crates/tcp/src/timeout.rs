@@ -4,12 +4,10 @@ use crate::counter::{Counter, Counters};
 use crate::record::{RoundTrip, Tcb};
 use crate::segment::FlowEvent;
 use crate::state::{TcpEvent, TcpState};
-use crate::{Tcp, deferral, path_mtu, rack, recovery, soft_error};
+use crate::{Tcp, deferral, path_mtu, rack, recovery, soft_error, time_wait};
 use toe_abi::errno::Errno;
 use toe_base::Instant;
 
-/// 2 MSL: as long as Linux waits.
-pub const TIME_WAIT_US: u64 = 60_000_000;
 /// How long FIN_WAIT_2 lasts without a program that has said so (RFC 9293 leaves it open; Linux: tcp_fin_timeout), and how long at
 /// most (TCP_FIN_TIMEOUT_MAX).
 pub const FIN_WAIT_2_SECS: u32 = 60;
@@ -34,8 +32,6 @@ const ORPHAN_RETRIES: u8 = 8;
 const ORPHAN_PROBES: u8 = 12;
 /// After so many probes of a closed window nothing older than their answers is under way any more.
 const PROBES_OF_DOUBT: u8 = 4;
-/// TIME_WAIT of a connection between two local ends: nothing wanders about there, and the last ACK cannot get lost.
-pub const TIME_WAIT_LOCAL_US: u64 = 10_000;
 /// Between local ends only want of memory or of a place in a backlog drops a segment, and it may end at any moment:
 /// the time-out starts at this and is doubled up to that.
 const RETRANSMIT_LOCAL_US: core::ops::RangeInclusive<u64> = 10_000..=200_000;
@@ -56,7 +52,7 @@ pub fn retransmit_us(tcb: &Tcb) -> u64 {
 pub fn start_time_wait(tcb: &mut Tcb, now: Instant) {
     tcb.timers.stop_all();
     tcb.snd.probe = false;
-    tcb.timers.linger = now.after_us(if tcb.is_local { TIME_WAIT_LOCAL_US } else { TIME_WAIT_US });
+    tcb.timers.linger = now.after_us(time_wait::lasts_us(tcb.is_local));
 }
 
 /// A program that is gone cannot end FIN_WAIT_2: time does.

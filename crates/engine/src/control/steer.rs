@@ -28,6 +28,20 @@ pub enum SteerChange {
     Flow { key: FlowKey, on: bool },
 }
 
+/// Why segments come to the engine that are for an address of the kernel's, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SteeredBy {
+    /// The address is the engine's own.
+    #[default]
+    None,
+    /// As those of its listener do.
+    Listener,
+    /// The port is one that the kernel keeps for the engine.
+    Reserved,
+    /// By itself.
+    Alone,
+}
+
 /// The changes that are due, the ports that are there, the neighbours that are asked for.
 #[derive(Debug, Default)]
 pub struct Shared {
@@ -111,6 +125,15 @@ impl Shared {
         *uses = if on { *uses + 1 } else { uses.saturating_sub(1) };
         if *uses == 0 {
             self.uses.remove(&remote);
+        }
+    }
+
+    /// A connection has ended.
+    pub fn stop(&mut self, key: &FlowKey, steering: SteeredBy) {
+        match steering {
+            SteeredBy::None | SteeredBy::Listener => {}
+            SteeredBy::Reserved => self.count_use(key.remote, false),
+            SteeredBy::Alone => self.change(SteerChange::Flow { key: *key, on: false }),
         }
     }
 

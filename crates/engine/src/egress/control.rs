@@ -3,7 +3,7 @@
 
 use super::builder::{Envelope, FrameBuilder, Hop};
 use super::segment::{self, NoRoom};
-use crate::work::{ControlFrame, Link, TxPacket};
+use crate::work::{ControlFrame, Link, Lone, TxPacket};
 use core::net::Ipv4Addr;
 use toe_base::Addr;
 use toe_wire::arp::{self, ArpOperation, ArpRepr};
@@ -61,10 +61,10 @@ pub fn emit(sink: &mut dyn FrameSink, link: &Link, control: &ControlFrame) -> Re
             sink.commit(TxOffload::default());
             Ok(())
         }
-        ControlFrame::Tcp { to_mac, key, segment } => {
+        ControlFrame::Tcp { to_mac, lone: Lone { key, segment, traffic_class } } => {
             let (from, to) = (key.local.addr, key.remote.addr);
             let hop = Hop::over(link, *to_mac);
-            let envelope = Envelope { hop, from, to, ttl: TTL, traffic_class: 0 };
+            let envelope = Envelope { hop, from, to, ttl: TTL, traffic_class: *traffic_class };
             let header = segment::header(key, segment);
             let frame = sink.frame(envelope.headers_len() + header.header_len()).ok_or(NoRoom)?;
             let mut builder = FrameBuilder::ip(frame, &envelope, Protocol::Tcp);

@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::flow::record::Abort;
 use crate::hostif::HostSide;
+use crate::work::Lone;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
@@ -19,7 +20,7 @@ impl Engine {
         // RFC 7323 section 3.2.
         reset.timestamps = output::timestamps(&flow.tcb, now);
         let (path, key) = (flow.conn.path, flow.conn.key);
-        self.send_reset(now, path, key, reset);
+        self.send_alone(now, path, Lone { key, segment: reset, traffic_class: 0 });
         self.closed(idx, errno);
     }
 

@@ -85,7 +85,7 @@ impl<'e> EngineView<'e> {
 
     /// Every connection's timers. Asked when nothing is ready to be sent.
     pub fn audit_flows(self) -> impl Iterator<Item = FlowAudit> + 'e {
-        self.0.flows.indices().map(|idx| {
+        let flows = self.0.flows.indices().map(|idx| {
             let flow = self.0.flows.get(idx);
             let (state, in_flight, queued) =
                 (flow.tcb.state, flow.tcb.snd.nxt.distance_from(flow.tcb.snd.una), flow.tcb.send_queue.len());
@@ -107,7 +107,19 @@ impl<'e> EngineView<'e> {
                 waits_for_peer,
                 deadline,
             }
-        })
+        });
+        let time_waits = self.0.flows.time_waits.iter().map(|(_, waiting)| FlowAudit {
+            key: waiting.key,
+            owner: Owner::default(),
+            is_direct: false,
+            is_asked: false,
+            state: TcpState::TimeWait,
+            in_flight: 0,
+            queued: 0,
+            waits_for_peer: true,
+            deadline: waiting.tcp.until,
+        });
+        flows.chain(time_waits)
     }
 }
 

@@ -8,7 +8,7 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::egress::builder::{Envelope, Hop};
 use crate::egress::segment;
-use crate::flow::key::FlowKey;
+use crate::flow::key::{FlowKey, KeyHolder};
 use crate::flow::tenancy::Notice;
 use crate::hostif::HostSide;
 use crate::ingress::facts::{Known, facts_of};
@@ -196,8 +196,9 @@ impl Engine {
 
     /// Who has the connection of this key, or the listener that it came in at or would come to.
     fn end_of(&self, key: &FlowKey) -> Option<SightingEnd> {
-        let listener = match self.flows.find(key) {
-            Some(idx) => {
+        let listener = match self.flows.named(key) {
+            Some(KeyHolder::TimeWait(_)) => None,
+            Some(KeyHolder::Flow(idx)) => {
                 let conn = &self.flows.get(idx).conn;
                 if !conn.tenancy.owner().is_nobody() {
                     return Some(SightingEnd {

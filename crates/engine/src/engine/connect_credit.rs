@@ -76,7 +76,7 @@ impl Engine {
         host: &mut H,
     ) {
         let ports = self.config.ports.count();
-        if self.flows.len() - self.flows.time_waits() >= ports as usize {
+        if self.flows.len() - self.flows.time_waits.len() >= ports as usize {
             // Local connections have half of all ports, or more: that there is none left is said at once.
             self.names.note_lapse();
             return;

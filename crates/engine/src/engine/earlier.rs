@@ -12,8 +12,9 @@ impl EngineView<'_> {
     /// The sessions at the other ends of a session's connections.
     pub fn peers_of(self, session: SessionId, peers: &mut Vec<SessionId>) {
         let Some(record) = self.0.sessions.get(session) else { return };
-        let owners = record.flows.values().filter_map(|idx| self.0.flows.peer_here(idx));
-        peers.extend(owners.map(|peer| self.0.flows.get(peer).conn.tenancy.owner().session));
+        let ends = record.flows.values().filter_map(|idx| self.0.flows.peer_here(idx));
+        let owners = ends.map(|peer| self.0.flows.get(peer).conn.tenancy.owner());
+        peers.extend(owners.filter(|owner| !owner.is_nobody()).map(|owner| owner.session));
         peers.sort_unstable();
         peers.dedup();
     }

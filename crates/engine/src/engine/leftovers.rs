@@ -3,28 +3,26 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::flow::key::FlowKey;
+use crate::flow::isn::timestamp_offset;
+use crate::flow::key::{FlowKey, KeyHolder, TimeWaitIdx};
+use crate::flow::record::Flow;
 use crate::hostif::users::UserIdx;
-use crate::store::is_evictable;
+use crate::store::is_over;
+use crate::store::time_waits::TimeWaitFlow;
+use crate::work::{Lone, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, SeqNum};
+use toe_tcp::output;
+use toe_tcp::segment_arrives::time_wait;
+use toe_tcp::time_wait::{TIME_WAIT_US, TimeWaitEffect, is_new_life};
 
-/// Of all records, those that orphans may have (Linux: tcp_max_orphans), and those in TIME_WAIT (tcp_max_tw_buckets).
+/// Of all records, those that orphans may have (Linux: tcp_max_orphans).
 const ORPHANS_ONE_IN: usize = 4;
-const TIME_WAITS_ONE_IN: usize = 2;
 
 /// A new connection's numbers begin so far beyond the old one's: farther than its window reached (as Linux has it).
 const BEYOND: u32 = (1 << 16) + 1;
 
 impl Engine {
-    /// A flow has changed: is it one of these now?
-    pub(super) fn count_leftover(&mut self, idx: FlowIdx) {
-        if self.flows.count_leftover(idx) {
-            // It makes room for anybody, so that it takes nothing of anybody's share.
-            self.charge_flow_to(idx, UserIdx::NOBODY);
-        }
-    }
-
     /// Whether another connection may close without its program. When there are too many, one is reset, as Linux does: first one whose
     /// peer has all bytes, so that peers which never acknowledge a FIN do not cut others' last bytes short; else this one.
     pub(super) fn may_be_orphan(&mut self, now: Instant) -> bool {
@@ -40,37 +38,100 @@ impl Engine {
         told.is_some()
     }
 
-    /// The oldest in TIME_WAIT go when there are too many; not the one that has just come to it, `newest`.
-    pub(super) fn bound_time_wait(&mut self, newest: FlowIdx) {
-        while self.flows.time_waits() > self.config.flows_max / TIME_WAITS_ONE_IN {
-            match self.flows.time_wait.pop() {
-                Some(oldest) if oldest != newest => _ = self.evict(oldest),
-                Some(newest) => {
-                    self.flows.time_wait.push(newest);
-                    return;
+    /// A flow has had its turn to send. In TIME_WAIT without a program it has a smaller record from now on, which makes room for anybody
+    /// and is charged to nobody. The oldest gives way when there are too many.
+    pub(super) fn enter_time_wait(&mut self, now: Instant, idx: FlowIdx) {
+        if !self.flows.is_used(idx) || !is_over(self.flows.get(idx)) {
+            return;
+        }
+        // Its neighbour is not known yet, and the last ACK waits for that by itself.
+        while let Some(tx) = self.next_unit(now, idx) {
+            let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
+            let lone = Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.options.traffic_class };
+            let path = conn.path;
+            output::commit(tcb, &mut self.tcp, now, &tx);
+            self.send_alone(now, path, lone);
+        }
+        let Flow { conn, tcb, .. } = self.flows.get(idx);
+        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, now));
+        self.empty_flow(idx);
+        let steering = self.take_steering(idx);
+        if self.flows.time_waits.is_full() {
+            self.evict_oldest();
+        }
+        self.flows.enter_time_wait(idx, TimeWaitFlow { key, sharing, steering, tcp });
+    }
+
+    /// A segment for a connection in TIME_WAIT that no program has. Returns where the numbers of a new life may begin, if it is for one.
+    pub(super) fn arrives_in_time_wait(
+        &mut self,
+        now: Instant,
+        idx: TimeWaitIdx,
+        work: &RxWork<'_>,
+    ) -> Option<SeqNum> {
+        let waiting = self.flows.time_waits.get_mut(idx)?;
+        let TimeWaitFlow { key, tcp, .. } = waiting;
+        if is_new_life(tcp.rcv_nxt, tcp.ts_recent(), &work.rx.segment) {
+            let beyond = tcp.snd_nxt.plus(1 << 16);
+            self.leave_time_wait(idx);
+            return Some(beyond);
+        }
+        match tcp.segment_arrives(&mut self.tcp.in_time_wait(now), &work.rx.segment) {
+            TimeWaitEffect::Nothing => {}
+            TimeWaitEffect::Answer(duplicate) => {
+                let offset = timestamp_offset(&self.config.secret, key);
+                let segment = tcp.ack(now.tcp_timestamp_ms().wrapping_add(offset), duplicate);
+                let lone = Lone { key: *key, segment, traffic_class: tcp.traffic_class };
+                self.send_alone(now, work.path, lone);
+            }
+            TimeWaitEffect::Reset => self.leave_time_wait(idx),
+        }
+        self.flows.time_waits.note_change(idx);
+        None
+    }
+
+    /// Time ends TIME_WAIT of so many at most.
+    pub(super) fn time_waits_timeout(&mut self, now: Instant, at_once: usize) {
+        for _ in 0..at_once {
+            let Some(idx) = self.flows.time_waits.pop_due(now) else { return };
+            if let Some(TimeWaitFlow { key, sharing, tcp, .. }) = self.flows.time_waits.get(idx).copied() {
+                if tcp.is_local() {
+                    // For bind(2) it is as long as Linux's.
+                    let until = now.after_us(TIME_WAIT_US);
+                    self.names.in_use.keep((now, until), (key.scope, key.local), sharing, UserIdx::NOBODY);
                 }
-                None => return,
+                self.leave_time_wait(idx);
             }
         }
     }
 
-    /// Gives the record back if it is in TIME_WAIT and of no use to anybody but the peer.
-    pub(super) fn evict(&mut self, idx: FlowIdx) -> bool {
-        let may = self.flows.is_used(idx) && is_evictable(self.flows.get(idx));
-        if may {
+    /// The name is free.
+    fn leave_time_wait(&mut self, idx: TimeWaitIdx) {
+        let Some(TimeWaitFlow { key, sharing, steering, .. }) = self.flows.leave_time_wait(idx) else {
+            return;
+        };
+        self.names.in_use.remove(key.scope, key.local, sharing);
+        self.names.leave(key.scope);
+        self.shared.stop(&key, steering);
+    }
+
+    /// Makes room for another connection. `false`: none is in TIME_WAIT.
+    pub(super) fn evict_oldest(&mut self) -> bool {
+        let oldest = self.flows.time_waits.oldest();
+        if let Some(idx) = oldest {
             self.counters.add(Counter::TimeWaitEvicted);
-            self.remove_flow(idx);
+            self.leave_time_wait(idx);
         }
-        may
+        oldest.is_some()
     }
 
     /// Takes the place of the connection that has the 4-tuple ([`crate::store::FlowStore::may_have`]). Returns where the new one's numbers
     /// may begin.
     pub(super) fn replace(&mut self, key: &FlowKey) -> Option<SeqNum> {
-        let idx = self.flows.find(key)?;
-        let beyond = self.flows.get(idx).tcb.snd.nxt.plus(BEYOND);
+        let Some(KeyHolder::TimeWait(idx)) = self.flows.named(key) else { return None };
+        let beyond = self.flows.time_waits.get(idx)?.tcp.snd_nxt.plus(BEYOND);
         self.counters.add(Counter::TimeWaitReused);
-        self.remove_flow(idx);
+        self.leave_time_wait(idx);
         Some(beyond)
     }
 }

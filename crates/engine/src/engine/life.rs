@@ -70,7 +70,14 @@ impl Engine {
     /// Puts a new connection, of this user's, into the table. When it is full, the oldest in TIME_WAIT makes room.
     pub(super) fn insert_flow(&mut self, user: UserIdx, mut flow: Flow) -> Result<FlowIdx, Errno> {
         self.may_take(user, Resource::Flows)?;
-        let idx = self.alloc_flow().ok_or(Errno::ENOBUFS)?;
+        let mut idx = self.flows.alloc();
+        if idx.is_none() && self.evict_oldest() {
+            idx = self.flows.alloc();
+        }
+        let Some(idx) = idx else {
+            self.counters.add(Counter::DropFlowTableFull);
+            return Err(Errno::ENOBUFS);
+        };
         self.sessions.users_mut().add(user, Resource::Flows, 1);
         flow.conn.user = user;
         flow.conn.indexed = true;
@@ -82,26 +89,14 @@ impl Engine {
         Ok(idx)
     }
 
-    fn alloc_flow(&mut self) -> Option<FlowIdx> {
-        loop {
-            if let Some(idx) = self.flows.alloc() {
-                return Some(idx);
-            }
-            let Some(oldest) = self.flows.time_wait.pop() else {
-                self.counters.add(Counter::DropFlowTableFull);
-                return None;
-            };
-            self.evict(oldest);
-        }
-    }
-
     /// Segments for this connection are for nobody any more.
     fn leave_index(&mut self, idx: FlowIdx) {
         self.flows.leave_index(idx);
         let conn = &self.flows.get(idx).conn;
         let (key, sharing) = (conn.key, conn.sharing);
         self.names.in_use.remove(key.scope, key.local, sharing);
-        self.stop_steering_flow(idx);
+        let steering = self.take_steering(idx);
+        self.shared.stop(&key, steering);
     }
 
     /// What a segment or a timer did to a flow, for everybody else.
@@ -269,6 +264,18 @@ impl Engine {
 
     /// Takes the record out of everything, whatever its state.
     pub(super) fn remove_flow(&mut self, idx: FlowIdx) {
+        self.empty_flow(idx);
+        let conn = &self.flows.get(idx).conn;
+        let indexed = conn.indexed;
+        self.names.leave(conn.key.scope);
+        if indexed {
+            self.leave_index(idx);
+        }
+        self.flows.free(idx);
+    }
+
+    /// Takes all from the record but its name.
+    pub(super) fn empty_flow(&mut self, idx: FlowIdx) {
         self.forget_in_listener(idx);
         self.leave_fast_open_queue(idx, None);
         let anchor = self.flows.get(idx).conn.tenancy.lifetime();
@@ -286,20 +293,14 @@ impl Engine {
         flow.tcb.cc.algorithm.clear(&mut self.tcp.models);
         self.tcp.repairs.clear(&mut flow.tcb.cc.repair);
         flow.tcb.orphaned = true;
-        let indexed = flow.conn.indexed;
-        self.names.leave(flow.conn.key.scope);
         let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
         flow.tcb.receive.release(arena);
         self.let_go_of_memory(idx);
         self.forget_options(idx);
-        if indexed {
-            self.leave_index(idx);
-        }
         if let Some(anchor) = anchor {
             self.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         self.charge_flow_to(idx, UserIdx::NOBODY);
-        self.flows.free(idx);
     }
 
     /// A process has closed its descriptor. The last close of any copy ends the flow ([`Engine::anchor_closed`]), in the way that was

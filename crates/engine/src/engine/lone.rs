@@ -1,13 +1,11 @@
-//! Segments that belong to no connection, or to one that ends with them: resets, and SYN-ACKs with a cookie. To a neighbour that is not
+//! Segments that belong to no connection, or to one that ends with them: resets, SYN-ACKs with a cookie, and ACKs in TIME_WAIT. To a neighbour that is not
 //! known yet they wait until it is, as a connection's own would; who sent what they answer may not send it again.
 
 use super::{CONTROL_QUEUE_MAX, Engine};
 use crate::counter::Counter;
-use crate::flow::key::FlowKey;
-use crate::work::{ControlFrame, Path};
+use crate::work::{ControlFrame, Lone, Path};
 use std::collections::VecDeque;
 use toe_base::{Instant, PortId};
-use toe_tcp::segment::Segment;
 use toe_wire::link::MacAddr;
 
 /// So many of a port wait; the oldest give way (Linux's `unres_qlen` bounds them for each neighbour).
@@ -15,55 +13,50 @@ const WAITING_MAX: usize = 64;
 
 /// A port's, with the neighbours' numbers.
 #[derive(Debug, Default)]
-pub(super) struct WaitingSegments(VecDeque<(u16, FlowKey, Segment)>);
+pub(super) struct WaitingSegments(VecDeque<(u16, Lone)>);
 
 impl WaitingSegments {
     /// Returns whether an older one gave way.
-    fn push(&mut self, neighbour: u16, key: FlowKey, segment: Segment) -> bool {
+    fn push(&mut self, neighbour: u16, lone: Lone) -> bool {
         let is_full = self.0.len() >= WAITING_MAX;
         if is_full {
             self.0.pop_front();
         }
-        self.0.push_back((neighbour, key, segment));
+        self.0.push_back((neighbour, lone));
         is_full
     }
 
     /// Takes those for a neighbour.
-    pub(super) fn take(&mut self, neighbour: u16) -> Vec<(FlowKey, Segment)> {
-        let of = self.0.iter().filter(|(to, ..)| *to == neighbour);
-        let taken = of.map(|(_, key, segment)| (*key, *segment)).collect();
-        self.0.retain(|(to, ..)| *to != neighbour);
+    pub(super) fn take(&mut self, neighbour: u16) -> Vec<Lone> {
+        let of = self.0.iter().filter(|(to, _)| *to == neighbour);
+        let taken = of.map(|(_, lone)| *lone).collect();
+        self.0.retain(|(to, _)| *to != neighbour);
         taken
     }
 }
 
 impl Engine {
-    /// Sends a reset by a path; the queue is bounded, a reset too many is lost like a frame.
-    pub(super) fn send_reset(&mut self, now: Instant, path: Path, key: FlowKey, reset: Segment) {
-        self.counters.add(Counter::Resets);
+    /// Sends a segment by a path; the queue is bounded, one too many is lost like a frame.
+    pub(super) fn send_alone(&mut self, now: Instant, path: Path, lone: Lone) {
+        if lone.segment.rst {
+            self.counters.add(Counter::Resets);
+        }
         match path {
             Path::Local if self.local_control.len() >= self.config.flows_max.max(CONTROL_QUEUE_MAX) => {
                 self.counters.add(Counter::DropControlQueueFull);
             }
-            Path::Local => self.local_control.push_back((key.reversed(), reset)),
-            Path::Port { port, neighbour } => self.send_lone(now, port, neighbour, key, reset),
+            Path::Local => self.local_control.push_back((lone.key.reversed(), lone.segment)),
+            Path::Port { port, neighbour } => self.send_lone(now, port, neighbour, lone),
         }
     }
 
     /// Sends a segment over a port, once its neighbour is known.
-    pub(super) fn send_lone(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        neighbour: u16,
-        key: FlowKey,
-        segment: Segment,
-    ) {
+    pub(super) fn send_lone(&mut self, now: Instant, port: PortId, neighbour: u16, lone: Lone) {
         let of_port = &mut self.ports[port.index()];
         if let Some(to_mac) = of_port.neighbours.mac(neighbour) {
-            return self.push_control(port, ControlFrame::Tcp { to_mac, key, segment });
+            return self.push_control(port, ControlFrame::Tcp { to_mac, lone });
         }
-        if of_port.waiting.push(neighbour, key, segment) {
+        if of_port.waiting.push(neighbour, lone) {
             self.counters.add(Counter::DropControlQueueFull);
         }
         let of_port = &mut self.ports[port.index()];
@@ -71,7 +64,7 @@ impl Engine {
         match asked {
             Some(target) if shared => self.shared.ask_neighbour(port, target),
             Some(target) => {
-                self.push_control(port, ControlFrame::AskNeighbour { target, source: key.local.addr });
+                self.push_control(port, ControlFrame::AskNeighbour { target, source: lone.key.local.addr });
             }
             None => {}
         }
@@ -80,8 +73,8 @@ impl Engine {
     /// The neighbour is known now: what waited for it goes.
     pub(super) fn lone_may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
         self.datagrams_may_go(port, neighbour, to_mac);
-        for (key, segment) in self.ports[port.index()].waiting.take(neighbour) {
-            self.push_control(port, ControlFrame::Tcp { to_mac, key, segment });
+        for lone in self.ports[port.index()].waiting.take(neighbour) {
+            self.push_control(port, ControlFrame::Tcp { to_mac, lone });
         }
     }
 

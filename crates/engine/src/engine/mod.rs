@@ -339,7 +339,7 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
-        self.count_leftover(idx);
+        self.flows.count_leftover(idx);
         self.flows.note_change(idx);
         let flow = self.flows.get(idx);
         debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
@@ -354,7 +354,6 @@ impl Engine {
             }
         }
         self.free_if_done(idx);
-        self.bound_time_wait(idx);
     }
 
     /// Queues a control frame; a full queue drops it, as a lost frame would be.

@@ -17,7 +17,6 @@ use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowId, FlowIdx, Instant, SessionId};
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
-use toe_tcp::timeout::TIME_WAIT_US;
 
 impl Engine {
     // ---- something happened ----
@@ -67,20 +66,6 @@ impl Engine {
         let name = (local, args.flags & LISTEN_V6_ONLY != 0);
         let refuses = self.names.in_use.refuses(record.scope, name, kind, record.user);
         if refuses { Err(Errno::EADDRINUSE) } else { Ok(()) }
-    }
-
-    /// A connection's last wait is about to be over: of one between two local ends long before Linux's would be.
-    pub(super) fn keep_name(&mut self, now: Instant, idx: FlowIdx) {
-        let flow = self.flows.get(idx);
-        if flow.tcb.state == TcpState::TimeWait && flow.tcb.is_local {
-            let (FlowKey { scope, local, .. }, sharing) = (flow.conn.key, flow.conn.sharing);
-            self.names.in_use.keep(
-                (now, now.after_us(TIME_WAIT_US)),
-                (scope, local),
-                sharing,
-                flow.conn.user,
-            );
-        }
     }
 
     /// [`toe_abi::entry::FlowOption::SharesName`].

@@ -31,9 +31,9 @@ impl Engine {
         for (at, tried) in ephemeral::places(hash, first, count).zip(1..).take(most) {
             let key = key(start + at as u16);
             // First what as a rule decides where many are taken, and is looked up at once.
-            if let Some(idx) = self.flows.find(&key) {
+            if let Some(named) = self.flows.named(&key) {
                 if in_time_wait.is_none()
-                    && self.flows.may_replace(now, idx)
+                    && self.flows.may_replace(now, named)
                     && !self.is_another_s(path, &key)
                 {
                     in_time_wait = Some(key);
@@ -60,7 +60,7 @@ impl Engine {
     fn is_another_s(&self, path: Path, key: &FlowKey) -> bool {
         let meets_itself = || {
             let reversed = key.reversed();
-            *key == reversed || self.flows.find(&reversed).is_some()
+            *key == reversed || self.flows.named(&reversed).is_some()
         };
         path == Path::Local && meets_itself() || self.listeners.find(key.scope, key.local).is_some()
     }

@@ -3,18 +3,19 @@
 use super::Engine;
 use crate::control::icmp;
 use crate::counter::Counter;
-use crate::flow::key::FlowKey;
+use crate::flow::key::{FlowKey, KeyHolder};
 use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::ingress::{self, Arrived, ArrivedTcp, At};
-use crate::work::{Path, Piece, RxPacket, RxWork};
+use crate::work::{Lone, Path, Piece, RxPacket, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, PortId};
 use toe_tcp::record::Wait;
 use toe_tcp::segment::RxSegment;
 use toe_tcp::segment::{FlowEvent, Payload, Segment};
 use toe_tcp::state::TcpState;
-use toe_tcp::{RxContext, segment_arrives::segment_arrives};
+use toe_tcp::time_wait::is_new_life;
+use toe_tcp::{RxContext, Tcb, segment_arrives::segment_arrives};
 use toe_wire::link::{FrameTail, RxOffload};
 
 /// A frame as a link hands it over.
@@ -133,8 +134,9 @@ impl Engine {
             self.counters.add(Counter::WindowScaleTooLarge);
         }
         let ArrivedTcp { key, segment, is_marked, .. } = *tcp;
-        let known = self.flows.find(&key);
-        let path = match known {
+        let known = self.flows.named(&key);
+        let flow = known.and_then(KeyHolder::flow);
+        let path = match flow {
             // It has its path already, and keeps it while routes do not change.
             Some(idx) => Some(self.flows.get(idx).conn.path),
             None => self.path_of_sender(port, &key, tcp.from_mac),
@@ -145,7 +147,7 @@ impl Engine {
         };
         let mut own = Vec::new();
         let payload = match payload {
-            Payload::Tail(tail, at) if known.is_some_and(|idx| self.holds_some_of(idx, &segment)) => {
+            Payload::Tail(tail, at) if flow.is_some_and(|idx| self.holds_some_of(idx, &segment)) => {
                 own.resize(tcp.payload.len(), 0);
                 if !tail.read(at, &mut own) {
                     self.counters.add(Counter::DropTruncated);
@@ -173,20 +175,27 @@ impl Engine {
 
     /// A segment for one connection, from a frame or from another flow of this engine.
     pub(super) fn tcp_arrives<H: HostSide>(&mut self, now: Instant, work: &RxWork<'_>, host: &mut H) {
-        self.tcp_arrives_for(now, self.flows.find(&work.key), work, host);
+        self.tcp_arrives_for(now, self.flows.named(&work.key), work, host);
     }
 
-    /// The same, `known` being the connection of its key.
+    /// The same, `known` being who has its name.
     fn tcp_arrives_for<H: HostSide>(
         &mut self,
         now: Instant,
-        known: Option<FlowIdx>,
+        known: Option<KeyHolder>,
         work: &RxWork<'_>,
         host: &mut H,
     ) {
         let segment = &work.rx.segment;
         // The sequence numbers of a new life lie beyond those of the old one.
         let mut beyond = None;
+        if let Some(KeyHolder::TimeWait(idx)) = known {
+            beyond = self.arrives_in_time_wait(now, idx, work);
+            if beyond.is_none() {
+                return;
+            }
+        }
+        let known = known.and_then(KeyHolder::flow);
         if let Some(idx) = known.filter(|idx| self.answers_earlier_cookie(now, *idx, work)) {
             self.remove_flow(idx);
         } else if let Some(idx) = known.filter(|idx| self.is_listeners(*idx, work)) {
@@ -198,11 +207,12 @@ impl Engine {
                 self.counters.add(Counter::DropAcceptQueueFull);
                 return;
             }
-            if !self.is_new_life(idx, segment) {
+            let Tcb { state, snd, rcv, .. } = &self.flows.get(idx).tcb;
+            if *state != TcpState::TimeWait || !is_new_life(rcv.nxt, rcv.ts_recent, segment) {
                 self.flow_receives(now, idx, work, host);
                 return;
             }
-            beyond = Some(self.flows.get(idx).tcb.snd.nxt.plus(1 << 16));
+            beyond = Some(snd.nxt.plus(1 << 16));
             // The record stays while a program holds it: there may be data that it has not read.
             self.closed(idx, Errno::OK);
             self.after(idx);
@@ -229,24 +239,6 @@ impl Engine {
         let is_here = !self.is_shared(work.path) || self.is_steered(&work.key);
         if is_here || work.rx.segment.ack.is_some() {
             self.reject(now, work.path, work.key, &work.rx.segment);
-        }
-    }
-
-    /// A SYN that may start the 4-tuple anew while the old connection is in TIME_WAIT (RFC 9293 section 3.10.7.4,
-    /// RFC 6191).
-    fn is_new_life(&self, idx: FlowIdx, segment: &Segment) -> bool {
-        let flow = self.flows.get(idx);
-        if flow.tcb.state != TcpState::TimeWait || !segment.syn || segment.ack.is_some() || segment.rst {
-            return false;
-        }
-        let is_later = segment.seq.after(flow.tcb.rcv.nxt);
-        match (flow.tcb.rcv.ts_recent, segment.timestamps) {
-            // Timestamps decide where both have them; numbers only between two of the same tick.
-            (Some(recent), Some((value, _))) => match value.wrapping_sub(recent) as i32 {
-                0 => is_later,
-                ticks => ticks > 0,
-            },
-            _ => is_later,
         }
     }
 
@@ -311,7 +303,7 @@ impl Engine {
         let Some(reset) = segment.answering_reset() else { return };
         // Segments of nobody's come as fast as anybody likes; the answers need not.
         if path == Path::Local || self.reset_limit.allows(now) {
-            self.send_reset(now, path, key, reset);
+            self.send_alone(now, path, Lone { key, segment: reset, traffic_class: 0 });
         } else {
             self.counters.add(Counter::ResetsHeldBack);
         }

@@ -3,8 +3,11 @@
 use super::EngineView;
 use crate::control::listen::Listener;
 use crate::control::names::Twin;
+use crate::control::route::Route;
 use crate::counter::Counter;
+use crate::flow::key::TimeWaitIdx;
 use crate::hostif::users::Users;
+use crate::store::time_waits::TimeWaitFlow;
 use crate::udp::sockets::SocketReport;
 use crate::work::Path;
 use core::net::SocketAddr;
@@ -29,7 +32,7 @@ pub struct SocketView {
     /// `None`: local, or all for a listener.
     pub port: Option<PortId>,
     pub listener: bool,
-    /// Of a connection.
+    /// Of a connection, unless it is in TIME_WAIT without a program.
     pub tcp: Option<TcpReport>,
     /// Of a UDP socket.
     pub udp: Option<UdpReport>,
@@ -42,6 +45,7 @@ pub struct SocketCursor {
     now: Instant,
     listeners: u32,
     flows: u32,
+    time_waits: u32,
     /// The UDP socket that was last, by what the kernel calls it.
     datagrams: Option<u64>,
 }
@@ -124,7 +128,7 @@ impl<'e> EngineView<'e> {
         of_tcp.map_or_else(|| self.0.counters.get(counter), |c| self.0.tcp.counters.get(*c))
     }
 
-    /// Listeners first, then flows, then UDP sockets.
+    /// Listeners first, then flows, those in TIME_WAIT without a program last, then UDP sockets.
     pub fn sockets(self, now: Instant) -> Vec<SocketView> {
         let (mut cursor, mut sockets) = (SocketCursor::at(now), Vec::new());
         while self.more_sockets(&mut cursor, usize::MAX, &mut sockets) {}
@@ -136,7 +140,7 @@ impl<'e> EngineView<'e> {
     pub fn more_sockets(self, cursor: &mut SocketCursor, max: usize, sockets: &mut Vec<SocketView>) -> bool {
         let mut left = max;
         while left > 0 {
-            let SocketCursor { now, listeners, flows, datagrams } = cursor;
+            let SocketCursor { now, listeners, flows, time_waits, datagrams } = cursor;
             if let Some(listener) = self.0.listeners.in_slot(*listeners) {
                 *listeners += 1;
                 left = left.saturating_sub(1 + listener.map_or(0, |listener| listener.holders.len() / 8));
@@ -146,6 +150,11 @@ impl<'e> EngineView<'e> {
                 *flows += 1;
                 left -= 1;
                 sockets.extend(self.0.flows.is_used(idx).then(|| self.flow_view(*now, idx)));
+            } else if *time_waits < self.0.flows.time_waits.high() {
+                let idx = TimeWaitIdx(FlowIdx(*time_waits));
+                *time_waits += 1;
+                left -= 1;
+                sockets.extend(self.0.flows.time_waits.get(idx).map(|waiting| self.time_wait_view(waiting)));
             } else if let Some(socket) = self.0.udp.sockets.after(*datagrams) {
                 *datagrams = Some(socket.identity);
                 left -= 1;
@@ -241,6 +250,27 @@ impl<'e> EngineView<'e> {
             listener: false,
             tcp: None,
             udp: Some(traffic),
+        }
+    }
+
+    fn time_wait_view(self, waiting: &TimeWaitFlow) -> SocketView {
+        let TimeWaitFlow { key, tcp, .. } = waiting;
+        let port = match self.0.routes.to(key.remote.addr) {
+            Some(Route::Via { port, .. }) if !tcp.is_local() => Some(port),
+            _ => None,
+        };
+        SocketView {
+            netns: self.0.names.scopes.netns(key.scope),
+            state: TcpState::TimeWait.name(),
+            local: key.local_addr(),
+            remote: key.remote_addr(),
+            recv_q: 0,
+            send_q: 0,
+            holders: Vec::new(),
+            port,
+            listener: false,
+            tcp: None,
+            udp: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::control::listen::ListenerIdx;
-use crate::control::steer::SteerChange;
+use crate::control::steer::{SteerChange, SteeredBy};
 use crate::flow::key::FlowKey;
 use crate::work::Path;
 use toe_abi::errno::Errno;
@@ -47,7 +47,7 @@ impl Engine {
         let first = self.port_counters.begin(hash);
         self.port_counters.advance(hash, 1);
         let key = |port| FlowKey::new(Endpoint::new(source, port), remote);
-        let free = |port: &u16| self.flows.find(&key(*port)).is_none();
+        let free = |port: &u16| self.flows.named(&key(*port)).is_none();
         let found = self.shared.candidates(hash, first).find(free);
         let found = found.or_else(|| self.shared.all_if_some_is_free(first, remote).find(free)).map(key);
         self.want_ports_for(remote);
@@ -80,15 +80,16 @@ impl Engine {
         }
     }
 
-    /// A connection has ended.
-    pub(super) fn stop_steering_flow(&mut self, idx: FlowIdx) {
+    /// Why the segments of a connection come here, which it does not see to any more.
+    pub(super) fn take_steering(&mut self, idx: FlowIdx) -> SteeredBy {
         self.flows.on_shared.remove(idx);
         let conn = &mut self.flows.get_mut(idx).conn;
         let (key, path) = (conn.key, conn.path);
-        if core::mem::take(&mut conn.steered) {
-            self.shared.change(SteerChange::Flow { key, on: false });
-        } else if self.is_shared(path) && self.shared.is_reserved(key.local.port) {
-            self.shared.count_use(key.remote, false);
+        match core::mem::take(&mut conn.steered) {
+            true => SteeredBy::Alone,
+            false if !self.is_shared(path) => SteeredBy::None,
+            false if self.shared.is_reserved(key.local.port) => SteeredBy::Reserved,
+            false => SteeredBy::Listener,
         }
     }
 
@@ -117,6 +118,15 @@ impl Engine {
         for idx in there {
             if !self.is_steered(&self.flows.get(idx).conn.key) {
                 self.steer_alone(idx);
+            }
+        }
+        for idx in self.flows.time_waits.on_shared(local.port) {
+            let Some(key) = self.flows.time_waits.get(idx).map(|waiting| waiting.key) else { continue };
+            if !self.is_steered(&key)
+                && let Some(waiting) = self.flows.time_waits.get_mut(idx)
+                && core::mem::replace(&mut waiting.steering, SteeredBy::Alone) != SteeredBy::Alone
+            {
+                self.shared.change(SteerChange::Flow { key, on: true });
             }
         }
         self.shared.change(SteerChange::Listen { local, on: false });

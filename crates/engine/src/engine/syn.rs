@@ -14,7 +14,7 @@ use crate::flow::record::Flow;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::HostSide;
 use crate::hostif::users::Resource;
-use crate::work::{Path, RxWork};
+use crate::work::{Lone, Path, RxWork};
 use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{FlowIdx, Instant, SeqNum};
@@ -194,7 +194,7 @@ impl Engine {
             listener.cookies_until = now.after_us(cookie::BELIEVED_FOR_US);
         }
         self.counters.add(Counter::CookiesSent);
-        self.send_lone(now, port, neighbour, work.key, answer);
+        self.send_lone(now, port, neighbour, Lone { key: work.key, segment: answer, traffic_class: 0 });
     }
 
     /// A segment of no connection may be the ACK of a SYN-ACK that was sent and forgotten; then it makes the connection.

@@ -3,8 +3,12 @@
 use super::{Engine, soonest};
 use crate::counter::Counter;
 use crate::hostif::HostSide;
+use crate::hostif::users::UserIdx;
+use crate::store::time_waits::TimeWaitFlow;
 use crate::work::Path;
 use toe_base::Instant;
+use toe_tcp::state::TcpState;
+use toe_tcp::time_wait::TIME_WAIT_US;
 use toe_tcp::timeout;
 
 /// Flows whose time has come that are looked after in one call.
@@ -16,6 +20,7 @@ impl Engine {
         let neighbours = self.ports.iter().map(|p| p.neighbours.next_deadline());
         let others = [
             self.flows.wheel.next_deadline(),
+            self.flows.time_waits.next_deadline(),
             self.listeners.next_due(),
             self.fragments.next_deadline(),
             self.protocols.next_deadline(),
@@ -31,8 +36,11 @@ impl Engine {
             if !self.flows.is_used(idx) {
                 continue;
             }
-            if self.flows.get(idx).tcb.timers.linger <= now {
-                self.keep_name(now, idx);
+            let flow = self.flows.get(idx);
+            if flow.tcb.timers.linger <= now && flow.tcb.state == TcpState::TimeWait && flow.tcb.is_local {
+                let (conn, until) = (&flow.conn, now.after_us(TIME_WAIT_US));
+                let name = (conn.key.scope, conn.key.local);
+                self.names.in_use.keep((now, until), name, conn.sharing, conn.user);
             }
             let flow = self.flows.get_mut(idx);
             let timeouts = flow.tcb.rtt.timeouts;
@@ -50,6 +58,7 @@ impl Engine {
             self.fast_open_timeout(now, idx);
             self.apply(now, idx, event, host);
         }
+        self.time_waits_timeout(now, TIMEOUTS_AT_ONCE);
         self.tell_waiting_when_due(now, host);
         self.neighbours_timeout(now);
         self.protocols_timeout(now);
@@ -73,6 +82,9 @@ impl Engine {
                 self.names.in_use.add(key.scope, key.local, sharing, user);
             }
             self.after(idx);
+        }
+        for (_, TimeWaitFlow { key, sharing, .. }) in self.flows.time_waits.iter() {
+            self.names.in_use.add(key.scope, key.local, *sharing, UserIdx::NOBODY);
         }
     }
 }

@@ -140,6 +140,7 @@ impl Engine {
         }
         self.settle(now, idx);
         self.abort_if_due(now, idx);
+        self.enter_time_wait(now, idx);
         (units, TurnEnd::Idle)
     }
 
@@ -256,6 +257,7 @@ impl Engine {
             let Some(tx) = self.next_unit(now, idx) else {
                 self.settle(now, idx);
                 self.abort_if_due(now, idx);
+                self.enter_time_wait(now, idx);
                 return unit;
             };
             let flow = self.flows.get_mut(idx);

@@ -105,11 +105,29 @@ impl Hasher for Identity {
     }
 }
 
-/// From 4-tuple to flow record. Derived from the records: it can be rebuilt from them.
+/// The place of a connection in TIME_WAIT that no program has ([`crate::store`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeWaitIdx(pub FlowIdx);
+
+/// Who has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyHolder {
+    Flow(FlowIdx),
+    TimeWait(TimeWaitIdx),
+}
+
+impl KeyHolder {
+    /// The flow, if it is one.
+    pub fn flow(self) -> Option<FlowIdx> {
+        if let KeyHolder::Flow(idx) = self { Some(idx) } else { None }
+    }
+}
+
+/// From 4-tuple to record. Derived from the records: it can be rebuilt from them.
 #[derive(Debug)]
 pub struct FlowIndex {
     keyed: Keyed,
-    map: HashMap<u64, (FlowKey, FlowIdx), BuildHasherDefault<Identity>>,
+    map: HashMap<u64, (FlowKey, KeyHolder), BuildHasherDefault<Identity>>,
 }
 
 impl FlowIndex {
@@ -128,24 +146,25 @@ impl FlowIndex {
         hasher.finish()
     }
 
-    pub fn get(&self, key: &FlowKey) -> Option<FlowIdx> {
+    pub fn get(&self, key: &FlowKey) -> Option<KeyHolder> {
         let mut digest = self.digest(key);
         // Two keys with one 64-bit digest sit at neighbouring digests (see `insert`).
-        while let Some((have, idx)) = self.map.get(&digest) {
+        while let Some((have, named)) = self.map.get(&digest) {
             if have == key {
-                return Some(*idx);
+                return Some(*named);
             }
             digest = digest.wrapping_add(1);
         }
         None
     }
 
-    pub fn insert(&mut self, key: FlowKey, idx: FlowIdx) {
+    /// It has the name from now on, whoever had it before.
+    pub fn insert(&mut self, key: FlowKey, named: KeyHolder) {
         let mut digest = self.digest(&key);
         while self.map.get(&digest).is_some_and(|(have, _)| *have != key) {
             digest = digest.wrapping_add(1);
         }
-        self.map.insert(digest, (key, idx));
+        self.map.insert(digest, (key, named));
     }
 
     pub fn remove(&mut self, key: &FlowKey) {
@@ -163,8 +182,8 @@ impl FlowIndex {
     /// Re-inserts what stood behind a removed entry because of it, so that `get` need not look past gaps.
     fn close_gap(&mut self, removed: u64) {
         let mut digest = removed.wrapping_add(1);
-        while let Some((key, idx)) = self.map.remove(&digest) {
-            self.insert(key, idx);
+        while let Some((key, named)) = self.map.remove(&digest) {
+            self.insert(key, named);
             digest = digest.wrapping_add(1);
         }
     }

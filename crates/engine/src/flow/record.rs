@@ -63,7 +63,7 @@ pub enum Abort {
     WhenIdle,
 }
 
-/// A connection that no program has any more.
+/// A connection that no program has any more. In TIME_WAIT it counts as none: it is about to have another record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leftover {
     #[default]
@@ -72,7 +72,6 @@ pub enum Leftover {
     Orphan,
     /// The same, and its peer has all bytes: but for the end of the stream nothing can be lost.
     ToldOrphan,
-    TimeWait,
 }
 
 /// What the owner has yet to be told beside what TCP has for it ([`Tcb::events`]), in this order: accepted, connected, direct, data, sent, soft error, peer closed,

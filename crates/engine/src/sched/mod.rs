@@ -4,6 +4,5 @@
 //! that may have given a flow work.
 
 pub mod fair;
-pub mod ready;
 pub mod reclaimables;
 pub mod timer_wheel;

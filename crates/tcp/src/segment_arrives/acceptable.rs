@@ -2,11 +2,11 @@
 //! (PAWS, RFC 7323 section 5)?
 
 use super::{Step, ack, answer_stray, text};
+use crate::RxContext;
 use crate::counter::Counter;
 use crate::record::Tcb;
 use crate::segment::{FlowEvent, Segment};
 use crate::state::TcpState;
-use crate::{RxContext, timeout};
 use toe_base::Instant;
 
 /// RFC 7323 section 5.5: after 24 days without a segment the peer's clock may have gone half way round.
@@ -23,12 +23,14 @@ pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segme
         cx.tcp.counters.add(Counter::DropNoTimestamp);
         return Step::Done(FlowEvent::None);
     }
+    // Once both SYNs are acknowledged no end sends a segment without ACK: one that comes is nobody's, and is dropped without an answer
+    // wherever it lies, as Linux does.
     let opens_or_resets = segment.rst || segment.syn;
-    if segment.ack.is_none() && !opens_or_resets && is_answered_by_ack_only(tcb.state) {
+    if segment.ack.is_none() && !opens_or_resets && tcb.state.is_synchronized() {
         cx.tcp.counters.add(Counter::DropUnacceptable);
         return Step::Done(FlowEvent::None);
     }
-    if is_acceptable(tcb, segment) {
+    if segment.is_acceptable((tcb.rcv.nxt, tcb.rcv.edge.later(tcb.rcv.nxt))) {
         return Step::Continue;
     }
     if tcb.state == TcpState::SynReceived && segment.syn && segment.seq == tcb.rcv.irs {
@@ -42,10 +44,6 @@ pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segme
     }
     if !segment.syn {
         ack::process_stray(tcb, cx, segment);
-    }
-    if tcb.state == TcpState::TimeWait && segment.fin {
-        // "The only thing that can arrive in this state is a retransmission of the remote FIN": wait anew.
-        timeout::start_time_wait(tcb, cx.now);
     }
     answer_stray(tcb, cx.now, segment);
     Step::Done(FlowEvent::None)
@@ -65,33 +63,7 @@ fn repeated_syn<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
     }
 }
 
-/// Once both SYNs are acknowledged no end sends a segment without ACK: one that comes is nobody's, and is dropped without an answer
-/// wherever it lies, as Linux does. In TIME_WAIT Linux looks at the numbers alone.
-const fn is_answered_by_ack_only(state: TcpState) -> bool {
-    state.is_synchronized() && !matches!(state, TcpState::TimeWait)
-}
-
-/// RFC 7323 section 5.3, R1. Resets are exempt.
+/// RFC 7323 section 5.
 fn is_old_duplicate(tcb: &Tcb, now: Instant, segment: &Segment) -> bool {
-    match (tcb.rcv.ts_recent, segment.timestamps) {
-        (Some(recent), Some((value, _))) => {
-            !segment.rst
-                && (value.wrapping_sub(recent) as i32) < 0
-                && now.since_us(tcb.timers.heard) < PAWS_IDLE_MAX_US
-        }
-        _ => false,
-    }
-}
-
-/// Table 6 of RFC 9293, with its allowance for a closed window: what starts at `rcv.nxt` still brings an ACK or RST
-/// (its text does not fit, and is cut off later). A unit that covers the whole window, from before it to behind it,
-/// is acceptable too, and so is an empty segment at the right edge.
-fn is_acceptable(tcb: &Tcb, segment: &Segment) -> bool {
-    let nxt = tcb.rcv.nxt;
-    let edge = tcb.rcv.edge.later(nxt);
-    let (first, len) = (segment.seq, segment.seq_len());
-    if len == 0 || first == nxt {
-        return first.at_or_after(nxt) && first.at_or_before(edge);
-    }
-    first.before(edge) && first.plus(len).after(nxt)
+    segment.is_old_duplicate(tcb.rcv.ts_recent) && now.since_us(tcb.timers.heard) < PAWS_IDLE_MAX_US
 }

@@ -18,10 +18,6 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
     };
     tcb.timers.heard = cx.now;
     tcb.timers.probes_sent = 0;
-    if tcb.state == TcpState::TimeWait {
-        // All that was sent is acknowledged: whatever this says is of no concern (Linux: tcp_timewait_state_process).
-        return Step::Continue;
-    }
     let in_syn_received = tcb.state == TcpState::SynReceived;
     if ack.after(tcb.snd.nxt) || is_too_old(tcb, ack) {
         return if in_syn_received {

@@ -19,8 +19,10 @@ use crate::counter::Counter;
 use crate::memory::HostMemory;
 use crate::record::Tcb;
 use crate::segment::{FlowEvent, RxSegment, Segment};
-use crate::state::TcpState;
-use crate::{RxContext, ecn};
+use crate::state::{TcpEvent, TcpState};
+use crate::time_wait::{STRAY_ANSWERS_US, TimeWait, TimeWaitEffect, TimeWaitParams};
+use crate::{RxContext, ecn, output, timeout};
+use toe_base::Instant;
 
 /// What a step decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +63,9 @@ fn synchronized<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &Rx
     if tcb.receive.is_starved() {
         tcb.receive.look_for_memory(cx.arena, cx.pressure);
     }
+    if tcb.state == TcpState::TimeWait {
+        return in_time_wait(tcb, cx, &segment);
+    }
     if let Step::Done(event) = acceptable::check(tcb, cx, &segment) {
         return event;
     }
@@ -88,6 +93,51 @@ fn synchronized<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &Rx
     if established && event == FlowEvent::None { FlowEvent::Established } else { event }
 }
 
+/// What is left of a connection in TIME_WAIT, for a record of its own.
+pub fn time_wait(tcb: &Tcb, now: Instant) -> TimeWait {
+    let params = TimeWaitParams {
+        is_local: tcb.is_local,
+        sack_permitted: tcb.rcv.sack_permitted,
+        ts_recent: tcb.rcv.ts_recent,
+        scale: tcb.rcv.scale,
+        traffic_class: tcb.options.traffic_class,
+        until: tcb.timers.linger,
+        next_stray_answer: tcb.timers.next_stray_answer,
+        ack: output::header(tcb, now, tcb.snd.nxt),
+    };
+    TimeWait::new(now, &params)
+}
+
+/// A segment for a connection in TIME_WAIT that its program has still.
+fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> FlowEvent {
+    let before = time_wait(tcb, cx.now);
+    let mut wait = before;
+    let effect = wait.segment_arrives(&mut cx.tcp.in_time_wait(cx.now), segment);
+    if segment.ack.is_some() && !segment.syn && !segment.rst {
+        tcb.timers.heard = cx.now;
+    }
+    tcb.rcv.ts_recent = wait.ts_recent();
+    if wait.until != before.until {
+        timeout::start_time_wait(tcb, cx.now);
+    }
+    if wait.holds_back(cx.now) && !before.holds_back(cx.now) {
+        tcb.timers.next_stray_answer = cx.now.after_us(STRAY_ANSWERS_US);
+    }
+    match effect {
+        TimeWaitEffect::Nothing => {}
+        TimeWaitEffect::Answer(duplicate) => {
+            tcb.rcv.ack_now = true;
+            duplicate.into_iter().for_each(|range| tcb.rcv.duplicates.push(&mut cx.tcp.held, range));
+        }
+        TimeWaitEffect::Reset => {
+            tcb.state = tcb.state.after(TcpEvent::Reset);
+            // The peer has everything.
+            return FlowEvent::Closed(toe_abi::errno::Errno::OK);
+        }
+    }
+    FlowEvent::None
+}
+
 /// RFC 7323 section 4.3, rule (2): TS.Recent follows segments that cover the last ACK sent.
 fn note_timestamp(tcb: &mut Tcb, segment: &Segment) {
     if let (Some(recent), Some((value, _))) = (tcb.rcv.ts_recent.as_mut(), segment.timestamps)
@@ -98,13 +148,10 @@ fn note_timestamp(tcb: &mut Tcb, segment: &Segment) {
     }
 }
 
-/// Segments that cannot be used and bring no data are answered this often at most.
-const STRAY_ANSWERS_US: u64 = 500_000;
-
 /// Who sent a segment that cannot be used is told where we stand. Two ends that disagree would answer each other's
 /// empty answers for ever, and a SYN brings one as well, so those are answered rarely (as Linux does; RFC 5961 section 5 has
 /// such a limit too).
-fn answer_stray(tcb: &mut Tcb, now: toe_base::Instant, segment: &Segment) {
+fn answer_stray(tcb: &mut Tcb, now: Instant, segment: &Segment) {
     if segment.syn || segment.seq_len() == 0 {
         if now < tcb.timers.next_stray_answer {
             return;

@@ -3,7 +3,6 @@
 
 use super::{Step, challenge};
 use crate::RxContext;
-use crate::counter::Counter;
 use crate::record::Tcb;
 use crate::segment::{FlowEvent, Segment};
 use crate::state::{TcpEvent, TcpState};
@@ -16,17 +15,10 @@ pub(super) fn check_rst<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &S
     if segment.seq != tcb.rcv.nxt {
         return challenge(tcb, cx);
     }
-    if tcb.state == TcpState::TimeWait && cx.tcp.config.rfc1337 {
-        // RFC 1337 section 3 (F1): TIME_WAIT ends by its timer alone, so that what the old connection has under way cannot
-        // come to a new one of the same 4-tuple.
-        cx.tcp.counters.add(Counter::TimeWaitResets);
-        return Step::Done(FlowEvent::None);
-    }
     let errno = match tcb.state {
         TcpState::SynReceived if !tcb.fast_open.early => Errno::ECONNREFUSED,
-        // The peer has everything. In CLOSING and LAST_ACK it may not, which the RFC keeps to itself, and Linux tells.
-        TcpState::TimeWait => Errno::OK,
         TcpState::CloseWait => Errno::EPIPE,
+        // In CLOSING and LAST_ACK the peer may not have everything, which the RFC keeps to itself, and Linux tells.
         _ => Errno::ECONNRESET,
     };
     tcb.state = tcb.state.after(TcpEvent::Reset);

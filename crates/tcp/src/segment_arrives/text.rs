@@ -10,7 +10,6 @@ use crate::reassembly::{HeldPool, SeqRange};
 use crate::receive_buffer::{NoMemory, Text};
 use crate::record::Tcb;
 use crate::segment::{FlowEvent, Payload, RxSegment, Segment};
-use crate::state::TcpState;
 use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::SackBlocks;
@@ -28,11 +27,7 @@ pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, r
     let segment = rx.segment;
     if !tcb.state.accepts_text() {
         // After the peer's FIN nothing can follow, and what does is ignored; what begins before it is a duplicate, and acknowledged.
-        // In TIME_WAIT all is, as it may be of a peer that goes on with its old connection (RFC 9293, Linux).
-        let is_old = segment.seq.before(tcb.rcv.nxt);
-        if segment.seq_len() > 0 && (is_old || tcb.state == TcpState::TimeWait) {
-            tcb.rcv.ack_now = true;
-        }
+        tcb.rcv.ack_now |= segment.seq_len() > 0 && segment.seq.before(tcb.rcv.nxt);
         return Step::Continue;
     }
     let nxt = tcb.rcv.nxt;
@@ -273,6 +268,7 @@ fn tune_window(tcb: &mut Tcb, now: Instant, len: u32, pressure: Pressure) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::TcpState;
     use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 
     /// RFC 9293 section 3.8.6.2.2: of a window that was closed the peer is told when two segments have been read, and not before.

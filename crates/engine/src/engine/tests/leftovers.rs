@@ -72,6 +72,25 @@ fn the_oldest_in_time_wait_make_room() {
     assert_eq!(world.sides[A].engine.view().totals().flows, 0);
 }
 
+/// Nothing but the name and a few numbers is kept of it, and the name is free again after the same time.
+#[test]
+fn without_its_program_a_connection_in_time_wait_has_a_small_record() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.close(A, a);
+    world.close(B, b);
+    world.run_ms(100);
+    let engine = &world.sides[A].engine;
+    assert_eq!((engine.flows.indices().count(), engine.flows.time_waits.len()), (0, 1));
+    assert_eq!((engine.view().totals().flows, engine.view().audit()), (1, Ok(())));
+    let (_, waiting) = engine.flows.time_waits.iter().next().expect("it waits");
+    assert!(engine.flows.named(&waiting.key).is_some() && engine.view().has_flows_at(waiting.key.local.addr));
+    world.sides[A].engine.rebuild_derived();
+    world.run_ms(61_000);
+    let engine = &world.sides[A].engine;
+    assert_eq!((engine.view().totals().flows, engine.names.in_use.len()), (0, 0));
+}
+
 #[test]
 fn a_new_connection_from_a_named_port_takes_the_place_of_one_in_time_wait() {
     let mut world = World::new();

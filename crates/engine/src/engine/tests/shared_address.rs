@@ -236,6 +236,28 @@ fn a_listener_is_steered_and_its_connections_when_it_is_closed() {
     assert_eq!(changes(&mut world), [SteerChange::Flow { key, on: false }]);
 }
 
+/// The last ACK may be lost: what asks for it again must come here, and not to the kernel, which would answer with a reset.
+#[test]
+fn a_connection_in_time_wait_is_steered_when_its_listener_is_closed() {
+    let mut world = world();
+    know_a(&mut world);
+    let now = world.now;
+    let listener = listen(&mut world, SocketAddr::from(([0, 0, 0, 0], 80)));
+    let conns = connected(&mut world);
+    world.close(B, conns.1);
+    world.close(A, conns.0);
+    world.run_ms(100);
+    assert_eq!(world.sides[B].engine.flows.time_waits.len(), 1);
+    changes(&mut world);
+    world.sides[B].plain(now, Command::CloseListener { listener, last: true });
+    let of_flow = changes(&mut world);
+    let [SteerChange::Flow { key, on: true }, SteerChange::Listen { on: false, .. }] = of_flow[..] else {
+        panic!("first the connection, then no more the listener: {of_flow:?}")
+    };
+    world.run_ms(61_000);
+    assert_eq!(changes(&mut world), [SteerChange::Flow { key, on: false }]);
+}
+
 #[test]
 fn a_listener_whose_kernel_socket_is_gone_gets_no_more_and_keeps_what_it_has() {
     let mut world = world();
