@@ -21,8 +21,9 @@ use toe_tcp::send_queue::Extent;
 use zerocopy::IntoBytes;
 
 impl Engine {
-    /// Another session is about to claim what the anchor stands for. Whoever has the flow loses it here and is told (`Moved`); what that one has
-    /// published until then still counts: the caller takes its entries, then calls [`Engine::claim`]. EAGAIN: one of its
+    /// A session is about to claim what the anchor stands for. Whoever has the flow loses it here and is told (`Moved`); what that one has
+    /// published until then still counts: the caller takes its entries, then calls [`Engine::claim`]. It may be the same session: its host
+    /// has closed a descriptor, and thrown away what it was told of the flow, before it got this one. EAGAIN: one of the owner's
     /// threads is at the flow, or it takes no completions; the claim is to be tried again. ENOENT: what the session shows does not
     /// count. EDQUOT: it may not have the flow.
     pub fn begin_claim<H: HostSide>(
@@ -37,7 +38,7 @@ impl Engine {
         let Some(&Ownership { owner, notice, .. }) = conn.tenancy.hold() else { return Ok(()) };
         let must_yield = conn.carrier.channel().is_some();
         let is_open = self.sessions.get(owner.session).is_some_and(|session| session.open);
-        if !is_open || owner.session == session || notice == Notice::Moved || must_yield {
+        if !is_open || notice == Notice::Moved || must_yield {
             return Ok(());
         }
         // Nobody loses it to one who then may not have it.
@@ -155,10 +156,6 @@ impl Engine {
     ) -> Result<(FlowId, StreamCounts), Errno> {
         let tenancy = self.flows.get(idx).conn.tenancy;
         let (old, told) = (tenancy.owner(), tenancy.notice() == Notice::Moved);
-        if old.session == owner.session && !told {
-            // It has it already, and with it all that was announced.
-            return Ok((old.flow_id, self.flows.get(idx).counts()));
-        }
         if self.sessions.answers_are_full(old.session, old.queue_set) {
             // A holder that takes no completions cannot be told that the flow has moved.
             return Err(Errno::EAGAIN);

@@ -69,12 +69,18 @@ impl World {
             return;
         }
         let to = self.wider.pick(&others);
+        self.pass_to(at, (from, socket), to);
+    }
+
+    /// `to` claims it, which may be the program that has it.
+    pub(super) fn pass_to(&mut self, at: usize, (from, socket): (usize, usize), to: usize) {
         let now_us = self.now_us;
         if !self.owner_has_let_go(at, to, (from, socket)) {
             self.pass_again(at, from, socket);
             return;
         }
-        let anchor = self.nodes[at].sessions[from].sockets[socket].anchor;
+        let of = &self.nodes[at].sessions[from].sockets[socket];
+        let (anchor, adrift) = (of.anchor, of.adrift);
         self.with_session(at, from, |session, cx| cx.command(session, Command::Lend { anchor }, &[]));
         let node = &mut self.nodes[at];
         let clock = node.clock(now_us);

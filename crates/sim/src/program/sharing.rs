@@ -237,30 +237,14 @@ impl World {
         self.schedule(soon_us, What::Fault(again));
     }
 
-    /// A process shows the descriptor of a socket that it has already: it keeps its name, and nothing changes.
+    /// A process gets a descriptor of a socket that it has already, and goes on with that one.
     fn show_again(&mut self, at: usize, session: usize) {
         let sockets = self.nodes[at].sessions[session].passable();
         if sockets.is_empty() {
             return;
         }
         let socket = self.sharing.pick(&sockets);
-        let node = &mut self.nodes[at];
-        let clock = node.clock(self.now_us);
-        let of = &node.sessions[session].sockets[socket];
-        if of.id.is_some_and(|flow| node.memory.is_withdrawn(node.sessions[session].id, flow)) {
-            // It may not have heard yet that it is another's as soon as that one asks again.
-            return;
-        }
-        let (id, anchor) = (node.sessions[session].id, of.anchor);
-        let begun = node.begin_claim(clock, id, anchor);
-        let claimed = begun.and_then(|()| node.claim(clock, (id, 5), anchor));
-        let of = &self.nodes[at].sessions[session].sockets[socket];
-        let is_same = matches!(claimed, Ok(Claimed::Flow(flow, _)) if Some(flow) == of.id);
-        // It was reset, and the program has not looked yet.
-        if !is_same && claimed != Err(Errno::ENOENT) {
-            let what = format!("{of:?} was shown by its owner: {claimed:?}");
-            self.verdict.fail(Checker::Isolation, what);
-        }
+        self.pass_to(at, (session, socket), session);
     }
 }
 

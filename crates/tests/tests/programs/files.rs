@@ -100,6 +100,12 @@ fn bytes_of_connections_that_two_processes_have_come_once() {
     expect_same("shared_bytes", &[&["4", "200000"]]);
 }
 
+/// A process closes its descriptor while a copy is on its way to it: what came by then is there when it takes that out.
+#[test]
+fn bytes_wait_for_who_has_a_connection_on_its_way_to_it() {
+    expect_same("passed_to_itself", &[&["200"]]);
+}
+
 /// Another thread closes what a call has, and the numbers become other things': neither bytes nor positions go astray.
 #[test]
 fn a_call_keeps_what_it_began_with() {

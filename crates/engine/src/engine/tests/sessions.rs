@@ -85,6 +85,39 @@ fn a_flow_in_use_is_claimed_once_that_is_over_and_its_owner_can_use_it_no_more()
     assert!(side.memory.owns(claimer, flow, (Owned::Held, Owned::InUse)));
 }
 
+/// Found by a process that closed its descriptor while a copy was on its way to it: what it had been told of is told again, by a name
+/// that none of its streams had before.
+#[test]
+fn what_a_session_has_it_may_claim_once_more() {
+    let mut world = World::new();
+    let (a, b) = world.connected();
+    world.sides[B].reads = false;
+    world.sides[A].send(world.now, a, b"read not");
+    world.run_ms(10);
+    let (session, flow) = (world.sides[B].session, world.sides[B].conns[b].id);
+    world.sides[B]
+        .engine
+        .handle_credit(world.now, session, ReceiveCredit { flow, len: 5 })
+        .expect("announced");
+
+    let anchor = world.sides[B].conns[b].anchor;
+    let side = &mut world.sides[B];
+    assert!(side.memory.owns(session, flow, (Owned::Held, Owned::InUse)));
+    assert_eq!(side.engine.begin_claim(session, anchor, &mut side.memory), Err(Errno::EAGAIN));
+    assert!(side.memory.owns(session, flow, (Owned::InUse, Owned::Held)));
+    side.engine.begin_claim(session, anchor, &mut side.memory).expect("nobody is at it");
+    let again = claim_as(&mut world, session, b);
+    let told = completions_of(&mut world, session);
+    let [Completion::Moved { flow: before }, Completion::Data { flow: named, data }] = told[..] else {
+        panic!("{told:?}")
+    };
+    assert!((before, named) == (flow, again) && again != flow);
+    let mut bytes = vec![0; data.len as usize];
+    world.sides[B].memory.read(session, data.offset, &mut bytes);
+    assert_eq!(bytes, b"not");
+    world.sides[B].engine.view().audit().unwrap();
+}
+
 /// Found by two processes that had two connections: one read on in a flow that was the other's, as its slot was another flow's already.
 #[test]
 fn a_slot_is_nobody_elses_before_its_last_owner_has_been_told() {
