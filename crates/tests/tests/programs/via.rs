@@ -9,6 +9,9 @@ use toe_tests::engine::Engine;
 use toe_tests::lab::{Lab, Side, sha256};
 use toe_tests::wait::SOON;
 
+/// Of pip and venv, beside other tests.
+const LONG: std::time::Duration = std::time::Duration::from_secs(120);
+
 /// Debian's Python.
 const PYTHON: &str = "/usr/bin/python3";
 /// Where the two programs of an example are.
@@ -310,13 +313,13 @@ fn the_python_package_is_built_by_pip() {
         .expect_success("cp");
     let mut make = Command::new(PYTHON);
     make.args(["-m", "venv", "--system-site-packages"]).arg(&venv);
-    if !child::run("venv", &mut make, SOON).status.success() {
+    if !child::run("venv", &mut make, LONG).status.success() {
         println!("left out: this Python has no venv");
         return;
     }
     let mut pip = Command::new(venv.join("bin/pip"));
     pip.args(["install", "--no-build-isolation", "--no-index"]).arg(&source);
-    child::run("pip", &mut pip, SOON).expect_success("pip");
+    child::run("pip", &mut pip, LONG).expect_success("pip");
     let mut command = at_node(&lab, &engine, Side::Server, "n", venv.join("bin/python"));
     command.env_remove("PYTHONPATH").args(["-c", "import evil; print(evil.Channel('x', 1).fileno() > 2)"]);
     assert_eq!(child::run("python", &mut command, SOON).expect_success("python").trim(), "True");
