@@ -404,7 +404,7 @@ fn hear(daemon: &mut Daemon, now: Instant, returned: &Returned) {
     match returned {
         Returned::Pages(GivenBack { pages, is_gone }) => {
             // Else the number is another's by now.
-            if daemon.sessions.region(pages.session).is_some_and(|region| region.is_same(&pages.region)) {
+            if daemon.sessions.region_of(pages.session).is_some_and(|region| region.is_same(&pages.region)) {
                 let (session, offset, len) = (pages.session, pages.offset, pages.len);
                 let event = ControlEvent::GivenBack { session, offset, len, gone: *is_gone };
                 daemon.engine.handle_control(now, event, &mut daemon.sessions);

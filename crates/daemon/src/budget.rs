@@ -191,7 +191,7 @@ impl Budget {
     }
 
     /// Of an account's sessions that are awake the one in this place, counted from the one that goes first.
-    pub fn session(&self, Place(place): Place, at: usize) -> Option<SessionId> {
+    pub fn session_at(&self, Place(place): Place, at: usize) -> Option<SessionId> {
         let account = &self.accounts[place];
         let n = account.awake.len();
         (at < n).then(|| account.awake[(account.first + at) % n])
@@ -341,9 +341,9 @@ mod tests {
         let mut turns = Vec::new();
         budget.begin_round(&mut turns, |id| id == S[2]);
         let place = turns[0];
-        assert_eq!([0, 1, 4].map(|at| budget.session(place, at)), [Some(S[2]), Some(S[3]), None]);
+        assert_eq!([0, 1, 4].map(|at| budget.session_at(place, at)), [Some(S[2]), Some(S[3]), None]);
         budget.pass(place, 1);
-        assert_eq!(budget.session(place, 0), Some(S[3]));
+        assert_eq!(budget.session_at(place, 0), Some(S[3]));
         budget.retain_awake(|id| id != S[3]);
         assert_eq!(budget.awake().count(), 3);
         budget.wake(who(1), S[3]);

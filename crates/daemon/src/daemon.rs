@@ -116,7 +116,7 @@ impl Daemon {
     }
 
     /// Adds a link.
-    pub fn add_port(&mut self, config: &PortConfig, port: Box<dyn Port>) -> std::io::Result<()> {
+    pub fn open_port(&mut self, config: &PortConfig, port: Box<dyn Port>) -> std::io::Result<()> {
         if !config.spec.driver.shares_address() {
             self.sessions.datagrams.open(self.hosts.server.handed());
         }

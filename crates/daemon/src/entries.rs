@@ -35,9 +35,9 @@ impl Daemon {
         let Some(alone) = self.schedule.budget.alone() else { return 0 };
         let (mut entries, mut place) = (0, 0);
         // A session that is fenced leaves the list, so the next one moves to its place.
-        while let Some(id) = self.schedule.budget.session(alone, place) {
+        while let Some(id) = self.schedule.budget.session_at(alone, place) {
             entries += self.catch_up(now, id);
-            if self.schedule.budget.session(alone, place) == Some(id) {
+            if self.schedule.budget.session_at(alone, place) == Some(id) {
                 place += 1;
             }
         }
@@ -72,7 +72,7 @@ impl Daemon {
         let mut is_done = false;
         while ns < TURN_NS && in_vain < LOOKS_A_ROUND {
             // Past the last one comes the first again; all of them were in vain: there is nothing more.
-            let Some(id) = self.schedule.budget.session(place, served) else {
+            let Some(id) = self.schedule.budget.session_at(place, served) else {
                 is_done = served == 0 || in_vain >= served;
                 if is_done {
                     break;

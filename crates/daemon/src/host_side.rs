@@ -22,7 +22,7 @@ use toe_wire::link::FrameTail;
 const STAGING: SessionId = SessionId(0);
 
 impl Sessions {
-    pub(crate) fn region(&self, id: SessionId) -> Option<&Region> {
+    pub(crate) fn region_of(&self, id: SessionId) -> Option<&Region> {
         match self.slot(id) {
             _ if id == STAGING => Some(&self.staging),
             Some(Slot::Live(session)) => Some(&session.region),
@@ -126,35 +126,35 @@ impl Sessions {
 
 impl HostMemory for Sessions {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
-        if let Some(region) = self.region(session) {
+        if let Some(region) = self.region_of(session) {
             let _ = region.write(offset, bytes);
         }
     }
 
     fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
-        if let Some(region) = self.region(session) {
+        if let Some(region) = self.region_of(session) {
             let _ = region.read(offset, out);
         }
     }
 
     fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32) {
-        if let (Some(source), Some(target)) = (self.region(from.0), self.region(to.0)) {
+        if let (Some(source), Some(target)) = (self.region_of(from.0), self.region_of(to.0)) {
             let _ = Region::copy_between(source, from.1, target, to.1, len);
         }
     }
 
     fn lend(&self, session: SessionId, offset: u64, len: u32) -> Option<&[AtomicU8]> {
-        self.region(session)?.lend(offset, len as usize).ok()
+        self.region_of(session)?.lend(offset, len as usize).ok()
     }
 
     fn store_word(&mut self, session: SessionId, offset: u64, value: u64) {
-        if let Some(region) = self.region(session) {
+        if let Some(region) = self.region_of(session) {
             region.store_u64(offset, value, Ordering::Release);
         }
     }
 
     fn replace_word(&mut self, session: SessionId, offset: u64, old: u64, new: u64) -> bool {
-        self.region(session).is_none_or(|region| region.replace_u64(offset, old, new, Ordering::AcqRel))
+        self.region_of(session).is_none_or(|region| region.replace_u64(offset, old, new, Ordering::AcqRel))
     }
 
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {

@@ -109,7 +109,7 @@ fn start() -> Result<(), Box<dyn Error>> {
 fn open_links(daemon: &mut Daemon, config: &Config) -> Result<OwnAddresses, Box<dyn Error>> {
     let own_addresses = OwnAddresses::take(&config.ports)?;
     for port in &config.ports {
-        daemon.add_port(port, toe_port::open(&port.spec)?)?;
+        daemon.open_port(port, toe_port::open(&port.spec)?)?;
     }
     if !config.ports.is_empty() {
         daemon

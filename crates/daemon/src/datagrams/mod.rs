@@ -65,7 +65,7 @@ impl Datagrams {
         if let Some((id, socket)) = socket {
             delivered = socket.put(datagram, kernel);
             if socket.take_crowded() {
-                self.crowd.note(socket.account());
+                self.crowd.note(socket.charged_to());
             }
             if socket.begins_to_wait() {
                 self.waiting.push(id);
@@ -87,7 +87,7 @@ impl Datagrams {
         let socket = self.sockets.get_mut(&to)?;
         let delivered = socket.put_tail(late, bytes);
         if socket.take_crowded() {
-            self.crowd.note(socket.account());
+            self.crowd.note(socket.charged_to());
         }
         if socket.begins_to_wait() {
             self.waiting.push(to);
@@ -113,7 +113,7 @@ impl Datagrams {
             moved += socket.look(now, kernel);
             // Until they look, or for a while, what comes stays with the links, if that is much.
             if socket.holds_much() {
-                crowd.note(socket.account());
+                crowd.note(socket.charged_to());
             }
             socket.is_listed()
         });

@@ -115,7 +115,7 @@ impl ToSocket {
         }
     }
 
-    pub fn account(&self) -> Cred {
+    pub fn charged_to(&self) -> Cred {
         self.account
     }
 

@@ -125,7 +125,7 @@ impl Kernel {
         let spec = "xdp:fake0".parse().expect("a good specification");
         let config = PortConfig { spec, addrs: Vec::new(), gateways: Vec::new() };
         let port = FakePort { log: Arc::clone(&log), mtu: 1500 };
-        daemon.add_port(&config, Box::new(port)).expect("a port");
+        daemon.open_port(&config, Box::new(port)).expect("a port");
         Kernel { daemon, follower: Follower::open().expect("a netlink socket"), log }
     }
 

@@ -11,15 +11,14 @@ use syn::visit::{self, Visit};
 use syn::{Expr, FnArg, ImplItem, Item, Pat, ReturnType, Type};
 
 /// Methods that types of other crates have as well: their name alone says nothing.
-const COMMON: &str = "abs account add add_port all and and_then any append as_bytes as_mut as_ptr as_ref as_slice as_str at back begin \
-    borrow borrow_mut by_ref bytes capacity chain chars checked_add checked_sub clear clone cloned cmp collect contains contains_key \
-    copied count create dedup drain encode entry enumerate eq extend fetch_add file_name fill filter filter_map find find_map first \
-    flat_map flatten flush fmt fold for_each front get get_mut get_or_insert_with hash id index insert into into_iter is_empty is_err \
-    is_none is_ok is_some iter iter_mut join keys kind last len len_mut load lock map map_err max min name ne new next nth ok \
-    open_session or or_else parse path peek pop pop_back pop_front position product push push_back push_front push_str read read_exact \
-    recv region remove replace reserve resize retain rev rfind send session set skip sort sort_by sort_by_key spawn split split_at \
-    start starts_with step_by store sub sum swap take then to_owned to_string to_vec total trim truncate uid unlock unwrap unwrap_or \
-    update values wait wake windows with with_capacity wrapping_add wrapping_sub write write_all zip";
+const COMMON: &str = "abs add all and and_then any append as_bytes as_mut as_ptr as_ref as_slice as_str at back begin borrow borrow_mut by_ref \
+    bytes capacity chain chars checked_add checked_sub clear clone cloned cmp collect contains contains_key copied count dedup drain entry \
+    enumerate eq extend fetch_add file_name fill filter filter_map find find_map first flat_map flatten flush fmt fold for_each front get \
+    get_mut get_or_insert_with hash id index insert into into_iter is_empty is_err is_none is_ok is_some iter iter_mut join keys kind last \
+    len len_mut load lock map map_err max min name ne new next nth ok or or_else parse path peek pop pop_back pop_front position product \
+    push push_back push_front push_str read read_exact recv remove replace reserve resize retain rev rfind send set skip sort sort_by \
+    sort_by_key spawn split split_at start starts_with step_by store sub sum swap take then to_owned to_string to_vec total trim truncate \
+    unlock unwrap unwrap_or update values wait wake windows with with_capacity wrapping_add wrapping_sub write write_all zip";
 
 /// A type of the crate: where, and what it is called.
 type Key = (ModulePath, String);
