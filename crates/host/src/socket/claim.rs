@@ -107,8 +107,6 @@ fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
     here.unwrap_or_else(|| mark::is_marked(anchor))
 }
 
-/// What the last holder of a flow has not read. ENOBUFS: this process had no number free for the descriptor that it is sent in. Nobody
-/// else has those bytes, and so the connection ends: better than to go on without them.
 /// Asks for a flow until its holder has given it up. Between two looks the lock is free.
 fn ask(
     (mut queue, home): (QueueGuard<'static>, &'static QueueSet),
