@@ -43,7 +43,7 @@ impl Segment {
     }
 
     /// PAWS (RFC 7323 section 5.3, R1), `ts_recent` being TS.Recent where timestamps are in use. Resets are exempt.
-    pub const fn is_old_duplicate(&self, ts_recent: Option<u32>) -> bool {
+    pub fn is_old_duplicate(&self, ts_recent: Option<u32>) -> bool {
         match (ts_recent, self.timestamps) {
             (Some(recent), Some((value, _))) => !self.rst && (value.wrapping_sub(recent) as i32) < 0,
             _ => false,
