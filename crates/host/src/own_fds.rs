@@ -23,7 +23,9 @@ pub struct OwnFds {
     /// Of files on disks.
     files: Vec<RawFd>,
     /// Those of files that nobody uses any more, and that are not closed yet.
-    unused: Vec<OwnCopy>,
+    unused: Vec<Unused>,
+    /// How often one came to be unused.
+    unused_count: u64,
     /// Who closes them, while there are any.
     closer: Option<Thread>,
 }
@@ -42,6 +44,13 @@ impl OwnFds {
         self.files.retain(|own| *own != fd);
     }
 
+    fn push_unused(&mut self, copies: Vec<OwnCopy>) {
+        for copy in copies {
+            self.unused_count += 1;
+            self.unused.push(Unused { number: self.unused_count, copy });
+        }
+    }
+
     pub fn all(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.simple.iter().chain(&self.files).copied()
     }
@@ -56,6 +65,13 @@ impl OwnFds {
         std::mem::forget(std::mem::take(&mut self.unused));
         self.files.drain(..).filter_map(LeftFile::of).collect()
     }
+}
+
+/// A copy that nobody uses; one that is used again meanwhile has another number afterwards.
+#[derive(Debug)]
+struct Unused {
+    number: u64,
+    copy: OwnCopy,
 }
 
 /// A parent's copy in its child.
@@ -147,14 +163,14 @@ pub fn close_left(stack: &'static Stack, left: Vec<LeftFile>) {
 /// One of those that nobody uses, if one is as `wanted`.
 pub fn take_unused(stack: &Stack, wanted: impl Fn(RawFd) -> bool) -> Option<OwnCopy> {
     let mut own = stack.own_fds_lock().lock();
-    let at = own.unused.iter().position(|copy| wanted(copy.raw()))?;
-    Some(own.unused.swap_remove(at))
+    let at = own.unused.iter().position(|unused| wanted(unused.copy.raw()))?;
+    Some(own.unused.swap_remove(at).copy)
 }
 
 fn close_later(stack: &'static Stack, copies: Vec<OwnCopy>) {
     let closer = {
         let mut own = stack.own_fds_lock().lock();
-        own.unused.extend(copies);
+        own.push_unused(copies);
         own.closer.clone()
     };
     match closer {
@@ -175,12 +191,8 @@ fn close_unused(stack: &'static Stack) {
     }
     let mut pause = LOOK_AGAIN;
     loop {
-        let unused = std::mem::take(&mut stack.own_fds_lock().lock().unused);
-        let is_locked = |copy: &OwnCopy| has_own_locks(sys::borrow(copy.raw()));
-        let (locked, free): (Vec<_>, Vec<_>) = unused.into_iter().partition(is_locked);
-        drop(free);
+        drop(unlocked(stack));
         let mut own = stack.own_fds_lock().lock();
-        own.unused.extend(locked);
         if own.unused.is_empty() {
             own.closer = None;
             return;
@@ -192,4 +204,15 @@ fn close_unused(stack: &'static Stack) {
         let was_woken = sys::now() - before < pause;
         pause = if was_woken { LOOK_AGAIN } else { (pause * 2).min(LOOK_AGAIN_MAX) };
     }
+}
+
+/// Those that can be closed. Which ones is asked without the lock, as a file system may take its time, and with all of them in their place, as
+/// who needs one would make another.
+fn unlocked(stack: &'static Stack) -> Vec<Unused> {
+    let list =
+        |own: &OwnFds| -> Vec<_> { own.unused.iter().map(|one| (one.number, one.copy.raw())).collect() };
+    let all = list(&stack.own_fds_lock().lock());
+    let is_free = |(number, fd): (u64, RawFd)| (!has_own_locks(sys::borrow(fd))).then_some(number);
+    let free: Vec<u64> = all.into_iter().filter_map(is_free).collect();
+    stack.own_fds_lock().lock().unused.extract_if(.., |one| free.contains(&one.number)).collect()
 }

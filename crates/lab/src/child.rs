@@ -128,14 +128,15 @@ impl Program {
         process::signal(self.pid(), signal)
     }
 
-    /// A wait that took too long is explained by what the program said.
+    /// A wait that took too long is explained by what the program said, and by where its threads are.
     fn with_output(&self, error: Error) -> Error {
         match error {
             Error::NotInTime { what, limit, .. } => {
-                let said = match self.output().trim_end() {
+                let mut said = match self.output().trim_end() {
                     "" => String::new(),
                     said => format!("; it said:\n{said}"),
                 };
+                said += &format!("\nits threads:\n{}", process::threads_of(self.pid()));
                 Error::NotInTime { what, limit, said }
             }
             error => error,

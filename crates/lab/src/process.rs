@@ -32,6 +32,22 @@ pub fn comm(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
+/// Where each thread of a process and of all that descends from it is: a line each with its number, its name and what
+/// it waits for in the kernel. For whoever has to find out why a program does not end.
+pub fn threads_of(pid: u32) -> String {
+    let mut lines = String::new();
+    for pid in tree_of(pid) {
+        for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let path = task.path();
+            let read = |name| fs::read_to_string(path.join(name)).unwrap_or_default();
+            let (name, waits_for, call) = (read("comm"), read("wchan"), read("syscall"));
+            let (name, waits_for, call) = (name.trim(), waits_for.trim(), call.trim());
+            lines += &format!("{pid}/{} {name}: {waits_for}, call {call}\n", task.file_name().display());
+        }
+    }
+    lines
+}
+
 /// The kernel's stack, as process `pid` sees it, has a listener on TCP port `port` over IPv4.
 pub fn listens_on_kernel(pid: u32, port: u16) -> bool {
     const LISTEN: &str = "0A";

@@ -10,9 +10,11 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <toe.h>
 #include <unistd.h>
@@ -224,9 +226,26 @@ static void transfer_a_piece(int file) {
     }
 }
 
+/* A process whose locks come and go, so that the kernel's list of them is another one each moment. */
+static pid_t others_that_come_and_go(void) {
+    enum { LOCKS = 8 };
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int file = memfd_create("another", 0);
+        CHECK(file >= 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        for (int i = 0;; i++) {
+            struct flock lock = {.l_type = i / LOCKS % 2 ? F_UNLCK : F_WRLCK, .l_start = i % LOCKS * 2, .l_len = 1};
+            CHECK(fcntl(file, F_SETLK, &lock) == 0);
+        }
+    }
+    return child;
+}
+
 /* A thousandth transfer leaves no more than the first, whoever has locks of the file. */
 static void locks_cost_nothing(const char *path) {
     int tell[2], until[2], file = open(path, O_RDWR);
+    pid_t busy = others_that_come_and_go();
     connect_ends();
     CHECK(file >= 0 && pipe(tell) == 0 && pipe(until) == 0);
     for (int kind = 0; kind < 3; kind++) {
@@ -248,6 +267,7 @@ static void locks_cost_nothing(const char *path) {
         lock.l_type = F_UNLCK;
         CHECK(fcntl(file, F_SETLK, &lock) == 0 && write(until[1], "", 1) == 1 && waitpid(other, NULL, 0) == other);
     }
+    CHECK(kill(busy, SIGKILL) == 0 && waitpid(busy, NULL, 0) == busy);
     /* One that takes whole blocks only is opened once more, not once a call. */
     int unbuffered = open(path, O_RDWR | O_DIRECT);
     if (unbuffered >= 0) {
@@ -326,6 +346,8 @@ int main(int argc, char **argv) {
     CHECK(argc == 3);
     if (strcmp(argv[1], "locked") == 0)
         return !has_lock(argv[2]);
+    /* Whoever waits in vain is told how far it came. */
+    setvbuf(stdout, NULL, _IOLBF, 0);
     uint32_t state = 54321;
     for (size_t i = 0; i < LARGE; i++)
         content[i] = (unsigned char)((state = state * 1664525 + 1013904223) >> 24);
