@@ -338,7 +338,12 @@ pub fn remove(fd: c_int, flags: State) {
 
 /// The kernel has set an option that is to be repeated (`bit`): an engine's socket is to have it, or, if the value takes it back, not.
 pub fn note_option(fd: c_int, bit: State, option: Replayed, value: &[u8]) {
-    if option.is_none(value) { remove(fd, bit) } else { add(fd, bit) }
+    let is_none = option.is_none(value);
+    let note = |fd| if is_none { remove(fd, bit) } else { add(fd, bit) };
+    note(fd);
+    if get(fd).has(State::INHERITED) {
+        inherited_copies(fd).into_iter().for_each(note);
+    }
 }
 
 /// The other descriptors of an undecided socket that came with the program: they are decided with it.

@@ -17,7 +17,7 @@ enum {
     BUFFER_MAX = 64 << 10,
     PARTS_MAX = 8,
     /* Numbers that `look` tells of a descriptor. */
-    SEEN = 6,
+    SEEN = 7,
 };
 
 /* What a call is told: its numbers. Those that were not given are zero. */

@@ -35,6 +35,12 @@ static int cut(const struct call *call, int first)
     return count;
 }
 
+/* What earlier calls left must not be taken for bytes that came: with MSG_TRUNC a call tells of more than it writes. */
+static unsigned char *cleared(void)
+{
+    return memset(buffer, 0, sizeof buffer);
+}
+
 /* What the error queue gives back begins with headers, which have numbers of their own. */
 static void received_with(ssize_t length, long flags)
 {
@@ -50,33 +56,33 @@ static void received(ssize_t length)
 
 static void op_read(const struct call *call)
 {
-    received(read((int)call->n[0], buffer, bounded(call->n[1])));
+    received(read((int)call->n[0], cleared(), bounded(call->n[1])));
 }
 
 static void op_readv(const struct call *call)
 {
     int count = cut(call, 1);
+    cleared();
     received(readv((int)call->n[0], parts, count));
 }
 
 static void op_pread(const struct call *call)
 {
-    received(pread((int)call->n[0], buffer, bounded(call->n[1]), call->n[2]));
+    received(pread((int)call->n[0], cleared(), bounded(call->n[1]), call->n[2]));
 }
 
 static void op_recv(const struct call *call)
 {
-    memset(buffer, 0, bounded(call->n[1]));
-    received_with(recv((int)call->n[0], buffer, bounded(call->n[1]), (int)call->n[2]), call->n[2]);
+    received_with(recv((int)call->n[0], cleared(), bounded(call->n[1]), (int)call->n[2]), call->n[2]);
 }
 
 static void op_recvfrom(const struct call *call)
 {
     struct sockaddr_in address;
     socklen_t length = sizeof address;
-    received_with(recvfrom((int)call->n[0], buffer, bounded(call->n[1]), (int)call->n[2], (struct sockaddr *)&address,
-                           &length),
-                  call->n[2]);
+    ssize_t came = recvfrom((int)call->n[0], cleared(), bounded(call->n[1]), (int)call->n[2],
+                            (struct sockaddr *)&address, &length);
+    received_with(came, call->n[2]);
     value("length", length);
 }
 
@@ -86,8 +92,9 @@ static void op_recvmsg(const struct call *call)
     struct sockaddr_in address;
     int count = cut(call, 2);
     struct msghdr message = {&address, sizeof address, parts, (size_t)count, control, sizeof control, 0};
+    cleared();
     ssize_t length = recvmsg((int)call->n[0], &message, (int)call->n[1]);
-    received(length);
+    received_with(length, call->n[1]);
     if (length >= 0) {
         value("name", message.msg_namelen);
         value("control", (long)message.msg_controllen);
@@ -102,11 +109,14 @@ static void op_recvmmsg(const struct call *call)
     int count = cut(call, 3);
     for (int i = 0; i < count; i++)
         messages[i].msg_hdr = (struct msghdr){.msg_iov = &parts[i], .msg_iovlen = 1};
+    cleared();
     int done = recvmmsg((int)call->n[0], messages, (unsigned)count, (int)call->n[1], call->n[2] ? &no_time : NULL);
     answer(done);
     for (int i = 0; i < done; i++) {
         value("got", messages[i].msg_len);
-        value("sum", (long)sum(parts[i].iov_base, messages[i].msg_len));
+        /* What did not fit has gone nowhere: behind a part are those of other messages. */
+        size_t fits = messages[i].msg_len < parts[i].iov_len ? messages[i].msg_len : parts[i].iov_len;
+        value("sum", (long)sum(parts[i].iov_base, fits));
     }
 }
 

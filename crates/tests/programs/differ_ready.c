@@ -146,12 +146,12 @@ static void op_epoll_wait(const struct call *call)
     say_events(events, count);
 }
 
-/* A connection's state of RFC 9293, by Linux's numbers. */
-static int tcp_state(int fd)
+/* Of a connection its state of RFC 9293, by Linux's numbers, and the path's MTU, by which it shows on which stack it is; else zeros. */
+static struct tcp_info tcp_info(int fd)
 {
     struct tcp_info info = {0};
     socklen_t length = sizeof info;
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_state : 0;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info : (struct tcp_info){0};
 }
 
 /* In the place of a TCP socket's state, of a UDP socket. */
@@ -187,7 +187,7 @@ static int peer_name(int fd, struct sockaddr *address, socklen_t *length)
 
 /*
  * Of every open descriptor: what poll says, how much can be read, the status flags; of a TCP or UDP socket its
- * state and both ports. Changes nothing.
+ * state and both ports, of a connection the path's MTU. Changes nothing.
  */
 static void op_look(const struct call *call)
 {
@@ -199,13 +199,14 @@ static void op_look(const struct call *call)
     for (int fd = 3; fd < TEST_FDS; fd++) {
         if (fds[fd].revents & POLLNVAL)
             continue;
-        int unread = 0, state = tcp_state(fd);
+        struct tcp_info info = tcp_info(fd);
+        int unread = 0, state = info.tcpi_state;
         if (state == 0 && is_udp(fd))
             state = DATAGRAMS;
         if (ioctl(fd, FIONREAD, &unread) < 0)
             unread = -errno;
         seen(fd, (const int[]){state, fds[fd].revents, unread, fcntl(fd, F_GETFL), state ? port(own_name, fd) : 0,
-                               state ? port(peer_name, fd) : 0});
+                               state ? port(peer_name, fd) : 0, (int)info.tcpi_pmtu});
     }
 }
 

@@ -239,13 +239,15 @@ impl Socket {
         self.members(turn).any(|member| member.with_listener(|_, listener| listener.asked) == Some(true))
     }
 
-    /// SO_RCVTIMEO; of a listener that another process may have, whoever has set it: the twin keeps it.
+    /// SO_RCVTIMEO; of a listener that another process may have, whoever has set it: the twin keeps it. One that is over at once only who has
+    /// set it knows: Linux shows it as none.
     fn accept_timeout(&self) -> Option<Duration> {
         // Where system calls are filtered, asking may be the process's end.
         let may_ask = self.is_shared() && self.has_twin() && !crate::sys::is_filtered();
         let twin = may_ask.then(|| self.fd.load(Ordering::Relaxed));
         match twin.map(|fd| sockopt::socket_timeout(sys::borrow(fd), sockopt::Timeout::Recv)) {
-            Some(Ok(timeout)) => timeout,
+            Some(Ok(Some(timeout))) => Some(timeout),
+            Some(Ok(None)) => self.receive_timeout().filter(Duration::is_zero),
             _ => self.receive_timeout(),
         }
     }

@@ -318,8 +318,12 @@ impl Socket {
             let value = offloaded_value(level, option, default, value)?;
             let before = self.settings.lock().offloaded[at].replace(value).unwrap_or(default);
             self.tell_engine(level, option, value);
-            if matches!(option, FlowOption::Cork | FlowOption::UnsentLowWater) {
-                self.with_stream(|_, stream, _| self.settings.lock().apply_to_sends(stream));
+            match option {
+                FlowOption::Cork => _ = self.with_stream(|_, stream, _| stream.corked = value != 0),
+                FlowOption::UnsentLowWater => {
+                    _ = self.with_stream(|_, stream, _| stream.set_unsent_low_water(value));
+                }
+                _ => {}
             }
             if (level, name) == (libc::IPPROTO_IP, libc::IP_TOS) && value != before {
                 self.keep_priority_of(value);

@@ -181,7 +181,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         title: "The order of connections that come in by both stacks",
-        // The calls are not chosen (`choose.rs`).
+        // A sequence ends where it could be seen (`pair.rs`).
         explains: |_| false,
     },
     Known {

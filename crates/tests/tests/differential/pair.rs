@@ -6,9 +6,9 @@
 
 use crate::call::Call;
 use crate::known;
-use crate::linux::{EAGAIN, EALREADY, EINPROGRESS, EINTR, FIONBIO, SO_ERROR, SOL_SOCKET};
+use crate::linux::{EAGAIN, EALREADY, EINPROGRESS, EINTR, FIONBIO, LISTEN, POLLIN, SO_ERROR, SOL_SOCKET};
 use crate::stack::{Answer, Seen, Stack, WORKERS};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use toe_tests::engine::Engine;
@@ -51,6 +51,9 @@ pub struct Pair {
     pub patience: Duration,
     /// The kernel's ports of connections that two workers have, or had.
     shared: BTreeSet<i64>,
+    /// Listening ports (the kernel's) where connections wait, and by which stacks they came on the engine's side since none waited:
+    /// an engine, the kernel.
+    waiting: BTreeMap<i64, [bool; 2]>,
 }
 
 impl Pair {
@@ -67,6 +70,7 @@ impl Pair {
             hurried: false,
             patience: PATIENCE,
             shared: BTreeSet::new(),
+            waiting: BTreeMap::new(),
         }
     }
 
@@ -122,7 +126,31 @@ impl Pair {
             let kind = format!("after {}: {}", call.name, what.split(';').next_back().unwrap_or_default());
             differs(what, kind)
         })?;
+        self.note_waiting();
         Ok(kernel)
+    }
+
+    /// Learns, when both have settled, by which stack each connection came that nobody has accepted.
+    fn note_waiting(&mut self) {
+        let view = &self.kernel.view;
+        let has_some = |port: i64| {
+            let is_there = |seen: &Seen| (seen.state, seen.own_port) == (LISTEN, port);
+            view.values().any(|seen| is_there(seen) && seen.ready & POLLIN != 0)
+        };
+        self.waiting.retain(|port, _| has_some(*port));
+        for (key, seen) in view.iter().filter(|(_, seen)| seen.is_connected() && has_some(seen.peer_port)) {
+            let names = (seen.peer_port, seen.own_port);
+            let is_accepted = view.values().any(|other| (other.own_port, other.peer_port) == names);
+            if let Some(here) = self.engine.view.get(key).filter(|_| !is_accepted) {
+                let is_kernels = here.path_mtu == seen.path_mtu;
+                self.waiting.entry(seen.peer_port).or_default()[usize::from(is_kernels)] = true;
+            }
+        }
+    }
+
+    /// Which of the connections that wait is accepted first is a known difference from here on.
+    pub fn has_unknown_order(&self) -> bool {
+        self.waiting.values().any(|stacks| *stacks == [true; 2])
     }
 
     /// The answers are alike, or their difference is known.
@@ -149,24 +177,34 @@ impl Pair {
         while (!self.explained(call, &kernel, &engine) || late(&engine, &kernel))
             && start.elapsed() < self.patience
         {
-            let only_asks = only_asks(call);
-            // Beside load Linux's own loopback may be late with a connection.
-            let kernel_is_late = self.hurried && kernel.errno == EAGAIN && engine.result >= 0;
-            if !only_asks && !kernel_is_late && !not_yet(call, &kernel, &engine) {
+            let (of_kernel, of_engine) = self.who_is_asked_again(call, &kernel, &engine);
+            if !of_kernel && !of_engine {
                 break;
             }
             self.asked_again += 1;
             std::thread::park_timeout(Duration::from_millis(1));
-            if only_asks || kernel_is_late {
+            if of_kernel {
                 kernel = self.kernel.make(call)?;
             }
-            if kernel_is_late {
-                continue;
+            if of_engine {
+                let more = self.engine.make(call)?;
+                engine = if call.is(&["epoll_wait"]) { engine.with_events_of(more) } else { more };
             }
-            let more = self.engine.make(call)?;
-            engine = if call.is(&["epoll_wait"]) { engine.with_events_of(more) } else { more };
         }
         Ok((kernel, engine))
+    }
+
+    /// The kernel, the engine.
+    fn who_is_asked_again(&self, call: &Call, kernel: &Answer, engine: &Answer) -> (bool, bool) {
+        if only_asks(call) {
+            return (true, true);
+        }
+        // Beside load Linux's own loopback may be late with a connection.
+        let is_late = self.hurried && kernel.errno == EAGAIN && engine.result >= 0;
+        if is_late || was_cut_short(call, kernel, engine) {
+            return (true, false);
+        }
+        (false, not_yet(call, kernel, engine) || was_cut_short(call, engine, kernel))
     }
 
     /// Looks at both until they are seen alike; the error says what is not.
@@ -266,6 +304,12 @@ fn only_asks(call: &Call) -> bool {
         "ioctl" => call.number(1) != FIONBIO,
         _ => false,
     }
+}
+
+/// The worker's timer has ended a wait before its own limit did (SO_RCVTIMEO), as it may beside load: nothing was done.
+fn was_cut_short(call: &Call, cut: &Answer, other: &Answer) -> bool {
+    const WAITS: [&str; 6] = ["accept", "read", "readv", "recv", "recvfrom", "recvmsg"];
+    call.is(&WAITS) && (cut.errno, other.errno) == (EINTR, EAGAIN)
 }
 
 /// The engine has not done anything yet, and may do it later.

@@ -1,7 +1,7 @@
 //! The workers on one stack: started, told their calls, ended.
 
 use crate::call::{Call, Made};
-use crate::linux::{F_DUPFD, F_DUPFD_CLOEXEC};
+use crate::linux::{CLOSE, F_DUPFD, F_DUPFD_CLOEXEC, LISTEN};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -93,7 +93,19 @@ pub struct Seen {
     pub flags: i64,
     pub own_port: i64,
     pub peer_port: i64,
+    /// The MTU of a connection's path, which is not compared: it tells on which stack a connection is.
+    pub path_mtu: i64,
 }
+
+impl Seen {
+    /// A connection, or what was one a moment ago.
+    pub fn is_connected(&self) -> bool {
+        !matches!(self.state, 0 | CLOSE | LISTEN | DATAGRAMS)
+    }
+}
+
+/// In the place of a TCP socket's state, of a UDP socket (`differ_ready.c`).
+const DATAGRAMS: i64 = 100;
 
 /// Every descriptor of every worker.
 pub type View = BTreeMap<(usize, i64), Seen>;
@@ -230,12 +242,12 @@ impl Stack {
             let answer = Answer::parse(&self.hear(who)?);
             for (fd, seen) in &answer.values {
                 let numbers: Vec<i64> = seen.split(':').filter_map(|word| word.parse().ok()).collect();
-                let (&[state, ready, unread, flags, own_port, peer_port], Ok(fd)) =
+                let (&[state, ready, unread, flags, own_port, peer_port, path_mtu], Ok(fd)) =
                     (&numbers[..], fd.parse())
                 else {
                     return Err(format!("worker {who} told of {fd}: {seen}"));
                 };
-                let seen = Seen { state, ready, unread, flags, own_port, peer_port };
+                let seen = Seen { state, ready, unread, flags, own_port, peer_port, path_mtu };
                 self.view.insert((who, fd), seen);
             }
         }

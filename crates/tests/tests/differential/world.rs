@@ -44,7 +44,7 @@ impl Known {
 
     /// It has, or had a moment ago, a connection.
     pub fn is_connected(&self) -> bool {
-        self.kind == Kind::Tcp && !matches!(self.seen.state, 0 | CLOSE | LISTEN)
+        self.kind == Kind::Tcp && self.seen.is_connected()
     }
 
     pub fn listens(&self) -> bool {

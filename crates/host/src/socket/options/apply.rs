@@ -6,17 +6,6 @@ use crate::socket::stream::Stream;
 use toe_abi::entry::{Command, FlowOption};
 
 impl Settings {
-    /// What a stream itself heeds when it sends. TCP_CORK goes with the bytes, too, as MSG_MORE does: the command that tells the engine may reach
-    /// it after bytes that were given to it later. The engine keeps it for what others send who have the connection.
-    pub(super) fn apply_to_sends(&self, stream: &mut Stream) {
-        let value_of = |wanted| {
-            let set = OFFLOADED.iter().zip(self.offloaded).find(|((_, _, option, _), _)| *option == wanted);
-            set.and_then(|(_, value)| value).unwrap_or(0)
-        };
-        stream.corked = value_of(FlowOption::Cork) != 0;
-        stream.set_unsent_low_water(value_of(FlowOption::UnsentLowWater));
-    }
-
     /// Tells a new stream, and the engine, of everything that was set before there was one.
     pub fn apply(&self, io: &mut QueueIo, stream: &mut Stream) {
         let flow = stream.flow;
@@ -52,7 +41,14 @@ impl Settings {
         if let Some(limit) = self.send_limit {
             stream.set_send_limit(limit);
         }
-        self.apply_to_sends(stream);
+        // TCP_CORK goes with the bytes, too, as MSG_MORE does: the command that tells the engine may reach it after bytes that were given to it
+        // later. The engine keeps it for what others send who have the connection.
+        let value_of = |wanted| {
+            let set = OFFLOADED.iter().zip(self.offloaded).find(|((_, _, option, _), _)| *option == wanted);
+            set.and_then(|(_, value)| value).unwrap_or(0)
+        };
+        stream.corked = value_of(FlowOption::Cork) != 0;
+        stream.set_unsent_low_water(value_of(FlowOption::UnsentLowWater));
         if let Some(low_water) = self.low_water {
             stream.low_water = low_water as usize;
         }
