@@ -32,20 +32,25 @@ pub fn is_taken(fd: c_int) -> bool {
     state_now(fd) != LISTEN && twin_address(fd).is_some_and(|local| is_in_use(local, fd))
 }
 
-/// Whether the kernel keeps the port for it still, whose name it shows either way: nobody else can be bound there.
+/// Whether the kernel keeps the port for it still, whose name it shows either way. One that has a port is not bound again, and Linux says so
+/// before it says that the name, here a probe's, is in use.
 pub fn has_its_port(fd: c_int, state: State) -> bool {
     let family = if state.has(State::INET6) { libc::AF_INET6 } else { libc::AF_INET };
     let mut name = core::mem::MaybeUninit::<libc::sockaddr_storage>::zeroed();
     let mut len = size_of_val(&name) as socklen_t;
     let place = name.as_mut_ptr().cast::<sockaddr>();
-    // SAFETY: the name is a local with room for any; the probe's descriptor is nobody else's.
+    // SAFETY: the name is a local with room for any, and of zeros the family alone is needed; the probe's descriptor is nobody else's.
     unsafe {
         let probe = real::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
-        if probe < 0 || real::getsockname(fd, place, &mut len) < 0 {
+        if probe < 0 {
             return true;
         }
         let probe = sys::Fd::from_raw(probe);
-        real::bind(probe.raw(), place, len) < 0
+        (*place).sa_family = family as libc::sa_family_t;
+        if real::bind(probe.raw(), place, len) < 0 || real::getsockname(probe.raw(), place, &mut len) < 0 {
+            return true;
+        }
+        real::bind(fd, place, len) < 0 && last_errno() == Errno::EINVAL
     }
 }
 
@@ -150,7 +155,11 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
         become_listener(fd, state, head, decision);
         if state.has(State::INHERITED) {
             for copy in socket_state::inherited_copies(fd) {
+                let is_watched = socket_state::get(copy).has(State::IN_EPOLL);
                 fd_table::duplicate(fd, copy);
+                if is_watched {
+                    move_to_engine(copy, head);
+                }
                 socket_state::decided(copy);
                 why::copy(fd, copy);
             }
@@ -220,13 +229,18 @@ fn become_listener(fd: c_int, state: State, socket: &'static Socket, decision: D
     fd_table::install(fd, socket);
     follow_cloexec(socket);
     if state.has(State::IN_EPOLL) {
-        epoll::note_disarmed(fd);
-        epoll::replace(fd, socket);
+        move_to_engine(fd, socket);
     }
     socket_state::decided(fd);
     let engine = socket.engine().index() as u8;
     let listening = Decided::new(On::Engine, Reason::Listening);
     why::set(fd, Decided { rule: decision.rule, engine, ..listening });
+}
+
+/// What epoll sets have registered of a kernel socket, they have of the engine's from now on.
+fn move_to_engine(fd: c_int, socket: &'static Socket) {
+    epoll::note_disarmed(fd);
+    epoll::replace(fd, socket);
 }
 
 /// The hidden anchor goes over exec when one of the program's descriptors for the listener does, so that the listener and

@@ -173,7 +173,6 @@ const REPLAYED: [Replayed; 20] = [
     replayed(libc::SOL_SOCKET, libc::SO_REUSEPORT),
     // Before SO_PRIORITY, which it sets.
     FIRST_OF_IP,
-    FIRST_OF_RARE,
     replayed(libc::SOL_SOCKET, libc::SO_RCVBUF),
     replayed(libc::SOL_SOCKET, libc::SO_SNDBUF),
     replayed(libc::SOL_SOCKET, libc::SO_RCVTIMEO),
@@ -187,6 +186,8 @@ const REPLAYED: [Replayed; 20] = [
     replayed(libc::IPPROTO_TCP, libc::TCP_CONGESTION),
     replayed(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
     replayed(libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
+    // After the sizes of buffers, which set SO_BUF_LOCK.
+    FIRST_OF_RARE,
 ];
 
 /// Options that share the bit of the first: whoever sets one has the others repeated as they are.
@@ -214,6 +215,7 @@ const RARE: &[Replayed] = &[
     replayed(libc::SOL_SOCKET, libc::SO_PRIORITY),
     replayed(libc::SOL_SOCKET, libc::SO_MARK),
     replayed(libc::SOL_SOCKET, libc::SO_DONTROUTE),
+    replayed(libc::SOL_SOCKET, SO_BUF_LOCK),
     replayed(libc::IPPROTO_TCP, libc::TCP_LINGER2),
     replayed(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
     replayed(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
@@ -257,8 +259,16 @@ fn chooses_path_or_time(level: c_int, name: c_int) -> bool {
     }
 }
 
+/// Younger than some libc crates.
+const SO_BUF_LOCK: c_int = 72;
+
 pub fn option_kind(level: c_int, name: c_int) -> OptionKind {
-    let option = replayed(level, name);
+    let (level, name) = option_model::older_name(level, name);
+    let option = match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE) => replayed(level, libc::SO_RCVBUF),
+        (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE) => replayed(level, libc::SO_SNDBUF),
+        _ => replayed(level, name),
+    };
     let group = GROUPS.iter().find(|(_, others)| others.contains(&option));
     let option = group.map_or(option, |(first, _)| *first);
     if let Some(n) = REPLAYED.iter().position(|o| *o == option) {

@@ -6,9 +6,13 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -198,7 +202,8 @@ static void op_wrong(const struct call *call)
     struct sockaddr_in address = {.sin_family = AF_INET};
     struct epoll_event event;
     /* The compiler need not know. */
-    volatile int too_few = -1, too_many = 1 << 20;
+    volatile int too_few = -1, too_many = 1 << 20, far_too_many = 1 << 30;
+    void *volatile nowhere = (void *)8;
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)(call->n[1] < 2 ? -1 : 1)};
     parts[0] = (struct iovec){buffer, 1};
     switch (call->n[1]) {
@@ -224,6 +229,41 @@ static void op_wrong(const struct call *call)
         break;
     case 6:
         answer(readv(fd, parts, too_few));
+        break;
+    case 7:
+        answer(syscall(SYS_pselect6, 0, NULL, NULL, NULL, (void *)1, NULL));
+        break;
+    case 8:
+        answer(getsockname(fd, (struct sockaddr *)&address, nowhere));
+        break;
+    case 9:
+        answer(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, nowhere, sizeof(int)));
+        break;
+    case 10:
+        answer(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &buffer, nowhere));
+        break;
+    case 11:
+        answer(epoll_wait(fd, &event, far_too_many, 0));
+        break;
+    case 12:
+        answer(epoll_ctl(fd, EPOLL_CTL_ADD, fd, nowhere));
+        break;
+    case 13:
+        answer(recv(fd, nowhere, 10, MSG_DONTWAIT | MSG_PEEK));
+        break;
+    case 14:
+        answer(ioctl(fd, FIONREAD, nowhere));
+        break;
+    case 15:
+        answer(poll(nowhere, 2, 0));
+        break;
+    case 16:
+        message.msg_name = &address;
+        message.msg_namelen = (socklen_t)-1;
+        answer(sendmsg(fd, &message, MSG_DONTWAIT));
+        break;
+    case 17:
+        answer(accept4(fd, (struct sockaddr *)&address, NULL, SOCK_NONBLOCK | 3));
         break;
     default:
         answer(writev(fd, parts, too_many));

@@ -21,6 +21,14 @@ static void op_close(const struct call *call)
     answer(close((int)call->n[0]));
 }
 
+/* The last descriptor's close is a reset then. */
+static void op_abort(const struct call *call)
+{
+    struct linger at_once = {1, 0};
+    int result = setsockopt((int)call->n[0], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    answer(result < 0 ? result : close((int)call->n[0]));
+}
+
 static void op_close_range(const struct call *call)
 {
     answer(close_range((unsigned)call->n[0], (unsigned)call->n[1], (int)call->n[2]));
@@ -98,7 +106,8 @@ static void op_pipe(const struct call *call)
 }
 
 const struct operation descriptor_operations[] = {
-    {"socket", op_socket}, {"close", op_close}, {"close_range", op_close_range}, {"dup", op_dup},
+    {"socket", op_socket}, {"close", op_close}, {"abort", op_abort},             {"close_range", op_close_range},
+    {"dup", op_dup},
     {"dup2", op_dup2},     {"dup3", op_dup3},   {"fcntl", op_fcntl},             {"ioctl", op_ioctl},
     {"fstat", op_fstat},   {"lseek", op_lseek}, {"fsync", op_fsync},             {"ftruncate", op_ftruncate},
     {"file", op_file},     {"pipe", op_pipe},   {NULL, NULL},

@@ -9,6 +9,10 @@ use toe_base::limits::RECEIVE_WINDOW_MAX;
 
 /// Linux's smallest receive buffer.
 const RECEIVE_BUFFER_MIN: u32 = 2304;
+/// Younger than some libc crates, and its values: SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK.
+const SO_BUF_LOCK: i32 = 72;
+const SEND_LOCKED: i32 = 1;
+const RECEIVE_LOCKED: i32 = 2;
 /// A time limit of no time: whoever would wait does not. 0 is none.
 const AT_ONCE: u64 = u64::MAX;
 
@@ -78,7 +82,9 @@ impl Socket {
     pub(super) fn set_buffer(&'static self, level: i32, name: i32, value: i32) {
         let is_forced = matches!(name, libc::SO_RCVBUFFORCE | libc::SO_SNDBUFFORCE);
         let size = buffer(value, is_forced);
-        if matches!(name, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) {
+        let is_receive = matches!(name, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE);
+        self.lock_buffer(level, if is_receive { RECEIVE_LOCKED } else { SEND_LOCKED });
+        if is_receive {
             let size = size.clamp(RECEIVE_BUFFER_MIN, RECEIVE_WINDOW_MAX);
             self.settings.lock().receive_window = Some(size);
             self.bound_window(level);
@@ -90,6 +96,15 @@ impl Socket {
             // Who waits for room may have it now. Linux says so each time: edge-triggered sets tell it again.
             stream.publish(stream.ready() & stream::OUT);
         });
+    }
+
+    /// SO_BUF_LOCK shows which sizes were set.
+    fn lock_buffer(&'static self, level: i32, which: i32) {
+        let mut locked = 0;
+        self.with_kept_option(level, SO_BUF_LOCK, |value| locked = super::options::int(value).unwrap_or(0));
+        if locked & which == 0 {
+            self.keep_option(level, SO_BUF_LOCK, &(locked | which).to_ne_bytes());
+        }
     }
 
     /// SO_RCVTIMEO or SO_SNDTIMEO from a `struct timeval`.

@@ -47,6 +47,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
             }
             // SAFETY: the kernel has read the value without a fault.
             let value = unsafe { slice(value, len as usize) };
+            let (level, name) = option_model::older_name(level, name);
             if listener.set_option(level, name, value) == Err(Errno::ENOPROTOOPT) {
                 listener.keep_option(level, name, value);
             }
@@ -60,6 +61,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
             OptionKind::Replay(bit) => {
                 // SAFETY: the kernel has read the value without a fault.
                 let value = unsafe { slice(value, len as usize) };
+                let (level, name) = option_model::older_name(level, name);
                 socket_state::note_option(fd, bit, Replayed { level, name }, value);
             }
             OptionKind::KernelOnly => guarded((), || {

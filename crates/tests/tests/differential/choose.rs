@@ -129,7 +129,7 @@ impl Chooser<'_> {
 
     /// A look, right after `call` has returned, at what it did: the first since then, so nothing has helped it to be seen.
     pub fn look_at_once(&mut self, call: &Call) -> Option<Call> {
-        if !call.is(&["connect", "write", "send", "close", "shutdown"]) || !self.rng.chance(20) {
+        if !call.is(&["connect", "write", "send", "close", "abort", "shutdown"]) || !self.rng.chance(20) {
             return None;
         }
         let (who, one) = match call.args.get(2) {
@@ -287,7 +287,8 @@ impl Chooser<'_> {
         if self.known(fd).is_some_and(|one| one.listens()) && !self.rng.chance(25) {
             return None;
         }
-        by(self.who, "close", &[fd])
+        let resets = self.known(fd).is_some_and(|one| one.is_connected()) && self.rng.chance(20);
+        by(self.who, if resets { "abort" } else { "close" }, &[fd])
     }
 
     /// The ends that a listener can come to, and what keeps it from that.
@@ -326,6 +327,9 @@ impl Chooser<'_> {
     }
 
     pub fn process(&mut self) -> Option<Call> {
+        if self.who != 0 && self.rng.chance(15) {
+            return by(self.who, "exit", &[]);
+        }
         if !self.those(|one| one.is_closed()).is_empty() {
             return None;
         }
@@ -334,7 +338,6 @@ impl Chooser<'_> {
             Some(child) if self.rng.chance(if child == 1 { 60 } else { 15 }) => {
                 by(self.who, "fork", &[child as i64])
             }
-            _ if self.who != 0 && self.rng.chance(15) => by(self.who, "exit", &[]),
             _ => None,
         }
     }

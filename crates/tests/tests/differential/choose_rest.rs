@@ -39,6 +39,9 @@ const OPTIONS: &[(i64, i64)] = &[
     (77, 1),
 ];
 
+/// Kinds of wrong arguments (`differ_data.c`).
+const WRONGS: usize = 19;
+
 /// Values of any option: good ones, such as are at the bounds of some, and bad ones.
 const NUMBERS: &[i64] =
     &[0, 1, 1, 2, 3, 5, 64, 100, 127, 128, 255, 256, 1000, 32767, 65535, 65536, 90_000, -1, i32::MAX as i64];
@@ -164,7 +167,7 @@ impl Chooser<'_> {
     /// Arguments that are wrong whatever the descriptor is (`differ_data.c`).
     pub fn wrong(&mut self) -> Option<Call> {
         let fd = if self.rng.chance(80) { self.socket_of_kind()? } else { self.mostly(|_| true)? };
-        by(self.who, "wrong", &[fd, self.rng.below(8) as i64])
+        by(self.who, "wrong", &[fd, self.rng.below(WRONGS) as i64])
     }
 
     fn asked(&mut self) -> Vec<i64> {

@@ -301,7 +301,7 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
 /// The call closes a descriptor of something that is in an epoll set, and that another process has, too.
 fn ends_in_a_set(call: &Call, chooser: &Chooser<'_>) -> bool {
     let closed = match call.name.as_str() {
-        "close" => call.number(0)..=call.number(0),
+        "close" | "abort" => call.number(0)..=call.number(0),
         "close_range" => call.number(0)..=call.number(1),
         "dup2" | "dup3" => call.number(1)..=call.number(1),
         _ => return false,
