@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <netinet/tcp.h>
@@ -253,6 +254,9 @@ static void op_wrong(const struct call *call)
         break;
     case 14:
         answer(ioctl(fd, FIONREAD, nowhere));
+        break;
+    case 18:
+        answer(ioctl(fd, SIOCOUTQNSD, nowhere));
         break;
     case 15:
         answer(poll(nowhere, 2, 0));

@@ -317,6 +317,10 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         // SAFETY: the program's arguments, handed on.
         return unsafe { or_again(fd, of_kernel(fd, request, argument), || ioctl(fd, request, argument)) };
     };
+    // Before Linux looks at where the answer is to go.
+    if matches!(request, libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD) && stream(fd).is_none() {
+        return fail(Errno::EINVAL);
+    }
     let asks = HAVE_AN_INT.contains(&request);
     if asks && !argument.is_null() && program_memory::check(argument.cast::<c_int>(), 1).is_err() {
         return fail(program_memory::EFAULT);
@@ -335,9 +339,6 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         (libc::FIOASYNC | FIOSETOWN | SIOCSPGRP | FIOGETOWN | SIOCGPGRP, Some(value)) => {
             // SAFETY: the program's arguments, handed on.
             return guarded(-1, || unsafe { about_signals(fd, socket, request, value) });
-        }
-        (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, _) if stream(fd).is_none() => {
-            return fail(Errno::EINVAL);
         }
         (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD | SIOCATMARK | libc::FIONBIO, None) => {
             return fail(crate::ffi::errno(libc::EFAULT));
@@ -382,10 +383,11 @@ pub unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
 
 const SIOCATMARK: c_ulong = 0x8905;
 /// Requests with an int that is looked at here.
-const HAVE_AN_INT: [c_ulong; 9] = [
+const HAVE_AN_INT: [c_ulong; 10] = [
     libc::FIONBIO,
     libc::FIONREAD,
     libc::TIOCOUTQ,
+    SIOCOUTQNSD,
     SIOCATMARK,
     libc::FIOASYNC,
     FIOSETOWN,

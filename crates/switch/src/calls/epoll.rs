@@ -148,6 +148,9 @@ unsafe fn control(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -
 /// Events for which a program's memory is looked at before a wait: one page of them.
 const ROOM_LOOKED_AT: usize = 4096 / size_of::<epoll_event>();
 
+/// Linux: EP_MAX_EVENTS.
+const EVENTS_MAX: usize = c_int::MAX as usize / size_of::<epoll_event>();
+
 /// Waits in a set that the host library knows.
 ///
 /// # Safety
@@ -164,7 +167,7 @@ unsafe fn wait(
         Ok(mask) => mask,
         Err(error) => return fail(error),
     };
-    let Some(room) = usize::try_from(count).ok().filter(|&room| room > 0) else {
+    let Some(room) = usize::try_from(count).ok().filter(|room| (1..=EVENTS_MAX).contains(room)) else {
         return fail(Errno::EINVAL);
     };
     // What it has room for beyond the first few is looked at when it is needed, by Linux too.

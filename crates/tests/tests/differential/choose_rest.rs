@@ -40,7 +40,7 @@ const OPTIONS: &[(i64, i64)] = &[
 ];
 
 /// Kinds of wrong arguments (`differ_data.c`).
-const WRONGS: usize = 19;
+const WRONGS: usize = 20;
 
 /// Values of any option: good ones, such as are at the bounds of some, and bad ones.
 const NUMBERS: &[i64] =

@@ -10,7 +10,7 @@ use crate::linux::{
 use crate::pair::PORTS;
 use crate::stack::{Answer, Seen, View};
 use crate::world::Known as Descriptor;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The kind of address (`differ_address.c`) that is none.
 const UNSPECIFIED: i64 = 5;
@@ -26,7 +26,7 @@ pub struct Case<'a> {
     pub edges: &'a Edges,
     /// How the descriptor that it was for was seen before it, on the kernel.
     pub before: Option<Seen>,
-    /// There are two processes, which may have the same connections.
+    /// There are two processes, which may have the same connections, or there were, and they had this one.
     pub shares: bool,
 }
 
@@ -69,10 +69,19 @@ impl Case<'_> {
     }
 }
 
+/// One of [`Edges`], which outlives its number where the connection has another.
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    /// Both ports, once there is a connection.
+    names: (i64, i64),
+    /// The descriptors that have it, or had it when it ended.
+    holders: BTreeSet<(usize, i64)>,
+}
+
 /// Entries of epoll sets that are edge-triggered, by their data, which is the descriptor's number.
 #[derive(Clone, Debug, Default)]
 pub struct Edges {
-    data: BTreeSet<i64>,
+    data: BTreeMap<i64, Entry>,
     /// Those of them whose connection is not (or not any more) established.
     at_end: BTreeSet<i64>,
 }
@@ -81,14 +90,29 @@ impl Edges {
     /// Learns from a call in numbers that has succeeded.
     pub fn learn(&mut self, call: &Call) {
         if call.is(&["epoll_ctl"]) && call.number(3) & EPOLLET != 0 {
-            self.data.insert(call.number(4));
+            self.data.insert(call.number(4), Entry::default());
         }
     }
 
     /// Learns how the descriptors are now.
     pub fn see(&mut self, view: &View) {
-        let at_end = |fd: &i64| view.iter().any(|((_, seen), s)| seen == fd && s.state != ESTABLISHED);
-        self.at_end = self.data.iter().copied().filter(at_end).collect();
+        for (fd, entry) in &mut self.data {
+            if entry.names == (0, 0) {
+                let named = view.iter().find(|((_, seen), s)| seen == fd && s.peer_port != 0);
+                entry.names = named.map_or((0, 0), |(_, s)| (s.own_port, s.peer_port));
+            }
+            let has_it = |s: &Seen| s.peer_port != 0 && (s.own_port, s.peer_port) == entry.names;
+            let now: BTreeSet<_> = view.iter().filter(|(_, s)| has_it(s)).map(|(key, _)| *key).collect();
+            match now.is_empty() {
+                true => entry.holders.retain(|key| view.contains_key(key)),
+                false => entry.holders = now,
+            }
+        }
+        let is_at_end = |(fd, entry): &(&i64, &Entry)| {
+            let has_it = |key: &(usize, i64)| key.1 == **fd || entry.holders.contains(key);
+            view.iter().any(|(key, s)| has_it(key) && s.state != ESTABLISHED)
+        };
+        self.at_end = self.data.iter().filter(is_at_end).map(|(fd, _)| *fd).collect();
     }
 
     fn has_any_at_end(&self) -> bool {
