@@ -293,12 +293,14 @@ pub unsafe fn again(fd: c_int, socket: &'static Socket, addr: *const sockaddr, l
         socket.disconnect();
         return Verdict::Done(0);
     }
-    let earlier = match socket.disconnected().is_some() {
+    let was_over = socket.disconnected().is_some();
+    let earlier = match was_over {
         true => Err(Errno::ECONNABORTED),
         false => socket.wait_connected(socket.nonblocking()),
     };
     match earlier {
-        // An earlier attempt has failed and the program knows: as with Linux, it may try anew.
+        // The program hears of an attempt that has failed; the next one is another.
+        Err(error) if !was_over && socket.disconnected().is_some() => Verdict::Done(fail(error)),
         Err(Errno::ECONNABORTED) => match reopen(fd) {
             // It may have copies, which the kernel has, too.
             Ok(()) if !socket_state::get(fd).has(State::TWIN) => Verdict::Pass,

@@ -71,6 +71,21 @@ static void op_fstat(const struct call *call)
     value("size", S_ISSOCK(status.st_mode) ? status.st_size : 0);
 }
 
+/* What the descriptor's path leads to: by stat, or by readlink, of whose text only the kind is the same everywhere. */
+static void op_path(const struct call *call)
+{
+    char path[64], text[64] = "";
+    struct stat status = {0};
+    snprintf(path, sizeof path, "/proc/self/fd/%ld", call->n[0]);
+    if (call->n[1] == 0) {
+        answer(stat(path, &status));
+        value("type", status.st_mode & S_IFMT);
+    } else {
+        answer(readlink(path, text, sizeof text - 1) < 0 ? -1 : 0);
+        value("socket", strncmp(text, "socket:[", 8) == 0);
+    }
+}
+
 static void op_lseek(const struct call *call)
 {
     answer(lseek((int)call->n[0], call->n[1], (int)call->n[2]));
@@ -107,7 +122,7 @@ static void op_pipe(const struct call *call)
 
 const struct operation descriptor_operations[] = {
     {"socket", op_socket}, {"close", op_close}, {"abort", op_abort},             {"close_range", op_close_range},
-    {"dup", op_dup},
+    {"dup", op_dup}, {"path", op_path},
     {"dup2", op_dup2},     {"dup3", op_dup3},   {"fcntl", op_fcntl},             {"ioctl", op_ioctl},
     {"fstat", op_fstat},   {"lseek", op_lseek}, {"fsync", op_fsync},             {"ftruncate", op_ftruncate},
     {"file", op_file},     {"pipe", op_pipe},   {NULL, NULL},

@@ -320,8 +320,15 @@ impl Socket {
     pub fn wait_connected_until(&'static self, nonblocking: bool, on_signal: OnSignal) -> Result<(), Errno> {
         self.settle()?;
         let mut attempt = || {
-            let result =
-                self.with_stream(|_, stream, _| stream.connect_result()).ok_or(Errno::ECONNABORTED)?;
+            let told = self.with_stream(|io, stream, _| {
+                let result = stream.connect_result();
+                if matches!(result, Some(Err(error)) if error != Errno::EISCONN) {
+                    // Linux: after that it is as one that never connected, and may try anew.
+                    stream.disconnect(io, false);
+                }
+                result
+            });
+            let result = told.ok_or(Errno::ECONNABORTED)?;
             if result.is_none()
                 && let Some(home) = self.home()
             {

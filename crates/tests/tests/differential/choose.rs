@@ -63,9 +63,9 @@ fn choices<'a>() -> Vec<(usize, Choice<'a>)> {
         (1, Chooser::epoll_create),
         (6, Chooser::epoll_ctl),
         (7, Chooser::epoll_wait),
-        (2, Chooser::process),
-        (2, Chooser::execute),
-        (2, Chooser::pass),
+        (4, Chooser::process),
+        (3, Chooser::execute),
+        (3, Chooser::pass),
         (1, Chooser::other_descriptor),
         (2, Chooser::end_listener),
     ]

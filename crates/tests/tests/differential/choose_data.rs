@@ -155,8 +155,9 @@ impl Chooser<'_> {
         if self.known(fd).is_some_and(|one| one.kind == Kind::File) {
             return None;
         }
-        match self.rng.below(6) {
+        match self.rng.below(7) {
             0 | 1 => by(self.who, "fstat", &[fd]),
+            6 => by(self.who, "path", &[fd, self.rng.below(2) as i64]),
             2 => by(self.who, "lseek", &[fd, 0, self.rng.below(4) as i64]),
             3 => by(self.who, "fsync", &[fd]),
             4 => by(self.who, "ftruncate", &[fd, 0]),

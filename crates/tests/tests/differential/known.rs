@@ -26,7 +26,7 @@ pub struct Case<'a> {
     pub edges: &'a Edges,
     /// How the descriptor that it was for was seen before it, on the kernel.
     pub before: Option<Seen>,
-    /// There are two processes, which may have the same connections, or there were, and they had this one.
+    /// There are two processes, which may have the same connections, or there were.
     pub shares: bool,
 }
 
@@ -280,7 +280,7 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
     if call.is(&["exec"]) && chooser.world.known.iter().any(|one| one.seen.flags & O_ASYNC != 0) {
         return true;
     }
-    if ends_in_a_set(call, chooser) {
+    if ends_in_a_set(call, chooser) || parts_holders(call, chooser) {
         return true;
     }
     let Some(one) = chooser.known(call.number(0)) else { return false };
@@ -320,6 +320,16 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
         "sendmmsg" => one.seen.ready & POLLRDHUP != 0,
         _ => false,
     }
+}
+
+/// The next program makes a listener an engine's that the kernel keeps for another process, which sees the kernel's connections only.
+fn parts_holders(call: &Call, chooser: &Chooser<'_>) -> bool {
+    let world = chooser.world;
+    let has_kernels = |one: &Descriptor| {
+        let is_kept = one.who == chooser.who && one.listens() && world.duplicated.contains(&one.object);
+        is_kept && world.known.iter().any(|other| other.object == one.object && other.who != one.who)
+    };
+    call.is(&["exec"]) && world.known.iter().any(has_kernels)
 }
 
 /// The call closes a descriptor of something that is in an epoll set, and that another process has, too.

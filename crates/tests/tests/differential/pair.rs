@@ -157,8 +157,7 @@ impl Pair {
     fn explained(&self, call: &Call, kernel: &Answer, engine: &Answer) -> bool {
         let call = &self.kernel.in_numbers(call);
         let before = self.kernel.view.get(&(call.who, call.number(0))).copied();
-        let was_shared = before.is_some_and(|seen| self.shared.contains(&seen.own_port));
-        let shares = was_shared || self.kernel.view.keys().any(|(who, _)| *who != call.who);
+        let shares = !self.shared.is_empty() || self.kernel.view.keys().any(|(who, _)| *who != call.who);
         let case = known::Case { call, kernel, engine, edges: &self.edges, before, shares };
         alike(kernel, engine) || known::explains(&case)
     }

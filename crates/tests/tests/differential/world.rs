@@ -77,6 +77,8 @@ pub struct World {
     pub datagrams_unread: i64,
     /// Sockets and sets of which there is, or once was, more than one descriptor.
     pub copied: BTreeSet<usize>,
+    /// Those that had another descriptor before they listened or connected: the kernel keeps them.
+    pub duplicated: BTreeSet<usize>,
     /// Those that have been sent to a process, whether or not it has taken them.
     pub passed: BTreeSet<usize>,
     /// Those that a program has got over exec.
@@ -160,6 +162,9 @@ impl World {
             "pipe" => Kind::Pipe,
             _ => {
                 self.copied.extend(old.map(|old| old.object));
+                let is_undecided =
+                    |old: &One| self.known.iter().any(|one| one.object == old.object && one.is_closed());
+                self.duplicated.extend(old.filter(is_undecided).map(|old| old.object));
                 return old.map_or(One { kind: Kind::Other, object: 0, made }, |old| One { made, ..old });
             }
         };

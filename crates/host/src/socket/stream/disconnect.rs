@@ -44,11 +44,11 @@ impl Stream {
     /// How it has ended here, for whoever has it next; 0: it has not.
     pub fn ending(&self) -> u8 {
         let waits = if self.error.is_ok() { 0 } else { ERROR_WAITS };
+        let answer = if self.told == ConnectTold::InProgress { ANSWER_WAITS } else { 0 };
         match (self.disconnected, self.link) {
             (true, _) => DISCONNECTED | waits,
-            (false, Link::Closed) => CLOSED | waits,
-            _ if self.told == ConnectTold::InProgress => ANSWER_WAITS,
-            _ => 0,
+            (false, Link::Closed) => CLOSED | waits | answer,
+            _ => answer,
         }
     }
 
