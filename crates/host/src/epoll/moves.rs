@@ -8,6 +8,7 @@ use crate::fd_table;
 use crate::socket::Socket;
 use rustix::fd::RawFd;
 use rustix::fs::{Mode, OFlags};
+use std::sync::atomic::Ordering;
 
 /// What a descriptor was registered for.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ const PRIVATE: u32 = super::EDGE | ONE_SHOT | super::EXCLUSIVE | libc::EPOLLWAKE
 /// `fd`, a kernel descriptor that is in epoll sets, is about to become a socket of the engine.
 pub fn note_disarmed(fd: RawFd) {
     for set in &REGISTRY.lock().all {
-        let epfd = set.epfd.load(std::sync::atomic::Ordering::Relaxed);
+        let epfd = set.epfd.load(Ordering::Relaxed);
         let mut inner = set.inner.lock();
         let Some(registered) = inner.kernel.get_mut(&fd).filter(|found| found.events & ONE_SHOT != 0) else {
             continue;
@@ -58,9 +59,12 @@ pub fn move_back(fd: RawFd, listener: &'static Socket) -> bool {
             let super::Interest { events, data, armed, .. } = interest;
             if !armed {
                 // The kernel may have disarmed it by itself, before it came to the engine.
-                let _ = remove_twin(set.epfd.load(std::sync::atomic::Ordering::Relaxed), fd);
+                let _ = remove_twin(set.epfd.load(Ordering::Relaxed), fd);
             }
             inner.kernel.insert(fd, Registered { events, data, armed, absent: !armed });
+            // A thread that is parked looks at the kernel's set from here on, too.
+            set.kernel_fds.store(true, Ordering::SeqCst);
+            inner.waiters.kick_all();
         }
         drop(inner);
         listener.remove_watcher(set, place);
@@ -74,7 +78,7 @@ pub fn register_in_kernel(fd: RawFd) {
     for set in &REGISTRY.lock().all {
         let registered = set.inner.lock().kernel.get(&fd).copied();
         if let Some(Registered { events, data, absent: false, .. }) = registered {
-            let epfd = set.epfd.load(std::sync::atomic::Ordering::Relaxed);
+            let epfd = set.epfd.load(Ordering::Relaxed);
             let event = libc::epoll_event { events, u64: data };
             let _ = crate::sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, Some(event));
         }

@@ -3,8 +3,8 @@
 
 use crate::call::{Call, Made};
 use crate::linux::{
-    AF_INET, CLOSE, EPOLLET, IP_MINTTL, IPPROTO_IP, IPPROTO_TCP, LISTEN, NONBLOCK, O_APPEND, O_ASYNC, POLLIN,
-    SOCK_DGRAM, TCP_MAXSEG,
+    AF_INET, CLOSE, EPOLLET, EPOLLONESHOT, IP_MINTTL, IPPROTO_IP, IPPROTO_TCP, LISTEN, NONBLOCK, O_APPEND,
+    O_ASYNC, POLLIN, SOCK_DGRAM, TCP_MAXSEG,
 };
 use crate::stack::{Answer, Seen, View, WORKERS};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +85,7 @@ pub struct World {
     pub inherited: BTreeSet<usize>,
     /// Sockets to which something was done before they were connected that only the kernel can do.
     pub kernels: BTreeSet<usize>,
-    /// Something is, or once was, registered edge-triggered.
+    /// Something is, or once was, registered edge-triggered or for one event.
     pub has_edges: bool,
     /// What has been put into epoll sets.
     pub registered: BTreeSet<usize>,
@@ -119,7 +119,7 @@ impl World {
             let many = if call.is(&["sendmmsg"]) { 40 * 1024 } else { 4 * 1024 };
             self.datagrams_unread += many + 2 * answer.result.max(0);
         }
-        self.has_edges |= call.is(&["epoll_ctl"]) && call.number(3) & EPOLLET != 0;
+        self.has_edges |= call.is(&["epoll_ctl"]) && call.number(3) & (EPOLLET | EPOLLONESHOT) != 0;
         let asks_for_kernel =
             call.is(&["shutdown"]) || call.is(&["fcntl"]) && call.number(2) & (O_APPEND | O_ASYNC) != 0;
         let in_syn = [(IPPROTO_TCP, TCP_MAXSEG), (IPPROTO_IP, IP_MINTTL)];

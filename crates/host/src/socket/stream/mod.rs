@@ -254,7 +254,8 @@ impl Stream {
             return bits | if self.waits_for_bytes() { OUT } else { 0 };
         }
         if self.disconnected {
-            return bits | HUP | OUT | if self.read_shut { IN | RDHUP } else { 0 };
+            let room = if self.unsent.counts_gap() { 0 } else { OUT };
+            return bits | HUP | room | if self.read_shut { IN | RDHUP } else { 0 };
         }
         let closed = self.link == Link::Closed || self.was_over;
         let read_over = closed || self.read_shut || self.peer_closed;
@@ -429,11 +430,16 @@ impl Stream {
         self.starved
     }
 
-    /// There may be memory or room again.
+    /// There may be memory or room again. Who waits looks anew; to sets it is an event only where there was none.
     pub fn on_supply(&mut self) {
         self.starved = false;
         self.draining = false;
-        self.publish(if self.has_room() { OUT } else { 0 });
+        let had_room = self.socket.is_some_and(|socket| socket.ready_now() & OUT != 0);
+        self.publish(match (self.has_room(), had_room) {
+            (true, false) => OUT,
+            (true, true) => DRAINED,
+            (false, _) => 0,
+        });
     }
 
     /// Memory of the channel came back without a word of the peer.
