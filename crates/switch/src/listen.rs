@@ -14,7 +14,7 @@ use crate::replacing::Replacing;
 use crate::socket_state::{self, Replayed, State};
 use crate::twin_name::twin_address;
 use crate::why::{self, Decided, Reason, Stack as On};
-use crate::{fork, lookup, real, tables};
+use crate::{fork, lookup, option_model, real, tables};
 use core::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use rustix::fs::OFlags;
@@ -33,24 +33,28 @@ pub fn is_taken(fd: c_int) -> bool {
 }
 
 /// Whether the kernel keeps the port for it still, whose name it shows either way. One that has a port is not bound again, and Linux says so
-/// before it says that the name, here a probe's, is in use.
+/// before it says that the name, here a probe's, is in use. One that has none loses its address by that, and gets it back.
 pub fn has_its_port(fd: c_int, state: State) -> bool {
-    let family = if state.has(State::INET6) { libc::AF_INET6 } else { libc::AF_INET };
+    let inet6 = state.has(State::INET6);
+    let Some(probe) = option_model::model(inet6) else { return true };
     let mut name = core::mem::MaybeUninit::<libc::sockaddr_storage>::zeroed();
     let mut len = size_of_val(&name) as socklen_t;
     let place = name.as_mut_ptr().cast::<sockaddr>();
+    let own = twin_address(fd).filter(|own| !own.addr.is_unspecified());
     // SAFETY: the name is a local with room for any, and of zeros the family alone is needed; the probe's descriptor is nobody else's.
     unsafe {
-        let probe = real::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
-        if probe < 0 {
-            return true;
-        }
-        let probe = sys::Fd::from_raw(probe);
-        (*place).sa_family = family as libc::sa_family_t;
+        (*place).sa_family = if inet6 { libc::AF_INET6 } else { libc::AF_INET } as libc::sa_family_t;
         if real::bind(probe.raw(), place, len) < 0 || real::getsockname(probe.raw(), place, &mut len) < 0 {
             return true;
         }
-        real::bind(fd, place, len) < 0 && last_errno() == Errno::EINVAL
+        let has_port = real::bind(fd, place, len) < 0 && last_errno() == Errno::EINVAL;
+        if let Some(own) = own.filter(|_| !has_port) {
+            len = size_of::<libc::sockaddr_storage>() as socklen_t;
+            let address = std::net::SocketAddr::new(own.to_socket_addr().ip(), 0);
+            let _ = write_inet(address, inet6, place, &mut len);
+            real::bind(fd, place, len);
+        }
+        has_port
     }
 }
 

@@ -384,7 +384,11 @@ pub fn decided(fd: c_int) {
     if let Some(word) = word(fd) {
         let kept = State::IN_EPOLL.with(State::REPORTED).with(State::SUBJECT).with(State::INET6);
         let kept = kept.with(State::WAS_LISTENER);
-        word.fetch_and(kept.0, Ordering::Relaxed);
+        let before = State(word.fetch_and(kept.0, Ordering::Relaxed));
+        if before.has(State::INHERITED) {
+            // What it was to the program before nobody knows.
+            add(fd, State::WAS_LISTENER);
+        }
     }
 }
 

@@ -63,6 +63,15 @@ fn buffer(value: i32, is_forced: bool) -> u32 {
     (value as u32).min(i32::MAX as u32 / 2).max(1) * 2
 }
 
+/// SO_BUF_LOCK shows which sizes were set.
+fn lock_buffer(socket: &'static Socket, level: i32, which: i32) {
+    let mut locked = 0;
+    socket.with_kept_option(level, SO_BUF_LOCK, |value| locked = super::options::int(value).unwrap_or(0));
+    if locked & which == 0 {
+        socket.keep_option(level, SO_BUF_LOCK, &(locked | which).to_ne_bytes());
+    }
+}
+
 impl Socket {
     pub(super) fn set_linger(&'static self, level: i32, value: &[u8]) -> Result<(), Errno> {
         let (before, now) = {
@@ -83,7 +92,7 @@ impl Socket {
         let is_forced = matches!(name, libc::SO_RCVBUFFORCE | libc::SO_SNDBUFFORCE);
         let size = buffer(value, is_forced);
         let is_receive = matches!(name, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE);
-        self.lock_buffer(level, if is_receive { RECEIVE_LOCKED } else { SEND_LOCKED });
+        lock_buffer(self, level, if is_receive { RECEIVE_LOCKED } else { SEND_LOCKED });
         if is_receive {
             let size = size.clamp(RECEIVE_BUFFER_MIN, RECEIVE_WINDOW_MAX);
             self.settings.lock().receive_window = Some(size);
@@ -96,15 +105,6 @@ impl Socket {
             // Who waits for room may have it now. Linux says so each time: edge-triggered sets tell it again.
             stream.publish(stream.ready() & stream::OUT);
         });
-    }
-
-    /// SO_BUF_LOCK shows which sizes were set.
-    fn lock_buffer(&'static self, level: i32, which: i32) {
-        let mut locked = 0;
-        self.with_kept_option(level, SO_BUF_LOCK, |value| locked = super::options::int(value).unwrap_or(0));
-        if locked & which == 0 {
-            self.keep_option(level, SO_BUF_LOCK, &(locked | which).to_ne_bytes());
-        }
     }
 
     /// SO_RCVTIMEO or SO_SNDTIMEO from a `struct timeval`.

@@ -430,28 +430,6 @@ impl Stream {
         self.starved
     }
 
-    /// There may be memory or room again. Who waits looks anew; to sets it is an event only where there was none.
-    pub fn on_supply(&mut self) {
-        self.starved = false;
-        self.draining = false;
-        let had_room = self.socket.is_some_and(|socket| socket.ready_now() & OUT != 0);
-        self.publish(match (self.has_room(), had_room) {
-            (true, false) => OUT,
-            (true, true) => DRAINED,
-            (false, _) => 0,
-        });
-    }
-
-    /// Memory of the channel came back without a word of the peer.
-    pub fn on_reclaimed(&mut self) {
-        if self.draining && self.direct.as_ref().is_some_and(|direct| direct.send.is_writable()) {
-            self.draining = false;
-        }
-        let has_room = self.has_room();
-        let is_event = has_room && self.socket.is_some_and(|socket| socket.ready_now() & OUT == 0);
-        self.publish(if is_event { OUT } else { 0 });
-    }
-
     pub fn on_connected(&mut self, errno: Errno) {
         if self.link != Link::Connecting {
             return;

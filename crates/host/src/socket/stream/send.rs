@@ -1,6 +1,6 @@
 //! Writing: what the program gives goes to the engine, or to the peer's memory.
 
-use super::{Attempt, Link, Stream};
+use super::{Attempt, DRAINED, Link, OUT, Stream};
 use crate::queue::QueueIo;
 use crate::socket::direct::{Direct, Waits};
 use crate::socket::slices::{Room, Source};
@@ -12,6 +12,28 @@ use toe_base::ChannelId;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 
 impl Stream {
+    /// There may be memory or room again. Who waits looks anew; to sets it is an event only where there was none.
+    pub fn on_supply(&mut self) {
+        self.starved = false;
+        self.draining = false;
+        let had_room = self.socket.is_some_and(|socket| socket.ready_now() & OUT != 0);
+        self.publish(match (self.has_room(), had_room) {
+            (true, false) => OUT,
+            (true, true) => DRAINED,
+            (false, _) => 0,
+        });
+    }
+
+    /// Memory of the channel came back without a word of the peer.
+    pub fn on_reclaimed(&mut self) {
+        if self.draining && self.direct.as_ref().is_some_and(|direct| direct.send.is_writable()) {
+            self.draining = false;
+        }
+        let has_room = self.has_room();
+        let is_event = has_room && self.socket.is_some_and(|socket| socket.ready_now() & OUT == 0);
+        self.publish(if is_event { OUT } else { 0 });
+    }
+
     /// Sends as much of `from` as there is room for; after [`Stream::send_error`] has been asked.
     pub fn send(
         &mut self,
