@@ -15,7 +15,7 @@ pub struct Unsent {
 impl Unsent {
     /// Linux counts the gap that a disconnect leaves in the sequence numbers, of a window at least, as unsent.
     pub fn counts_gap(&self) -> bool {
-        (1..=u32::from(u16::MAX)).contains(&self.low_water)
+        (1..=1 << 16).contains(&self.low_water)
     }
 
     pub fn set_low_water(&mut self, low_water: u32) {
