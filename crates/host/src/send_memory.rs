@@ -194,17 +194,13 @@ impl SendMemory {
         self.set_limit(bytes.saturating_add(RECEIVE_WINDOW_INITIAL));
     }
 
-    /// The same limit for a memory in a channel that has nothing in it yet. One that the program has set is of its own end
-    /// alone: a channel holds what the peer's would as well.
+    /// The same limit for a memory in a channel that has nothing in it yet: one that grows is near, however long the handshake took on a
+    /// busy machine. One that the program has set is of its own end alone: a channel holds what the peer's would as well.
     pub fn in_channel(&self) -> SendMemory {
-        let of_peer = if self.fixed { RECEIVE_WINDOW_INITIAL } else { 0 };
-        SendMemory {
-            limit: self.limit.saturating_add(of_peer).min(SEND_LIMIT_MAX),
-            grows_to: self.grows_to,
-            fixed: self.fixed,
-            old_max: DRAINING_IN_CHANNEL_MAX,
-            ..SendMemory::default()
-        }
+        let (of_peer, most) =
+            if self.fixed { (RECEIVE_WINDOW_INITIAL, SEND_LIMIT_MAX) } else { (0, SEND_LIMIT_NEAR) };
+        let limit = self.limit.saturating_add(of_peer).min(most);
+        SendMemory { limit, fixed: self.fixed, old_max: DRAINING_IN_CHANNEL_MAX, ..SendMemory::default() }
     }
 
     /// Whether more fits behind a piece of `len` bytes that is about to be committed.
@@ -595,5 +591,6 @@ mod tests {
             }
             assert_eq!(memory.limit(), most, "it never shrinks");
         }
+        assert_eq!(memory.in_channel().limit(), SEND_LIMIT_NEAR, "a channel is no long path");
     }
 }

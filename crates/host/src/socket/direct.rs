@@ -7,7 +7,7 @@
 //! is drained before an engine's completion for the flow is looked at).
 
 use crate::channel::Channel;
-use crate::send_memory::{SEND_LIMIT_NEAR, SendMemory};
+use crate::send_memory::{SEND_LIMIT_MAX, SendMemory};
 use crate::slots::Place;
 use crate::socket::stream::{self, Stream};
 use crate::socket::tcp_info::{Carried, LastSeen, add_carried};
@@ -343,7 +343,7 @@ impl Stream {
             }
             ChannelEntry::Data { data, .. } => {
                 let is_sane = channel.end.is_peer_data(data)
-                    && direct.unread() <= u64::from(SEND_LIMIT_NEAR) * 2
+                    && direct.unread() <= u64::from(SEND_LIMIT_MAX)
                     && pieces + direct.held() < PIECES_MAX;
                 if is_sane {
                     self.on_direct_data(data);

@@ -94,6 +94,14 @@ fn a_peer_that_does_not_read_takes_as_much_as_of_linux() {
     assert_eq!([kernel.trim(), engine.trim()], ["same", "same"]);
 }
 
+/// The receiver took so much for a sender that breaks the contract, and all their connections were reset. On a busy machine a sender
+/// may have it without a word of the program's. Found with nghttpx.
+#[test]
+fn a_sender_has_as_much_under_way_as_it_asked_for() {
+    let [kernel, engine] = said_on_both("much_limit.py", include_str!("much_limit.py"), 1);
+    assert_eq!([kernel.trim(), engine.trim()], ["same", "same"]);
+}
+
 /// A read of a direction that is shut, a descriptor that is copied over or closed in a range, a time limit that a child has set:
 /// whoever was faster decided what they said.
 #[test]
