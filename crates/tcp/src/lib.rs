@@ -124,7 +124,7 @@ pub use record::Tcb;
 use toe_base::arena::Arena;
 use toe_base::{Instant, SessionId};
 
-use congestion::ModelPool;
+use congestion::Models;
 use counter::Counters;
 use limit::RateLimit;
 use open::TcpConfig;
@@ -150,8 +150,8 @@ pub struct Tcp {
     pub extents: ExtentPool,
     /// Where the records end that are in send queues.
     pub record_ends: RecordEndPool,
-    /// Of congestion control, where it has one of the path.
-    pub models: ModelPool,
+    /// Of congestion control.
+    pub models: Models,
     /// Of loss recovery.
     pub repairs: RepairPool,
     pub config: TcpConfig,
@@ -159,6 +159,11 @@ pub struct Tcp {
     pub challenges: RateLimit,
     pub counters: Counters,
 }
+
+/// The pools, as [`Tcp::used`] counts their places.
+pub const POOLS: [&str; 7] =
+    ["sent", "chunks of sent", "held", "extents", "record ends", "models", "repairs"];
+pub type Places = [usize; POOLS.len()];
 
 impl Tcp {
     /// For so many connections at most. `secret` hides how much of a limit is left.
@@ -168,12 +173,38 @@ impl Tcp {
             held: HeldPool::new(2 * connections),
             extents: ExtentPool::of_smallest(connections),
             record_ends: RecordEndPool::new(connections),
-            models: ModelPool::of_smallest(connections),
+            models: Models::new(connections),
             repairs: RepairPool::of_smallest(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),
         }
+    }
+
+    /// Places of the pools that connections have, a number a pool, in the order of [`POOLS`].
+    pub fn used(&self) -> Places {
+        let (sent, chunks) = self.sent.used_by_both();
+        let (held, extents, record_ends) = (self.held.used(), self.extents.used(), self.record_ends.used());
+        [sent, chunks, held, extents, record_ends, self.models.used(), self.repairs.used()]
+    }
+
+    /// The same of one connection.
+    pub fn places_of(&self, tcb: &Tcb) -> Places {
+        let (sent, chunks) = tcb.board.places(&self.sent);
+        let held = tcb.held.places() + HeldPool::places_of(&tcb.rcv.duplicates.array);
+        let (extents, record_ends) = (tcb.send_queue.slots(), tcb.record_ends.places());
+        [sent, chunks, held, extents, record_ends, tcb.cc.algorithm.places(), tcb.cc.repair.places()]
+    }
+
+    /// Gives back all places that a connection has.
+    pub fn vacate(&mut self, tcb: &mut Tcb) {
+        tcb.board.clear(&mut self.sent);
+        tcb.held.clear(&mut self.held);
+        self.held.clear(&mut tcb.rcv.duplicates.array);
+        tcb.send_queue.clear(&mut self.extents);
+        tcb.record_ends.clear(&mut self.record_ends);
+        tcb.cc.algorithm.clear(&mut self.models);
+        self.repairs.vacate(&mut tcb.cc.repair);
     }
 
     /// For a segment of a connection in TIME_WAIT.

@@ -37,7 +37,7 @@ pub fn prepare(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
         _ => {}
     }
     let shape = Shape::of(tcb, cx);
-    prepare_delayed_ack(tcb, cx.now)
+    prepare_delayed_ack(tcb, cx)
         .or_else(|| prepare_resend(tcb, cx, &shape))
         .or_else(|| probe::of_silence(tcb, &shape))
         .or_else(|| probe::of_tail(tcb, &shape))
@@ -182,10 +182,10 @@ fn ends_burst(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> bool {
 }
 
 /// An ACK of what came before marks began or ended (RFC 8257 section 3.2).
-fn prepare_delayed_ack(tcb: &Tcb, now: Instant) -> Option<TxSegment> {
-    let (ack, ece) = dctcp::delayed_ack(tcb)?;
+fn prepare_delayed_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
+    let (ack, ece) = dctcp::delayed_ack(tcb, &cx.tcp.models)?;
     let window = WindowSize::new(tcb.rcv.edge.distance_from(ack)).to_field(tcb.rcv.scale);
-    let segment = Segment { ack: Some(ack), ece, window, ..header(tcb, now, empty_seq(tcb)) };
+    let segment = Segment { ack: Some(ack), ece, window, ..header(tcb, cx.now, empty_seq(tcb)) };
     Some(unit(tcb, segment, 0, false))
 }
 
@@ -398,9 +398,9 @@ fn offered_edge(tcb: &Tcb) -> SeqNum {
 /// `tx` is on its way.
 pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     let segment = &tx.segment;
-    if let Some((ack, _)) = dctcp::delayed_ack(tcb) {
+    if let Some((ack, _)) = dctcp::delayed_ack(tcb, &tcp.models) {
         // It goes before everything else.
-        dctcp::delayed_ack_sent(tcb);
+        dctcp::delayed_ack_sent(tcb, &mut tcp.models);
         tcb.rcv.acked = ack;
         return;
     }

@@ -4,6 +4,8 @@
 //! Arrays have a power of two of places and double when they are full. Each size has a list of free ones; memory is
 //! taken from the end of one bounded table, so that nothing a peer sends makes it grow beyond that.
 
+use core::num::NonZero;
+
 /// Elements of one connection, in a pool. The record owns it: it must be given back with [`Pool::clear`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Array {
@@ -214,18 +216,59 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
     }
 }
 
-impl<T: Copy + Default> Pool<T, 1> {
-    /// The element of an array that has one at most: the default one until somebody has asked to change it.
-    pub fn one(&self, array: &Array) -> T {
-        self.get(array).first().copied().unwrap_or_default()
+/// The place of a connection that has one or none in a pool. The record owns it: it must be given back with [`Pool::vacate`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// One more than where the place lies.
+    at: Option<NonZero<u32>>,
+}
+
+const _: () = assert!(size_of::<Slot>() <= 4);
+
+impl Slot {
+    pub const fn is_empty(&self) -> bool {
+        self.at.is_none()
     }
 
-    /// The same, to be changed; `None` is for more arrays than there are connections.
-    pub fn one_mut(&mut self, array: &mut Array) -> Option<&mut T> {
-        if array.is_empty() {
-            self.insert(array, 0, T::default()).ok()?;
+    /// Places that it is.
+    pub fn places(&self) -> usize {
+        usize::from(self.at.is_some())
+    }
+
+    fn index(&self) -> Option<usize> {
+        self.at.map(|at| at.get() as usize - 1)
+    }
+}
+
+/// Of parts of a record that most connections have none of, or not for long.
+impl<T: Copy + Default> Pool<T, 1> {
+    /// What lies there: the default until somebody has asked to change it.
+    pub fn one(&self, slot: &Slot) -> T {
+        slot.index().map(|at| self.table[at]).unwrap_or_default()
+    }
+
+    /// The same, to be changed, if there is one.
+    pub fn taken_mut(&mut self, slot: &Slot) -> Option<&mut T> {
+        slot.index().map(|at| &mut self.table[at])
+    }
+
+    /// The same, to be changed; `None` is for more slots than there are connections.
+    pub fn one_mut(&mut self, slot: &mut Slot) -> Option<&mut T> {
+        if slot.is_empty() {
+            let base = self.take(1).ok()?;
+            self.table[base as usize] = T::default();
+            slot.at = NonZero::new(base + 1);
         }
-        self.get_mut(array).first_mut()
+        self.taken_mut(slot)
+    }
+
+    /// Gives the place back, if it has one.
+    pub fn vacate(&mut self, slot: &mut Slot) {
+        if let Some(at) = slot.index() {
+            self.used -= 1;
+            self.free[0].push(at as u32);
+        }
+        *slot = Slot::default();
     }
 }
 

@@ -341,7 +341,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 872);
+const _: () = assert!(size_of::<Tcb>() <= 816);
 
 impl Tcb {
     /// A record that stands for no connection.

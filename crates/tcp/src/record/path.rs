@@ -2,7 +2,7 @@
 //! record ([`super::Tcb`]); [`crate`] works on it.
 
 use crate::congestion::Algorithm;
-use crate::pool::{Array, Pool};
+use crate::pool::{Pool, Slot};
 use toe_base::{Instant, SeqNum};
 
 /// Congestion control and loss recovery: see [`crate::recovery`].
@@ -19,7 +19,7 @@ pub struct Congestion {
     /// [`crate::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
     pub lost_before: u32,
     /// Where [`RepairPool`] has what a reduced window needs.
-    pub repair: Array,
+    pub repair: Slot,
     pub frto: Frto,
     pub usage: WindowUse,
 }
