@@ -130,7 +130,7 @@ use limit::RateLimit;
 use open::TcpConfig;
 use pressure::Pressure;
 use reassembly::HeldPool;
-use record::RepairPool;
+use record::{RepairPool, TroublePool};
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
 use send_queue::ExtentPool;
@@ -154,6 +154,8 @@ pub struct Tcp {
     pub models: Models,
     /// Of loss recovery.
     pub repairs: RepairPool,
+    /// Counts of what did not go as it should.
+    pub troubles: TroublePool,
     pub config: TcpConfig,
     /// Of challenge ACKs.
     pub challenges: RateLimit,
@@ -161,8 +163,8 @@ pub struct Tcp {
 }
 
 /// The pools, as [`Tcp::used`] counts their places.
-pub const POOLS: [&str; 7] =
-    ["sent", "chunks of sent", "held", "extents", "record ends", "models", "repairs"];
+pub const POOLS: [&str; 8] =
+    ["sent", "chunks of sent", "held", "extents", "record ends", "models", "repairs", "troubles"];
 pub type Places = [usize; POOLS.len()];
 
 impl Tcp {
@@ -175,6 +177,7 @@ impl Tcp {
             record_ends: RecordEndPool::new(connections),
             models: Models::new(connections),
             repairs: RepairPool::of_smallest(connections),
+            troubles: TroublePool::of_smallest(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),
@@ -185,7 +188,8 @@ impl Tcp {
     pub fn used(&self) -> Places {
         let (sent, chunks) = self.sent.used_by_both();
         let (held, extents, record_ends) = (self.held.used(), self.extents.used(), self.record_ends.used());
-        [sent, chunks, held, extents, record_ends, self.models.used(), self.repairs.used()]
+        let (repairs, troubles) = (self.repairs.used(), self.troubles.used());
+        [sent, chunks, held, extents, record_ends, self.models.used(), repairs, troubles]
     }
 
     /// The same of one connection.
@@ -193,7 +197,8 @@ impl Tcp {
         let (sent, chunks) = tcb.board.places(&self.sent);
         let held = tcb.held.places() + HeldPool::places_of(&tcb.rcv.duplicates.array);
         let (extents, record_ends) = (tcb.send_queue.slots(), tcb.record_ends.places());
-        [sent, chunks, held, extents, record_ends, tcb.cc.algorithm.places(), tcb.cc.repair.places()]
+        let (repairs, troubles) = (tcb.cc.repair.places(), tcb.traffic.trouble.places());
+        [sent, chunks, held, extents, record_ends, tcb.cc.algorithm.places(), repairs, troubles]
     }
 
     /// Gives back all places that a connection has.
@@ -205,6 +210,7 @@ impl Tcp {
         tcb.record_ends.clear(&mut self.record_ends);
         tcb.cc.algorithm.clear(&mut self.models);
         self.repairs.vacate(&mut tcb.cc.repair);
+        self.troubles.vacate(&mut tcb.traffic.trouble);
     }
 
     /// For a segment of a connection in TIME_WAIT.

@@ -441,8 +441,10 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     if segment.cwr {
         tcb.ecn.tell_reduced = false;
     }
-    if tx.is_retransmit {
-        tcb.rtt.retransmits = tcb.rtt.retransmits.saturating_add(1);
+    if tx.is_retransmit
+        && let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble)
+    {
+        trouble.note_resent(segment.len, tx.mss);
     }
     if tcb.snd.nxt == tcb.queue_end() {
         tcb.snd.uncork = false;

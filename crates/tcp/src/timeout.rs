@@ -123,7 +123,9 @@ fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     let is_linear = tcb.state == TcpState::SynSent && tcb.rtt.timeouts < SYN_LINEAR_TIMEOUTS;
     tcb.rtt.backoff = tcb.rtt.backoff.saturating_add(u8::from(!is_linear));
     tcb.rtt.timeouts = tcb.rtt.timeouts.saturating_add(1);
-    tcb.traffic.time_outs.note(now);
+    if let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble) {
+        trouble.time_outs.note(now);
+    }
     path_mtu::timed_out(tcb, now);
     soft_error::timed_out(tcb);
     tcb.timers.retransmit = now.after_us(retransmit_us(tcb)).min(user_timeout_end(tcb));

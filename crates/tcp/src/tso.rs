@@ -137,10 +137,7 @@ mod tests {
 
     #[test]
     fn only_flows_that_acks_clock_wait() {
-        assert!(!waits(
-            |tcb| congestion::choose(tcb, &mut Models::new(1), AlgorithmName::Dctcp),
-            2
-        ));
+        assert!(!waits(|tcb| congestion::choose(tcb, &mut Models::new(1), AlgorithmName::Dctcp), 2));
         assert!(!waits(|tcb| tcb.rate.pacing = 1_000_000, 2));
         assert!(!waits(|tcb| tcb.is_local = true, 2));
     }

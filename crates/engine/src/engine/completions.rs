@@ -235,7 +235,7 @@ impl Engine {
             srtt_us: flow.tcb.rtt.srtt_us,
             rttvar_us: flow.tcb.rtt.rttvar_us,
             cwnd: flow.tcb.cc.cwnd,
-            retransmits: flow.tcb.rtt.retransmits,
+            retransmits: self.tcp.troubles.one(&flow.tcb.traffic.trouble).retransmits,
             port: match flow.conn.path {
                 crate::work::Path::Local => 255,
                 crate::work::Path::Port { port, .. } => port.0,

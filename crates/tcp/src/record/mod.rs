@@ -15,7 +15,7 @@ pub use path::{
     Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, Repair, RepairPool, RoundTrip, Undo,
     WindowUse,
 };
-pub use traffic::{Traffic, Wait};
+pub use traffic::{Traffic, Trouble, TroublePool, Wait};
 
 use crate::pool::Array;
 use crate::reassembly::{HeldPool, Reassembly, SeqRange};
@@ -341,7 +341,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 816);
+const _: () = assert!(size_of::<Tcb>() <= 752);
 
 impl Tcb {
     /// A record that stands for no connection.

@@ -123,7 +123,6 @@ pub struct RoundTrip {
     pub backoff: u8,
     /// Time-outs since something was last acknowledged.
     pub timeouts: u8,
-    pub retransmits: u32,
 }
 
 /// The largest segment that the path takes: see [`crate::path_mtu`].

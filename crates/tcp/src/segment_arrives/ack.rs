@@ -84,7 +84,7 @@ fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, a
     soft_error::overcome(tcb);
     let is_duplicate = is_duplicate(tcb, segment, ack);
     let (probing, backoff) = (!tcb.timers.persist.is_far_future(), tcb.rtt.backoff);
-    let mut event = sack::take(tcb, &mut cx.tcp.sent, cx.now, segment, ack);
+    let mut event = sack::take(tcb, cx.tcp, cx.now, segment, ack);
     event.is_duplicate = is_duplicate;
     let fin_acked = event.acked > 0 && advance(tcb, cx, ack);
     recovery::on_ack(tcb, cx.tcp, cx.now, &event);
@@ -136,7 +136,9 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
         // There is no path whose round trip the next sample would tell: the peer has memory again.
         tcb.rtt.backoff = 0;
     }
-    tcb.traffic.time_outs.overcome(cx.now);
+    if let Some(trouble) = cx.tcp.troubles.taken_mut(&tcb.traffic.trouble) {
+        trouble.time_outs.overcome(cx.now);
+    }
     tcb.snd.fin_acked |= fin_acked;
     fin_acked
 }

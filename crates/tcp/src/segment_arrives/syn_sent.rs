@@ -45,7 +45,7 @@ pub(super) fn process<H: HostMemory>(
     };
     tcb.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
     let timed_out = tcb.rtt.timeouts > 0;
-    let _ = sack::take(tcb, &mut cx.tcp.sent, cx.now, &segment, ack);
+    let _ = sack::take(tcb, cx.tcp, cx.now, &segment, ack);
     ack::advance(tcb, cx, ack);
     tcb.snd.wl2 = ack;
     tcb.rtt.backoff = 0;

@@ -129,7 +129,9 @@ fn take<H: HostMemory>(
         tcb.rcv.nxt = tcb.held.advance(&mut cx.tcp.held, nxt.plus(len));
         super::urgent::forget_old(tcb);
     } else if tcb.held.insert(&mut cx.tcp.held, first, first.plus(len)).is_ok() {
-        tcb.traffic.out_of_order = tcb.traffic.out_of_order.wrapping_add(1);
+        if let Some(trouble) = cx.tcp.troubles.one_mut(&mut tcb.traffic.trouble) {
+            trouble.out_of_order = trouble.out_of_order.wrapping_add(1);
+        }
         report_first(tcb, &cx.tcp.held, first);
     }
     Ok(())
