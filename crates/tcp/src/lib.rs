@@ -130,7 +130,7 @@ use limit::RateLimit;
 use open::TcpConfig;
 use pressure::Pressure;
 use reassembly::HeldPool;
-use record::{RepairPool, TroublePool};
+use record::{OpeningPool, RepairPool, TroublePool};
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
 use send_queue::ExtentPool;
@@ -156,6 +156,8 @@ pub struct Tcp {
     pub repairs: RepairPool,
     /// Counts of what did not go as it should.
     pub troubles: TroublePool,
+    /// Of Fast Open, and of listeners that wait for first bytes.
+    pub openings: OpeningPool,
     pub config: TcpConfig,
     /// Of challenge ACKs.
     pub challenges: RateLimit,
@@ -163,8 +165,8 @@ pub struct Tcp {
 }
 
 /// The pools, as [`Tcp::used`] counts their places.
-pub const POOLS: [&str; 8] =
-    ["sent", "chunks of sent", "held", "extents", "record ends", "models", "repairs", "troubles"];
+pub const POOLS: [&str; 9] =
+    ["sent", "chunks of sent", "held", "extents", "record ends", "models", "repairs", "troubles", "openings"];
 pub type Places = [usize; POOLS.len()];
 
 impl Tcp {
@@ -178,6 +180,7 @@ impl Tcp {
             models: Models::new(connections),
             repairs: RepairPool::of_smallest(connections),
             troubles: TroublePool::of_smallest(connections),
+            openings: OpeningPool::of_smallest(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),
@@ -189,7 +192,17 @@ impl Tcp {
         let (sent, chunks) = self.sent.used_by_both();
         let (held, extents, record_ends) = (self.held.used(), self.extents.used(), self.record_ends.used());
         let (repairs, troubles) = (self.repairs.used(), self.troubles.used());
-        [sent, chunks, held, extents, record_ends, self.models.used(), repairs, troubles]
+        [
+            sent,
+            chunks,
+            held,
+            extents,
+            record_ends,
+            self.models.used(),
+            repairs,
+            troubles,
+            self.openings.used(),
+        ]
     }
 
     /// The same of one connection.
@@ -198,7 +211,8 @@ impl Tcp {
         let held = tcb.held.places() + HeldPool::places_of(&tcb.rcv.duplicates.array);
         let (extents, record_ends) = (tcb.send_queue.slots(), tcb.record_ends.places());
         let (repairs, troubles) = (tcb.cc.repair.places(), tcb.traffic.trouble.places());
-        [sent, chunks, held, extents, record_ends, tcb.cc.algorithm.places(), repairs, troubles]
+        let (models, openings) = (tcb.cc.algorithm.places(), tcb.fast_open.opening.places());
+        [sent, chunks, held, extents, record_ends, models, repairs, troubles, openings]
     }
 
     /// Gives back all places that a connection has.
@@ -211,6 +225,7 @@ impl Tcp {
         tcb.cc.algorithm.clear(&mut self.models);
         self.repairs.vacate(&mut tcb.cc.repair);
         self.troubles.vacate(&mut tcb.traffic.trouble);
+        self.openings.vacate(&mut tcb.fast_open.opening);
     }
 
     /// For a segment of a connection in TIME_WAIT.

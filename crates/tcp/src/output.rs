@@ -110,9 +110,10 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     };
     segment.window = window.to_field(WindowScale::ZERO);
     if !was_sent {
-        segment.fast_open = tcb.fast_open.option;
+        let opening = cx.tcp.openings.one(&tcb.fast_open.opening);
+        segment.fast_open = opening.option;
         let of_record = || record_ends::room_from(tcb.record_ends.ends(&cx.tcp.record_ends), tcb.data_una());
-        segment.len = if answers { 0 } else { fast_open::syn_len(tcb).min(of_record()) };
+        segment.len = if answers { 0 } else { fast_open::syn_len(tcb, &opening).min(of_record()) };
     }
     Some(unit(tcb, segment, 0, was_sent))
 }
@@ -435,8 +436,11 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     if tx.mss > tcb.snd.mss {
         path_mtu::probe_sent(tcb, tx.mss);
     }
-    if segment.syn && !tx.is_retransmit {
-        tcb.fast_open.sent = segment.len;
+    if segment.syn
+        && !tx.is_retransmit
+        && let Some(opening) = tcp.openings.taken_mut(&tcb.fast_open.opening)
+    {
+        opening.sent = segment.len;
     }
     if segment.cwr {
         tcb.ecn.tell_reduced = false;

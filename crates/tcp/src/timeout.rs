@@ -106,7 +106,7 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
 
 /// RFC 6298 sections 5.4 to 5.6.
 fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
-    if deferral::ends(tcb, &mut tcp.sent, now) {
+    if deferral::ends(tcb, tcp, now) {
         return FlowEvent::None;
     }
     if is_given_up(tcb, now) {

@@ -229,7 +229,11 @@ impl Engine {
         let info = FlowInfo {
             local: WireAddr::from(flow.conn.key.local_addr()),
             remote: WireAddr::from(flow.conn.key.remote_addr()),
-            mss: if waits { flow.tcb.fast_open.room } else { flow.tcb.snd.mss },
+            mss: if waits {
+                self.tcp.openings.one(&flow.tcb.fast_open.opening).room
+            } else {
+                flow.tcb.snd.mss
+            },
             soft_error: flow.tcb.snd.soft_error.errno.0 as u8,
             soft_errors: flow.tcb.snd.soft_error.count,
             srtt_us: flow.tcb.rtt.srtt_us,

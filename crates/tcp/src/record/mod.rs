@@ -10,7 +10,7 @@ mod fast_open;
 mod path;
 mod traffic;
 
-pub use fast_open::FastOpen;
+pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool};
 pub use path::{
     Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, Repair, RepairPool, RoundTrip, Undo,
     WindowUse,
@@ -55,8 +55,6 @@ pub struct Tcb {
     pub ecn: Ecn,
     pub mtu: PathMtu,
     pub fast_open: FastOpen,
-    /// The listener that it comes in at wants it with its first bytes.
-    pub deferral: Option<Deferral>,
     pub timers: Timers,
     pub options: Options,
     pub events: TcpEvents,
@@ -65,13 +63,6 @@ pub struct Tcb {
     pub record_ends: RecordEnds,
     pub receive: ReceiveBuffer,
     pub held: Reassembly,
-}
-
-/// Until when a bare ACK does not complete the handshake, and whether one has come ([`crate::deferral`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deferral {
-    pub until: Instant,
-    pub is_heard: bool,
 }
 
 /// Send sequence space.
@@ -341,7 +332,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 752);
+const _: () = assert!(size_of::<Tcb>() <= 720);
 
 impl Tcb {
     /// A record that stands for no connection.
@@ -362,7 +353,6 @@ impl Tcb {
             ecn: Ecn::default(),
             mtu: PathMtu::default(),
             fast_open: FastOpen::default(),
-            deferral: None,
             timers: Timers::default(),
             options: Options::default(),
             events: TcpEvents::default(),

@@ -32,7 +32,7 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
         if ack.at_or_before(tcb.snd.una) {
             return Step::Done(FlowEvent::Reject);
         }
-        if deferral::passes_over(tcb, cx.now, segment) {
+        if deferral::passes_over(tcb, &mut cx.tcp.openings, cx.now, segment) {
             return Step::Done(FlowEvent::None);
         }
         tcb.state = tcb.state.after(TcpEvent::SynAcked);
@@ -51,11 +51,17 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
     }
     if was_answered_late {
         tcb.rtt.backoff = 0;
-        if !deferral::was_heard(tcb) {
+        if !deferral::was_heard(tcb, &cx.tcp.openings) {
             recovery::handshake_lost(tcb);
         }
     }
-    if in_syn_received { Step::Done(FlowEvent::Established) } else { Step::Continue }
+    if in_syn_received {
+        if tcb.fast_open.was_passive {
+            cx.tcp.openings.vacate(&mut tcb.fast_open.opening);
+        }
+        return Step::Done(FlowEvent::Established);
+    }
+    Step::Continue
 }
 
 /// RFC 5961 section 5: older than anything that the peer could still have on its way.
