@@ -100,6 +100,7 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
     tcb.snd.iss = params.iss;
     tcb.snd.timestamp_offset = params.timestamp_offset;
     tcb.snd.una = params.iss;
+    tcb.snd.up = params.iss;
     tcb.snd.nxt = params.iss;
     tcb.snd.small = params.iss;
     tcb.snd.mss = params.mss;
@@ -123,6 +124,7 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
 pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
     tcb.rcv.irs = syn.seq;
     tcb.rcv.nxt = syn.seq.plus(1);
+    tcb.rcv.up = syn.seq;
     tcb.rcv.acked = syn.seq;
     let window_max = initial_window(tcb);
     tcb.receive = ReceiveBuffer::new(tcb.receive.session, tcb.rcv.nxt, window_max);

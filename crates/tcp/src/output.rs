@@ -139,7 +139,7 @@ fn prepare_resend(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxS
         return None;
     }
     let whole_units = (path_left.min(cx.limits.unit_max) / mss * mss).max(mss);
-    let most = if only_head || tcb.snd.up.is_some() { mss } else { whole_units };
+    let most = if only_head || tcb.is_urgent() { mss } else { whole_units };
     let wanted = data_len.min(most);
     let len = if offered < wanted && offered > mss { offered / mss * mss } else { offered.min(wanted) };
     // What is not the first must be worth a segment, or the window's edge would be crept up to.
@@ -274,7 +274,7 @@ pub fn is_sent(tcb: &Tcb, seq: SeqNum) -> bool {
 fn new_data_len(tcb: &Tcb, unit_max: u32, shape: &Shape<'_>) -> u32 {
     let mss = shape.mss;
     // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
-    let is_urgent = tcb.snd.up.is_some_and(|up| tcb.snd.nxt.before(up));
+    let is_urgent = tcb.is_urgent() && tcb.snd.nxt.before(tcb.snd.up);
     let queued = tcb.queue_end().distance_from(tcb.snd.nxt);
     let ready = queued.min(shape.record_from(tcb.snd.nxt));
     let outstanding = tcb.outstanding();
@@ -370,7 +370,7 @@ pub(super) fn header(tcb: &Tcb, now: Instant, seq: SeqNum) -> Segment {
 /// What leads from `seq` to the byte after the urgent one, while that is ahead. Farther than the field reaches, it says
 /// that there is something (RFC 9293 section 3.8.5: "as soon as possible").
 fn urgent_pointer(tcb: &Tcb, seq: SeqNum) -> Option<u16> {
-    let up = tcb.snd.up.filter(|up| seq.before(*up))?;
+    let up = tcb.is_urgent().then_some(tcb.snd.up).filter(|up| seq.before(*up))?;
     Some(u16::try_from(up.distance_from(seq)).unwrap_or(u16::MAX))
 }
 

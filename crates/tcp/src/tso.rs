@@ -33,7 +33,7 @@ pub(super) fn defers(tcb: &Tcb, sent: &SentPool, shape: &Shape<'_>) -> bool {
         && tcb.board.sacked() == 0
         && tcb.cc.dup_acks == 0
         && tcb.pipe() > 0;
-    if !clocked || tcb.snd.fin_queued || tcb.snd.up.is_some() {
+    if !clocked || tcb.snd.fin_queued || tcb.is_urgent() {
         return false;
     }
     let queued = tcb.queue_end().distance_from(tcb.snd.nxt);

@@ -35,7 +35,7 @@ pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
         && (report.accepted.is_some()
             || report.connected.is_some()
             || report.direct
-            || tcb.events.urgent.is_some()
+            || tcb.events.urgent
             || tcb.events.soft_error.is_some()
             || is_info_old(flow)
             || frees_enough(flow, extents)
@@ -302,15 +302,16 @@ fn flow_flags(flow: &Flow) -> u8 {
 fn tell_data(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
     if flow.tcb.orphaned {
         flow.tcb.receive.published = flow.tcb.data_nxt();
-        flow.tcb.events.urgent = None;
+        flow.tcb.events.urgent = false;
     }
-    if let Some(urgent) = flow.tcb.events.urgent {
+    if flow.tcb.events.urgent {
+        let urgent = flow.tcb.rcv.up;
         // Before its data: a host that has the byte knows what it is.
         let ahead = urgent.distance_from(flow.tcb.receive.published);
         if urgent.at_or_after(flow.tcb.receive.published) && !post(Completion::Urgent { flow: id, ahead }) {
             return false;
         }
-        flow.tcb.events.urgent = None;
+        flow.tcb.events.urgent = false;
     }
     while let Some(data) = flow.tcb.receive.next_to_publish(flow.tcb.data_nxt()) {
         if !post(Completion::Data { flow: id, data }) {

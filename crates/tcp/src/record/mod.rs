@@ -76,8 +76,8 @@ pub struct Tcb {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendSequence {
     pub una: SeqNum,
-    /// One past the urgent byte, until that is acknowledged.
-    pub up: Option<SeqNum>,
+    /// One past the urgent byte, until that is acknowledged; else `una` (RFC 9293 section 3.8.5).
+    pub up: SeqNum,
     /// One past the highest number ever sent.
     pub nxt: SeqNum,
     pub wnd: WindowSize,
@@ -118,8 +118,8 @@ pub struct SendSequence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveSequence {
     pub nxt: SeqNum,
-    /// The last urgent byte that the peer has told of.
-    pub up: Option<SeqNum>,
+    /// The last urgent byte that the peer has told of; one that has long been read, if there is none.
+    pub up: SeqNum,
     pub irs: SeqNum,
     /// Right edge of the window as last advertised; it never moves back.
     pub edge: SeqNum,
@@ -220,9 +220,9 @@ pub struct Options {
     pub no_delay: bool,
     pub cork: bool,
     pub keepalive: bool,
-    pub keep_idle_secs: u32,
-    pub keep_interval_secs: u32,
-    pub keep_count: u32,
+    pub keep_idle_secs: u16,
+    pub keep_interval_secs: u16,
+    pub keep_count: u8,
     /// 0: the system's default.
     pub user_timeout_ms: u32,
     /// How often a SYN is sent again once the waits double; 0: the system's default.
@@ -236,7 +236,7 @@ pub struct Options {
     pub hop_limit: u8,
     pub soft_errors: Hears,
     /// How long FIN_WAIT_2 lasts without a program; none: not at all.
-    pub fin_wait_2_secs: Option<u32>,
+    pub fin_wait_2_secs: Option<u16>,
 }
 
 /// What the program has yet to be told.
@@ -246,8 +246,8 @@ pub struct TcpEvents {
     pub sent: u32,
     /// The same, of bytes that came too late to be sent: they come back behind those that are still in the queue.
     pub sent_behind: u32,
-    /// The urgent byte.
-    pub urgent: Option<SeqNum>,
+    /// Where the urgent byte is ([`ReceiveSequence::up`]).
+    pub urgent: bool,
     pub soft_error: Option<Errno>,
     /// The peer sends no more.
     pub peer_closed: bool,
@@ -332,7 +332,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 720);
+const _: () = assert!(size_of::<Tcb>() <= 696);
 
 impl Tcb {
     /// A record that stands for no connection.
@@ -367,6 +367,11 @@ impl Tcb {
     pub fn release_kept(&mut self) {
         self.options.cork = false;
         self.snd.more = false;
+    }
+
+    /// Whether the urgent byte is not acknowledged.
+    pub fn is_urgent(&self) -> bool {
+        self.snd.up.after(self.snd.una)
     }
 
     /// Bytes sent and not cumulatively acknowledged.

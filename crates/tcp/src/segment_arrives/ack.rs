@@ -135,7 +135,7 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
         tcb.snd.probe = false;
     }
     tcb.snd.una = ack;
-    tcb.snd.up = tcb.snd.up.filter(|up| up.after(ack));
+    tcb.snd.up = tcb.snd.up.later(ack);
     tcb.record_ends.acknowledge(&mut cx.tcp.record_ends, ack);
     tcb.rtt.timeouts = 0;
     if tcb.is_local {
