@@ -130,7 +130,7 @@ use limit::RateLimit;
 use open::TcpConfig;
 use pressure::Pressure;
 use reassembly::HeldPool;
-use record::{OpeningPool, RepairPool, TroublePool};
+use record::{OpeningPool, RepairPool, ReportPool, TroublePool};
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
 use send_queue::ExtentPool;
@@ -144,7 +144,7 @@ const CHALLENGES_A_SECOND: u32 = 1000;
 pub struct Tcp {
     /// What is on its way.
     pub sent: SentPool,
-    /// What came out of order, and what came twice: a connection can have a smallest array of each.
+    /// What came out of order.
     pub held: HeldPool,
     /// Where the bytes lie that are in send queues, but for the first of each.
     pub extents: ExtentPool,
@@ -158,6 +158,8 @@ pub struct Tcp {
     pub troubles: TroublePool,
     /// Of Fast Open, and of listeners that wait for first bytes.
     pub openings: OpeningPool,
+    /// Of what ACKs tell of beside how far the stream has come.
+    pub reports: ReportPool,
     pub config: TcpConfig,
     /// Of challenge ACKs.
     pub challenges: RateLimit,
@@ -165,8 +167,18 @@ pub struct Tcp {
 }
 
 /// The pools, as [`Tcp::used`] counts their places.
-pub const POOLS: [&str; 9] =
-    ["sent", "chunks of sent", "held", "extents", "record ends", "models", "repairs", "troubles", "openings"];
+pub const POOLS: [&str; 10] = [
+    "sent",
+    "chunks of sent",
+    "held",
+    "extents",
+    "record ends",
+    "models",
+    "repairs",
+    "troubles",
+    "openings",
+    "reports",
+];
 pub type Places = [usize; POOLS.len()];
 
 impl Tcp {
@@ -174,13 +186,14 @@ impl Tcp {
     pub fn new(connections: usize, secret: [u8; 16], config: TcpConfig) -> Tcp {
         Tcp {
             sent: SentPool::new(connections),
-            held: HeldPool::new(2 * connections),
+            held: HeldPool::new(connections),
             extents: ExtentPool::of_smallest(connections),
             record_ends: RecordEndPool::new(connections),
             models: Models::new(connections),
             repairs: RepairPool::of_smallest(connections),
             troubles: TroublePool::of_smallest(connections),
             openings: OpeningPool::of_smallest(connections),
+            reports: ReportPool::of_smallest(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),
@@ -190,42 +203,48 @@ impl Tcp {
     /// Places of the pools that connections have, a number a pool, in the order of [`POOLS`].
     pub fn used(&self) -> Places {
         let (sent, chunks) = self.sent.used_by_both();
-        let (held, extents, record_ends) = (self.held.used(), self.extents.used(), self.record_ends.used());
-        let (repairs, troubles) = (self.repairs.used(), self.troubles.used());
         [
             sent,
             chunks,
-            held,
-            extents,
-            record_ends,
+            self.held.used(),
+            self.extents.used(),
+            self.record_ends.used(),
             self.models.used(),
-            repairs,
-            troubles,
+            self.repairs.used(),
+            self.troubles.used(),
             self.openings.used(),
+            self.reports.used(),
         ]
     }
 
     /// The same of one connection.
     pub fn places_of(&self, tcb: &Tcb) -> Places {
         let (sent, chunks) = tcb.board.places(&self.sent);
-        let held = tcb.held.places() + HeldPool::places_of(&tcb.rcv.duplicates.array);
-        let (extents, record_ends) = (tcb.send_queue.slots(), tcb.record_ends.places());
-        let (repairs, troubles) = (tcb.cc.repair.places(), tcb.traffic.trouble.places());
-        let (models, openings) = (tcb.cc.algorithm.places(), tcb.fast_open.opening.places());
-        [sent, chunks, held, extents, record_ends, models, repairs, troubles, openings]
+        [
+            sent,
+            chunks,
+            tcb.held.places(),
+            tcb.send_queue.slots(),
+            tcb.record_ends.places(),
+            tcb.cc.algorithm.places(),
+            tcb.cc.repair.places(),
+            tcb.traffic.trouble.places(),
+            tcb.fast_open.opening.places(),
+            tcb.rcv.reports.places(),
+        ]
     }
 
     /// Gives back all places that a connection has.
     pub fn vacate(&mut self, tcb: &mut Tcb) {
         tcb.board.clear(&mut self.sent);
         tcb.held.clear(&mut self.held);
-        self.held.clear(&mut tcb.rcv.duplicates.array);
         tcb.send_queue.clear(&mut self.extents);
         tcb.record_ends.clear(&mut self.record_ends);
         tcb.cc.algorithm.clear(&mut self.models);
         self.repairs.vacate(&mut tcb.cc.repair);
         self.troubles.vacate(&mut tcb.traffic.trouble);
         self.openings.vacate(&mut tcb.fast_open.opening);
+        self.reports.vacate(&mut tcb.rcv.reports);
     }
 
     /// For a segment of a connection in TIME_WAIT.

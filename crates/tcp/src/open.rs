@@ -11,7 +11,6 @@ use crate::state::TcpEvent;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
 use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
-use toe_wire::tcp::SackBlocks;
 
 /// RFC 9293 section 3.7.1: what a peer without the option takes over IPv4, and over IPv6.
 const MSS_DEFAULT: u16 = 536;
@@ -142,8 +141,6 @@ pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
     tcb.cc.usage.round_end = tcb.snd.iss;
     tcb.snd.sack_permitted = tcb.rcv.sack_permitted && syn.sack_permitted;
     tcb.rcv.sack_permitted = tcb.snd.sack_permitted;
-    tcb.rcv.reported = [tcb.rcv.nxt; SackBlocks::MAX];
-    tcb.rcv.reported_up_to = tcb.rcv.nxt;
     tcb.rack.fack = tcb.snd.una;
     match syn.window_scale {
         Some(scale) => tcb.snd.scale = scale,

@@ -6,7 +6,7 @@
 use crate::congestion::dctcp;
 use crate::ecn::EcnMode;
 use crate::open::{TIMESTAMPS_LEN, syn_window};
-use crate::reassembly::{HeldPool, SeqRange};
+use crate::reassembly::SeqRange;
 use crate::record::{Frto, Phase, Repair, Tcb, Wait};
 use crate::record_ends;
 use crate::scoreboard::{Resent, SentRange};
@@ -60,7 +60,7 @@ pub(super) struct Shape<'a> {
 
 impl<'a> Shape<'a> {
     fn of(tcb: &Tcb, cx: TxContext<'a>) -> Shape<'a> {
-        let sack = sack_blocks(tcb, &cx.tcp.held);
+        let sack = sack_blocks(tcb, cx.tcp);
         // Any segment has room for all options and some data (`open::MSS_MIN`).
         let mss = u32::from(tcb.snd.mss).saturating_sub(sack.option_len() as u32).max(1);
         Shape { now: cx.now, sack, mss, record_ends: tcb.record_ends.ends(&cx.tcp.record_ends) }
@@ -195,7 +195,7 @@ fn prepare_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
         return None;
     }
     let mut segment = header(tcb, cx.now, empty_seq(tcb));
-    segment.sack = sack_blocks(tcb, &cx.tcp.held);
+    segment.sack = sack_blocks(tcb, cx.tcp);
     Some(unit(tcb, segment, 0, false))
 }
 
@@ -203,14 +203,15 @@ fn prepare_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
 ///
 /// When more came in one batch than one ACK can tell of, the delayed ACKs for it tell of one part each, in the order
 /// of the stream: to the peer it looks as if they had been sent one by one.
-fn sack_blocks(tcb: &Tcb, held: &HeldPool) -> SackBlocks {
+fn sack_blocks(tcb: &Tcb, tcp: &Tcp) -> SackBlocks {
     let mut blocks = SackBlocks::NONE;
     let fin = fin_held(tcb);
-    let has_none = tcb.held.is_empty() && fin.is_none() && tcb.rcv.duplicates.is_empty();
+    let has_none = tcb.held.is_empty() && fin.is_none() && tcb.rcv.reports.is_empty();
     if !tcb.rcv.sack_permitted || has_none {
         return blocks;
     }
-    if let Some(range) = tcb.rcv.duplicates.first(held) {
+    let (held, reports) = (&tcp.held, tcp.reports.one(&tcb.rcv.reports));
+    if let Some(range) = reports.first() {
         blocks.push(SackBlock { left: range.start, right: range.end });
     }
     let room = sack_room(tcb) - blocks.as_slice().len();
@@ -222,7 +223,7 @@ fn sack_blocks(tcb: &Tcb, held: &HeldPool) -> SackBlocks {
     };
     let alone = fin.filter(|fin| ranges.last().is_none_or(|last| last.end != *fin));
     let alone = alone.map(|fin| SeqRange { start: fin, end: fin });
-    let known = tcb.rcv.reported_up_to.later(tcb.rcv.nxt);
+    let known = reports.up_to.later(tcb.rcv.nxt);
     let from = ranges.partition_point(|r| r.end.at_or_before(known));
     if ranges.len() - from > room && tcb.rcv.dup_acks > 1 {
         for range in ranges[from..from + room].iter().rev() {
@@ -234,7 +235,7 @@ fn sack_blocks(tcb: &Tcb, held: &HeldPool) -> SackBlocks {
         Some(fin) if fin.start == seq => alone,
         _ => tcb.held.containing(held, seq),
     };
-    let latest = tcb.rcv.reported.iter().filter_map(|seq| containing(*seq));
+    let latest = reports.latest.iter().filter_map(|seq| containing(*seq));
     let skip = blocks.as_slice().len();
     for range in latest.chain(alone).chain(ranges.iter().rev().copied()).take(2 * SackBlocks::MAX) {
         let told = &blocks.as_slice()[skip..];
@@ -423,14 +424,14 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
             tcb.snd.keepalive_probe = false;
         }
         tcb.rcv.dup_acks = tcb.rcv.dup_acks.saturating_sub(1);
-        sack_sent(tcb, &mut tcp.held, &segment.sack);
+        sack_sent(tcb, tcp, &segment.sack);
         return;
     }
-    if segment.sack.is_empty() {
+    if !segment.sack.is_empty() {
+        sack_sent(tcb, tcp, &segment.sack);
+    } else if !tcb.rcv.reports.is_empty() {
         // What came twice is still to be told of.
-        tcb.rcv.ack_now |= !tcb.rcv.duplicates.is_empty();
-    } else {
-        sack_sent(tcb, &mut tcp.held, &segment.sack);
+        tcb.rcv.ack_now |= tcp.reports.one(&tcb.rcv.reports).first().is_some();
     }
     note_sent(tcb, tcp, now, tx);
     if tx.mss > tcb.snd.mss {
@@ -468,17 +469,20 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
 }
 
 /// An ACK went out. Duplicates of it are owed to a peer that counts them; one with SACK wants to be told of everything.
-fn sack_sent(tcb: &mut Tcb, held: &mut HeldPool, sack: &SackBlocks) {
-    if tcb.rcv.sack_permitted {
-        tcb.rcv.duplicates.pop(held);
-        tcb.rcv.ack_now |= !tcb.rcv.duplicates.is_empty();
-        for block in sack.as_slice() {
-            tcb.rcv.reported_up_to = tcb.rcv.reported_up_to.later(block.right);
-        }
-        let end = tcb.held.ranges(held).last().map_or(tcb.rcv.nxt, |r| r.end);
-        if end.at_or_before(tcb.rcv.reported_up_to) {
-            tcb.rcv.dup_acks = 0;
-        }
+fn sack_sent(tcb: &mut Tcb, tcp: &mut Tcp, sack: &SackBlocks) {
+    let Some(reports) = tcp.reports.taken_mut(&tcb.rcv.reports) else { return };
+    reports.pop();
+    let owes = reports.first().is_some();
+    tcb.rcv.ack_now |= owes;
+    for block in sack.as_slice() {
+        reports.up_to = reports.up_to.later(block.right);
+    }
+    let end = tcb.held.ranges(&tcp.held).last().map_or(tcb.rcv.nxt, |r| r.end);
+    if end.at_or_before(reports.up_to) {
+        tcb.rcv.dup_acks = 0;
+    }
+    if !owes && tcb.held.is_empty() && fin_held(tcb).is_none() {
+        tcp.reports.vacate(&mut tcb.rcv.reports);
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod fast_open;
 mod path;
+mod reports;
 mod traffic;
 
 pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool};
@@ -17,8 +18,10 @@ pub use path::{
 };
 pub use traffic::{Traffic, Trouble, TroublePool, Wait};
 
-use crate::pool::Array;
-use crate::reassembly::{HeldPool, Reassembly, SeqRange};
+pub use reports::{ReportPool, Reports};
+
+use crate::pool::Slot;
+use crate::reassembly::Reassembly;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::record_ends::RecordEnds;
 use crate::scoreboard::Scoreboard;
@@ -30,7 +33,6 @@ use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum, SessionId};
-use toe_wire::tcp::SackBlocks;
 
 /// One connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,12 +136,8 @@ pub struct ReceiveSequence {
     pub ack_now: bool,
     /// The peer is told of what came out of order and twice (RFC 2018, RFC 2883).
     pub sack_permitted: bool,
-    /// What came twice and has yet to be told of, an ACK each.
-    pub duplicates: Duplicates,
-    /// A number within each of the ranges that ACKs reported last, the latest first (RFC 2018 section 4).
-    pub reported: [SeqNum; SackBlocks::MAX],
-    /// All ranges up to here were reported.
-    pub reported_up_to: SeqNum,
+    /// Where [`ReportPool`] has what ACKs tell of beside `nxt`, once there is something.
+    pub reports: Slot,
     /// Duplicate ACKs owed: one for each segment that came out of order, however many came in one batch. The peer
     /// counts them (RFC 5681 section 4.2).
     pub dup_acks: u8,
@@ -150,39 +148,6 @@ pub struct ReceiveSequence {
     /// Window auto-tuning: bytes consumed since, and when the measurement began.
     pub tune_consumed: u32,
     pub tune_since: Instant,
-}
-
-/// So many as a smallest array has places for.
-const DUPLICATES_MAX: usize = 4;
-
-/// A few ranges, first come first told. [`HeldPool`] has their places.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Duplicates {
-    pub array: Array,
-}
-
-impl Duplicates {
-    /// One too many is left out: the sender then knows less, and nothing wrong.
-    pub fn push(&mut self, pool: &mut HeldPool, range: SeqRange) {
-        let behind = self.array.len();
-        if behind < DUPLICATES_MAX {
-            let _left_out = pool.insert(&mut self.array, behind, range);
-        }
-    }
-
-    pub const fn is_empty(&self) -> bool {
-        self.array.is_empty()
-    }
-
-    pub fn first(&self, pool: &HeldPool) -> Option<SeqRange> {
-        pool.get(&self.array).first().copied()
-    }
-
-    pub fn pop(&mut self, pool: &mut HeldPool) {
-        if !self.is_empty() {
-            pool.remove(&mut self.array, 0, 1);
-        }
-    }
 }
 
 /// Deadlines; `FAR_FUTURE` when not armed. The wheel holds the earliest.
@@ -332,7 +297,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 696);
+const _: () = assert!(size_of::<Tcb>() <= 672);
 
 impl Tcb {
     /// A record that stands for no connection.

@@ -17,7 +17,7 @@ mod urgent;
 
 use crate::counter::Counter;
 use crate::memory::HostMemory;
-use crate::record::Tcb;
+use crate::record::{Reports, Tcb};
 use crate::segment::{FlowEvent, RxSegment, Segment};
 use crate::state::{TcpEvent, TcpState};
 use crate::time_wait::{STRAY_ANSWERS_US, TimeWait, TimeWaitEffect, TimeWaitParams};
@@ -127,7 +127,11 @@ fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
         TimeWaitEffect::Nothing => {}
         TimeWaitEffect::Answer(duplicate) => {
             tcb.rcv.ack_now = true;
-            duplicate.into_iter().for_each(|range| tcb.rcv.duplicates.push(&mut cx.tcp.held, range));
+            if let Some(range) = duplicate
+                && let Some(reports) = Reports::of(tcb, &mut cx.tcp.reports)
+            {
+                reports.push(range);
+            }
         }
         TimeWaitEffect::Reset => {
             tcb.state = tcb.state.after(TcpEvent::Reset);

@@ -1,0 +1,55 @@
+//! What ACKs have yet to tell of, and have told, beside how far the stream has come. One part of the record ([`super::Tcb`]);
+//! [`crate::segment_arrives`] and [`crate::output`] work on it.
+
+use super::Tcb;
+use crate::pool::Pool;
+use crate::reassembly::SeqRange;
+use toe_base::SeqNum;
+use toe_wire::tcp::SackBlocks;
+
+/// Where the reports of all connections lie that got something out of order or twice from a peer that wants to know. Each can have
+/// one, until everything is in order and told.
+pub type ReportPool = Pool<Reports, 1>;
+
+const DUPLICATES_MAX: usize = 4;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reports {
+    /// A number within each of the ranges that ACKs reported last, the latest first (RFC 2018 section 4).
+    pub latest: [SeqNum; SackBlocks::MAX],
+    /// All ranges up to here were reported.
+    pub up_to: SeqNum,
+    /// What came twice and has yet to be told of, an ACK each, first come first told.
+    duplicates: [SeqRange; DUPLICATES_MAX],
+    owed: u8,
+}
+
+impl Reports {
+    /// Those of a connection; `None` is for more connections than there can be.
+    pub fn of<'a>(tcb: &mut Tcb, pool: &'a mut ReportPool) -> Option<&'a mut Reports> {
+        let (is_new, nxt) = (tcb.rcv.reports.is_empty(), tcb.rcv.nxt);
+        let reports = pool.one_mut(&mut tcb.rcv.reports)?;
+        if is_new {
+            *reports = Reports { latest: [nxt; SackBlocks::MAX], up_to: nxt, ..Reports::default() };
+        }
+        Some(reports)
+    }
+
+    /// It came twice. One too many is left out: the sender then knows less, and nothing wrong.
+    pub fn push(&mut self, range: SeqRange) {
+        if let Some(place) = self.duplicates.get_mut(usize::from(self.owed)) {
+            *place = range;
+            self.owed += 1;
+        }
+    }
+
+    pub fn first(&self) -> Option<SeqRange> {
+        self.duplicates[..usize::from(self.owed)].first().copied()
+    }
+
+    /// The first is told.
+    pub fn pop(&mut self) {
+        self.duplicates.rotate_left(1);
+        self.owed = self.owed.saturating_sub(1);
+    }
+}
