@@ -115,7 +115,7 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
     // It is offered where frames can be lost.
     tcb.rcv.sack_permitted = !params.is_local;
     tcb.timers.heard = params.now;
-    tcb.traffic.began_at = params.now;
+    (tcb.traffic.sent_at, tcb.traffic.received_at) = (params.now, params.now);
     tcb
 }
 

@@ -281,6 +281,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_slot_begins_anew_and_there_is_one_for_each_connection() {
+        let mut pool: Pool<u32, 1> = Pool::of_smallest(2);
+        let mut slots = [Slot::default(); 3];
+        assert_eq!((pool.one(&slots[0]), pool.taken_mut(&slots[0])), (0, None));
+        for (n, slot) in slots[..2].iter_mut().enumerate() {
+            *pool.one_mut(slot).expect("one each") = n as u32 + 7;
+        }
+        assert_eq!(pool.one_mut(&mut slots[2]), None);
+        assert!(slots[2].is_empty(), "there is no third");
+        assert_eq!((pool.one(&slots[0]), pool.one(&slots[1]), pool.used()), (7, 8, 2));
+        pool.vacate(&mut slots[0]);
+        pool.vacate(&mut slots[2]);
+        assert_eq!((slots[0].places(), pool.used()), (0, 1));
+        assert_eq!(pool.one_mut(&mut slots[2]).copied(), Some(0), "not what another had");
+    }
+
+    #[test]
     fn an_array_is_a_vector_whatever_is_done_to_it() {
         let mut pool: Pool<u32> = Pool::new(4);
         let mut arrays = [Array::default(); 3];

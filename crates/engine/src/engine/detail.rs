@@ -153,8 +153,8 @@ fn counted(flow: &Flow, trouble: &Trouble, now: Instant, detail: &mut FlowDetail
     let ago = |at: Instant| milliseconds(now.since_us(at));
     let is_active = flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;
     // A connection that has sent nothing counts from its beginning, as in Linux: the peer was heard then at the latest.
-    detail.last_data_sent = ago(traffic.sent_at.max(traffic.began_at));
-    detail.last_data_recv = ago(traffic.received_at.max(traffic.began_at));
+    detail.last_data_sent = ago(traffic.sent_at);
+    detail.last_data_recv = ago(traffic.received_at);
     detail.rcv_rtt = if traffic.text_segments_in > 0 { flow.tcb.rtt.srtt_us } else { 0 };
     detail.total_retrans = trouble.resent_segments;
     detail.bytes_acked = traffic.acked + u64::from(is_active) + u64::from(flow.tcb.snd.fin_acked);

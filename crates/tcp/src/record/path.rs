@@ -134,9 +134,9 @@ pub struct PathMtu {
     pub search_high: u16,
     /// No probe before this.
     pub search_at: Instant,
-    /// A probe is on its way, and ends here.
-    pub probe_end: Option<SeqNum>,
+    /// A probe is on its way, of so many bytes, and ends here; 0: none is.
     pub probe_size: u16,
+    pub probe_end: SeqNum,
 }
 
 /// How fast bytes are delivered (draft-cheng-iccrg-delivery-rate-estimation).

@@ -15,8 +15,7 @@ pub struct Traffic {
     /// Of these the ones with text.
     pub text_segments_out: u32,
     pub text_segments_in: u32,
-    pub began_at: Instant,
-    /// When text was last sent, and last received.
+    /// When text was last sent, and last received; when it began, before there was some.
     pub sent_at: Instant,
     pub received_at: Instant,
     pub limits: Limits,
@@ -102,24 +101,27 @@ pub enum Wait {
 pub struct Limits {
     wait: Wait,
     since: Instant,
-    busy_us: u64,
-    window_us: u64,
+    /// Clocks that run while it is busy, and while the window holds it up.
+    busy: Instant,
+    window: Instant,
 }
 
 impl Limits {
     /// It waits for this from now on.
     pub fn note(&mut self, now: Instant, wait: Wait) {
         if self.wait != wait {
-            *self = Limits { wait, since: now, busy_us: self.busy_us(now), window_us: self.window_us(now) };
+            let (busy, window) = (self.busy_us(now), self.window_us(now));
+            let (busy, window) = (Instant::from_micros(busy), Instant::from_micros(window));
+            *self = Limits { wait, since: now, busy, window };
         }
     }
 
     pub fn busy_us(&self, now: Instant) -> u64 {
-        self.busy_us + if self.wait == Wait::Nothing { 0 } else { now.since_us(self.since) }
+        self.busy.as_micros() + if self.wait == Wait::Nothing { 0 } else { now.since_us(self.since) }
     }
 
     pub fn window_us(&self, now: Instant) -> u64 {
-        self.window_us + if self.wait == Wait::Window { now.since_us(self.since) } else { 0 }
+        self.window.as_micros() + if self.wait == Wait::Window { now.since_us(self.since) } else { 0 }
     }
 }
 
