@@ -167,9 +167,10 @@ pub struct Tcp {
 }
 
 /// The pools, as [`Tcp::used`] counts their places.
-pub const POOLS: [&str; 10] = [
+pub const POOLS: [&str; 11] = [
     "sent",
     "chunks of sent",
+    "losses",
     "held",
     "extents",
     "record ends",
@@ -202,10 +203,11 @@ impl Tcp {
 
     /// Places of the pools that connections have, a number a pool, in the order of [`POOLS`].
     pub fn used(&self) -> Places {
-        let (sent, chunks) = self.sent.used_by_both();
+        let [sent, chunks, losses] = self.sent.used_by_all();
         [
             sent,
             chunks,
+            losses,
             self.held.used(),
             self.extents.used(),
             self.record_ends.used(),
@@ -219,10 +221,11 @@ impl Tcp {
 
     /// The same of one connection.
     pub fn places_of(&self, tcb: &Tcb) -> Places {
-        let (sent, chunks) = tcb.board.places(&self.sent);
+        let [sent, chunks, losses] = tcb.board.places(&self.sent);
         [
             sent,
             chunks,
+            losses,
             tcb.held.places(),
             tcb.send_queue.slots(),
             tcb.record_ends.places(),

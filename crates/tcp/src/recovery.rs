@@ -363,7 +363,7 @@ fn undo(tcb: &mut Tcb, tcp: &mut Tcp) {
 }
 
 fn resize_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
-    if congestion::follow_model(tcb, &mut tcp.models, now, event) {
+    if congestion::follow_model(tcb, tcp, now, event) {
         return;
     }
     match tcb.cc.phase {

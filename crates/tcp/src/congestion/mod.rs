@@ -18,6 +18,7 @@ pub mod dctcp;
 pub mod hystart;
 pub mod reno;
 
+use crate::Tcp;
 use crate::pool::{Pool, Slot};
 use crate::rate;
 use crate::record::{Congestion, Phase, Tcb, WindowUse};
@@ -321,8 +322,9 @@ pub fn restart(tcb: &mut Tcb, models: &mut Models, now: Instant) {
 }
 
 /// An ACK arrived: an algorithm with a model of the path sets window and pacing by it. Returns whether this is one.
-pub fn follow_model(tcb: &mut Tcb, models: &mut Models, now: Instant, event: &AckEvent) -> bool {
-    let losses = tcb.board.take_losses();
+pub fn follow_model(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) -> bool {
+    let Tcp { sent, models, .. } = tcp;
+    let losses = tcb.board.take_losses(sent);
     let ack = bbr::Ack { losses, ..bbr_ack(tcb, now, event) };
     let Some(holds_back) = steer(tcb, models, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
     tcb.cc.cwnd = tcb.cc.cwnd.min(CWND_MAX);

@@ -297,7 +297,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 664);
+const _: () = assert!(size_of::<Tcb>() <= 648);
 
 impl Tcb {
     /// A record that stands for no connection.
