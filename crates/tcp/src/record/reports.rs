@@ -21,7 +21,7 @@ pub struct Reports {
     pub up_to: SeqNum,
     /// What came twice and has yet to be told of, an ACK each, first come first told.
     duplicates: [SeqRange; DUPLICATES_MAX],
-    owed: u8,
+    pending: u8,
 }
 
 impl Reports {
@@ -37,19 +37,19 @@ impl Reports {
 
     /// It came twice. One too many is left out: the sender then knows less, and nothing wrong.
     pub fn push(&mut self, range: SeqRange) {
-        if let Some(place) = self.duplicates.get_mut(usize::from(self.owed)) {
+        if let Some(place) = self.duplicates.get_mut(usize::from(self.pending)) {
             *place = range;
-            self.owed += 1;
+            self.pending += 1;
         }
     }
 
     pub fn first(&self) -> Option<SeqRange> {
-        self.duplicates[..usize::from(self.owed)].first().copied()
+        self.duplicates[..usize::from(self.pending)].first().copied()
     }
 
     /// The first is told.
     pub fn pop(&mut self) {
         self.duplicates.rotate_left(1);
-        self.owed = self.owed.saturating_sub(1);
+        self.pending = self.pending.saturating_sub(1);
     }
 }
