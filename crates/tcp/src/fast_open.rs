@@ -61,6 +61,15 @@ pub fn ask(tcb: &mut Tcb, openings: &mut OpeningPool) {
     }
 }
 
+/// A connection that has come in is opened so. One that is opened as most are needs nothing for it.
+pub fn open_so(tcb: &mut Tcb, openings: &mut OpeningPool, opening: Opening) {
+    if opening != Opening::default()
+        && let Some(slot) = openings.one_mut(&mut tcb.fast_open.opening)
+    {
+        *slot = opening;
+    }
+}
+
 /// The SYN will have the program's first bytes, as many as a segment holds that the server took last time (RFC 7413
 /// section 4.1.3), with room for all options that somebody on the way may add.
 pub fn wait_for_bytes(tcb: &mut Tcb, openings: &mut OpeningPool, cookie: FastOpenCookie, mss: Option<u16>) {

@@ -180,7 +180,7 @@ pub const POOLS: [&str; 11] = [
     "openings",
     "reports",
 ];
-pub type Places = [usize; POOLS.len()];
+pub type PoolUse = [usize; POOLS.len()];
 
 impl Tcp {
     /// For so many connections at most. `secret` hides how much of a limit is left.
@@ -202,7 +202,7 @@ impl Tcp {
     }
 
     /// Places of the pools that connections have, a number a pool, in the order of [`POOLS`].
-    pub fn used(&self) -> Places {
+    pub fn used(&self) -> PoolUse {
         let [sent, chunks, losses] = self.sent.used_by_all();
         [
             sent,
@@ -220,7 +220,7 @@ impl Tcp {
     }
 
     /// The same of one connection.
-    pub fn places_of(&self, tcb: &Tcb) -> Places {
+    pub fn used_by(&self, tcb: &Tcb) -> PoolUse {
         let [sent, chunks, losses] = tcb.board.places(&self.sent);
         [
             sent,
@@ -229,11 +229,11 @@ impl Tcp {
             tcb.held.places(),
             tcb.send_queue.slots(),
             tcb.record_ends.places(),
-            tcb.cc.algorithm.places(),
-            tcb.cc.repair.places(),
-            tcb.traffic.trouble.places(),
-            tcb.fast_open.opening.places(),
-            tcb.rcv.reports.places(),
+            tcb.cc.algorithm.slots(),
+            tcb.cc.repair.len(),
+            tcb.traffic.trouble.len(),
+            tcb.fast_open.opening.len(),
+            tcb.rcv.reports.len(),
         ]
     }
 

@@ -218,20 +218,20 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
 
 /// The place of a connection that has one or none in a pool. The record owns it: it must be given back with [`Pool::vacate`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slot {
+pub struct PoolSlot {
     /// One more than where the place lies.
     at: Option<NonZero<u32>>,
 }
 
-const _: () = assert!(size_of::<Slot>() <= 4);
+const _: () = assert!(size_of::<PoolSlot>() <= 4);
 
-impl Slot {
+impl PoolSlot {
     pub const fn is_empty(&self) -> bool {
         self.at.is_none()
     }
 
-    /// Places that it is.
-    pub fn places(&self) -> usize {
+    /// How many it is.
+    pub fn len(&self) -> usize {
         usize::from(self.at.is_some())
     }
 
@@ -243,17 +243,17 @@ impl Slot {
 /// Of parts of a record that most connections have none of, or not for long.
 impl<T: Copy + Default> Pool<T, 1> {
     /// What lies there: the default until somebody has asked to change it.
-    pub fn one(&self, slot: &Slot) -> T {
+    pub fn one(&self, slot: &PoolSlot) -> T {
         slot.index().map(|at| self.table[at]).unwrap_or_default()
     }
 
     /// The same, to be changed, if there is one.
-    pub fn taken_mut(&mut self, slot: &Slot) -> Option<&mut T> {
+    pub fn taken_mut(&mut self, slot: &PoolSlot) -> Option<&mut T> {
         slot.index().map(|at| &mut self.table[at])
     }
 
     /// The same, to be changed; `None` is for more slots than there are connections.
-    pub fn one_mut(&mut self, slot: &mut Slot) -> Option<&mut T> {
+    pub fn one_mut(&mut self, slot: &mut PoolSlot) -> Option<&mut T> {
         if slot.is_empty() {
             let base = self.take(1).ok()?;
             self.table[base as usize] = T::default();
@@ -263,12 +263,12 @@ impl<T: Copy + Default> Pool<T, 1> {
     }
 
     /// Gives the place back, if it has one.
-    pub fn vacate(&mut self, slot: &mut Slot) {
+    pub fn vacate(&mut self, slot: &mut PoolSlot) {
         if let Some(at) = slot.index() {
             self.used -= 1;
             self.free[0].push(at as u32);
         }
-        *slot = Slot::default();
+        *slot = PoolSlot::default();
     }
 }
 
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_slot_begins_anew_and_there_is_one_for_each_connection() {
         let mut pool: Pool<u32, 1> = Pool::of_smallest(2);
-        let mut slots = [Slot::default(); 3];
+        let mut slots = [PoolSlot::default(); 3];
         assert_eq!((pool.one(&slots[0]), pool.taken_mut(&slots[0])), (0, None));
         for (n, slot) in slots[..2].iter_mut().enumerate() {
             *pool.one_mut(slot).expect("one each") = n as u32 + 7;
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!((pool.one(&slots[0]), pool.one(&slots[1]), pool.used()), (7, 8, 2));
         pool.vacate(&mut slots[0]);
         pool.vacate(&mut slots[2]);
-        assert_eq!((slots[0].places(), pool.used()), (0, 1));
+        assert_eq!((slots[0].len(), pool.used()), (0, 1));
         assert_eq!(pool.one_mut(&mut slots[2]).copied(), Some(0), "not what another had");
     }
 

@@ -13,7 +13,7 @@
 
 pub use crate::stretches::{DeliveryStamp, Excess, Fate, Losses, Sending, SentPool, SentRange};
 
-use crate::pool::Slot;
+use crate::pool::PoolSlot;
 use crate::stretches::{Chunk, Stretches};
 use toe_base::{Instant, SeqNum};
 
@@ -23,7 +23,7 @@ pub struct Scoreboard {
     stretches: Stretches,
     tally: Tally,
     /// Where [`SentPool`] has what was marked lost since that was asked for last, once something was.
-    losses: Slot,
+    losses: PoolSlot,
 }
 
 /// Bytes by fate.
@@ -278,7 +278,7 @@ impl Scoreboard {
     /// Places that it has ([`SentPool::used_by_all`]).
     pub fn places(&self, pool: &SentPool) -> [usize; 3] {
         let (places, chunks) = self.stretches.places(pool);
-        [places, chunks, self.losses.places()]
+        [places, chunks, self.losses.len()]
     }
 
     pub fn clear(&mut self, pool: &mut SentPool) {

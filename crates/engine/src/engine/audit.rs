@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use toe_base::{FlowIdx, Instant, SessionId};
 use toe_tcp::fast_open;
 use toe_tcp::state::TcpState;
-use toe_tcp::{POOLS, Places};
+use toe_tcp::{POOLS, PoolUse};
 
 /// A connection as its timers are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,9 +126,9 @@ impl<'e> EngineView<'e> {
 impl Engine {
     /// Whether each place of the flows' pools that is taken is some flow's.
     fn audit_pools(&self) -> Result<(), String> {
-        let mut of_flows = Places::default();
+        let mut of_flows = PoolUse::default();
         for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
-            of_flows.iter_mut().zip(self.tcp.places_of(&flow.tcb)).for_each(|(sum, places)| *sum += places);
+            of_flows.iter_mut().zip(self.tcp.used_by(&flow.tcb)).for_each(|(sum, places)| *sum += places);
         }
         let taken = self.tcp.used();
         let what = || format!("places of {POOLS:?}: {taken:?} taken, {of_flows:?} of flows");

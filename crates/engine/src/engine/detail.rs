@@ -11,7 +11,7 @@ use toe_abi::errno::Errno;
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
 use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::Tcb;
-use toe_tcp::record::{Phase, Trouble};
+use toe_tcp::record::{Phase, TroubleCounts};
 use toe_tcp::scoreboard::Fate;
 use toe_tcp::state::TcpState;
 use toe_tcp::{output, timeout};
@@ -148,7 +148,7 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
 }
 
 /// What was counted since the beginning.
-fn counted(flow: &Flow, trouble: &Trouble, now: Instant, detail: &mut FlowDetail) {
+fn counted(flow: &Flow, trouble: &TroubleCounts, now: Instant, detail: &mut FlowDetail) {
     let traffic = &flow.tcb.traffic;
     let ago = |at: Instant| milliseconds(now.since_us(at));
     let is_active = flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;

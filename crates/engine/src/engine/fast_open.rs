@@ -11,7 +11,6 @@ use crate::work::{Path, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
 use toe_tcp::fast_open;
-use toe_tcp::record::Opening;
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
 use toe_wire::tcp::FastOpenCookie;
@@ -113,16 +112,6 @@ impl Engine {
                 self.counters.add(counter);
                 Taken { early: false, gives }
             }
-        }
-    }
-
-    /// How a connection that has come in is opened. One that is opened as most are needs no place for it.
-    pub(super) fn open_so(&mut self, idx: FlowIdx, opening: Opening) {
-        let slot = &mut self.flows.get_mut(idx).tcb.fast_open.opening;
-        if opening != Opening::default()
-            && let Some(place) = self.tcp.openings.one_mut(slot)
-        {
-            *place = opening;
         }
     }
 

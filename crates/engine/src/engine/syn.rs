@@ -19,6 +19,7 @@ use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{FlowIdx, Instant, SeqNum};
 use toe_tcp::ecn;
+use toe_tcp::fast_open;
 use toe_tcp::open::{self, OpenParams, SynCookies};
 use toe_tcp::output;
 use toe_tcp::record::{Deferral, Opening};
@@ -74,7 +75,8 @@ impl Engine {
         let deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
         let fast = self.take_fast_open(now, listener_idx, work);
         if let Ok(idx) = self.insert_flow(user, flow) {
-            self.open_so(idx, Opening { option: fast.gives, deferral, ..Opening::default() });
+            let opening = Opening { option: fast.gives, deferral, ..Opening::default() };
+            fast_open::open_so(&mut self.flows.get_mut(idx).tcb, &mut self.tcp.openings, opening);
             self.counters.add(Counter::PassiveOpens);
             if fast.early {
                 self.came_early(now, idx, listener_idx, work, host);

@@ -19,7 +19,7 @@ pub mod hystart;
 pub mod reno;
 
 use crate::Tcp;
-use crate::pool::{Pool, Slot};
+use crate::pool::{Pool, PoolSlot};
 use crate::rate;
 use crate::record::{Congestion, Phase, Tcb, WindowUse};
 use crate::recovery::AckEvent;
@@ -72,10 +72,10 @@ impl Models {
 /// A congestion control algorithm, and where [`Models`] has its state: nowhere until an ACK has something to say to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    Reno(Slot),
-    Cubic(Slot),
-    Dctcp(Slot),
-    Bbr(Slot),
+    Reno(PoolSlot),
+    Cubic(PoolSlot),
+    Dctcp(PoolSlot),
+    Bbr(PoolSlot),
 }
 
 /// Names of algorithms, as TCP_CONGESTION and the configuration spell them.
@@ -124,10 +124,10 @@ impl Default for Algorithm {
 impl Algorithm {
     pub fn new(name: AlgorithmName) -> Algorithm {
         match name {
-            AlgorithmName::Reno => Algorithm::Reno(Slot::default()),
-            AlgorithmName::Cubic => Algorithm::Cubic(Slot::default()),
-            AlgorithmName::Dctcp => Algorithm::Dctcp(Slot::default()),
-            AlgorithmName::Bbr => Algorithm::Bbr(Slot::default()),
+            AlgorithmName::Reno => Algorithm::Reno(PoolSlot::default()),
+            AlgorithmName::Cubic => Algorithm::Cubic(PoolSlot::default()),
+            AlgorithmName::Dctcp => Algorithm::Dctcp(PoolSlot::default()),
+            AlgorithmName::Bbr => Algorithm::Bbr(PoolSlot::default()),
         }
     }
 
@@ -151,11 +151,11 @@ impl Algorithm {
         }
     }
 
-    /// Places that it has.
-    pub fn places(&self) -> usize {
+    /// Slots that it has.
+    pub fn slots(&self) -> usize {
         let (Algorithm::Reno(slot) | Algorithm::Cubic(slot) | Algorithm::Dctcp(slot) | Algorithm::Bbr(slot)) =
             self;
-        slot.places()
+        slot.len()
     }
 
     /// Forgets its state.

@@ -1,7 +1,7 @@
 //! What a connection remembers while it is being opened, if there is something out of the ordinary. One part of the record
 //! ([`super::Tcb`]); [`crate::fast_open`] and [`crate::deferral`] work on it.
 
-use crate::pool::{Pool, Slot};
+use crate::pool::{Pool, PoolSlot};
 use toe_base::Instant;
 use toe_wire::tcp::FastOpenCookie;
 
@@ -9,7 +9,7 @@ use toe_wire::tcp::FastOpenCookie;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastOpen {
     /// Where [`OpeningPool`] has what Fast Open and deferral need.
-    pub opening: Slot,
+    pub opening: PoolSlot,
     /// The first SYN waits for the program's first bytes.
     pub waits: bool,
     /// The SYN's bytes were taken: by the peer, or of the peer.

@@ -16,11 +16,11 @@ pub use path::{
     Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, Repair, RepairPool, RoundTrip, Undo,
     WindowUse,
 };
-pub use traffic::{Traffic, Trouble, TroublePool, Wait};
+pub use traffic::{Traffic, TroubleCounts, TroublePool, Wait};
 
-pub use reports::{ReportPool, Reports};
+pub use reports::{AckReports, ReportPool};
 
-use crate::pool::Slot;
+use crate::pool::PoolSlot;
 use crate::reassembly::Reassembly;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::record_ends::RecordEnds;
@@ -137,7 +137,7 @@ pub struct ReceiveSequence {
     /// The peer is told of what came out of order and twice (RFC 2018, RFC 2883).
     pub sack_permitted: bool,
     /// Where [`ReportPool`] has what ACKs tell of beside `nxt`, once there is something.
-    pub reports: Slot,
+    pub reports: PoolSlot,
     /// Duplicate ACKs owed: one for each segment that came out of order, however many came in one batch. The peer
     /// counts them (RFC 5681 section 4.2).
     pub dup_acks: u8,

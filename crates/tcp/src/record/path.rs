@@ -2,7 +2,7 @@
 //! record ([`super::Tcb`]); [`crate`] works on it.
 
 use crate::congestion::Algorithm;
-use crate::pool::{Pool, Slot};
+use crate::pool::{Pool, PoolSlot};
 use toe_base::{Instant, SeqNum};
 
 /// Congestion control and loss recovery: see [`crate::recovery`].
@@ -19,7 +19,7 @@ pub struct Congestion {
     /// [`crate::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
     pub lost_before: u32,
     /// Where [`RepairPool`] has what a reduced window needs.
-    pub repair: Slot,
+    pub repair: PoolSlot,
     pub frto: Frto,
     pub usage: WindowUse,
 }

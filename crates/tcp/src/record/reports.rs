@@ -1,20 +1,19 @@
 //! What ACKs have yet to tell of, and have told, beside how far the stream has come. One part of the record ([`super::Tcb`]);
 //! [`crate::segment_arrives`] and [`crate::output`] work on it.
 
-use super::Tcb;
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolSlot};
 use crate::reassembly::SeqRange;
 use toe_base::SeqNum;
 use toe_wire::tcp::SackBlocks;
 
 /// Where the reports of all connections lie that got something out of order or twice from a peer that wants to know. Each can have
 /// one, until everything is in order and told.
-pub type ReportPool = Pool<Reports, 1>;
+pub type ReportPool = Pool<AckReports, 1>;
 
 const DUPLICATES_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reports {
+pub struct AckReports {
     /// A number within each of the ranges that ACKs reported last, the latest first (RFC 2018 section 4).
     pub latest: [SeqNum; SackBlocks::MAX],
     /// All ranges up to here were reported.
@@ -24,13 +23,13 @@ pub struct Reports {
     pending: u8,
 }
 
-impl Reports {
+impl AckReports {
     /// Those of a connection; `None` is for more connections than there can be.
-    pub fn of<'a>(tcb: &mut Tcb, pool: &'a mut ReportPool) -> Option<&'a mut Reports> {
-        let (is_new, nxt) = (tcb.rcv.reports.is_empty(), tcb.rcv.nxt);
-        let reports = pool.one_mut(&mut tcb.rcv.reports)?;
+    pub fn at<'a>(slot: &mut PoolSlot, pool: &'a mut ReportPool, nxt: SeqNum) -> Option<&'a mut AckReports> {
+        let is_new = slot.is_empty();
+        let reports = pool.one_mut(slot)?;
         if is_new {
-            *reports = Reports { latest: [nxt; SackBlocks::MAX], up_to: nxt, ..Reports::default() };
+            *reports = AckReports { latest: [nxt; SackBlocks::MAX], up_to: nxt, ..AckReports::default() };
         }
         Some(reports)
     }

@@ -1,6 +1,6 @@
 //! What went over a connection so far, and when: for reports (`toe ss -i`, TCP_INFO). Nothing that TCP does depends on it.
 
-use crate::pool::{Pool, Slot};
+use crate::pool::{Pool, PoolSlot};
 use toe_base::Instant;
 
 /// Counted where segments go out and come in. What TCP_INFO has as 32 bits has no more here, and wraps as it does in Linux.
@@ -20,15 +20,15 @@ pub struct Traffic {
     pub received_at: Instant,
     pub limits: Limits,
     /// Where [`TroublePool`] has what did not go as it should, once something has not.
-    pub trouble: Slot,
+    pub trouble: PoolSlot,
 }
 
 /// Where the troubles of all connections lie that had some. Each can have one, until its end.
-pub type TroublePool = Pool<Trouble, 1>;
+pub type TroublePool = Pool<TroubleCounts, 1>;
 
 /// What did not go as it should, of a connection that is no longer without trouble.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Trouble {
+pub struct TroubleCounts {
     /// Bytes of text, segments of text, and units that went again.
     pub resent: u64,
     pub resent_segments: u32,
@@ -43,7 +43,7 @@ pub struct Trouble {
     pub time_outs: TimeOuts,
 }
 
-impl Trouble {
+impl TroubleCounts {
     /// A unit of `len` bytes goes out again, as segments of `mss`.
     pub fn note_resent(&mut self, len: u32, mss: u16) {
         self.retransmits = self.retransmits.saturating_add(1);

@@ -17,7 +17,7 @@ mod urgent;
 
 use crate::counter::Counter;
 use crate::memory::HostMemory;
-use crate::record::{Reports, Tcb};
+use crate::record::{AckReports, Tcb};
 use crate::segment::{FlowEvent, RxSegment, Segment};
 use crate::state::{TcpEvent, TcpState};
 use crate::time_wait::{STRAY_ANSWERS_US, TimeWait, TimeWaitEffect, TimeWaitParams};
@@ -128,7 +128,7 @@ fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
         TimeWaitEffect::Answer(duplicate) => {
             tcb.rcv.ack_now = true;
             if let Some(range) = duplicate
-                && let Some(reports) = Reports::of(tcb, &mut cx.tcp.reports)
+                && let Some(reports) = AckReports::at(&mut tcb.rcv.reports, &mut cx.tcp.reports, tcb.rcv.nxt)
             {
                 reports.push(range);
             }

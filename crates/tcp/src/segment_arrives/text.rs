@@ -7,7 +7,7 @@ use crate::open::QUICK_ACKS;
 use crate::pressure::Pressure;
 use crate::reassembly::SeqRange;
 use crate::receive_buffer::{NoMemory, Text};
-use crate::record::{Reports, Tcb};
+use crate::record::{AckReports, Tcb};
 use crate::segment::{FlowEvent, Payload, RxSegment, Segment};
 use crate::{RxContext, Tcp};
 use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
@@ -167,7 +167,7 @@ pub(super) fn note_duplicate(tcb: &mut Tcb, tcp: &mut Tcp, segment: &Segment) {
 }
 
 fn push_duplicate(tcb: &mut Tcb, tcp: &mut Tcp, range: SeqRange) {
-    if let Some(reports) = Reports::of(tcb, &mut tcp.reports) {
+    if let Some(reports) = AckReports::at(&mut tcb.rcv.reports, &mut tcp.reports, tcb.rcv.nxt) {
         reports.push(range);
     }
 }
@@ -180,7 +180,7 @@ fn report_first(tcb: &mut Tcb, tcp: &mut Tcp, seq: SeqNum) {
     }
     // FIN lies in no range; it is behind one, or alone.
     let range = tcb.held.containing(&tcp.held, seq).unwrap_or(SeqRange { start: seq, end: seq });
-    let Some(reports) = Reports::of(tcb, &mut tcp.reports) else { return };
+    let Some(reports) = AckReports::at(&mut tcb.rcv.reports, &mut tcp.reports, tcb.rcv.nxt) else { return };
     let mut latest = [seq; SackBlocks::MAX];
     let others = reports.latest.iter().filter(|s| s.before(range.start) || s.at_or_after(range.end));
     for (place, other) in latest[1..].iter_mut().zip(others) {
