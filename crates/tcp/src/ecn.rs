@@ -6,7 +6,7 @@
 //! | a mark arrives; ACKs say so (section 6.1.3) | [`data_arrived`] |
 //! | an ACK says so; the window shrinks, CWR tells (section 6.1.2) | [`super::recovery`], [`super::output`] |
 
-use crate::congestion::{Algorithm, dctcp};
+use crate::congestion::{Algorithm, Models, dctcp};
 use crate::record::Tcb;
 use crate::segment::Segment;
 
@@ -49,12 +49,12 @@ pub fn accepted(mode: EcnMode, syn_ack: &Segment) -> bool {
 }
 
 /// A segment with text arrived, with the congestion-experienced mark or not.
-pub fn data_arrived(tcb: &mut Tcb, segment: &Segment, is_marked: bool) {
+pub fn data_arrived(tcb: &mut Tcb, models: &mut Models, segment: &Segment, is_marked: bool) {
     if !tcb.ecn.on || segment.len == 0 {
         return;
     }
     if matches!(tcb.cc.algorithm, Algorithm::Dctcp(_)) {
-        dctcp::note_mark(tcb, is_marked);
+        dctcp::note_mark(tcb, models, is_marked);
     } else {
         if segment.cwr {
             tcb.ecn.echo = false;

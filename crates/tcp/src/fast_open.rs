@@ -8,7 +8,7 @@
 //! | cookies and limits | [`crate::control::fast_open`] |
 
 use crate::open::mss_default;
-use crate::record::Tcb;
+use crate::record::{Opening, OpeningPool, Tcb};
 use crate::scoreboard::SentPool;
 use crate::state::TcpState;
 use toe_wire::tcp::{FastOpenCookie, OPTIONS_LEN_MAX};
@@ -55,16 +55,28 @@ impl FastOpenMode {
 }
 
 /// The SYN asks for a cookie.
-pub fn ask(tcb: &mut Tcb) {
-    tcb.fast_open.option = Some(FastOpenCookie::REQUEST);
+pub fn ask(tcb: &mut Tcb, openings: &mut OpeningPool) {
+    if let Some(opening) = openings.one_mut(&mut tcb.fast_open.opening) {
+        opening.option = Some(FastOpenCookie::REQUEST);
+    }
+}
+
+/// A connection that has come in is opened so. One that is opened as most are needs nothing for it.
+pub fn open_so(tcb: &mut Tcb, openings: &mut OpeningPool, opening: Opening) {
+    if opening != Opening::default()
+        && let Some(slot) = openings.one_mut(&mut tcb.fast_open.opening)
+    {
+        *slot = opening;
+    }
 }
 
 /// The SYN will have the program's first bytes, as many as a segment holds that the server took last time (RFC 7413
 /// section 4.1.3), with room for all options that somebody on the way may add.
-pub fn wait_for_bytes(tcb: &mut Tcb, cookie: FastOpenCookie, mss: Option<u16>) {
+pub fn wait_for_bytes(tcb: &mut Tcb, openings: &mut OpeningPool, cookie: FastOpenCookie, mss: Option<u16>) {
     let most = mss.unwrap_or_else(|| mss_default(tcb.is_v4)).min(tcb.snd.mss);
-    tcb.fast_open.option = Some(cookie);
-    tcb.fast_open.room = most.saturating_sub(OPTIONS_LEN_MAX as u16);
+    let Some(opening) = openings.one_mut(&mut tcb.fast_open.opening) else { return };
+    opening.option = Some(cookie);
+    opening.room = most.saturating_sub(OPTIONS_LEN_MAX as u16);
     tcb.fast_open.waits = true;
 }
 
@@ -74,10 +86,10 @@ pub fn waits(tcb: &Tcb) -> bool {
 }
 
 /// Bytes that go in the first SYN.
-pub fn syn_len(tcb: &Tcb) -> u32 {
+pub fn syn_len(tcb: &Tcb, opening: &Opening) -> u32 {
     // Its link may carry less by now than when it was opened.
     let carried = tcb.snd.mss.saturating_sub(OPTIONS_LEN_MAX as u16);
-    tcb.send_queue.len().min(u32::from(tcb.fast_open.room.min(carried)))
+    tcb.send_queue.len().min(u32::from(opening.room.min(carried)))
 }
 
 /// Whether the SYN, or the SYN-ACK, is to be sent again: bytes that went with it or behind it wait for the handshake
@@ -89,16 +101,17 @@ pub fn is_syn_lost(tcb: &Tcb, sent: &SentPool) -> bool {
 /// Whether nothing at all was heard of the peer on a connection whose SYN had the option: after the SYN's time-out; and
 /// after two of what followed, should something on the way let the handshake through and nothing else (RFC 7413 section
 /// 7.1). Said once.
-pub fn is_unanswered(tcb: &mut Tcb) -> bool {
+pub fn is_unanswered(tcb: &Tcb, openings: &mut OpeningPool) -> bool {
+    let Some(opening) = openings.taken_mut(&tcb.fast_open.opening) else { return false };
     let is_silent = match tcb.state {
         TcpState::SynSent => tcb.rtt.timeouts >= 1,
         TcpState::Established | TcpState::FinWait1 => {
-            tcb.fast_open.sent > 0 && tcb.rtt.timeouts >= 2 && tcb.rcv.nxt == tcb.rcv.irs.plus(1)
+            opening.sent > 0 && tcb.rtt.timeouts >= 2 && tcb.rcv.nxt == tcb.rcv.irs.plus(1)
         }
         _ => false,
     };
-    let is_ours = tcb.fast_open.option.is_some() && !tcb.fast_open.was_passive;
-    is_ours && is_silent && !core::mem::replace(&mut tcb.fast_open.was_lost, true)
+    let is_ours = opening.option.is_some() && !tcb.fast_open.was_passive;
+    is_ours && is_silent && !core::mem::replace(&mut opening.was_lost, true)
 }
 
 #[cfg(test)]
@@ -110,14 +123,15 @@ mod tests {
 
     #[test]
     fn a_syn_has_no_more_than_its_link_carries_by_then() {
-        let mut tcb = Tcb::vacant();
+        let (mut tcb, mut openings) = (Tcb::vacant(), OpeningPool::of_smallest(1));
         tcb.snd.mss = 1460;
-        wait_for_bytes(&mut tcb, FastOpenCookie::REQUEST, Some(1460));
+        wait_for_bytes(&mut tcb, &mut openings, FastOpenCookie::REQUEST, Some(1460));
         tcb.send_queue
             .push(&mut ExtentPool::new(1), SessionId(1), MemRange { offset: 0, len: 2000 })
             .expect("room");
-        assert_eq!(syn_len(&tcb), 1420);
+        let opening = openings.one(&tcb.fast_open.opening);
+        assert_eq!(syn_len(&tcb, &opening), 1420);
         tcb.snd.mss = 1000;
-        assert_eq!(syn_len(&tcb), 960);
+        assert_eq!(syn_len(&tcb, &opening), 960);
     }
 }

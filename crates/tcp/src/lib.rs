@@ -124,13 +124,13 @@ pub use record::Tcb;
 use toe_base::arena::Arena;
 use toe_base::{Instant, SessionId};
 
-use congestion::ModelPool;
+use congestion::Models;
 use counter::Counters;
 use limit::RateLimit;
 use open::TcpConfig;
 use pressure::Pressure;
 use reassembly::HeldPool;
-use record::RepairPool;
+use record::{OpeningPool, RepairPool, ReportPool, TroublePool};
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
 use send_queue::ExtentPool;
@@ -144,36 +144,110 @@ const CHALLENGES_A_SECOND: u32 = 1000;
 pub struct Tcp {
     /// What is on its way.
     pub sent: SentPool,
-    /// What came out of order, and what came twice: a connection can have a smallest array of each.
+    /// What came out of order.
     pub held: HeldPool,
     /// Where the bytes lie that are in send queues, but for the first of each.
     pub extents: ExtentPool,
     /// Where the records end that are in send queues.
     pub record_ends: RecordEndPool,
-    /// Of congestion control, where it has one of the path.
-    pub models: ModelPool,
+    /// Of congestion control.
+    pub models: Models,
     /// Of loss recovery.
     pub repairs: RepairPool,
+    /// Counts of what did not go as it should.
+    pub troubles: TroublePool,
+    /// Of Fast Open, and of listeners that wait for first bytes.
+    pub openings: OpeningPool,
+    /// Of what ACKs tell of beside how far the stream has come.
+    pub reports: ReportPool,
     pub config: TcpConfig,
     /// Of challenge ACKs.
     pub challenges: RateLimit,
     pub counters: Counters,
 }
 
+/// The pools, as [`Tcp::used`] counts their places.
+pub const POOLS: [&str; 11] = [
+    "sent",
+    "chunks of sent",
+    "losses",
+    "held",
+    "extents",
+    "record ends",
+    "models",
+    "repairs",
+    "troubles",
+    "openings",
+    "reports",
+];
+pub type PoolUse = [usize; POOLS.len()];
+
 impl Tcp {
     /// For so many connections at most. `secret` hides how much of a limit is left.
     pub fn new(connections: usize, secret: [u8; 16], config: TcpConfig) -> Tcp {
         Tcp {
             sent: SentPool::new(connections),
-            held: HeldPool::new(2 * connections),
+            held: HeldPool::new(connections),
             extents: ExtentPool::of_smallest(connections),
             record_ends: RecordEndPool::new(connections),
-            models: ModelPool::of_smallest(connections),
+            models: Models::new(connections),
             repairs: RepairPool::of_smallest(connections),
+            troubles: TroublePool::of_smallest(connections),
+            openings: OpeningPool::of_smallest(connections),
+            reports: ReportPool::of_smallest(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),
         }
+    }
+
+    /// Places of the pools that connections have, a number a pool, in the order of [`POOLS`].
+    pub fn used(&self) -> PoolUse {
+        let [sent, chunks, losses] = self.sent.used_by_all();
+        [
+            sent,
+            chunks,
+            losses,
+            self.held.used(),
+            self.extents.used(),
+            self.record_ends.used(),
+            self.models.used(),
+            self.repairs.used(),
+            self.troubles.used(),
+            self.openings.used(),
+            self.reports.used(),
+        ]
+    }
+
+    /// The same of one connection.
+    pub fn used_by(&self, tcb: &Tcb) -> PoolUse {
+        let [sent, chunks, losses] = tcb.board.places(&self.sent);
+        [
+            sent,
+            chunks,
+            losses,
+            tcb.held.places(),
+            tcb.send_queue.slots(),
+            tcb.record_ends.places(),
+            tcb.cc.algorithm.slots(),
+            tcb.cc.repair.len(),
+            tcb.traffic.trouble.len(),
+            tcb.fast_open.opening.len(),
+            tcb.rcv.reports.len(),
+        ]
+    }
+
+    /// Gives back all places that a connection has.
+    pub fn vacate(&mut self, tcb: &mut Tcb) {
+        tcb.board.clear(&mut self.sent);
+        tcb.held.clear(&mut self.held);
+        tcb.send_queue.clear(&mut self.extents);
+        tcb.record_ends.clear(&mut self.record_ends);
+        tcb.cc.algorithm.clear(&mut self.models);
+        self.repairs.vacate(&mut tcb.cc.repair);
+        self.troubles.vacate(&mut tcb.traffic.trouble);
+        self.openings.vacate(&mut tcb.fast_open.opening);
+        self.reports.vacate(&mut tcb.rcv.reports);
     }
 
     /// For a segment of a connection in TIME_WAIT.

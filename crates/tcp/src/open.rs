@@ -11,7 +11,6 @@ use crate::state::TcpEvent;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
 use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum};
-use toe_wire::tcp::SackBlocks;
 
 /// RFC 9293 section 3.7.1: what a peer without the option takes over IPv4, and over IPv6.
 const MSS_DEFAULT: u16 = 536;
@@ -100,6 +99,7 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
     tcb.snd.iss = params.iss;
     tcb.snd.timestamp_offset = params.timestamp_offset;
     tcb.snd.una = params.iss;
+    tcb.snd.up = params.iss;
     tcb.snd.nxt = params.iss;
     tcb.snd.small = params.iss;
     tcb.snd.mss = params.mss;
@@ -115,7 +115,7 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
     // It is offered where frames can be lost.
     tcb.rcv.sack_permitted = !params.is_local;
     tcb.timers.heard = params.now;
-    tcb.traffic.began_at = params.now;
+    (tcb.traffic.sent_at, tcb.traffic.received_at) = (params.now, params.now);
     tcb
 }
 
@@ -123,6 +123,7 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
 pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
     tcb.rcv.irs = syn.seq;
     tcb.rcv.nxt = syn.seq.plus(1);
+    tcb.rcv.up = syn.seq;
     tcb.rcv.acked = syn.seq;
     let window_max = initial_window(tcb);
     tcb.receive = ReceiveBuffer::new(tcb.receive.session, tcb.rcv.nxt, window_max);
@@ -140,8 +141,6 @@ pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
     tcb.cc.usage.round_end = tcb.snd.iss;
     tcb.snd.sack_permitted = tcb.rcv.sack_permitted && syn.sack_permitted;
     tcb.rcv.sack_permitted = tcb.snd.sack_permitted;
-    tcb.rcv.reported = [tcb.rcv.nxt; SackBlocks::MAX];
-    tcb.rcv.reported_up_to = tcb.rcv.nxt;
     tcb.rack.fack = tcb.snd.una;
     match syn.window_scale {
         Some(scale) => tcb.snd.scale = scale,

@@ -6,7 +6,7 @@
 use crate::congestion::dctcp;
 use crate::ecn::EcnMode;
 use crate::open::{TIMESTAMPS_LEN, syn_window};
-use crate::reassembly::{HeldPool, SeqRange};
+use crate::reassembly::SeqRange;
 use crate::record::{Frto, Phase, Repair, Tcb, Wait};
 use crate::record_ends;
 use crate::scoreboard::{Resent, SentRange};
@@ -37,7 +37,7 @@ pub fn prepare(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
         _ => {}
     }
     let shape = Shape::of(tcb, cx);
-    prepare_delayed_ack(tcb, cx.now)
+    prepare_delayed_ack(tcb, cx)
         .or_else(|| prepare_resend(tcb, cx, &shape))
         .or_else(|| probe::of_silence(tcb, &shape))
         .or_else(|| probe::of_tail(tcb, &shape))
@@ -60,7 +60,7 @@ pub(super) struct Shape<'a> {
 
 impl<'a> Shape<'a> {
     fn of(tcb: &Tcb, cx: TxContext<'a>) -> Shape<'a> {
-        let sack = sack_blocks(tcb, &cx.tcp.held);
+        let sack = sack_blocks(tcb, cx.tcp);
         // Any segment has room for all options and some data (`open::MSS_MIN`).
         let mss = u32::from(tcb.snd.mss).saturating_sub(sack.option_len() as u32).max(1);
         Shape { now: cx.now, sack, mss, record_ends: tcb.record_ends.ends(&cx.tcp.record_ends) }
@@ -110,9 +110,10 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     };
     segment.window = window.to_field(WindowScale::ZERO);
     if !was_sent {
-        segment.fast_open = tcb.fast_open.option;
+        let opening = cx.tcp.openings.one(&tcb.fast_open.opening);
+        segment.fast_open = opening.option;
         let of_record = || record_ends::room_from(tcb.record_ends.ends(&cx.tcp.record_ends), tcb.data_una());
-        segment.len = if answers { 0 } else { fast_open::syn_len(tcb).min(of_record()) };
+        segment.len = if answers { 0 } else { fast_open::syn_len(tcb, &opening).min(of_record()) };
     }
     Some(unit(tcb, segment, 0, was_sent))
 }
@@ -138,7 +139,7 @@ fn prepare_resend(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxS
         return None;
     }
     let whole_units = (path_left.min(cx.limits.unit_max) / mss * mss).max(mss);
-    let most = if only_head || tcb.snd.up.is_some() { mss } else { whole_units };
+    let most = if only_head || tcb.is_urgent() { mss } else { whole_units };
     let wanted = data_len.min(most);
     let len = if offered < wanted && offered > mss { offered / mss * mss } else { offered.min(wanted) };
     // What is not the first must be worth a segment, or the window's edge would be crept up to.
@@ -182,10 +183,10 @@ fn ends_burst(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> bool {
 }
 
 /// An ACK of what came before marks began or ended (RFC 8257 section 3.2).
-fn prepare_delayed_ack(tcb: &Tcb, now: Instant) -> Option<TxSegment> {
-    let (ack, ece) = dctcp::delayed_ack(tcb)?;
+fn prepare_delayed_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
+    let (ack, ece) = dctcp::delayed_ack(tcb, &cx.tcp.models)?;
     let window = WindowSize::new(tcb.rcv.edge.distance_from(ack)).to_field(tcb.rcv.scale);
-    let segment = Segment { ack: Some(ack), ece, window, ..header(tcb, now, empty_seq(tcb)) };
+    let segment = Segment { ack: Some(ack), ece, window, ..header(tcb, cx.now, empty_seq(tcb)) };
     Some(unit(tcb, segment, 0, false))
 }
 
@@ -194,7 +195,7 @@ fn prepare_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
         return None;
     }
     let mut segment = header(tcb, cx.now, empty_seq(tcb));
-    segment.sack = sack_blocks(tcb, &cx.tcp.held);
+    segment.sack = sack_blocks(tcb, cx.tcp);
     Some(unit(tcb, segment, 0, false))
 }
 
@@ -202,14 +203,15 @@ fn prepare_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
 ///
 /// When more came in one batch than one ACK can tell of, the delayed ACKs for it tell of one part each, in the order
 /// of the stream: to the peer it looks as if they had been sent one by one.
-fn sack_blocks(tcb: &Tcb, held: &HeldPool) -> SackBlocks {
+fn sack_blocks(tcb: &Tcb, tcp: &Tcp) -> SackBlocks {
     let mut blocks = SackBlocks::NONE;
     let fin = fin_held(tcb);
-    let has_none = tcb.held.is_empty() && fin.is_none() && tcb.rcv.duplicates.is_empty();
+    let has_none = tcb.held.is_empty() && fin.is_none() && tcb.rcv.reports.is_empty();
     if !tcb.rcv.sack_permitted || has_none {
         return blocks;
     }
-    if let Some(range) = tcb.rcv.duplicates.first(held) {
+    let (held, reports) = (&tcp.held, tcp.reports.one(&tcb.rcv.reports));
+    if let Some(range) = reports.first() {
         blocks.push(SackBlock { left: range.start, right: range.end });
     }
     let room = sack_room(tcb) - blocks.as_slice().len();
@@ -221,7 +223,7 @@ fn sack_blocks(tcb: &Tcb, held: &HeldPool) -> SackBlocks {
     };
     let alone = fin.filter(|fin| ranges.last().is_none_or(|last| last.end != *fin));
     let alone = alone.map(|fin| SeqRange { start: fin, end: fin });
-    let known = tcb.rcv.reported_up_to.later(tcb.rcv.nxt);
+    let known = reports.up_to.later(tcb.rcv.nxt);
     let from = ranges.partition_point(|r| r.end.at_or_before(known));
     if ranges.len() - from > room && tcb.rcv.dup_acks > 1 {
         for range in ranges[from..from + room].iter().rev() {
@@ -233,7 +235,7 @@ fn sack_blocks(tcb: &Tcb, held: &HeldPool) -> SackBlocks {
         Some(fin) if fin.start == seq => alone,
         _ => tcb.held.containing(held, seq),
     };
-    let latest = tcb.rcv.reported.iter().filter_map(|seq| containing(*seq));
+    let latest = reports.latest.iter().filter_map(|seq| containing(*seq));
     let skip = blocks.as_slice().len();
     for range in latest.chain(alone).chain(ranges.iter().rev().copied()).take(2 * SackBlocks::MAX) {
         let told = &blocks.as_slice()[skip..];
@@ -273,7 +275,7 @@ pub fn is_sent(tcb: &Tcb, seq: SeqNum) -> bool {
 fn new_data_len(tcb: &Tcb, unit_max: u32, shape: &Shape<'_>) -> u32 {
     let mss = shape.mss;
     // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
-    let is_urgent = tcb.snd.up.is_some_and(|up| tcb.snd.nxt.before(up));
+    let is_urgent = tcb.is_urgent() && tcb.snd.nxt.before(tcb.snd.up);
     let queued = tcb.queue_end().distance_from(tcb.snd.nxt);
     let ready = queued.min(shape.record_from(tcb.snd.nxt));
     let outstanding = tcb.outstanding();
@@ -369,7 +371,7 @@ pub(super) fn header(tcb: &Tcb, now: Instant, seq: SeqNum) -> Segment {
 /// What leads from `seq` to the byte after the urgent one, while that is ahead. Farther than the field reaches, it says
 /// that there is something (RFC 9293 section 3.8.5: "as soon as possible").
 fn urgent_pointer(tcb: &Tcb, seq: SeqNum) -> Option<u16> {
-    let up = tcb.snd.up.filter(|up| seq.before(*up))?;
+    let up = tcb.is_urgent().then_some(tcb.snd.up).filter(|up| seq.before(*up))?;
     Some(u16::try_from(up.distance_from(seq)).unwrap_or(u16::MAX))
 }
 
@@ -398,9 +400,9 @@ fn offered_edge(tcb: &Tcb) -> SeqNum {
 /// `tx` is on its way.
 pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     let segment = &tx.segment;
-    if let Some((ack, _)) = dctcp::delayed_ack(tcb) {
+    if let Some((ack, _)) = dctcp::delayed_ack(tcb, &tcp.models) {
         // It goes before everything else.
-        dctcp::delayed_ack_sent(tcb);
+        dctcp::delayed_ack_sent(tcb, &mut tcp.models);
         tcb.rcv.acked = ack;
         return;
     }
@@ -422,27 +424,32 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
             tcb.snd.keepalive_probe = false;
         }
         tcb.rcv.dup_acks = tcb.rcv.dup_acks.saturating_sub(1);
-        sack_sent(tcb, &mut tcp.held, &segment.sack);
+        sack_sent(tcb, tcp, &segment.sack);
         return;
     }
-    if segment.sack.is_empty() {
+    if !segment.sack.is_empty() {
+        sack_sent(tcb, tcp, &segment.sack);
+    } else if !tcb.rcv.reports.is_empty() {
         // What came twice is still to be told of.
-        tcb.rcv.ack_now |= !tcb.rcv.duplicates.is_empty();
-    } else {
-        sack_sent(tcb, &mut tcp.held, &segment.sack);
+        tcb.rcv.ack_now |= tcp.reports.one(&tcb.rcv.reports).first().is_some();
     }
     note_sent(tcb, tcp, now, tx);
     if tx.mss > tcb.snd.mss {
         path_mtu::probe_sent(tcb, tx.mss);
     }
-    if segment.syn && !tx.is_retransmit {
-        tcb.fast_open.sent = segment.len;
+    if segment.syn
+        && !tx.is_retransmit
+        && let Some(opening) = tcp.openings.taken_mut(&tcb.fast_open.opening)
+    {
+        opening.sent = segment.len;
     }
     if segment.cwr {
         tcb.ecn.tell_reduced = false;
     }
-    if tx.is_retransmit {
-        tcb.rtt.retransmits = tcb.rtt.retransmits.saturating_add(1);
+    if tx.is_retransmit
+        && let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble)
+    {
+        trouble.note_resent(segment.len, tx.mss);
     }
     if tcb.snd.nxt == tcb.queue_end() {
         tcb.snd.uncork = false;
@@ -462,17 +469,20 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
 }
 
 /// An ACK went out. Duplicates of it are owed to a peer that counts them; one with SACK wants to be told of everything.
-fn sack_sent(tcb: &mut Tcb, held: &mut HeldPool, sack: &SackBlocks) {
-    if tcb.rcv.sack_permitted {
-        tcb.rcv.duplicates.pop(held);
-        tcb.rcv.ack_now |= !tcb.rcv.duplicates.is_empty();
-        for block in sack.as_slice() {
-            tcb.rcv.reported_up_to = tcb.rcv.reported_up_to.later(block.right);
-        }
-        let end = tcb.held.ranges(held).last().map_or(tcb.rcv.nxt, |r| r.end);
-        if end.at_or_before(tcb.rcv.reported_up_to) {
-            tcb.rcv.dup_acks = 0;
-        }
+fn sack_sent(tcb: &mut Tcb, tcp: &mut Tcp, sack: &SackBlocks) {
+    let Some(reports) = tcp.reports.taken_mut(&tcb.rcv.reports) else { return };
+    reports.pop();
+    let owes = reports.first().is_some();
+    tcb.rcv.ack_now |= owes;
+    for block in sack.as_slice() {
+        reports.up_to = reports.up_to.later(block.right);
+    }
+    let end = tcb.held.ranges(&tcp.held).last().map_or(tcb.rcv.nxt, |r| r.end);
+    if end.at_or_before(reports.up_to) {
+        tcb.rcv.dup_acks = 0;
+    }
+    if !owes && tcb.held.is_empty() && fin_held(tcb).is_none() {
+        tcp.reports.vacate(&mut tcb.rcv.reports);
     }
 }
 

@@ -37,14 +37,14 @@ pub fn lowered(tcb: &mut Tcb, sent: &mut SentPool, mss: u16, now: Instant) {
     tcb.snd.mss = mss;
     tcb.mtu.search_high = mss;
     tcb.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
-    tcb.mtu.probe_end = None;
+    tcb.mtu.probe_size = 0;
     // What was larger is gone, and that is no congestion (RFC 1191 section 6.4): it goes again in the size that fits.
     tcb.board.mark_lost(sent, |_| true);
 }
 
 /// The retransmission timer ran out once more.
 pub fn timed_out(tcb: &mut Tcb, now: Instant) {
-    tcb.mtu.probe_end = None;
+    tcb.mtu.probe_size = 0;
     if !tcb.state.is_synchronized() {
         // A SYN is no large segment.
         return;
@@ -61,7 +61,7 @@ pub fn timed_out(tcb: &mut Tcb, now: Instant) {
 pub fn next_probe(tcb: &Tcb, now: Instant) -> Option<u16> {
     let mtu = &tcb.mtu;
     let is_idle = tcb.cc.phase == Phase::Open && tcb.board.lost() == 0 && tcb.board.sacked() == 0;
-    if tcb.snd.mss >= mtu.limit || mtu.probe_end.is_some() || now < mtu.search_at || !is_idle {
+    if tcb.snd.mss >= mtu.limit || mtu.probe_size > 0 || now < mtu.search_at || !is_idle {
         return None;
     }
     let high = if mtu.search_high > tcb.snd.mss + CLOSE_ENOUGH { mtu.search_high } else { mtu.limit };
@@ -75,7 +75,7 @@ pub fn next_probe(tcb: &Tcb, now: Instant) -> Option<u16> {
 
 /// It went out, and ends at `snd.nxt`.
 pub fn probe_sent(tcb: &mut Tcb, size: u16) {
-    tcb.mtu.probe_end = Some(tcb.snd.nxt);
+    tcb.mtu.probe_end = tcb.snd.nxt;
     tcb.mtu.probe_size = size;
     if size > tcb.mtu.search_high {
         // A new search.
@@ -85,9 +85,8 @@ pub fn probe_sent(tcb: &mut Tcb, size: u16) {
 
 /// Something was acknowledged.
 pub fn acknowledged(tcb: &mut Tcb, now: Instant) {
-    if tcb.mtu.probe_end.is_some_and(|end| tcb.snd.una.at_or_after(end)) {
-        tcb.mtu.probe_end = None;
-        tcb.snd.mss = tcb.mtu.probe_size.min(tcb.mtu.limit);
+    if tcb.mtu.probe_size > 0 && tcb.snd.una.at_or_after(tcb.mtu.probe_end) {
+        tcb.snd.mss = core::mem::take(&mut tcb.mtu.probe_size).min(tcb.mtu.limit);
         rest_if_found(tcb, now);
     }
 }
@@ -95,13 +94,13 @@ pub fn acknowledged(tcb: &mut Tcb, now: Instant) {
 /// Something is newly lost. Whether it is the probe alone: then the path is too narrow for it, not congested (RFC 4821
 /// section 7.6.2).
 pub fn is_probe_alone_lost(tcb: &mut Tcb, sent: &SentPool, now: Instant) -> bool {
-    let Some(end) = tcb.mtu.probe_end else { return false };
+    let (size, end) = (tcb.mtu.probe_size, tcb.mtu.probe_end);
     let lost = tcb.board.first_lost(sent).filter(|lost| lost.len() == tcb.board.lost());
-    if lost.is_none_or(|lost| lost.end != end || lost.len() != u32::from(tcb.mtu.probe_size)) {
+    if size == 0 || lost.is_none_or(|lost| lost.end != end || lost.len() != u32::from(size)) {
         return false;
     }
-    tcb.mtu.probe_end = None;
-    tcb.mtu.search_high = tcb.mtu.probe_size - 1;
+    tcb.mtu.probe_size = 0;
+    tcb.mtu.search_high = size - 1;
     rest_if_found(tcb, now);
     true
 }
@@ -146,7 +145,7 @@ mod tests {
         let mut tcb = with_probe(&mut sent);
         tcb.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(2400));
         assert!(is_probe_alone_lost(&mut tcb, &sent, now));
-        assert_eq!((tcb.mtu.search_high, tcb.mtu.probe_end), (1399, None), "the path takes less");
+        assert_eq!((tcb.mtu.search_high, tcb.mtu.probe_size), (1399, 0), "the path takes less");
         assert!(!is_probe_alone_lost(&mut tcb, &sent, now), "known by now");
 
         let mut sent = SentPool::new(1);
@@ -240,7 +239,7 @@ mod tests {
         let mut sent = SentPool::new(1);
         let now = Instant::from_millis(10_000);
         let mut tcb = with_probe(&mut sent);
-        tcb.mtu.probe_end = None;
+        tcb.mtu.probe_size = 0;
         tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
         tcb.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(1000));
         assert_eq!(next_probe(&tcb, now), None);

@@ -4,6 +4,8 @@
 //! Arrays have a power of two of places and double when they are full. Each size has a list of free ones; memory is
 //! taken from the end of one bounded table, so that nothing a peer sends makes it grow beyond that.
 
+use core::num::NonZero;
+
 /// Elements of one connection, in a pool. The record owns it: it must be given back with [`Pool::clear`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Array {
@@ -214,18 +216,59 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
     }
 }
 
-impl<T: Copy + Default> Pool<T, 1> {
-    /// The element of an array that has one at most: the default one until somebody has asked to change it.
-    pub fn one(&self, array: &Array) -> T {
-        self.get(array).first().copied().unwrap_or_default()
+/// The place of a connection that has one or none in a pool. The record owns it: it must be given back with [`Pool::vacate`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolSlot {
+    /// One more than where the place lies.
+    at: Option<NonZero<u32>>,
+}
+
+const _: () = assert!(size_of::<PoolSlot>() <= 4);
+
+impl PoolSlot {
+    pub const fn is_empty(&self) -> bool {
+        self.at.is_none()
     }
 
-    /// The same, to be changed; `None` is for more arrays than there are connections.
-    pub fn one_mut(&mut self, array: &mut Array) -> Option<&mut T> {
-        if array.is_empty() {
-            self.insert(array, 0, T::default()).ok()?;
+    /// How many it is.
+    pub fn len(&self) -> usize {
+        usize::from(self.at.is_some())
+    }
+
+    fn index(&self) -> Option<usize> {
+        self.at.map(|at| at.get() as usize - 1)
+    }
+}
+
+/// Of parts of a record that most connections have none of, or not for long.
+impl<T: Copy + Default> Pool<T, 1> {
+    /// What lies there: the default until somebody has asked to change it.
+    pub fn one(&self, slot: &PoolSlot) -> T {
+        slot.index().map(|at| self.table[at]).unwrap_or_default()
+    }
+
+    /// The same, to be changed, if there is one.
+    pub fn taken_mut(&mut self, slot: &PoolSlot) -> Option<&mut T> {
+        slot.index().map(|at| &mut self.table[at])
+    }
+
+    /// The same, to be changed; `None` is for more slots than there are connections.
+    pub fn one_mut(&mut self, slot: &mut PoolSlot) -> Option<&mut T> {
+        if slot.is_empty() {
+            let base = self.take(1).ok()?;
+            self.table[base as usize] = T::default();
+            slot.at = NonZero::new(base + 1);
         }
-        self.get_mut(array).first_mut()
+        self.taken_mut(slot)
+    }
+
+    /// Gives the place back, if it has one.
+    pub fn vacate(&mut self, slot: &mut PoolSlot) {
+        if let Some(at) = slot.index() {
+            self.used -= 1;
+            self.free[0].push(at as u32);
+        }
+        *slot = PoolSlot::default();
     }
 }
 
@@ -236,6 +279,23 @@ const fn size_of_places(places: u16) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slot_begins_anew_and_there_is_one_for_each_connection() {
+        let mut pool: Pool<u32, 1> = Pool::of_smallest(2);
+        let mut slots = [PoolSlot::default(); 3];
+        assert_eq!((pool.one(&slots[0]), pool.taken_mut(&slots[0])), (0, None));
+        for (n, slot) in slots[..2].iter_mut().enumerate() {
+            *pool.one_mut(slot).expect("one each") = n as u32 + 7;
+        }
+        assert_eq!(pool.one_mut(&mut slots[2]), None);
+        assert!(slots[2].is_empty(), "there is no third");
+        assert_eq!((pool.one(&slots[0]), pool.one(&slots[1]), pool.used()), (7, 8, 2));
+        pool.vacate(&mut slots[0]);
+        pool.vacate(&mut slots[2]);
+        assert_eq!((slots[0].len(), pool.used()), (0, 1));
+        assert_eq!(pool.one_mut(&mut slots[2]).copied(), Some(0), "not what another had");
+    }
 
     #[test]
     fn an_array_is_a_vector_whatever_is_done_to_it() {

@@ -64,10 +64,10 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
     let is_empty_dup = event.is_duplicate && event.acked == 0;
     if rack::probe_answered(tcb, tcb.snd.una, event.duplicated > 0, is_empty_dup) {
         // What was lost at the tail is repaired already: once down with the window is all (RFC 8985 section 7.4.2).
-        reduce(tcb, &mut tcp.repairs, Phase::Reduced, event);
+        reduce(tcb, tcp, Phase::Reduced, event);
     }
     path_mtu::acknowledged(tcb, now);
-    dctcp::on_ack(tcb, event.acked, event.ece);
+    dctcp::on_ack(tcb, &mut tcp.models, event.acked, event.ece);
     let was = tcb.cc.phase;
     let mistaken = is_mistaken(tcb, &mut tcp.repairs, event);
     match tcb.cc.phase {
@@ -87,11 +87,8 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
 }
 
 /// What is put back if nothing was lost.
-fn undo_of<'a>(tcb: &mut Tcb, repairs: &'a mut RepairPool) -> Option<&'a mut Undo> {
-    if tcb.cc.repair.is_empty() {
-        return None;
-    }
-    repairs.one_mut(&mut tcb.cc.repair)?.undo.as_mut()
+fn undo_of<'a>(tcb: &Tcb, repairs: &'a mut RepairPool) -> Option<&'a mut Undo> {
+    repairs.taken_mut(&tcb.cc.repair)?.undo.as_mut()
 }
 
 /// What is put back is what there is now.
@@ -155,7 +152,7 @@ fn open(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
         if tcb.snd.una.at_or_after(tcb.cc.recover) {
             tcb.cc.cwnd = tcb.cc.cwnd.min(tcb.cc.ssthresh);
             tcb.cc.phase = Phase::Open;
-            tcp.repairs.clear(&mut tcb.cc.repair);
+            tcp.repairs.vacate(&mut tcb.cc.repair);
         }
     } else if is_mistaken(tcb, &mut tcp.repairs, event) {
         // Recovery is over, and only now do D-SACKs explain the last of what was sent again.
@@ -164,7 +161,7 @@ fn open(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
     // Once a window: what the last reduction covered does not count again (RFC 3168 section 6.1.2).
     let is_event = tcb.snd.una.after(tcb.cc.recover);
     if event.ece && tcb.ecn.on && tcb.cc.phase == Phase::Open && is_event {
-        reduce(tcb, &mut tcp.repairs, Phase::Reduced, event);
+        reduce(tcb, tcp, Phase::Reduced, event);
         tcb.ecn.tell_reduced = true;
         tcp.counters.add(Counter::EcnReductions);
     }
@@ -189,7 +186,7 @@ fn enter_recovery(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent) {
         tcb.cc.phase = Phase::Recovery;
         tcb.cc.recover = tcb.snd.nxt;
     } else {
-        reduce(tcb, &mut tcp.repairs, Phase::Recovery, event);
+        reduce(tcb, tcp, Phase::Recovery, event);
     }
     forget_tail_probe(tcb);
 }
@@ -202,13 +199,13 @@ fn forget_tail_probe(tcb: &mut Tcb) {
 }
 
 /// Starts to reduce the window.
-fn reduce(tcb: &mut Tcb, repairs: &mut RepairPool, phase: Phase, event: &AckEvent) {
+fn reduce(tcb: &mut Tcb, tcp: &mut Tcp, phase: Phase, event: &AckEvent) {
     // More than the window lies between una and nxt where holes stay open for long.
     let flight = event.outstanding_before.min(tcb.cc.cwnd);
     let mss = u32::from(tcb.snd.mss);
-    tcb.cc.ssthresh = tcb.cc.reduced(flight, mss, phase == Phase::Reduced && tcb.ecn.on);
+    tcb.cc.ssthresh = tcb.cc.reduced(&mut tcp.models, flight, mss, phase == Phase::Reduced && tcb.ecn.on);
     tcb.cc.lost_before = tcb.board.lost_ever();
-    if let Some(repair) = repairs.one_mut(&mut tcb.cc.repair) {
+    if let Some(repair) = tcp.repairs.one_mut(&mut tcb.cc.repair) {
         repair.prr = Prr { recover_fs: event.pipe_before.max(mss), delivered: 0, out: 0 };
         repair.undo = repair.undo.filter(|_| phase != Phase::Reduced);
     }
@@ -217,10 +214,10 @@ fn reduce(tcb: &mut Tcb, repairs: &mut RepairPool, phase: Phase, event: &AckEven
 }
 
 /// What went out again after the last reduction is lost too: a second sign of congestion (RFC 5681 section 4.3).
-fn reduce_again(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) {
+fn reduce_again(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent) {
     if tcb.cc.phase == Phase::Recovery && !tcb.cc.follows_model() {
         tcb.cc.cwnd = tcb.cc.ssthresh;
-        reduce(tcb, repairs, Phase::Recovery, event);
+        reduce(tcb, tcp, Phase::Recovery, event);
     }
 }
 
@@ -238,7 +235,7 @@ fn recovery(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistak
     }
     if tcb.snd.sack_permitted {
         if rack::detect_loss(tcb, &mut tcp.sent, now, true) == Loss::OfRetransmission {
-            reduce_again(tcb, &mut tcp.repairs, event);
+            reduce_again(tcb, tcp, event);
         }
     } else if event.acked > 0 {
         // A partial ACK: the next segment is missing too (RFC 6582 section 3.2 step 3).
@@ -309,8 +306,8 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     let anew = tcb.cc.phase != Phase::Loss || tcb.snd.una.at_or_after(tcb.cc.recover);
     if anew || tcb.rtt.timeouts == 0 {
         note_for_undo(tcb, &mut tcp.repairs);
-        tcb.cc.ssthresh = tcb.cc.reduced(tcb.outstanding().min(tcb.cc.cwnd), mss, false);
-        tcb.cc.timed_out();
+        tcb.cc.ssthresh = tcb.cc.reduced(&mut tcp.models, tcb.outstanding().min(tcb.cc.cwnd), mss, false);
+        tcb.cc.timed_out(&mut tcp.models);
     }
     tcb.cc.recovery_begins(&mut tcp.models);
     rack::mark_lost_on_timeout(tcb, &mut tcp.sent, now);
@@ -340,7 +337,7 @@ pub fn on_reorder_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     let event = AckEvent { pipe_before: before, outstanding_before, ..AckEvent::default() };
     if in_recovery {
         if lost == Loss::OfRetransmission {
-            reduce_again(tcb, &mut tcp.repairs, &event);
+            reduce_again(tcb, tcp, &event);
             resize_window(tcb, tcp, now, &event);
         }
     } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, &tcp.sent, now) {
@@ -353,7 +350,7 @@ pub fn on_reorder_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
 /// Nothing was lost: the window is what it was.
 fn undo(tcb: &mut Tcb, tcp: &mut Tcp) {
     let Some(undo) = undo_of(tcb, &mut tcp.repairs).copied() else { return };
-    tcp.repairs.clear(&mut tcb.cc.repair);
+    tcp.repairs.vacate(&mut tcb.cc.repair);
     tcp.counters.add(Counter::Undos);
     tcb.cc.cwnd = tcb.cc.cwnd.max(undo.cwnd);
     tcb.cc.ssthresh = tcb.cc.ssthresh.max(undo.ssthresh);
@@ -366,7 +363,7 @@ fn undo(tcb: &mut Tcb, tcp: &mut Tcp) {
 }
 
 fn resize_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
-    if congestion::follow_model(tcb, &mut tcp.models, now, event) {
+    if congestion::follow_model(tcb, tcp, now, event) {
         return;
     }
     match tcb.cc.phase {
@@ -386,7 +383,7 @@ fn resize_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
                     una: tcb.snd.una,
                     nxt: tcb.snd.nxt,
                 };
-                tcb.cc.grow(&growth);
+                tcb.cc.grow(&mut tcp.models, &growth);
             }
         }
     }

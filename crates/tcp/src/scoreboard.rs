@@ -11,57 +11,19 @@
 //!
 //! SYN and FIN have their numbers here too. Called by [`crate`] only.
 
-pub use crate::stretches::{DeliveryStamp, Fate, Sending, SentPool, SentRange};
+pub use crate::stretches::{DeliveryStamp, Excess, Fate, Losses, Sending, SentPool, SentRange};
 
+use crate::pool::PoolSlot;
 use crate::stretches::{Chunk, Stretches};
 use toe_base::{Instant, SeqNum};
-
-/// What was marked lost since congestion control looked last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Losses {
-    pub bytes: u32,
-    pub stretches: u16,
-    /// Where the losses of one flight first were more than [`Losses::excess_of`] of it.
-    pub excess: Option<Excess>,
-}
-
-/// A volume in the network of which too much was lost (draft-ietf-ccwg-bbr-05 section 5.5.10.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Excess {
-    pub in_flight: u32,
-    pub app_limited: bool,
-}
-
-impl Losses {
-    /// Too much is more than a fiftieth: BBR.LossThresh.
-    const THRESHOLD: u64 = 50;
-
-    /// Whether `lost` bytes are too many of a flight of `in_flight`.
-    pub fn excess_of(lost: u32, in_flight: u32) -> bool {
-        u64::from(lost) * Self::THRESHOLD > u64::from(in_flight)
-    }
-
-    /// `range` is lost, with `lost` bytes since it was sent.
-    fn take(&mut self, range: &SentRange, lost: u32) {
-        self.bytes = self.bytes.saturating_add(range.len());
-        self.stretches = self.stretches.saturating_add(1);
-        let stamp = &range.stamp;
-        if self.excess.is_none() && Self::excess_of(lost, stamp.in_flight) {
-            // BBRInflightAtLoss: at which byte of this stretch was it too much?
-            let before = stamp.in_flight.saturating_sub(range.len());
-            let lost_before = u64::from(lost.saturating_sub(range.len())) * Self::THRESHOLD;
-            let prefix = u64::from(before).saturating_sub(lost_before) / (Self::THRESHOLD - 1);
-            let in_flight = before.saturating_add(prefix as u32);
-            self.excess = Some(Excess { in_flight, app_limited: stamp.app_limited });
-        }
-    }
-}
 
 /// What became of the stretches of one connection. The record owns it; [`SentPool`] has its places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scoreboard {
     stretches: Stretches,
     tally: Tally,
+    /// Where [`SentPool`] has what was marked lost since that was asked for last, once something was.
+    losses: PoolSlot,
 }
 
 /// Bytes by fate.
@@ -71,7 +33,6 @@ struct Tally {
     lost: u32,
     /// Bytes that were ever marked lost.
     lost_ever: u32,
-    losses: Losses,
 }
 
 /// Stretches of new data are joined up to this: RACK cannot tell parts of one apart that went out together.
@@ -95,9 +56,13 @@ impl Tally {
             Fate::Lost => {
                 self.lost += range.len();
                 self.lost_ever = self.lost_ever.wrapping_add(range.len());
-                self.losses.take(range, self.lost_ever.wrapping_sub(range.stamp.lost));
             }
         }
+    }
+
+    fn lose(&mut self, range: &mut SentRange, losses: &mut Losses) {
+        self.set_fate(range, Fate::Lost);
+        losses.take(range, self.lost_ever.wrapping_sub(range.stamp.lost));
     }
 }
 
@@ -134,8 +99,18 @@ impl Scoreboard {
     }
 
     /// What was marked lost since this was asked last.
-    pub fn take_losses(&mut self) -> Losses {
-        core::mem::take(&mut self.tally.losses)
+    pub fn take_losses(&mut self, pool: &mut SentPool) -> Losses {
+        let losses = pool.losses.one(&self.losses);
+        pool.losses.vacate(&mut self.losses);
+        losses
+    }
+
+    fn note(&mut self, pool: &mut SentPool, losses: Losses) {
+        if losses != Losses::default()
+            && let Some(noted) = pool.losses.one_mut(&mut self.losses)
+        {
+            noted.join(losses);
+        }
     }
 
     /// The first stretch that is to be sent again.
@@ -180,7 +155,7 @@ impl Scoreboard {
     pub fn resent(&mut self, pool: &mut SentPool, start: SeqNum, end: SeqNum, again: Resent) {
         let start = self.cut(pool, start, Rounding::Down);
         let end = self.cut(pool, end, Rounding::Up);
-        let Scoreboard { stretches, tally } = self;
+        let Scoreboard { stretches, tally, .. } = self;
         let mut here = stretches.find(pool, start);
         while let Some((position, _)) = here.filter(|(_, range)| range.start.before(end)) {
             stretches.change(pool, position, |range| {
@@ -201,7 +176,7 @@ impl Scoreboard {
 
     /// Everything up to `ack` is acknowledged; `each` is called with the stretches, in order, cut to it.
     pub fn acknowledge(&mut self, pool: &mut SentPool, ack: SeqNum, mut each: impl FnMut(&SentRange)) {
-        let Scoreboard { stretches, tally } = self;
+        let Scoreboard { stretches, tally, .. } = self;
         stretches.drop_until(pool, ack, |range| {
             each(range);
             tally.uncount(range);
@@ -220,7 +195,7 @@ impl Scoreboard {
         let Some((start, end)) = self.event_of(pool, start, end) else { return };
         let start = self.cut(pool, start, Rounding::Up);
         let end = self.cut(pool, end, Rounding::Down);
-        let Scoreboard { stretches, tally } = self;
+        let Scoreboard { stretches, tally, .. } = self;
         let mut here = stretches.find(pool, start);
         while let Some((position, range)) = here.filter(|(_, range)| range.start.before(end)) {
             if range.fate != Fate::Sacked {
@@ -236,14 +211,15 @@ impl Scoreboard {
 
     /// Stretches that `is_lost` says are to be sent again. Returns whether there were any.
     pub fn mark_lost(&mut self, pool: &mut SentPool, mut is_lost: impl FnMut(&SentRange) -> bool) -> bool {
-        let before = self.tally.lost;
-        let Scoreboard { stretches, tally } = self;
+        let mut losses = Losses::default();
+        let Scoreboard { stretches, tally, .. } = self;
         stretches.visit(pool, Chunk::has_in_flight, |range| {
             if range.fate == Fate::InFlight && is_lost(range) {
-                tally.set_fate(range, Fate::Lost);
+                tally.lose(range, &mut losses);
             }
         });
-        self.tally.lost > before
+        self.note(pool, losses);
+        losses.bytes > 0
     }
 
     /// The same for what was sent before `limit`, as far as the time when it was sent `is_due`: then all that was sent earlier is
@@ -255,23 +231,28 @@ impl Scoreboard {
         is_due: impl Fn(Instant) -> bool,
         mut each: impl FnMut(&SentRange),
     ) -> Option<Instant> {
-        let Scoreboard { stretches, tally } = self;
-        stretches.visit_due(pool, limit, &is_due, |range| {
+        let mut losses = Losses::default();
+        let Scoreboard { stretches, tally, .. } = self;
+        let next = stretches.visit_due(pool, limit, &is_due, |range| {
             if range.fate == Fate::InFlight && limit.is_after(range.sending()) && is_due(range.sent_at) {
                 each(range);
-                tally.set_fate(range, Fate::Lost);
+                tally.lose(range, &mut losses);
             }
-        })
+        });
+        self.note(pool, losses);
+        next
     }
 
     /// The first `len` bytes are to be sent again, unless the peer has them.
     pub fn mark_head_lost(&mut self, pool: &mut SentPool, len: u32) -> bool {
         let Some(first) = self.first(pool).filter(|first| first.fate == Fate::InFlight) else { return false };
         self.cut(pool, first.start.plus(len.min(first.len())), Rounding::Up);
-        let Scoreboard { stretches, tally } = self;
+        let mut losses = Losses::default();
+        let Scoreboard { stretches, tally, .. } = self;
         if let Some((position, _)) = stretches.find(pool, first.start) {
-            stretches.change(pool, position, |range| tally.set_fate(range, Fate::Lost));
+            stretches.change(pool, position, |range| tally.lose(range, &mut losses));
         }
+        self.note(pool, losses);
         true
     }
 
@@ -286,7 +267,7 @@ impl Scoreboard {
     }
 
     fn take_back(&mut self, pool: &mut SentPool, is_wanted: impl Fn(&Chunk) -> bool, fate: Fate) {
-        let Scoreboard { stretches, tally } = self;
+        let Scoreboard { stretches, tally, .. } = self;
         stretches.visit(pool, is_wanted, |range| {
             if range.fate == fate {
                 tally.set_fate(range, Fate::InFlight);
@@ -294,13 +275,15 @@ impl Scoreboard {
         });
     }
 
-    /// Places that it has ([`SentPool::used_by_both`]).
-    pub fn places(&self, pool: &SentPool) -> (usize, usize) {
-        self.stretches.places(pool)
+    /// Places that it has ([`SentPool::used_by_all`]).
+    pub fn places(&self, pool: &SentPool) -> [usize; 3] {
+        let (places, chunks) = self.stretches.places(pool);
+        [places, chunks, self.losses.len()]
     }
 
     pub fn clear(&mut self, pool: &mut SentPool) {
         self.stretches.clear(pool);
+        pool.losses.vacate(&mut self.losses);
         *self = Scoreboard::default();
     }
 

@@ -148,17 +148,67 @@ impl Chunk {
     }
 }
 
+/// What was marked lost since congestion control looked last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    pub bytes: u32,
+    pub stretches: u16,
+    /// Where the losses of one flight first were more than [`Losses::excess_of`] of it.
+    pub excess: Option<Excess>,
+}
+
+/// A volume in the network of which too much was lost (draft-ietf-ccwg-bbr-05 section 5.5.10.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Excess {
+    pub in_flight: u32,
+    pub app_limited: bool,
+}
+
+impl Losses {
+    /// Too much is more than a fiftieth: BBR.LossThresh.
+    const THRESHOLD: u64 = 50;
+
+    /// Whether `lost` bytes are too many of a flight of `in_flight`.
+    pub fn excess_of(lost: u32, in_flight: u32) -> bool {
+        u64::from(lost) * Self::THRESHOLD > u64::from(in_flight)
+    }
+
+    /// `range` is lost, with `lost` bytes since it was sent.
+    pub(super) fn take(&mut self, range: &SentRange, lost: u32) {
+        self.bytes = self.bytes.saturating_add(range.len());
+        self.stretches = self.stretches.saturating_add(1);
+        let stamp = &range.stamp;
+        if self.excess.is_none() && Self::excess_of(lost, stamp.in_flight) {
+            // BBRInflightAtLoss: at which byte of this stretch was it too much?
+            let before = stamp.in_flight.saturating_sub(range.len());
+            let lost_before = u64::from(lost.saturating_sub(range.len())) * Self::THRESHOLD;
+            let prefix = u64::from(before).saturating_sub(lost_before) / (Self::THRESHOLD - 1);
+            let in_flight = before.saturating_add(prefix as u32);
+            self.excess = Some(Excess { in_flight, app_limited: stamp.app_limited });
+        }
+    }
+
+    /// The same of all that `later` tells of.
+    pub(super) fn join(&mut self, later: Losses) {
+        self.bytes = self.bytes.saturating_add(later.bytes);
+        self.stretches = self.stretches.saturating_add(later.stretches);
+        self.excess = self.excess.or(later.excess);
+    }
+}
+
 /// Where the stretches of all connections lie.
 #[derive(Debug)]
 pub struct SentPool {
     places: Pool<SentRange>,
     chunks: Pool<Chunk>,
+    /// What connections have lost since an ACK last came.
+    pub(super) losses: Pool<Losses, 1>,
 }
 
 impl SentPool {
     /// Enough for `connections` connections to have some stretches each, and for some to have many.
     pub fn new(flows: usize) -> SentPool {
-        SentPool { places: Pool::new(flows), chunks: Pool::new(flows) }
+        SentPool { places: Pool::new(flows), chunks: Pool::new(flows), losses: Pool::of_smallest(flows) }
     }
 
     /// Places that stretches have.
@@ -166,9 +216,9 @@ impl SentPool {
         self.places.used()
     }
 
-    /// The same, and those of the chunks that they lie in.
-    pub fn used_by_both(&self) -> (usize, usize) {
-        (self.places.used(), self.chunks.used())
+    /// The same, those of the chunks that they lie in, and those of what was lost.
+    pub fn used_by_all(&self) -> [usize; 3] {
+        [self.places.used(), self.chunks.used(), self.losses.used()]
     }
 }
 
@@ -433,7 +483,7 @@ impl Stretches {
         }
     }
 
-    /// Places of one connection, as [`SentPool::used_by_both`] has those of all.
+    /// Places of one connection, as [`SentPool::used_by_all`] has those of all.
     pub fn places(&self, pool: &SentPool) -> (usize, usize) {
         let chunks = pool.chunks.get(&self.chunks);
         let places = chunks.iter().map(|chunk| Pool::<SentRange>::places_of(&chunk.places)).sum();

@@ -10,8 +10,8 @@ use toe_base::Instant;
 
 /// How long FIN_WAIT_2 lasts without a program that has said so (RFC 9293 leaves it open; Linux: tcp_fin_timeout), and how long at
 /// most (TCP_FIN_TIMEOUT_MAX).
-pub const FIN_WAIT_2_SECS: u32 = 60;
-const FIN_WAIT_2_SECS_MAX: u32 = 120;
+pub const FIN_WAIT_2_SECS: u16 = 60;
+const FIN_WAIT_2_SECS_MAX: u16 = 120;
 /// So often a SYN is sent again at intervals of a second, before they double (Linux: tcp_syn_linear_timeouts).
 const SYN_LINEAR_TIMEOUTS: u8 = 4;
 /// It is given up when so many retransmissions at intervals that double from the first on would have been in vain (Linux:
@@ -106,7 +106,7 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
 
 /// RFC 6298 sections 5.4 to 5.6.
 fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
-    if deferral::ends(tcb, &mut tcp.sent, now) {
+    if deferral::ends(tcb, tcp, now) {
         return FlowEvent::None;
     }
     if is_given_up(tcb, now) {
@@ -123,7 +123,9 @@ fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     let is_linear = tcb.state == TcpState::SynSent && tcb.rtt.timeouts < SYN_LINEAR_TIMEOUTS;
     tcb.rtt.backoff = tcb.rtt.backoff.saturating_add(u8::from(!is_linear));
     tcb.rtt.timeouts = tcb.rtt.timeouts.saturating_add(1);
-    tcb.traffic.time_outs.note(now);
+    if let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble) {
+        trouble.time_outs.note(now);
+    }
     path_mtu::timed_out(tcb, now);
     soft_error::timed_out(tcb);
     tcb.timers.retransmit = now.after_us(retransmit_us(tcb)).min(user_timeout_end(tcb));
@@ -213,7 +215,7 @@ fn keepalive(tcb: &mut Tcb, now: Instant, counters: &mut Counters) -> FlowEvent 
         tcb.timers.keepalive = idle_end;
         return FlowEvent::None;
     }
-    let count = u32::from(tcb.timers.probes_sent);
+    let count = tcb.timers.probes_sent;
     // A user timeout takes the place of the count here, too (RFC 5482 section 4.2; Linux since TCP_USER_TIMEOUT is there).
     let is_over = if has_user_timeout(tcb) {
         count > 0 && now.since_us(tcb.timers.heard) >= u64::from(options.user_timeout_ms) * 1000

@@ -33,7 +33,7 @@ pub(super) fn defers(tcb: &Tcb, sent: &SentPool, shape: &Shape<'_>) -> bool {
         && tcb.board.sacked() == 0
         && tcb.cc.dup_acks == 0
         && tcb.pipe() > 0;
-    if !clocked || tcb.snd.fin_queued || tcb.snd.up.is_some() {
+    if !clocked || tcb.snd.fin_queued || tcb.is_urgent() {
         return false;
     }
     let queued = tcb.queue_end().distance_from(tcb.snd.nxt);
@@ -66,7 +66,7 @@ fn unit(tcb: &Tcb) -> u32 {
 mod tests {
     use super::*;
 
-    use crate::congestion::{self, AlgorithmName, ModelPool};
+    use crate::congestion::{self, AlgorithmName, Models};
     use crate::scoreboard::SentRange;
     use crate::send_queue::ExtentPool;
     use toe_abi::entry::MemRange;
@@ -84,7 +84,7 @@ mod tests {
         tcb.snd.mss = MSS as u16;
         tcb.snd.syn_acked = true;
         tcb.snd.wnd = WindowSize::new(1 << 20);
-        congestion::choose(&mut tcb, &mut ModelPool::of_smallest(1), AlgorithmName::Cubic);
+        congestion::choose(&mut tcb, &mut Models::new(1), AlgorithmName::Cubic);
         (tcb.cc.cwnd, tcb.cc.ssthresh) = (36 * MSS, 20 * MSS);
         (tcb.rtt.srtt_us, tcb.rtt.min_us) = (12_000, 2_000);
         let range = MemRange { offset: 0, len: 100 * MSS };
@@ -137,10 +137,7 @@ mod tests {
 
     #[test]
     fn only_flows_that_acks_clock_wait() {
-        assert!(!waits(
-            |tcb| congestion::choose(tcb, &mut ModelPool::of_smallest(1), AlgorithmName::Dctcp),
-            2
-        ));
+        assert!(!waits(|tcb| congestion::choose(tcb, &mut Models::new(1), AlgorithmName::Dctcp), 2));
         assert!(!waits(|tcb| tcb.rate.pacing = 1_000_000, 2));
         assert!(!waits(|tcb| tcb.is_local = true, 2));
     }

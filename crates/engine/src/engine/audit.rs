@@ -9,8 +9,8 @@ use crate::work::{Owner, Path};
 use std::collections::HashMap;
 use toe_base::{FlowIdx, Instant, SessionId};
 use toe_tcp::fast_open;
-use toe_tcp::reassembly::HeldPool;
 use toe_tcp::state::TcpState;
+use toe_tcp::{POOLS, PoolUse};
 
 /// A connection as its timers are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,26 +126,12 @@ impl<'e> EngineView<'e> {
 impl Engine {
     /// Whether each place of the flows' pools that is taken is some flow's.
     fn audit_pools(&self) -> Result<(), String> {
-        let (mut sent, mut held, mut extents, mut record_ends, mut models, mut repairs) =
-            ((0, 0), 0, 0, 0, 0, 0);
+        let mut of_flows = PoolUse::default();
         for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
-            let (places, chunks) = flow.tcb.board.places(&self.tcp.sent);
-            sent = (sent.0 + places, sent.1 + chunks);
-            held += flow.tcb.held.places() + HeldPool::places_of(&flow.tcb.rcv.duplicates.array);
-            extents += flow.tcb.send_queue.slots();
-            record_ends += flow.tcb.record_ends.places();
-            models += flow.tcb.cc.algorithm.slots();
-            repairs += flow.tcb.cc.repair.len();
+            of_flows.iter_mut().zip(self.tcp.used_by(&flow.tcb)).for_each(|(sum, places)| *sum += places);
         }
-        let toe_tcp::Tcp { sent: s, held: h, extents: e, record_ends: r, models: m, repairs: p, .. } =
-            &self.tcp;
-        let taken = (s.used_by_both(), h.used(), e.used(), r.used(), m.used(), p.used());
-        let of_flows = (sent, held, extents, record_ends, models, repairs);
-        let what = || {
-            format!(
-                "places (sent, its chunks), held, extents, record ends, models, repairs: {taken:?} taken, {of_flows:?} of flows"
-            )
-        };
+        let taken = self.tcp.used();
+        let what = || format!("places of {POOLS:?}: {taken:?} taken, {of_flows:?} of flows");
         if taken == of_flows { Ok(()) } else { Err(what()) }
     }
 

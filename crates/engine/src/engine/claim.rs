@@ -194,7 +194,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
         flow.tcb.receive.announce_anew();
-        flow.tcb.events.urgent = flow.tcb.rcv.up;
+        flow.tcb.events.urgent = flow.tcb.rcv.up.at_or_after(flow.tcb.receive.published);
         if let Some(earning) = flow.conn.carrier.earning() {
             earning.next_unit();
         }

@@ -35,7 +35,7 @@ pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
         && (report.accepted.is_some()
             || report.connected.is_some()
             || report.direct
-            || tcb.events.urgent.is_some()
+            || tcb.events.urgent
             || tcb.events.soft_error.is_some()
             || is_info_old(flow)
             || frees_enough(flow, extents)
@@ -229,13 +229,17 @@ impl Engine {
         let info = FlowInfo {
             local: WireAddr::from(flow.conn.key.local_addr()),
             remote: WireAddr::from(flow.conn.key.remote_addr()),
-            mss: if waits { flow.tcb.fast_open.room } else { flow.tcb.snd.mss },
+            mss: if waits {
+                self.tcp.openings.one(&flow.tcb.fast_open.opening).room
+            } else {
+                flow.tcb.snd.mss
+            },
             soft_error: flow.tcb.snd.soft_error.errno.0 as u8,
             soft_errors: flow.tcb.snd.soft_error.count,
             srtt_us: flow.tcb.rtt.srtt_us,
             rttvar_us: flow.tcb.rtt.rttvar_us,
             cwnd: flow.tcb.cc.cwnd,
-            retransmits: flow.tcb.rtt.retransmits,
+            retransmits: self.tcp.troubles.one(&flow.tcb.traffic.trouble).retransmits,
             port: match flow.conn.path {
                 crate::work::Path::Local => 255,
                 crate::work::Path::Port { port, .. } => port.0,
@@ -298,15 +302,16 @@ fn flow_flags(flow: &Flow) -> u8 {
 fn tell_data(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
     if flow.tcb.orphaned {
         flow.tcb.receive.published = flow.tcb.data_nxt();
-        flow.tcb.events.urgent = None;
+        flow.tcb.events.urgent = false;
     }
-    if let Some(urgent) = flow.tcb.events.urgent {
+    if flow.tcb.events.urgent {
+        let urgent = flow.tcb.rcv.up;
         // Before its data: a host that has the byte knows what it is.
         let ahead = urgent.distance_from(flow.tcb.receive.published);
         if urgent.at_or_after(flow.tcb.receive.published) && !post(Completion::Urgent { flow: id, ahead }) {
             return false;
         }
-        flow.tcb.events.urgent = None;
+        flow.tcb.events.urgent = false;
     }
     while let Some(data) = flow.tcb.receive.next_to_publish(flow.tcb.data_nxt()) {
         if !post(Completion::Data { flow: id, data }) {

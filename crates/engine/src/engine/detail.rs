@@ -11,7 +11,7 @@ use toe_abi::errno::Errno;
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
 use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::Tcb;
-use toe_tcp::record::Phase;
+use toe_tcp::record::{Phase, TroubleCounts};
 use toe_tcp::scoreboard::Fate;
 use toe_tcp::state::TcpState;
 use toe_tcp::{output, timeout};
@@ -78,7 +78,7 @@ impl Engine {
             .filter(|range| range.resent && range.fate == Fate::InFlight)
             .map(|range| range.len().div_ceil(u32::from(flow.tcb.snd.mss).max(1)))
             .sum();
-        counted(flow, now, &mut detail);
+        counted(flow, &self.tcp.troubles.one(&flow.tcb.traffic.trouble), now, &mut detail);
         if let Some((len, info)) = flow.tcb.cc.algorithm.info(&self.tcp.models) {
             (detail.cc_len, detail.cc) = (len, info);
         }
@@ -148,15 +148,15 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
 }
 
 /// What was counted since the beginning.
-fn counted(flow: &Flow, now: Instant, detail: &mut FlowDetail) {
+fn counted(flow: &Flow, trouble: &TroubleCounts, now: Instant, detail: &mut FlowDetail) {
     let traffic = &flow.tcb.traffic;
     let ago = |at: Instant| milliseconds(now.since_us(at));
     let is_active = flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;
     // A connection that has sent nothing counts from its beginning, as in Linux: the peer was heard then at the latest.
-    detail.last_data_sent = ago(traffic.sent_at.max(traffic.began_at));
-    detail.last_data_recv = ago(traffic.received_at.max(traffic.began_at));
+    detail.last_data_sent = ago(traffic.sent_at);
+    detail.last_data_recv = ago(traffic.received_at);
     detail.rcv_rtt = if traffic.text_segments_in > 0 { flow.tcb.rtt.srtt_us } else { 0 };
-    detail.total_retrans = traffic.resent_segments;
+    detail.total_retrans = trouble.resent_segments;
     detail.bytes_acked = traffic.acked + u64::from(is_active) + u64::from(flow.tcb.snd.fin_acked);
     detail.bytes_received = traffic.received + u64::from(flow.tcb.rcv.fin_received);
     detail.segs_out = traffic.segments_out;
@@ -166,18 +166,18 @@ fn counted(flow: &Flow, now: Instant, detail: &mut FlowDetail) {
     detail.busy_time = traffic.limits.busy_us(now);
     detail.rwnd_limited = traffic.limits.window_us(now);
     let under_way = detail.unacked.saturating_sub(detail.sacked);
-    let originals = traffic.text_segments_out.wrapping_sub(traffic.resent_segments);
+    let originals = traffic.text_segments_out.wrapping_sub(trouble.resent_segments);
     detail.delivered = originals.saturating_sub(under_way) + u32::from(flow.tcb.snd.syn_acked);
-    detail.delivered_ce = traffic.delivered_marked;
+    detail.delivered_ce = trouble.delivered_marked;
     detail.bytes_sent = traffic.sent;
-    detail.bytes_retrans = traffic.resent;
-    detail.dsack_dups = traffic.duplicates_told;
-    detail.reord_seen = traffic.overtaken;
-    detail.rcv_ooopack = traffic.out_of_order;
-    detail.total_rto = traffic.time_outs.count;
-    detail.total_rto_recoveries = traffic.time_outs.overcome;
-    detail.total_rto_time = milliseconds(traffic.time_outs.us(now));
-    detail.received_ce = traffic.received_marked;
+    detail.bytes_retrans = trouble.resent;
+    detail.dsack_dups = trouble.duplicates_told;
+    detail.reord_seen = trouble.overtaken;
+    detail.rcv_ooopack = trouble.out_of_order;
+    detail.total_rto = trouble.time_outs.count;
+    detail.total_rto_recoveries = trouble.time_outs.overcome;
+    detail.total_rto_time = milliseconds(trouble.time_outs.us(now));
+    detail.received_ce = trouble.received_marked;
 }
 
 fn options(flow: &Flow) -> u8 {

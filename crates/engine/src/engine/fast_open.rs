@@ -34,9 +34,10 @@ impl Engine {
         if flow.conn.path == Path::Local || !self.tcp.config.fast_open.client() {
             return;
         }
+        let openings = &mut self.tcp.openings;
         match self.servers.known(&flow.conn.key, now) {
-            Known::Cookie(cookie, mss) => fast_open::wait_for_bytes(&mut flow.tcb, cookie, mss),
-            Known::Nothing => fast_open::ask(&mut flow.tcb),
+            Known::Cookie(cookie, mss) => fast_open::wait_for_bytes(&mut flow.tcb, openings, cookie, mss),
+            Known::Nothing => fast_open::ask(&mut flow.tcb, openings),
             Known::Blocked => {}
         }
     }
@@ -44,32 +45,35 @@ impl Engine {
     /// The SYN-ACK to a SYN of ours.
     pub(super) fn fast_open_answered(&mut self, now: Instant, idx: FlowIdx, syn_ack: &Segment) {
         let flow = self.flows.get_mut(idx);
-        let (key, state) = (flow.conn.key, flow.tcb.fast_open);
+        let (key, taken) = (flow.conn.key, flow.tcb.fast_open.taken);
+        let state = self.tcp.openings.one(&flow.tcb.fast_open.opening);
         flow.tcb.traffic.acked += u64::from(flow.tcb.snd.una.distance_from(flow.tcb.snd.iss.plus(1)));
         flow.tcb.traffic.received = u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
         if state.option.is_none() {
             // What was not asked for counts for nothing.
             return;
         }
-        if state.sent > 0 {
-            let counter = if state.taken { Counter::FastOpenSent } else { Counter::FastOpenRefused };
+        if state.sent == 0 {
+            self.tcp.openings.vacate(&mut flow.tcb.fast_open.opening);
+        } else {
+            let counter = if taken { Counter::FastOpenSent } else { Counter::FastOpenRefused };
             self.counters.add(counter);
         }
         let heard = Heard {
             cookie: syn_ack.fast_open.filter(|cookie| !cookie.is_request()),
             mss: syn_ack.mss,
-            refused: state.sent > 0 && !state.taken,
-            was_lost: state.was_lost && !state.taken,
+            refused: state.sent > 0 && !taken,
+            was_lost: state.was_lost && !taken,
         };
         self.servers.heard(&key, &heard, now);
     }
 
     /// Time passed without an answer.
     pub(super) fn fast_open_timeout(&mut self, now: Instant, idx: FlowIdx) {
-        let flow = self.flows.get_mut(idx);
+        let flow = self.flows.get(idx);
         let key = flow.conn.key;
         let is_open = flow.tcb.state.is_synchronized();
-        if fast_open::is_unanswered(&mut flow.tcb) {
+        if fast_open::is_unanswered(&flow.tcb, &mut self.tcp.openings) {
             self.counters.add(Counter::FastOpenLost);
             self.servers.lost(&key, now);
             if is_open {
@@ -160,7 +164,7 @@ impl Engine {
         let (key, heard) = (flow.conn.key, flow.tcb.timers.heard);
         // By what an ICMP error says: of any other end the state has told already.
         let is_icmp = flow.tcb.state == TcpState::SynSent && !errno.is_ok();
-        if is_icmp && flow.tcb.fast_open.option.is_some() {
+        if is_icmp && self.tcp.openings.one(&flow.tcb.fast_open.opening).option.is_some() {
             self.servers.lost(&key, heard);
         }
         let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);

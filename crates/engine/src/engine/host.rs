@@ -120,7 +120,7 @@ impl Engine {
             flow.tcb.send_queue.push(extents, session, send.data).map_err(|_| FenceReason::BadSendRange)?;
             flow.tcb.snd.more = send.more && flow.conn.carrier.channel().is_none();
             if send.urgent {
-                flow.tcb.snd.up = Some(flow.tcb.queue_end());
+                flow.tcb.snd.up = flow.tcb.queue_end();
             }
             if send.end_of_record {
                 let end = flow.tcb.queue_end();
@@ -392,6 +392,11 @@ pub(super) fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
     addr.to_endpoint().ok_or(Errno::EOPNOTSUPP)
 }
 
+/// More seconds than a record has room for, which Linux takes for none of these options, are as many as it has.
+fn seconds(value: u32) -> u16 {
+    u16::try_from(value).unwrap_or(u16::MAX)
+}
+
 fn set_option(
     flow: &mut crate::flow::record::Flow,
     tcp: &mut toe_tcp::Tcp,
@@ -413,9 +418,9 @@ fn set_option(
             flow.tcb.snd.more &= options.cork;
         }
         FlowOption::KeepAlive => options.keepalive = value != 0,
-        FlowOption::KeepIdleSecs => options.keep_idle_secs = value.max(1),
-        FlowOption::KeepIntervalSecs => options.keep_interval_secs = value.max(1),
-        FlowOption::KeepCount => options.keep_count = value.clamp(1, 127),
+        FlowOption::KeepIdleSecs => options.keep_idle_secs = seconds(value).max(1),
+        FlowOption::KeepIntervalSecs => options.keep_interval_secs = seconds(value).max(1),
+        FlowOption::KeepCount => options.keep_count = value.clamp(1, 127) as u8,
         FlowOption::UserTimeoutMs => options.user_timeout_ms = value,
         FlowOption::SynRetries => options.syn_retries = value.min(u32::from(timeout::SYN_RETRIES_MAX)) as u8,
         FlowOption::ReceiveShut => options.receive_shut = value != 0,
@@ -453,7 +458,7 @@ fn set_option(
         FlowOption::SharesName => {}
         FlowOption::TellEnd => flow.report.tells_end = value != 0,
         FlowOption::AbortAtClose => flow.set_abort_at_close(value != 0),
-        FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(value),
+        FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(seconds(value)),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
         timeout::rearm_keepalive(&mut flow.tcb, now);

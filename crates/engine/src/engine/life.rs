@@ -285,13 +285,7 @@ impl Engine {
         }
         let flow = self.flows.get_mut(idx);
         debug_assert!(flow.conn.carrier.channel().is_none(), "whoever held it has let go of its channel");
-        flow.tcb.send_queue.clear(&mut self.tcp.extents);
-        flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
-        flow.tcb.board.clear(&mut self.tcp.sent);
-        flow.tcb.held.clear(&mut self.tcp.held);
-        self.tcp.held.clear(&mut flow.tcb.rcv.duplicates.array);
-        flow.tcb.cc.algorithm.clear(&mut self.tcp.models);
-        self.tcp.repairs.clear(&mut flow.tcb.cc.repair);
+        self.tcp.vacate(&mut flow.tcb);
         flow.tcb.orphaned = true;
         let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
         flow.tcb.receive.release(arena);

@@ -35,7 +35,9 @@ impl Engine {
         if !flow.tcb.held.is_empty() {
             self.counters.add(Counter::PrunedOutOfOrder);
             flow.tcb.held.clear(&mut self.tcp.held);
-            flow.tcb.rcv.reported_up_to = flow.tcb.rcv.nxt;
+            if let Some(reports) = self.tcp.reports.taken_mut(&flow.tcb.rcv.reports) {
+                reports.up_to = flow.tcb.rcv.nxt;
+            }
             flow.tcb.rcv.dup_acks = 0;
         }
         let data_nxt = flow.tcb.data_nxt();

@@ -257,8 +257,11 @@ impl Engine {
             (flow.tcb.state != TcpState::SynSent).then(|| (flow.tcb.data_una(), flow.tcb.data_nxt()));
         let event = segment_arrives(&mut flow.tcb, &mut cx, &work.rx);
         flow.tcb.traffic.note_received(now, work.rx.segment.len, flow.tcb.snd.mss);
-        flow.tcb.traffic.received_marked =
-            flow.tcb.traffic.received_marked.wrapping_add(work.rx.is_marked.into());
+        if work.rx.is_marked
+            && let Some(trouble) = cx.tcp.troubles.one_mut(&mut flow.tcb.traffic.trouble)
+        {
+            trouble.received_marked = trouble.received_marked.wrapping_add(1);
+        }
         if let Some((una, nxt)) = before {
             flow.tcb.traffic.acked += u64::from(flow.tcb.data_una().distance_from(una));
             flow.tcb.traffic.received += u64::from(flow.tcb.data_nxt().distance_from(nxt));

@@ -19,9 +19,10 @@ use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{FlowIdx, Instant, SeqNum};
 use toe_tcp::ecn;
+use toe_tcp::fast_open;
 use toe_tcp::open::{self, OpenParams, SynCookies};
 use toe_tcp::output;
-use toe_tcp::record::Deferral;
+use toe_tcp::record::{Deferral, Opening};
 use toe_tcp::segment::RxSegment;
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
@@ -71,10 +72,11 @@ impl Engine {
         let mut flow = Flow::new(work.key, work.path, open::passive(&params, &work.rx.segment));
         flow.conn.tenancy.apply(TenancyEvent::CameIn(listener_idx));
         flow.conn.sharing = listener.sharing();
-        flow.tcb.deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
+        let deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
         let fast = self.take_fast_open(now, listener_idx, work);
-        flow.tcb.fast_open.option = fast.gives;
         if let Ok(idx) = self.insert_flow(user, flow) {
+            let opening = Opening { option: fast.gives, deferral, ..Opening::default() };
+            fast_open::open_so(&mut self.flows.get_mut(idx).tcb, &mut self.tcp.openings, opening);
             self.counters.add(Counter::PassiveOpens);
             if fast.early {
                 self.came_early(now, idx, listener_idx, work, host);

@@ -12,6 +12,7 @@ impl Engine {
         let flow = self.flows.get(idx);
         let detail = self.flow_detail(now, idx);
         let Tcb { snd, rcv, cc, rtt, rate, traffic, board, .. } = &flow.tcb;
+        let trouble = self.tcp.troubles.one(&traffic.trouble);
         let scaled = snd.scale.shift() != 0 || rcv.scale.shift() != 0;
         TcpReport {
             congestion: cc.algorithm.name().as_str().to_owned(),
@@ -31,7 +32,7 @@ impl Engine {
             cwnd: cc.cwnd,
             ssthresh: (cc.ssthresh != u32::MAX).then_some(cc.ssthresh),
             bytes_sent: traffic.sent,
-            bytes_retrans: traffic.resent,
+            bytes_retrans: trouble.resent,
             bytes_acked: traffic.acked,
             bytes_received: traffic.received,
             segs_out: traffic.segments_out.into(),
@@ -42,7 +43,7 @@ impl Engine {
             unacked: flow.tcb.outstanding(),
             sacked: board.sacked(),
             lost: board.lost(),
-            retransmits: rtt.retransmits,
+            retransmits: trouble.retransmits,
             reordering_seen: flow.tcb.rack.reordering_seen,
             reordering_window: flow.tcb.rack.reo_wnd_mult,
             notsent: flow.tcb.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),

@@ -217,7 +217,7 @@ impl Engine {
 
     fn count_sent(&mut self, now: Instant, idx: FlowIdx, tx: &TxSegment) {
         self.counters.add(Counter::TxSegments);
-        self.flows.get_mut(idx).tcb.traffic.note_sent(now, tx.segment.len, tx.mss, tx.is_retransmit);
+        self.flows.get_mut(idx).tcb.traffic.note_sent(now, tx.segment.len, tx.mss);
         if tx.is_retransmit {
             self.counters.add(Counter::Retransmits);
         }

@@ -103,7 +103,7 @@ pub struct Unsent {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Flow>() <= 1048 && size_of::<Conn>() <= 136);
+const _: () = assert!(size_of::<Flow>() <= 824 && size_of::<Conn>() <= 136);
 
 impl Flow {
     /// A connection that nobody has yet.

@@ -1,5 +1,6 @@
 //! DCTCP (RFC 8257): the window shrinks by as much of it as the network marked.
 
+use super::Models;
 use crate::record::Tcb;
 use toe_base::SeqNum;
 
@@ -82,9 +83,10 @@ impl Dctcp {
 }
 
 /// Section 3.3 steps 1 to 8: an ACK of `acked` bytes, with ECE or not.
-pub fn on_ack(tcb: &mut Tcb, acked: u32, ece: bool) {
+pub fn on_ack(tcb: &mut Tcb, models: &mut Models, acked: u32, ece: bool) {
     let (una, nxt) = (tcb.snd.una, tcb.snd.nxt);
-    let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm else { return };
+    let super::Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { return };
+    let Some(dctcp) = models.dctcp.one_mut(slot) else { return };
     dctcp.acked = dctcp.acked.saturating_add(acked);
     if ece {
         dctcp.marked = dctcp.marked.saturating_add(acked);
@@ -102,12 +104,13 @@ pub fn on_ack(tcb: &mut Tcb, acked: u32, ece: bool) {
 }
 
 /// Section 3.2: a segment came with the mark, or without. ECE tells of each, and a change is told at once.
-pub fn note_mark(tcb: &mut Tcb, is_marked: bool) {
+pub fn note_mark(tcb: &mut Tcb, models: &mut Models, is_marked: bool) {
     let was_marked = tcb.ecn.echo;
-    let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm else { return };
+    let super::Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { return };
     if is_marked == was_marked {
         return;
     }
+    let Some(dctcp) = models.dctcp.one_mut(slot) else { return };
     let told = dctcp
         .delayed
         .first()
@@ -120,17 +123,17 @@ pub fn note_mark(tcb: &mut Tcb, is_marked: bool) {
 }
 
 /// The next delayed ACK: its number, and whether it says ECE.
-pub fn delayed_ack(tcb: &Tcb) -> Option<(SeqNum, bool)> {
+pub fn delayed_ack(tcb: &Tcb, models: &Models) -> Option<(SeqNum, bool)> {
     match &tcb.cc.algorithm {
-        super::Algorithm::Dctcp(dctcp) => dctcp.delayed.first(),
+        super::Algorithm::Dctcp(slot) => models.dctcp.one(slot).delayed.first(),
         _ => None,
     }
 }
 
 /// It went out.
-pub fn delayed_ack_sent(tcb: &mut Tcb) {
-    if let super::Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm {
-        dctcp.delayed.pop();
+pub fn delayed_ack_sent(tcb: &Tcb, models: &mut Models) {
+    if let super::Algorithm::Dctcp(slot) = &tcb.cc.algorithm {
+        models.dctcp.taken_mut(slot).into_iter().for_each(|dctcp| dctcp.delayed.pop());
     }
 }
 
@@ -139,18 +142,23 @@ mod tests {
     use super::*;
     use crate::congestion::{Algorithm, AlgorithmName};
 
+    fn state<'a>(tcb: &mut Tcb, models: &'a mut Models) -> &'a mut Dctcp {
+        let Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { panic!("DCTCP") };
+        models.dctcp.one_mut(slot).expect("a place")
+    }
+
     #[test]
     fn the_window_shrinks_by_half_of_what_was_marked() {
-        let mut tcb = Tcb::vacant();
+        let (mut tcb, mut models) = (Tcb::vacant(), Models::new(1));
         tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
         for window in 1..200u32 {
             for part in 0..4u32 {
                 tcb.snd.una = SeqNum::new(window * 400 + part * 100);
                 tcb.snd.nxt = tcb.snd.una.plus(400);
-                on_ack(&mut tcb, 100, part == 0);
+                on_ack(&mut tcb, &mut models, 100, part == 0);
             }
         }
-        let Algorithm::Dctcp(dctcp) = tcb.cc.algorithm else { panic!("DCTCP") };
+        let dctcp = state(&mut tcb, &mut models);
         let reduced = dctcp.reduced(100_000, true);
         assert!((86_000..=88_500).contains(&reduced), "a quarter marked: {reduced}");
         assert_eq!(dctcp.reduced(100_000, false), 50_000);
@@ -158,18 +166,17 @@ mod tests {
 
     /// alpha after windows of 1000 bytes, each with so many marked.
     fn alpha_after(windows: u32, marked: u32) -> u32 {
-        let mut tcb = Tcb::vacant();
+        let (mut tcb, mut models) = (Tcb::vacant(), Models::new(1));
         tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
         for window in 1..=windows {
             tcb.snd.una = SeqNum::new(window * 1000);
             tcb.snd.nxt = tcb.snd.una.plus(1000);
-            if let Algorithm::Dctcp(dctcp) = &mut tcb.cc.algorithm {
-                dctcp.marked += marked;
-                dctcp.acked += marked;
-            }
-            on_ack(&mut tcb, 1000 - marked, false);
+            let dctcp = state(&mut tcb, &mut models);
+            dctcp.marked += marked;
+            dctcp.acked += marked;
+            on_ack(&mut tcb, &mut models, 1000 - marked, false);
         }
-        let Algorithm::Dctcp(dctcp) = tcb.cc.algorithm else { panic!("DCTCP") };
+        let dctcp = state(&mut tcb, &mut models);
         dctcp.alpha
     }
 
@@ -191,19 +198,19 @@ mod tests {
     /// Marks come and go while no ACK can go out: what is told is never wrong, though it may be less than all.
     #[test]
     fn delayed_acks_tell_of_each_stretch_in_turn() {
-        let mut tcb = Tcb::vacant();
+        let (mut tcb, mut models) = (Tcb::vacant(), Models::new(1));
         tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
         tcb.rcv.acked = SeqNum::new(100);
         for (at, is_marked) in
             [(200, true), (300, false), (300, true), (400, false), (500, true), (600, false), (700, true)]
         {
             tcb.rcv.nxt = SeqNum::new(at);
-            note_mark(&mut tcb, is_marked);
+            note_mark(&mut tcb, &mut models, is_marked);
         }
         let mut told = Vec::new();
-        while let Some((up_to, ece)) = delayed_ack(&tcb) {
+        while let Some((up_to, ece)) = delayed_ack(&tcb, &models) {
             told.push((up_to.raw(), ece));
-            delayed_ack_sent(&mut tcb);
+            delayed_ack_sent(&tcb, &mut models);
         }
         assert_eq!(told, [(200, false), (400, true), (500, false), (700, true)]);
     }

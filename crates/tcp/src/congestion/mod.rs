@@ -18,7 +18,8 @@ pub mod dctcp;
 pub mod hystart;
 pub mod reno;
 
-use crate::pool::{Array, Pool};
+use crate::Tcp;
+use crate::pool::{Pool, PoolSlot};
 use crate::rate;
 use crate::record::{Congestion, Phase, Tcb, WindowUse};
 use crate::recovery::AckEvent;
@@ -38,20 +39,43 @@ pub fn initial_window(mss: u16) -> u32 {
 
 /// Windows in use stay far from half of the sequence space.
 const CWND_MAX: u32 = WINDOW_MAX * 4;
-const _: () = assert!(size_of::<Congestion>() <= 116 && (CWND_MAX as u64) << 5 < 1 << u32::BITS);
+const _: () = assert!(size_of::<Congestion>() <= 56 && (CWND_MAX as u64) << 5 < 1 << u32::BITS);
 /// RFC 7661 section 4.4.3: a window that less than half of is used for so long is no longer believed.
 const UNVALIDATED_MAX_US: u64 = 300_000_000;
 
-/// Where the models of paths lie, of all connections that have one. Each can have one.
-pub type ModelPool = Pool<Bbr, 1>;
+/// What the algorithms of all connections know of their paths. Each connection can have a place with each of them: a pool is full
+/// only of more connections than there can be.
+#[derive(Debug)]
+pub struct Models {
+    reno: Pool<HyStart, 1>,
+    cubic: Pool<Cubic, 1>,
+    dctcp: Pool<Dctcp, 1>,
+    bbr: Pool<Bbr, 1>,
+}
 
-/// A congestion control algorithm with its own state; of a model, where [`ModelPool`] has that.
+impl Models {
+    pub fn new(connections: usize) -> Models {
+        Models {
+            reno: Pool::of_smallest(connections),
+            cubic: Pool::of_smallest(connections),
+            dctcp: Pool::of_smallest(connections),
+            bbr: Pool::of_smallest(connections),
+        }
+    }
+
+    /// Places that connections have.
+    pub fn used(&self) -> usize {
+        self.reno.used() + self.cubic.used() + self.dctcp.used() + self.bbr.used()
+    }
+}
+
+/// A congestion control algorithm, and where [`Models`] has its state: nowhere until an ACK has something to say to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    Reno(HyStart),
-    Cubic(Cubic),
-    Dctcp(Dctcp),
-    Bbr(Array),
+    Reno(PoolSlot),
+    Cubic(PoolSlot),
+    Dctcp(PoolSlot),
+    Bbr(PoolSlot),
 }
 
 /// Names of algorithms, as TCP_CONGESTION and the configuration spell them.
@@ -100,10 +124,10 @@ impl Default for Algorithm {
 impl Algorithm {
     pub fn new(name: AlgorithmName) -> Algorithm {
         match name {
-            AlgorithmName::Reno => Algorithm::Reno(HyStart::default()),
-            AlgorithmName::Cubic => Algorithm::Cubic(Cubic::default()),
-            AlgorithmName::Dctcp => Algorithm::Dctcp(Dctcp::default()),
-            AlgorithmName::Bbr => Algorithm::Bbr(Array::default()),
+            AlgorithmName::Reno => Algorithm::Reno(PoolSlot::default()),
+            AlgorithmName::Cubic => Algorithm::Cubic(PoolSlot::default()),
+            AlgorithmName::Dctcp => Algorithm::Dctcp(PoolSlot::default()),
+            AlgorithmName::Bbr => Algorithm::Bbr(PoolSlot::default()),
         }
     }
 
@@ -119,23 +143,28 @@ impl Algorithm {
 
 impl Algorithm {
     /// What TCP_CC_INFO tells: bytes of `union tcp_cc_info`, and the union. The others tell nothing, as in Linux.
-    pub fn info(&self, models: &ModelPool) -> Option<(u32, [u32; 5])> {
+    pub fn info(&self, models: &Models) -> Option<(u32, [u32; 5])> {
         match self {
             Algorithm::Reno(_) | Algorithm::Cubic(_) => None,
-            Algorithm::Dctcp(dctcp) => Some((16, dctcp.info())),
-            Algorithm::Bbr(model) => Some((20, models.one(model).info())),
+            Algorithm::Dctcp(slot) => Some((16, models.dctcp.one(slot).info())),
+            Algorithm::Bbr(slot) => Some((20, models.bbr.one(slot).info())),
         }
     }
 
-    /// Slots that its model has in the pool.
+    /// Slots that it has.
     pub fn slots(&self) -> usize {
-        if let Algorithm::Bbr(model) = self { ModelPool::places_of(model) } else { 0 }
+        let (Algorithm::Reno(slot) | Algorithm::Cubic(slot) | Algorithm::Dctcp(slot) | Algorithm::Bbr(slot)) =
+            self;
+        slot.len()
     }
 
-    /// Forgets its model.
-    pub fn clear(&mut self, models: &mut ModelPool) {
-        if let Algorithm::Bbr(model) = self {
-            models.clear(model);
+    /// Forgets its state.
+    pub fn clear(&mut self, models: &mut Models) {
+        match self {
+            Algorithm::Reno(slot) => models.reno.vacate(slot),
+            Algorithm::Cubic(slot) => models.cubic.vacate(slot),
+            Algorithm::Dctcp(slot) => models.dctcp.vacate(slot),
+            Algorithm::Bbr(slot) => models.bbr.vacate(slot),
         }
     }
 }
@@ -169,11 +198,11 @@ impl Congestion {
     }
 
     /// `growth.acked` bytes left the network and the window was used: it grows.
-    pub fn grow(&mut self, growth: &Growth) {
+    pub fn grow(&mut self, models: &mut Models, growth: &Growth) {
         if self.in_slow_start() {
             let hystart = match &mut self.algorithm {
-                Algorithm::Reno(hystart) => Some(hystart),
-                Algorithm::Cubic(cubic) => Some(&mut cubic.hystart),
+                Algorithm::Reno(slot) => models.reno.one_mut(slot),
+                Algorithm::Cubic(slot) => models.cubic.one_mut(slot).map(|cubic| &mut cubic.hystart),
                 Algorithm::Dctcp(_) | Algorithm::Bbr(_) => None,
             };
             let bytes = match hystart.map(|h| h.on_ack(growth)) {
@@ -188,7 +217,11 @@ impl Congestion {
         } else {
             match &mut self.algorithm {
                 Algorithm::Reno(_) | Algorithm::Dctcp(_) => reno::avoid(&mut self.cwnd, growth),
-                Algorithm::Cubic(cubic) => cubic.avoid(&mut self.cwnd, growth),
+                Algorithm::Cubic(slot) => {
+                    if let Some(cubic) = models.cubic.one_mut(slot) {
+                        cubic.avoid(&mut self.cwnd, growth);
+                    }
+                }
                 Algorithm::Bbr(_) => {}
             }
         }
@@ -197,19 +230,21 @@ impl Congestion {
 
     /// Something was lost, or the network marked it (`by_mark`): the window to go down to. `flight` is what was in the
     /// network then.
-    pub fn reduced(&mut self, flight: u32, mss: u32, by_mark: bool) -> u32 {
+    pub fn reduced(&mut self, models: &mut Models, flight: u32, mss: u32, by_mark: bool) -> u32 {
         // RFC 7661 section 4.4.1: a window that was not used says nothing about the path. A first one needs no proof.
         let first = initial_window(u16::try_from(mss).unwrap_or(u16::MAX));
         let is_proven = self.usage.unvalidated_since.is_none();
         let used = flight.max(if is_proven { self.cwnd } else { self.cwnd.min(first) });
         let to = match &mut self.algorithm {
-            Algorithm::Reno(hystart) => {
-                hystart.done();
+            Algorithm::Reno(slot) => {
+                models.reno.one_mut(slot).into_iter().for_each(HyStart::done);
                 // FlightSize, not the window (RFC 5681 section 3.1, equation 4).
                 flight / 2
             }
-            Algorithm::Cubic(cubic) => cubic.reduced(used, mss),
-            Algorithm::Dctcp(dctcp) => dctcp.reduced(used, by_mark),
+            Algorithm::Cubic(slot) => {
+                models.cubic.one_mut(slot).map_or(used / 2, |cubic| cubic.reduced(used, mss))
+            }
+            Algorithm::Dctcp(slot) => models.dctcp.one(slot).reduced(used, by_mark),
             // It has a window by its model, and none to go down to.
             Algorithm::Bbr(_) => return self.ssthresh,
         };
@@ -217,26 +252,26 @@ impl Congestion {
     }
 
     /// The time-out ran out: what the algorithm knew of the path is void.
-    pub fn timed_out(&mut self) {
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.timed_out();
+    pub fn timed_out(&mut self, models: &mut Models) {
+        if let Algorithm::Cubic(slot) = &self.algorithm {
+            models.cubic.taken_mut(slot).into_iter().for_each(Cubic::timed_out);
         }
     }
 
     /// A recovery begins, after a loss or a time-out.
-    pub fn recovery_begins(&mut self, models: &mut ModelPool) {
+    pub fn recovery_begins(&mut self, models: &mut Models) {
         let is_open = matches!(self.phase, Phase::Open | Phase::Reduced);
-        if let Algorithm::Bbr(model) = &mut self.algorithm
-            && let Some(bbr) = models.one_mut(model)
+        if let Algorithm::Bbr(slot) = &mut self.algorithm
+            && let Some(bbr) = models.bbr.one_mut(slot)
         {
             bbr.recovery_begins(self.cwnd, !is_open);
         }
     }
 
     /// All is repaired.
-    pub fn recovered(&mut self, models: &ModelPool) {
+    pub fn recovered(&mut self, models: &Models) {
         match &self.algorithm {
-            Algorithm::Bbr(model) => models.one(model).recovery_ended(&mut self.cwnd),
+            Algorithm::Bbr(slot) => models.bbr.one(slot).recovery_ended(&mut self.cwnd),
             _ if self.phase == Phase::Recovery => self.cwnd = self.ssthresh,
             _ => {}
         }
@@ -244,12 +279,12 @@ impl Congestion {
 }
 
 /// The last reduction was a mistake.
-pub fn restore(tcb: &mut Tcb, models: &mut ModelPool) {
+pub fn restore(tcb: &mut Tcb, models: &mut Models) {
     let ack = bbr_ack(tcb, Instant::ZERO, &AckEvent::default());
     match &mut tcb.cc.algorithm {
-        Algorithm::Cubic(cubic) => cubic.restore(),
-        Algorithm::Bbr(model) => {
-            if let Some(bbr) = models.one_mut(model) {
+        Algorithm::Cubic(slot) => models.cubic.taken_mut(slot).into_iter().for_each(Cubic::restore),
+        Algorithm::Bbr(slot) => {
+            if let Some(bbr) = models.bbr.one_mut(slot) {
                 bbr.undo(&ack, &mut tcb.cc.cwnd);
             }
         }
@@ -258,7 +293,7 @@ pub fn restore(tcb: &mut Tcb, models: &mut ModelPool) {
 }
 
 /// Another algorithm from now on (TCP_CONGESTION). The window stays, as Linux has it.
-pub fn choose(tcb: &mut Tcb, models: &mut ModelPool, name: AlgorithmName) {
+pub fn choose(tcb: &mut Tcb, models: &mut Models, name: AlgorithmName) {
     if tcb.cc.algorithm.name() != name {
         tcb.cc.algorithm.clear(models);
         tcb.cc.algorithm = Algorithm::new(name);
@@ -277,7 +312,7 @@ pub fn limit_pacing(tcb: &mut Tcb, bytes_per_s: u32) {
 }
 
 /// Data goes out where nothing was in the network.
-pub fn restart(tcb: &mut Tcb, models: &mut ModelPool, now: Instant) {
+pub fn restart(tcb: &mut Tcb, models: &mut Models, now: Instant) {
     if tcb.is_local || !tcb.state.is_synchronized() {
         return;
     }
@@ -287,8 +322,9 @@ pub fn restart(tcb: &mut Tcb, models: &mut ModelPool, now: Instant) {
 }
 
 /// An ACK arrived: an algorithm with a model of the path sets window and pacing by it. Returns whether this is one.
-pub fn follow_model(tcb: &mut Tcb, models: &mut ModelPool, now: Instant, event: &AckEvent) -> bool {
-    let losses = tcb.board.take_losses();
+pub fn follow_model(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) -> bool {
+    let Tcp { sent, models, .. } = tcp;
+    let losses = tcb.board.take_losses(sent);
     let ack = bbr::Ack { losses, ..bbr_ack(tcb, now, event) };
     let Some(holds_back) = steer(tcb, models, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
     tcb.cc.cwnd = tcb.cc.cwnd.min(CWND_MAX);
@@ -300,11 +336,11 @@ pub fn follow_model(tcb: &mut Tcb, models: &mut ModelPool, now: Instant, event: 
 
 fn steer<T>(
     tcb: &mut Tcb,
-    models: &mut ModelPool,
+    models: &mut Models,
     act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T,
 ) -> Option<T> {
-    let Algorithm::Bbr(model) = &mut tcb.cc.algorithm else { return None };
-    let bbr = models.one_mut(model)?;
+    let Algorithm::Bbr(slot) = &mut tcb.cc.algorithm else { return None };
+    let bbr = models.bbr.one_mut(slot)?;
     let mut steered = Steered { cwnd: &mut tcb.cc.cwnd, pacing: &mut tcb.rate.pacing };
     let result = act(bbr, &mut steered);
     if tcb.rate.pacing_max > 0 {
@@ -432,7 +468,7 @@ mod tests {
             tcb.rate.pacing = 9_000;
             limit_pacing(&mut tcb, 8_000);
             assert_eq!(tcb.rate.pacing, 8_000, "{name:?}");
-            restart_with_model(&mut tcb, &mut ModelPool::of_smallest(1));
+            restart_with_model(&mut tcb, &mut Models::new(1));
             assert!(tcb.rate.pacing <= 8_000, "{name:?}");
             let before = tcb.rate.pacing;
             limit_pacing(&mut tcb, 0);
@@ -440,7 +476,7 @@ mod tests {
         }
     }
 
-    fn restart_with_model(tcb: &mut Tcb, models: &mut ModelPool) {
+    fn restart_with_model(tcb: &mut Tcb, models: &mut Models) {
         tcb.is_local = false;
         tcb.state = crate::state::TcpState::Established;
         restart(tcb, models, Instant::from_millis(1));
@@ -448,7 +484,7 @@ mod tests {
 
     #[test]
     fn another_algorithm_begins_anew_and_the_same_goes_on() {
-        let (mut tcb, mut models) = (tcb(AlgorithmName::Bbr), ModelPool::of_smallest(1));
+        let (mut tcb, mut models) = (tcb(AlgorithmName::Bbr), Models::new(1));
         restart_with_model(&mut tcb, &mut models);
         assert_eq!(models.used(), 1);
         tcb.rate.pacing = 7_000;
@@ -481,7 +517,11 @@ mod tests {
             tcb.cc.usage.sent(used);
             note_usage(&mut tcb, Instant::from_millis(1));
             assert_eq!(tcb.cc.usage.unvalidated_since.is_none(), used >= 50_000);
-            assert_eq!(tcb.cc.reduced(used, 1000, false), to, "{used} bytes were in flight");
+            assert_eq!(
+                tcb.cc.reduced(&mut Models::new(1), used, 1000, false),
+                to,
+                "{used} bytes were in flight"
+            );
         }
     }
 }

@@ -8,17 +8,20 @@
 
 mod fast_open;
 mod path;
+mod reports;
 mod traffic;
 
-pub use fast_open::FastOpen;
+pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool};
 pub use path::{
     Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, Repair, RepairPool, RoundTrip, Undo,
     WindowUse,
 };
-pub use traffic::{Traffic, Wait};
+pub use traffic::{Traffic, TroubleCounts, TroublePool, Wait};
 
-use crate::pool::Array;
-use crate::reassembly::{HeldPool, Reassembly, SeqRange};
+pub use reports::{AckReports, ReportPool};
+
+use crate::pool::PoolSlot;
+use crate::reassembly::Reassembly;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::record_ends::RecordEnds;
 use crate::scoreboard::Scoreboard;
@@ -30,7 +33,6 @@ use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum, SessionId};
-use toe_wire::tcp::SackBlocks;
 
 /// One connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +57,6 @@ pub struct Tcb {
     pub ecn: Ecn,
     pub mtu: PathMtu,
     pub fast_open: FastOpen,
-    /// The listener that it comes in at wants it with its first bytes.
-    pub deferral: Option<Deferral>,
     pub timers: Timers,
     pub options: Options,
     pub events: TcpEvents,
@@ -65,13 +65,6 @@ pub struct Tcb {
     pub record_ends: RecordEnds,
     pub receive: ReceiveBuffer,
     pub held: Reassembly,
-}
-
-/// Until when a bare ACK does not complete the handshake, and whether one has come ([`crate::deferral`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deferral {
-    pub until: Instant,
-    pub is_heard: bool,
 }
 
 /// Send sequence space.
@@ -85,8 +78,8 @@ pub struct Deferral {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendSequence {
     pub una: SeqNum,
-    /// One past the urgent byte, until that is acknowledged.
-    pub up: Option<SeqNum>,
+    /// One past the urgent byte, until that is acknowledged; else `una` (RFC 9293 section 3.8.5).
+    pub up: SeqNum,
     /// One past the highest number ever sent.
     pub nxt: SeqNum,
     pub wnd: WindowSize,
@@ -127,8 +120,8 @@ pub struct SendSequence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveSequence {
     pub nxt: SeqNum,
-    /// The last urgent byte that the peer has told of.
-    pub up: Option<SeqNum>,
+    /// The last urgent byte that the peer has told of; one that has long been read, if there is none.
+    pub up: SeqNum,
     pub irs: SeqNum,
     /// Right edge of the window as last advertised; it never moves back.
     pub edge: SeqNum,
@@ -143,12 +136,8 @@ pub struct ReceiveSequence {
     pub ack_now: bool,
     /// The peer is told of what came out of order and twice (RFC 2018, RFC 2883).
     pub sack_permitted: bool,
-    /// What came twice and has yet to be told of, an ACK each.
-    pub duplicates: Duplicates,
-    /// A number within each of the ranges that ACKs reported last, the latest first (RFC 2018 section 4).
-    pub reported: [SeqNum; SackBlocks::MAX],
-    /// All ranges up to here were reported.
-    pub reported_up_to: SeqNum,
+    /// Where [`ReportPool`] has what ACKs tell of beside `nxt`, once there is something.
+    pub reports: PoolSlot,
     /// Duplicate ACKs owed: one for each segment that came out of order, however many came in one batch. The peer
     /// counts them (RFC 5681 section 4.2).
     pub dup_acks: u8,
@@ -159,39 +148,6 @@ pub struct ReceiveSequence {
     /// Window auto-tuning: bytes consumed since, and when the measurement began.
     pub tune_consumed: u32,
     pub tune_since: Instant,
-}
-
-/// So many as a smallest array has places for.
-const DUPLICATES_MAX: usize = 4;
-
-/// A few ranges, first come first told. [`HeldPool`] has their places.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Duplicates {
-    pub array: Array,
-}
-
-impl Duplicates {
-    /// One too many is left out: the sender then knows less, and nothing wrong.
-    pub fn push(&mut self, pool: &mut HeldPool, range: SeqRange) {
-        let behind = self.array.len();
-        if behind < DUPLICATES_MAX {
-            let _left_out = pool.insert(&mut self.array, behind, range);
-        }
-    }
-
-    pub const fn is_empty(&self) -> bool {
-        self.array.is_empty()
-    }
-
-    pub fn first(&self, pool: &HeldPool) -> Option<SeqRange> {
-        pool.get(&self.array).first().copied()
-    }
-
-    pub fn pop(&mut self, pool: &mut HeldPool) {
-        if !self.is_empty() {
-            pool.remove(&mut self.array, 0, 1);
-        }
-    }
 }
 
 /// Deadlines; `FAR_FUTURE` when not armed. The wheel holds the earliest.
@@ -229,9 +185,9 @@ pub struct Options {
     pub no_delay: bool,
     pub cork: bool,
     pub keepalive: bool,
-    pub keep_idle_secs: u32,
-    pub keep_interval_secs: u32,
-    pub keep_count: u32,
+    pub keep_idle_secs: u16,
+    pub keep_interval_secs: u16,
+    pub keep_count: u8,
     /// 0: the system's default.
     pub user_timeout_ms: u32,
     /// How often a SYN is sent again once the waits double; 0: the system's default.
@@ -245,7 +201,7 @@ pub struct Options {
     pub hop_limit: u8,
     pub soft_errors: Hears,
     /// How long FIN_WAIT_2 lasts without a program; none: not at all.
-    pub fin_wait_2_secs: Option<u32>,
+    pub fin_wait_2_secs: Option<u16>,
 }
 
 /// What the program has yet to be told.
@@ -255,8 +211,8 @@ pub struct TcpEvents {
     pub sent: u32,
     /// The same, of bytes that came too late to be sent: they come back behind those that are still in the queue.
     pub sent_behind: u32,
-    /// The urgent byte.
-    pub urgent: Option<SeqNum>,
+    /// Where the urgent byte is ([`ReceiveSequence::up`]).
+    pub urgent: bool,
     pub soft_error: Option<Errno>,
     /// The peer sends no more.
     pub peer_closed: bool,
@@ -341,7 +297,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 872);
+const _: () = assert!(size_of::<Tcb>() <= 648);
 
 impl Tcb {
     /// A record that stands for no connection.
@@ -362,7 +318,6 @@ impl Tcb {
             ecn: Ecn::default(),
             mtu: PathMtu::default(),
             fast_open: FastOpen::default(),
-            deferral: None,
             timers: Timers::default(),
             options: Options::default(),
             events: TcpEvents::default(),
@@ -377,6 +332,11 @@ impl Tcb {
     pub fn release_kept(&mut self) {
         self.options.cork = false;
         self.snd.more = false;
+    }
+
+    /// Whether the urgent byte is not acknowledged.
+    pub fn is_urgent(&self) -> bool {
+        self.snd.up.after(self.snd.una)
     }
 
     /// Bytes sent and not cumulatively acknowledged.

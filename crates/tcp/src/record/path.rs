@@ -2,7 +2,7 @@
 //! record ([`super::Tcb`]); [`crate`] works on it.
 
 use crate::congestion::Algorithm;
-use crate::pool::{Array, Pool};
+use crate::pool::{Pool, PoolSlot};
 use toe_base::{Instant, SeqNum};
 
 /// Congestion control and loss recovery: see [`crate::recovery`].
@@ -19,7 +19,7 @@ pub struct Congestion {
     /// [`crate::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
     pub lost_before: u32,
     /// Where [`RepairPool`] has what a reduced window needs.
-    pub repair: Array,
+    pub repair: PoolSlot,
     pub frto: Frto,
     pub usage: WindowUse,
 }
@@ -123,7 +123,6 @@ pub struct RoundTrip {
     pub backoff: u8,
     /// Time-outs since something was last acknowledged.
     pub timeouts: u8,
-    pub retransmits: u32,
 }
 
 /// The largest segment that the path takes: see [`crate::path_mtu`].
@@ -135,9 +134,9 @@ pub struct PathMtu {
     pub search_high: u16,
     /// No probe before this.
     pub search_at: Instant,
-    /// A probe is on its way, and ends here.
-    pub probe_end: Option<SeqNum>,
+    /// A probe is on its way, of so many bytes, and ends here; 0: none is.
     pub probe_size: u16,
+    pub probe_end: SeqNum,
 }
 
 /// How fast bytes are delivered (draft-cheng-iccrg-delivery-rate-estimation).

@@ -1,13 +1,13 @@
 //! What went over a connection so far, and when: for reports (`toe ss -i`, TCP_INFO). Nothing that TCP does depends on it.
 
+use crate::pool::{Pool, PoolSlot};
 use toe_base::Instant;
 
 /// Counted where segments go out and come in. What TCP_INFO has as 32 bits has no more here, and wraps as it does in Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes of text, those sent again included, and those alone.
+    /// Bytes of text, those sent again included.
     pub sent: u64,
-    pub resent: u64,
     pub acked: u64,
     pub received: u64,
     pub segments_out: u32,
@@ -15,8 +15,24 @@ pub struct Traffic {
     /// Of these the ones with text.
     pub text_segments_out: u32,
     pub text_segments_in: u32,
-    /// Segments that went again.
+    /// When text was last sent, and last received; when it began, before there was some.
+    pub sent_at: Instant,
+    pub received_at: Instant,
+    pub limits: Limits,
+    /// Where [`TroublePool`] has what did not go as it should, once something has not.
+    pub trouble: PoolSlot,
+}
+
+/// Where the troubles of all connections lie that had some. Each can have one, until its end.
+pub type TroublePool = Pool<TroubleCounts, 1>;
+
+/// What did not go as it should, of a connection that is no longer without trouble.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TroubleCounts {
+    /// Bytes of text, segments of text, and units that went again.
+    pub resent: u64,
     pub resent_segments: u32,
+    pub retransmits: u32,
     /// Delivered segments whose ACK carried ECE, and received ones with a mark of congestion.
     pub delivered_marked: u32,
     pub received_marked: u32,
@@ -24,17 +40,23 @@ pub struct Traffic {
     pub out_of_order: u32,
     pub duplicates_told: u32,
     pub overtaken: u32,
-    pub began_at: Instant,
-    /// When text was last sent, and last received.
-    pub sent_at: Instant,
-    pub received_at: Instant,
-    pub limits: Limits,
     pub time_outs: TimeOuts,
+}
+
+impl TroubleCounts {
+    /// A unit of `len` bytes goes out again, as segments of `mss`.
+    pub fn note_resent(&mut self, len: u32, mss: u16) {
+        self.retransmits = self.retransmits.saturating_add(1);
+        if len > 0 {
+            self.resent += u64::from(len);
+            self.resent_segments = self.resent_segments.wrapping_add(segments(len, mss));
+        }
+    }
 }
 
 impl Traffic {
     /// A unit of `len` bytes goes out, as segments of `mss`.
-    pub fn note_sent(&mut self, now: Instant, len: u32, mss: u16, again: bool) {
+    pub fn note_sent(&mut self, now: Instant, len: u32, mss: u16) {
         let segments = segments(len, mss);
         self.segments_out = self.segments_out.wrapping_add(segments);
         if len == 0 {
@@ -43,10 +65,6 @@ impl Traffic {
         self.sent += u64::from(len);
         self.text_segments_out = self.text_segments_out.wrapping_add(segments);
         self.sent_at = now;
-        if again {
-            self.resent += u64::from(len);
-            self.resent_segments = self.resent_segments.wrapping_add(segments);
-        }
     }
 
     /// A unit with `len` bytes has come in.
@@ -83,24 +101,27 @@ pub enum Wait {
 pub struct Limits {
     wait: Wait,
     since: Instant,
-    busy_us: u64,
-    window_us: u64,
+    /// Clocks that run while it is busy, and while the window holds it up.
+    busy: Instant,
+    window: Instant,
 }
 
 impl Limits {
     /// It waits for this from now on.
     pub fn note(&mut self, now: Instant, wait: Wait) {
         if self.wait != wait {
-            *self = Limits { wait, since: now, busy_us: self.busy_us(now), window_us: self.window_us(now) };
+            let (busy, window) = (self.busy_us(now), self.window_us(now));
+            let (busy, window) = (Instant::from_micros(busy), Instant::from_micros(window));
+            *self = Limits { wait, since: now, busy, window };
         }
     }
 
     pub fn busy_us(&self, now: Instant) -> u64 {
-        self.busy_us + if self.wait == Wait::Nothing { 0 } else { now.since_us(self.since) }
+        self.busy.as_micros() + if self.wait == Wait::Nothing { 0 } else { now.since_us(self.since) }
     }
 
     pub fn window_us(&self, now: Instant) -> u64 {
-        self.window_us + if self.wait == Wait::Window { now.since_us(self.since) } else { 0 }
+        self.window.as_micros() + if self.wait == Wait::Window { now.since_us(self.since) } else { 0 }
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segme
         return repeated_syn(tcb, cx, segment);
     }
     cx.tcp.counters.add(Counter::DropUnacceptable);
-    text::note_duplicate(tcb, &mut cx.tcp.held, segment);
+    text::note_duplicate(tcb, cx.tcp, segment);
     // A reset is never answered, or two ends would answer each other for ever.
     if segment.rst {
         return Step::Done(FlowEvent::None);

@@ -32,7 +32,7 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
         if ack.at_or_before(tcb.snd.una) {
             return Step::Done(FlowEvent::Reject);
         }
-        if deferral::passes_over(tcb, cx.now, segment) {
+        if deferral::passes_over(tcb, &mut cx.tcp.openings, cx.now, segment) {
             return Step::Done(FlowEvent::None);
         }
         tcb.state = tcb.state.after(TcpEvent::SynAcked);
@@ -51,11 +51,17 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
     }
     if was_answered_late {
         tcb.rtt.backoff = 0;
-        if !deferral::was_heard(tcb) {
+        if !deferral::was_heard(tcb, &cx.tcp.openings) {
             recovery::handshake_lost(tcb);
         }
     }
-    if in_syn_received { Step::Done(FlowEvent::Established) } else { Step::Continue }
+    if in_syn_received {
+        if tcb.fast_open.was_passive {
+            cx.tcp.openings.vacate(&mut tcb.fast_open.opening);
+        }
+        return Step::Done(FlowEvent::Established);
+    }
+    Step::Continue
 }
 
 /// RFC 5961 section 5: older than anything that the peer could still have on its way.
@@ -84,7 +90,7 @@ fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, a
     soft_error::overcome(tcb);
     let is_duplicate = is_duplicate(tcb, segment, ack);
     let (probing, backoff) = (!tcb.timers.persist.is_far_future(), tcb.rtt.backoff);
-    let mut event = sack::take(tcb, &mut cx.tcp.sent, cx.now, segment, ack);
+    let mut event = sack::take(tcb, cx.tcp, cx.now, segment, ack);
     event.is_duplicate = is_duplicate;
     let fin_acked = event.acked > 0 && advance(tcb, cx, ack);
     recovery::on_ack(tcb, cx.tcp, cx.now, &event);
@@ -129,14 +135,16 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
         tcb.snd.probe = false;
     }
     tcb.snd.una = ack;
-    tcb.snd.up = tcb.snd.up.filter(|up| up.after(ack));
+    tcb.snd.up = tcb.snd.up.later(ack);
     tcb.record_ends.acknowledge(&mut cx.tcp.record_ends, ack);
     tcb.rtt.timeouts = 0;
     if tcb.is_local {
         // There is no path whose round trip the next sample would tell: the peer has memory again.
         tcb.rtt.backoff = 0;
     }
-    tcb.traffic.time_outs.overcome(cx.now);
+    if let Some(trouble) = cx.tcp.troubles.taken_mut(&tcb.traffic.trouble) {
+        trouble.time_outs.overcome(cx.now);
+    }
     tcb.snd.fin_acked |= fin_acked;
     fin_acked
 }

@@ -17,7 +17,7 @@ mod urgent;
 
 use crate::counter::Counter;
 use crate::memory::HostMemory;
-use crate::record::Tcb;
+use crate::record::{AckReports, Tcb};
 use crate::segment::{FlowEvent, RxSegment, Segment};
 use crate::state::{TcpEvent, TcpState};
 use crate::time_wait::{STRAY_ANSWERS_US, TimeWait, TimeWaitEffect, TimeWaitParams};
@@ -81,7 +81,7 @@ fn synchronized<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &Rx
         }
     }
     note_timestamp(tcb, &segment);
-    ecn::data_arrived(tcb, &segment, rx.is_marked);
+    ecn::data_arrived(tcb, &mut cx.tcp.models, &segment, rx.is_marked);
     urgent::note(tcb, &segment);
     let event = match text::process(tcb, cx, rx) {
         Step::Continue => {
@@ -127,7 +127,11 @@ fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
         TimeWaitEffect::Nothing => {}
         TimeWaitEffect::Answer(duplicate) => {
             tcb.rcv.ack_now = true;
-            duplicate.into_iter().for_each(|range| tcb.rcv.duplicates.push(&mut cx.tcp.held, range));
+            if let Some(range) = duplicate
+                && let Some(reports) = AckReports::at(&mut tcb.rcv.reports, &mut cx.tcp.reports, tcb.rcv.nxt)
+            {
+                reports.push(range);
+            }
         }
         TimeWaitEffect::Reset => {
             tcb.state = tcb.state.after(TcpEvent::Reset);

@@ -1,24 +1,19 @@
 //! What an ACK says of data beyond it and of data that came twice (RFC 2018 section 5, RFC 2883 section 4), and what that
 //! and the ACK itself tell the scoreboard.
 
+use crate::Tcp;
 use crate::output;
 use crate::rack::{self, Heard};
 use crate::rate::Sample;
 use crate::record::Tcb;
 use crate::recovery::AckEvent;
-use crate::scoreboard::{SentPool, SentRange};
+use crate::scoreboard::SentRange;
 use crate::segment::Segment;
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::{SackBlock, SackBlocks};
 
 /// Takes `ack` and the segment's SACK blocks; the numbers of the record stay as they are.
-pub(super) fn take(
-    tcb: &mut Tcb,
-    pool: &mut SentPool,
-    now: Instant,
-    segment: &Segment,
-    ack: SeqNum,
-) -> AckEvent {
+pub(super) fn take(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, segment: &Segment, ack: SeqNum) -> AckEvent {
     let echo = segment.timestamps.filter(|_| tcb.rcv.ts_recent.is_some()).map(|(_, echo)| echo);
     let mut event = AckEvent {
         acked: ack.distance_from(tcb.snd.una),
@@ -33,7 +28,8 @@ pub(super) fn take(
     let mut sample = Sample::default();
     let mut rtt = RttSample::default();
     let recover = tcb.cc.recover;
-    let Tcb { board, rack, snd, traffic, .. } = tcb;
+    let mut overtaken = 0u32;
+    let Tcb { board, rack, snd, .. } = tcb;
     let mut delivered = |range: &SentRange, in_order: bool| {
         use crate::scoreboard::Fate;
         if range.fate == Fate::Sacked {
@@ -41,33 +37,41 @@ pub(super) fn take(
         }
         event.delivered += range.len();
         event.originals |= !range.resent && range.end.at_or_before(recover);
-        let overtaken = rack::arrived(rack, range, &heard, in_order);
-        traffic.overtaken = traffic.overtaken.wrapping_add(overtaken.into());
+        overtaken += u32::from(rack::arrived(rack, range, &heard, in_order));
         sample.take(range);
         if !range.resent {
             rtt.take(now.since_us(range.sent_at), in_order);
         }
     };
-    board.acknowledge(pool, ack, |range| delivered(range, true));
+    board.acknowledge(&mut tcp.sent, ack, |range| delivered(range, true));
     if snd.sack_permitted {
         // In the order of the stream, else what one ACK tells of would look like reordering.
         for block in in_order(segment, ack, snd.nxt).as_slice() {
-            board.sack(pool, block.left, block.right, |range| delivered(range, false));
+            board.sack(&mut tcp.sent, block.left, block.right, |range| delivered(range, false));
         }
     }
     if tcb.snd.sack_permitted {
         event.duplicated = duplicated(tcb, segment, ack);
-        tcb.traffic.duplicates_told = tcb.traffic.duplicates_told.wrapping_add((event.duplicated > 0).into());
     }
-    if event.ece {
-        let segments = event.delivered.div_ceil(u32::from(tcb.snd.mss).max(1));
-        tcb.traffic.delivered_marked = tcb.traffic.delivered_marked.wrapping_add(segments);
-    }
+    count_trouble(tcb, tcp, &event, overtaken);
     event.rtt_us = rtt.latest;
     tcb.rtt.acknowledged(&rtt, &event, output::timestamp(tcb, now), now);
     let lost_ever = tcb.board.lost_ever();
     event.sample = sample.finish(&mut tcb.rate, event.delivered, lost_ever, tcb.rtt.min_us, now);
     event
+}
+
+fn count_trouble(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent, overtaken: u32) {
+    if !event.ece && event.duplicated == 0 && overtaken == 0 {
+        return;
+    }
+    let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble) else { return };
+    trouble.overtaken = trouble.overtaken.wrapping_add(overtaken);
+    trouble.duplicates_told = trouble.duplicates_told.wrapping_add((event.duplicated > 0).into());
+    if event.ece {
+        let segments = event.delivered.div_ceil(u32::from(tcb.snd.mss).max(1));
+        trouble.delivered_marked = trouble.delivered_marked.wrapping_add(segments);
+    }
 }
 
 /// Round trips of what one ACK delivered and that was sent once (Karn, RFC 6298 section 3).

@@ -45,12 +45,13 @@ pub(super) fn process<H: HostMemory>(
     };
     tcb.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
     let timed_out = tcb.rtt.timeouts > 0;
-    let _ = sack::take(tcb, &mut cx.tcp.sent, cx.now, &segment, ack);
+    let _ = sack::take(tcb, cx.tcp, cx.now, &segment, ack);
     ack::advance(tcb, cx, ack);
     tcb.snd.wl2 = ack;
     tcb.rtt.backoff = 0;
     tcb.rtt.timeouts = 0;
-    tcb.fast_open.taken = tcb.fast_open.sent > 0 && ack.after(tcb.snd.iss.plus(1));
+    let opening = cx.tcp.openings.one(&tcb.fast_open.opening);
+    tcb.fast_open.taken = opening.sent > 0 && ack.after(tcb.snd.iss.plus(1));
     // Bytes of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
     // 4.2.2).
     tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);

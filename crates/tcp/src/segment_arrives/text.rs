@@ -1,15 +1,15 @@
 //! Seventh step: the segment's text (RFC 9293 section 3.10.7.4), and when to acknowledge it (RFC 5681 section 4.2).
 
 use super::Step;
-use crate::RxContext;
 use crate::counter::Counter;
 use crate::memory::HostMemory;
 use crate::open::QUICK_ACKS;
 use crate::pressure::Pressure;
-use crate::reassembly::{HeldPool, SeqRange};
+use crate::reassembly::SeqRange;
 use crate::receive_buffer::{NoMemory, Text};
-use crate::record::Tcb;
+use crate::record::{AckReports, Tcb};
 use crate::segment::{FlowEvent, Payload, RxSegment, Segment};
+use crate::{RxContext, Tcp};
 use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::SackBlocks;
@@ -45,14 +45,14 @@ pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, r
         // or its segment for lost, so its window is small now: it needs each ACK.
         tcb.rcv.ack_now = true;
         tcb.rcv.quick_acks = QUICK_ACKS;
-        note_duplicate(tcb, &mut cx.tcp.held, &segment);
+        note_duplicate(tcb, cx.tcp, &segment);
         return Step::Continue;
     }
     if segment.len == 0 {
         if segment.fin && first.after(nxt) {
             // FIN behind a hole tells the peer of the hole as text would.
             tcb.rcv.dup_acks = tcb.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
-            report_first(tcb, &cx.tcp.held, start);
+            report_first(tcb, cx.tcp, start);
         }
         return Step::Continue;
     }
@@ -62,7 +62,7 @@ pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, r
         cx.tcp.counters.add(Counter::DropAfterClose);
         return Step::Done(FlowEvent::AbortBehindData);
     }
-    note_duplicate(tcb, &mut cx.tcp.held, &segment);
+    note_duplicate(tcb, cx.tcp, &segment);
     let skip = first.distance_from(start);
     let len = last.distance_from(first);
     match take(tcb, cx, rx, first, skip, len) {
@@ -129,8 +129,10 @@ fn take<H: HostMemory>(
         tcb.rcv.nxt = tcb.held.advance(&mut cx.tcp.held, nxt.plus(len));
         super::urgent::forget_old(tcb);
     } else if tcb.held.insert(&mut cx.tcp.held, first, first.plus(len)).is_ok() {
-        tcb.traffic.out_of_order = tcb.traffic.out_of_order.wrapping_add(1);
-        report_first(tcb, &cx.tcp.held, first);
+        if let Some(trouble) = cx.tcp.troubles.one_mut(&mut tcb.traffic.trouble) {
+            trouble.out_of_order = trouble.out_of_order.wrapping_add(1);
+        }
+        report_first(tcb, cx.tcp, first);
     }
     Ok(())
 }
@@ -147,7 +149,7 @@ fn note_memory(tcb: &mut Tcb, was_found: bool) {
 /// Remembers what came twice, for the next ACK (RFC 2883 section 4).
 ///
 /// FIN has a number, and is told of with what it ends.
-pub(super) fn note_duplicate(tcb: &mut Tcb, held: &mut HeldPool, segment: &Segment) {
+pub(super) fn note_duplicate(tcb: &mut Tcb, tcp: &mut Tcp, segment: &Segment) {
     let nxt = tcb.rcv.nxt;
     let start = segment.seq.plus(u32::from(segment.syn));
     let end = start.plus(segment.len);
@@ -157,24 +159,34 @@ pub(super) fn note_duplicate(tcb: &mut Tcb, held: &mut HeldPool, segment: &Segme
     }
     if start.before(nxt) {
         let end = end.plus(u32::from(segment.fin)).earlier(nxt);
-        tcb.rcv.duplicates.push(held, SeqRange { start, end });
-    } else if segment.len > 0 && tcb.held.holds(held, start, end) {
-        tcb.rcv.duplicates.push(held, SeqRange { start, end });
-        report_first(tcb, held, start);
+        push_duplicate(tcb, tcp, SeqRange { start, end });
+    } else if segment.len > 0 && tcb.held.holds(&tcp.held, start, end) {
+        push_duplicate(tcb, tcp, SeqRange { start, end });
+        report_first(tcb, tcp, start);
+    }
+}
+
+fn push_duplicate(tcb: &mut Tcb, tcp: &mut Tcp, range: SeqRange) {
+    if let Some(reports) = AckReports::at(&mut tcb.rcv.reports, &mut tcp.reports, tcb.rcv.nxt) {
+        reports.push(range);
     }
 }
 
 /// The range that `seq` lies in is the first one that ACKs tell of, and those told of before come after it (RFC 2018
 /// section 4): each is told of several times, should ACKs be lost.
-fn report_first(tcb: &mut Tcb, held: &HeldPool, seq: SeqNum) {
+fn report_first(tcb: &mut Tcb, tcp: &mut Tcp, seq: SeqNum) {
+    if !tcb.rcv.sack_permitted {
+        return;
+    }
     // FIN lies in no range; it is behind one, or alone.
-    let latest = tcb.held.containing(held, seq).unwrap_or(SeqRange { start: seq, end: seq });
-    let mut reported = [seq; SackBlocks::MAX];
-    let others = tcb.rcv.reported.iter().filter(|s| s.before(latest.start) || s.at_or_after(latest.end));
-    for (place, other) in reported[1..].iter_mut().zip(others) {
+    let range = tcb.held.containing(&tcp.held, seq).unwrap_or(SeqRange { start: seq, end: seq });
+    let Some(reports) = AckReports::at(&mut tcb.rcv.reports, &mut tcp.reports, tcb.rcv.nxt) else { return };
+    let mut latest = [seq; SackBlocks::MAX];
+    let others = reports.latest.iter().filter(|s| s.before(range.start) || s.at_or_after(range.end));
+    for (place, other) in latest[1..].iter_mut().zip(others) {
         *place = *other;
     }
-    tcb.rcv.reported = reported;
+    reports.latest = latest;
 }
 
 /// Puts `len` bytes of the segment, without the first `skip`, where the host will read them.

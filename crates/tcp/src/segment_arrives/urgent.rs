@@ -12,17 +12,16 @@ pub(super) fn note(tcb: &mut Tcb, segment: &Segment) {
         return;
     }
     let byte = segment.seq.plus(u32::from(pointer) - 1);
-    let is_event = tcb.rcv.up.is_none_or(|known| byte.after(known));
-    if byte.at_or_after(tcb.rcv.nxt) && is_event {
-        tcb.rcv.up = Some(byte);
-        tcb.events.urgent = Some(byte);
+    if byte.at_or_after(tcb.rcv.nxt) && byte.after(tcb.rcv.up) {
+        tcb.rcv.up = byte;
+        tcb.events.urgent = true;
     }
 }
 
-/// An urgent byte this far behind has been read, whatever the window; kept, it would seem to lie ahead again one day.
-const LONG_AGO: i32 = 1 << 30;
+/// An urgent byte this far behind has been read, whatever the window; farther behind, it would seem to lie ahead one day.
+const LONG_AGO: u32 = 1 << 30;
 
 /// Called when `rcv.nxt` has moved.
 pub(super) fn forget_old(tcb: &mut Tcb) {
-    tcb.rcv.up = tcb.rcv.up.filter(|known| tcb.rcv.nxt.diff(*known) <= LONG_AGO);
+    tcb.rcv.up = tcb.rcv.up.later(tcb.rcv.nxt.minus(LONG_AGO));
 }
