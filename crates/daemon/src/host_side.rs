@@ -5,17 +5,15 @@
 
 use crate::capture::{End, Seen};
 use crate::session::{Sessions, Slot};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64};
 use toe_abi::capture::Program;
-use toe_abi::channel::SLOTS_MAX;
 use toe_abi::region::{CPL_ENTRIES, PAGE};
-use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
+use toe_base::{DatagramId, QueueSetId, SessionId};
 use toe_engine::{
     ChannelRequest, CompletionBatch, ControlEvent, Delivered, Engine, GivenBack, HostMemory, HostSide,
-    RxDatagram, RxDatagramError, Sighting, SightingEnd, SlotAct,
+    RxDatagram, RxDatagramError, Shared, Sighting, SightingEnd,
 };
 use toe_ring::Region;
-use toe_ring::sync::Words;
 use toe_wire::link::FrameTail;
 
 /// Session 0: the engine's own staging memory.
@@ -147,14 +145,12 @@ impl HostMemory for Sessions {
         self.region_of(session)?.lend(offset, len as usize).ok()
     }
 
-    fn store_word(&mut self, session: SessionId, offset: u64, value: u64) {
-        if let Some(region) = self.region_of(session) {
-            region.store_u64(offset, value, Ordering::Release);
-        }
-    }
-
-    fn replace_word(&mut self, session: SessionId, offset: u64, old: u64, new: u64) -> bool {
-        self.region_of(session).is_none_or(|region| region.replace_u64(offset, old, new, Ordering::AcqRel))
+    fn word(&mut self, memory: Shared, offset: u64) -> Option<&AtomicU64> {
+        match memory {
+            Shared::Session(id) => self.region_of(id),
+            Shared::Channel(id) => self.channels.memory(id),
+        }?
+        .word(offset)
     }
 
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
@@ -200,29 +196,5 @@ impl HostSide for Sessions {
     fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
         let sighting = self.with_processes(packet);
         self.captures.take(&sighting, bytes);
-    }
-
-    fn slot(&mut self, (channel, slot): (ChannelId, u32), act: SlotAct) -> bool {
-        let Some(memory) = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX) else {
-            return matches!(act, SlotAct::IsDone(_) | SlotAct::IsLeft { .. });
-        };
-        match act {
-            SlotAct::Reset => {
-                memory.reset(slot);
-                true
-            }
-            SlotAct::End { side, gone } => {
-                let unread = memory.end(slot, side);
-                if gone {
-                    memory.set_done(slot, side);
-                }
-                unread
-            }
-            SlotAct::IsDone(side) => memory.is_done(slot, side),
-            SlotAct::IsLeft { side, came } => {
-                let from = side.other();
-                memory.is_frozen(slot, from) && memory.sent(slot, from) <= came
-            }
-        }
     }
 }

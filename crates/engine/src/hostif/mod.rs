@@ -7,11 +7,11 @@ pub mod anchors;
 pub mod channels;
 pub mod outbox;
 pub mod session;
+pub mod slots;
 pub mod users;
 
-use self::channels::SlotAct;
 use crate::work::{RxDatagram, RxDatagramError, Sighting};
-use toe_base::{ChannelId, DatagramId};
+use toe_base::DatagramId;
 use toe_tcp::memory::HostMemory;
 use toe_wire::link::FrameTail;
 
@@ -61,12 +61,6 @@ pub trait HostSide: HostMemory {
     }
     /// Hands the kernel an ICMP error about a datagram of a socket's. `false`: it cannot.
     fn deliver_datagram_error(&mut self, _error: &RxDatagramError<'_>) -> bool {
-        false
-    }
-
-    /// Reads or changes the words of a slot in a channel's memory, which both hosts may write at the same time; what comes of it is with
-    /// [`SlotAct`]. A driver without shared memory has no channels.
-    fn slot(&mut self, _slot: (ChannelId, u32), _act: SlotAct) -> bool {
         false
     }
 }
