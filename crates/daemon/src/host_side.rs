@@ -3,15 +3,15 @@
 //! The engine checked every offset against the session's layout before it came here; the region checks again, and
 //! what does not fit is ignored, as the engine's contract says.
 
-use crate::capture::{End, Seen};
+use crate::capture::End;
 use crate::session::{Sessions, Slot};
 use core::sync::atomic::{AtomicU8, AtomicU64};
 use toe_abi::capture::Program;
 use toe_abi::region::{CPL_ENTRIES, PAGE};
 use toe_base::{DatagramId, QueueSetId, SessionId};
 use toe_engine::{
-    ChannelRequest, CompletionBatch, ControlEvent, Delivered, Engine, GivenBack, HostMemory, HostSide,
-    RxDatagram, RxDatagramError, Shared, Sighting, SightingEnd,
+    Captured, ChannelRequest, CompletionBatch, ControlEvent, Delivered, Engine, GivenBack, HostMemory,
+    HostSide, RxDatagram, RxDatagramError, Shared, SightingEnd,
 };
 use toe_ring::Region;
 use toe_wire::link::FrameTail;
@@ -98,8 +98,8 @@ impl Sessions {
         }
     }
 
-    /// A packet with the processes at its ends.
-    fn with_processes(&mut self, packet: &Sighting) -> Seen {
+    /// Shows a packet, with the processes at its ends, to the captures that want it.
+    pub(crate) fn show(&mut self, Captured { packet, bytes }: &Captured) {
         let program = |end: Option<SightingEnd>| {
             let end = end?;
             let peer = &self.get(end.session)?.peer;
@@ -107,8 +107,8 @@ impl Sessions {
                 Program { listens: end.listens.into(), ..Program::new(peer.pid, end.fd, &peer.program) };
             Some(End { program, owner: Some(peer.cred()) })
         };
-        let ends = [program(packet.sender), program(packet.receiver)];
-        self.captures.seen(packet, ends)
+        let seen = self.captures.seen(packet, [program(packet.sender), program(packet.receiver)]);
+        self.captures.take(&seen, bytes);
     }
 
     /// Notes that the host has something to hear of, be it a completion or that its queue is full.
@@ -186,15 +186,5 @@ impl HostSide for Sessions {
 
     fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
         self.datagrams.deliver_error(error)
-    }
-
-    fn capture_wants(&mut self, packet: &Sighting) -> bool {
-        let sighting = self.with_processes(packet);
-        self.captures.wants(&sighting)
-    }
-
-    fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
-        let sighting = self.with_processes(packet);
-        self.captures.take(&sighting, bytes);
     }
 }

@@ -40,4 +40,7 @@ pub use toe_tcp::ecn::EcnMode;
 pub use toe_tcp::fast_open::FastOpenMode;
 pub use toe_tcp::memory::{GivenBack, HostMemory, Shared};
 pub use toe_tcp::open::{SynCookies, TcpConfig};
-pub use work::{AnchorUse, Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd, StreamCounts};
+pub use work::{
+    AnchorUse, CaptureRule, Captured, Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd,
+    StreamCounts,
+};

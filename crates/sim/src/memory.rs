@@ -17,7 +17,7 @@ use toe_abi::owner_word::Owned;
 use toe_abi::region::{FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, RegionLayout};
 use toe_base::{FlowId, SessionId};
 use toe_engine::{
-    ChannelRequest, ControlEvent, Engine, GivenBack, HostMemory, HostSide, STAGING_LEN, Shared, Sighting,
+    ChannelRequest, ControlEvent, DriverRequest, Engine, GivenBack, HostMemory, HostSide, STAGING_LEN, Shared,
 };
 use zerocopy::FromBytes;
 
@@ -142,6 +142,8 @@ pub struct Memory {
     /// The same: data completions are lost.
     pub loses_data: bool,
     pub channels: Channels,
+    /// What the engine wants done.
+    pub requests: VecDeque<DriverRequest>,
     pub captures: Captures,
     /// While a link is to write itself.
     pub lent: Option<LentPlaces>,
@@ -178,6 +180,7 @@ impl Memory {
             misplace_by: 0,
             loses_data: false,
             channels: Channels::default(),
+            requests: VecDeque::new(),
             captures: Captures::default(),
             lent: None,
             keeps_entries: false,
@@ -491,12 +494,4 @@ impl HostMemory for Memory {
     }
 }
 
-impl HostSide for Memory {
-    fn capture_wants(&mut self, packet: &Sighting) -> bool {
-        self.captures.is_wanted(packet, &mut self.verdict)
-    }
-
-    fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
-        self.captures.show(packet, bytes, &mut self.verdict);
-    }
-}
+impl HostSide for Memory {}

@@ -49,7 +49,7 @@ impl Engine {
         }
         let key = self.flows.get(idx).conn.key;
         // What somebody watches stays where it can be seen.
-        let watched = self.capture.on && self.is_watched(&key, host);
+        let watched = self.capture.is_on() && self.is_watched(&key);
         let attempt = if watched { Attempt::NotReady } else { self.go_direct(idx, host) };
         let Some(earning) = self.flows.get_mut(idx).conn.carrier.earning() else { return };
         match attempt {

@@ -10,7 +10,7 @@ pub mod session;
 pub mod slots;
 pub mod users;
 
-use crate::work::{RxDatagram, RxDatagramError, Sighting};
+use crate::work::{RxDatagram, RxDatagramError};
 use toe_base::DatagramId;
 use toe_tcp::memory::HostMemory;
 use toe_wire::link::FrameTail;
@@ -31,15 +31,6 @@ pub enum Delivered {
 /// Offsets that the engine passes were checked against the session's layout; an implementation still checks its own
 /// bounds and ignores what does not fit.
 pub trait HostSide: HostMemory {
-    // Captures: a driver that has none is never asked.
-
-    /// Whether a capture wants the packet.
-    fn capture_wants(&mut self, _packet: &Sighting) -> bool {
-        false
-    }
-    /// A packet that a capture wants, from its link header on.
-    fn capture(&mut self, _packet: &Sighting, _bytes: &[u8]) {}
-
     // Datagrams: a driver to which no sockets are shown gets none.
 
     /// Hands a datagram to the session that alone has the socket (`to`), or to the kernel, which knows whose it is. Of one that is

@@ -4,14 +4,15 @@ use super::fake_channels::FakeChannels;
 use crate::control::names::Twin;
 use crate::kit::tell;
 use crate::{
-    ChannelRequest, Claimed, ControlEvent, Counter, DriverRequest, Engine, EngineConfig, HostMemory,
-    HostSide, STAGING_LEN, Shared,
+    CaptureRule, ChannelRequest, Claimed, ControlEvent, Counter, DriverRequest, Engine, EngineConfig,
+    HostMemory, HostSide, STAGING_LEN, Shared,
 };
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use toe_abi::attach::FenceReason;
 use toe_abi::attach::Unread;
+use toe_abi::capture::Filter;
 use toe_abi::channel::{ALL_READ, ChannelLayout, FROZEN, Side, SlotLine};
 use toe_abi::command::{ConnectArgs, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
@@ -31,8 +32,6 @@ pub(super) struct Hosts {
     regions: Vec<Vec<u8>>,
     told: Vec<VecDeque<Completion>>,
     channels: FakeChannels,
-    /// A capture wants everything.
-    watches: bool,
 }
 
 impl Hosts {
@@ -75,11 +74,7 @@ impl HostMemory for Hosts {
     }
 }
 
-impl HostSide for Hosts {
-    fn capture_wants(&mut self, _: &crate::Sighting) -> bool {
-        self.watches
-    }
-}
+impl HostSide for Hosts {}
 
 /// One engine and the processes on it, whose program is the test.
 pub(super) struct Machine {
@@ -710,17 +705,17 @@ fn a_capture_has_connections_come_back_and_lets_no_other_go() {
     let mut m = Machine::new(CLIENT_UID);
     let client = m.attach(CLIENT_UID);
     let (ends, _) = m.direct_connection(client);
-    m.engine.set_capture(true, &mut m.hosts);
+    let watch = |filter| [CaptureRule { filter, only: None, interface: None }].into();
+    m.engine.set_captures(watch(Filter::Not(Filter::All.into())));
     let yields =
         |told: Vec<Completion>| told.iter().filter(|c| matches!(c, Completion::Yield { .. })).count();
     assert_eq!(yields(m.told(client)) + yields(m.told(ends[1].0)), 0, "it wants nothing of that");
-    m.hosts.watches = true;
-    m.engine.set_capture(true, &mut m.hosts);
+    m.engine.set_captures(watch(Filter::All));
     assert_eq!(yields(m.told(client)) + yields(m.told(ends[1].0)), 1, "one end gives it up");
     let ends = m.connect(client);
     m.messages(ends, 200);
     assert!(m.direct(ends[0]).is_none(), "it is watched");
-    m.engine.set_capture(false, &mut m.hosts);
+    m.engine.set_captures([].into());
     m.messages(ends, 400);
     assert!(m.direct(ends[0]).is_some(), "nobody watches any more");
 }

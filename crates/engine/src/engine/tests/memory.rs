@@ -1,7 +1,6 @@
 //! What the engine reaches of its hosts in tests: their memories, their completion rings, and the frames that it sends.
 
 use crate::kit::{Words, tell};
-use crate::work::Sighting;
 use crate::{
     Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN, Shared,
 };
@@ -28,9 +27,6 @@ pub(super) struct Memory {
     pub(super) ring_len: usize,
     pub(super) infos: Vec<FlowInfo>,
     pub(super) details: Vec<FlowDetail>,
-    /// What captures were given, of the packets that `wants` picks.
-    pub(super) seen: Vec<(Sighting, Vec<u8>)>,
-    pub(super) wants: Option<fn(&Sighting) -> bool>,
     /// What is given back waits in `going_back` until the test spoils and reports it.
     pub(super) gives_back_later: bool,
     pub(super) going_back: Vec<(SessionId, u64, u32)>,
@@ -122,13 +118,6 @@ impl HostSide for Memory {
     fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
         self.datagram_errors.push((error.own, error.peer));
         true
-    }
-
-    fn capture_wants(&mut self, packet: &Sighting) -> bool {
-        self.wants.is_some_and(|wants| wants(packet))
-    }
-    fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
-        self.seen.push((*packet, bytes.to_vec()));
     }
 }
 
