@@ -11,7 +11,7 @@ use toe_abi::region::{CPL_ENTRIES, PAGE};
 use toe_base::{DatagramId, QueueSetId, SessionId};
 use toe_engine::{
     Captured, ChannelRequest, CompletionBatch, ControlEvent, Delivered, Engine, GivenBack, HostMemory,
-    HostSide, RxDatagram, RxDatagramError, Shared, SightingEnd,
+    HostSide, RxDatagram, RxDatagramError, SharedMemory, SightingEnd,
 };
 use toe_ring::Region;
 use toe_wire::link::FrameTail;
@@ -145,10 +145,10 @@ impl HostMemory for Sessions {
         self.region_of(session)?.lend(offset, len as usize).ok()
     }
 
-    fn word(&mut self, memory: Shared, offset: u64) -> Option<&AtomicU64> {
+    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
         match memory {
-            Shared::Session(id) => self.region_of(id),
-            Shared::Channel(id) => self.channels.memory(id),
+            SharedMemory::OfSession(id) => self.region_of(id),
+            SharedMemory::OfPair(id) => self.channels.memory(id),
         }?
         .word(offset)
     }

@@ -38,7 +38,7 @@ pub use hostif::{Delivered, HostSide};
 pub use toe_tcp::congestion::AlgorithmName;
 pub use toe_tcp::ecn::EcnMode;
 pub use toe_tcp::fast_open::FastOpenMode;
-pub use toe_tcp::memory::{GivenBack, HostMemory, Shared};
+pub use toe_tcp::memory::{GivenBack, HostMemory, SharedMemory};
 pub use toe_tcp::open::{SynCookies, TcpConfig};
 pub use work::{
     AnchorUse, CaptureRule, Captured, Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd,

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use toe_abi::channel::{ChannelLayout, FROZEN, SLOT_LEN, Side};
 use toe_base::ChannelId;
-use toe_engine::Shared;
-use toe_engine::kit::Words;
+use toe_engine::SharedMemory;
+use toe_engine::kit::SharedWords;
 
 /// Every channel's slots.
 #[derive(Debug, Default)]
 pub struct Channels {
     open: BTreeSet<ChannelId>,
-    words: Words,
+    words: SharedWords,
 }
 
 impl Channels {
@@ -35,7 +35,7 @@ impl Channels {
         if !self.open.remove(&id) {
             verdict.fail(Checker::Memory, format!("channel {} was closed, which was not open", id.0));
         }
-        self.words.forget(Shared::Channel(id));
+        self.words.forget(SharedMemory::OfPair(id));
     }
 
     pub fn word(&mut self, id: ChannelId, offset: u64, verdict: &mut Verdict) -> Option<&AtomicU64> {
@@ -43,7 +43,7 @@ impl Channels {
             verdict.fail(Checker::Memory, format!("channel {} is used, which is not open", id.0));
             return None;
         }
-        let word = self.words.of_leaving_hosts(Shared::Channel(id), offset);
+        let word = self.words.of_leaving_hosts(SharedMemory::OfPair(id), offset);
         if (offset - ChannelLayout::line(0, Side::Zero)).is_multiple_of(SLOT_LEN / 2) {
             // Its programs send nothing here, and end each direction before anybody asks.
             word.fetch_or(FROZEN, Ordering::Relaxed);

@@ -17,7 +17,8 @@ use toe_abi::owner_word::Owned;
 use toe_abi::region::{FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, RegionLayout};
 use toe_base::{FlowId, SessionId};
 use toe_engine::{
-    ChannelRequest, ControlEvent, DriverRequest, Engine, GivenBack, HostMemory, HostSide, STAGING_LEN, Shared,
+    ChannelRequest, ControlEvent, DriverRequest, Engine, GivenBack, HostMemory, HostSide, STAGING_LEN,
+    SharedMemory,
 };
 use zerocopy::FromBytes;
 
@@ -473,10 +474,10 @@ impl HostMemory for Memory {
         self.lent.as_ref()?.lend(session, offset, len)
     }
 
-    fn word(&mut self, memory: Shared, offset: u64) -> Option<&AtomicU64> {
+    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
         match memory {
-            Shared::Session(session) => self.owner_word(session, offset),
-            Shared::Channel(id) => self.channels.word(id, offset, &mut self.verdict),
+            SharedMemory::OfSession(session) => self.owner_word(session, offset),
+            SharedMemory::OfPair(id) => self.channels.word(id, offset, &mut self.verdict),
         }
     }
 

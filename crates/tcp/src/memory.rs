@@ -16,9 +16,10 @@ pub enum GivenBack {
 
 /// Memory of which hosts change words at the same time as the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Shared {
-    Session(SessionId),
-    Channel(ChannelId),
+pub enum SharedMemory {
+    OfSession(SessionId),
+    /// What two sessions share.
+    OfPair(ChannelId),
 }
 
 /// The memory of the programs, by session. An implementation checks its own bounds and ignores what does not fit.
@@ -34,7 +35,7 @@ pub trait HostMemory {
         None
     }
     /// A word that hosts may change at the same time. `None`: there is no such memory, or nothing is written to it any more.
-    fn word(&mut self, _memory: Shared, _offset: u64) -> Option<&AtomicU64> {
+    fn word(&mut self, _memory: SharedMemory, _offset: u64) -> Option<&AtomicU64> {
         None
     }
     /// What is in the range means nothing to anybody any more: its pages may go back to the system.

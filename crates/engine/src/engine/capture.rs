@@ -11,6 +11,7 @@ use crate::egress::segment;
 use crate::flow::key::{FlowKey, KeyHolder};
 use crate::flow::tenancy::Notice;
 use crate::hostif::HostSide;
+use crate::hostif::session::Sessions;
 use crate::ingress::facts::{Known, facts_of};
 use crate::work::{CaptureRule, Captured, Sighting, SightingEnd};
 use core::net::IpAddr;
@@ -51,6 +52,30 @@ impl Capture {
         let at = session.index();
         self.pids.resize(self.pids.len().max(at + 1), 0);
         self.pids[at] = pid;
+    }
+
+    /// Whether a capture wants the packet, or may want it for a process that has left an end of it.
+    fn may_want(&self, packet: &Sighting, sessions: &Sessions) -> bool {
+        let ends = [packet.sender, packet.receiver];
+        let is_known = |end: Option<SightingEnd>| end.is_some_and(|end| !end.listens);
+        let is_clear = match packet.direction {
+            Direction::In => is_known(packet.receiver),
+            Direction::Out => is_known(packet.sender),
+            Direction::Local => ends.into_iter().all(is_known),
+        };
+        let pid = |end: Option<SightingEnd>| {
+            end.and_then(|end| self.pids.get(end.session.index()).copied()).unwrap_or(0)
+        };
+        let facts = Facts { pids: ends.map(pid), ..packet.facts };
+        let is_of = |cred: Cred| {
+            let owners = ends.into_iter().flatten().filter_map(|end| sessions.get(end.session));
+            owners.map(|session| session.cred).any(|owner| owner == cred)
+        };
+        self.rules.iter().any(|rule| {
+            rule.interface.is_none_or(|only| only == packet.interface())
+                && rule.only.is_none_or(|only| !is_clear || is_of(only))
+                && (!is_clear && rule.filter.names_processes() || rule.filter.matches(&facts))
+        })
     }
 
     fn show(&mut self, packet: Sighting, bytes: Vec<u8>) {
@@ -98,31 +123,9 @@ impl Engine {
 
     /// Whether segments of a local connection are wanted.
     pub(super) fn is_watched(&self, key: &FlowKey) -> bool {
-        [*key, key.reversed()].iter().any(|key| self.may_be_wanted(&self.local_sighting(key, None)))
-    }
-
-    /// Whether a capture wants the packet, or may want it for a process that has left an end of it.
-    fn may_be_wanted(&self, packet: &Sighting) -> bool {
-        let ends = [packet.sender, packet.receiver];
-        let is_known = |end: Option<SightingEnd>| end.is_some_and(|end| !end.listens);
-        let is_clear = match packet.direction {
-            Direction::In => is_known(packet.receiver),
-            Direction::Out => is_known(packet.sender),
-            Direction::Local => ends.into_iter().all(is_known),
-        };
-        let pid = |end: Option<SightingEnd>| {
-            end.and_then(|end| self.capture.pids.get(end.session.index()).copied()).unwrap_or(0)
-        };
-        let facts = Facts { pids: ends.map(pid), ..packet.facts };
-        let is_of = |cred: Cred| {
-            let owners = ends.into_iter().flatten().filter_map(|end| self.sessions.get(end.session));
-            owners.map(|session| session.cred).any(|owner| owner == cred)
-        };
-        self.capture.rules.iter().any(|rule| {
-            rule.interface.is_none_or(|only| only == packet.interface())
-                && rule.only.is_none_or(|only| !is_clear || is_of(only))
-                && (!is_clear && rule.filter.names_processes() || rule.filter.matches(&facts))
-        })
+        [*key, key.reversed()]
+            .iter()
+            .any(|key| self.capture.may_want(&self.local_sighting(key, None), &self.sessions))
     }
 
     /// [`Engine::handle_frame`] while somebody watches.
@@ -144,7 +147,7 @@ impl Engine {
         let reason = self.take_drop();
         let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
         let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);
-        if self.may_be_wanted(&sighting) {
+        if self.capture.may_want(&sighting, &self.sessions) {
             let mut bytes = frame.to_vec();
             if let Some(at) = known.unfinished_checksum(frame, offload) {
                 finish_checksum(&mut bytes, at);
@@ -175,7 +178,7 @@ impl Engine {
             let known = facts_of(&frame);
             let owner = known.key(Direction::Out, zone).and_then(|key| self.end_of(&key));
             let sighting = known.sighting(Some(port), Direction::Out, [owner, None], None);
-            if self.may_be_wanted(&sighting) {
+            if self.capture.may_want(&sighting, &self.sessions) {
                 self.capture.show(sighting, frame);
             }
         }
@@ -201,7 +204,7 @@ impl Engine {
             receiver: before.receiver.or(after.receiver),
             ..after
         };
-        if !self.may_be_wanted(&sighting) {
+        if !self.capture.may_want(&sighting, &self.sessions) {
             return;
         }
         let key = key.reversed();

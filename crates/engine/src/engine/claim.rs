@@ -18,7 +18,7 @@ use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
-use toe_tcp::memory::Shared;
+use toe_tcp::memory::SharedMemory;
 use toe_tcp::send_queue::Extent;
 use zerocopy::IntoBytes;
 
@@ -67,7 +67,7 @@ impl Engine {
         let flow = owner.flow_id;
         let (from, to) = (says.word(flow), Owned::Withdrawn.word(flow));
         // Where no host can change it, it says what the engine knows.
-        host.word(Shared::Session(owner.session), at)
+        host.word(SharedMemory::OfSession(owner.session), at)
             .is_none_or(|word| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 
@@ -76,7 +76,7 @@ impl Engine {
         let Owner { session, flow_id, .. } = self.flows.get(idx).conn.tenancy.owner();
         if let Some(record) = self.sessions.get(session) {
             let at = record.layout.owner_word(flow_id.slot());
-            let word = host.word(Shared::Session(session), at);
+            let word = host.word(SharedMemory::OfSession(session), at);
             word.into_iter().for_each(|word| word.store(says.word(flow_id), Ordering::Release));
         }
     }

@@ -5,7 +5,7 @@ use crate::control::names::Twin;
 use crate::kit::tell;
 use crate::{
     CaptureRule, ChannelRequest, Claimed, ControlEvent, Counter, DriverRequest, Engine, EngineConfig,
-    HostMemory, HostSide, STAGING_LEN, Shared,
+    HostMemory, HostSide, STAGING_LEN, SharedMemory,
 };
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -66,10 +66,10 @@ impl HostMemory for Hosts {
         self.read(from.0, from.1, &mut bytes);
         self.write(to.0, to.1, &bytes);
     }
-    fn word(&mut self, memory: Shared, offset: u64) -> Option<&AtomicU64> {
+    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
         match memory {
-            Shared::Session(_) => None,
-            Shared::Channel(id) => Some(self.channels.word(id, offset)),
+            SharedMemory::OfSession(_) => None,
+            SharedMemory::OfPair(id) => Some(self.channels.word(id, offset)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Channels as the engine's tests have them: the slots' words, no bytes.
 
-use crate::Shared;
-use crate::kit::Words;
+use crate::SharedMemory;
+use crate::kit::SharedWords;
 use core::sync::atomic::AtomicU64;
 use std::collections::HashMap;
 use toe_base::{ChannelId, QueueSetId, SessionId};
@@ -10,7 +10,7 @@ use toe_base::{ChannelId, QueueSetId, SessionId};
 pub(super) struct FakeChannels {
     /// Those whose memory there is.
     pub(super) open: HashMap<ChannelId, [(SessionId, QueueSetId); 2]>,
-    words: Words,
+    words: SharedWords,
     /// No memory for more.
     pub(super) exhausted: bool,
 }
@@ -23,11 +23,11 @@ impl FakeChannels {
 
     pub(super) fn close(&mut self, id: ChannelId) {
         assert!(self.open.remove(&id).is_some(), "closed once");
-        self.words.forget(Shared::Channel(id));
+        self.words.forget(SharedMemory::OfPair(id));
     }
 
     pub(super) fn word(&mut self, id: ChannelId, offset: u64) -> &AtomicU64 {
         assert!(self.open.contains_key(&id), "{id:?} has memory");
-        self.words.of_leaving_hosts(Shared::Channel(id), offset)
+        self.words.of_leaving_hosts(SharedMemory::OfPair(id), offset)
     }
 }

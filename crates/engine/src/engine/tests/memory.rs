@@ -1,8 +1,9 @@
 //! What the engine reaches of its hosts in tests: their memories, their completion rings, and the frames that it sends.
 
-use crate::kit::{Words, tell};
+use crate::kit::{SharedWords, tell};
 use crate::{
-    Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN, Shared,
+    Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN,
+    SharedMemory,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -21,7 +22,7 @@ pub(super) const LAYOUT: RegionLayout =
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     regions: Vec<Vec<u8>>,
-    words: Words,
+    words: SharedWords,
     pub(super) completions: Vec<VecDeque<Completion>>,
     /// Completions that fit before the ring says "full".
     pub(super) ring_len: usize,
@@ -57,7 +58,7 @@ impl Memory {
 
     /// A host's end of its flow's owner word: puts `to` in the place of `from`; whether that stood there.
     pub(super) fn owns(&mut self, session: SessionId, flow: FlowId, (from, to): (Owned, Owned)) -> bool {
-        let word = self.words.at(Shared::Session(session), LAYOUT.owner_word(flow.slot()));
+        let word = self.words.at(SharedMemory::OfSession(session), LAYOUT.owner_word(flow.slot()));
         word.compare_exchange(from.word(flow), to.word(flow), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -97,7 +98,7 @@ impl HostMemory for Memory {
         self.read(from.0, from.1, &mut bytes);
         self.write(to.0, to.1, &bytes);
     }
-    fn word(&mut self, memory: Shared, offset: u64) -> Option<&AtomicU64> {
+    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
         Some(self.words.at(memory, offset))
     }
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
