@@ -110,7 +110,7 @@ impl SlotLine {
     pub const SENT: u64 = 0;
     /// Bytes of the other side that this side's program has read (u64); [`ALL_READ`] when it will read no more.
     pub const READ: u64 = 8;
-    /// Non-zero once this side refers to the slot no more (u32).
+    /// Non-zero once this side refers to the slot no more (u64).
     pub const DONE: u64 = 16;
 }
 

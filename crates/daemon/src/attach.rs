@@ -383,7 +383,7 @@ fn start_capture(
         None => tracing::info!(pid = who.pid, uid = who.uid, "capture of all begun"),
         Some(_) => tracing::debug!(pid = who.pid, uid = who.uid, "capture begun"),
     }
-    engine.handle_control(now, ControlEvent::Capture { on: true }, sessions);
+    engine.handle_control(now, ControlEvent::Captures(sessions.captures.rules()), sessions);
     Ok((Reply::Capture, vec![stream]))
 }
 

@@ -17,8 +17,8 @@ use toe_abi::capture::{
     Facts, Filter, LOCAL_INTERFACE, Program, Record, RecordKind, SNAPLEN_MAX, text_field,
 };
 use toe_abi::errno::Errno;
-use toe_base::{Cred, PortId};
-use toe_engine::Sighting;
+use toe_base::Cred;
+use toe_engine::{CaptureRule, Sighting};
 use zerocopy::IntoBytes;
 
 /// Captures at one time; each packet is shown to every one of them. Of these so many of users who may capture what is
@@ -113,7 +113,7 @@ impl Captures {
         let ends = self.remember(&packet.facts, ends.map(Option::unwrap_or_default));
         let [sender, receiver] = ends.map(|end| end.program);
         Seen {
-            interface: packet.port.map_or(LOCAL_INTERFACE, interface_of),
+            interface: packet.interface(),
             direction: packet.direction as u8,
             facts: Facts { pids: [sender.pid, receiver.pid], ..packet.facts },
             sender,
@@ -144,8 +144,14 @@ impl Captures {
         known
     }
 
-    pub fn wants(&self, packet: &Seen) -> bool {
-        self.running.iter().any(|capture| capture.wants(packet))
+    /// What the engine is to hand out.
+    pub fn rules(&self) -> Box<[CaptureRule]> {
+        let rule = |capture: &Capture| CaptureRule {
+            filter: capture.filter.clone(),
+            only: capture.only,
+            interface: capture.interface,
+        };
+        self.running.iter().map(rule).collect()
     }
 
     pub fn take(&mut self, packet: &Seen, bytes: &[u8]) {
@@ -280,10 +286,6 @@ fn write_batches(stream: &OwnedFd, batches: &Receiver<Vec<u8>>, shared: &Shared)
         }
         shared.pending.fetch_sub(batch.len() + BATCH_COST, Ordering::Relaxed);
     }
-}
-
-fn interface_of(port: PortId) -> u16 {
-    LOCAL_INTERFACE + 1 + u16::from(port.0)
 }
 
 /// What a client asks for.

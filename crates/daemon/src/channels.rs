@@ -9,7 +9,7 @@ use toe_ring::{ChannelMemory, Region};
 
 #[derive(Debug)]
 struct Channel {
-    memory: ChannelMemory,
+    memory: Region,
     /// Until both hosts have it, and it is to be settled.
     file: Option<OwnedFd>,
     /// `None`: that session has ended, and its number may mean another one.
@@ -39,7 +39,8 @@ impl Channels {
     pub fn open(&mut self, id: ChannelId, ends: [(SessionId, QueueSetId); 2]) -> bool {
         match ChannelMemory::create() {
             Ok((memory, file)) => {
-                memory.region().withhold();
+                let memory = memory.region().clone();
+                memory.withhold();
                 let channel = Channel { memory, file: Some(file), ends: ends.map(Some), fetched: [false; 2] };
                 self.table.insert(id, channel);
                 true
@@ -51,7 +52,7 @@ impl Channels {
         }
     }
 
-    pub fn memory(&self, id: ChannelId) -> Option<&ChannelMemory> {
+    pub fn memory(&self, id: ChannelId) -> Option<&Region> {
         self.table.get(&id).map(|channel| &channel.memory)
     }
 
@@ -74,7 +75,7 @@ impl Channels {
 
     /// One that has been settled since the last call.
     pub fn next_settled(&mut self) -> Option<ChannelId> {
-        let is_settled = |id: &ChannelId| self.memory(*id).is_some_and(|memory| !memory.region().is_empty());
+        let is_settled = |id: &ChannelId| self.memory(*id).is_some_and(|memory| !memory.is_empty());
         let at = self.settling.iter().position(is_settled)?;
         Some(self.settling.swap_remove(at))
     }
@@ -83,7 +84,7 @@ impl Channels {
     pub fn take_unsettled(&mut self, id: ChannelId) -> Option<(Region, OwnedFd, [SessionId; 2])> {
         let channel = self.table.get_mut(&id)?;
         let [Some((one, _)), Some((other, _))] = channel.ends else { return None };
-        let unsettled = (channel.memory.region().clone(), channel.file.take()?, [one, other]);
+        let unsettled = (channel.memory.clone(), channel.file.take()?, [one, other]);
         self.settling.push(id);
         Some(unsettled)
     }
@@ -96,7 +97,7 @@ impl Channels {
         let channel = self.table.remove(&id)?;
         self.settling.retain(|other| *other != id);
         let ends = channel.ends.into_iter().flatten().map(|(session, _)| session);
-        Some((channel.memory.region().clone(), channel.file?, ends))
+        Some((channel.memory.clone(), channel.file?, ends))
     }
 
     /// The session has ended.
@@ -110,7 +111,7 @@ impl Channels {
 
     /// The sessions that are joined by a channel whose memory was lost.
     pub fn ends_of_lost(&self) -> impl Iterator<Item = SessionId> {
-        let lost = self.table.values().filter(|channel| channel.memory.region().is_lost());
+        let lost = self.table.values().filter(|channel| channel.memory.is_lost());
         lost.flat_map(|channel| channel.ends).flatten().map(|(id, _)| id)
     }
 

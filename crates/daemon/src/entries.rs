@@ -270,6 +270,7 @@ impl Daemon {
         let mut served = Served::default();
         while let Some(request) = self.engine.poll_request() {
             match request {
+                DriverRequest::Show(captured) => self.sessions.show(&captured),
                 DriverRequest::Network(request) => {
                     self.links.serve(now, &mut self.engine, request, &mut served);
                 }

@@ -3,19 +3,17 @@
 //! The engine checked every offset against the session's layout before it came here; the region checks again, and
 //! what does not fit is ignored, as the engine's contract says.
 
-use crate::capture::{End, Seen};
+use crate::capture::End;
 use crate::session::{Sessions, Slot};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64};
 use toe_abi::capture::Program;
-use toe_abi::channel::SLOTS_MAX;
 use toe_abi::region::{CPL_ENTRIES, PAGE};
-use toe_base::{ChannelId, DatagramId, QueueSetId, SessionId};
+use toe_base::{DatagramId, QueueSetId, SessionId};
 use toe_engine::{
-    ChannelRequest, CompletionBatch, ControlEvent, Delivered, Engine, GivenBack, HostMemory, HostSide,
-    RxDatagram, RxDatagramError, Sighting, SightingEnd, SlotAct,
+    Captured, ChannelRequest, CompletionBatch, ControlEvent, Delivered, Engine, GivenBack, HostMemory,
+    HostSide, RxDatagram, RxDatagramError, SharedMemory, SightingEnd,
 };
 use toe_ring::Region;
-use toe_ring::sync::Words;
 use toe_wire::link::FrameTail;
 
 /// Session 0: the engine's own staging memory.
@@ -100,8 +98,8 @@ impl Sessions {
         }
     }
 
-    /// A packet with the processes at its ends.
-    fn with_processes(&mut self, packet: &Sighting) -> Seen {
+    /// Shows a packet, with the processes at its ends, to the captures that want it.
+    pub(crate) fn show(&mut self, Captured { packet, bytes }: &Captured) {
         let program = |end: Option<SightingEnd>| {
             let end = end?;
             let peer = &self.get(end.session)?.peer;
@@ -109,8 +107,8 @@ impl Sessions {
                 Program { listens: end.listens.into(), ..Program::new(peer.pid, end.fd, &peer.program) };
             Some(End { program, owner: Some(peer.cred()) })
         };
-        let ends = [program(packet.sender), program(packet.receiver)];
-        self.captures.seen(packet, ends)
+        let seen = self.captures.seen(packet, [program(packet.sender), program(packet.receiver)]);
+        self.captures.take(&seen, bytes);
     }
 
     /// Notes that the host has something to hear of, be it a completion or that its queue is full.
@@ -147,14 +145,12 @@ impl HostMemory for Sessions {
         self.region_of(session)?.lend(offset, len as usize).ok()
     }
 
-    fn store_word(&mut self, session: SessionId, offset: u64, value: u64) {
-        if let Some(region) = self.region_of(session) {
-            region.store_u64(offset, value, Ordering::Release);
-        }
-    }
-
-    fn replace_word(&mut self, session: SessionId, offset: u64, old: u64, new: u64) -> bool {
-        self.region_of(session).is_none_or(|region| region.replace_u64(offset, old, new, Ordering::AcqRel))
+    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
+        match memory {
+            SharedMemory::OfSession(id) => self.region_of(id),
+            SharedMemory::OfPair(id) => self.channels.memory(id),
+        }?
+        .word(offset)
     }
 
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
@@ -190,39 +186,5 @@ impl HostSide for Sessions {
 
     fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
         self.datagrams.deliver_error(error)
-    }
-
-    fn capture_wants(&mut self, packet: &Sighting) -> bool {
-        let sighting = self.with_processes(packet);
-        self.captures.wants(&sighting)
-    }
-
-    fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
-        let sighting = self.with_processes(packet);
-        self.captures.take(&sighting, bytes);
-    }
-
-    fn slot(&mut self, (channel, slot): (ChannelId, u32), act: SlotAct) -> bool {
-        let Some(memory) = self.channels.memory(channel).filter(|_| slot < SLOTS_MAX) else {
-            return matches!(act, SlotAct::IsDone(_) | SlotAct::IsLeft { .. });
-        };
-        match act {
-            SlotAct::Reset => {
-                memory.reset(slot);
-                true
-            }
-            SlotAct::End { side, gone } => {
-                let unread = memory.end(slot, side);
-                if gone {
-                    memory.set_done(slot, side);
-                }
-                unread
-            }
-            SlotAct::IsDone(side) => memory.is_done(slot, side),
-            SlotAct::IsLeft { side, came } => {
-                let from = side.other();
-                memory.is_frozen(slot, from) && memory.sent(slot, from) <= came
-            }
-        }
     }
 }

@@ -10,6 +10,7 @@ use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{Instant, SessionId};
+use toe_engine::ControlEvent;
 
 impl Daemon {
     /// All but the descriptor of the home, which comes last.
@@ -36,6 +37,7 @@ impl Daemon {
         match self.open_session(now, id, place, home, layout) {
             Ok(fds) => {
                 self.hosts.counts.attached += 1;
+                self.engine.handle_control(now, ControlEvent::Process(id, pid), &mut self.sessions);
                 // Before anything is asked of this engine: whether another would do better.
                 let flows = self.engine.view().totals().flows as u32;
                 self.sessions.publish_load(self.timing.meter.load(now, flows));

@@ -507,8 +507,8 @@ impl Sessions {
     /// Ends the capture of a connection, if it has one; whether it had.
     pub(crate) fn end_capture(&mut self, now: Instant, engine: &mut Engine, place: u32) -> bool {
         let had = self.captures.end(place);
-        if had && self.captures.is_empty() {
-            engine.handle_control(now, ControlEvent::Capture { on: false }, self);
+        if had {
+            engine.handle_control(now, ControlEvent::Captures(self.captures.rules()), self);
         }
         had
     }

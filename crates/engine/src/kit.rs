@@ -2,10 +2,45 @@
 
 use crate::Engine;
 use crate::hostif::HostSide;
-use std::collections::VecDeque;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use toe_abi::channel::{ALL_READ, ChannelLayout, SLOT_LEN, Side, SlotLine};
 use toe_abi::entry::Completion;
 use toe_base::{QueueSetId, SessionId};
-use toe_tcp::memory::HostMemory;
+use toe_tcp::memory::{HostMemory, SharedMemory};
+
+/// SharedWords that hosts share, each 0 until somebody changes it.
+#[derive(Debug, Default)]
+pub struct SharedWords(BTreeMap<(SharedMemory, u64), AtomicU64>);
+
+impl SharedWords {
+    pub fn at(&mut self, memory: SharedMemory, offset: u64) -> &AtomicU64 {
+        self.0.entry((memory, offset)).or_default()
+    }
+
+    /// A word of a channel whose hosts refer to a slot no more once its use has ended.
+    pub fn of_leaving_hosts(&mut self, channel: SharedMemory, offset: u64) -> &AtomicU64 {
+        let at = (offset - ChannelLayout::line(0, Side::Zero)) % (SLOT_LEN / 2);
+        if at == SlotLine::DONE {
+            let ended = self.at(channel, offset - at + SlotLine::READ).load(Ordering::Relaxed) == ALL_READ;
+            self.at(channel, offset).fetch_or(ended.into(), Ordering::Relaxed);
+        }
+        self.at(channel, offset)
+    }
+
+    pub fn forget(&mut self, memory: SharedMemory) {
+        self.0.retain(|(of, _), _| *of != memory);
+    }
+}
+
+impl HostMemory for SharedWords {
+    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
+    fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
+    fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
+    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
+        Some(self.at(memory, offset))
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]

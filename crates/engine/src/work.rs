@@ -1,10 +1,10 @@
 //! Every value that passes between stages.
 
 use core::net::Ipv4Addr;
-use toe_abi::capture::{Direction, Facts};
+use toe_abi::capture::{Direction, Facts, Filter, LOCAL_INTERFACE};
 use toe_abi::errno::Errno;
 use toe_abi::lane::MtuDiscover;
-use toe_base::{Addr, Endpoint, FlowId, ListenerId, PortId, SeqNum, SessionId};
+use toe_base::{Addr, Cred, Endpoint, FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::UdpRepr;
 use toe_wire::link::{LinkCaps, MacAddr};
 use toe_wire::vlan::VlanId;
@@ -231,6 +231,30 @@ pub struct Sighting {
     pub receiver: Option<SightingEnd>,
     /// Under what it was dropped.
     pub reason: Option<Counter>,
+}
+
+impl Sighting {
+    /// As captures number it.
+    pub fn interface(&self) -> u16 {
+        self.port.map_or(LOCAL_INTERFACE, |port| LOCAL_INTERFACE + 1 + u16::from(port.0))
+    }
+}
+
+/// What one capture wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaptureRule {
+    pub filter: Filter,
+    /// Whose packets only; `None`: all.
+    pub only: Option<Cred>,
+    pub interface: Option<u16>,
+}
+
+/// A packet that captures are to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Captured {
+    pub packet: Sighting,
+    /// From its link header on.
+    pub bytes: Vec<u8>,
 }
 
 /// Who has an end of a [`Sighting`].

@@ -7,7 +7,7 @@ use fake::{Engine, until};
 use std::os::fd::AsRawFd;
 use toe::socket::RecvFlags;
 use toe_abi::attach::{Reply, Unread};
-use toe_abi::channel::{ChannelEntry, Side};
+use toe_abi::channel::{ChannelEntry, ChannelLayout, SLOT_LEN, Side};
 use toe_abi::entry::{Command, Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_base::ChannelId;
@@ -82,7 +82,8 @@ fn what_was_given_back_comes_before_what_the_next_channel_brings() {
     let engine = Engine::attached();
     let (c, flow, mut peer) = claimed_with_four(&engine);
     c.ready();
-    peer.end.memory().reset(SLOT);
+    let line = ChannelLayout::line(SLOT, Side::Zero);
+    peer.end.memory().region().write(line, &[0; SLOT_LEN as usize]).expect("a slot");
     peer.tell_of(&engine, c.queue_set, flow);
     peer.begin(3);
     peer.send(b" last");

@@ -1,7 +1,7 @@
 //! A channel from either side, and the engine's view of it: [`toe_abi::channel`] in memory.
 //!
-//! Two sessions' hosts each hold a [`ChannelEnd`]; the engine keeps the [`ChannelMemory`] and can say of each slot what
-//! is unread, and end its use. Each end takes the other for hostile: its ring ends are the engine's kind, which trust no
+//! Two sessions' hosts each hold a [`ChannelEnd`]; the engine keeps the memory, and reads and changes the words of
+//! each slot there. Each end takes the other for hostile: its ring ends are the engine's kind, which trust no
 //! index, and an entry is copied before it is looked at.
 //!
 //! **Ending a direction.** The sender adds to `SENT`, and stores the entry if [`FROZEN`] was not set; whoever ends the
@@ -17,9 +17,7 @@ use crate::region::{OutOfRange, Region};
 use crate::sync::{Ordering, Words, fence};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Result;
-use toe_abi::channel::{
-    ALL_READ, CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, FROZEN, Side, SlotLine,
-};
+use toe_abi::channel::{CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, FROZEN, Side, SlotLine};
 use toe_abi::entry::{BadEntry, MemRange};
 
 /// The direction was ended: what was to be sent did not go through the channel.
@@ -92,11 +90,11 @@ impl<M: Words> ChannelMemory<M> {
 
     /// Whether `side` refers to the slot no more.
     pub fn is_done(&self, slot: u32, side: Side) -> bool {
-        self.0.load_u32(ChannelLayout::line(slot, side) + SlotLine::DONE, Ordering::Acquire) != 0
+        self.0.load_u64(ChannelLayout::line(slot, side) + SlotLine::DONE, Ordering::Acquire) != 0
     }
 
     pub fn set_done(&self, slot: u32, side: Side) {
-        self.0.store_u32(ChannelLayout::line(slot, side) + SlotLine::DONE, 1, Ordering::Release);
+        self.0.store_u64(ChannelLayout::line(slot, side) + SlotLine::DONE, 1, Ordering::Release);
     }
 
     /// `side` asks to be woken; a fence has to follow.
@@ -113,27 +111,6 @@ impl<M: Words> ChannelMemory<M> {
             self.0.store_u32(armed, 0, Ordering::Relaxed);
         }
         asked
-    }
-
-    /// The engine: makes the slot ready for a new connection, which nobody knows of yet.
-    pub fn reset(&self, slot: u32) {
-        for side in [Side::Zero, Side::One] {
-            let line = ChannelLayout::line(slot, side);
-            self.0.store_u64(line + SlotLine::SENT, 0, Ordering::Relaxed);
-            self.0.store_u64(line + SlotLine::READ, 0, Ordering::Relaxed);
-            self.0.store_u32(line + SlotLine::DONE, 0, Ordering::Release);
-        }
-    }
-
-    /// The engine: the connection ends at `side`. The other one finds everything read and its own direction ended.
-    ///
-    /// Returns whether bytes were on their way to `side` that its program had not read. Hostile words give some answer.
-    pub fn end(&self, slot: u32, side: Side) -> bool {
-        let sent = self.freeze(slot, side.other());
-        let read = self.read(slot, side);
-        self.freeze(slot, side);
-        self.set_read(slot, side, ALL_READ);
-        read < sent
     }
 }
 

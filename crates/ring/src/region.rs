@@ -473,6 +473,11 @@ impl Region {
         Ok(unsafe { AtomicU32::from_ptr(at) })
     }
 
+    /// A word that the other side may change at the same time. `None`: it is out of range, or the memory is lost.
+    pub fn word(&self, offset: u64) -> Option<&AtomicU64> {
+        self.u64_at(offset).ok().filter(|_| !self.is_lost())
+    }
+
     fn u64_at(&self, offset: u64) -> core::result::Result<&AtomicU64, OutOfRange> {
         let at = self.at(offset, size_of::<u64>())?.cast::<u64>();
         if !at.is_aligned() {

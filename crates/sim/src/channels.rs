@@ -2,24 +2,18 @@
 //! engine all the same.
 
 use crate::checkers::{Checker, Verdict};
-use std::collections::BTreeMap;
-use toe_abi::channel::Side;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use toe_abi::channel::{ChannelLayout, FROZEN, SLOT_LEN, Side};
 use toe_base::ChannelId;
-use toe_engine::SlotAct;
+use toe_engine::SharedMemory;
+use toe_engine::kit::SharedWords;
 
-/// One side's line of a slot.
-#[derive(Clone, Copy, Debug, Default)]
-struct Line {
-    sent: u64,
-    read: u64,
-    all_read: bool,
-    done: bool,
-}
-
-/// Every channel's slots; those without a line have not been used.
+/// Every channel's slots.
 #[derive(Debug, Default)]
 pub struct Channels {
-    open: BTreeMap<u32, BTreeMap<u32, [Line; 2]>>,
+    open: BTreeSet<ChannelId>,
+    words: SharedWords,
 }
 
 impl Channels {
@@ -32,49 +26,28 @@ impl Channels {
     }
 
     pub fn open(&mut self, id: ChannelId, verdict: &mut Verdict) {
-        if self.open.insert(id.0, BTreeMap::new()).is_some() {
+        if !self.open.insert(id) {
             verdict.fail(Checker::Memory, format!("channel {} was opened twice", id.0));
         }
     }
 
     pub fn close(&mut self, id: ChannelId, verdict: &mut Verdict) {
-        if self.open.remove(&id.0).is_none() {
+        if !self.open.remove(&id) {
             verdict.fail(Checker::Memory, format!("channel {} was closed, which was not open", id.0));
         }
+        self.words.forget(SharedMemory::OfPair(id));
     }
 
-    fn lines(&mut self, id: ChannelId, slot: u32, verdict: &mut Verdict) -> Option<&mut [Line; 2]> {
-        let Some(slots) = self.open.get_mut(&id.0) else {
+    pub fn word(&mut self, id: ChannelId, offset: u64, verdict: &mut Verdict) -> Option<&AtomicU64> {
+        if !self.open.contains(&id) {
             verdict.fail(Checker::Memory, format!("channel {} is used, which is not open", id.0));
             return None;
-        };
-        Some(slots.entry(slot).or_default())
-    }
-
-    pub fn slot(&mut self, (id, slot): (ChannelId, u32), act: SlotAct, verdict: &mut Verdict) -> bool {
-        match act {
-            SlotAct::Reset => {
-                self.lines(id, slot, verdict).into_iter().for_each(|lines| *lines = Default::default());
-                true
-            }
-            SlotAct::End { side, .. } => self.end(id, slot, side, verdict),
-            SlotAct::IsDone(side) => self.is_done(id, slot, side),
-            SlotAct::IsLeft { .. } => true,
         }
-    }
-
-    /// Whether bytes were on their way to `side` that its program had not read.
-    fn end(&mut self, id: ChannelId, slot: u32, side: Side, verdict: &mut Verdict) -> bool {
-        let Some(lines) = self.lines(id, slot, verdict) else { return false };
-        let sent = lines[side.other().index()].sent;
-        let own = &mut lines[side.index()];
-        let unread = !own.all_read && own.read < sent;
-        (own.all_read, own.done) = (true, true);
-        unread
-    }
-
-    fn is_done(&self, id: ChannelId, slot: u32, side: Side) -> bool {
-        let lines = self.open.get(&id.0).and_then(|slots| slots.get(&slot));
-        lines.is_none_or(|lines| lines[side.index()].done)
+        let word = self.words.of_leaving_hosts(SharedMemory::OfPair(id), offset);
+        if (offset - ChannelLayout::line(0, Side::Zero)).is_multiple_of(SLOT_LEN / 2) {
+            // Its programs send nothing here, and end each direction before anybody asks.
+            word.fetch_or(FROZEN, Ordering::Relaxed);
+        }
+        Some(word)
     }
 }

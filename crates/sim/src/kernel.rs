@@ -255,8 +255,11 @@ pub fn serve_requests(
     clock: Instant,
     now_us: u64,
 ) {
-    while let Some(request) = engine.poll_request() {
+    loop {
+        memory.gather(engine);
+        let Some(request) = memory.requests.pop_front() else { break };
         match request {
+            DriverRequest::Show(_) => {}
             DriverRequest::Network(request) => {
                 if let Some(kernel) = &mut kernel {
                     kernel.serve(engine, request, now_us);

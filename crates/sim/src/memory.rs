@@ -10,14 +10,15 @@ use crate::random::{Draws, Random};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::owner_word::Owned;
 use toe_abi::region::{FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, RegionLayout};
-use toe_base::{ChannelId, FlowId, SessionId};
+use toe_base::{FlowId, SessionId};
 use toe_engine::{
-    ChannelRequest, ControlEvent, Engine, GivenBack, HostMemory, HostSide, STAGING_LEN, Sighting, SlotAct,
+    ChannelRequest, ControlEvent, DriverRequest, Engine, GivenBack, HostMemory, HostSide, STAGING_LEN,
+    SharedMemory,
 };
 use zerocopy::FromBytes;
 
@@ -116,7 +117,7 @@ struct Ring {
     infos: Vec<FlowInfo>,
     /// Where the owner words begin, and what they are.
     words_at: u64,
-    words: Vec<u64>,
+    words: Vec<AtomicU64>,
     len: usize,
     open: bool,
 }
@@ -142,6 +143,8 @@ pub struct Memory {
     /// The same: data completions are lost.
     pub loses_data: bool,
     pub channels: Channels,
+    /// What the engine wants done.
+    pub requests: VecDeque<DriverRequest>,
     pub captures: Captures,
     /// While a link is to write itself.
     pub lent: Option<LentPlaces>,
@@ -178,6 +181,7 @@ impl Memory {
             misplace_by: 0,
             loses_data: false,
             channels: Channels::default(),
+            requests: VecDeque::new(),
             captures: Captures::default(),
             lent: None,
             keeps_entries: false,
@@ -218,7 +222,7 @@ impl Memory {
         ring.infos.clear();
         ring.infos.resize(layout.flows as usize, FlowInfo::default());
         ring.words.clear();
-        ring.words.resize(layout.flows as usize, 0);
+        ring.words.resize_with(layout.flows as usize, AtomicU64::default);
         ring.words_at = layout.owner_word(0);
         (ring.len, ring.open) = (ring_len, true);
     }
@@ -271,30 +275,26 @@ impl Memory {
 
     /// A program's end of its flow's owner word: puts `to` in the place of `from`; whether that stood there.
     pub fn owns(&mut self, session: SessionId, flow: FlowId, (from, to): (Owned, Owned)) -> bool {
-        let word = &mut self.rings[session.index()].words[flow.slot()];
-        let was_there = *word == from.word(flow);
-        if was_there {
-            *word = to.word(flow);
-        }
-        was_there
+        let word = &self.rings[session.index()].words[flow.slot()];
+        word.compare_exchange(from.word(flow), to.word(flow), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Whether the engine has taken the flow from the session.
     pub fn is_withdrawn(&self, session: SessionId, flow: FlowId) -> bool {
-        self.rings[session.index()].words[flow.slot()] == Owned::Withdrawn.word(flow)
+        self.rings[session.index()].words[flow.slot()].load(Ordering::Relaxed) == Owned::Withdrawn.word(flow)
     }
 
     /// A hostile program's owner words say anything.
     pub fn scribble_word(&mut self, session: SessionId, slot: usize, word: u64) {
         if let Some(place) = self.rings[session.index()].words.get_mut(slot) {
-            *place = word;
+            *place.get_mut() = word;
         }
     }
 
-    fn word(&mut self, session: SessionId, offset: u64) -> Option<&mut u64> {
+    fn owner_word(&mut self, session: SessionId, offset: u64) -> Option<&AtomicU64> {
         let ring = self.rings.get_mut(session.index())?;
         let slot = offset.checked_sub(ring.words_at)? / OWNER_WORD_LEN;
-        let word = ring.words.get_mut(slot as usize);
+        let word = ring.words.get(slot as usize);
         if word.is_none() {
             let what = format!("the engine changed a word of session {} at {offset}", session.0);
             self.verdict.fail(Checker::Isolation, what);
@@ -474,19 +474,11 @@ impl HostMemory for Memory {
         self.lent.as_ref()?.lend(session, offset, len)
     }
 
-    fn store_word(&mut self, session: SessionId, offset: u64, value: u64) {
-        if let Some(word) = self.word(session, offset) {
-            *word = value;
+    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
+        match memory {
+            SharedMemory::OfSession(session) => self.owner_word(session, offset),
+            SharedMemory::OfPair(id) => self.channels.word(id, offset, &mut self.verdict),
         }
-    }
-
-    fn replace_word(&mut self, session: SessionId, offset: u64, old: u64, new: u64) -> bool {
-        let Some(word) = self.word(session, offset) else { return false };
-        let was_old = *word == old;
-        if was_old {
-            *word = new;
-        }
-        was_old
     }
 
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
@@ -503,16 +495,4 @@ impl HostMemory for Memory {
     }
 }
 
-impl HostSide for Memory {
-    fn slot(&mut self, slot: (ChannelId, u32), act: SlotAct) -> bool {
-        self.channels.slot(slot, act, &mut self.verdict)
-    }
-
-    fn capture_wants(&mut self, packet: &Sighting) -> bool {
-        self.captures.is_wanted(packet, &mut self.verdict)
-    }
-
-    fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
-        self.captures.show(packet, bytes, &mut self.verdict);
-    }
-}
+impl HostSide for Memory {}

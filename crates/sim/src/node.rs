@@ -207,6 +207,8 @@ impl Node {
         }
         self.engine.add_queue_set(id)?;
         self.memory.open(id, &layout, swarm.ring_len);
+        let process = ControlEvent::Process(id, 1 + u32::from(id.0));
+        self.engine.handle_control(Instant::ZERO, process, &mut self.memory);
         self.sessions.push(Session {
             id,
             layout,

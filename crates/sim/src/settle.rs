@@ -63,7 +63,7 @@ impl World {
         node.outbox.lend(self.network.buffer());
         let refused = node.outbox.refused;
         let sent = node.engine.poll_transmit(clock, PORT, &mut node.outbox, &mut node.memory, budget);
-        node.memory.check_sent(&node.outbox.sent);
+        node.memory.check_sent(&mut node.engine, &node.outbox.sent);
         moved |= sent > 0;
         let was_refused = node.outbox.refused - refused;
         self.serve_requests(at);

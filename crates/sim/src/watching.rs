@@ -12,7 +12,7 @@ use crate::world::{What, World};
 use toe_abi::capture::Filter;
 use toe_abi::capture::filter::Ends;
 use toe_engine::flow::key::FlowKey;
-use toe_engine::{ControlEvent, Counter, FlowAudit};
+use toe_engine::{ControlEvent, Counter, DriverRequest, Engine, FlowAudit};
 use toe_wire::link::{RxOffload, TxOffload};
 
 /// Captures at one time; each packet is shown to every one of them.
@@ -34,7 +34,11 @@ impl World {
         let direct = node.direct_ends();
         node.memory.captures.begin(filter, direct.iter().copied());
         let asked = |ends: &[DirectEnd]| ends.iter().filter(|end| end.is_asked).count();
-        node.engine.handle_control(clock, ControlEvent::Capture { on: true }, &mut node.memory);
+        node.engine.handle_control(
+            clock,
+            ControlEvent::Captures(node.memory.captures.rules()),
+            &mut node.memory,
+        );
         self.tallies.add_many(Tally::YieldedToCaptures, (asked(&node.direct_ends()) - asked(&direct)) as u64);
         let found = node.memory.captures.all_are_asked(node.direct_ends().into_iter());
         self.verdict.check(Checker::Captures, found);
@@ -71,9 +75,8 @@ impl World {
         let clock = node.clock(self.now_us);
         node.check_local_copies();
         node.memory.captures.end(number);
-        if node.memory.captures.is_empty() {
-            node.engine.handle_control(clock, ControlEvent::Capture { on: false }, &mut node.memory);
-        }
+        let rules = node.memory.captures.rules();
+        node.engine.handle_control(clock, ControlEvent::Captures(rules), &mut node.memory);
     }
 
     pub fn end_captures(&mut self) {
@@ -116,18 +119,31 @@ impl Node {
     }
 
     pub fn check_local_copies(&mut self) {
+        self.memory.gather(&mut self.engine);
         let found = self.memory.captures.moved(self.engine.view().counter(Counter::LocalSegments));
         self.memory.verdict.check(Checker::Captures, found);
     }
 }
 
 impl Memory {
-    pub fn check_arrived(&mut self, frame: &[u8], offload: RxOffload) {
+    /// Takes what is to be shown, and keeps what the engine wants besides until that is served.
+    pub fn gather(&mut self, engine: &mut Engine) {
+        while let Some(request) = engine.poll_request() {
+            match request {
+                DriverRequest::Show(captured) => self.captures.show(captured, &mut self.verdict),
+                request => self.requests.push_back(request),
+            }
+        }
+    }
+
+    pub fn check_arrived(&mut self, engine: &mut Engine, frame: &[u8], offload: RxOffload) {
+        self.gather(engine);
         let found = self.captures.arrived(frame, offload);
         self.verdict.check(Checker::Captures, found);
     }
 
-    pub fn check_sent(&mut self, frames: &[(Vec<u8>, TxOffload)]) {
+    pub fn check_sent(&mut self, engine: &mut Engine, frames: &[(Vec<u8>, TxOffload)]) {
+        self.gather(engine);
         let found = self.captures.sent(frames);
         self.verdict.check(Checker::Captures, found);
     }

@@ -357,7 +357,7 @@ impl World {
             trace.event(now_us, About::node(to), "meddler", format_args!("{}", Seen(&other)));
             TcpFrame::parse(&other).iter().for_each(|tcp| storms.arrived(tcp, now_us));
             engine.handle_frame(clock, PORT, &other, Default::default(), memory);
-            memory.check_arrived(&other, Default::default());
+            memory.check_arrived(engine, &other, Default::default());
         });
         if self.sabotage == Some(Sabotage::FlipPayload) {
             flip_payload(&mut frame);
@@ -374,7 +374,7 @@ impl World {
         if !self.comes_as_head(to, &frame, offload) {
             let node = &mut self.nodes[to];
             node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
-            node.memory.check_arrived(&frame, offload);
+            node.memory.check_arrived(&mut node.engine, &frame, offload);
         }
         self.nodes[to].touched = true;
         self.network.recycle(frame);

@@ -1,7 +1,7 @@
 //! The memory that a connection's bytes are in, as TCP reaches it.
 
-use core::sync::atomic::AtomicU8;
-use toe_base::SessionId;
+use core::sync::atomic::{AtomicU8, AtomicU64};
+use toe_base::{ChannelId, SessionId};
 
 /// What came of [`HostMemory::give_back`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,14 @@ pub enum GivenBack {
     Later,
     /// They stay.
     Kept,
+}
+
+/// Memory of which hosts change words at the same time as the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SharedMemory {
+    OfSession(SessionId),
+    /// What two sessions share.
+    OfPair(ChannelId),
 }
 
 /// The memory of the programs, by session. An implementation checks its own bounds and ignores what does not fit.
@@ -26,11 +34,9 @@ pub trait HostMemory {
     fn lend(&self, _session: SessionId, _offset: u64, _len: u32) -> Option<&[AtomicU8]> {
         None
     }
-    /// Stores a word that a host may change at the same time. A driver without shared memory has none.
-    fn store_word(&mut self, _session: SessionId, _offset: u64, _value: u64) {}
-    /// Stores `new` where the word is `old`; whether it was. Where no host can change it, it always was.
-    fn replace_word(&mut self, _session: SessionId, _offset: u64, _old: u64, _new: u64) -> bool {
-        true
+    /// A word that hosts may change at the same time. `None`: there is no such memory, or nothing is written to it any more.
+    fn word(&mut self, _memory: SharedMemory, _offset: u64) -> Option<&AtomicU64> {
+        None
     }
     /// What is in the range means nothing to anybody any more: its pages may go back to the system.
     fn give_back(&mut self, _session: SessionId, _offset: u64, _len: u32) -> GivenBack {

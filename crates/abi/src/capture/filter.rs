@@ -108,6 +108,16 @@ impl Filter {
         }
     }
 
+    /// Whether it matters to it which processes are at a packet's ends.
+    pub fn names_processes(&self) -> bool {
+        match self {
+            Filter::Pid(_) => true,
+            Filter::Not(inner) => inner.names_processes(),
+            Filter::And(a, b) | Filter::Or(a, b) => a.names_processes() || b.names_processes(),
+            _ => false,
+        }
+    }
+
     /// How deep it nests.
     pub(super) fn depth(&self) -> usize {
         match self {

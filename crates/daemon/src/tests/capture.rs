@@ -57,9 +57,7 @@ fn sighting(ports: (u16, u16)) -> Sighting {
 fn show(daemon: &mut Daemon, packet: &Sighting, bytes: &[u8]) {
     let captures = &mut daemon.sessions.captures;
     let seen = captures.seen(packet, [None, None]);
-    if captures.wants(&seen) {
-        captures.take(&seen, bytes);
-    }
+    captures.take(&seen, bytes);
     captures.hand_on();
 }
 

@@ -1,11 +1,12 @@
 //! What the driver tells of sessions, anchors, sockets and lanes, past frames, entries and the network
 //! ([`crate::control::network`]).
 
+use crate::work::CaptureRule;
 use toe_abi::attach::FenceReason;
 use toe_base::{AnchorHandle, ChannelId, DatagramId, LaneId, SessionId};
 
 /// Something has happened, and nobody waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlEvent {
     /// The last descriptor of an anchor was closed, whoever held it.
     LastClose(AnchorHandle),
@@ -29,11 +30,11 @@ pub enum ControlEvent {
     ChannelMade(ChannelId),
     ChannelRefused(ChannelId),
     ChannelSettled(ChannelId),
-    /// A capture begins, another one ends, or (`on` false) the last one has ended. Connections that the driver now wants to
-    /// see, and whose bytes go past the engine, come back to it.
-    Capture {
-        on: bool,
-    },
+    /// What the captures that there are now want, of which one has begun or ended. Connections that one of them wants to see, and
+    /// whose bytes go past the engine, come back to it.
+    Captures(Box<[CaptureRule]>),
+    /// A session is that process's, for captures.
+    Process(SessionId, u32),
     /// What [`crate::GivenBack::Later`] was said of is over: `gone`, or the pages stay. Of each range once, and not of the region
     /// of a session that is forgotten: its number may be another's.
     GivenBack {

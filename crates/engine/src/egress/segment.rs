@@ -3,8 +3,8 @@
 
 use super::builder::{Envelope, FrameBuilder};
 use crate::flow::key::FlowKey;
-use crate::hostif::HostSide;
 use core::sync::atomic::AtomicU8;
+use toe_tcp::memory::HostMemory;
 use toe_tcp::segment::Segment;
 use toe_tcp::send_queue::{PIECES_MAX, Pieces};
 use toe_wire::ipv4::Protocol;
@@ -60,7 +60,7 @@ const GATHER_MIN: u32 = 8 << 10;
 const HEAD_MAX: usize = eth::HEADER_LEN + vlan::TAG_LEN + ipv6::HEADER_LEN + tcp::HEADER_LEN_MAX;
 
 /// Builds the frame and hands it over to `sink`.
-pub fn emit<H: HostSide>(
+pub fn emit<H: HostMemory>(
     sink: &mut dyn FrameSink,
     host: &mut H,
     envelope: &Envelope,
@@ -123,7 +123,7 @@ fn emit_headers(
 }
 
 /// Leaves it to the link to take the payload from where the host put it; `false`: somebody has to copy it.
-fn gather<H: HostSide>(
+fn gather<H: HostMemory>(
     sink: &mut dyn FrameSink,
     host: &H,
     head: &[u8],

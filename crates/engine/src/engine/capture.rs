@@ -1,8 +1,8 @@
 //! Copies of packets for whoever watches (`toe capture`): frames of the ports, and what would be a frame where two
 //! programs of the engine talk to each other.
 //!
-//! Without a capture each frame and each local segment pays one look at [`Capture::on`]. With one, a packet is shown to
-//! the driver ([`HostSide::capture_wants`]), which knows the filters, and only what it wants is copied.
+//! Without a capture each frame and each local segment pays one look at [`Capture::is_on`]. With one, a packet that its filter wants is
+//! copied and handed out ([`crate::DriverRequest::Show`]).
 
 use super::Engine;
 use crate::counter::Counter;
@@ -11,11 +11,13 @@ use crate::egress::segment;
 use crate::flow::key::{FlowKey, KeyHolder};
 use crate::flow::tenancy::Notice;
 use crate::hostif::HostSide;
+use crate::hostif::session::Sessions;
 use crate::ingress::facts::{Known, facts_of};
-use crate::work::{Sighting, SightingEnd};
+use crate::work::{CaptureRule, Captured, Sighting, SightingEnd};
 use core::net::IpAddr;
+use std::collections::VecDeque;
 use toe_abi::capture::{Direction, Facts};
-use toe_base::{Addr, Endpoint, FlowIdx, Instant, PortId};
+use toe_base::{Addr, Cred, Endpoint, FlowIdx, Instant, PortId, SessionId};
 use toe_tcp::segment::Segment;
 use toe_tcp::send_queue::Pieces;
 use toe_wire::checksum::{Sum, pseudo_header_sum};
@@ -24,18 +26,69 @@ use toe_wire::ipv4::Protocol;
 use toe_wire::link::{FrameSink, LinkCaps, PartialChecksum, RxOffload, TxOffload};
 use toe_wire::tcp;
 
-/// Memory kept for copies between rounds.
-const KEPT_LEN: usize = 1 << 20;
+/// Bytes of copies that wait for the driver, beyond which no local segment goes.
+const WAITING_MAX: usize = 1 << 20;
 
-/// Whether anybody watches, and memory for what is on its way to him.
+/// What captures want, and what is on its way to them.
 #[derive(Debug, Default)]
 pub(super) struct Capture {
-    pub(super) on: bool,
-    /// Frames that a port has just taken, one behind the other.
-    sent: Vec<u8>,
-    lens: Vec<usize>,
-    /// One frame that is made for the capture alone.
-    made: Vec<u8>,
+    rules: Box<[CaptureRule]>,
+    /// Whose the sessions are, by their numbers.
+    pids: Vec<u32>,
+    waiting: VecDeque<Captured>,
+    waiting_len: usize,
+}
+
+impl Capture {
+    pub(super) fn is_on(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting_len > WAITING_MAX
+    }
+
+    pub(super) fn note_process(&mut self, session: SessionId, pid: u32) {
+        let at = session.index();
+        self.pids.resize(self.pids.len().max(at + 1), 0);
+        self.pids[at] = pid;
+    }
+
+    /// Whether a capture wants the packet, or may want it for a process that has left an end of it.
+    fn may_want(&self, packet: &Sighting, sessions: &Sessions) -> bool {
+        let ends = [packet.sender, packet.receiver];
+        let is_known = |end: Option<SightingEnd>| end.is_some_and(|end| !end.listens);
+        let is_clear = match packet.direction {
+            Direction::In => is_known(packet.receiver),
+            Direction::Out => is_known(packet.sender),
+            Direction::Local => ends.into_iter().all(is_known),
+        };
+        let pid = |end: Option<SightingEnd>| {
+            end.and_then(|end| self.pids.get(end.session.index()).copied()).unwrap_or(0)
+        };
+        let facts = Facts { pids: ends.map(pid), ..packet.facts };
+        let is_of = |cred: Cred| {
+            let owners = ends.into_iter().flatten().filter_map(|end| sessions.get(end.session));
+            owners.map(|session| session.cred).any(|owner| owner == cred)
+        };
+        self.rules.iter().any(|rule| {
+            rule.interface.is_none_or(|only| only == packet.interface())
+                && rule.only.is_none_or(|only| !is_clear || is_of(only))
+                && (!is_clear && rule.filter.names_processes() || rule.filter.matches(&facts))
+        })
+    }
+
+    fn show(&mut self, packet: Sighting, bytes: Vec<u8>) {
+        self.waiting_len += bytes.len();
+        self.waiting.push_back(Captured { packet, bytes });
+    }
+
+    /// What is to be shown next.
+    pub(super) fn poll(&mut self) -> Option<Captured> {
+        let next = self.waiting.pop_front()?;
+        self.waiting_len -= next.bytes.len();
+        Some(next)
+    }
 }
 
 impl Engine {
@@ -45,10 +98,11 @@ impl Engine {
         self.counters.take_drop().or(by_tcp)
     }
 
-    /// [`crate::ControlEvent::Capture`].
-    pub(super) fn set_capture<H: HostSide>(&mut self, on: bool, host: &mut H) {
-        self.capture = Capture { on, ..Capture::default() };
-        if !on {
+    /// [`crate::ControlEvent::Captures`].
+    pub(super) fn set_captures(&mut self, rules: Box<[CaptureRule]>) {
+        let before = core::mem::replace(&mut self.capture.rules, rules);
+        if self.capture.rules.len() < before.len() {
+            // One that ends wants nothing new.
             return;
         }
         let direct: Vec<FlowIdx> = self
@@ -61,16 +115,17 @@ impl Engine {
             let peer = self.flows.find(&key.reversed());
             // One end that gives it up is enough.
             let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.tenancy.notice() == Notice::Yield);
-            if !asked && self.is_watched(&key, host) {
+            if !asked && self.is_watched(&key) {
                 self.ask_to_yield(idx);
             }
         }
     }
 
     /// Whether segments of a local connection are wanted.
-    pub(super) fn is_watched<H: HostSide>(&self, key: &FlowKey, host: &mut H) -> bool {
-        self.capture.on
-            && [*key, key.reversed()].iter().any(|key| host.capture_wants(&self.local_sighting(key, None)))
+    pub(super) fn is_watched(&self, key: &FlowKey) -> bool {
+        [*key, key.reversed()]
+            .iter()
+            .any(|key| self.capture.may_want(&self.local_sighting(key, None), &self.sessions))
     }
 
     /// [`Engine::handle_frame`] while somebody watches.
@@ -92,18 +147,12 @@ impl Engine {
         let reason = self.take_drop();
         let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
         let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);
-        if !host.capture_wants(&sighting) {
-            return;
-        }
-        match known.unfinished_checksum(frame, offload) {
-            None => host.capture(&sighting, frame),
-            Some(at) => {
-                let made = &mut self.capture.made;
-                made.clear();
-                made.extend_from_slice(frame);
-                finish_checksum(made, at);
-                host.capture(&sighting, made);
+        if self.capture.may_want(&sighting, &self.sessions) {
+            let mut bytes = frame.to_vec();
+            if let Some(at) = known.unfinished_checksum(frame, offload) {
+                finish_checksum(&mut bytes, at);
             }
+            self.capture.show(sighting, bytes);
         }
     }
 
@@ -116,25 +165,23 @@ impl Engine {
         host: &mut H,
         budget: usize,
     ) -> usize {
-        let mut copies = core::mem::take(&mut self.capture);
-        let units =
-            self.transmit(now, port, &mut CopyingSink { sink, copies: &mut copies, at: 0 }, host, budget);
+        let mut copies = Vec::new();
+        let units = self.transmit(
+            now,
+            port,
+            &mut CopyingSink { sink, copies: &mut copies, frame: Vec::new() },
+            host,
+            budget,
+        );
         let zone = self.ports[port.index()].link.zone;
-        let mut start = 0;
-        for &len in &copies.lens {
-            let frame = &copies.sent[start..start + len];
-            start += len;
-            let known = facts_of(frame);
+        for frame in copies {
+            let known = facts_of(&frame);
             let owner = known.key(Direction::Out, zone).and_then(|key| self.end_of(&key));
             let sighting = known.sighting(Some(port), Direction::Out, [owner, None], None);
-            if host.capture_wants(&sighting) {
-                host.capture(&sighting, frame);
+            if self.capture.may_want(&sighting, &self.sessions) {
+                self.capture.show(sighting, frame);
             }
         }
-        copies.lens.clear();
-        copies.sent.clear();
-        copies.sent.shrink_to(KEPT_LEN);
-        self.capture = copies;
         units
     }
 
@@ -157,7 +204,7 @@ impl Engine {
             receiver: before.receiver.or(after.receiver),
             ..after
         };
-        if !host.capture_wants(&sighting) {
+        if !self.capture.may_want(&sighting, &self.sessions) {
             return;
         }
         let key = key.reversed();
@@ -165,13 +212,12 @@ impl Engine {
         // As Linux shows what goes over `lo`: no hardware addresses.
         let envelope = Envelope { hop: Hop::default(), from, to, ttl: toe_wire::ipv4::TTL, traffic_class: 0 };
         let header = segment::header(&key, &segment);
-        let mut made = core::mem::take(&mut self.capture.made);
-        let sink = &mut MadeFrame(&mut made);
-        let emitted = segment::emit(sink, host, &envelope, LinkCaps::default(), &header, pieces, u16::MAX);
+        let mut made = MadeFrame(Vec::new());
+        let emitted =
+            segment::emit(&mut made, host, &envelope, LinkCaps::default(), &header, pieces, u16::MAX);
         if emitted.is_ok() {
-            host.capture(&sighting, &made);
+            self.capture.show(sighting, made.0);
         }
-        self.capture.made = made;
     }
 
     /// A segment from `key.local` to `key.remote`, both here.
@@ -269,43 +315,38 @@ fn finish_checksum(frame: &mut [u8], at: PartialChecksum) {
 /// Keeps a copy of each frame that goes on to the port.
 struct CopyingSink<'a> {
     sink: &'a mut dyn FrameSink,
-    copies: &'a mut Capture,
-    /// Where the frame that is being filled starts.
-    at: usize,
+    copies: &'a mut Vec<Vec<u8>>,
+    /// The one that is being filled.
+    frame: Vec<u8>,
 }
 
 impl FrameSink for CopyingSink<'_> {
     fn frame(&mut self, len: usize) -> Option<&mut [u8]> {
         self.sink.frame(len)?;
-        // One that was asked for before and not committed is not sent.
-        let sent = &mut self.copies.sent;
-        self.at = self.copies.lens.iter().sum();
-        sent.truncate(self.at);
-        sent.resize(self.at + len, 0);
-        Some(&mut sent[self.at..])
+        self.frame = vec![0; len];
+        Some(&mut self.frame)
     }
 
     fn commit(&mut self, offload: TxOffload) {
-        let frame = &mut self.copies.sent[self.at..];
+        let mut frame = core::mem::take(&mut self.frame);
         let Some(room) = self.sink.frame(frame.len()) else { return };
-        room.copy_from_slice(frame);
+        room.copy_from_slice(&frame);
         self.sink.commit(offload);
-        self.copies.lens.push(frame.len());
         // What the link fills in, so that nobody takes the copy for broken.
         if let Some(partial) = offload.checksum {
-            finish_checksum(frame, partial);
+            finish_checksum(&mut frame, partial);
         }
+        self.copies.push(frame);
     }
 }
 
 /// A frame for nobody but the capture.
-struct MadeFrame<'a>(&'a mut Vec<u8>);
+struct MadeFrame(Vec<u8>);
 
-impl FrameSink for MadeFrame<'_> {
+impl FrameSink for MadeFrame {
     fn frame(&mut self, len: usize) -> Option<&mut [u8]> {
-        self.0.clear();
-        self.0.resize(len, 0);
-        Some(self.0)
+        self.0 = vec![0; len];
+        Some(&mut self.0)
     }
 
     fn commit(&mut self, _: TxOffload) {}

@@ -12,11 +12,13 @@ use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::session::{Beginning, FirstClaim};
 use crate::work::{Claimed, Owner, StreamCounts};
+use core::sync::atomic::Ordering;
 use toe_abi::command::{NO_HANDLE, SocketOptions};
 use toe_abi::entry::{Completion, MemRange};
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_tcp::memory::SharedMemory;
 use toe_tcp::send_queue::Extent;
 use zerocopy::IntoBytes;
 
@@ -63,14 +65,19 @@ impl Engine {
             return true;
         };
         let flow = owner.flow_id;
-        host.replace_word(owner.session, at, says.word(flow), Owned::Withdrawn.word(flow))
+        let (from, to) = (says.word(flow), Owned::Withdrawn.word(flow));
+        // Where no host can change it, it says what the engine knows.
+        host.word(SharedMemory::OfSession(owner.session), at)
+            .is_none_or(|word| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 
     /// Says what its owner may do from here on. Before the owner hears of the flow.
     pub(super) fn write_owner_word<H: HostSide>(&mut self, idx: FlowIdx, says: Owned, host: &mut H) {
         let Owner { session, flow_id, .. } = self.flows.get(idx).conn.tenancy.owner();
         if let Some(record) = self.sessions.get(session) {
-            host.store_word(session, record.layout.owner_word(flow_id.slot()), says.word(flow_id));
+            let at = record.layout.owner_word(flow_id.slot());
+            let word = host.word(SharedMemory::OfSession(session), at);
+            word.into_iter().for_each(|word| word.store(says.word(flow_id), Ordering::Release));
         }
     }
 

@@ -9,8 +9,9 @@ use crate::flow::carrier::{Carrier, Direct, Earning};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{Notice, TenancyEvent};
 use crate::hostif::HostSide;
-use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A_USER_MAX, SlotAct};
+use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A_USER_MAX};
 use crate::hostif::session::Sessions;
+use crate::hostif::slots;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::work::{Owner, Path};
 use toe_abi::attach::Unread;
@@ -48,7 +49,7 @@ impl Engine {
         }
         let key = self.flows.get(idx).conn.key;
         // What somebody watches stays where it can be seen.
-        let watched = self.capture.on && self.is_watched(&key, host);
+        let watched = self.capture.is_on() && self.is_watched(&key);
         let attempt = if watched { Attempt::NotReady } else { self.go_direct(idx, host) };
         let Some(earning) = self.flows.get_mut(idx).conn.carrier.earning() else { return };
         match attempt {
@@ -78,10 +79,10 @@ impl Engine {
         if !self.channels.is_settled(channel) {
             return Attempt::Settling;
         }
-        let is_done = |slot, side| host.slot((channel, slot), SlotAct::IsDone(side));
+        let is_done = |slot, side| slots::is_done(host, (channel, slot), side);
         let taken = self.channels.take_slot(channel, is_done);
         let Some((slot, generation)) = taken else { return Attempt::Refused };
-        host.slot((channel, slot), SlotAct::Reset);
+        slots::reset(host, (channel, slot));
         for (flow, end) in [(idx, own), (peer, other)] {
             let side = if end == ends[0] { Side::Zero } else { Side::One };
             let flow_record = self.flows.get_mut(flow);
@@ -159,7 +160,7 @@ impl Engine {
         let owner = flow.conn.tenancy.owner().session;
         // A host that lives and knows of the slot says itself when it looks at it no more.
         let gone = untold || !self.sessions.get(owner).is_some_and(|session| session.open);
-        let unread = host.slot((channel, slot), SlotAct::End { side, gone });
+        let unread = slots::end(host, (channel, slot), side, gone);
         if let Some(payer) = self.channels.let_go(channel, slot, side) {
             self.sessions.users_mut().give(payer, Resource::Channels, 1);
         }
@@ -210,10 +211,7 @@ impl Engine {
         }
         let owner = conn.tenancy.hold().ok_or(Errno::EINVAL)?.owner;
         // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
-        let is_left = |of: Direct| {
-            let act = SlotAct::IsLeft { side: of.side, came: given.by_pipe };
-            host.slot((of.channel, of.slot), act)
-        };
+        let is_left = |of: Direct| slots::is_left(host, (of.channel, of.slot), of.side, given.by_pipe);
         let knows = conn.carrier.channel().is_none_or(is_left);
         if !knows || self.sessions.answers_are_full(session, owner.queue_set) {
             return Err(Errno::EAGAIN);

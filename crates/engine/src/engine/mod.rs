@@ -320,7 +320,8 @@ impl Engine {
                     .for_each(|payer| self.sessions.users_mut().give(payer, Resource::Channels, 1));
             }
             ControlEvent::ChannelSettled(channel) => self.channels.settled(channel),
-            ControlEvent::Capture { on } => self.set_capture(on, host),
+            ControlEvent::Captures(rules) => self.set_captures(rules),
+            ControlEvent::Process(session, pid) => self.capture.note_process(session, pid),
             ControlEvent::GivenBack { session, offset, len, gone } => {
                 self.handle_given_back(session, offset, len, gone);
             }

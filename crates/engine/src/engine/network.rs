@@ -5,7 +5,7 @@ use crate::control::network::{NetworkChange, NetworkRequest};
 use crate::control::route::{Interface, KernelRoute, Route};
 use crate::counter::Counter;
 use crate::hostif::channels::ChannelRequest;
-use crate::work::{Link, Path};
+use crate::work::{Captured, Link, Path};
 use std::collections::HashMap;
 use toe_base::{Addr, FlowIdx, PortId};
 
@@ -13,10 +13,12 @@ use toe_base::{Addr, FlowIdx, PortId};
 const TIMESTAMPS_LEN: u16 = 12;
 
 /// Something that the driver is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriverRequest {
     Network(NetworkRequest),
     Channel(ChannelRequest),
+    /// To show it to the captures that want it. Of processes that have gone only the driver knows, so it may be that none does.
+    Show(Captured),
 }
 
 impl Engine {
@@ -51,6 +53,9 @@ impl Engine {
 
     /// What the driver is to do next.
     pub fn poll_request(&mut self) -> Option<DriverRequest> {
+        if let Some(captured) = self.capture.poll() {
+            return Some(DriverRequest::Show(captured));
+        }
         let doubted = self.names.doubted.pop();
         let network = doubted.map(|identity| NetworkRequest::LookAtTwin { identity });
         let network = network.or_else(|| self.shared.poll()).map(DriverRequest::Network);

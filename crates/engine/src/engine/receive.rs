@@ -50,7 +50,7 @@ impl Engine {
         host: &mut H,
     ) {
         let RxFrame { bytes, tail } = frame.into();
-        if self.capture.on && tail.is_none() {
+        if self.capture.is_on() && tail.is_none() {
             self.handle_watched_frame(now, port, bytes, offload, host);
         } else {
             self.take_frame(now, port, bytes, offload, tail, host);

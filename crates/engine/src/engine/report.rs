@@ -189,7 +189,7 @@ impl<'e> EngineView<'e> {
 
     /// Whether somebody looks at more of a frame than its headers.
     pub fn needs_whole_frames(self) -> bool {
-        self.0.capture.on
+        self.0.capture.is_on()
     }
 
     /// How often somebody has stopped to listen, or is to be asked for in another way since. The driver writes it where hosts see it,

@@ -44,7 +44,7 @@ impl Engine {
         host: &mut H,
         budget: usize,
     ) -> usize {
-        if self.capture.on {
+        if self.capture.is_on() {
             self.transmit_watched(now, port, sink, host, budget)
         } else {
             self.transmit(now, port, sink, host, budget)
@@ -226,7 +226,7 @@ impl Engine {
     /// Moves segments between connections whose both ends are here, at most `budget` of them. Returns how many.
     pub fn poll_local<H: HostSide>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
         let mut moved = 0;
-        while moved < budget {
+        while moved < budget && !self.capture.is_full() {
             if let Some((key, segment)) = self.local_control.pop_front() {
                 self.deliver_local(now, key, segment, &Default::default(), host);
                 moved += 1;
@@ -282,7 +282,7 @@ impl Engine {
         pieces: &toe_tcp::send_queue::Pieces,
         host: &mut H,
     ) {
-        if self.capture.on {
+        if self.capture.is_on() {
             self.deliver_watched(now, key, segment, pieces, host);
         } else {
             self.take_local(now, key, segment, pieces, host);

@@ -28,20 +28,6 @@ pub enum ChannelRequest {
     Close(ChannelId),
 }
 
-/// What the engine does at a slot of a channel's memory ([`super::HostSide::slot`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlotAct {
-    /// Makes it ready for a connection.
-    Reset,
-    /// Ends its use for `side`, whose host refers to it no more if it is `gone`: whether bytes were on their way there that its program had
-    /// not read.
-    End { side: Side, gone: bool },
-    /// Whether the host of that side refers to it no more.
-    IsDone(Side),
-    /// Whether nothing comes to `side` through it any more, and no more than `came` bytes have.
-    IsLeft { side: Side, came: u64 },
-}
-
 #[derive(Debug)]
 struct Slot {
     /// Which use of the slot this is.

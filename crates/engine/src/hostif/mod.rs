@@ -7,11 +7,11 @@ pub mod anchors;
 pub mod channels;
 pub mod outbox;
 pub mod session;
+pub mod slots;
 pub mod users;
 
-use self::channels::SlotAct;
-use crate::work::{RxDatagram, RxDatagramError, Sighting};
-use toe_base::{ChannelId, DatagramId};
+use crate::work::{RxDatagram, RxDatagramError};
+use toe_base::DatagramId;
 use toe_tcp::memory::HostMemory;
 use toe_wire::link::FrameTail;
 
@@ -31,15 +31,6 @@ pub enum Delivered {
 /// Offsets that the engine passes were checked against the session's layout; an implementation still checks its own
 /// bounds and ignores what does not fit.
 pub trait HostSide: HostMemory {
-    // Captures: a driver that has none is never asked.
-
-    /// Whether a capture wants the packet.
-    fn capture_wants(&mut self, _packet: &Sighting) -> bool {
-        false
-    }
-    /// A packet that a capture wants, from its link header on.
-    fn capture(&mut self, _packet: &Sighting, _bytes: &[u8]) {}
-
     // Datagrams: a driver to which no sockets are shown gets none.
 
     /// Hands a datagram to the session that alone has the socket (`to`), or to the kernel, which knows whose it is. Of one that is
@@ -61,12 +52,6 @@ pub trait HostSide: HostMemory {
     }
     /// Hands the kernel an ICMP error about a datagram of a socket's. `false`: it cannot.
     fn deliver_datagram_error(&mut self, _error: &RxDatagramError<'_>) -> bool {
-        false
-    }
-
-    /// Reads or changes the words of a slot in a channel's memory, which both hosts may write at the same time; what comes of it is with
-    /// [`SlotAct`]. A driver without shared memory has no channels.
-    fn slot(&mut self, _slot: (ChannelId, u32), _act: SlotAct) -> bool {
         false
     }
 }

@@ -155,10 +155,9 @@ thread_local! {
 fn ends_once(round: u64) -> ([ChannelEnd; 2], u64) {
     FILE.with(|(engine, file)| {
         let region = engine.region();
-        for at in (0..ChannelLayout::line(0, Side::Zero)).step_by(8) {
+        for at in (0..ChannelLayout::line(SLOT + 1, Side::Zero)).step_by(8) {
             region.store_u64(at, 0, Ordering::Relaxed);
         }
-        engine.reset(SLOT);
         let end = |side| {
             let (line, _receiver) = super::interrupt();
             let wake = line.another().unwrap();
@@ -166,31 +165,6 @@ fn ends_once(round: u64) -> ([ChannelEnd; 2], u64) {
         };
         ([end(Side::Zero), end(Side::One)], round)
     })
-}
-
-#[test]
-fn the_engine_ends_a_side_and_says_what_was_left_unread() {
-    for (sent, read, unread) in
-        [(0, 0, false), (9, 9, false), (9, 8, true), (9, 0, true), (9, ALL_READ, false)]
-    {
-        let memory = memory();
-        if sent > 0 {
-            memory.add_sent(SLOT, Side::One, sent).unwrap();
-        }
-        memory.set_read(SLOT, Side::Zero, read);
-        assert_eq!(memory.end(SLOT, Side::Zero), unread, "{sent} sent, {read} read");
-        assert!(memory.is_frozen(SLOT, Side::Zero) && memory.is_frozen(SLOT, Side::One));
-        assert_eq!(memory.read(SLOT, Side::Zero), ALL_READ);
-        assert!(!memory.end(SLOT, Side::Zero), "said once");
-        assert!(!memory.is_done(SLOT, Side::Zero));
-        memory.set_done(SLOT, Side::Zero);
-        assert!(memory.is_done(SLOT, Side::Zero) && !memory.is_done(SLOT, Side::One));
-        memory.reset(SLOT);
-        for side in [Side::Zero, Side::One] {
-            assert!(!memory.is_frozen(SLOT, side) && !memory.is_done(SLOT, side));
-            assert_eq!((memory.sent(SLOT, side), memory.read(SLOT, side)), (0, 0));
-        }
-    }
 }
 
 #[test]
@@ -205,8 +179,8 @@ fn senseless_words_of_a_slot_give_some_answer() {
             memory.region().store_u64(line + SlotLine::SENT, random.next(), Ordering::Relaxed);
             memory.region().store_u64(line + SlotLine::READ, random.next(), Ordering::Relaxed);
             assert_eq!(memory.sent(slot % 4096, side) & FROZEN, 0);
-            memory.end(slot, side);
-            memory.end(slot % 4096, side);
+            memory.freeze(slot, side);
+            memory.freeze(slot % 4096, side);
             assert_eq!(memory.add_sent(slot % 4096, side, u32::MAX), Err(Frozen));
         }
     }

@@ -1,17 +1,17 @@
 //! What captures are shown: each frame of a port and each local segment that they want, once and with its bytes, and nothing else. A
 //! local connection that one of them wants begins to use no channel, and one that has a channel is asked to give it up.
 //!
-//! The driver's filters, and what it was shown since it looked last. The engine calls it from inside ([`crate::memory::Memory`]);
+//! The driver's filters, and what it was shown since it looked last. [`crate::memory::Memory`] brings what the engine hands out;
 //! [`crate::watching`] has the captures begin and end, and says what there was to be shown.
 
 use crate::checkers::{Checker, Verdict};
 use crate::frame::{self, TcpFrame};
 use std::collections::BTreeSet;
-use toe_abi::capture::{Direction, Facts, Filter};
+use toe_abi::capture::{Direction, Facts, Filter, LOCAL_INTERFACE};
 use toe_base::{FlowId, SessionId};
-use toe_engine::Sighting;
 use toe_engine::flow::key::FlowKey;
 use toe_engine::work::Owner;
+use toe_engine::{CaptureRule, Captured, Sighting};
 use toe_wire::link::{RxOffload, TxOffload};
 
 /// One end of a connection whose bytes go past the engine.
@@ -98,32 +98,31 @@ impl Captures {
         self.wants(&Facts { ports, ..Facts::default() })
     }
 
-    // ---- what the engine asks and says ----
+    // ---- what the engine is told, and says ----
 
-    pub fn is_wanted(&self, packet: &Sighting, verdict: &mut Verdict) -> bool {
-        if self.is_empty() {
-            verdict.fail(Checker::Captures, format!("no capture is on, and one is asked for {packet:?}"));
-        }
-        let is_hidden = self.blunder == Some(Blunder::HidesLocal) && packet.direction == Direction::Local;
-        self.wants(&packet.facts) && !is_hidden
+    pub fn rules(&self) -> Box<[CaptureRule]> {
+        // That of the port alone.
+        let interface = (self.blunder == Some(Blunder::HidesLocal)).then_some(LOCAL_INTERFACE + 1);
+        let rule = |filter: &Filter| CaptureRule { filter: filter.clone(), only: None, interface };
+        self.running.iter().map(rule).collect()
     }
 
-    pub fn show(&mut self, packet: &Sighting, bytes: &[u8], verdict: &mut Verdict) {
+    pub fn show(&mut self, Captured { packet, bytes }: Captured, verdict: &mut Verdict) {
         if !self.wants(&packet.facts) {
             verdict.fail(Checker::Captures, format!("{packet:?} was shown, which no capture wants"));
         }
         if packet.facts.dropped != packet.reason.is_some() {
             verdict.fail(Checker::Captures, format!("{packet:?} was dropped and was not"));
         }
-        let mut copy = bytes.to_vec();
+        let mut copy = bytes;
         self.copies += 1;
         match self.blunder {
             Some(Blunder::LosesCopies) if self.copies.is_multiple_of(2) => return,
-            Some(Blunder::ShowsTwice) => self.shown.push((*packet, copy.clone())),
+            Some(Blunder::ShowsTwice) => self.shown.push((packet, copy.clone())),
             Some(Blunder::FlipsCopies) => copy.last_mut().into_iter().for_each(|byte| *byte ^= 1),
             _ => {}
         }
-        self.shown.push((*packet, copy));
+        self.shown.push((packet, copy));
     }
 
     pub fn was_told(&mut self, session: SessionId, flow: FlowId) {

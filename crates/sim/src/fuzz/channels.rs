@@ -6,7 +6,7 @@ use toe::channel::Channel;
 use toe::send_memory::SendMemory;
 use toe::slots::Place;
 use toe::socket::direct::Direct;
-use toe_abi::channel::{CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, Side, SlotLine};
+use toe_abi::channel::{ALL_READ, CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, Side, SlotLine};
 use toe_abi::entry::RawEntry;
 use toe_base::{ChannelId, Cred};
 use toe_ring::engine_cursor::EngineProducer;
@@ -155,7 +155,11 @@ impl Host {
         match what >> 3 & 7 {
             0 => _ = self.direct.leave(),
             1 => _ = self.direct.let_go(),
-            2 => _ = memory.end(SLOT, self.channel.end.side()),
+            // As the engine ends a side.
+            2 => {
+                [Side::Zero, Side::One].into_iter().for_each(|side| _ = memory.freeze(SLOT, side));
+                memory.set_read(SLOT, self.channel.end.side(), ALL_READ);
+            }
             3 => _ = self.direct.want(&mut self.channel, true),
             4 => self.direct.answer_want(&mut self.channel),
             5 => self.direct.done(),

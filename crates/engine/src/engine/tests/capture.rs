@@ -2,18 +2,27 @@
 
 use super::world::{A, B, Side, World, pattern};
 use crate::work::Sighting;
-use crate::{Counter, SightingEnd};
+use crate::{CaptureRule, Captured, ControlEvent, Counter, DriverRequest, SightingEnd};
 use core::net::{Ipv4Addr, SocketAddr};
-use toe_abi::capture::Direction;
+use toe_abi::capture::filter::Ends;
+use toe_abi::capture::{Direction, Filter};
 use toe_base::PortId;
 use toe_wire::eth::EthRepr;
 use toe_wire::ipv4::Ipv4Repr;
 use toe_wire::link::RxOffload;
 use toe_wire::tcp::{self, TcpFlags, TcpRepr};
 
-fn watch(side: &mut Side, wants: fn(&Sighting) -> bool) {
-    side.memory.wants = Some(wants);
-    side.engine.set_capture(true, &mut side.memory);
+fn watch(side: &mut Side, filter: Filter) {
+    side.engine.set_captures([CaptureRule { filter, only: None, interface: None }].into());
+}
+
+/// What has been captured since the last look.
+fn seen(side: &mut Side) -> Vec<(Sighting, Vec<u8>)> {
+    let shown = |request| match request {
+        DriverRequest::Show(Captured { packet, bytes }) => Some((packet, bytes)),
+        _ => None,
+    };
+    core::iter::from_fn(|| side.engine.poll_request()).filter_map(shown).collect()
 }
 
 /// The TCP segment of a frame, whose checksums must be right.
@@ -33,11 +42,11 @@ fn stream(seen: &[(Sighting, Vec<u8>)], direction: Direction) -> Vec<u8> {
 #[test]
 fn frames_of_a_port_are_shown_with_whose_they_are() {
     let mut world = World::new();
-    watch(&mut world.sides[B], |_| true);
+    watch(&mut world.sides[B], Filter::All);
     let conns = world.connected();
     let data = pattern(20_000, 1);
     assert!(world.transfer(A, conns, &data, 1_000) && world.transfer(B, conns, &data, 1_000));
-    let seen = &world.sides[B].memory.seen;
+    let seen = seen(&mut world.sides[B]);
     let of_tcp: Vec<_> = seen.iter().filter(|(s, _)| s.facts.protocol == Some(6)).cloned().collect();
     assert!(seen.len() > of_tcp.len(), "ARP is shown, too");
     assert_eq!(stream(&of_tcp, Direction::In), data);
@@ -59,21 +68,20 @@ fn frames_of_a_port_are_shown_with_whose_they_are() {
 #[test]
 fn a_capture_that_wants_something_else_gets_no_copy() {
     let mut world = World::new();
-    watch(&mut world.sides[B], |sighting| sighting.facts.ports.is_some_and(|(_, to)| to == 81));
+    watch(&mut world.sides[B], Filter::Ports { ends: Ends::Destination, first: 81, last: 81 });
     let conns = world.connected();
     assert!(world.transfer(A, conns, &pattern(5_000, 1), 1_000));
-    assert!(world.sides[B].memory.seen.is_empty());
+    assert!(seen(&mut world.sides[B]).is_empty());
     let side = &mut world.sides[B];
-    side.memory.wants = Some(|_| true);
-    side.engine.set_capture(false, &mut side.memory);
+    side.engine.set_captures([].into());
     assert!(world.transfer(A, conns, &pattern(5_000, 2), 1_000));
-    assert!(world.sides[B].memory.seen.is_empty(), "the last capture has ended");
+    assert!(seen(&mut world.sides[B]).is_empty(), "the last capture has ended");
 }
 
 #[test]
 fn segments_between_two_programs_are_shown_once_each_as_frames() {
     let mut world = World::new();
-    watch(&mut world.sides[A], |_| true);
+    watch(&mut world.sides[A], Filter::All);
     let local: SocketAddr = "127.0.0.1:80".parse().expect("address");
     let now = world.now;
     world.sides[A].listen(now, local).expect("listens");
@@ -83,7 +91,7 @@ fn segments_between_two_programs_are_shown_once_each_as_frames() {
     world.sides[A].send(now, a, &request);
     world.sides[A].send(now, a + 1, &answer);
     assert!(world.run_until(1_000, |w| w.sides[A].conns[a].received == answer));
-    let seen = &world.sides[A].memory.seen;
+    let seen = seen(&mut world.sides[A]);
     let to_server = |s: &Sighting| s.facts.ports.is_some_and(|(_, to)| to == 80);
     let (there, back): (Vec<_>, Vec<_>) = seen.iter().cloned().partition(|(s, _)| to_server(s));
     assert_eq!(stream(&there, Direction::Local), request);
@@ -99,18 +107,18 @@ fn segments_between_two_programs_are_shown_once_each_as_frames() {
 #[test]
 fn what_is_dropped_is_shown_with_the_counter() {
     let mut world = World::new();
-    watch(&mut world.sides[B], |sighting| sighting.facts.dropped);
+    watch(&mut world.sides[B], Filter::Dropped);
     let (a, _) = world.connected();
     let now = world.now;
     world.sides[A].send(now, a, b"hello");
     world.run_ms(100);
-    assert!(world.sides[B].memory.seen.is_empty(), "nothing was dropped");
+    assert!(seen(&mut world.sides[B]).is_empty(), "nothing was dropped");
     let mut hello = world.log.iter().filter(|(_, from, _)| *from == A).map(|(_, _, frame)| frame.clone());
     let hello = hello.next_back().expect("A sent it");
     let reason_of = |world: &mut World, frame: &[u8], offload| {
         let side = &mut world.sides[B];
         side.engine.handle_frame(world.now, PortId(0), frame, offload, &mut side.memory);
-        side.memory.seen.drain(..).map(|(sighting, bytes)| (sighting.reason, bytes)).next_back()
+        seen(side).into_iter().map(|(sighting, bytes)| (sighting.reason, bytes)).next_back()
     };
     // Its checksum was left to the link.
     let broken = reason_of(&mut world, &hello, RxOffload::default());
@@ -122,4 +130,30 @@ fn what_is_dropped_is_shown_with_the_counter() {
     assert_eq!(nobody, Some(Some(Counter::DropNoFlow)));
     let cut = reason_of(&mut world, &hello[..10], checked).map(|(reason, _)| reason);
     assert_eq!(cut, Some(Some(Counter::DropTruncated)));
+}
+
+#[test]
+fn a_capture_of_a_process_gets_what_is_or_may_be_its_own() {
+    let mut world = World::new();
+    let conns = world.connected();
+    let side = &mut world.sides[B];
+    side.engine.handle_control(world.now, ControlEvent::Process(side.session, 77), &mut side.memory);
+    watch(side, Filter::Pid(78));
+    assert!(world.transfer(A, conns, &pattern(5_000, 1), 1_000));
+    let of_tcp = |(packet, _): &(Sighting, Vec<u8>)| packet.facts.protocol == Some(6);
+    assert!(!seen(&mut world.sides[B]).iter().any(of_tcp), "another has the connection");
+    watch(&mut world.sides[B], Filter::Pid(77));
+    let data = pattern(5_000, 2);
+    assert!(world.transfer(A, conns, &data, 1_000));
+    let shown: Vec<_> = seen(&mut world.sides[B]).into_iter().filter(of_tcp).collect();
+    assert_eq!(stream(&shown, Direction::In), data);
+    // Who had its connection may be remembered by the driver.
+    watch(&mut world.sides[B], Filter::Pid(78));
+    let mut hello = world.log.iter().filter(|(_, from, _)| *from == A).map(|(_, _, frame)| frame.clone());
+    let mut elsewhere = hello.next_back().expect("A sent it");
+    elsewhere[37] = 99;
+    let checked = RxOffload { checksum_ok: true, ..RxOffload::default() };
+    let side = &mut world.sides[B];
+    side.engine.handle_frame(world.now, PortId(0), &elsewhere, checked, &mut side.memory);
+    assert_eq!(seen(side).len(), 1);
 }

@@ -4,14 +4,16 @@ use super::fake_channels::FakeChannels;
 use crate::control::names::Twin;
 use crate::kit::tell;
 use crate::{
-    ChannelRequest, Claimed, ControlEvent, Counter, DriverRequest, Engine, EngineConfig, HostMemory,
-    HostSide, STAGING_LEN, SlotAct,
+    CaptureRule, ChannelRequest, Claimed, ControlEvent, Counter, DriverRequest, Engine, EngineConfig,
+    HostMemory, HostSide, STAGING_LEN, SharedMemory,
 };
 use core::net::SocketAddr;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use toe_abi::attach::FenceReason;
 use toe_abi::attach::Unread;
-use toe_abi::channel::Side;
+use toe_abi::capture::Filter;
+use toe_abi::channel::{ALL_READ, ChannelLayout, FROZEN, Side, SlotLine};
 use toe_abi::command::{ConnectArgs, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
@@ -30,8 +32,6 @@ pub(super) struct Hosts {
     regions: Vec<Vec<u8>>,
     told: Vec<VecDeque<Completion>>,
     channels: FakeChannels,
-    /// A capture wants everything.
-    watches: bool,
 }
 
 impl Hosts {
@@ -66,22 +66,15 @@ impl HostMemory for Hosts {
         self.read(from.0, from.1, &mut bytes);
         self.write(to.0, to.1, &bytes);
     }
+    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
+        match memory {
+            SharedMemory::OfSession(_) => None,
+            SharedMemory::OfPair(id) => Some(self.channels.word(id, offset)),
+        }
+    }
 }
 
-impl HostSide for Hosts {
-    fn capture_wants(&mut self, _: &crate::Sighting) -> bool {
-        self.watches
-    }
-    fn slot(&mut self, (channel, slot): (ChannelId, u32), act: SlotAct) -> bool {
-        match act {
-            SlotAct::Reset => self.channels.reset(channel, slot),
-            SlotAct::End { side, .. } => return self.channels.end(channel, slot, side),
-            SlotAct::IsDone(side) => return self.channels.is_done(channel, slot, side),
-            SlotAct::IsLeft { .. } => {}
-        }
-        true
-    }
-}
+impl HostSide for Hosts {}
 
 /// One engine and the processes on it, whose program is the test.
 pub(super) struct Machine {
@@ -303,8 +296,34 @@ impl Machine {
         (ends, Used { channel, slot, generation, client: side })
     }
 
-    fn line(&mut self, used: Used, side: Side) -> &mut super::fake_channels::Line {
-        self.hosts.channels.line(used.channel, used.slot, side)
+    /// A word of a side's line of a slot.
+    fn word(&mut self, used: Used, side: Side, field: u64) -> &AtomicU64 {
+        self.hosts.channels.word(used.channel, ChannelLayout::line(used.slot, side) + field)
+    }
+
+    fn set(&mut self, used: Used, side: Side, field: u64, value: u64) {
+        self.word(used, side, field).store(value, Ordering::Relaxed);
+    }
+
+    fn says(&mut self, used: Used, side: Side, field: u64) -> u64 {
+        self.word(used, side, field).load(Ordering::Relaxed)
+    }
+
+    fn is_frozen(&mut self, used: Used, side: Side) -> bool {
+        self.says(used, side, SlotLine::SENT) & FROZEN != 0
+    }
+
+    /// A host ends both directions, before it gives a flow back.
+    fn freeze(&mut self, used: Used) {
+        for side in [Side::Zero, Side::One] {
+            self.word(used, side, SlotLine::SENT).fetch_or(FROZEN, Ordering::Relaxed);
+        }
+    }
+
+    /// The host of that side lets go.
+    fn leave(&mut self, used: Used, side: Side) {
+        self.set(used, side, SlotLine::READ, ALL_READ);
+        self.set(used, side, SlotLine::DONE, 1);
     }
 
     fn close_session(&mut self, session: SessionId) {
@@ -441,8 +460,8 @@ fn bytes_that_died_unread_are_told_as_reset_and_read_ones_as_end() {
         let mut m = Machine::new(CLIENT_UID);
         let client = m.attach(CLIENT_UID);
         let (ends, used) = m.direct_connection(client);
-        m.line(used, used.client.other()).sent = 5000;
-        m.line(used, used.client).read = read;
+        m.set(used, used.client.other(), SlotLine::SENT, 5000);
+        m.set(used, used.client, SlotLine::READ, read);
         if anchor_first {
             m.anchor_closed(ends[0]);
             m.close_session(client);
@@ -455,8 +474,8 @@ fn bytes_that_died_unread_are_told_as_reset_and_read_ones_as_end() {
         assert_eq!((resets(&told, ends[1].1), closes(&told, ends[1].1)), (unread, !unread), "{told:?}");
         let gone = told.iter().filter(|c| matches!(c, Completion::ChannelClosed { .. })).count();
         assert_eq!(gone, 1);
-        assert!(m.line(used, used.client).done, "nobody waits for the dead");
-        assert!(m.line(used, used.client.other()).frozen);
+        assert!(m.says(used, used.client, SlotLine::DONE) != 0, "nobody waits for the dead");
+        assert!(m.is_frozen(used, used.client.other()));
         m.close(ends[1]);
         m.ms(10);
         assert!(m.hosts.channels.open.is_empty(), "the memory goes with the last flow");
@@ -468,9 +487,8 @@ fn a_host_that_closed_properly_left_nothing_unread() {
     let mut m = Machine::new(CLIENT_UID);
     let client = m.attach(CLIENT_UID);
     let (ends, used) = m.direct_connection(client);
-    m.line(used, used.client.other()).sent = 5000;
-    let line = m.line(used, used.client);
-    (line.all_read, line.done) = (true, true);
+    m.set(used, used.client.other(), SlotLine::SENT, 5000);
+    m.leave(used, used.client);
     m.close((client, ends[0].1));
     let told = m.told(ends[1].0);
     assert!(closes(&told, ends[1].1) && !resets(&told, ends[1].1), "{told:?}");
@@ -481,14 +499,14 @@ fn a_slot_is_used_again_with_another_generation_once_both_are_done() {
     let mut m = Machine::new(CLIENT_UID);
     let client = m.attach(CLIENT_UID);
     let (first, used) = m.direct_connection(client);
-    m.line(used, used.client).sent = 77;
+    m.set(used, used.client, SlotLine::SENT, 77);
     for (session, flow) in first {
         m.close((session, flow));
     }
     m.ms(5);
     let (_, again) = m.direct_connection(client);
     assert_eq!((again.slot, again.generation), (0, 2));
-    assert_eq!((m.line(again, again.client).sent, m.line(again, again.client).done), (0, false));
+    assert_eq!([SlotLine::SENT, SlotLine::DONE].map(|field| m.says(again, again.client, field)), [0; 2]);
     let (_, other) = m.direct_connection(client);
     assert_eq!((other.slot, other.generation), (1, 1));
 }
@@ -509,9 +527,11 @@ fn a_flow_in_a_channel_is_claimed_once_its_owner_has_given_it_up() {
     assert_eq!(asked, 1, "{told:?}");
     assert_eq!(m.engine.view().counter(Counter::Yields), 1);
 
+    assert_eq!(m.engine.relinquish(client, ends[0].1, UNREAD, &mut m.hosts), Err(Errno::EAGAIN));
+    m.freeze(used);
     assert_eq!(m.engine.relinquish(client, ends[0].1, UNREAD, &mut m.hosts), Ok(()));
     assert_eq!(m.engine.relinquish(client, ends[0].1, UNREAD, &mut m.hosts), Err(Errno::EINVAL));
-    assert!(m.line(used, used.client.other()).frozen && m.line(used, used.client).done);
+    assert!(m.is_frozen(used, used.client.other()) && m.says(used, used.client, SlotLine::DONE) != 0);
     let claimed = m.engine.claim(m.now, child, QS, 7, anchor, &mut m.hosts);
     let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
 
@@ -531,8 +551,9 @@ fn a_flow_in_a_channel_is_claimed_once_its_owner_has_given_it_up() {
 fn its_old_owner_can_claim_it_too() {
     let mut m = Machine::new(CLIENT_UID);
     let client = m.attach(CLIENT_UID);
-    let (ends, _) = m.direct_connection(client);
+    let (ends, used) = m.direct_connection(client);
     let anchor = m.anchor(ends[0]);
+    m.freeze(used);
     assert_eq!(m.engine.relinquish(client, ends[0].1, Unread::default(), &mut m.hosts), Ok(()));
     let claimed = m.engine.claim(m.now, client, QS, 7, anchor, &mut m.hosts);
     assert!(matches!(claimed, Ok(Claimed::Flow(flow, _)) if flow != ends[0].1), "{claimed:?}");
@@ -543,8 +564,9 @@ fn its_old_owner_can_claim_it_too() {
 fn what_was_given_back_is_there_until_it_is_read() {
     let mut m = Machine::new(CLIENT_UID);
     let client = m.attach(CLIENT_UID);
-    let (ends, _) = m.direct_connection(client);
+    let (ends, used) = m.direct_connection(client);
     let anchor = m.anchor(ends[0]);
+    m.freeze(used);
     m.engine.relinquish(client, ends[0].1, UNREAD, &mut m.hosts).expect("its flow");
     let claim = |m: &mut Machine| {
         let reader = m.attach(CLIENT_UID);
@@ -572,7 +594,8 @@ fn bytes_given_back_for_nobody_are_unread() {
     for unread in [UNREAD, Unread::default()] {
         let mut m = Machine::new(CLIENT_UID);
         let client = m.attach(CLIENT_UID);
-        let (ends, _) = m.direct_connection(client);
+        let (ends, used) = m.direct_connection(client);
+        m.freeze(used);
         m.engine.relinquish(client, ends[0].1, unread, &mut m.hosts).expect("its flow");
         m.anchor_closed(ends[0]);
         let told = m.told(ends[1].0);
@@ -589,7 +612,7 @@ fn bytes_given_back_for_nobody_are_unread() {
 fn what_was_given_to_the_engine_before_survives_a_relinquish() {
     let mut m = Machine::new(CLIENT_UID);
     let client = m.attach(CLIENT_UID);
-    let (ends, _) = m.direct_connection(client);
+    let (ends, used) = m.direct_connection(client);
     // Bytes that came by way of the engine and are announced, not read.
     let data = MemRange { offset: LAYOUT.send_offset(), len: 500 };
     m.engine.handle_send(m.now, ends[1].0, Send::new(ends[1].1, data)).expect("fits");
@@ -597,6 +620,7 @@ fn what_was_given_to_the_engine_before_survives_a_relinquish() {
     assert!(matches!(told[..], [Completion::Data { data: MemRange { len: 500, .. }, .. }]), "{told:?}");
     m.engine.handle_send(m.now, client, Send::new(ends[0].1, data)).expect("fits");
     let anchor = m.anchor(ends[0]);
+    m.freeze(used);
     m.engine.relinquish(client, ends[0].1, Unread::default(), &mut m.hosts).expect("its flow");
     let told = m.told(client);
     let sent = |c: &Completion| *c == Completion::Sent { flow: ends[0].1, len: 500 };
@@ -613,8 +637,7 @@ fn a_close_with_copies_ends_the_use_of_the_channel() {
         let mut m = Machine::new(CLIENT_UID);
         let client = m.attach(CLIENT_UID);
         let (ends, used) = m.direct_connection(client);
-        let line = m.line(used, used.client);
-        (line.all_read, line.done) = (true, true);
+        m.leave(used, used.client);
         m.command(client, Command::Close { flow: ends[0].1, abort: unread }, &[]);
         let told = m.told(ends[1].0);
         assert_eq!(resets(&told, ends[1].1), unread, "a stream with a hole is no stream: {told:?}");
@@ -682,17 +705,17 @@ fn a_capture_has_connections_come_back_and_lets_no_other_go() {
     let mut m = Machine::new(CLIENT_UID);
     let client = m.attach(CLIENT_UID);
     let (ends, _) = m.direct_connection(client);
-    m.engine.set_capture(true, &mut m.hosts);
+    let watch = |filter| [CaptureRule { filter, only: None, interface: None }].into();
+    m.engine.set_captures(watch(Filter::Not(Filter::All.into())));
     let yields =
         |told: Vec<Completion>| told.iter().filter(|c| matches!(c, Completion::Yield { .. })).count();
     assert_eq!(yields(m.told(client)) + yields(m.told(ends[1].0)), 0, "it wants nothing of that");
-    m.hosts.watches = true;
-    m.engine.set_capture(true, &mut m.hosts);
+    m.engine.set_captures(watch(Filter::All));
     assert_eq!(yields(m.told(client)) + yields(m.told(ends[1].0)), 1, "one end gives it up");
     let ends = m.connect(client);
     m.messages(ends, 200);
     assert!(m.direct(ends[0]).is_none(), "it is watched");
-    m.engine.set_capture(false, &mut m.hosts);
+    m.engine.set_captures([].into());
     m.messages(ends, 400);
     assert!(m.direct(ends[0]).is_some(), "nobody watches any more");
 }

@@ -1,8 +1,11 @@
 //! What the engine reaches of its hosts in tests: their memories, their completion rings, and the frames that it sends.
 
-use crate::kit::tell;
-use crate::work::Sighting;
-use crate::{Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN};
+use crate::kit::{SharedWords, tell};
+use crate::{
+    Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN,
+    SharedMemory,
+};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
@@ -19,14 +22,12 @@ pub(super) const LAYOUT: RegionLayout =
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     regions: Vec<Vec<u8>>,
+    words: SharedWords,
     pub(super) completions: Vec<VecDeque<Completion>>,
     /// Completions that fit before the ring says "full".
     pub(super) ring_len: usize,
     pub(super) infos: Vec<FlowInfo>,
     pub(super) details: Vec<FlowDetail>,
-    /// What captures were given, of the packets that `wants` picks.
-    pub(super) seen: Vec<(Sighting, Vec<u8>)>,
-    pub(super) wants: Option<fn(&Sighting) -> bool>,
     /// What is given back waits in `going_back` until the test spoils and reports it.
     pub(super) gives_back_later: bool,
     pub(super) going_back: Vec<(SessionId, u64, u32)>,
@@ -57,7 +58,8 @@ impl Memory {
 
     /// A host's end of its flow's owner word: puts `to` in the place of `from`; whether that stood there.
     pub(super) fn owns(&mut self, session: SessionId, flow: FlowId, (from, to): (Owned, Owned)) -> bool {
-        self.replace_word(session, LAYOUT.owner_word(flow.slot()), from.word(flow), to.word(flow))
+        let word = self.words.at(SharedMemory::OfSession(session), LAYOUT.owner_word(flow.slot()));
+        word.compare_exchange(from.word(flow), to.word(flow), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Takes what the engine has to tell into the rings.
@@ -96,17 +98,8 @@ impl HostMemory for Memory {
         self.read(from.0, from.1, &mut bytes);
         self.write(to.0, to.1, &bytes);
     }
-    fn store_word(&mut self, session: SessionId, offset: u64, value: u64) {
-        self.write(session, offset, &value.to_le_bytes());
-    }
-    fn replace_word(&mut self, session: SessionId, offset: u64, old: u64, new: u64) -> bool {
-        let mut now = [0; 8];
-        self.read(session, offset, &mut now);
-        let is_old = now == old.to_le_bytes();
-        if is_old {
-            self.store_word(session, offset, new);
-        }
-        is_old
+    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
+        Some(self.words.at(memory, offset))
     }
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
         if self.gives_back_later {
@@ -126,13 +119,6 @@ impl HostSide for Memory {
     fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
         self.datagram_errors.push((error.own, error.peer));
         true
-    }
-
-    fn capture_wants(&mut self, packet: &Sighting) -> bool {
-        self.wants.is_some_and(|wants| wants(packet))
-    }
-    fn capture(&mut self, packet: &Sighting, bytes: &[u8]) {
-        self.seen.push((*packet, bytes.to_vec()));
     }
 }
 

@@ -73,7 +73,7 @@ fn keep_ports(world: &mut World, ports: core::ops::Range<u16>) {
 fn requests<T>(world: &mut World, of_kind: impl Fn(NetworkRequest) -> Option<T>) -> Vec<T> {
     let of_kind = |request| match request {
         DriverRequest::Network(request) => of_kind(request),
-        DriverRequest::Channel(_) => None,
+        DriverRequest::Channel(_) | DriverRequest::Show(_) => None,
     };
     core::iter::from_fn(|| world.sides[B].engine.poll_request()).filter_map(of_kind).collect()
 }
