@@ -82,7 +82,8 @@ impl<T: Copy> Slots<T> {
     /// Takes a promise back: its id means nothing any more.
     pub fn withdraw(&mut self, id: FlowId) {
         if self.is_promised(id) {
-            self.free(id);
+            self.empty(id);
+            self.free.push(id.slot() as u32);
         }
     }
 
@@ -96,16 +97,14 @@ impl<T: Copy> Slots<T> {
     }
 
     pub fn remove(&mut self, id: FlowId) -> Option<T> {
-        let value = self.get(id)?;
-        self.free(id);
-        self.used -= 1;
+        let value = self.take(id)?;
+        self.free.push(id.slot() as u32);
         Some(value)
     }
 
     /// As [`Slots::remove`], of one whose end the queue set has yet to be told: nobody else has the slot before that.
     fn retire(&mut self, id: FlowId, queue_set: QueueSetId) {
-        if self.remove(id).is_some() {
-            self.free.pop();
+        if self.take(id).is_some() {
             self.retired.push((queue_set, id.slot() as u32));
         }
     }
@@ -116,10 +115,17 @@ impl<T: Copy> Slots<T> {
             .extend(self.retired.extract_if(.., |retired| retired.0 == queue_set).map(|retired| retired.1));
     }
 
-    fn free(&mut self, id: FlowId) {
+    /// Its id means nothing any more.
+    fn take(&mut self, id: FlowId) -> Option<T> {
+        let value = self.get(id)?;
+        self.empty(id);
+        self.used -= 1;
+        Some(value)
+    }
+
+    fn empty(&mut self, id: FlowId) {
         let entry = &mut self.slots[id.slot()];
         *entry = ((entry.0 + 1) & 0xfff, Slot::Free);
-        self.free.push(id.slot() as u32);
     }
 
     /// The first value in a place from `from` on, and the place behind it.
