@@ -224,11 +224,11 @@ impl Links {
             KernelEvent::LinkGone { index } => self.link_gone(now, (engine, poller), follower, index),
             KernelEvent::Addr { index, addr, prefix_len } => {
                 follower.listed.addrs.insert((index, addr, prefix_len));
-                self.addr_there(engine, follower, index, addr, prefix_len);
+                self.addr_is(engine, follower, (index, addr, prefix_len), true);
             }
             KernelEvent::AddrGone { index, addr, prefix_len } => {
                 follower.listed.addrs.remove(&(index, addr, prefix_len));
-                self.addr_gone(engine, follower, index, addr, prefix_len);
+                self.addr_is(engine, follower, (index, addr, prefix_len), false);
             }
             KernelEvent::Route(route) => follower.listed.routes.push(route),
             KernelEvent::RoutesChanged => follower.want(List::Routes),
@@ -264,8 +264,8 @@ impl Links {
         match list {
             List::Addrs => {
                 let gone: Vec<_> = follower.addrs.difference(&follower.listed.addrs).copied().collect();
-                for (index, addr, prefix_len) in gone {
-                    self.addr_gone(engine, follower, index, addr, prefix_len);
+                for at in gone {
+                    self.addr_is(engine, follower, at, false);
                 }
             }
             List::Routes => {
@@ -372,33 +372,11 @@ impl Links {
         follower.want(List::Routes);
     }
 
-    fn addr_there(
-        &mut self,
-        engine: &mut Engine,
-        follower: &mut Follower,
-        index: u32,
-        addr: Addr,
-        prefix_len: u8,
-    ) {
-        let is_new = follower.addrs.insert((index, addr, prefix_len));
-        let Some(port) = follower.ports.get(&index).copied() else { return };
-        if is_new {
-            self.take_addr(engine, follower, port, index, addr);
-        }
-    }
-
-    fn addr_gone(
-        &mut self,
-        engine: &mut Engine,
-        follower: &mut Follower,
-        index: u32,
-        addr: Addr,
-        prefix_len: u8,
-    ) {
-        if !follower.addrs.remove(&(index, addr, prefix_len)) {
-            return;
-        }
-        if let Some(port) = follower.ports.get(&index).copied() {
+    /// An address of an interface is there, or is not; what was known already changes nothing.
+    fn addr_is(&mut self, engine: &mut Engine, follower: &mut Follower, at: (u32, Addr, u8), is_there: bool) {
+        let is_new = if is_there { follower.addrs.insert(at) } else { follower.addrs.remove(&at) };
+        let (index, addr, _) = at;
+        if let Some(port) = follower.ports.get(&index).copied().filter(|_| is_new) {
             self.take_addr(engine, follower, port, index, addr);
         }
     }
