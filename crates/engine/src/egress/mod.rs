@@ -5,3 +5,4 @@
 pub mod builder;
 pub mod control;
 pub mod segment;
+pub mod waiting;

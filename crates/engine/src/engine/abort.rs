@@ -3,9 +3,7 @@
 
 use super::Engine;
 use crate::flow::record::Abort;
-use crate::hostif::HostSide;
 use crate::work::Lone;
-use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
 use toe_tcp::output;
@@ -33,38 +31,6 @@ impl Engine {
         } else {
             self.abort_unread(now, idx);
         }
-    }
-
-    /// `Command::Close`, of what its program has accepted or made and of what it has not, and `Command::Disconnect`.
-    pub(super) fn end_flow<H: HostSide>(
-        &mut self,
-        now: Instant,
-        idx: FlowIdx,
-        command: Command,
-        host: &mut H,
-    ) {
-        match command {
-            Command::Close { abort, .. } if self.flows.get(idx).conn.tenancy.is_held() => {
-                self.close_one_copy(now, idx, abort, host);
-            }
-            Command::Close { abort, .. } => self.app_close(now, idx, abort, host),
-            _ => self.disconnect(now, idx, host),
-        }
-    }
-
-    /// `Command::Disconnect`: as Linux's, it resets the peer, unless both ends have said their last.
-    fn disconnect<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
-        self.let_go_of_channel(idx, host);
-        let flow = self.flows.get(idx);
-        let is_all_sent = !flow.tcb.queue_end().after(flow.tcb.snd.nxt);
-        match flow.tcb.state {
-            TcpState::Closed | TcpState::TimeWait => {}
-            TcpState::SynSent => self.closed(idx, Errno::ECONNRESET),
-            TcpState::Closing | TcpState::LastAck if is_all_sent => self.closed(idx, Errno::OK),
-            // What Linux would have sent by then goes out first.
-            _ => self.abort_behind_data(now, idx),
-        }
-        self.after(idx);
     }
 
     /// A program that has the connection still, which it has shut in both directions, is told.

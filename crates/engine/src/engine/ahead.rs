@@ -8,6 +8,7 @@
 //! [`Allowance`]: crate::control::ahead::Allowance
 
 use super::Engine;
+use super::hand_out::Handed;
 use crate::control::listen::ListenerIdx;
 use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
 use crate::hostif::HostSide;
@@ -15,26 +16,8 @@ use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, ListenerId, SessionId};
 
-/// A connection that was handed out ahead, and that others want, goes back after so long.
-const UNTAKEN_FOR_US: u64 = 1_000;
-/// One that was asked for, after this: its program may have ceased to wait meanwhile (SO_RCVTIMEO, a signal), but most often it only lacks a processor.
-const ASKED_FOR_US: u64 = 50_000;
 /// When it is tried again with one that was accepted, of which the engine is about to hear, or whose session takes no completions.
 const AGAIN_US: u64 = 100_000;
-
-/// Why a holder is handed a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Handed {
-    Ahead,
-    /// It answers a question.
-    AskedFor,
-}
-
-impl Handed {
-    pub(super) fn goes_back_at(self, now: Instant) -> Instant {
-        now.after_us(if self == Handed::AskedFor { ASKED_FOR_US } else { UNTAKEN_FOR_US })
-    }
-}
 
 impl Engine {
     /// A process has asked for a connection, and got one: it is handed some of those that wait besides.
@@ -56,15 +39,6 @@ impl Engine {
             }
         }
         self.watch_untaken(now, idx);
-    }
-
-    /// What is handed out and not taken is looked at in a while, if there is somebody else to take it.
-    pub(super) fn watch_untaken(&mut self, now: Instant, idx: ListenerIdx) {
-        let Some(listener) = self.listeners.get(idx) else { return };
-        let at = listener.tell_all_at.min(now.after_us(UNTAKEN_FOR_US));
-        if listener.handed > 0 && listener.takers() > 1 {
-            self.listeners.set_tell_all(idx, at);
-        }
     }
 
     /// Takes connections back from the sessions that have let them wait too long.

@@ -1,25 +1,14 @@
-//! `Connect`: where to, from where, and the record that begins with it. Called by `host`; without an answer by `connect_credit`.
+//! `Connect`, as a program asks for it, with an answer or without ([`super::connect_credit`]).
 
 use super::Engine;
-use super::host::endpoint_of;
-use crate::control::names::{self, Purpose, Twin};
-use crate::control::process_each::Whose;
-use crate::control::route::Route;
-use crate::counter::Counter;
-use crate::flow::isn::{initial_sequence_number, timestamp_offset};
-use crate::flow::key::{FlowKey, Scope};
-use crate::flow::record::Flow;
-use crate::flow::tenancy::TenancyEvent;
+use super::active_open::promised;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
-use crate::work::{Owner, Path};
+use crate::work::Owner;
 use toe_abi::attach::FenceReason;
-use toe_abi::command::{CONNECT_FAST_OPEN, CONNECT_FLAGS, CONNECT_KERNEL_TOO, ConnectArgs, NO_HANDLE};
+use toe_abi::command::{CONNECT_FLAGS, ConnectArgs};
 use toe_abi::entry::Command;
-use toe_abi::errno::Errno;
-use toe_abi::owner_word::Owned;
-use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, Instant, QueueSetId, SessionId};
-use toe_tcp::open::{self, OpenParams};
+use toe_base::{AnchorHandle, FlowId, Instant, QueueSetId, SessionId};
 use zerocopy::FromBytes;
 
 impl Engine {
@@ -54,147 +43,4 @@ impl Engine {
         }
         Ok(())
     }
-
-    pub(super) fn connect_to(
-        &mut self,
-        now: Instant,
-        mut owner: Owner,
-        args: &ConnectArgs,
-        anchor: AnchorHandle,
-    ) -> Result<FlowId, Errno> {
-        let presented = self.take_twin(owner.session, args.twin);
-        let mut remote = endpoint_of(args.remote)?;
-        if remote.addr.is_unspecified() {
-            // As Linux has it: connecting to INADDR_ANY means this host.
-            remote.addr = remote.addr.localhost();
-        }
-        if remote.port == 0 {
-            return Err(Errno::ECONNREFUSED);
-        }
-        let scope = self.sessions.get(owner.session).ok_or(Errno::EBADF)?.scope;
-        let can_ask_kernel = args.flags & CONNECT_KERNEL_TOO != 0;
-        let (path, source) = self
-            .path_to((now, can_ask_kernel), scope, remote)
-            .inspect_err(|_| self.counters.add(Counter::ConnectRefused))?;
-        let asked = if args.local.family == 0 { None } else { Some(endpoint_of(args.local)?) };
-        let local = self.local_name(owner.session, presented, asked, source)?;
-        let port = local.port;
-        let name = FlowKey { local, remote, scope };
-        let key = self.choose_key(now, path, name)?;
-        if port != 0 && self.is_shared(path) && !self.shared.has_room_for_flow() {
-            return Err(Errno::ENOBUFS);
-        }
-        let iss = initial_sequence_number(&self.config.secret, &key, now);
-        let iss = self.replace(&key).map_or(iss, |beyond| iss.later(beyond));
-        let params = OpenParams {
-            is_local: path == Path::Local,
-            is_v4: key.is_v4(),
-            iss,
-            timestamp_offset: timestamp_offset(&self.config.secret, &key),
-            mss: self.path_mss(path, remote.addr),
-            tcp: self.tcp.config,
-            now,
-        };
-        let idx = self
-            .insert_flow(self.sessions.user_of(owner.session), Flow::new(key, path, open::active(&params)))?;
-        let may = promised(args).is_some() || self.sessions.may_have_flow(owner.session);
-        let session = self.sessions.get_mut(owner.session).filter(|_| may);
-        let named = session.and_then(|session| match promised(args) {
-            Some(id) => session.flows.fulfil(id, idx).then_some(id),
-            None => session.flows.insert(idx),
-        });
-        let Some(flow_id) = named else {
-            self.remove_flow(idx);
-            return Err(Errno::EMFILE);
-        };
-        owner.flow_id = flow_id;
-        self.own(idx, TenancyEvent::Connected { owner, lifetime: anchor });
-        self.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(idx));
-        let flow = self.flows.get_mut(idx);
-        flow.tcb.receive.session = owner.session;
-        self.counters.add(Counter::ActiveOpens);
-        if args.flags & CONNECT_FAST_OPEN != 0 {
-            self.open_fast(now, idx);
-        }
-        self.after(idx);
-        Ok(flow_id)
-    }
-
-    /// Where a connection comes from that a program asked to have from there, and whose way has this `source`; port 0: any.
-    fn local_name(
-        &self,
-        session: SessionId,
-        presented: Option<Twin>,
-        asked: Option<Endpoint>,
-        source: Addr,
-    ) -> Result<Endpoint, Errno> {
-        let Some(asked) = asked else { return Ok(Endpoint { addr: source, port: 0 }) };
-        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
-        let any = asked.addr.is_unspecified();
-        let local = if any { asked.at(source) } else { asked };
-        if !any && !self.has_addr(record.scope, local.addr) {
-            return Err(Errno::EADDRNOTAVAIL);
-        }
-        if local.addr.is_v4() != source.is_v4() {
-            return Err(Errno::ENETUNREACH);
-        }
-        if local.port != 0 {
-            names::require(presented, record.cred.netns, local, Purpose::Connect)?;
-            if self.listeners.others_listen_at(record.scope, local, record.cred.uid) {
-                return Err(Errno::EADDRINUSE);
-            }
-        }
-        Ok(local)
-    }
-
-    /// The addresses of a connection are known at once, though it is not established.
-    pub(super) fn tell_connecting<H: HostSide>(
-        &mut self,
-        session: SessionId,
-        result: &Result<FlowId, Errno>,
-        host: &mut H,
-    ) {
-        if let Some(idx) = result.ok().and_then(|id| self.sessions.get(session)?.flows.get(id)) {
-            self.write_owner_word(idx, Owned::Held, host);
-            self.tell_flow_info(idx, host);
-        }
-    }
-
-    /// The path to `remote` and the source address to use.
-    fn path_to(
-        &mut self,
-        (now, can_ask_kernel): (Instant, bool),
-        scope: Scope,
-        remote: Endpoint,
-    ) -> Result<(Path, Addr), Errno> {
-        match self.route(scope, remote.addr) {
-            Some(Route::Local { source }) => {
-                // Said at once, so that the caller can try the kernel's stack.
-                let idx = self.listeners.find(scope, remote);
-                let listener = idx.and_then(|idx| self.listeners.get_mut(idx)).ok_or(Errno::ECONNREFUSED)?;
-                // Every kernel has the loopback addresses; others may be the engine's alone.
-                if can_ask_kernel && remote.addr.is_loopback() {
-                    let whose = listener.process_each.next(now);
-                    if whose == Whose::Kernels || listener.is_on_its_way() {
-                        return Err(Errno::EHOSTDOWN);
-                    }
-                    if whose == Whose::EnginesLast {
-                        // Those that it was tried with shall ask as well.
-                        self.names.note_lapse();
-                    }
-                }
-                Ok((Path::Local, source))
-            }
-            Some(Route::Via { port, source, next_hop }) => {
-                let neighbour = self.neighbour(port, next_hop).ok_or(Errno::ENOBUFS)?;
-                Ok((Path::Port { port, neighbour }, source))
-            }
-            None => Err(Errno::ENETUNREACH),
-        }
-    }
-}
-
-/// The id that a connection is to have, if it was given in advance.
-fn promised(args: &ConnectArgs) -> Option<FlowId> {
-    (args.flow != NO_HANDLE).then(|| FlowId::from_raw(args.flow))
 }

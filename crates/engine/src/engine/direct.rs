@@ -8,12 +8,11 @@ use crate::counter::Counter;
 use crate::flow::carrier::{Carrier, Direct, Earning};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{Notice, TenancyEvent};
-use crate::hostif::HostSide;
 use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A_USER_MAX};
 use crate::hostif::session::Sessions;
-use crate::hostif::slots;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::work::{Owner, Path};
+use crate::hostif::{HostSide, slots};
+use crate::work::{CaptureRule, Owner, Path};
 use toe_abi::attach::Unread;
 use toe_abi::channel::Side;
 use toe_abi::entry::Completion;
@@ -240,6 +239,29 @@ impl Engine {
         let len = flow.tcb.events.sent.saturating_add(flow.tcb.events.sent_behind);
         if len > 0 {
             self.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
+        }
+    }
+
+    /// [`crate::ControlEvent::Captures`].
+    pub(super) fn set_captures(&mut self, rules: Box<[CaptureRule]>) {
+        let before = core::mem::replace(&mut self.capture.rules, rules);
+        if self.capture.rules.len() < before.len() {
+            // One that ends wants nothing new.
+            return;
+        }
+        let direct: Vec<FlowIdx> = self
+            .flows
+            .indices()
+            .filter(|idx| self.flows.get(*idx).conn.carrier.channel().is_some())
+            .collect();
+        for idx in direct {
+            let key = self.flows.get(idx).conn.key;
+            let peer = self.flows.find(&key.reversed());
+            // One end that gives it up is enough.
+            let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.tenancy.notice() == Notice::Yield);
+            if !asked && self.is_watched(&key) {
+                self.ask_to_yield(idx);
+            }
         }
     }
 }

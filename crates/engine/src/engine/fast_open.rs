@@ -2,11 +2,10 @@
 //! Called by whoever opens a connection ([`super::host`], [`super::syn`]), and with what the peer answers.
 
 use super::Engine;
-use crate::control::fast_open::{self as cookies, Check, Heard, Known};
+use crate::control::fast_open as cookies;
+use crate::control::fast_open::{Check, Heard, Known};
 use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
-use crate::flow::tenancy::TenancyEvent;
-use crate::hostif::HostSide;
 use crate::work::{Path, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
@@ -113,41 +112,6 @@ impl Engine {
                 Taken { early: false, gives }
             }
         }
-    }
-
-    /// The program may have a connection whose SYN brought a good cookie, and the bytes that came with it.
-    pub(super) fn came_early<H: HostSide>(
-        &mut self,
-        now: Instant,
-        idx: FlowIdx,
-        listener_idx: ListenerIdx,
-        work: &RxWork<'_>,
-        host: &mut H,
-    ) {
-        self.counters.add(Counter::FastOpenReceived);
-        self.arrivals += 1;
-        let flow = self.flows.get_mut(idx);
-        flow.conn.tenancy.apply(TenancyEvent::Opened { number: self.arrivals });
-        flow.tcb.fast_open.early = true;
-        flow.conn.early_at = Some(listener_idx);
-        let (flow, mut cx) = self.receiving(now, idx, host);
-        flow.tcb.fast_open.taken = fast_open::take_syn_text(&mut flow.tcb, &mut cx, &work.rx);
-        flow.tcb.traffic.received = u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
-        if let Some(listener) = self.listeners.get_mut(listener_idx) {
-            listener.fast_open.came();
-            listener.waiting.push_back(idx);
-        }
-        self.hand_out(now, listener_idx, host);
-    }
-
-    /// The handshake of a connection that its program may have had before is complete. `false`: it is no such one.
-    pub(super) fn completed_early<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
-        if !core::mem::take(&mut self.flows.get_mut(idx).tcb.fast_open.early) {
-            return false;
-        }
-        self.leave_fast_open_queue(idx, None);
-        self.tell_flow_info(idx, host);
-        true
     }
 
     /// The listener's place is another's, or will be: the connection's end was a reset at `reset_at`.

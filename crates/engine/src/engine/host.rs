@@ -4,8 +4,10 @@
 //! breach: a completion that ends a flow and an entry that still names it may cross.
 
 use super::Engine;
+use super::names::endpoint_of;
 use crate::control::listen::{BACKLOG_MAX, CREDIT_MAX, Holder, ListenerIdx, ON_ITS_WAY};
-use crate::control::names::{self, Purpose, Rest, Twin};
+use crate::control::names;
+use crate::control::names::{Purpose, Rest, Twin};
 use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
@@ -13,18 +15,17 @@ use crate::flow::record::Unsent;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
-use crate::hostif::outbox::Place;
 use crate::hostif::users::Resource;
 use toe_abi::attach::FenceReason;
-use toe_abi::command::{LISTEN_ASKS, LISTEN_FLAGS, LISTEN_KERNEL_TOO, LISTEN_V6_ONLY, ListenArgs, WireAddr};
+use toe_abi::command::{LISTEN_ASKS, LISTEN_FLAGS, LISTEN_KERNEL_TOO, LISTEN_V6_ONLY, ListenArgs};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
-use toe_tcp::congestion::{self, AlgorithmName};
+use toe_tcp::congestion::AlgorithmName;
 use toe_tcp::segment_arrives::credit_given;
 use toe_tcp::soft_error::Hears;
-use toe_tcp::{self, timeout};
+use toe_tcp::{congestion, timeout};
 use zerocopy::FromBytes;
 
 /// Receive memory that lies idle this long goes back.
@@ -194,40 +195,9 @@ impl Engine {
 
     // ---- answers ----
 
-    pub(super) fn answer_command(
-        &mut self,
-        session: SessionId,
-        queue_set: QueueSetId,
-        token: u32,
-        command: Command,
-        result: Result<u32, Errno>,
-    ) -> Result<(), FenceReason> {
-        let (errno, id) = match result {
-            Ok(id) => (Errno::OK, id),
-            Err(errno) => (errno, 0),
-        };
-        self.answer(
-            session,
-            queue_set,
-            Completion::CommandResult { token, command: command.kind(), errno, id },
-        );
-        if self.sessions.answers_are_full(session, queue_set) {
-            Err(FenceReason::CompletionOverflow)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Queues a completion that belongs to no live flow.
-    pub(super) fn answer(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) {
-        if self.sessions.add_answer(session, queue_set, completion) {
-            self.outbox.note(Place::of(session, queue_set));
-        }
-    }
-
     // ---- listen, accept, connect ----
 
-    fn listen<H: HostSide>(
+    pub(super) fn listen<H: HostSide>(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -338,7 +308,7 @@ impl Engine {
         self.hand_out(now, idx, host);
     }
 
-    fn accept(
+    pub(super) fn accept(
         &mut self,
         session: SessionId,
         queue_set: QueueSetId,
@@ -386,10 +356,6 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-pub(super) fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
-    addr.to_endpoint().ok_or(Errno::EOPNOTSUPP)
 }
 
 /// More seconds than a record has room for, which Linux takes for none of these options, are as many as it has.

@@ -5,63 +5,18 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::flow::isn::timestamp_offset;
 use crate::flow::key::{FlowKey, KeyHolder, TimeWaitIdx};
-use crate::flow::record::Flow;
 use crate::hostif::users::UserIdx;
-use crate::store::is_over;
 use crate::store::time_waits::TimeWaitFlow;
 use crate::work::{Lone, RxWork};
-use toe_abi::errno::Errno;
-use toe_base::{FlowIdx, Instant, SeqNum};
-use toe_tcp::output;
-use toe_tcp::segment_arrives::time_wait;
+use toe_base::{Instant, SeqNum};
 use toe_tcp::time_wait::{TIME_WAIT_US, TimeWaitEffect, is_new_life};
 
 /// Of all records, those that orphans may have (Linux: tcp_max_orphans).
-const ORPHANS_ONE_IN: usize = 4;
-
+pub(super) const ORPHANS_ONE_IN: usize = 4;
 /// A new connection's numbers begin so far beyond the old one's: farther than its window reached (as Linux has it).
 const BEYOND: u32 = (1 << 16) + 1;
 
 impl Engine {
-    /// Whether another connection may close without its program. When there are too many, one is reset, as Linux does: first one whose
-    /// peer has all bytes, so that peers which never acknowledge a FIN do not cut others' last bytes short; else this one.
-    pub(super) fn may_be_orphan(&mut self, now: Instant) -> bool {
-        if self.flows.orphans() < self.config.flows_max / ORPHANS_ONE_IN {
-            return true;
-        }
-        self.counters.add(Counter::OrphansReset);
-        let told = self.flows.take_acknowledged_orphan();
-        if let Some(told) = told {
-            self.abort(now, told, Errno::OK);
-            self.after(told);
-        }
-        told.is_some()
-    }
-
-    /// A flow has had its turn to send. In TIME_WAIT without a program it has a smaller record from now on, which makes room for anybody
-    /// and is charged to nobody. The oldest gives way when there are too many.
-    pub(super) fn enter_time_wait(&mut self, now: Instant, idx: FlowIdx) {
-        if !self.flows.is_used(idx) || !is_over(self.flows.get(idx)) {
-            return;
-        }
-        // Its neighbour is not known yet, and the last ACK waits for that by itself.
-        while let Some(tx) = self.next_unit(now, idx) {
-            let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
-            let lone = Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.options.traffic_class };
-            let path = conn.path;
-            output::commit(tcb, &mut self.tcp, now, &tx);
-            self.send_alone(now, path, lone);
-        }
-        let Flow { conn, tcb, .. } = self.flows.get(idx);
-        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, now));
-        self.empty_flow(idx);
-        let steering = self.take_steering(idx);
-        if self.flows.time_waits.is_full() {
-            self.evict_oldest();
-        }
-        self.flows.enter_time_wait(idx, TimeWaitFlow { key, sharing, steering, tcp });
-    }
-
     /// A segment for a connection in TIME_WAIT that no program has. Returns where the numbers of a new life may begin, if it is for one.
     pub(super) fn arrives_in_time_wait(
         &mut self,

@@ -4,36 +4,8 @@
 use super::{CONTROL_QUEUE_MAX, Engine};
 use crate::counter::Counter;
 use crate::work::{ControlFrame, Lone, Path};
-use std::collections::VecDeque;
 use toe_base::{Instant, PortId};
 use toe_wire::link::MacAddr;
-
-/// So many of a port wait; the oldest give way (Linux's `unres_qlen` bounds them for each neighbour).
-const WAITING_MAX: usize = 64;
-
-/// A port's, with the neighbours' numbers.
-#[derive(Debug, Default)]
-pub(super) struct WaitingSegments(VecDeque<(u16, Lone)>);
-
-impl WaitingSegments {
-    /// Returns whether an older one gave way.
-    fn push(&mut self, neighbour: u16, lone: Lone) -> bool {
-        let is_full = self.0.len() >= WAITING_MAX;
-        if is_full {
-            self.0.pop_front();
-        }
-        self.0.push_back((neighbour, lone));
-        is_full
-    }
-
-    /// Takes those for a neighbour.
-    pub(super) fn take(&mut self, neighbour: u16) -> Vec<Lone> {
-        let of = self.0.iter().filter(|(to, _)| *to == neighbour);
-        let taken = of.map(|(_, lone)| *lone).collect();
-        self.0.retain(|(to, _)| *to != neighbour);
-        taken
-    }
-}
 
 impl Engine {
     /// Sends a segment by a path; the queue is bounded, one too many is lost like a frame.

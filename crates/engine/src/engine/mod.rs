@@ -2,11 +2,12 @@
 //!
 //! | in this folder | what |
 //! |---|---|
-//! | in | [`receive`] (frames), [`host`] (entries), [`earlier`] (what counts before an entry of another session's), [`datagrams`], [`lanes`] (datagrams that go past it), [`errors`] (what did not arrive) |
-//! | connections begin | [`connect`], [`connect_credit`] (without an answer), [`syn`], [`fast_open`], [`accept`] (listeners and who takes from them) |
-//! | change hands | [`ahead`] (before anybody asks), [`claim`], [`direct`] (they leave the engine) |
-//! | end | [`life`], [`abort`] (with RST), [`leftovers`] (nobody has them any more) |
-//! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`completions`] |
+//! | in | [`receive`] (frames), [`segment_arrives`], [`local`] (between two local ends, and what counts before an entry of another session's), [`host`] (entries), [`events`] (what nobody waits for), [`datagrams`], [`lanes`] (datagrams that go past it), [`errors`] (what did not arrive) |
+//! | connections begin | [`connect`], [`connect_credit`] (without an answer), [`active_open`], [`syn`], [`fast_open`] |
+//! | at listeners | [`listener_queue`] (half open, or waiting), [`hand_out`], [`accept`] (who takes from them), [`ahead`] (before anybody asks), [`listener_end`] |
+//! | change hands | [`owners`], [`claim`], [`direct`] (they leave the engine) |
+//! | end | [`close`], [`abort`] (with RST), [`session_end`], [`life`] (their records), [`leftovers`] (nobody has them any more) |
+//! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`datagram_queue`], [`notify`] (what a record has to say), [`completions`] |
 //! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
 //! | beside TCP | [`protocols`], [`via`] |
 //! | time, and who looks | [`timers`], [`report`], [`detail`] and [`tcp_report`] (how TCP stands), [`audit`], [`capture`] (copies for those who watch) |
@@ -38,33 +39,44 @@
 
 mod abort;
 mod accept;
+mod active_open;
 mod ahead;
 mod audit;
 mod capture;
 mod claim;
+mod close;
 mod completions;
 mod connect;
 mod connect_credit;
+mod datagram_queue;
 mod datagrams;
 mod detail;
 mod direct;
-mod earlier;
 mod errors;
+mod events;
 mod fast_open;
+mod hand_out;
 mod host;
 mod lanes;
 mod leftovers;
 mod life;
+mod listener_end;
+mod listener_queue;
+mod local;
 mod lone;
 mod names;
 mod neighbours;
 mod network;
+mod notify;
+mod owners;
 mod ports;
 mod pressure;
 mod protocols;
 mod quota;
 mod receive;
 mod report;
+mod segment_arrives;
+mod session_end;
 mod steering;
 mod syn;
 mod tcp_report;
@@ -79,13 +91,12 @@ pub use audit::FlowAudit;
 pub use completions::CompletionBatch;
 pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;
-pub use life::LeftBehind;
 pub use network::DriverRequest;
 pub use receive::RxFrame;
 pub use report::{SessionView, SocketCursor, SocketView, Totals};
+pub use session_end::LeftBehind;
 
 use crate::control::arp::Neighbours;
-use crate::control::event::ControlEvent;
 use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
 use crate::control::listen::Listeners;
@@ -95,12 +106,14 @@ use crate::control::route::Routes;
 use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::egress::builder::ip_header_len;
+use crate::egress::waiting::WaitingSegments;
 use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
-use crate::hostif::HostSide;
 use crate::hostif::anchors::Anchors;
+use crate::hostif::captures::Capture;
 use crate::hostif::channels::Channels;
-use crate::hostif::outbox::{Outbox, Place};
+use crate::hostif::closing::Closing;
+use crate::hostif::outbox::Outbox;
 use crate::hostif::session::Sessions;
 use crate::hostif::users::{Limit, Quotas, Resource, STAGING_LEN, UserIdx};
 use crate::protocols::Protocols;
@@ -193,7 +206,7 @@ struct Port {
     shared: bool,
     neighbours: Neighbours,
     control: VecDeque<ControlFrame>,
-    waiting: lone::WaitingSegments,
+    waiting: WaitingSegments,
     ready: FairList,
 }
 
@@ -216,7 +229,7 @@ pub struct Engine {
     outbox: Outbox,
     listeners: Listeners,
     /// Closed sessions that have something still.
-    closing: VecDeque<life::Closing>,
+    closing: VecDeque<Closing>,
     names: Names,
     sessions: Sessions,
     anchors: Anchors,
@@ -231,7 +244,7 @@ pub struct Engine {
     fragments: Fragments,
     /// Connections that ever came in at listeners.
     arrivals: u64,
-    capture: capture::Capture,
+    capture: Capture,
     /// Connections that came in at listeners and are not open yet.
     half_open: usize,
     spent_cookies: crate::control::cookie::SpentCookies,
@@ -267,7 +280,7 @@ impl Engine {
             shared: Shared::default(),
             fragments: Fragments::default(),
             arrivals: 0,
-            capture: capture::Capture::default(),
+            capture: Capture::default(),
             half_open: 0,
             spent_cookies: Default::default(),
             servers: Servers::default(),
@@ -284,7 +297,7 @@ impl Engine {
             shared: false,
             neighbours: Neighbours::default(),
             control: VecDeque::new(),
-            waiting: lone::WaitingSegments::default(),
+            waiting: WaitingSegments::default(),
             ready: FairList::new(self.config.flows_max),
         });
         PortId(self.ports.len() as u8 - 1)
@@ -294,67 +307,20 @@ impl Engine {
         self.sessions.add_queue_set(session)
     }
 
-    /// Something has happened that nobody waits for an answer to.
-    pub fn handle_control<H: HostSide>(&mut self, now: Instant, event: ControlEvent, host: &mut H) {
-        match event {
-            ControlEvent::LastClose(anchor) => self.anchor_closed(now, anchor, host),
-            ControlEvent::Shared(anchor) => {
-                let home = self.anchors.leave_home(anchor).and_then(|home| self.sessions.get_mut(home));
-                home.into_iter().for_each(|home| home.anchors -= 1);
-            }
-            ControlEvent::SocketGone(identity) => {
-                self.twin_gone(now, identity, host);
-                self.datagram_socket_gone(identity);
-            }
-            ControlEvent::Fenced(session, reason) => self.fence(now, session, reason, host),
-            ControlEvent::DatagramsClosed(session, id) => self.close_datagrams(session, id),
-            ControlEvent::SenderLingers(id) => self.udp.sockets.keep_sender(id),
-            ControlEvent::SenderForgotten(id) => self.udp.sockets.forget_sender(id),
-            ControlEvent::Left(lane) => self.end_lane(lane),
-            ControlEvent::ChannelMade(channel) => self.offer_channel(channel),
-            ControlEvent::ChannelRefused(channel) => {
-                // Its connections stay, and ask again later.
-                let payer = self.channels.refused(channel);
-                payer
-                    .into_iter()
-                    .for_each(|payer| self.sessions.users_mut().give(payer, Resource::Channels, 1));
-            }
-            ControlEvent::ChannelSettled(channel) => self.channels.settled(channel),
-            ControlEvent::Captures(rules) => self.set_captures(rules),
-            ControlEvent::Process(session, pid) => self.capture.note_process(session, pid),
-            ControlEvent::GivenBack { session, offset, len, gone } => {
-                self.handle_given_back(session, offset, len, gone);
-            }
-        }
-    }
-
     pub fn view(&self) -> EngineView<'_> {
         EngineView(self)
     }
 
     // ---- shared by the files of this folder ----
 
-    /// What must follow any change of a flow: the derived structures agree with the record again.
-    fn after(&mut self, idx: FlowIdx) {
-        if !self.flows.is_used(idx) {
-            return;
-        }
-        self.let_go_of_memory(idx);
-        self.flows.count_leftover(idx);
-        self.flows.note_change(idx);
+    /// A connection may have something to send.
+    fn schedule(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
-        if completions::has_something(flow, &self.tcp.extents) {
-            let owner = flow.conn.tenancy.owner();
-            self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
+        match flow.conn.path {
+            _ if flow.tcb.state == TcpState::Closed => {}
+            Path::Local => self.ready_local.push(flow.conn.user, idx),
+            Path::Port { port, .. } => self.ports[port.index()].ready.push(flow.conn.user, idx),
         }
-        if flow.tcb.state != TcpState::Closed {
-            match flow.conn.path {
-                Path::Local => self.ready_local.push(flow.conn.user, idx),
-                Path::Port { port, .. } => self.ports[port.index()].ready.push(flow.conn.user, idx),
-            }
-        }
-        self.free_if_done(idx);
     }
 
     /// Queues a control frame; a full queue drops it, as a lost frame would be.

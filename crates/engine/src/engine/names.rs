@@ -5,14 +5,11 @@ use super::Engine;
 use crate::control::listen::ListenerIdx;
 use crate::control::names::{Rest, Twin};
 use crate::control::route::Route;
-use crate::counter::Counter;
 use crate::flow::key::{FlowKey, Scope};
 use crate::flow::record::Flow;
-use crate::hostif::HostSide;
-use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
 use crate::work::{RxWork, Sharing};
-use toe_abi::command::{LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE};
+use toe_abi::command::{LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowId, FlowIdx, Instant, SessionId};
 use toe_tcp::segment::Segment;
@@ -28,24 +25,6 @@ impl Engine {
         let id = record.twins.insert(twin)?;
         self.names.rests.add(twin.identity, Rest::Presented(session, id));
         Some(id.raw())
-    }
-
-    /// [`crate::ControlEvent::SocketGone`].
-    pub(super) fn twin_gone<H: HostSide>(&mut self, now: Instant, identity: u64, host: &mut H) {
-        for rest in self.names.rests.take(identity) {
-            match rest {
-                Rest::Presented(session, id) => {
-                    if let Some(record) = self.sessions.get_mut(session) {
-                        record.twins.remove(id);
-                    }
-                }
-                Rest::Listener(listener, anchor) => {
-                    self.counters.add(Counter::TwinsGone);
-                    self.anchors.release(anchor, AnchorTarget::Listener(listener));
-                    self.close_listener_anchor(now, listener, anchor, host);
-                }
-            }
-        }
     }
 
     // ---- views ----
@@ -101,25 +80,6 @@ impl Engine {
         }
     }
 
-    /// Makes room for a listener: of those that the kernel would not let listen beside this twin, the ones seen earlier
-    /// are no more. EADDRINUSE: one was seen later, so it is this twin that is no more.
-    pub(super) fn oust_rivals<H: HostSide>(
-        &mut self,
-        now: Instant,
-        (scope, local, v6_only): (Scope, Endpoint, bool),
-        twin: &Twin,
-        host: &mut H,
-    ) -> Result<(), Errno> {
-        let rivals = self.listeners.rivals(scope, (local, v6_only), twin);
-        if rivals.iter().any(|rival| rival.seen >= twin.seen) {
-            return Err(Errno::EADDRINUSE);
-        }
-        for rival in rivals {
-            self.twin_gone(now, rival.identity, host);
-        }
-        Ok(())
-    }
-
     /// Takes a listener out of the table, and what its anchors rested on with it.
     pub(super) fn remove_listener(&mut self, idx: ListenerIdx) -> Option<crate::control::listen::Listener> {
         let listener = self.listeners.close(idx)?;
@@ -165,4 +125,13 @@ impl Engine {
         let uid = self.sessions.get(conn.tenancy.owner().session).map_or(u32::MAX, |record| record.cred.uid);
         self.listeners.others_listen_at(work.key.scope, work.key.local, uid)
     }
+}
+
+pub(super) fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
+    addr.to_endpoint().ok_or(Errno::EOPNOTSUPP)
+}
+
+/// A link-local address of this link, whatever zone it was given with.
+pub(super) fn in_zone(addr: Addr, zone: u32) -> Addr {
+    if addr.is_link_local() { Addr::v6(addr.to_v6(), zone) } else { addr }
 }

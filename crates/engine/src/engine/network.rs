@@ -1,6 +1,7 @@
 //! Links, addresses, routes and neighbours: what the driver tells of them ([`NetworkChange`]), and what it is to do ([`NetworkRequest`]).
 
 use super::Engine;
+use super::names::in_zone;
 use crate::control::network::{NetworkChange, NetworkRequest};
 use crate::control::route::{Interface, KernelRoute, Route};
 use crate::counter::Counter;
@@ -106,9 +107,4 @@ impl Engine {
             self.neighbour_found(Path::Port { port, neighbour });
         }
     }
-}
-
-/// A link-local address of this link, whatever zone it was given with.
-fn in_zone(addr: Addr, zone: u32) -> Addr {
-    if addr.is_link_local() { Addr::v6(addr.to_v6(), zone) } else { addr }
 }

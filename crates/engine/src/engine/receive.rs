@@ -1,21 +1,22 @@
 //! Frames in: ingress, then the flow core or the control plane.
 
 use super::Engine;
+use super::capture::finish_checksum;
 use crate::control::icmp;
 use crate::counter::Counter;
-use crate::flow::key::{FlowKey, KeyHolder};
-use crate::flow::record::Flow;
+use crate::flow::key::KeyHolder;
 use crate::hostif::HostSide;
-use crate::ingress::{self, Arrived, ArrivedTcp, At};
-use crate::work::{Lone, Path, Piece, RxPacket, RxWork};
+use crate::ingress;
+use crate::ingress::facts::facts_of;
+use crate::ingress::{Arrived, ArrivedTcp, At};
+use crate::work::{Piece, RxPacket, RxWork};
+use toe_abi::capture::Direction;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, PortId};
-use toe_tcp::record::Wait;
-use toe_tcp::segment::RxSegment;
-use toe_tcp::segment::{FlowEvent, Payload, Segment};
+use toe_tcp::Tcb;
+use toe_tcp::segment::{Payload, RxSegment, Segment};
 use toe_tcp::state::TcpState;
 use toe_tcp::time_wait::is_new_life;
-use toe_tcp::{RxContext, Tcb, segment_arrives::segment_arrives};
 use toe_wire::link::{FrameTail, RxOffload};
 
 /// A frame as a link hands it over.
@@ -99,7 +100,13 @@ impl Engine {
         }
     }
 
-    fn arrived<H: HostSide>(&mut self, now: Instant, port: PortId, arrived: Arrived<'_>, host: &mut H) {
+    pub(super) fn arrived<H: HostSide>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        arrived: Arrived<'_>,
+        host: &mut H,
+    ) {
         match arrived {
             Arrived::Tcp(tcp) => self.tcp_frame_arrives(now, port, &tcp, Payload::Frame(tcp.payload), host),
             Arrived::Arp(message) => self.arp_arrives(port, &message),
@@ -227,88 +234,31 @@ impl Engine {
         self.nobodys(now, work);
     }
 
-    /// Neither a connection nor a listener is there for a segment. Where the kernel has the address too and the segment
-    /// is steered here no longer, it was under way when that changed: what would begin a connection comes, sent again, to whoever it is
-    /// for now. What acknowledges something is of the connection that has just ended here: the kernel has had no part in it.
-    pub(super) fn nobodys(&mut self, now: Instant, work: &RxWork<'_>) {
-        self.counters.add(Counter::DropNoFlow);
-        if work.rx.segment.ack.is_none() && self.listeners.find(work.key.scope, work.key.local).is_some() {
-            // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
-            return;
-        }
-        let is_here = !self.is_shared(work.path) || self.is_steered(&work.key);
-        if is_here || work.rx.segment.ack.is_some() {
-            self.reject(now, work.path, work.key, &work.rx.segment);
-        }
-    }
-
-    pub(super) fn flow_receives<H: HostSide>(
+    /// [`Engine::handle_frame`] while somebody watches.
+    fn handle_watched_frame<H: HostSide>(
         &mut self,
         now: Instant,
-        idx: FlowIdx,
-        work: &RxWork<'_>,
+        port: PortId,
+        frame: &[u8],
+        offload: RxOffload,
         host: &mut H,
     ) {
-        if work.rx.segment.len > 0 {
-            self.relieve(self.flows.get(idx).tcb.receive.session);
-        }
-        let (flow, mut cx) = self.receiving(now, idx, host);
-        let before =
-            (flow.tcb.state != TcpState::SynSent).then(|| (flow.tcb.data_una(), flow.tcb.data_nxt()));
-        let event = segment_arrives(&mut flow.tcb, &mut cx, &work.rx);
-        flow.tcb.traffic.note_received(now, work.rx.segment.len, flow.tcb.snd.mss);
-        if work.rx.is_marked
-            && let Some(trouble) = cx.tcp.troubles.one_mut(&mut flow.tcb.traffic.trouble)
-        {
-            trouble.received_marked = trouble.received_marked.wrapping_add(1);
-        }
-        if let Some((una, nxt)) = before {
-            flow.tcb.traffic.acked += u64::from(flow.tcb.data_una().distance_from(una));
-            flow.tcb.traffic.received += u64::from(flow.tcb.data_nxt().distance_from(nxt));
-        }
-        if flow.tcb.send_queue.is_empty() {
-            flow.tcb.traffic.limits.note(now, Wait::Nothing);
-        }
-        if before.is_none() && event == FlowEvent::Established {
-            self.fast_open_answered(now, idx, &work.rx.segment);
-        }
-        if event == FlowEvent::Reject {
-            self.reject(now, work.path, work.key, &work.rx.segment);
-        }
-        self.apply(now, idx, event, host);
-        if work.path == Path::Local && work.rx.segment.len > 0 {
-            self.local_unit_arrived(idx, host);
-        }
-    }
-
-    /// A flow, and what the flow core needs besides to receive something for it.
-    pub(super) fn receiving<'a, H: HostSide>(
-        &'a mut self,
-        now: Instant,
-        idx: FlowIdx,
-        host: &'a mut H,
-    ) -> (&'a mut Flow, RxContext<'a, H>) {
-        let pressure = self.pressure(self.flows.get(idx).tcb.receive.session);
-        let flow = self.flows.get_mut(idx);
-        let cx = RxContext {
-            now,
-            owner: flow.conn.tenancy.owner().session,
-            pressure,
-            arena: self.sessions.arena(flow.tcb.receive.session, flow.conn.user),
-            host,
-            tcp: &mut self.tcp,
-        };
-        (flow, cx)
-    }
-
-    /// Answers a segment that belongs to no connection.
-    pub(super) fn reject(&mut self, now: Instant, path: Path, key: FlowKey, segment: &Segment) {
-        let Some(reset) = segment.answering_reset() else { return };
-        // Segments of nobody's come as fast as anybody likes; the answers need not.
-        if path == Path::Local || self.reset_limit.allows(now) {
-            self.send_alone(now, path, Lone { key, segment: reset, traffic_class: 0 });
-        } else {
-            self.counters.add(Counter::ResetsHeldBack);
+        let known = facts_of(frame);
+        let zone = self.ports[port.index()].link.zone;
+        let key = known.key(Direction::In, zone);
+        // A segment that ends its connection is that connection's all the same.
+        let owner = key.and_then(|key| self.end_of(&key));
+        self.take_drop();
+        self.take_frame(now, port, frame, offload, None, host);
+        let reason = self.take_drop();
+        let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
+        let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);
+        if self.capture.may_want(&sighting, &self.sessions) {
+            let mut bytes = frame.to_vec();
+            if let Some(at) = known.unfinished_checksum(frame, offload) {
+                finish_checksum(&mut bytes, at);
+            }
+            self.capture.show(sighting, bytes);
         }
     }
 }

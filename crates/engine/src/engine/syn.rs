@@ -6,8 +6,9 @@
 //! Linux does: the peer sends again.
 
 use super::Engine;
-use crate::control::cookie::{self, Offer};
-use crate::control::listen::{Listener, ListenerIdx};
+use crate::control::cookie;
+use crate::control::cookie::Offer;
+use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
 use crate::flow::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::record::Flow;
@@ -18,18 +19,12 @@ use crate::work::{Lone, Path, RxWork};
 use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{FlowIdx, Instant, SeqNum};
-use toe_tcp::ecn;
-use toe_tcp::fast_open;
-use toe_tcp::open::{self, OpenParams, SynCookies};
-use toe_tcp::output;
+use toe_tcp::open::{OpenParams, SynCookies};
 use toe_tcp::record::{Deferral, Opening};
-use toe_tcp::segment::RxSegment;
-use toe_tcp::segment::Segment;
+use toe_tcp::segment::{RxSegment, Segment};
 use toe_tcp::state::TcpState;
+use toe_tcp::{ecn, fast_open, open, output};
 use toe_wire::tcp::SackBlocks;
-
-/// Of all records, those that connections may have that are not open yet.
-const HALF_OPEN_ONE_IN: usize = 4;
 
 impl Engine {
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
@@ -87,30 +82,6 @@ impl Engine {
         }
     }
 
-    /// Whether another connection may have a record before it is open, by its listener and by the engine.
-    fn has_room_for_half_open(&self, listener: &Listener) -> bool {
-        listener.has_room_for_half_open() && self.half_open < self.config.flows_max / HALF_OPEN_ONE_IN
-    }
-
-    fn count_half_open(&mut self, listener: ListenerIdx) {
-        self.half_open += 1;
-        if let Some(listener) = self.listeners.get_mut(listener) {
-            listener.half_open += 1;
-        }
-    }
-
-    /// A connection is open, or gone before it was.
-    pub(super) fn uncount_half_open(&mut self, listener: ListenerIdx, idx: FlowIdx) {
-        self.half_open -= 1;
-        let was_in_line = self.flows.get_mut(idx).conn.tenancy.set_in_line(false);
-        if let Some(listener) = self.listeners.get_mut(listener) {
-            listener.half_open -= 1;
-            if was_in_line {
-                listener.line.retain(|other| *other != idx);
-            }
-        }
-    }
-
     fn passive_params(&self, now: Instant, work: &RxWork<'_>, iss: SeqNum) -> OpenParams {
         OpenParams {
             is_local: work.path == Path::Local,
@@ -121,36 +92,6 @@ impl Engine {
             tcp: self.tcp.config,
             now,
         }
-    }
-
-    /// Whether the program has too many connections to take before another one can be completed. Then the segment is
-    /// dropped, and the connection stands in line for the next place.
-    pub(super) fn must_wait_for_accept(&mut self, idx: FlowIdx, segment: &Segment) -> bool {
-        let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
-        if tcb.state != TcpState::SynReceived || segment.ack.is_none() || segment.rst || tcb.fast_open.early {
-            return false;
-        }
-        let Some(listener) = conn.tenancy.listener().and_then(|idx| self.listeners.get_mut(idx)) else {
-            return false;
-        };
-        let must_wait = listener.is_full();
-        if must_wait && !conn.tenancy.set_in_line(true) {
-            listener.line.push_back(idx);
-        }
-        must_wait
-    }
-
-    /// There is a place at a listener that was full: who has waited longest for one gets the SYN-ACK again, whose answer
-    /// completes the connection. Linux leaves that to time-outs, and resets who has no luck at any of them.
-    pub(super) fn call_next_in_line(&mut self, listener: ListenerIdx) {
-        let Some(listener) = self.listeners.get_mut(listener).filter(|listener| !listener.is_full()) else {
-            return;
-        };
-        let Some(idx) = listener.line.pop_front() else { return };
-        let flow = self.flows.get_mut(idx);
-        flow.conn.tenancy.set_in_line(false);
-        flow.tcb.board.mark_lost(&mut self.tcp.sent, |_| true);
-        self.after(idx);
     }
 
     /// Answers a SYN and forgets it.
@@ -314,6 +255,31 @@ impl Engine {
         output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
         flow.tcb.board.forget_when_sent(&mut self.tcp.sent);
+    }
+
+    /// The program may have a connection whose SYN brought a good cookie, and the bytes that came with it.
+    fn came_early<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: FlowIdx,
+        listener_idx: ListenerIdx,
+        work: &RxWork<'_>,
+        host: &mut H,
+    ) {
+        self.counters.add(Counter::FastOpenReceived);
+        self.arrivals += 1;
+        let flow = self.flows.get_mut(idx);
+        flow.conn.tenancy.apply(TenancyEvent::Opened { number: self.arrivals });
+        flow.tcb.fast_open.early = true;
+        flow.conn.early_at = Some(listener_idx);
+        let (flow, mut cx) = self.receiving(now, idx, host);
+        flow.tcb.fast_open.taken = fast_open::take_syn_text(&mut flow.tcb, &mut cx, &work.rx);
+        flow.tcb.traffic.received = u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
+        if let Some(listener) = self.listeners.get_mut(listener_idx) {
+            listener.fast_open.came();
+            listener.waiting.push_back(idx);
+        }
+        self.hand_out(now, listener_idx, host);
     }
 }
 

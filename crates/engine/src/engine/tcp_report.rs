@@ -4,8 +4,7 @@ use super::Engine;
 use toe_abi::report::{TcpCounts, TcpReport};
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, FlowDetail};
 use toe_base::{FlowIdx, Instant};
-use toe_tcp::Tcb;
-use toe_tcp::timeout;
+use toe_tcp::{Tcb, timeout};
 
 impl Engine {
     pub(super) fn tcp_report(&self, now: Instant, idx: FlowIdx) -> TcpReport {
@@ -76,7 +75,7 @@ fn counts(detail: &FlowDetail) -> TcpCounts {
 }
 
 /// Linux's names: TCP_CA_Open and its like.
-const fn ca_state(number: u8) -> &'static str {
+pub(super) const fn ca_state(number: u8) -> &'static str {
     match number {
         CA_DISORDER => "disorder",
         CA_CWR => "cwr",

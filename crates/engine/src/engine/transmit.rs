@@ -1,24 +1,28 @@
 //! Segments out: over a port as frames, between two local ends as they are.
 
-use super::{Engine, completions};
+use super::Engine;
+use super::capture::CopyingSink;
+use super::notify::has_something;
 use crate::counter::Counter;
 use crate::egress::builder::{ECT_0, Envelope, Hop};
 use crate::egress::{control, segment};
-use crate::flow::key::FlowKey;
+use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
-use crate::hostif::users::UserIdx;
-use crate::work::{ControlFrame, Path, RxWork};
+use crate::ingress::facts::facts_of;
+use crate::store::is_over;
+use crate::store::time_waits::TimeWaitFlow;
+use crate::work::{ControlFrame, Lone, Path};
+use toe_abi::capture::Direction;
 use toe_base::{Addr, FlowIdx, Instant, PortId};
 use toe_tcp::output::TxContext;
-use toe_tcp::segment::RxSegment;
-use toe_tcp::segment::{Payload, Segment, TxSegment};
-use toe_tcp::state::TcpState;
+use toe_tcp::segment::TxSegment;
+use toe_tcp::segment_arrives::time_wait;
 use toe_tcp::{congestion, output, timeout};
 use toe_wire::link::FrameSink;
 
 /// Units that one flow may send before it is the next one's turn.
-const TURN: usize = 4;
+pub(super) const TURN: usize = 4;
 /// Bytes after which no more go in a round: a stream's program hears of what was acknowledged, and makes more, while the engine
 /// copies what comes next, instead of all waiting for a whole window.
 const BYTES_PER_ROUND: u64 = 256 << 10;
@@ -151,7 +155,7 @@ impl Engine {
     }
 
     /// The flow sent all that it could: the timers that follow from that.
-    fn settle(&mut self, now: Instant, idx: FlowIdx) {
+    pub(super) fn settle(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         output::settle(&mut flow.tcb, now);
         let deadline = flow.tcb.timers.earliest();
@@ -162,7 +166,7 @@ impl Engine {
     /// Bytes went out, and the owner may want to hear of that.
     fn tell_what_went_out(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
-        if flow.report.unsent.is_some() && completions::has_something(flow, &self.tcp.extents) {
+        if flow.report.unsent.is_some() && has_something(flow, &self.tcp.extents) {
             let owner = flow.conn.tenancy.owner();
             self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
         }
@@ -215,7 +219,7 @@ impl Engine {
         }
     }
 
-    fn count_sent(&mut self, now: Instant, idx: FlowIdx, tx: &TxSegment) {
+    pub(super) fn count_sent(&mut self, now: Instant, idx: FlowIdx, tx: &TxSegment) {
         self.counters.add(Counter::TxSegments);
         self.flows.get_mut(idx).tcb.traffic.note_sent(now, tx.segment.len, tx.mss);
         if tx.is_retransmit {
@@ -223,87 +227,57 @@ impl Engine {
         }
     }
 
-    /// Moves segments between connections whose both ends are here, at most `budget` of them. Returns how many.
-    pub fn poll_local<H: HostSide>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
-        let mut moved = 0;
-        while moved < budget && !self.capture.is_full() {
-            if let Some((key, segment)) = self.local_control.pop_front() {
-                self.deliver_local(now, key, segment, &Default::default(), host);
-                moved += 1;
-                continue;
-            }
-            let Some((user, idx)) = self.ready_local.pop() else { break };
-            // A local connection may have stood here and ended, and its record be that of one over a port by now, whose
-            // segments are not for this engine.
-            if !self.flows.is_used(idx) || !self.flows.get(idx).tcb.is_local {
-                continue;
-            }
-            moved += self.local_turn(now, user, idx, host);
+    /// A flow has had its turn to send. In TIME_WAIT without a program it has a smaller record from now on, which makes room for anybody
+    /// and is charged to nobody. The oldest gives way when there are too many.
+    pub(super) fn enter_time_wait(&mut self, now: Instant, idx: FlowIdx) {
+        if !self.flows.is_used(idx) || !is_over(self.flows.get(idx)) {
+            return;
         }
-        moved
+        // Its neighbour is not known yet, and the last ACK waits for that by itself.
+        while let Some(tx) = self.next_unit(now, idx) {
+            let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
+            let lone = Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.options.traffic_class };
+            let path = conn.path;
+            output::commit(tcb, &mut self.tcp, now, &tx);
+            self.send_alone(now, path, lone);
+        }
+        let Flow { conn, tcb, .. } = self.flows.get(idx);
+        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, now));
+        self.empty_flow(idx);
+        let steering = self.take_steering(idx);
+        if self.flows.time_waits.is_full() {
+            self.evict_oldest();
+        }
+        self.flows.enter_time_wait(idx, TimeWaitFlow { key, sharing, steering, tcp });
     }
 
-    pub(super) fn local_turn<H: HostSide>(
+    /// [`Engine::poll_transmit`] while somebody watches.
+    fn transmit_watched<H: HostSide>(
         &mut self,
         now: Instant,
-        user: UserIdx,
-        idx: FlowIdx,
+        port: PortId,
+        sink: &mut dyn FrameSink,
         host: &mut H,
+        budget: usize,
     ) -> usize {
-        for unit in 0..TURN {
-            if !self.flows.is_used(idx) || self.flows.get(idx).tcb.state == TcpState::Closed {
-                return unit;
+        let mut copies = Vec::new();
+        let units = self.transmit(
+            now,
+            port,
+            &mut CopyingSink { sink, copies: &mut copies, frame: Vec::new() },
+            host,
+            budget,
+        );
+        let zone = self.ports[port.index()].link.zone;
+        for frame in copies {
+            let known = facts_of(&frame);
+            let owner = known.key(Direction::Out, zone).and_then(|key| self.end_of(&key));
+            let sighting = known.sighting(Some(port), Direction::Out, [owner, None], None);
+            if self.capture.may_want(&sighting, &self.sessions) {
+                self.capture.show(sighting, frame);
             }
-            let Some(tx) = self.next_unit(now, idx) else {
-                self.settle(now, idx);
-                self.abort_if_due(now, idx);
-                self.enter_time_wait(now, idx);
-                return unit;
-            };
-            let flow = self.flows.get_mut(idx);
-            let key = flow.conn.key;
-            let pieces = flow.tcb.send_queue.pieces(&self.tcp.extents, tx.payload_at, tx.segment.len);
-            output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
-            self.count_sent(now, idx, &tx);
-            self.ready_local.spend(user, 1, u64::from(tx.segment.len));
-            self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
         }
-        if self.flows.is_used(idx) {
-            self.ready_local.push(user, idx);
-        }
-        TURN
-    }
-
-    fn deliver_local<H: HostSide>(
-        &mut self,
-        now: Instant,
-        key: FlowKey,
-        segment: Segment,
-        pieces: &toe_tcp::send_queue::Pieces,
-        host: &mut H,
-    ) {
-        if self.capture.is_on() {
-            self.deliver_watched(now, key, segment, pieces, host);
-        } else {
-            self.take_local(now, key, segment, pieces, host);
-        }
-    }
-
-    pub(super) fn take_local<H: HostSide>(
-        &mut self,
-        now: Instant,
-        key: FlowKey,
-        segment: Segment,
-        pieces: &toe_tcp::send_queue::Pieces,
-        host: &mut H,
-    ) {
-        self.counters.add(Counter::LocalSegments);
-        let work = RxWork {
-            key,
-            path: Path::Local,
-            rx: RxSegment { segment, is_marked: false, payload: Payload::Memory(pieces) },
-        };
-        self.tcp_arrives(now, &work, host);
+        units
     }
 }
 

@@ -4,7 +4,9 @@
 //! is checked here for range and ownership; behind this folder it is trusted.
 
 pub mod anchors;
+pub mod captures;
 pub mod channels;
+pub mod closing;
 pub mod outbox;
 pub mod session;
 pub mod slots;

@@ -7,9 +7,7 @@ use crate::region::Region;
 use crate::sync::{Ordering, Words};
 use rustix::fd::AsFd;
 use std::collections::VecDeque;
-use toe_abi::channel::{
-    ALL_READ, CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, FROZEN, Side, SlotLine,
-};
+use toe_abi::channel::{CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, FROZEN, Side, SlotLine};
 use toe_abi::entry::{BadEntry, MemRange};
 
 const SLOT: u32 = 7;

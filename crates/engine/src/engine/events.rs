@@ -1,0 +1,44 @@
+//! What has happened that nobody waits for an answer to: descriptors and sockets are gone, a session broke its contract, memory of a
+//! channel was made. Each goes to the file that it is about.
+
+use super::Engine;
+use crate::control::event::ControlEvent;
+use crate::hostif::HostSide;
+use crate::hostif::users::Resource;
+use toe_base::Instant;
+
+impl Engine {
+    /// Something has happened that nobody waits for an answer to.
+    pub fn handle_control<H: HostSide>(&mut self, now: Instant, event: ControlEvent, host: &mut H) {
+        match event {
+            ControlEvent::LastClose(anchor) => self.anchor_closed(now, anchor, host),
+            ControlEvent::Shared(anchor) => {
+                let home = self.anchors.leave_home(anchor).and_then(|home| self.sessions.get_mut(home));
+                home.into_iter().for_each(|home| home.anchors -= 1);
+            }
+            ControlEvent::SocketGone(identity) => {
+                self.twin_gone(now, identity, host);
+                self.datagram_socket_gone(identity);
+            }
+            ControlEvent::Fenced(session, reason) => self.fence(now, session, reason, host),
+            ControlEvent::DatagramsClosed(session, id) => self.close_datagrams(session, id),
+            ControlEvent::SenderLingers(id) => self.udp.sockets.keep_sender(id),
+            ControlEvent::SenderForgotten(id) => self.udp.sockets.forget_sender(id),
+            ControlEvent::Left(lane) => self.end_lane(lane),
+            ControlEvent::ChannelMade(channel) => self.offer_channel(channel),
+            ControlEvent::ChannelRefused(channel) => {
+                // Its connections stay, and ask again later.
+                let payer = self.channels.refused(channel);
+                payer
+                    .into_iter()
+                    .for_each(|payer| self.sessions.users_mut().give(payer, Resource::Channels, 1));
+            }
+            ControlEvent::ChannelSettled(channel) => self.channels.settled(channel),
+            ControlEvent::Captures(rules) => self.set_captures(rules),
+            ControlEvent::Process(session, pid) => self.capture.note_process(session, pid),
+            ControlEvent::GivenBack { session, offset, len, gone } => {
+                self.handle_given_back(session, offset, len, gone);
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! A connection that waits at a listener is handed to a session: to one that has asked, or ahead, to one that takes often. Who sleeps
+//! is told first.
+
+use super::Engine;
+use crate::control::listen::{Holder, ListenerIdx};
+use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
+use crate::hostif::HostSide;
+use crate::work::Owner;
+use toe_abi::entry::Completion;
+use toe_abi::errno::Errno;
+use toe_abi::owner_word::Owned;
+use toe_base::{FlowIdx, Instant, ListenerId, SessionId};
+
+/// How long a connection waits for the one that was told of it before all are.
+pub(super) const TELL_ALL_AFTER_US: u64 = 1000;
+/// How long until one is told that leaves its completions untaken.
+const TELL_DEAF_AFTER_US: u64 = 100_000;
+/// A connection that was handed out ahead, and that others want, goes back after so long.
+const UNTAKEN_FOR_US: u64 = 1_000;
+/// One that was asked for, after this: its program may have ceased to wait meanwhile (SO_RCVTIMEO, a signal), but most often it only lacks a processor.
+const ASKED_FOR_US: u64 = 50_000;
+
+/// Why a holder is handed a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handed {
+    Ahead,
+    /// It answers a question.
+    AskedFor,
+}
+
+impl Handed {
+    pub(super) fn goes_back_at(self, now: Instant) -> Instant {
+        now.after_us(if self == Handed::AskedFor { ASKED_FOR_US } else { UNTAKEN_FOR_US })
+    }
+}
+
+impl Engine {
+    /// Gives waiting connections to holders with credit, or says that they wait.
+    pub(super) fn hand_out<H: HostSide>(&mut self, now: Instant, listener_idx: ListenerIdx, host: &mut H) {
+        let Some(listener) = self.listeners.get(listener_idx) else { return };
+        if listener.takers() == 0 && !listener.waiting.is_empty() {
+            let look_at = listener.tell_all_at.min(now.after_us(TELL_ALL_AFTER_US));
+            self.listeners.set_tell_all(listener_idx, look_at);
+            return;
+        }
+        if listener.is_asked() {
+            self.tell_waiting(now, listener_idx, false);
+            self.watch_untaken(now, listener_idx);
+            return;
+        }
+        let mut without_room = Vec::new();
+        while let Some(listener) = self.listeners.get_mut(listener_idx).filter(|l| !l.waiting.is_empty()) {
+            let Some(holder) = listener.next_taker() else { break };
+            if self.hand_first(now, listener_idx, &holder, Handed::Ahead, host) {
+                continue;
+            }
+            if let Some(known) =
+                self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(holder.session, holder.id))
+            {
+                // Its quota is used up: what waits goes to others, or to this one a little later.
+                without_room.push((holder.session, holder.id, holder.credit));
+                known.credit = 0;
+            }
+        }
+        // In vain now: who was told that connections wait while each was asked for.
+        self.tell_nothing_waits(listener_idx);
+        let Some(listener) = self.listeners.get_mut(listener_idx).filter(|_| !without_room.is_empty()) else {
+            return;
+        };
+        for (session, id, credit) in without_room {
+            if let Some(holder) = listener.holder_mut(session, id) {
+                holder.credit = credit;
+            }
+        }
+        if !listener.waiting.is_empty() {
+            self.listeners.set_tell_all(listener_idx, now.after_us(TELL_DEAF_AFTER_US));
+        }
+    }
+
+    /// Hands a holder the connection that has waited longest. `false`: none waits, or there is no room for it.
+    pub(super) fn hand_first<H: HostSide>(
+        &mut self,
+        now: Instant,
+        listener_idx: ListenerIdx,
+        holder: &Holder,
+        handed: Handed,
+        host: &mut H,
+    ) -> bool {
+        let first = self.listeners.get(listener_idx).and_then(|listener| listener.waiting.front().copied());
+        let Some(idx) = first.filter(|idx| self.hand_to(now, *idx, (holder, handed), host)) else {
+            return false;
+        };
+        if let Some(listener) = self.listeners.get_mut(listener_idx) {
+            listener.waiting.pop_front();
+            listener.handed += 1;
+            if let Some(known) = listener.holder_mut(holder.session, holder.id) {
+                known.credit = known.credit.saturating_sub(1);
+            }
+        }
+        self.after(idx);
+        true
+    }
+
+    fn hand_to<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: FlowIdx,
+        (holder, handed): (&Holder, Handed),
+        host: &mut H,
+    ) -> bool {
+        if self.may_own(idx, holder.session).is_err() || !self.sessions.may_have_flow(holder.session) {
+            return false;
+        }
+        let Some(flow_id) = self.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx)) else {
+            return false;
+        };
+        if !self.move_receive_memory(idx, holder.session, host) {
+            if let Some(session) = self.sessions.get_mut(holder.session) {
+                session.flows.remove(flow_id);
+            }
+            return false;
+        }
+        let owner = Owner { session: holder.session, queue_set: holder.queue_set, flow_id, fd: u32::MAX };
+        let goes_back_at = handed.goes_back_at(now);
+        let asked_for = handed == Handed::AskedFor;
+        self.own(idx, TenancyEvent::Handed { owner, handed_to: holder.id, goes_back_at, asked_for });
+        let flow = self.flows.get_mut(idx);
+        flow.report.accepted = Some(holder.id);
+        // Whoever has it next hears of the end again.
+        flow.report.peer_closed_told = false;
+        flow.report.reset_told = false;
+        self.write_owner_word(idx, Owned::Offered, host);
+        self.tell_flow_info(idx, host);
+        true
+    }
+
+    /// Tells one more holder that connections wait: most often it takes them, and the others sleep on. When one waits
+    /// still after a moment, all are told.
+    pub(super) fn tell_waiting(&mut self, now: Instant, listener_idx: ListenerIdx, all: bool) {
+        let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
+        if listener.waiting.is_empty() {
+            return;
+        }
+        let sessions = &self.sessions;
+        let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
+        let told = if all {
+            listener.all_untold(has_room)
+        } else {
+            listener.next_untold(has_room).into_iter().collect()
+        };
+        if all {
+            // Whoever takes no completions is told when it does again.
+            let deaf = listener.holders.iter().any(|holder| holder.takes && !holder.told);
+            let again = if deaf { now.after_us(TELL_DEAF_AFTER_US) } else { Instant::FAR_FUTURE };
+            self.listeners.set_tell_all(listener_idx, again);
+        } else if listener.tell_all_at > now.after_us(TELL_ALL_AFTER_US) {
+            // Later: it was nobody's for a while.
+            self.listeners.set_tell_all(listener_idx, now.after_us(TELL_ALL_AFTER_US));
+        }
+        for holder in told {
+            let listener = holder.id;
+            self.answer(holder.session, holder.queue_set, Completion::ConnectionsWait { listener });
+        }
+    }
+
+    /// When no connection waits any more, those who were told that one does need not ask.
+    pub(super) fn tell_nothing_waits(&mut self, idx: ListenerIdx) {
+        let Some(listener) = self.listeners.get_mut(idx).filter(|l| l.is_shared && l.waiting.is_empty())
+        else {
+            return;
+        };
+        let sessions = &self.sessions;
+        // One that takes no completions goes on believing that it has to ask.
+        let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
+        let mut told = Vec::new();
+        for holder in listener.holders.iter_mut().filter(|holder| holder.told && has_room(holder)) {
+            holder.told = false;
+            told.push(*holder);
+        }
+        if self.listeners.get(idx).is_some_and(|listener| listener.handed == 0) {
+            self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
+        }
+        for holder in told {
+            let nothing = Completion::NothingWaits { listener: holder.id, answer: false };
+            self.answer(holder.session, holder.queue_set, nothing);
+        }
+    }
+
+    pub(super) fn untell(&mut self, idx: ListenerIdx, session: SessionId, id: ListenerId) {
+        if let Some(holder) = self.listeners.get_mut(idx).and_then(|l| l.holder_mut(session, id)) {
+            holder.told = false;
+        }
+    }
+
+    /// What is handed out and not taken is looked at in a while, if there is somebody else to take it.
+    pub(super) fn watch_untaken(&mut self, now: Instant, idx: ListenerIdx) {
+        let Some(listener) = self.listeners.get(idx) else { return };
+        let at = listener.tell_all_at.min(now.after_us(UNTAKEN_FOR_US));
+        if listener.handed > 0 && listener.takers() > 1 {
+            self.listeners.set_tell_all(idx, at);
+        }
+    }
+
+    /// Takes a flow from a session that was handed it and whose program has not taken it. `false`: there is no memory
+    /// for what it holds. Nothing was sent by it.
+    pub(super) fn take_untaken<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        self.answer_otherwise(idx);
+        self.disown(idx);
+        self.move_receive_memory(idx, SessionId(0), host)
+    }
+
+    /// A session whose question the flow was to answer has not heard of it, and will not: it has that answer to wait for no longer, and asks
+    /// again once it is told that connections wait.
+    fn answer_otherwise(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get(idx);
+        let offer = flow.conn.tenancy.offer().filter(|offer| offer.asked_for);
+        let Some(&AcceptOffer { arrival, owner, handed_to: id, .. }) =
+            offer.filter(|_| flow.report.accepted.is_some())
+        else {
+            return;
+        };
+        if let Some(listener) = arrival.listener {
+            self.untell(listener, owner.session, id);
+        }
+        let nothing = Completion::NothingWaits { listener: id, answer: true };
+        self.answer(owner.session, owner.queue_set, nothing);
+    }
+
+    /// Whether the program of a connection's session has accepted it, which the engine is about to hear. If not it cannot any more. What has been
+    /// accepted lives on without its listener.
+    pub(super) fn was_accepted<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        let was_accepted = self.flows.get(idx).conn.tenancy.offer().is_some() && !self.withdraw(idx, host);
+        if was_accepted {
+            self.forget_in_listener(idx);
+        }
+        was_accepted
+    }
+
+    /// The handshake of a flow is complete.
+    pub(super) fn established<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+        if self.completed_early(idx, host) {
+            return;
+        }
+        let Some(listener_idx) = self.flows.get(idx).conn.tenancy.listener() else {
+            self.flows.get_mut(idx).report.connected = Some(Errno::OK);
+            self.tell_flow_info(idx, host);
+            return;
+        };
+        let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
+        listener.waiting.push_back(idx);
+        self.uncount_half_open(listener_idx, idx);
+        self.arrivals += 1;
+        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Opened { number: self.arrivals });
+        self.hand_out(now, listener_idx, host);
+    }
+
+    /// The handshake of a connection that its program may have had before is complete. `false`: it is no such one.
+    fn completed_early<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+        if !core::mem::take(&mut self.flows.get_mut(idx).tcb.fast_open.early) {
+            return false;
+        }
+        self.leave_fast_open_queue(idx, None);
+        self.tell_flow_info(idx, host);
+        true
+    }
+}

@@ -1,0 +1,230 @@
+//! A listener loses a holder, its last one, or its name: what waits there is handed back, closed, or waits for who is next.
+
+use super::Engine;
+use crate::control::listen::{Holder, ListenerIdx, ON_ITS_WAY};
+use crate::control::names::{Rest, Twin};
+use crate::counter::Counter;
+use crate::flow::key::Scope;
+use crate::flow::tenancy::Tenancy;
+use crate::hostif::HostSide;
+use crate::hostif::anchors::AnchorTarget;
+use toe_abi::entry::Completion;
+use toe_abi::errno::Errno;
+use toe_base::{AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, SessionId};
+
+/// So long a listener waits for whoever was sent its kernel socket; after that the receiver is a program that knows nothing of the
+/// engine.
+pub(super) const ON_ITS_WAY_FOR_US: u64 = 2_000_000;
+
+impl Engine {
+    /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
+    pub(super) fn close_listener<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
+        let Some(listener) = self.remove_listener(idx) else { return };
+        for holder in &listener.holders {
+            if let Some(session) = self.sessions.get_mut(holder.session) {
+                session.listeners.remove(holder.id.0);
+            }
+        }
+        for anchor in listener.anchors() {
+            self.anchors.release(anchor, AnchorTarget::Listener(idx));
+        }
+        while let Some(flow) = self.flows.came_in.pop(idx.slot()) {
+            if self.was_accepted(flow, host) {
+                continue;
+            }
+            let is_half_open = matches!(self.flows.get(flow).conn.tenancy, Tenancy::HalfOpen { .. });
+            self.forget_in_listener(flow);
+            if is_half_open {
+                // The peer learns of it when it asks, as with Linux.
+                self.closed(flow, Errno::OK);
+                self.after(flow);
+            } else {
+                self.app_close(now, flow, true, host);
+            }
+        }
+    }
+
+    /// The last descriptor of one of a listener's anchors was closed.
+    fn close_listener_anchor<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: ListenerIdx,
+        anchor: AnchorHandle,
+        host: &mut H,
+    ) {
+        if self.unanchor(idx, anchor) {
+            self.close_listener(now, idx, host);
+            return;
+        }
+        self.drop_holders_of(now, idx, anchor, host);
+    }
+
+    fn drop_holders_of<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: ListenerIdx,
+        anchor: AnchorHandle,
+        host: &mut H,
+    ) {
+        let Some(listener) = self.listeners.get(idx) else { return };
+        let gone: Vec<Holder> = listener.holders.iter().filter(|h| h.anchor == anchor).copied().collect();
+        for holder in gone {
+            self.drop_listener_holder(now, holder.session, holder.id, false, host);
+        }
+    }
+
+    /// One session lets go of a listener; what it was handed and did not take goes to others.
+    pub(super) fn drop_listener_holder<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        id: ListenerId,
+        last: bool,
+        host: &mut H,
+    ) {
+        let Some(record) = self.sessions.get_mut(session) else { return };
+        let Some(idx) = record.listeners.remove(id.0) else {
+            self.counters.add(Counter::StaleEntries);
+            return;
+        };
+        let is_mine = |flow: &FlowIdx| self.flows.get(*flow).conn.tenancy.was_handed(session, id);
+        let mine: Vec<FlowIdx> = self.flows.came_in.iter(idx.slot()).filter(is_mine).collect();
+        let mut anchor = None;
+        if let Some(listener) = self.listeners.get_mut(idx) {
+            anchor = listener.holder_mut(session, id).map(|holder| holder.anchor);
+            listener.drop_holders(|h| h.session == session && h.id == id);
+        }
+        for flow in mine {
+            if self.was_accepted(flow, host) {
+                continue;
+            }
+            if self.flows.get(flow).conn.tenancy.listener().is_none() {
+                // It has ended, and this session will not ask for it any more.
+                self.app_close(now, flow, true, host);
+                continue;
+            }
+            if !self.flows.get(flow).tcb.is_written() && self.take_untaken(flow, host) {
+                self.return_to_listener(flow);
+            } else {
+                self.app_close(now, flow, true, host);
+            }
+        }
+        // At once, not at the anchor's hang-up: after close() has returned nobody may get in any more. Other sessions
+        // that hold the listener by the same anchor know better than the one that says it was the last.
+        let listener = self.listeners.get(idx).filter(|_| last);
+        if let Some((listener, anchor)) = listener.zip(anchor)
+            && listener.holders.iter().all(|holder| holder.anchor != anchor)
+        {
+            self.anchors.release(anchor, AnchorTarget::Listener(idx));
+            if self.unanchor(idx, anchor) {
+                self.close_listener(now, idx, host);
+                return;
+            }
+        }
+        self.hand_out(now, idx, host);
+    }
+
+    /// The last descriptor of a listener's last anchor was closed. If others may have the kernel's socket, that holds the listener for
+    /// a moment: in a message it outlives all descriptors (unix(7), SCM_RIGHTS), and Linux loses no connection meanwhile.
+    fn send_listener_on_its_way<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: ListenerIdx,
+        anchor: AnchorHandle,
+        host: &mut H,
+    ) -> bool {
+        let passed_on = self.listeners.get_mut(idx).filter(|listener| listener.is_passed_on);
+        let Some(twin) = passed_on.and_then(|listener| listener.send_on_its_way(anchor)) else {
+            return false;
+        };
+        self.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
+        self.names.rests.add(twin.identity, Rest::Listener(idx, ON_ITS_WAY));
+        self.names.note_lapse();
+        self.names.doubted.push(twin.identity);
+        // Nobody listens by it any more; what was handed out and not taken waits again.
+        self.drop_holders_of(now, idx, anchor, host);
+        if let Some(listener) = self.listeners.get_mut(idx) {
+            listener.is_shared = true;
+            listener.orphan_since = Some(now);
+        }
+        self.listeners.set_tell_all(idx, now.after_us(ON_ITS_WAY_FOR_US));
+        true
+    }
+
+    /// A session lets go of a listener, and says whether nobody else has it.
+    pub(super) fn note_passed_on(&mut self, session: SessionId, id: ListenerId, last: bool) {
+        let idx = self.sessions.get(session).and_then(|session| session.listener(id));
+        if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
+            listener.is_passed_on |= !last;
+        }
+    }
+
+    /// Whether a listener that no session takes from is kept: connections wait at it, or its kernel socket is on its way.
+    pub(super) fn is_orphaned(&mut self, now: Instant, idx: ListenerIdx) -> bool {
+        let Some(listener) = self.listeners.get_mut(idx) else { return false };
+        let orphaned = listener.takers() == 0 && (!listener.waiting.is_empty() || listener.is_on_its_way());
+        listener.orphan_since = orphaned.then(|| listener.orphan_since.unwrap_or(now));
+        orphaned
+    }
+
+    /// [`crate::ControlEvent::SocketGone`].
+    pub(super) fn twin_gone<H: HostSide>(&mut self, now: Instant, identity: u64, host: &mut H) {
+        for rest in self.names.rests.take(identity) {
+            match rest {
+                Rest::Presented(session, id) => {
+                    if let Some(record) = self.sessions.get_mut(session) {
+                        record.twins.remove(id);
+                    }
+                }
+                Rest::Listener(listener, anchor) => {
+                    self.counters.add(Counter::TwinsGone);
+                    self.anchors.release(anchor, AnchorTarget::Listener(listener));
+                    self.close_listener_anchor(now, listener, anchor, host);
+                }
+            }
+        }
+    }
+
+    /// Makes room for a listener: of those that the kernel would not let listen beside this twin, the ones seen earlier
+    /// are no more. EADDRINUSE: one was seen later, so it is this twin that is no more.
+    pub(super) fn oust_rivals<H: HostSide>(
+        &mut self,
+        now: Instant,
+        (scope, local, v6_only): (Scope, Endpoint, bool),
+        twin: &Twin,
+        host: &mut H,
+    ) -> Result<(), Errno> {
+        let rivals = self.listeners.rivals(scope, (local, v6_only), twin);
+        if rivals.iter().any(|rival| rival.seen >= twin.seen) {
+            return Err(Errno::EADDRINUSE);
+        }
+        for rival in rivals {
+            self.twin_gone(now, rival.identity, host);
+        }
+        Ok(())
+    }
+
+    /// [`crate::ControlEvent::LastClose`].
+    pub(super) fn anchor_closed<H: HostSide>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
+        match self.anchors.get(anchor) {
+            Some(AnchorTarget::Flow(idx)) => {
+                self.app_close(now, idx, false, host);
+            }
+            Some(AnchorTarget::Listener(idx)) => {
+                if !self.send_listener_on_its_way(now, idx, anchor, host) {
+                    self.close_listener_anchor(now, idx, anchor, host);
+                }
+            }
+            Some(AnchorTarget::Nothing) => {}
+            // Its session may have a command under way that binds it, unless it never got it.
+            Some(AnchorTarget::Unused(_)) if self.anchors.home(anchor).is_some() => {
+                return self.anchors.note_closed_early(anchor);
+            }
+            Some(AnchorTarget::Unused(_)) => {}
+            None => return,
+        }
+        if let Some((home, queue_set)) = self.forget_anchor(anchor) {
+            self.answer(home, queue_set, Completion::AnchorFree { anchor });
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A listener counts the connections that are half open, knows in which order they came, and lets one complete its handshake when there
+//! is room. Whoever ends a connection takes it out of here.
+
+use super::Engine;
+use crate::control::listen::{Listener, ListenerIdx};
+use crate::flow::record::Flow;
+use crate::flow::tenancy::{QueuePosition, Tenancy, TenancyEvent};
+use toe_base::FlowIdx;
+use toe_tcp::segment::Segment;
+use toe_tcp::state::TcpState;
+
+/// Of all records, those that connections may have that are not open yet.
+const HALF_OPEN_ONE_IN: usize = 4;
+
+impl Engine {
+    /// A flow that its listener still counts is going away.
+    pub(super) fn forget_in_listener(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        // An owner that has been told of it may still take it, and finds it reset.
+        let Some(listener_idx) = flow.conn.tenancy.listener() else { return };
+        if matches!(flow.conn.tenancy, Tenancy::HalfOpen { .. }) {
+            self.uncount_half_open(listener_idx, idx);
+            self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Forgotten);
+            return;
+        }
+        flow.conn.tenancy.apply(TenancyEvent::Forgotten);
+        let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
+        if let Some(at) = listener.waiting.iter().position(|w| *w == idx) {
+            listener.waiting.remove(at);
+        } else {
+            listener.handed -= 1;
+        }
+        self.call_next_in_line(listener_idx);
+    }
+
+    /// A connection that was handed out but not taken waits again, before all that came later.
+    pub(super) fn return_to_listener(&mut self, idx: FlowIdx) {
+        let flow = self.flows.get_mut(idx);
+        flow.report.accepted = None;
+        flow.tcb.events.sent = 0;
+        flow.tcb.events.sent_behind = 0;
+        let Tenancy::Queued(QueuePosition { listener, number }) = flow.conn.tenancy else { return };
+        let Some(listener) = listener.and_then(|l| self.listeners.get_mut(l)) else { return };
+        listener.handed -= 1;
+        let later =
+            |waiting: &FlowIdx| self.flows.get(*waiting).conn.tenancy.arrival().is_some_and(|n| n > number);
+        let at = listener.waiting.iter().position(later).unwrap_or(listener.waiting.len());
+        listener.waiting.insert(at, idx);
+    }
+
+    /// There is a place at a listener that was full: who has waited longest for one gets the SYN-ACK again, whose answer
+    /// completes the connection. Linux leaves that to time-outs, and resets who has no luck at any of them.
+    pub(super) fn call_next_in_line(&mut self, listener: ListenerIdx) {
+        let Some(listener) = self.listeners.get_mut(listener).filter(|listener| !listener.is_full()) else {
+            return;
+        };
+        let Some(idx) = listener.line.pop_front() else { return };
+        let flow = self.flows.get_mut(idx);
+        flow.conn.tenancy.set_in_line(false);
+        flow.tcb.board.mark_lost(&mut self.tcp.sent, |_| true);
+        self.schedule(idx);
+    }
+
+    /// A connection is open, or gone before it was.
+    pub(super) fn uncount_half_open(&mut self, listener: ListenerIdx, idx: FlowIdx) {
+        self.half_open -= 1;
+        let was_in_line = self.flows.get_mut(idx).conn.tenancy.set_in_line(false);
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.half_open -= 1;
+            if was_in_line {
+                listener.line.retain(|other| *other != idx);
+            }
+        }
+    }
+
+    pub(super) fn count_half_open(&mut self, listener: ListenerIdx) {
+        self.half_open += 1;
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.half_open += 1;
+        }
+    }
+
+    /// Whether another connection may have a record before it is open, by its listener and by the engine.
+    pub(super) fn has_room_for_half_open(&self, listener: &Listener) -> bool {
+        listener.has_room_for_half_open() && self.half_open < self.config.flows_max / HALF_OPEN_ONE_IN
+    }
+
+    /// Whether the program has too many connections to take before another one can be completed. Then the segment is
+    /// dropped, and the connection stands in line for the next place.
+    pub(super) fn must_wait_for_accept(&mut self, idx: FlowIdx, segment: &Segment) -> bool {
+        let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
+        if tcb.state != TcpState::SynReceived || segment.ack.is_none() || segment.rst || tcb.fast_open.early {
+            return false;
+        }
+        let Some(listener) = conn.tenancy.listener().and_then(|idx| self.listeners.get_mut(idx)) else {
+            return false;
+        };
+        let must_wait = listener.is_full();
+        if must_wait && !conn.tenancy.set_in_line(true) {
+            listener.line.push_back(idx);
+        }
+        must_wait
+    }
+}

@@ -1,0 +1,198 @@
+//! Between two local ends segments go as they are, in the call that lets one of them send.
+//!
+//! Each session has its own rings, and which of them is read first is not the order of their programs' calls.
+//! It seldom shows, as a connection brings its own order with it. It does where one end says that it takes no more: what its
+//! local peer had sent before is data, and what the peer sends after is answered with a reset.
+
+use super::capture::MadeFrame;
+use super::transmit::TURN;
+use super::{Engine, EngineView};
+use crate::counter::Counter;
+use crate::egress::builder::{Envelope, Hop};
+use crate::egress::segment;
+use crate::flow::key::FlowKey;
+use crate::hostif::HostSide;
+use crate::hostif::users::UserIdx;
+use crate::work::{Path, RxWork, Sighting};
+use toe_abi::entry::{Command, FlowOption};
+use toe_base::{FlowId, FlowIdx, Instant, SessionId};
+use toe_tcp::output;
+use toe_tcp::segment::{Payload, RxSegment, Segment};
+use toe_tcp::send_queue::Pieces;
+use toe_tcp::state::TcpState;
+use toe_wire::link::LinkCaps;
+
+impl EngineView<'_> {
+    /// The sessions at the other ends of a session's connections.
+    pub fn peers_of(self, session: SessionId, peers: &mut Vec<SessionId>) {
+        let Some(record) = self.0.sessions.get(session) else { return };
+        let ends = record.flows.values().filter_map(|idx| self.0.flows.peer_here(idx));
+        let owners = ends.map(|peer| self.0.flows.get(peer).conn.tenancy.owner());
+        peers.extend(owners.filter(|owner| !owner.is_nobody()).map(|owner| owner.session));
+        peers.sort_unstable();
+        peers.dedup();
+    }
+
+    /// Whose entries the driver takes before it carries out this command, and then calls [`Engine::deliver_earlier`]: those of
+    /// the local peer of an end that takes no more, or whose words together say so. It may be the same session: each of its threads has rings of its own.
+    pub fn counts_after(self, session: SessionId, command: Command) -> Option<(FlowId, SessionId)> {
+        let of = |idx| &self.0.flows.get(idx).tcb.options;
+        let takes_less = |flow| self.0.known(session, flow).is_some_and(|idx| of(idx).receive_shut);
+        let flow = match command {
+            Command::SetOption { flow, option: FlowOption::ReceiveShut, .. } => flow,
+            Command::ShutdownSend { flow } if takes_less(flow) => flow,
+            _ => return None,
+        };
+        Some((flow, self.0.flows.get(self.0.local_peer(session, flow)?).conn.tenancy.owner().session))
+    }
+}
+
+impl Engine {
+    /// Delivers to `flow` what its local peer has queued, as far as windows let it, a turn at most.
+    pub fn deliver_earlier<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        flow: FlowId,
+        host: &mut H,
+    ) {
+        if let Some(peer) = self.local_peer(session, flow) {
+            let user = self.flows.get(peer).conn.user;
+            self.local_turn(now, user, peer, host);
+        }
+    }
+
+    /// The same, for an end that is about to be closed: what its peer has done before, closed among it, is done at this end, too. Else
+    /// both would be the first to close, and a name that the peer's end is to leave last would be in use for a minute. So is what it has sent
+    /// and nobody has read, for which the close is a reset.
+    pub(super) fn deliver_to<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+        let has_something = |peer: &FlowIdx| {
+            let tcb = &self.flows.get(*peer).tcb;
+            tcb.snd.fin_queued || !tcb.send_queue.is_empty()
+        };
+        if let Some(peer) = self.flows.peer_here(idx).filter(has_something) {
+            let user = self.flows.get(peer).conn.user;
+            self.local_turn(now, user, peer, host);
+        }
+    }
+
+    fn known(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
+        self.sessions.get(session)?.flows.get(flow)
+    }
+
+    fn local_peer(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
+        self.flows.peer_here(self.known(session, flow)?)
+    }
+
+    fn take_local<H: HostSide>(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        segment: Segment,
+        pieces: &toe_tcp::send_queue::Pieces,
+        host: &mut H,
+    ) {
+        self.counters.add(Counter::LocalSegments);
+        let work = RxWork {
+            key,
+            path: Path::Local,
+            rx: RxSegment { segment, is_marked: false, payload: Payload::Memory(pieces) },
+        };
+        self.tcp_arrives(now, &work, host);
+    }
+
+    fn deliver_local<H: HostSide>(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        segment: Segment,
+        pieces: &toe_tcp::send_queue::Pieces,
+        host: &mut H,
+    ) {
+        if self.capture.is_on() {
+            self.deliver_watched(now, key, segment, pieces, host);
+        } else {
+            self.take_local(now, key, segment, pieces, host);
+        }
+    }
+
+    /// [`Engine::deliver_local`] while somebody watches.
+    fn deliver_watched<H: HostSide>(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        segment: Segment,
+        pieces: &Pieces,
+        host: &mut H,
+    ) {
+        let before = self.local_sighting(&key.reversed(), None);
+        self.take_drop();
+        self.take_local(now, key, segment, pieces, host);
+        let reason = self.take_drop();
+        let after = self.local_sighting(&key.reversed(), reason);
+        let sighting = Sighting {
+            sender: before.sender.or(after.sender),
+            receiver: before.receiver.or(after.receiver),
+            ..after
+        };
+        if !self.capture.may_want(&sighting, &self.sessions) {
+            return;
+        }
+        let key = key.reversed();
+        let (from, to) = (key.local.addr, key.remote.addr);
+        // As Linux shows what goes over `lo`: no hardware addresses.
+        let envelope = Envelope { hop: Hop::default(), from, to, ttl: toe_wire::ipv4::TTL, traffic_class: 0 };
+        let header = segment::header(&key, &segment);
+        let mut made = MadeFrame(Vec::new());
+        let emitted =
+            segment::emit(&mut made, host, &envelope, LinkCaps::default(), &header, pieces, u16::MAX);
+        if emitted.is_ok() {
+            self.capture.show(sighting, made.0);
+        }
+    }
+
+    fn local_turn<H: HostSide>(&mut self, now: Instant, user: UserIdx, idx: FlowIdx, host: &mut H) -> usize {
+        for unit in 0..TURN {
+            if !self.flows.is_used(idx) || self.flows.get(idx).tcb.state == TcpState::Closed {
+                return unit;
+            }
+            let Some(tx) = self.next_unit(now, idx) else {
+                self.settle(now, idx);
+                self.abort_if_due(now, idx);
+                self.enter_time_wait(now, idx);
+                return unit;
+            };
+            let flow = self.flows.get_mut(idx);
+            let key = flow.conn.key;
+            let pieces = flow.tcb.send_queue.pieces(&self.tcp.extents, tx.payload_at, tx.segment.len);
+            output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
+            self.count_sent(now, idx, &tx);
+            self.ready_local.spend(user, 1, u64::from(tx.segment.len));
+            self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
+        }
+        if self.flows.is_used(idx) {
+            self.ready_local.push(user, idx);
+        }
+        TURN
+    }
+
+    /// Moves segments between connections whose both ends are here, at most `budget` of them. Returns how many.
+    pub fn poll_local<H: HostSide>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
+        let mut moved = 0;
+        while moved < budget && !self.capture.is_full() {
+            if let Some((key, segment)) = self.local_control.pop_front() {
+                self.deliver_local(now, key, segment, &Default::default(), host);
+                moved += 1;
+                continue;
+            }
+            let Some((user, idx)) = self.ready_local.pop() else { break };
+            // A local connection may have stood here and ended, and its record be that of one over a port by now, whose
+            // segments are not for this engine.
+            if !self.flows.is_used(idx) || !self.flows.get(idx).tcb.is_local {
+                continue;
+            }
+            moved += self.local_turn(now, user, idx, host);
+        }
+        moved
+    }
+}

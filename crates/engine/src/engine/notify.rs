@@ -1,0 +1,159 @@
+//! Completions of what a record says, and answers to commands. Which records have something to say is asked after each change;
+//! [`super::completions`] brings it to the rings.
+
+use super::Engine;
+use crate::flow::record::{Flow, Unsent};
+use crate::hostif::HostSide;
+use crate::hostif::outbox::Place;
+use toe_abi::attach::FenceReason;
+use toe_abi::command::{
+    FLOW_ECN, FLOW_RECEIVE_SHUT, FLOW_SACK, FLOW_SYN_DATA, FLOW_TIMESTAMPS, FLOW_WAITS_FOR_DATA,
+    FLOW_WINDOW_SCALE, FlowInfo, WireAddr,
+};
+use toe_abi::entry::{Command, Completion};
+use toe_abi::errno::Errno;
+use toe_base::{FlowIdx, QueueSetId, SessionId};
+use toe_tcp::fast_open;
+use toe_tcp::send_queue::ExtentPool;
+use toe_tcp::state::TcpState;
+use zerocopy::IntoBytes;
+
+/// Whether the owner has something to be told.
+pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
+    let Flow { conn, report, tcb } = flow;
+    !conn.tenancy.owner().is_nobody()
+        && (report.accepted.is_some()
+            || report.connected.is_some()
+            || report.direct
+            || tcb.events.urgent
+            || tcb.events.soft_error.is_some()
+            || is_info_old(flow)
+            || frees_enough(flow, extents)
+            || report.unsent.is_some_and(|unsent| went_out(flow, unsent) > 0)
+            || tcb.events.peer_closed && !report.peer_closed_told
+            || report.reset.is_some() && !report.reset_told
+            || has_end_to_tell(flow)
+            || tcb.receive.published != tcb.data_nxt())
+}
+
+impl Engine {
+    /// Writes the flow's information record, which its owner reads.
+    pub(super) fn tell_flow_info<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
+        let flow = self.flows.get_mut(idx);
+        flow.report.state = flow.tcb.state;
+        flow.report.published_error = flow.tcb.snd.soft_error;
+        let owner = flow.conn.tenancy.owner();
+        if owner.is_nobody() {
+            return;
+        }
+        let waits = is_waiting(flow);
+        let info = FlowInfo {
+            local: WireAddr::from(flow.conn.key.local_addr()),
+            remote: WireAddr::from(flow.conn.key.remote_addr()),
+            mss: if waits {
+                self.tcp.openings.one(&flow.tcb.fast_open.opening).room
+            } else {
+                flow.tcb.snd.mss
+            },
+            soft_error: flow.tcb.snd.soft_error.errno.0 as u8,
+            soft_errors: flow.tcb.snd.soft_error.count,
+            srtt_us: flow.tcb.rtt.srtt_us,
+            rttvar_us: flow.tcb.rtt.rttvar_us,
+            cwnd: flow.tcb.cc.cwnd,
+            retransmits: self.tcp.troubles.one(&flow.tcb.traffic.trouble).retransmits,
+            port: match flow.conn.path {
+                crate::work::Path::Local => 255,
+                crate::work::Path::Port { port, .. } => port.0,
+            },
+            state: flow.tcb.state.linux_number(),
+            flags: flow_flags(flow),
+            congestion: flow.tcb.cc.algorithm.name().number(),
+        };
+        if let Some(record) = self.sessions.get(owner.session) {
+            host.write(owner.session, record.layout.flow_info(owner.flow_id.slot()), info.as_bytes());
+        }
+    }
+
+    /// Queues a completion that belongs to no live flow.
+    pub(super) fn answer(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) {
+        if self.sessions.add_answer(session, queue_set, completion) {
+            self.outbox.note(Place::of(session, queue_set));
+        }
+    }
+
+    pub(super) fn answer_command(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        token: u32,
+        command: Command,
+        result: Result<u32, Errno>,
+    ) -> Result<(), FenceReason> {
+        let (errno, id) = match result {
+            Ok(id) => (Errno::OK, id),
+            Err(errno) => (errno, 0),
+        };
+        self.answer(
+            session,
+            queue_set,
+            Completion::CommandResult { token, command: command.kind(), errno, id },
+        );
+        if self.sessions.answers_are_full(session, queue_set) {
+            Err(FenceReason::CompletionOverflow)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn flow_flags(flow: &Flow) -> u8 {
+    let open = flow.tcb.snd.syn_acked;
+    let scales = flow.tcb.snd.scale.shift() != 0 || flow.tcb.rcv.scale.shift() != 0;
+    let flags = [
+        (flow.tcb.options.receive_shut, FLOW_RECEIVE_SHUT),
+        (open && flow.tcb.rcv.ts_recent.is_some(), FLOW_TIMESTAMPS),
+        (open && flow.tcb.snd.sack_permitted, FLOW_SACK),
+        (open && scales, FLOW_WINDOW_SCALE),
+        (open && flow.tcb.ecn.on, FLOW_ECN),
+        (flow.tcb.fast_open.taken, FLOW_SYN_DATA),
+        (is_waiting(flow), FLOW_WAITS_FOR_DATA),
+    ];
+    flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)
+}
+
+/// Whether the owner waits to hear that its end is acknowledged, and it is.
+pub(super) fn has_end_to_tell(flow: &Flow) -> bool {
+    let is_acknowledged =
+        matches!(flow.tcb.state, TcpState::FinWait2 | TcpState::TimeWait | TcpState::Closed);
+    flow.report.tells_end && is_acknowledged
+}
+
+/// Whether a third of the memory that the owner has in the queue is its own again, or all of it. Its program is woken at each
+/// `Sent`, and one that waits for room has little to do for a segment's worth: Linux, too, wakes it for a third (`sk_stream_is_writeable`).
+///
+/// Less is told where no acknowledgement may follow that would make it more: nothing is on its way, or a timer had to expire.
+fn frees_enough(flow: &Flow, extents: &ExtentPool) -> bool {
+    let sent = flow.tcb.events.sent;
+    let more_may_follow = flow.tcb.snd.una != flow.tcb.snd.nxt && flow.tcb.rtt.backoff == 0;
+    sent > 0
+        && (!more_may_follow
+            || sent >= flow.tcb.send_queue.bytes_of(extents, flow.conn.tenancy.owner().session) / 2)
+}
+
+/// Bytes that have gone out and are to be told of.
+pub(super) fn went_out(flow: &Flow, unsent: Unsent) -> u32 {
+    let end = flow.tcb.queue_end();
+    let out = flow.tcb.snd.nxt.earlier(end);
+    let is_low = u64::from(end.distance_from(out)) * 2 < u64::from(unsent.low_water);
+    if is_low && out.after(unsent.told) { out.distance_from(unsent.told) } else { 0 }
+}
+
+/// Whether the flow information record shows what is no longer so, of what a program must not find old.
+pub(super) fn is_info_old(flow: &Flow) -> bool {
+    flow.report.state != flow.tcb.state || flow.report.published_error != flow.tcb.snd.soft_error
+}
+
+/// Whether a SYN is to have the bytes that the program sends first.
+fn is_waiting(flow: &Flow) -> bool {
+    flow.tcb.state == TcpState::SynSent && fast_open::waits(&flow.tcb)
+}

@@ -1,0 +1,113 @@
+//! A segment at its connection: the TCP core takes it, and what it did to the connection is done for everybody else.
+
+use super::Engine;
+use crate::counter::Counter;
+use crate::flow::key::FlowKey;
+use crate::flow::record::Flow;
+use crate::hostif::HostSide;
+use crate::work::{Lone, Path, RxWork};
+use toe_base::{FlowIdx, Instant};
+use toe_tcp::RxContext;
+use toe_tcp::record::Wait;
+use toe_tcp::segment::{FlowEvent, Segment};
+use toe_tcp::segment_arrives::segment_arrives;
+use toe_tcp::state::TcpState;
+
+impl Engine {
+    /// What a segment or a timer did to a flow, for everybody else.
+    pub(super) fn apply<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, event: FlowEvent, host: &mut H) {
+        match event {
+            FlowEvent::None | FlowEvent::Reject | FlowEvent::TimeWait => {}
+            FlowEvent::Established => self.established(now, idx, host),
+            FlowEvent::Closed(errno) => self.closed(idx, errno),
+            FlowEvent::Abort(errno) => self.abort(now, idx, errno),
+            FlowEvent::AbortBehindData => self.abort_behind_data(now, idx),
+        }
+        self.after(idx);
+    }
+
+    /// A flow, and what the flow core needs besides to receive something for it.
+    pub(super) fn receiving<'a, H: HostSide>(
+        &'a mut self,
+        now: Instant,
+        idx: FlowIdx,
+        host: &'a mut H,
+    ) -> (&'a mut Flow, RxContext<'a, H>) {
+        let pressure = self.pressure(self.flows.get(idx).tcb.receive.session);
+        let flow = self.flows.get_mut(idx);
+        let cx = RxContext {
+            now,
+            owner: flow.conn.tenancy.owner().session,
+            pressure,
+            arena: self.sessions.arena(flow.tcb.receive.session, flow.conn.user),
+            host,
+            tcp: &mut self.tcp,
+        };
+        (flow, cx)
+    }
+
+    pub(super) fn flow_receives<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: FlowIdx,
+        work: &RxWork<'_>,
+        host: &mut H,
+    ) {
+        if work.rx.segment.len > 0 {
+            self.relieve(self.flows.get(idx).tcb.receive.session);
+        }
+        let (flow, mut cx) = self.receiving(now, idx, host);
+        let before =
+            (flow.tcb.state != TcpState::SynSent).then(|| (flow.tcb.data_una(), flow.tcb.data_nxt()));
+        let event = segment_arrives(&mut flow.tcb, &mut cx, &work.rx);
+        flow.tcb.traffic.note_received(now, work.rx.segment.len, flow.tcb.snd.mss);
+        if work.rx.is_marked
+            && let Some(trouble) = cx.tcp.troubles.one_mut(&mut flow.tcb.traffic.trouble)
+        {
+            trouble.received_marked = trouble.received_marked.wrapping_add(1);
+        }
+        if let Some((una, nxt)) = before {
+            flow.tcb.traffic.acked += u64::from(flow.tcb.data_una().distance_from(una));
+            flow.tcb.traffic.received += u64::from(flow.tcb.data_nxt().distance_from(nxt));
+        }
+        if flow.tcb.send_queue.is_empty() {
+            flow.tcb.traffic.limits.note(now, Wait::Nothing);
+        }
+        if before.is_none() && event == FlowEvent::Established {
+            self.fast_open_answered(now, idx, &work.rx.segment);
+        }
+        if event == FlowEvent::Reject {
+            self.reject(now, work.path, work.key, &work.rx.segment);
+        }
+        self.apply(now, idx, event, host);
+        if work.path == Path::Local && work.rx.segment.len > 0 {
+            self.local_unit_arrived(idx, host);
+        }
+    }
+
+    /// Neither a connection nor a listener is there for a segment. Where the kernel has the address too and the segment
+    /// is steered here no longer, it was under way when that changed: what would begin a connection comes, sent again, to whoever it is
+    /// for now. What acknowledges something is of the connection that has just ended here: the kernel has had no part in it.
+    pub(super) fn nobodys(&mut self, now: Instant, work: &RxWork<'_>) {
+        self.counters.add(Counter::DropNoFlow);
+        if work.rx.segment.ack.is_none() && self.listeners.find(work.key.scope, work.key.local).is_some() {
+            // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
+            return;
+        }
+        let is_here = !self.is_shared(work.path) || self.is_steered(&work.key);
+        if is_here || work.rx.segment.ack.is_some() {
+            self.reject(now, work.path, work.key, &work.rx.segment);
+        }
+    }
+
+    /// Answers a segment that belongs to no connection.
+    fn reject(&mut self, now: Instant, path: Path, key: FlowKey, segment: &Segment) {
+        let Some(reset) = segment.answering_reset() else { return };
+        // Segments of nobody's come as fast as anybody likes; the answers need not.
+        if path == Path::Local || self.reset_limit.allows(now) {
+            self.send_alone(now, path, Lone { key, segment: reset, traffic_class: 0 });
+        } else {
+            self.counters.add(Counter::ResetsHeldBack);
+        }
+    }
+}

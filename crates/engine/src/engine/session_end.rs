@@ -1,0 +1,197 @@
+//! A session ends, and gives up what it had: what others have too is pinned for them, what nobody has is closed. A step at a time, as
+//! it may be a million connections.
+
+use super::Engine;
+use crate::counter::Counter;
+use crate::hostif::HostSide;
+use crate::hostif::closing::{Closing, Resets};
+use crate::hostif::users::{Resource, UserIdx};
+use crate::via::Ended;
+use crate::work::Owner;
+use toe_abi::attach::FenceReason;
+use toe_abi::errno::Errno;
+use toe_base::{DatagramId, FlowIdx, Instant, LaneId, SessionId};
+
+/// Connections that closed sessions give up in one step: some tens of µs.
+const LEAVES_AT_ONCE: usize = 128;
+
+/// What ended with a session, beside its connections and listeners.
+#[derive(Debug, Default)]
+pub struct LeftBehind {
+    /// Lanes whose memory is to be closed.
+    pub lanes: Vec<LaneId>,
+    /// What it had of sockets, which other processes may have still.
+    pub datagrams: Vec<DatagramId>,
+    /// Who has a connection to one of them is to hear of that.
+    pub virtual_interfaces: Vec<Ended<UserIdx>>,
+}
+
+impl Engine {
+    /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
+    /// anchor, not with the session. One that had many of them gives them up in steps ([`Engine::poll_closing`]).
+    /// Returns what its driver has for it, and is to take away.
+    pub fn close_session<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        host: &mut H,
+    ) -> LeftBehind {
+        let left = LeftBehind {
+            lanes: self.leave_lanes(session),
+            datagrams: self.leave_datagrams(session),
+            virtual_interfaces: self.leave_via(session),
+        };
+        self.begin_closing(now, session, Resets::None, host);
+        left
+    }
+
+    /// The same; `resets`: which connections end with RST, at once.
+    fn begin_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, resets: Resets, host: &mut H) {
+        let Some(record) = self.sessions.get_mut(session) else { return };
+        if session.0 == 0 || !record.open {
+            return;
+        }
+        record.open = false;
+        record.leaving = true;
+        let beginning = core::mem::take(&mut record.beginning);
+        for answers in &mut record.answers {
+            answers.clear();
+        }
+        let has_none = record.flows.is_empty();
+        let listeners: Vec<_> = record.listeners.values().collect();
+        // First of all: it is handed nothing more.
+        for idx in listeners {
+            if let Some(listener) = self.listeners.get_mut(idx) {
+                listener.drop_holders(|holder| holder.session == session);
+            }
+        }
+        self.note_end_of(now, beginning);
+        if has_none {
+            self.end_closing(now, session, host);
+        } else {
+            self.closing.push_back(Closing { session, resets, next: 0 });
+            self.poll_closing(now, host);
+        }
+    }
+
+    /// Takes some more of their connections from sessions that are closed. Returns how many.
+    pub fn poll_closing<H: HostSide>(&mut self, now: Instant, host: &mut H) -> usize {
+        for done in 0..LEAVES_AT_ONCE {
+            let Some(Closing { session, resets, next }) = self.closing.front().copied() else { return done };
+            let found = self.sessions.get(session).and_then(|record| record.flows.next_from(next));
+            let Some((next, idx)) = found else {
+                self.closing.pop_front();
+                self.end_closing(now, session, host);
+                continue;
+            };
+            if let Some(closing) = self.closing.front_mut() {
+                closing.next = next;
+            }
+            // What nobody has accepted may be accepted elsewhere, as long as all of its bytes are there.
+            let flow = self.flows.get(idx);
+            let taken = flow.conn.tenancy.is_held() || flow.tcb.is_written();
+            if resets == Resets::All || resets == Resets::Accepted && taken {
+                self.app_close(now, idx, true, host);
+            }
+            if self.flows.is_used(idx) && self.flows.get(idx).conn.tenancy.owner().session == session {
+                self.leave_flow(now, idx, session, host);
+            }
+        }
+        LEAVES_AT_ONCE
+    }
+
+    /// The session has no connections any more.
+    fn end_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, host: &mut H) {
+        let Some(record) = self.sessions.get_mut(session) else { return };
+        record.leaving = false;
+        let listeners: Vec<_> = record.listeners.values().collect();
+        for idx in listeners {
+            self.hand_out(now, idx, host);
+        }
+        self.leave_channels(session);
+        self.forget_twins(session);
+        let forgotten = self.anchors.forget_session(session);
+        let user = self.sessions.user_of(session);
+        self.sessions.users_mut().give(user, Resource::Anchors, u64::from(forgotten));
+    }
+
+    /// Takes a flow from a session that is going away.
+    fn leave_flow<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
+        let anchor = self.flows.get(idx).conn.tenancy.lifetime();
+        if anchor.is_some_and(|anchor| self.anchors.is_private(anchor)) {
+            // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
+            self.app_close(now, idx, false, host);
+        }
+        let lost = self.let_go_of_channel(idx, host);
+        let pinned = self.pin(idx, session, host) && self.move_options(idx, Owner::default(), host);
+        self.disown(idx);
+        if pinned && self.flows.get(idx).tcb.orphaned {
+            self.after(idx);
+            return;
+        }
+        if !pinned || !self.move_receive_memory(idx, SessionId(0), host) {
+            self.abort(now, idx, Errno::ENOMEM);
+            self.app_close(now, idx, true, host);
+            self.after(idx);
+            return;
+        }
+        if lost {
+            // Another process may hold the descriptor, and what came through the channel died with this one.
+            self.abort_with_hole(now, idx);
+        }
+        let flow = self.flows.get(idx);
+        match flow.conn.tenancy.is_held() {
+            true => {}
+            // Its program had taken it, and only that had not come through: it ends as any that nobody has. So does one whose listener is gone.
+            false if flow.tcb.is_written() || flow.conn.tenancy.listener().is_none() => {
+                self.app_close(now, idx, false, host);
+            }
+            false => self.return_to_listener(idx),
+        }
+        self.after(idx);
+    }
+
+    /// Notes that a closed session's region is still read from. A flow notes one such region: when it reads from
+    /// another one too, all goes to staging memory. `false`: there is not enough of that.
+    fn pin<H: HostSide>(&mut self, idx: FlowIdx, session: SessionId, host: &mut H) -> bool {
+        let flow = self.flows.get_mut(idx);
+        if !flow.tcb.send_queue.uses(&self.tcp.extents, session) {
+            return true;
+        }
+        if flow.conn.pinned.is_some() {
+            return self.stage_send_data(idx, host);
+        }
+        flow.conn.pinned = Some(session);
+        if let Some(record) = self.sessions.get_mut(session) {
+            record.pins += 1;
+        }
+        true
+    }
+
+    /// [`crate::ControlEvent::Fenced`].
+    pub(super) fn fence<H: HostSide>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        reason: FenceReason,
+        host: &mut H,
+    ) {
+        self.counters.add(Counter::of_fence(reason));
+        let resets = if reason == FenceReason::MemoryLost { Resets::All } else { Resets::Accepted };
+        self.begin_closing(now, session, resets, host);
+    }
+
+    /// Whether a closed session's region may be unmapped and its id given out again.
+    pub(super) fn is_drained(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_none_or(|s| s.is_drained())
+    }
+
+    /// Frees the id of a closed session, unless something refers to its memory still; whether it is free.
+    pub fn forget_session(&mut self, session: SessionId) -> bool {
+        let is_drained = self.is_drained(session);
+        if is_drained && let Some(record) = self.sessions.forget(session) {
+            self.names.leave(record.scope);
+        }
+        is_drained
+    }
+}
