@@ -154,17 +154,12 @@ impl Engine {
         output::prepare(&flow.tcb, cx)
     }
 
-    /// The flow sent all that it could: the timers that follow from that.
+    /// The flow sent all that it could: the timers that follow from that, and what the owner may want to hear of it.
     pub(super) fn settle(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         output::settle(&mut flow.tcb, now);
         let deadline = flow.tcb.timers.earliest();
         self.flows.wheel.set(idx, deadline);
-        self.tell_what_went_out(idx);
-    }
-
-    /// Bytes went out, and the owner may want to hear of that.
-    fn tell_what_went_out(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
         if flow.report.unsent.is_some() && has_something(flow, &self.tcp.extents) {
             let owner = flow.conn.tenancy.owner();

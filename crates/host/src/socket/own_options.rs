@@ -228,9 +228,10 @@ mod tests {
         }
         socket.keep_option(libc::SOL_SOCKET, libc::SO_MARK, &7i32.to_ne_bytes());
         let mut found = socket.options_set();
-        assert_eq!(found.remove(0), (libc::SOL_SOCKET, libc::SO_MARK, 7i32.to_ne_bytes().to_vec()));
         found.sort();
         let mut set = set.to_vec();
+        set.push((libc::SOL_SOCKET, libc::SO_MARK, 7i32.to_ne_bytes().to_vec()));
+        set.push((libc::SOL_SOCKET, SO_BUF_LOCK, SEND_LOCKED.to_ne_bytes().to_vec()));
         set.sort();
         assert_eq!(found, set);
         socket.abandon();

@@ -1,11 +1,12 @@
 //! Control plane: the peers, how many they may be, and when each is let go.
 
-use super::NUMBER;
 use super::counters::Counters;
 use crate::protocols::Out;
 use crate::work::{RxPacket, TxPacket};
 use toe_base::{Addr, Instant, PortId};
 use toe_wire::link::MacAddr;
+
+pub const NUMBER: u8 = 253;
 
 const PEERS_MAX: usize = 16;
 const QUIET_US: u64 = 1_000_000;

@@ -1,7 +1,6 @@
 //! Data plane: read → count → answer.
 
-use super::NUMBER;
-use super::control::Peers;
+use super::control::{NUMBER, Peers};
 use super::counters::Counters;
 use crate::protocols::Out;
 use crate::work::{RxPacket, TxPacket};

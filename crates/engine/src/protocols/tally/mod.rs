@@ -9,11 +9,9 @@ mod tests;
 
 use crate::protocols::{IpProtocol, Out};
 use crate::work::RxPacket;
-use control::Peers;
+use control::{NUMBER, Peers};
 use counters::Counters;
 use toe_base::Instant;
-
-const NUMBER: u8 = 253;
 
 #[derive(Debug, Default)]
 pub struct Tally {
