@@ -5,7 +5,7 @@ use crate::congestion::{Algorithm, AlgorithmName};
 use crate::ecn::{self, EcnMode};
 use crate::fast_open::FastOpenMode;
 use crate::receive_buffer::ReceiveBuffer;
-use crate::record::{Congestion, RoundTrip, Tcb};
+use crate::record::{Congestion, ReceiveSequence, RoundTrip, Tcb};
 use crate::segment::Segment;
 use crate::state::TcpEvent;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
@@ -123,7 +123,7 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
 pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
     tcb.rcv.irs = syn.seq;
     tcb.rcv.nxt = syn.seq.plus(1);
-    tcb.rcv.up = syn.seq;
+    tcb.rcv.up = syn.seq.minus(ReceiveSequence::LONG_AGO);
     tcb.rcv.acked = syn.seq;
     let window_max = initial_window(tcb);
     tcb.receive = ReceiveBuffer::new(tcb.receive.session, tcb.rcv.nxt, window_max);

@@ -150,6 +150,12 @@ pub struct ReceiveSequence {
     pub tune_since: Instant,
 }
 
+impl ReceiveSequence {
+    /// An urgent byte this far behind `nxt` has been read, whatever the window, and bytes that came past the engine before `nxt` do not reach
+    /// back to it; farther behind, it would seem to lie ahead one day.
+    pub const LONG_AGO: u32 = 1 << 30;
+}
+
 /// Deadlines; `FAR_FUTURE` when not armed. The wheel holds the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {

@@ -1,7 +1,7 @@
 //! Sixth, check the URG bit (RFC 9293 section 3.10.7.4). The pointer is read as hosts do (RFC 6093 section 3.1): it leads to
 //! the byte *after* the urgent one.
 
-use crate::record::Tcb;
+use crate::record::{ReceiveSequence, Tcb};
 use crate::segment::Segment;
 
 /// Notes where the urgent byte is, when that has not come yet; called before the segment's text is taken.
@@ -18,10 +18,7 @@ pub(super) fn note(tcb: &mut Tcb, segment: &Segment) {
     }
 }
 
-/// An urgent byte this far behind has been read, whatever the window; farther behind, it would seem to lie ahead one day.
-const LONG_AGO: u32 = 1 << 30;
-
 /// Called when `rcv.nxt` has moved.
 pub(super) fn forget_old(tcb: &mut Tcb) {
-    tcb.rcv.up = tcb.rcv.up.later(tcb.rcv.nxt.minus(LONG_AGO));
+    tcb.rcv.up = tcb.rcv.up.later(tcb.rcv.nxt.minus(ReceiveSequence::LONG_AGO));
 }
