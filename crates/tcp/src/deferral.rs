@@ -4,9 +4,9 @@
 
 use crate::Tcp;
 use crate::record::{OpeningPool, Tcb};
+use crate::rtt;
 use crate::segment::Segment;
 use crate::state::TcpState;
-use crate::timeout;
 use toe_base::Instant;
 
 /// Longest time that is counted: more is as much.
@@ -45,7 +45,7 @@ pub fn ends(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> bool {
     }
     tcb.board.mark_lost(&mut tcp.sent, |_| true);
     tcb.rtt.timeouts = 1;
-    tcb.timers.retransmit = now.after_us(timeout::retransmit_us(tcb));
+    tcb.timers.retransmit = now.after_us(rtt::retransmit_us(tcb));
     true
 }
 

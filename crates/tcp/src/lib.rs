@@ -26,7 +26,7 @@
 //! ```
 //! use toe_abi::entry::MemRange;
 //! use toe_base::{Instant, SeqNum, SessionId, arena::Arena};
-//! use toe_tcp::{RxContext, Tcb, Tcp, memory::HostMemory, open::*, output::*, pressure::Pressure, segment::*, state::TcpState};
+//! use toe_tcp::{RxContext, Tcb, Tcp, memory::HostMemory, open::*, outgoing::*, output::*, pressure::Pressure, segment::*, state::TcpState};
 //!
 //! # struct Memory(Vec<u8>);
 //! # impl HostMemory for Memory {
@@ -94,6 +94,7 @@ pub mod fast_open;
 pub mod limit;
 pub mod memory;
 pub mod open;
+pub mod outgoing;
 pub mod output;
 pub mod path_mtu;
 pub mod pieces;

@@ -10,7 +10,7 @@
 //!
 //! A connection whose segments have always got through has nothing to do here.
 
-use crate::output;
+use crate::outgoing;
 use crate::record::{Phase, Tcb};
 use crate::scoreboard::SentPool;
 use toe_base::Instant;
@@ -49,7 +49,7 @@ pub fn timed_out(tcb: &mut Tcb, now: Instant) {
         // A SYN is no large segment.
         return;
     }
-    let base = if tcb.is_v4 { MSS_BASE } else { MSS_BASE_V6 } - output::options_len(tcb);
+    let base = if tcb.is_v4 { MSS_BASE } else { MSS_BASE_V6 } - outgoing::options_len(tcb);
     if tcb.rtt.timeouts == SILENT_TIMEOUTS && tcb.snd.mss > base && !tcb.is_local {
         tcb.mtu.search_high = tcb.snd.mss - 1;
         tcb.snd.mss = base;

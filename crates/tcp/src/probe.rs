@@ -1,7 +1,7 @@
 //! Segments that ask: whether a closed window is open, whether the peer is there, what of the tail arrived, how much the path takes.
 //! [`crate::output`] sends them in its order; timers say when one is due.
 
-use crate::output::{Shape, data_segment, header, unit};
+use crate::outgoing::{Shape, data_segment, header, unit};
 use crate::record::Tcb;
 use crate::record_ends;
 use crate::segment::TxSegment;

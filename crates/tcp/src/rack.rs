@@ -3,7 +3,7 @@
 
 use crate::record::{Rack, Tcb};
 use crate::scoreboard::{Sending, SentPool, SentRange};
-use crate::{output, timeout};
+use crate::{outgoing, rtt, timeout};
 use toe_base::{Instant, SeqNum};
 
 /// RFC 5681's DupThresh.
@@ -173,7 +173,7 @@ pub fn schedule_tail_probe(tcb: &mut Tcb, now: Instant) {
 pub fn tail_probe_due(tcb: &mut Tcb, now: Instant) {
     tcb.timers.tail_probe = Instant::FAR_FUTURE;
     tcb.snd.tail_probe = true;
-    tcb.timers.retransmit = now.after_us(timeout::retransmit_us(tcb));
+    tcb.timers.retransmit = now.after_us(rtt::retransmit_us(tcb));
 }
 
 /// The probe went out.
@@ -205,7 +205,7 @@ pub fn probe_answered(tcb: &mut Tcb, ack: SeqNum, duplicate: bool, is_empty_dup_
 pub fn tail(tcb: &Tcb, mss: u32) -> (SeqNum, u32) {
     let end = tcb.snd.nxt.earlier(tcb.queue_end());
     let len = end.distance_from(tcb.data_una()).min(mss);
-    debug_assert!(output::is_sent(tcb, end.minus(len)));
+    debug_assert!(outgoing::is_sent(tcb, end.minus(len)));
     (end.minus(len), len)
 }
 

@@ -411,6 +411,6 @@ fn prr(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) {
     };
     // The first retransmission goes at once.
     let least = if prr.out == 0 && tcb.cc.phase == Phase::Recovery { mss } else { 0 };
-    // A segment may go when nothing is in the network, whatever went out before (`output::path_left`): the window says so.
+    // A segment may go when nothing is in the network, whatever went out before (`outgoing::path_left`): the window says so.
     tcb.cc.cwnd = (pipe + may_send.max(least)).max(mss);
 }

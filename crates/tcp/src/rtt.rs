@@ -1,6 +1,6 @@
 //! Round-trip time and the retransmission time-out (RFC 6298).
 
-use crate::record::RoundTrip;
+use crate::record::{RoundTrip, Tcb};
 use crate::recovery::AckEvent;
 use crate::segment_arrives::RttSample;
 use toe_base::Instant;
@@ -67,6 +67,19 @@ impl RoundTrip {
         let rto = self.srtt_us.saturating_add(RTO_MARGIN_MIN_US.max(4 * self.rttvar_us));
         self.rto_us = rto.min(RTO_MAX_US);
         self.backoff = 0;
+    }
+}
+
+/// Between local ends only want of memory or of a place in a backlog drops a segment, and it may end at any moment:
+/// the time-out starts at this and is doubled up to that.
+const RETRANSMIT_LOCAL_US: core::ops::RangeInclusive<u64> = 10_000..=200_000;
+
+/// When to send again what is not acknowledged.
+pub fn retransmit_us(tcb: &Tcb) -> u64 {
+    if tcb.is_local {
+        (RETRANSMIT_LOCAL_US.start() << tcb.rtt.backoff.min(16)).min(*RETRANSMIT_LOCAL_US.end())
+    } else {
+        tcb.rtt.timeout_us()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::counter::{Counter, Counters};
 use crate::record::{RoundTrip, Tcb};
+use crate::rtt::retransmit_us;
 use crate::segment::FlowEvent;
 use crate::state::{TcpEvent, TcpState};
 use crate::{Tcp, deferral, path_mtu, rack, recovery, soft_error, time_wait};
@@ -32,21 +33,9 @@ const ORPHAN_RETRIES: u8 = 8;
 const ORPHAN_PROBES: u8 = 12;
 /// After so many probes of a closed window nothing older than their answers is under way any more.
 const PROBES_OF_DOUBT: u8 = 4;
-/// Between local ends only want of memory or of a place in a backlog drops a segment, and it may end at any moment:
-/// the time-out starts at this and is doubled up to that.
-const RETRANSMIT_LOCAL_US: core::ops::RangeInclusive<u64> = 10_000..=200_000;
 
 /// Timers that say less than this wait so long.
 pub const GRANULARITY_US: u64 = 1_000;
-
-/// When to send again what is not acknowledged.
-pub fn retransmit_us(tcb: &Tcb) -> u64 {
-    if tcb.is_local {
-        (RETRANSMIT_LOCAL_US.start() << tcb.rtt.backoff.min(16)).min(*RETRANSMIT_LOCAL_US.end())
-    } else {
-        tcb.rtt.timeout_us()
-    }
-}
 
 /// Enters (or prolongs) TIME_WAIT.
 pub fn start_time_wait(tcb: &mut Tcb, now: Instant) {

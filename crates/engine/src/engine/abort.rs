@@ -6,7 +6,7 @@ use crate::flow::record::Abort;
 use crate::work::Lone;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
-use toe_tcp::output;
+use toe_tcp::outgoing;
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
 
@@ -14,9 +14,9 @@ impl Engine {
     /// Tells the peer with RST and ends the connection.
     pub(super) fn abort(&mut self, now: Instant, idx: FlowIdx, errno: Errno) {
         let flow = self.flows.get(idx);
-        let mut reset = Segment::reset(output::empty_seq(&flow.tcb), Some(flow.tcb.rcv.nxt));
+        let mut reset = Segment::reset(outgoing::empty_seq(&flow.tcb), Some(flow.tcb.rcv.nxt));
         // RFC 7323 section 3.2.
-        reset.timestamps = output::timestamps(&flow.tcb, now);
+        reset.timestamps = outgoing::timestamps(&flow.tcb, now);
         let (path, key) = (flow.conn.path, flow.conn.key);
         self.send_alone(now, path, Lone { key, segment: reset, traffic_class: 0 });
         self.closed(idx, errno);

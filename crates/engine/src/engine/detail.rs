@@ -14,7 +14,7 @@ use toe_tcp::Tcb;
 use toe_tcp::record::{Phase, TroubleCounts};
 use toe_tcp::scoreboard::Fate;
 use toe_tcp::state::TcpState;
-use toe_tcp::{output, timeout};
+use toe_tcp::{outgoing, rtt};
 use zerocopy::IntoBytes;
 
 /// Linux's numbers.
@@ -94,7 +94,7 @@ impl Engine {
             // What fits one segment: of a path that is known to take less than its link, or of none.
             _ => {
                 let headers = ip_header_len(flow.conn.key.remote.addr) as u32;
-                u32::from(flow.tcb.snd.mss + output::options_len(&flow.tcb)) + super::TCP_LEN + headers
+                u32::from(flow.tcb.snd.mss + outgoing::options_len(&flow.tcb)) + super::TCP_LEN + headers
             }
         }
     }
@@ -120,7 +120,7 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
         options: options(flow),
         wscale: if open { snd.scale.shift() & 15 | rcv.scale.shift() << 4 } else { 0 },
         app_limited: rate.latest_app_limited.into(),
-        rto: u32::try_from(timeout::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
+        rto: u32::try_from(rtt::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
         ato: if timers.delayed_ack.is_far_future() && rcv.quick_acks > 0 { 0 } else { ATO_US },
         snd_mss: mss,
         rcv_mss: mss,

@@ -6,7 +6,7 @@ use crate::egress::builder::ip_header_len;
 use crate::flow::record::Flow;
 use crate::work::{IcmpError, Trouble};
 use toe_base::Instant;
-use toe_tcp::output::options_len;
+use toe_tcp::outgoing::options_len;
 use toe_tcp::state::TcpState;
 use toe_tcp::{path_mtu, soft_error};
 use toe_wire::tcp::HEADER_LEN;

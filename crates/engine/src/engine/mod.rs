@@ -131,7 +131,7 @@ use toe_tcp::ecn::EcnMode;
 use toe_tcp::fast_open::FastOpenMode;
 use toe_tcp::limit::RateLimit;
 use toe_tcp::open::{SynCookies, TcpConfig};
-use toe_tcp::output::SendLimits;
+use toe_tcp::outgoing::SendLimits;
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
 

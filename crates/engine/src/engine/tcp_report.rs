@@ -4,7 +4,7 @@ use super::Engine;
 use toe_abi::report::{TcpCounts, TcpReport};
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, FlowDetail};
 use toe_base::{FlowIdx, Instant};
-use toe_tcp::{Tcb, timeout};
+use toe_tcp::{Tcb, rtt};
 
 impl Engine {
     pub(super) fn tcp_report(&self, now: Instant, idx: FlowIdx) -> TcpReport {
@@ -21,7 +21,7 @@ impl Engine {
             ecn: flow.tcb.ecn.on,
             wscale: (snd.syn_acked && scaled).then(|| [snd.scale.shift(), rcv.scale.shift()]),
             direct: flow.conn.carrier.channel().is_some(),
-            rto_us: u32::try_from(timeout::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
+            rto_us: u32::try_from(rtt::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
             backoff: rtt.backoff,
             srtt_us: rtt.srtt_us,
             rttvar_us: rtt.rttvar_us,

@@ -15,10 +15,10 @@ use crate::store::time_waits::TimeWaitFlow;
 use crate::work::{ControlFrame, Lone, Path};
 use toe_abi::capture::Direction;
 use toe_base::{Addr, FlowIdx, Instant, PortId};
-use toe_tcp::output::TxContext;
+use toe_tcp::outgoing::TxContext;
 use toe_tcp::segment::TxSegment;
 use toe_tcp::segment_arrives::time_wait;
-use toe_tcp::{congestion, output, timeout};
+use toe_tcp::{congestion, output, rtt};
 use toe_wire::link::FrameSink;
 
 /// Units that one flow may send before it is the next one's turn.
@@ -136,7 +136,7 @@ impl Engine {
                     let flow = self.flows.get_mut(idx);
                     if flow.tcb.timers.retransmit.is_far_future() && flow.tcb.timers.persist.is_far_future() {
                         // A neighbour that stays silent must not keep the record for ever.
-                        flow.tcb.timers.retransmit = now.after_us(timeout::retransmit_us(&flow.tcb));
+                        flow.tcb.timers.retransmit = now.after_us(rtt::retransmit_us(&flow.tcb));
                     }
                     break;
                 }

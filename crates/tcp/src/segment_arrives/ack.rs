@@ -6,7 +6,7 @@ use crate::record::Tcb;
 use crate::recovery::{self, AckEvent};
 use crate::segment::{FlowEvent, Segment};
 use crate::state::{TcpEvent, TcpState};
-use crate::{RxContext, deferral, rack, soft_error, timeout};
+use crate::{RxContext, deferral, rack, rtt, soft_error, timeout};
 use toe_base::limits::WINDOW_MAX;
 use toe_base::window::WindowScale;
 use toe_base::{Instant, SeqNum};
@@ -154,7 +154,7 @@ fn rearm(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
     if event.acked > 0 {
         let outstanding = tcb.snd.nxt != tcb.snd.una;
         tcb.timers.retransmit = if outstanding && tcb.timers.persist.is_far_future() {
-            now.after_us(timeout::retransmit_us(tcb))
+            now.after_us(rtt::retransmit_us(tcb))
         } else {
             Instant::FAR_FUTURE
         };

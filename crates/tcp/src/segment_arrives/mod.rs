@@ -21,7 +21,7 @@ use crate::record::{AckReports, Tcb};
 use crate::segment::{FlowEvent, RxSegment, Segment};
 use crate::state::{TcpEvent, TcpState};
 use crate::time_wait::{STRAY_ANSWERS_US, TimeWait, TimeWaitEffect, TimeWaitParams};
-use crate::{RxContext, ecn, output, timeout};
+use crate::{RxContext, ecn, outgoing, timeout};
 use toe_base::Instant;
 
 /// What a step decided.
@@ -103,7 +103,7 @@ pub fn time_wait(tcb: &Tcb, now: Instant) -> TimeWait {
         traffic_class: tcb.options.traffic_class,
         until: tcb.timers.linger,
         next_stray_answer: tcb.timers.next_stray_answer,
-        ack: output::header(tcb, now, tcb.snd.nxt),
+        ack: outgoing::header(tcb, now, tcb.snd.nxt),
     };
     TimeWait::new(now, &params)
 }

@@ -2,7 +2,7 @@
 //! and the ACK itself tell the scoreboard.
 
 use crate::Tcp;
-use crate::output;
+use crate::outgoing;
 use crate::rack::{self, Heard};
 use crate::rate::Sample;
 use crate::record::Tcb;
@@ -55,7 +55,7 @@ pub(super) fn take(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, segment: &Segment
     }
     count_trouble(tcb, tcp, &event, overtaken);
     event.rtt_us = rtt.latest;
-    tcb.rtt.acknowledged(&rtt, &event, output::timestamp(tcb, now), now);
+    tcb.rtt.acknowledged(&rtt, &event, outgoing::timestamp(tcb, now), now);
     let lost_ever = tcb.board.lost_ever();
     event.sample = sample.finish(&mut tcb.rate, event.delivered, lost_ever, tcb.rtt.min_us, now);
     event
