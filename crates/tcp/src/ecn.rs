@@ -6,8 +6,8 @@
 //! | a mark arrives; ACKs say so (section 6.1.3) | [`data_arrived`] |
 //! | an ACK says so; the window shrinks, CWR tells (section 6.1.2) | [`super::recovery`], [`super::output`] |
 
-use crate::congestion::{Algorithm, Models, dctcp};
-use crate::record::Tcb;
+use crate::congestion::{Models, dctcp};
+use crate::record::{Algorithm, Tcb};
 use crate::segment::Segment;
 
 /// Whether connections use ECN (Linux: tcp_ecn).

@@ -86,6 +86,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ack_event;
 pub mod congestion;
 pub mod counter;
 pub mod deferral;

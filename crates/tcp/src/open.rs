@@ -1,11 +1,12 @@
 //! Making a connection's record: the active OPEN (RFC 9293 section 3.10.1) and a SYN that arrives at a listener
 //! (section 3.10.7.2).
 
-use crate::congestion::{Algorithm, AlgorithmName};
+use crate::congestion::AlgorithmName;
 use crate::ecn::{self, EcnMode};
 use crate::fast_open::FastOpenMode;
+use crate::outgoing::TIMESTAMPS_LEN;
 use crate::receive_buffer::ReceiveBuffer;
-use crate::record::{Congestion, ReceiveSequence, RoundTrip, Tcb};
+use crate::record::{Algorithm, Congestion, ReceiveSequence, RoundTrip, Tcb};
 use crate::segment::Segment;
 use crate::state::TcpEvent;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
@@ -17,8 +18,6 @@ const MSS_DEFAULT: u16 = 536;
 const MSS_DEFAULT_V6: u16 = 1220;
 /// Smallest MSS that is believed: a smaller one would make each byte cost a frame.
 const MSS_MIN: u16 = 48;
-/// Timestamps take this much of each segment (RFC 7323 appendix A, RFC 9293 section 3.7.1).
-pub const TIMESTAMPS_LEN: u16 = 12;
 /// ACKs sent at once at a connection's start, as the peer's slow start needs them.
 pub const QUICK_ACKS: u8 = 16;
 

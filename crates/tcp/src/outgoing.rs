@@ -1,7 +1,6 @@
 //! What every segment that goes out has: its header and options, what it may carry, and how much of the path is left.
 //! [`crate::output`] decides which goes.
 
-use crate::open::TIMESTAMPS_LEN;
 use crate::reassembly::SeqRange;
 use crate::record::Tcb;
 use crate::record_ends;
@@ -11,6 +10,9 @@ use crate::{Tcp, congestion, rate};
 use toe_base::window::{UnscaledWindow, WindowSize};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::{SackBlock, SackBlocks};
+
+/// Timestamps take this much of each segment (RFC 7323 appendix A, RFC 9293 section 3.7.1).
+pub const TIMESTAMPS_LEN: u16 = 12;
 
 /// What a path allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use crate::record::{Rack, Tcb};
 use crate::scoreboard::{Sending, SentPool, SentRange};
-use crate::{outgoing, rtt, timeout};
+use crate::{outgoing, rtt};
 use toe_base::{Instant, SeqNum};
 
 /// RFC 5681's DupThresh.
@@ -164,7 +164,7 @@ pub fn schedule_tail_probe(tcb: &mut Tcb, now: Instant) {
     if tcb.outstanding() <= u32::from(tcb.snd.mss) {
         after_us += MAX_ACK_DELAY_US;
     }
-    let pto = now.after_us(after_us.max(timeout::GRANULARITY_US));
+    let pto = now.after_us(after_us.max(rtt::GRANULARITY_US));
     // Where the time-out would come first, the probe takes its place: it is then that something is sent.
     tcb.timers.tail_probe = pto.min(tcb.timers.retransmit);
 }

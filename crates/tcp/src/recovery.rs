@@ -12,40 +12,16 @@
 //! segment, unless F-RTO (RFC 5682) finds the time-out spurious. A loss that was none is undone when D-SACKs (RFC 3708)
 //! or timestamps (RFC 4015) say so. Called by SEGMENT ARRIVES with each ACK and by the time-outs.
 
-use crate::congestion::{self, Growth, dctcp};
+use crate::ack_event::AckEvent;
+use crate::congestion::window::Growth;
+use crate::congestion::{self, dctcp};
 use crate::counter::Counter;
 use crate::rack::Loss;
-use crate::rate::RateSample;
 use crate::record::{Frto, Phase, Prr, Repair, RepairPool, Tcb, Undo};
 use crate::rtt::RTO_AFTER_LOST_SYN_US;
 use crate::scoreboard::Fate;
 use crate::{Tcp, path_mtu, rack};
 use toe_base::Instant;
-
-/// What one ACK brought, after the scoreboard has taken it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AckEvent {
-    /// Bytes that `snd.una` went forward by.
-    pub acked: u32,
-    /// Bytes that the peer is newly known to have, in order or not.
-    pub delivered: u32,
-    /// Some of them had been sent once only, and before the present phase began.
-    pub originals: bool,
-    /// Bytes that it got twice (D-SACK).
-    pub duplicated: u32,
-    /// A duplicate ACK by RFC 5681 section 2.
-    pub is_duplicate: bool,
-    /// Bytes in the network before it came, and not cumulatively acknowledged.
-    pub pipe_before: u32,
-    pub outstanding_before: u32,
-    /// [`crate::scoreboard::Scoreboard::lost_ever`] before it came.
-    pub lost_before: u32,
-    pub rtt_us: Option<u32>,
-    pub sample: RateSample,
-    /// TSecr.
-    pub echo: Option<u32>,
-    pub ece: bool,
-}
 
 /// An ACK arrived.
 pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {

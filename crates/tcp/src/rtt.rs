@@ -1,8 +1,7 @@
 //! Round-trip time and the retransmission time-out (RFC 6298).
 
+use crate::ack_event::{AckEvent, RttSample};
 use crate::record::{RoundTrip, Tcb};
-use crate::recovery::AckEvent;
-use crate::segment_arrives::RttSample;
 use toe_base::Instant;
 
 /// RFC 6298 section 2.1.
@@ -17,6 +16,8 @@ pub const RTO_MARGIN_MIN_US: u32 = 200_000;
 pub const RTO_MAX_US: u32 = 120_000_000;
 /// How long the least round trip counts (as Linux has it; RFC 8985 section 6.2 step 1 leaves it open).
 const MIN_RTT_WINDOW_US: u64 = 300_000_000;
+/// Timers that say less than this wait so long.
+pub const GRANULARITY_US: u64 = 1_000;
 
 impl RoundTrip {
     /// A record with no measurement yet.

@@ -4,42 +4,11 @@
 //!
 //! Called for ICMP errors and silent neighbours ([`crate::engine`]), time-outs and the ACK step.
 
-use super::timeout::PATH_RETRIES;
-use crate::record::Tcb;
+use crate::record::{Hears, Noted, Tcb};
 use toe_abi::errno::Errno;
 
-/// Which soft errors the program hears of as they come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hears {
-    /// They are only noted (SHLD-20).
-    #[default]
-    None,
-    /// Those that ICMP messages tell.
-    Icmp,
-    /// The same, and that retransmissions reached R1. Linux tells nobody of that, and a program that only knows Linux would take
-    /// it for the end: hence a word of its own.
-    IcmpAndR1,
-}
-
-impl Hears {
-    /// What [`toe_abi::entry::FlowOption::SoftErrors`] says.
-    pub const fn from_value(value: u32) -> Hears {
-        match value {
-            0 => Hears::None,
-            2 => Hears::IcmpAndR1,
-            _ => Hears::Icmp,
-        }
-    }
-}
-
-/// The last one that was noted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Noted {
-    /// [`Errno::OK`]: none since the peer last acknowledged something.
-    pub errno: Errno,
-    /// How many were noted, modulo 256.
-    pub count: u8,
-}
+/// Time-outs after which the path is looked at, and whoever asked is told: R1 of RFC 9293 section 3.8.3.
+pub const PATH_RETRIES: u8 = 3;
 
 /// Something is said to hinder the connection.
 pub fn arrived(tcb: &mut Tcb, errno: Errno) {

@@ -1,7 +1,7 @@
 //! Time-outs (RFC 9293 section 3.10.8, RFC 6298 section 5, RFC 1122 section 4.2.3.6).
 
 use crate::counter::{Counter, Counters};
-use crate::record::{RoundTrip, Tcb};
+use crate::record::{Options, RoundTrip, Tcb};
 use crate::rtt::retransmit_us;
 use crate::segment::FlowEvent;
 use crate::state::{TcpEvent, TcpState};
@@ -9,9 +9,7 @@ use crate::{Tcp, deferral, path_mtu, rack, recovery, soft_error, time_wait};
 use toe_abi::errno::Errno;
 use toe_base::Instant;
 
-/// How long FIN_WAIT_2 lasts without a program that has said so (RFC 9293 leaves it open; Linux: tcp_fin_timeout), and how long at
-/// most (TCP_FIN_TIMEOUT_MAX).
-pub const FIN_WAIT_2_SECS: u16 = 60;
+/// How long FIN_WAIT_2 lasts at most (Linux: TCP_FIN_TIMEOUT_MAX).
 const FIN_WAIT_2_SECS_MAX: u16 = 120;
 /// So often a SYN is sent again at intervals of a second, before they double (Linux: tcp_syn_linear_timeouts).
 const SYN_LINEAR_TIMEOUTS: u8 = 4;
@@ -23,8 +21,6 @@ const SYN_RETRIES: u8 = 6;
 pub const SYN_RETRIES_MAX: u8 = 127;
 /// Of a SYN-ACK (Linux: tcp_synack_retries): whoever sends SYNs and nothing more must not hold a record for long.
 const SYN_ACK_RETRIES: u8 = 5;
-/// Time-outs after which the path is looked at, and whoever asked is told: R1 of RFC 9293 section 3.8.3.
-pub const PATH_RETRIES: u8 = 3;
 /// Time-outs until data is given up: R2 of RFC 9293 section 3.8.3 is at least 100 s; Linux: tcp_retries2.
 const DATA_RETRIES: u8 = 15;
 /// Time-outs until a connection that no program holds is given up (Linux: tcp_orphan_retries).
@@ -33,9 +29,6 @@ const ORPHAN_RETRIES: u8 = 8;
 const ORPHAN_PROBES: u8 = 12;
 /// After so many probes of a closed window nothing older than their answers is under way any more.
 const PROBES_OF_DOUBT: u8 = 4;
-
-/// Timers that say less than this wait so long.
-pub const GRANULARITY_US: u64 = 1_000;
 
 /// Enters (or prolongs) TIME_WAIT.
 pub fn start_time_wait(tcb: &mut Tcb, now: Instant) {
@@ -55,7 +48,7 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     let off = Instant::FAR_FUTURE;
     if tcb.timers.linger <= now {
         // As in Linux: the program that asked for another end than the usual one has the peer told.
-        let tells = tcb.options.fin_wait_2_secs.is_none_or(|secs| secs > FIN_WAIT_2_SECS);
+        let tells = tcb.options.fin_wait_2_secs.is_none_or(|secs| secs > Options::FIN_WAIT_2_SECS);
         let aborts = tcb.state == TcpState::FinWait2 && tells;
         tcb.state = tcb.state.after(TcpEvent::Timeout);
         return if aborts { FlowEvent::Abort(Errno::OK) } else { FlowEvent::Closed(Errno::OK) };

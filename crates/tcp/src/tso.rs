@@ -5,8 +5,7 @@
 //! [`super::output`] asks. What is put off needs no timer: something is in flight, and its ACK or its time-out asks again.
 
 use super::outgoing::{Shape, path_left};
-use crate::congestion::Algorithm;
-use crate::record::{Phase, Tcb};
+use crate::record::{Algorithm, Phase, Tcb};
 use crate::scoreboard::SentPool;
 
 /// The largest unit, whatever the link cuts: a frame of IP.

@@ -9,7 +9,7 @@ use crate::work::Path;
 use toe_base::Instant;
 use toe_tcp::state::TcpState;
 use toe_tcp::time_wait::TIME_WAIT_US;
-use toe_tcp::timeout;
+use toe_tcp::{soft_error, timeout};
 
 /// Flows whose time has come that are looked after in one call.
 const TIMEOUTS_AT_ONCE: usize = 512;
@@ -45,7 +45,8 @@ impl Engine {
             let flow = self.flows.get_mut(idx);
             let timeouts = flow.tcb.rtt.timeouts;
             let event = timeout::on_timeout(&mut flow.tcb, &mut self.tcp, now);
-            let is_late = flow.tcb.rtt.timeouts > timeouts && flow.tcb.rtt.timeouts >= timeout::PATH_RETRIES;
+            let is_late =
+                flow.tcb.rtt.timeouts > timeouts && flow.tcb.rtt.timeouts >= soft_error::PATH_RETRIES;
             if let (true, Path::Port { port, neighbour }) = (is_late, flow.conn.path) {
                 self.ports[port.index()].neighbours.doubt(neighbour);
             }

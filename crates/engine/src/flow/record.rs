@@ -13,7 +13,7 @@ use toe_abi::errno::Errno;
 use toe_base::arena::Block;
 use toe_base::{SeqNum, SessionId};
 use toe_tcp::Tcb;
-use toe_tcp::soft_error::Noted;
+use toe_tcp::record::Noted;
 use toe_tcp::state::TcpState;
 
 /// One connection.

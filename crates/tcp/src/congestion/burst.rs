@@ -4,7 +4,7 @@
 //!
 //! Algorithms with a model of the path pace all that they send, and do not come here.
 
-use super::initial_window;
+use super::window::initial_window;
 use crate::record::Tcb;
 use toe_base::Instant;
 

@@ -1,8 +1,8 @@
 //! CUBIC (RFC 9438). Integers throughout, so that a run can be repeated anywhere to the byte: windows in bytes, times
 //! in milliseconds.
 
-use super::Growth;
 use super::hystart::HyStart;
+use super::window::Growth;
 use toe_base::Instant;
 
 /// beta of section 4.6: 0.7.

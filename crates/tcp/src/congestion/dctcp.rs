@@ -1,7 +1,7 @@
 //! DCTCP (RFC 8257): the window shrinks by as much of it as the network marked.
 
 use super::Models;
-use crate::record::Tcb;
+use crate::record::{Algorithm, Tcb};
 use toe_base::SeqNum;
 
 /// alpha counts in so many parts; g is 1/16 (section 4.2).
@@ -85,7 +85,7 @@ impl Dctcp {
 /// Section 3.3 steps 1 to 8: an ACK of `acked` bytes, with ECE or not.
 pub fn on_ack(tcb: &mut Tcb, models: &mut Models, acked: u32, ece: bool) {
     let (una, nxt) = (tcb.snd.una, tcb.snd.nxt);
-    let super::Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { return };
+    let Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { return };
     let Some(dctcp) = models.dctcp.one_mut(slot) else { return };
     dctcp.acked = dctcp.acked.saturating_add(acked);
     if ece {
@@ -106,7 +106,7 @@ pub fn on_ack(tcb: &mut Tcb, models: &mut Models, acked: u32, ece: bool) {
 /// Section 3.2: a segment came with the mark, or without. ECE tells of each, and a change is told at once.
 pub fn note_mark(tcb: &mut Tcb, models: &mut Models, is_marked: bool) {
     let was_marked = tcb.ecn.echo;
-    let super::Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { return };
+    let Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { return };
     if is_marked == was_marked {
         return;
     }
@@ -125,14 +125,14 @@ pub fn note_mark(tcb: &mut Tcb, models: &mut Models, is_marked: bool) {
 /// The next delayed ACK: its number, and whether it says ECE.
 pub fn delayed_ack(tcb: &Tcb, models: &Models) -> Option<(SeqNum, bool)> {
     match &tcb.cc.algorithm {
-        super::Algorithm::Dctcp(slot) => models.dctcp.one(slot).delayed.first(),
+        Algorithm::Dctcp(slot) => models.dctcp.one(slot).delayed.first(),
         _ => None,
     }
 }
 
 /// It went out.
 pub fn delayed_ack_sent(tcb: &Tcb, models: &mut Models) {
-    if let super::Algorithm::Dctcp(slot) = &tcb.cc.algorithm {
+    if let Algorithm::Dctcp(slot) = &tcb.cc.algorithm {
         models.dctcp.taken_mut(slot).into_iter().for_each(|dctcp| dctcp.delayed.pop());
     }
 }

@@ -1,6 +1,6 @@
 //! HyStart++ (RFC 9406): slow start ends when the round trip grows, before the queue on the path overflows.
 
-use super::Growth;
+use super::window::Growth;
 use toe_base::SeqNum;
 
 /// Constants of section 4.3.

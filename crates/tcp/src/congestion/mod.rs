@@ -17,28 +17,21 @@ pub mod cubic;
 pub mod dctcp;
 pub mod hystart;
 pub mod reno;
+pub mod window;
 
 use crate::Tcp;
+use crate::ack_event::AckEvent;
 use crate::pool::{Pool, PoolSlot};
 use crate::rate;
-use crate::record::{Congestion, Phase, Tcb, WindowUse};
-use crate::recovery::AckEvent;
+use crate::record::{Algorithm, Congestion, Phase, Tcb};
 use crate::scoreboard::Losses;
 use bbr::{Bbr, Steered};
 use cubic::Cubic;
 use dctcp::Dctcp;
 use hystart::HyStart;
-use toe_base::limits::WINDOW_MAX;
-use toe_base::{Instant, SeqNum};
+use toe_base::Instant;
+use window::{CWND_MAX, Growth, initial_window};
 
-/// RFC 6928 section 2: ten segments, and no more bytes than ten of Ethernet's size.
-pub fn initial_window(mss: u16) -> u32 {
-    let mss = u32::from(mss);
-    (10 * mss).min(14_600.max(2 * mss))
-}
-
-/// Windows in use stay far from half of the sequence space.
-const CWND_MAX: u32 = WINDOW_MAX * 4;
 const _: () = assert!(size_of::<Congestion>() <= 56 && (CWND_MAX as u64) << 5 < 1 << u32::BITS);
 /// RFC 7661 section 4.4.3: a window that less than half of is used for so long is no longer believed.
 const UNVALIDATED_MAX_US: u64 = 300_000_000;
@@ -67,15 +60,6 @@ impl Models {
     pub fn used(&self) -> usize {
         self.reno.used() + self.cubic.used() + self.dctcp.used() + self.bbr.used()
     }
-}
-
-/// A congestion control algorithm, and where [`Models`] has its state: nowhere until an ACK has something to say to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    Reno(PoolSlot),
-    Cubic(PoolSlot),
-    Dctcp(PoolSlot),
-    Bbr(PoolSlot),
 }
 
 /// Names of algorithms, as TCP_CONGESTION and the configuration spell them.
@@ -169,28 +153,9 @@ impl Algorithm {
     }
 }
 
-/// What an ACK says to an algorithm.
-#[derive(Clone, Copy, Debug)]
-pub struct Growth {
-    pub now: Instant,
-    /// Bytes newly acknowledged.
-    pub acked: u32,
-    pub mss: u32,
-    pub srtt_us: u32,
-    /// This ACK's own measurement.
-    pub rtt_us: Option<u32>,
-    pub una: SeqNum,
-    pub nxt: SeqNum,
-}
-
 impl Congestion {
     pub fn initial(mss: u16, algorithm: Algorithm) -> Congestion {
         Congestion { cwnd: initial_window(mss), ssthresh: u32::MAX, algorithm, ..Congestion::default() }
-    }
-
-    /// Losses do not say how large the window is.
-    pub const fn follows_model(&self) -> bool {
-        matches!(self.algorithm, Algorithm::Bbr(_))
     }
 
     pub const fn in_slow_start(&self) -> bool {
@@ -367,18 +332,6 @@ fn bbr_ack(tcb: &Tcb, now: Instant, event: &AckEvent) -> bbr::Ack {
         cwnd_limited: tcb.cc.usage.pipe_ack() + 2 * mss > tcb.cc.cwnd,
         in_recovery: matches!(tcb.cc.phase, Phase::Recovery | Phase::Loss),
         salt: tcb.snd.una.raw(),
-    }
-}
-
-impl WindowUse {
-    /// Something went out; `pipe` bytes are in the network now.
-    pub fn sent(&mut self, pipe: u32) {
-        self.most = self.most.max(pipe);
-    }
-
-    /// Bytes that were in flight at most in this round trip or the last one: pipeACK of RFC 7661 section 4.2.
-    pub const fn pipe_ack(&self) -> u32 {
-        if self.most > self.most_before { self.most } else { self.most_before }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Congestion avoidance of RFC 5681 section 3.1, equation 3, with bytes counted (RFC 3465): with big units one ACK stands
 //! for many segments.
 
-use super::Growth;
+use super::window::Growth;
 
 /// One segment a round trip.
 pub fn avoid(cwnd: &mut u32, growth: &Growth) {

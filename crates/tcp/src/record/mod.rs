@@ -9,13 +9,15 @@
 mod fast_open;
 mod path;
 mod reports;
+mod soft_error;
 mod traffic;
 
 pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool};
 pub use path::{
-    Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, Repair, RepairPool, RoundTrip, Undo,
-    WindowUse,
+    Algorithm, Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, Repair, RepairPool, RoundTrip,
+    Undo, WindowUse,
 };
+pub use soft_error::{Hears, Noted};
 pub use traffic::{Traffic, TroubleCounts, TroublePool, Wait};
 
 pub use reports::{AckReports, ReportPool};
@@ -26,9 +28,7 @@ use crate::receive_buffer::ReceiveBuffer;
 use crate::record_ends::RecordEnds;
 use crate::scoreboard::Scoreboard;
 use crate::send_queue::SendQueue;
-use crate::soft_error::{Hears, Noted};
 use crate::state::TcpState;
-use crate::timeout::FIN_WAIT_2_SECS;
 use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::window::{WindowScale, WindowSize};
@@ -280,6 +280,11 @@ impl Timers {
     }
 }
 
+impl Options {
+    /// How long FIN_WAIT_2 lasts without a program that has said so (RFC 9293 leaves it open; Linux: tcp_fin_timeout).
+    pub const FIN_WAIT_2_SECS: u16 = 60;
+}
+
 impl Default for Options {
     /// Linux's defaults: tcp_keepalive_time, _intvl, _probes.
     fn default() -> Self {
@@ -297,7 +302,7 @@ impl Default for Options {
             traffic_class: 0,
             hop_limit: toe_wire::ipv4::TTL,
             soft_errors: Hears::None,
-            fin_wait_2_secs: Some(FIN_WAIT_2_SECS),
+            fin_wait_2_secs: Some(Options::FIN_WAIT_2_SECS),
         }
     }
 }

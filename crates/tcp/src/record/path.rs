@@ -1,9 +1,17 @@
 //! What a connection knows of its path: how much may be in the network, how long it takes, what is lost there. One part of the
 //! record ([`super::Tcb`]); [`crate`] works on it.
 
-use crate::congestion::Algorithm;
 use crate::pool::{Pool, PoolSlot};
 use toe_base::{Instant, SeqNum};
+
+/// A congestion control algorithm, and where [`crate::congestion::Models`] has its state: nowhere until an ACK has something to say to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    Reno(PoolSlot),
+    Cubic(PoolSlot),
+    Dctcp(PoolSlot),
+    Bbr(PoolSlot),
+}
 
 /// Congestion control and loss recovery: see [`crate::recovery`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +30,13 @@ pub struct Congestion {
     pub repair: PoolSlot,
     pub frto: Frto,
     pub usage: WindowUse,
+}
+
+impl Congestion {
+    /// Losses do not say how large the window is.
+    pub const fn follows_model(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Bbr(_))
+    }
 }
 
 /// Where loss recovery stands.
@@ -88,6 +103,18 @@ pub struct WindowUse {
     pub round_end: SeqNum,
     /// Since when less than half of the window is used.
     pub unvalidated_since: Option<Instant>,
+}
+
+impl WindowUse {
+    /// Something went out; `pipe` bytes are in the network now.
+    pub fn sent(&mut self, pipe: u32) {
+        self.most = self.most.max(pipe);
+    }
+
+    /// Bytes that were in flight at most in this round trip or the last one: pipeACK of RFC 7661 section 4.2.
+    pub const fn pipe_ack(&self) -> u32 {
+        if self.most > self.most_before { self.most } else { self.most_before }
+    }
 }
 
 /// RACK-TLP (RFC 8985): its variables have their names there.

@@ -1,7 +1,8 @@
 //! First step: is the segment within the window at all (RFC 9293 section 3.10.7.4), and is it not an old duplicate
 //! (PAWS, RFC 7323 section 5)?
 
-use super::{Step, ack, answer_stray, text};
+use super::step::{Step, answer_stray};
+use super::{ack, text};
 use crate::RxContext;
 use crate::counter::Counter;
 use crate::record::Tcb;

@@ -1,12 +1,13 @@
 //! Fifth step: the ACK field (RFC 9293 section 3.10.7.4). What it says of losses is [`crate::recovery`]'s.
 
-use super::{Step, challenge, sack};
+use super::sack;
+use super::step::{Step, challenge};
+use crate::ack_event::AckEvent;
 use crate::counter::Counter;
 use crate::record::Tcb;
-use crate::recovery::{self, AckEvent};
 use crate::segment::{FlowEvent, Segment};
 use crate::state::{TcpEvent, TcpState};
-use crate::{RxContext, deferral, rack, rtt, soft_error, timeout};
+use crate::{RxContext, deferral, rack, recovery, rtt, soft_error, timeout};
 use toe_base::limits::WINDOW_MAX;
 use toe_base::window::WindowScale;
 use toe_base::{Instant, SeqNum};

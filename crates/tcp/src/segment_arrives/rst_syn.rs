@@ -1,7 +1,7 @@
 //! Second and fourth step: RST and SYN (RFC 9293 section 3.10.7.4). What could be a blind attack is answered with a
 //! challenge ACK instead of believed (RFC 5961 sections 3 and 4).
 
-use super::{Step, challenge};
+use super::step::{Step, challenge};
 use crate::RxContext;
 use crate::record::Tcb;
 use crate::segment::{FlowEvent, Segment};

@@ -2,11 +2,11 @@
 //! and the ACK itself tell the scoreboard.
 
 use crate::Tcp;
+use crate::ack_event::{AckEvent, RttSample};
 use crate::outgoing;
 use crate::rack::{self, Heard};
 use crate::rate::Sample;
 use crate::record::Tcb;
-use crate::recovery::AckEvent;
 use crate::scoreboard::SentRange;
 use crate::segment::Segment;
 use toe_base::{Instant, SeqNum};
@@ -71,25 +71,6 @@ fn count_trouble(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent, overtaken: u32)
     if event.ece {
         let segments = event.delivered.div_ceil(u32::from(tcb.snd.mss).max(1));
         trouble.delivered_marked = trouble.delivered_marked.wrapping_add(segments);
-    }
-}
-
-/// Round trips of what one ACK delivered and that was sent once (Karn, RFC 6298 section 3).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RttSample {
-    /// Of the first byte: with the peer's delay of its ACK, as the time-out needs it.
-    pub first: Option<u32>,
-    /// Of the last one: closest to the path's own.
-    pub latest: Option<u32>,
-}
-
-impl RttSample {
-    fn take(&mut self, us: u64, in_order: bool) {
-        let us = us.min(u64::from(u32::MAX)) as u32;
-        if in_order || self.first.is_none() {
-            self.first.get_or_insert(us);
-        }
-        self.latest = Some(us);
     }
 }
 

@@ -1,6 +1,7 @@
 //! A segment in SYN_SENT (RFC 9293 section 3.10.7.3).
 
-use super::{ack, note_timestamp, sack};
+use super::step::note_timestamp;
+use super::{ack, sack};
 use crate::counter::Counter;
 use crate::memory::HostMemory;
 use crate::open::take_syn;

@@ -1,6 +1,6 @@
 //! Seventh step: the segment's text (RFC 9293 section 3.10.7.4), and when to acknowledge it (RFC 5681 section 4.2).
 
-use super::Step;
+use super::step::Step;
 use crate::counter::Counter;
 use crate::memory::HostMemory;
 use crate::open::QUICK_ACKS;

@@ -1,7 +1,7 @@
 //! BBR.extra_acked (section 5.5.9): how much comes acknowledged at once beyond what the bandwidth explains. The window is
 //! larger by that, so that the sender is not idle between lumps.
 
-use super::{Ack, Bbr};
+use super::model::{Ack, Bbr};
 
 /// Half of BBRExtraAckedFilterLen: the window of the maximum is kept in two parts.
 const HALF_WINDOW_ROUNDS: u8 = 5;

@@ -1,8 +1,8 @@
 //! Rounds (section 5.5.1) and BBR.max_bw (sections 5.5.2 to 5.5.6): the largest delivery rate of this ProbeBW cycle and the
 //! last one.
 
+use super::model::{Ack, Bbr};
 use super::units::Rate;
-use super::{Ack, Bbr};
 use toe_base::SeqNum;
 
 impl Bbr {

@@ -1,8 +1,9 @@
 //! What the model steers (section 5.6): how fast data goes out, and how much may be in the network.
 
+use super::model::{Ack, Bbr, INFINITE, MIN_PIPE_SEGMENTS, State, Steered};
+use super::probe_bw::HEADROOM;
 use super::units::Rate;
-use super::{Ack, Bbr, INFINITE, MIN_PIPE_SEGMENTS, State, Steered};
-use crate::congestion::initial_window;
+use crate::congestion::window::initial_window;
 use crate::rate;
 
 /// BBR.PacingMarginPercent.
@@ -92,5 +93,30 @@ impl Bbr {
             State::Startup | State::Drain => INFINITE,
         };
         cwnd.min(cap.min(self.inflight_short).max(MIN_PIPE_SEGMENTS * mss))
+    }
+
+    /// BBRInflightWithHeadroom: what leaves others some room.
+    pub(super) fn inflight_with_headroom(&self, mss: u32) -> u32 {
+        if self.inflight_long == INFINITE {
+            return INFINITE;
+        }
+        let headroom = (u64::from(self.inflight_long) * u64::from(HEADROOM.0) / u64::from(HEADROOM.1)) as u32;
+        self.inflight_long.saturating_sub(headroom.max(mss)).max(MIN_PIPE_SEGMENTS * mss)
+    }
+
+    /// BBRProbeRTTCwnd.
+    pub(super) fn probe_rtt_cwnd(&self, mss: u32) -> u32 {
+        self.bdp(State::ProbeRtt.cwnd_gain()).max(MIN_PIPE_SEGMENTS * mss)
+    }
+
+    /// BBRSaveCwnd.
+    pub(super) fn save_cwnd(&mut self, cwnd: u32, in_recovery: bool) {
+        self.prior_cwnd =
+            if !in_recovery && self.state != State::ProbeRtt { cwnd } else { self.prior_cwnd.max(cwnd) };
+    }
+
+    /// It is over: all is repaired.
+    pub fn recovery_ended(&self, cwnd: &mut u32) {
+        *cwnd = (*cwnd).max(self.prior_cwnd);
     }
 }

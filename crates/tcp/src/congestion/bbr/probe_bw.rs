@@ -1,8 +1,9 @@
 //! ProbeBW (section 5.3.3): at a time of its own choice a connection fills the pipe, sends a quarter faster until that brings
 //! nothing more, and then lets others in.
 
+use super::model::{Ack, AckPhase, Bbr, INFINITE, State, Steered};
+use super::startup::DRAIN_ROUNDS;
 use super::units::{Rate, Stamp};
-use super::{Ack, AckPhase, Bbr, INFINITE, MIN_PIPE_SEGMENTS, State, Steered};
 
 /// Shortest time between probes and what chance adds to it (section 5.3.3.5).
 const WAIT_MS: u16 = 2000;
@@ -10,7 +11,7 @@ const WAIT_CHANCE_MS: u16 = 1000;
 /// Rounds after which Reno would be back at its window, at most.
 const RENO_ROUNDS_MAX: u32 = 63;
 /// BBR.Headroom: 0.15.
-const HEADROOM: (u32, u32) = (15, 100);
+pub(super) const HEADROOM: (u32, u32) = (15, 100);
 
 impl Bbr {
     /// BBRStartProbeBW_DOWN.
@@ -142,12 +143,14 @@ impl Bbr {
         self.up_count = (u64::from(cwnd) / growth.max(1)).max(1) as u32;
     }
 
-    /// BBRInflightWithHeadroom: what leaves others some room.
-    pub(super) fn inflight_with_headroom(&self, mss: u32) -> u32 {
-        if self.inflight_long == INFINITE {
-            return INFINITE;
+    /// BBRCheckDrainDone.
+    pub(super) fn check_drain_done(&mut self, ack: &Ack, steered: &Steered<'_>) {
+        if self.state != State::Drain {
+            return;
         }
-        let headroom = (u64::from(self.inflight_long) * u64::from(HEADROOM.0) / u64::from(HEADROOM.1)) as u32;
-        self.inflight_long.saturating_sub(headroom.max(mss)).max(MIN_PIPE_SEGMENTS * mss)
+        let rounds = self.round_count.wrapping_sub(self.drain_start_round);
+        if ack.inflight <= self.inflight(100, ack.mss, *steered.pacing) || rounds > DRAIN_ROUNDS {
+            self.start_down(ack);
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! The round trip without a queue (sections 5.3.4 and 5.5.7): the least of ten seconds, and ProbeRTT, a moment with half a
 //! window when five have not shown a shorter one.
 
+use super::model::{Ack, AckPhase, Bbr, State, Steered};
 use super::units::Stamp;
-use super::{Ack, AckPhase, Bbr, MIN_PIPE_SEGMENTS, State, Steered};
 use toe_base::Instant;
 
 const MIN_RTT_FILTER_MS: u32 = 10_000;
@@ -80,10 +80,5 @@ impl Bbr {
         } else {
             self.enter_startup();
         }
-    }
-
-    /// BBRProbeRTTCwnd.
-    pub(super) fn probe_rtt_cwnd(&self, mss: u32) -> u32 {
-        self.bdp(State::ProbeRtt.cwnd_gain()).max(MIN_PIPE_SEGMENTS * mss)
     }
 }

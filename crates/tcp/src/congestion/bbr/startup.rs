@@ -1,8 +1,8 @@
 //! Startup and Drain (sections 5.3.1 and 5.3.2), and the plateau that tells that the pipe is full, which a later probe looks
 //! for as well.
 
+use super::model::{Ack, Bbr, State};
 use super::units::Rate;
-use super::{Ack, Bbr, State, Steered};
 
 /// BBRStartupFullLossCnt.
 const LOSS_EVENTS: u8 = 6;
@@ -10,7 +10,7 @@ const LOSS_EVENTS: u8 = 6;
 const PLATEAU_ROUNDS: u8 = 3;
 const GROWTH: (u64, u64) = (5, 4);
 /// Drain takes no longer than this.
-const DRAIN_ROUNDS: u8 = 3;
+pub(super) const DRAIN_ROUNDS: u8 = 3;
 
 impl Bbr {
     pub(super) fn enter_startup(&mut self) {
@@ -65,17 +65,6 @@ impl Bbr {
         }
         if self.loss_round_start {
             self.loss_events = 0;
-        }
-    }
-
-    /// BBRCheckDrainDone.
-    pub(super) fn check_drain_done(&mut self, ack: &Ack, steered: &Steered<'_>) {
-        if self.state != State::Drain {
-            return;
-        }
-        let rounds = self.round_count.wrapping_sub(self.drain_start_round);
-        if ack.inflight <= self.inflight(100, ack.mss, *steered.pacing) || rounds > DRAIN_ROUNDS {
-            self.start_down(ack);
         }
     }
 }

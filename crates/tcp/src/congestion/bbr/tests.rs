@@ -1,7 +1,11 @@
 //! The model by itself, one ACK at a time: what a simulated path seldom does.
 
+use super::model::INFINITE;
+use super::units::Rate;
 use super::*;
+use crate::rate::RateSample;
 use crate::scoreboard::Excess;
+use crate::scoreboard::Losses;
 
 const MSS: u32 = 1000;
 const RTT_US: u32 = 40_000;
