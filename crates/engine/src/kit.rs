@@ -9,7 +9,7 @@ use toe_abi::entry::Completion;
 use toe_base::{QueueSetId, SessionId};
 use toe_tcp::memory::{HostMemory, SharedMemory};
 
-/// SharedWords that hosts share, each 0 until somebody changes it.
+/// Words that hosts share, each 0 until somebody changes it.
 #[derive(Debug, Default)]
 pub struct SharedWords(BTreeMap<(SharedMemory, u64), AtomicU64>);
 
