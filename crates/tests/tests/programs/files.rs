@@ -100,6 +100,12 @@ fn bytes_of_connections_that_two_processes_have_come_once() {
     expect_same("shared_bytes", &[&["4", "200000"]]);
 }
 
+/// What a process was handed and has not accepted when it makes a child is neither lost nor accepted twice.
+#[test]
+fn connections_that_come_around_a_fork_are_answered_once() {
+    expect_same("accepted_around_forks", &[&["7000", "300"]]);
+}
+
 /// A process closes its descriptor while a copy is on its way to it: what came by then is there when it takes that out.
 #[test]
 fn bytes_wait_for_who_has_a_connection_on_its_way_to_it() {
