@@ -306,14 +306,15 @@ impl Daemon {
             self.catch_up(now, peer);
         }
         self.schedule.concerned = peers;
-        self.close_session(now, id, why);
+        if let Some(peer) = self.sessions.get(id).map(|session| &session.peer) {
+            tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
+        }
+        self.close_session(now, id);
     }
 
     /// The session's process is gone, or has broken off the contract: the engine ends its flows.
-    pub(crate) fn close_session(&mut self, now: Instant, id: SessionId, why: &str) {
+    pub(crate) fn close_session(&mut self, now: Instant, id: SessionId) {
         let Some(session) = self.sessions.get(id) else { return };
-        let peer = &session.peer;
-        tracing::debug!(session = id.0, pid = peer.pid, program = peer.program, why, "session closed");
         let connection = session.connection;
         self.schedule.budget.remove(session.account, id);
         self.hosts.connections.end(connection);
@@ -344,7 +345,7 @@ impl Daemon {
             );
         }
         self.engine.handle_control(now, ControlEvent::Fenced(id, reason), &mut self.sessions);
-        self.close_session(now, id, "fenced");
+        self.close_session(now, id);
     }
 
     /// Fences every session with a fault that was found while the engine was posting to it.

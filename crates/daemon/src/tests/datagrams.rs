@@ -331,7 +331,7 @@ fn what_was_sent_outlives_its_program_and_its_socket() {
                 let identity = rustix::net::sockopt::socket_cookie(&presented.socket).expect("a cookie");
                 daemon.senders.socket_gone(now, &mut daemon.engine, &mut daemon.sessions, identity);
             }
-            _ => daemon.close_session(now, session, "it is fenced"),
+            _ => daemon.close_session(now, session),
         }
         assert_eq!(daemon.senders.unsent.len(), 1, "{who}");
         assert_eq!(presented.to_engine.offer(1), Offer::Kernel, "no more than that");
@@ -371,7 +371,7 @@ fn what_is_left_to_be_sent_is_bounded() {
     let sessions = daemon.sessions.live().to_vec();
     assert!(many.iter_mut().chain([&mut one]).all(|presented| presented.put(&to(presented.port), b"x")));
     let now = daemon.timing.clock.now();
-    sessions.into_iter().for_each(|session| daemon.close_session(now, session, "both end"));
+    sessions.into_iter().for_each(|session| daemon.close_session(now, session));
     assert_eq!(daemon.senders.unsent.len(), 32 + 1);
     settle(&mut daemon);
     assert_eq!((daemon.senders.unsent.len(), daemon.engine.view().counter(Counter::TxDatagrams)), (0, 33));
@@ -387,7 +387,7 @@ fn a_lane_that_is_left_is_read_no_longer_than_it_could_be_full() {
     assert!(presented.put(&to(port), b"x"));
     let session = daemon.sessions.live()[0];
     let now = daemon.timing.clock.now();
-    daemon.close_session(now, session, "it ends");
+    daemon.close_session(now, session);
     // A word that says that there is always one record more: they all have the same bytes.
     let memory = presented.to_engine.lane().clone();
     let each = toe_abi::lane::record_len(RecordHead::LEN + 1);

@@ -108,7 +108,7 @@ fn the_engine_leaves_a_connections_end_to_its_users_thread() {
     let mut held_up = hold_up(&mut daemon, &client.control);
     let now = daemon.timing.clock.now();
     for session in daemon.sessions.live().to_vec() {
-        daemon.close_session(now, session, "it ends");
+        daemon.close_session(now, session);
     }
     super::come_to_rest(&mut daemon);
     assert_eq!(daemon.via.len(), 0);
