@@ -110,14 +110,8 @@ fn a_connection_that_another_process_has_got_meanwhile_is_claimed_again() {
     assert_eq!(c.recv(9), Ok(b" own".to_vec()));
 }
 
-/// One of its threads was past the look at who has the connection when another one began to claim it: it found a socket with no
-/// connection, and told ENOTCONN.
-#[test]
-fn who_comes_while_another_thread_claims_a_connection_finds_it() {
-    const TCP_INQ: i32 = 36;
-    let engine = Engine::attached();
-    let c = engine.connected();
-    assert_eq!(c.socket.set_option(libc::IPPROTO_TCP, TCP_INQ, &1i32.to_ne_bytes()), Ok(()));
+/// The connection is another process's, which gives it up late, with four bytes.
+fn is_refused_often(engine: &Engine, c: &fake::Connection) {
     let flow = engine.new_flow();
     engine.write_info(flow, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
     engine.post(c.queue_set, Completion::Moved { flow: c.flow });
@@ -126,6 +120,37 @@ fn who_comes_while_another_thread_claims_a_connection_finds_it() {
     let not_now = || Reply::Refused { errno: Errno::EAGAIN.0, version: 0 };
     let claimed = Reply::ClaimedFlow { flow: flow.raw(), anchor: 0, read: -4, written: 0 };
     engine.answer_claims_with((0..200).map(|_| not_now()).chain([claimed]).collect());
+}
+
+/// It was told ECONNRESET, and claimed for whatever the socket was used for next.
+#[test]
+fn a_call_whose_socket_another_thread_closes_during_its_claim_says_so() {
+    let engine = Engine::attached();
+    let c = engine.connected();
+    is_refused_often(&engine, &c);
+    std::thread::scope(|scope| {
+        let socket = c.socket;
+        let claims = scope.spawn(move || {
+            let mut byte = [0];
+            socket.recv(&mut [std::io::IoSliceMut::new(&mut byte)], RecvFlags::default())
+        });
+        until(|| (engine.claims_left() < 200).then_some(()));
+        c.close();
+        // It may be closed only after the claim.
+        let said = claims.join().expect("no panic");
+        assert!(matches!(said, Ok(1) | Err(Errno::EBADF)), "{said:?}");
+    });
+}
+
+/// One of its threads was past the look at who has the connection when another one began to claim it: it found a socket with no
+/// connection, and told ENOTCONN.
+#[test]
+fn who_comes_while_another_thread_claims_a_connection_finds_it() {
+    const TCP_INQ: i32 = 36;
+    let engine = Engine::attached();
+    let c = engine.connected();
+    assert_eq!(c.socket.set_option(libc::IPPROTO_TCP, TCP_INQ, &1i32.to_ne_bytes()), Ok(()));
+    is_refused_often(&engine, &c);
     std::thread::scope(|scope| {
         let claims = scope.spawn(|| c.recv_with(1, RecvFlags { peek: true, ..Default::default() }));
         until(|| (engine.claims_left() < 200).then_some(()));

@@ -10,7 +10,7 @@ use crate::slots::Place;
 use crate::socket::arrivals::Listener;
 use crate::socket::copies::Copies;
 use crate::socket::stream::{self, Stream};
-use crate::socket::{Kind, Socket};
+use crate::socket::{Kind, Socket, Turn};
 use crate::stack::Stack;
 use crate::sys;
 use crate::tls::mark;
@@ -61,15 +61,19 @@ fn wait_if_claiming(
 
 /// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more. ENOBUFS: it does,
 /// and the process may not have it, or may not attach at all, because it or its user has too much. EAGAIN: it does not answer, and the
-/// socket is non-blocking.
+/// socket is non-blocking. EBADF: another thread has closed it.
 pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
+    let turn = Turn::begin(socket);
     let mut outcome = claim_or_why(socket);
     // An engine that stands still has the connection yet: it is waited for, as by whoever holds one.
     while outcome == Err(Errno::ETIMEDOUT) && !(socket.nonblocking() || socket.has_twin()) {
         outcome = Stack::attach(socket.engine()).and_then(|_| claim_or_why(socket));
     }
+    if !turn.is_on() {
+        return Err(Errno::EBADF);
+    }
     outcome.map_err(|errno| match errno {
-        Errno::EOPNOTSUPP => Errno::EOPNOTSUPP,
+        Errno::EOPNOTSUPP | Errno::EBADF => errno,
         Errno::ETIMEDOUT => Errno::EAGAIN,
         Errno::EDQUOT | Errno::ENOBUFS | Errno::ENOMEM | Errno::EMFILE => Errno::ENOBUFS,
         _ => Errno::ECONNRESET,
@@ -79,6 +83,8 @@ pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
 /// The same, with the reason: ENOENT when the engine does not know the anchor, ECONNREFUSED when there is none, or what stood in
 /// the way for the moment.
 pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
+    // It does not end under the claim and become another connection's: whoever closes it leaves its end to this call.
+    let _held = socket.hold();
     let claiming = socket.sharing.claiming.lock();
     if !socket.copies().is_moved() {
         return Ok(());
