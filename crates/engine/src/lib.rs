@@ -35,11 +35,8 @@ pub use engine::{
 pub use hostif::channels::ChannelRequest;
 pub use hostif::users::{Limit, Quotas, Resource, STAGING_LEN, User, UserIdx, Users};
 pub use hostif::{Delivered, HostSide};
-pub use toe_tcp::congestion::AlgorithmName;
-pub use toe_tcp::ecn::EcnMode;
-pub use toe_tcp::fast_open::FastOpenMode;
+pub use toe_tcp::config::{AlgorithmName, EcnMode, FastOpenMode, SynCookies, TcpConfig};
 pub use toe_tcp::memory::{GivenBack, HostMemory, SharedMemory};
-pub use toe_tcp::open::{SynCookies, TcpConfig};
 pub use work::{
     AnchorUse, CaptureRule, Captured, Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd,
     StreamCounts,

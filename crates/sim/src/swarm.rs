@@ -4,9 +4,7 @@
 use crate::random::{Draws, Random};
 use crate::wider::Wider;
 use toe_base::limits::FLOWS_MAX;
-use toe_tcp::congestion::AlgorithmName;
-use toe_tcp::ecn::EcnMode;
-use toe_tcp::open::TcpConfig;
+use toe_tcp::config::{AlgorithmName, EcnMode, TcpConfig};
 
 /// Classes of faults; a seed turns each on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

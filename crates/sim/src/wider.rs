@@ -8,8 +8,7 @@ use crate::random::{Draws, Random};
 use crate::swarm::{Fault, Swarm, rate};
 use toe_abi::attach::FenceReason;
 use toe_engine::FastOpenMode;
-use toe_tcp::congestion::AlgorithmName;
-use toe_tcp::ecn::EcnMode;
+use toe_tcp::config::{AlgorithmName, EcnMode};
 
 /// The first seed that has it.
 pub const WIDER_FROM: u64 = 100_000;

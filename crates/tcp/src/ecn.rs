@@ -6,37 +6,11 @@
 //! | a mark arrives; ACKs say so (section 6.1.3) | [`data_arrived`] |
 //! | an ACK says so; the window shrinks, CWR tells (section 6.1.2) | [`super::recovery`], [`super::output`] |
 
-use crate::congestion::{Models, dctcp};
+use crate::config::EcnMode;
+use crate::congestion::marks;
+use crate::congestion::models::Models;
 use crate::record::{Algorithm, Tcb};
 use crate::segment::Segment;
-
-/// Whether connections use ECN (Linux: tcp_ecn).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EcnMode {
-    Off,
-    /// When the peer asks.
-    #[default]
-    Accept,
-    /// Ask, too.
-    Request,
-}
-
-impl EcnMode {
-    pub const ALL: [EcnMode; 3] = [EcnMode::Off, EcnMode::Accept, EcnMode::Request];
-
-    /// As the configuration spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            EcnMode::Off => "off",
-            EcnMode::Accept => "passive",
-            EcnMode::Request => "on",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<EcnMode> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
-    }
-}
 
 /// Whether a SYN asks for it and it is given.
 pub fn answers(mode: EcnMode, syn: &Segment) -> bool {
@@ -54,7 +28,7 @@ pub fn data_arrived(tcb: &mut Tcb, models: &mut Models, segment: &Segment, is_ma
         return;
     }
     if matches!(tcb.cc.algorithm, Algorithm::Dctcp(_)) {
-        dctcp::note_mark(tcb, models, is_marked);
+        marks::note_mark(tcb, models, is_marked);
     } else {
         if segment.cwr {
             tcb.ecn.echo = false;

@@ -15,45 +15,6 @@ use toe_wire::tcp::{FastOpenCookie, OPTIONS_LEN_MAX};
 
 pub use crate::segment_arrives::take_syn_text;
 
-/// Who may use Fast Open (Linux: tcp_fastopen).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FastOpenMode {
-    Off,
-    /// Programs that connect.
-    #[default]
-    Client,
-    /// Listeners that ask for it.
-    Server,
-    Both,
-}
-
-impl FastOpenMode {
-    pub const ALL: [FastOpenMode; 4] =
-        [FastOpenMode::Off, FastOpenMode::Client, FastOpenMode::Server, FastOpenMode::Both];
-
-    /// As the configuration spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            FastOpenMode::Off => "off",
-            FastOpenMode::Client => "client",
-            FastOpenMode::Server => "server",
-            FastOpenMode::Both => "both",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<FastOpenMode> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
-    }
-
-    pub const fn client(self) -> bool {
-        matches!(self, FastOpenMode::Client | FastOpenMode::Both)
-    }
-
-    pub const fn server(self) -> bool {
-        matches!(self, FastOpenMode::Server | FastOpenMode::Both)
-    }
-}
-
 /// The SYN asks for a cookie.
 pub fn ask(tcb: &mut Tcb, openings: &mut OpeningPool) {
     if let Some(opening) = openings.one_mut(&mut tcb.fast_open.opening) {

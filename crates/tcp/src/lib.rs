@@ -26,7 +26,7 @@
 //! ```
 //! use toe_abi::entry::MemRange;
 //! use toe_base::{Instant, SeqNum, SessionId, arena::Arena};
-//! use toe_tcp::{RxContext, Tcb, Tcp, memory::HostMemory, open::*, outgoing::*, output::*, pressure::Pressure, segment::*, state::TcpState};
+//! use toe_tcp::{RxContext, Tcb, Tcp, memory::HostMemory, config::TcpConfig, open::*, outgoing::*, output::*, pressure::Pressure, segment::*, state::TcpState};
 //!
 //! # struct Memory(Vec<u8>);
 //! # impl HostMemory for Memory {
@@ -87,6 +87,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ack_event;
+pub mod config;
 pub mod congestion;
 pub mod counter;
 pub mod deferral;
@@ -126,10 +127,10 @@ pub use record::Tcb;
 use toe_base::arena::Arena;
 use toe_base::{Instant, SessionId};
 
-use congestion::Models;
+use config::TcpConfig;
+use congestion::models::Models;
 use counter::Counters;
 use limit::RateLimit;
-use open::TcpConfig;
 use pressure::Pressure;
 use reassembly::HeldPool;
 use record::{OpeningPool, RepairPool, ReportPool, TroublePool};

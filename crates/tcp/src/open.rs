@@ -1,9 +1,8 @@
 //! Making a connection's record: the active OPEN (RFC 9293 section 3.10.1) and a SYN that arrives at a listener
 //! (section 3.10.7.2).
 
-use crate::congestion::AlgorithmName;
-use crate::ecn::{self, EcnMode};
-use crate::fast_open::FastOpenMode;
+use crate::config::TcpConfig;
+use crate::ecn;
 use crate::outgoing::TIMESTAMPS_LEN;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::record::{Algorithm, Congestion, ReceiveSequence, RoundTrip, Tcb};
@@ -20,45 +19,6 @@ const MSS_DEFAULT_V6: u16 = 1220;
 const MSS_MIN: u16 = 48;
 /// ACKs sent at once at a connection's start, as the peer's slow start needs them.
 pub const QUICK_ACKS: u8 = 16;
-
-/// What the configuration says of all connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpConfig {
-    pub congestion: AlgorithmName,
-    pub ecn: EcnMode,
-    pub fast_open: FastOpenMode,
-    pub syn_cookies: SynCookies,
-    /// A reset does not end TIME_WAIT (Linux: tcp_rfc1337).
-    pub rfc1337: bool,
-}
-
-/// When a SYN is answered with a cookie and forgotten (Linux: tcp_syncookies).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SynCookies {
-    /// Never: a SYN too many is dropped.
-    Off,
-    /// When its listener has no room.
-    #[default]
-    Overflow,
-    Always,
-}
-
-impl SynCookies {
-    pub const ALL: [SynCookies; 3] = [SynCookies::Off, SynCookies::Overflow, SynCookies::Always];
-
-    /// As the configuration spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            SynCookies::Off => "off",
-            SynCookies::Overflow => "on",
-            SynCookies::Always => "always",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<SynCookies> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
-    }
-}
 
 /// What opening needs to know.
 #[derive(Clone, Copy, Debug)]

@@ -3,8 +3,8 @@
 //! [`prepare`] only looks, so that a port without room costs nothing; [`commit`] does what sending means; [`settle`]
 //! arms what has to wait. The caller repeats `prepare` and `commit` until nothing is left.
 
-use crate::congestion::dctcp;
-use crate::ecn::EcnMode;
+use crate::config::EcnMode;
+use crate::congestion::marks;
 use crate::open::syn_window;
 use crate::outgoing::{
     Shape, TxContext, data_segment, empty_seq, fin_held, header, offered_edge, path_left, sack_blocks,
@@ -130,7 +130,7 @@ fn ends_burst(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> bool {
 
 /// An ACK of what came before marks began or ended (RFC 8257 section 3.2).
 fn prepare_delayed_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
-    let (ack, ece) = dctcp::delayed_ack(tcb, &cx.tcp.models)?;
+    let (ack, ece) = marks::delayed_ack(tcb, &cx.tcp.models)?;
     let window = WindowSize::new(tcb.rcv.edge.distance_from(ack)).to_field(tcb.rcv.scale);
     let segment = Segment { ack: Some(ack), ece, window, ..header(tcb, cx.now, empty_seq(tcb)) };
     Some(unit(tcb, segment, 0, false))
@@ -196,9 +196,9 @@ fn whole_unit(tcb: &Tcb, unit_max: u32, mss: u32) -> u32 {
 /// `tx` is on its way.
 pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     let segment = &tx.segment;
-    if let Some((ack, _)) = dctcp::delayed_ack(tcb, &tcp.models) {
+    if let Some((ack, _)) = marks::delayed_ack(tcb, &tcp.models) {
         // It goes before everything else.
-        dctcp::delayed_ack_sent(tcb, &mut tcp.models);
+        marks::delayed_ack_sent(tcb, &mut tcp.models);
         tcb.rcv.acked = ack;
         return;
     }

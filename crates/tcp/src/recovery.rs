@@ -14,7 +14,7 @@
 
 use crate::ack_event::AckEvent;
 use crate::congestion::window::Growth;
-use crate::congestion::{self, dctcp};
+use crate::congestion::{self, marks};
 use crate::counter::Counter;
 use crate::rack::Loss;
 use crate::record::{Frto, Phase, Prr, Repair, RepairPool, Tcb, Undo};
@@ -43,7 +43,7 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
         reduce(tcb, tcp, Phase::Reduced, event);
     }
     path_mtu::acknowledged(tcb, now);
-    dctcp::on_ack(tcb, &mut tcp.models, event.acked, event.ece);
+    marks::on_ack(tcb, &mut tcp.models, event.acked, event.ece);
     let was = tcb.cc.phase;
     let mistaken = is_mistaken(tcb, &mut tcp.repairs, event);
     match tcb.cc.phase {

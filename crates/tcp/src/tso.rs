@@ -65,7 +65,8 @@ fn unit(tcb: &Tcb) -> u32 {
 mod tests {
     use super::*;
 
-    use crate::congestion::{self, AlgorithmName, Models};
+    use crate::config::AlgorithmName;
+    use crate::congestion::{self, models::Models};
     use crate::scoreboard::SentRange;
     use crate::send_queue::ExtentPool;
     use toe_abi::entry::MemRange;

@@ -22,7 +22,7 @@ use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
-use toe_tcp::congestion::AlgorithmName;
+use toe_tcp::config::AlgorithmName;
 use toe_tcp::record::Hears;
 use toe_tcp::segment_arrives::credit_given;
 use toe_tcp::{congestion, timeout};

@@ -22,8 +22,7 @@ use crate::trace::Trace;
 use crate::world::World;
 use std::cell::RefCell;
 use toe_engine::{FastOpenMode, SynCookies, TcpConfig};
-use toe_tcp::congestion::AlgorithmName;
-use toe_tcp::ecn::EcnMode;
+use toe_tcp::config::{AlgorithmName, EcnMode};
 
 /// What there is to fuzz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,5 @@
 //! DCTCP (RFC 8257): the window shrinks by as much of it as the network marked.
 
-use super::Models;
-use crate::record::{Algorithm, Tcb};
 use toe_base::SeqNum;
 
 /// alpha counts in so many parts; g is 1/16 (section 4.2).
@@ -15,7 +13,7 @@ pub struct Dctcp {
     acked: u32,
     marked: u32,
     window_end: Option<SeqNum>,
-    delayed: DelayedAcks,
+    pub delayed: DelayedAcks,
 }
 
 /// Delayed ACKs for what came before the marks began or ended (section 3.2): one that covered both would tell the
@@ -31,7 +29,7 @@ pub struct DelayedAcks {
 impl DelayedAcks {
     /// What came up to `seq` was marked or not, and what follows is not so. One too many is joined with the last: the peer then
     /// thinks of a few bytes that they were marked, or not.
-    fn push(&mut self, seq: SeqNum, was_marked: bool) {
+    pub fn push(&mut self, seq: SeqNum, was_marked: bool) {
         let len = usize::from(self.len);
         let last_ece = self.first_ece ^ (len % 2 == 0);
         if len == 0 {
@@ -45,14 +43,19 @@ impl DelayedAcks {
         }
     }
 
-    fn pop(&mut self) {
+    pub fn pop(&mut self) {
         self.up_to.rotate_left(1);
         self.len -= 1;
         self.first_ece ^= true;
     }
 
+    /// Up to where the last of them tells.
+    pub fn last(&self) -> Option<SeqNum> {
+        self.up_to[..usize::from(self.len)].last().copied()
+    }
+
     /// The next one: its number, and whether it says ECE.
-    const fn first(&self) -> Option<(SeqNum, bool)> {
+    pub const fn first(&self) -> Option<(SeqNum, bool)> {
         if self.len > 0 { Some((self.up_to[0], self.first_ece)) } else { None }
     }
 }
@@ -72,6 +75,29 @@ impl Default for Dctcp {
 }
 
 impl Dctcp {
+    /// Section 3.3 steps 1 to 8: an ACK of `acked` bytes, with ECE or not. `una` and `nxt` are the connection's.
+    pub fn on_ack(&mut self, (una, nxt): (SeqNum, SeqNum), acked: u32, ece: bool) {
+        self.acked = self.acked.saturating_add(acked);
+        if ece {
+            self.marked = self.marked.saturating_add(acked);
+        }
+        if self.window_end.is_some_and(|end| una.before(end)) {
+            return;
+        }
+        if self.acked > 0 {
+            let part = (u64::from(self.marked) * u64::from(ONE) / u64::from(self.acked)) as u32;
+            // What is left of it is rounded down, so that it comes to nothing in the end.
+            self.alpha = self.alpha - self.alpha.div_ceil(1 << GAIN_SHIFT) + part.div_ceil(1 << GAIN_SHIFT);
+        }
+        *self = Dctcp {
+            alpha: self.alpha.min(ONE),
+            acked: 0,
+            marked: 0,
+            window_end: Some(nxt),
+            delayed: self.delayed,
+        };
+    }
+
     /// Section 3.3 step 9 for marks; what is lost halves the window, as RFC 5681 has it (section 3.4).
     pub fn reduced(&self, cwnd: u32, by_mark: bool) -> u32 {
         if by_mark {
@@ -82,83 +108,19 @@ impl Dctcp {
     }
 }
 
-/// Section 3.3 steps 1 to 8: an ACK of `acked` bytes, with ECE or not.
-pub fn on_ack(tcb: &mut Tcb, models: &mut Models, acked: u32, ece: bool) {
-    let (una, nxt) = (tcb.snd.una, tcb.snd.nxt);
-    let Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { return };
-    let Some(dctcp) = models.dctcp.one_mut(slot) else { return };
-    dctcp.acked = dctcp.acked.saturating_add(acked);
-    if ece {
-        dctcp.marked = dctcp.marked.saturating_add(acked);
-    }
-    if dctcp.window_end.is_some_and(|end| una.before(end)) {
-        return;
-    }
-    if dctcp.acked > 0 {
-        let part = (u64::from(dctcp.marked) * u64::from(ONE) / u64::from(dctcp.acked)) as u32;
-        // What is left of it is rounded down, so that it comes to nothing in the end.
-        dctcp.alpha = dctcp.alpha - dctcp.alpha.div_ceil(1 << GAIN_SHIFT) + part.div_ceil(1 << GAIN_SHIFT);
-    }
-    let (alpha, delayed) = (dctcp.alpha.min(ONE), dctcp.delayed);
-    *dctcp = Dctcp { alpha, acked: 0, marked: 0, window_end: Some(nxt), delayed };
-}
-
-/// Section 3.2: a segment came with the mark, or without. ECE tells of each, and a change is told at once.
-pub fn note_mark(tcb: &mut Tcb, models: &mut Models, is_marked: bool) {
-    let was_marked = tcb.ecn.echo;
-    let Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { return };
-    if is_marked == was_marked {
-        return;
-    }
-    let Some(dctcp) = models.dctcp.one_mut(slot) else { return };
-    let told = dctcp
-        .delayed
-        .first()
-        .map_or(tcb.rcv.acked, |_| dctcp.delayed.up_to[usize::from(dctcp.delayed.len) - 1]);
-    if told != tcb.rcv.nxt {
-        dctcp.delayed.push(tcb.rcv.nxt, was_marked);
-    }
-    tcb.ecn.echo = is_marked;
-    tcb.rcv.ack_now = true;
-}
-
-/// The next delayed ACK: its number, and whether it says ECE.
-pub fn delayed_ack(tcb: &Tcb, models: &Models) -> Option<(SeqNum, bool)> {
-    match &tcb.cc.algorithm {
-        Algorithm::Dctcp(slot) => models.dctcp.one(slot).delayed.first(),
-        _ => None,
-    }
-}
-
-/// It went out.
-pub fn delayed_ack_sent(tcb: &Tcb, models: &mut Models) {
-    if let Algorithm::Dctcp(slot) = &tcb.cc.algorithm {
-        models.dctcp.taken_mut(slot).into_iter().for_each(|dctcp| dctcp.delayed.pop());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::{Algorithm, AlgorithmName};
-
-    fn state<'a>(tcb: &mut Tcb, models: &'a mut Models) -> &'a mut Dctcp {
-        let Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { panic!("DCTCP") };
-        models.dctcp.one_mut(slot).expect("a place")
-    }
 
     #[test]
     fn the_window_shrinks_by_half_of_what_was_marked() {
-        let (mut tcb, mut models) = (Tcb::vacant(), Models::new(1));
-        tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
+        let mut dctcp = Dctcp::default();
         for window in 1..200u32 {
             for part in 0..4u32 {
-                tcb.snd.una = SeqNum::new(window * 400 + part * 100);
-                tcb.snd.nxt = tcb.snd.una.plus(400);
-                on_ack(&mut tcb, &mut models, 100, part == 0);
+                let una = SeqNum::new(window * 400 + part * 100);
+                dctcp.on_ack((una, una.plus(400)), 100, part == 0);
             }
         }
-        let dctcp = state(&mut tcb, &mut models);
         let reduced = dctcp.reduced(100_000, true);
         assert!((86_000..=88_500).contains(&reduced), "a quarter marked: {reduced}");
         assert_eq!(dctcp.reduced(100_000, false), 50_000);
@@ -166,17 +128,13 @@ mod tests {
 
     /// alpha after windows of 1000 bytes, each with so many marked.
     fn alpha_after(windows: u32, marked: u32) -> u32 {
-        let (mut tcb, mut models) = (Tcb::vacant(), Models::new(1));
-        tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
+        let mut dctcp = Dctcp::default();
         for window in 1..=windows {
-            tcb.snd.una = SeqNum::new(window * 1000);
-            tcb.snd.nxt = tcb.snd.una.plus(1000);
-            let dctcp = state(&mut tcb, &mut models);
+            let una = SeqNum::new(window * 1000);
             dctcp.marked += marked;
             dctcp.acked += marked;
-            on_ack(&mut tcb, &mut models, 1000 - marked, false);
+            dctcp.on_ack((una, una.plus(1000)), 1000 - marked, false);
         }
-        let dctcp = state(&mut tcb, &mut models);
         dctcp.alpha
     }
 
@@ -193,25 +151,5 @@ mod tests {
         let unmarked = Dctcp { alpha: ONE / 64, ..Dctcp::default() };
         assert_eq!(unmarked.reduced(100_000, false), 50_000);
         assert!(unmarked.reduced(100_000, true) > 99_000, "a mark would take little");
-    }
-
-    /// Marks come and go while no ACK can go out: what is told is never wrong, though it may be less than all.
-    #[test]
-    fn delayed_acks_tell_of_each_stretch_in_turn() {
-        let (mut tcb, mut models) = (Tcb::vacant(), Models::new(1));
-        tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
-        tcb.rcv.acked = SeqNum::new(100);
-        for (at, is_marked) in
-            [(200, true), (300, false), (300, true), (400, false), (500, true), (600, false), (700, true)]
-        {
-            tcb.rcv.nxt = SeqNum::new(at);
-            note_mark(&mut tcb, &mut models, is_marked);
-        }
-        let mut told = Vec::new();
-        while let Some((up_to, ece)) = delayed_ack(&tcb, &models) {
-            told.push((up_to.raw(), ece));
-            delayed_ack_sent(&tcb, &mut models);
-        }
-        assert_eq!(told, [(200, false), (400, true), (500, false), (700, true)]);
     }
 }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | RFC 5681 slow start and congestion avoidance, with bytes counted (RFC 3465) | [`reno`] |
 //! | CUBIC (RFC 9438), the default | [`cubic`] |
-//! | DCTCP (RFC 8257) | [`dctcp`] |
+//! | DCTCP (RFC 8257) | [`dctcp`], [`marks`] |
 //! | BBR (draft-ietf-ccwg-bbr), which steers by a model of the path instead of by losses | [`bbr`] |
 //! | leaving slow start before it overshoots (RFC 9406) | [`hystart`] |
 //! | how a window leaves that was not used (RFC 7661) | [`burst`] |
@@ -16,142 +16,27 @@ pub mod burst;
 pub mod cubic;
 pub mod dctcp;
 pub mod hystart;
+pub mod marks;
+pub mod models;
 pub mod reno;
 pub mod window;
 
 use crate::Tcp;
 use crate::ack_event::AckEvent;
-use crate::pool::{Pool, PoolSlot};
+use crate::config::AlgorithmName;
 use crate::rate;
 use crate::record::{Algorithm, Congestion, Phase, Tcb};
 use crate::scoreboard::Losses;
 use bbr::{Bbr, Steered};
 use cubic::Cubic;
-use dctcp::Dctcp;
 use hystart::HyStart;
+use models::Models;
 use toe_base::Instant;
 use window::{CWND_MAX, Growth, initial_window};
 
 const _: () = assert!(size_of::<Congestion>() <= 56 && (CWND_MAX as u64) << 5 < 1 << u32::BITS);
 /// RFC 7661 section 4.4.3: a window that less than half of is used for so long is no longer believed.
 const UNVALIDATED_MAX_US: u64 = 300_000_000;
-
-/// What the algorithms of all connections know of their paths. Each connection can have a place with each of them: a pool is full
-/// only of more connections than there can be.
-#[derive(Debug)]
-pub struct Models {
-    reno: Pool<HyStart, 1>,
-    cubic: Pool<Cubic, 1>,
-    dctcp: Pool<Dctcp, 1>,
-    bbr: Pool<Bbr, 1>,
-}
-
-impl Models {
-    pub fn new(connections: usize) -> Models {
-        Models {
-            reno: Pool::of_smallest(connections),
-            cubic: Pool::of_smallest(connections),
-            dctcp: Pool::of_smallest(connections),
-            bbr: Pool::of_smallest(connections),
-        }
-    }
-
-    /// Places that connections have.
-    pub fn used(&self) -> usize {
-        self.reno.used() + self.cubic.used() + self.dctcp.used() + self.bbr.used()
-    }
-}
-
-/// Names of algorithms, as TCP_CONGESTION and the configuration spell them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AlgorithmName {
-    Reno,
-    #[default]
-    Cubic,
-    Dctcp,
-    Bbr,
-}
-
-impl AlgorithmName {
-    pub const ALL: [AlgorithmName; 4] =
-        [AlgorithmName::Reno, AlgorithmName::Cubic, AlgorithmName::Dctcp, AlgorithmName::Bbr];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            AlgorithmName::Reno => "reno",
-            AlgorithmName::Cubic => "cubic",
-            AlgorithmName::Dctcp => "dctcp",
-            AlgorithmName::Bbr => "bbr",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<AlgorithmName> {
-        Self::ALL.into_iter().find(|n| n.as_str() == name)
-    }
-
-    /// The number that the host interface gives it.
-    pub fn number(self) -> u8 {
-        toe_abi::congestion::number_of(self.as_str()).unwrap_or(0)
-    }
-
-    pub fn from_number(number: u32) -> Option<AlgorithmName> {
-        Self::from_name(toe_abi::congestion::name_of(u8::try_from(number).ok()?)?)
-    }
-}
-
-impl Default for Algorithm {
-    fn default() -> Self {
-        Algorithm::new(AlgorithmName::default())
-    }
-}
-
-impl Algorithm {
-    pub fn new(name: AlgorithmName) -> Algorithm {
-        match name {
-            AlgorithmName::Reno => Algorithm::Reno(PoolSlot::default()),
-            AlgorithmName::Cubic => Algorithm::Cubic(PoolSlot::default()),
-            AlgorithmName::Dctcp => Algorithm::Dctcp(PoolSlot::default()),
-            AlgorithmName::Bbr => Algorithm::Bbr(PoolSlot::default()),
-        }
-    }
-
-    pub const fn name(&self) -> AlgorithmName {
-        match self {
-            Algorithm::Reno(_) => AlgorithmName::Reno,
-            Algorithm::Cubic(_) => AlgorithmName::Cubic,
-            Algorithm::Dctcp(_) => AlgorithmName::Dctcp,
-            Algorithm::Bbr(_) => AlgorithmName::Bbr,
-        }
-    }
-}
-
-impl Algorithm {
-    /// What TCP_CC_INFO tells: bytes of `union tcp_cc_info`, and the union. The others tell nothing, as in Linux.
-    pub fn info(&self, models: &Models) -> Option<(u32, [u32; 5])> {
-        match self {
-            Algorithm::Reno(_) | Algorithm::Cubic(_) => None,
-            Algorithm::Dctcp(slot) => Some((16, models.dctcp.one(slot).info())),
-            Algorithm::Bbr(slot) => Some((20, models.bbr.one(slot).info())),
-        }
-    }
-
-    /// Slots that it has.
-    pub fn slots(&self) -> usize {
-        let (Algorithm::Reno(slot) | Algorithm::Cubic(slot) | Algorithm::Dctcp(slot) | Algorithm::Bbr(slot)) =
-            self;
-        slot.len()
-    }
-
-    /// Forgets its state.
-    pub fn clear(&mut self, models: &mut Models) {
-        match self {
-            Algorithm::Reno(slot) => models.reno.vacate(slot),
-            Algorithm::Cubic(slot) => models.cubic.vacate(slot),
-            Algorithm::Dctcp(slot) => models.dctcp.vacate(slot),
-            Algorithm::Bbr(slot) => models.bbr.vacate(slot),
-        }
-    }
-}
 
 impl Congestion {
     pub fn initial(mss: u16, algorithm: Algorithm) -> Congestion {

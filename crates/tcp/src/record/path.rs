@@ -4,7 +4,7 @@
 use crate::pool::{Pool, PoolSlot};
 use toe_base::{Instant, SeqNum};
 
-/// A congestion control algorithm, and where [`crate::congestion::Models`] has its state: nowhere until an ACK has something to say to it.
+/// A congestion control algorithm, and where [`crate::congestion::models::Models`] has its state: nowhere until an ACK has something to say to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     Reno(PoolSlot),

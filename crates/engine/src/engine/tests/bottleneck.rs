@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use toe_abi::congestion::number_of;
 use toe_abi::entry::{Command, FlowOption, MemRange, Send};
 use toe_base::{Instant, PortId};
-use toe_tcp::congestion::AlgorithmName;
-use toe_tcp::ecn::EcnMode;
+use toe_tcp::config::{AlgorithmName, EcnMode};
 use toe_wire::link::{LinkCaps, RxOffload};
 
 /// The link: what leaves it, at which rate, and what it does to frames on the way from A to B.

@@ -9,7 +9,7 @@ use toe_abi::command::{ConnectArgs, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::region::RegionLayout;
 use toe_base::{FlowId, Instant, ListenerId, NetNs, QueueSetId, SessionId};
-use toe_tcp::open::TcpConfig;
+use toe_tcp::config::TcpConfig;
 use zerocopy::IntoBytes;
 
 const QS: QueueSetId = QueueSetId(0);

@@ -18,7 +18,7 @@ use toe_abi::owner_word::Owned;
 use toe_base::{
     Addr, AnchorHandle, Cred, Endpoint, FlowId, Instant, ListenerId, NetNs, PortId, QueueSetId, SessionId,
 };
-use toe_tcp::open::TcpConfig;
+use toe_tcp::config::TcpConfig;
 use toe_wire::icmpv6::link_local_of;
 use toe_wire::link::{LinkCaps, MacAddr, RxOffload, TxOffload};
 use zerocopy::IntoBytes;
