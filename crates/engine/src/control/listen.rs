@@ -251,6 +251,10 @@ pub struct Listeners {
     by_port: HashMap<(Scope, u16), Vec<ListenerIdx>>,
     /// Every listener whose [`Listener::tell_all_at`] comes, by that.
     due: BTreeSet<(Instant, ListenerIdx)>,
+    /// Connections that came in and are not open yet.
+    pub half_open: usize,
+    /// Connections that ever came in.
+    pub arrivals: u64,
 }
 
 #[derive(Debug, Default)]

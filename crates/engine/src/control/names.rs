@@ -31,6 +31,7 @@
 
 use crate::control::in_use::InUse;
 use crate::control::listen::ListenerIdx;
+use crate::control::port_choice::PortCounters;
 use crate::control::scopes::Scopes;
 use crate::flow::key::Scope;
 use crate::work::Sharing;
@@ -141,6 +142,7 @@ pub struct Names {
     pub lapses: u32,
     /// Twins that the driver is to look at, by identity.
     pub doubted: Vec<u64>,
+    pub port_counters: PortCounters,
 }
 
 impl Names {
@@ -150,6 +152,7 @@ impl Names {
             scopes: Scopes::new(own),
             rests: Rests::default(),
             in_use: InUse::default(),
+            port_counters: PortCounters::default(),
             lapses: 0,
             doubted: Vec::new(),
         }

@@ -26,7 +26,7 @@ impl EngineView<'_> {
                 sessions.push(session);
             }
         };
-        match self.0.anchors.get(anchor) {
+        match self.0.hostif.anchors.get(anchor) {
             // A command under way may bind it.
             Some(AnchorTarget::Unused(session)) => add(session),
             Some(AnchorTarget::Flow(idx)) => {
@@ -91,10 +91,10 @@ impl Engine {
         id: ListenerId,
         host: &mut H,
     ) -> Result<(), FenceReason> {
-        if self.sessions.answers_are_full(session, queue_set) {
+        if self.hostif.sessions.answers_are_full(session, queue_set) {
             return Err(FenceReason::CompletionOverflow);
         }
-        let Some(idx) = self.sessions.get(session).and_then(|s| s.listener(id)) else {
+        let Some(idx) = self.hostif.sessions.get(session).and_then(|s| s.listener(id)) else {
             self.counters.add(Counter::StaleEntries);
             return Ok(());
         };
@@ -125,7 +125,7 @@ impl Engine {
         session: SessionId,
         host: &mut H,
     ) -> Result<(), Errno> {
-        let record = self.sessions.get(session).ok_or(Errno::EINVAL)?;
+        let record = self.hostif.sessions.get(session).ok_or(Errno::EINVAL)?;
         let flows: Vec<FlowIdx> = record.flows.values().collect();
         let listeners: Vec<ListenerIdx> = record.listeners.values().collect();
         for idx in listeners.iter().copied() {
@@ -152,9 +152,9 @@ impl Engine {
         if flows.iter().any(untold) {
             return Err(Errno::EAGAIN);
         }
-        let flows = self.sessions.get(session).into_iter().flat_map(|record| record.flows.values());
+        let flows = self.hostif.sessions.get(session).into_iter().flat_map(|record| record.flows.values());
         let has = flows.filter_map(|idx| self.flows.get(idx).conn.tenancy.lifetime());
-        self.anchors.lend_all(session, has);
+        self.hostif.anchors.lend_all(session, has);
         Ok(())
     }
 }

@@ -38,7 +38,7 @@ impl Engine {
         if remote.port == 0 {
             return Err(Errno::ECONNREFUSED);
         }
-        let scope = self.sessions.get(owner.session).ok_or(Errno::EBADF)?.scope;
+        let scope = self.hostif.sessions.get(owner.session).ok_or(Errno::EBADF)?.scope;
         let can_ask_kernel = args.flags & CONNECT_KERNEL_TOO != 0;
         let (path, source) = self
             .path_to((now, can_ask_kernel), scope, remote)
@@ -48,7 +48,7 @@ impl Engine {
         let port = local.port;
         let name = FlowKey { local, remote, scope };
         let key = self.choose_key(now, path, name)?;
-        if port != 0 && self.is_shared(path) && !self.shared.has_room_for_flow() {
+        if port != 0 && self.is_shared(path) && !self.ip.steering.has_room_for_flow() {
             return Err(Errno::ENOBUFS);
         }
         let iss = initial_sequence_number(&self.config.secret, &key, now);
@@ -62,10 +62,12 @@ impl Engine {
             tcp: self.tcp.config,
             now,
         };
-        let idx = self
-            .insert_flow(self.sessions.user_of(owner.session), Flow::new(key, path, open::active(&params)))?;
-        let may = promised(args).is_some() || self.sessions.may_have_flow(owner.session);
-        let session = self.sessions.get_mut(owner.session).filter(|_| may);
+        let idx = self.insert_flow(
+            self.hostif.sessions.user_of(owner.session),
+            Flow::new(key, path, open::active(&params)),
+        )?;
+        let may = promised(args).is_some() || self.hostif.sessions.may_have_flow(owner.session);
+        let session = self.hostif.sessions.get_mut(owner.session).filter(|_| may);
         let named = session.and_then(|session| match promised(args) {
             Some(id) => session.flows.fulfil(id, idx).then_some(id),
             None => session.flows.insert(idx),
@@ -76,7 +78,7 @@ impl Engine {
         };
         owner.flow_id = flow_id;
         self.own(idx, TenancyEvent::Connected { owner, lifetime: anchor });
-        self.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(idx));
+        self.hostif.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(idx));
         let flow = self.flows.get_mut(idx);
         flow.tcb.receive.session = owner.session;
         self.counters.add(Counter::ActiveOpens);
@@ -96,7 +98,7 @@ impl Engine {
         source: Addr,
     ) -> Result<Endpoint, Errno> {
         let Some(asked) = asked else { return Ok(Endpoint { addr: source, port: 0 }) };
-        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        let record = self.hostif.sessions.get(session).ok_or(Errno::EBADF)?;
         let any = asked.addr.is_unspecified();
         let local = if any { asked.at(source) } else { asked };
         if !any && !self.has_addr(record.scope, local.addr) {
@@ -154,7 +156,7 @@ impl Engine {
         result: &Result<FlowId, Errno>,
         host: &mut H,
     ) {
-        if let Some(idx) = result.ok().and_then(|id| self.sessions.get(session)?.flows.get(id)) {
+        if let Some(idx) = result.ok().and_then(|id| self.hostif.sessions.get(session)?.flows.get(id)) {
             self.write_owner_word(idx, Owned::Held, host);
             self.tell_flow_info(idx, host);
         }

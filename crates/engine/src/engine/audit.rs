@@ -167,8 +167,8 @@ impl Engine {
             }
         }
         let half_open = self.listeners.iter().map(|(_, listener)| listener.half_open as usize).sum::<usize>();
-        if self.half_open != half_open {
-            return Err(format!("half open {half_open}, but {} are counted", self.half_open));
+        if self.listeners.half_open != half_open {
+            return Err(format!("half open {half_open}, but {} are counted", self.listeners.half_open));
         }
         Ok(())
     }
@@ -188,9 +188,9 @@ impl Engine {
                 return Err(format!("{first:?} and {second:?} of session {a} overlap"));
             }
         }
-        for id in self.sessions.ids().chain([SessionId(0)]) {
+        for id in self.hostif.sessions.ids().chain([SessionId(0)]) {
             let held: u64 = blocks.iter().filter(|(s, _)| *s == id).map(|(_, b)| u64::from(b.len())).sum();
-            let Some(session) = self.sessions.get(id) else { continue };
+            let Some(session) = self.hostif.sessions.get(id) else { continue };
             let (given, retired) = (session.arena.used(), session.arena.retired());
             if given != held + retired {
                 return Err(format!(
@@ -208,7 +208,7 @@ impl Engine {
 
     /// Whether each user is charged for just what he has.
     fn audit_users(&self) -> Result<(), String> {
-        let users = self.sessions.users();
+        let users = self.hostif.sessions.users();
         let mut flows: HashMap<UserIdx, u64> = HashMap::new();
         for idx in self.flows.indices() {
             *flows.entry(self.flows.get(idx).conn.user).or_default() += 1;
@@ -248,7 +248,7 @@ impl Engine {
         let mut of_flows: Vec<_> = self.flows.indices().filter_map(direct).collect();
         of_flows.sort_by_key(|d| (d.channel, d.slot, d.side.index()));
         let of_flows: Vec<_> = of_flows.iter().map(|d| (d.channel, d.slot, d.side, d.generation)).collect();
-        let held = self.channels.held();
+        let held = self.hostif.channels.held();
         if of_flows == held { Ok(()) } else { Err(format!("flows use {of_flows:?}, held are {held:?}")) }
     }
 }

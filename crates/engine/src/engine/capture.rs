@@ -29,7 +29,7 @@ impl Engine {
     pub(super) fn is_watched(&self, key: &FlowKey) -> bool {
         [*key, key.reversed()]
             .iter()
-            .any(|key| self.capture.may_want(&self.local_sighting(key, None), &self.sessions))
+            .any(|key| self.hostif.capture.may_want(&self.local_sighting(key, None), &self.hostif.sessions))
     }
 
     /// A segment from `key.local` to `key.remote`, both here.

@@ -29,20 +29,21 @@ impl Engine {
         host: &mut H,
     ) -> Result<(), Errno> {
         self.may_show(session, anchor)?;
-        let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return Ok(()) };
+        let Some(AnchorTarget::Flow(idx)) = self.hostif.anchors.get(anchor) else { return Ok(()) };
         let conn = &self.flows.get(idx).conn;
         let Some(&Ownership { owner, notice, .. }) = conn.tenancy.hold() else { return Ok(()) };
         let must_yield = conn.carrier.channel().is_some();
-        let is_open = self.sessions.get(owner.session).is_some_and(|session| session.open);
+        let is_open = self.hostif.sessions.get(owner.session).is_some_and(|session| session.open);
         if !is_open || notice == Notice::Moved || must_yield {
             return Ok(());
         }
         // Nobody loses it to one who then may not have it.
         self.may_own(idx, session)?;
-        if !self.sessions.may_have_flow(session) {
+        if !self.hostif.sessions.may_have_flow(session) {
             return Err(Errno::EDQUOT);
         }
-        if self.sessions.answers_are_full(owner.session, owner.queue_set) || !self.withdraw(idx, host) {
+        if self.hostif.sessions.answers_are_full(owner.session, owner.queue_set) || !self.withdraw(idx, host)
+        {
             return Err(Errno::EAGAIN);
         }
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Notified(Notice::Moved));
@@ -61,13 +62,13 @@ impl Engine {
         anchor: AnchorHandle,
         host: &mut H,
     ) -> Result<Claimed, Errno> {
-        let record = self.sessions.get(session).filter(|s| s.open).ok_or(Errno::EBADF)?;
+        let record = self.hostif.sessions.get(session).filter(|s| s.open).ok_or(Errno::EBADF)?;
         if session.0 == 0 || queue_set.0 >= record.queue_sets {
             return Err(Errno::EINVAL);
         }
         self.may_show(session, anchor)?;
         self.counters.add(Counter::Claims);
-        match self.anchors.get(anchor) {
+        match self.hostif.anchors.get(anchor) {
             Some(AnchorTarget::Listener(idx)) => {
                 let holder = Holder::new(session, queue_set, anchor, fd);
                 self.hold_listener(holder, idx).map(Claimed::Listener)
@@ -79,7 +80,7 @@ impl Engine {
                 let claim =
                     FirstClaim { scope: conn.key.scope, local: conn.key.local, user: conn.user, at: now };
                 let (id, counts) = self.claim_flow(owner, idx, host)?;
-                if let Some(record) = self.sessions.get_mut(session)
+                if let Some(record) = self.hostif.sessions.get_mut(session)
                     && matches!(record.beginning, Beginning::Nothing)
                 {
                     record.beginning =
@@ -99,7 +100,7 @@ impl Engine {
     ) -> Result<(FlowId, StreamCounts), Errno> {
         let tenancy = self.flows.get(idx).conn.tenancy;
         let (old, told) = (tenancy.owner(), tenancy.notice() == Notice::Moved);
-        if self.sessions.answers_are_full(old.session, old.queue_set) {
+        if self.hostif.sessions.answers_are_full(old.session, old.queue_set) {
             // A holder that takes no completions cannot be told that the flow has moved.
             return Err(Errno::EAGAIN);
         }
@@ -109,13 +110,13 @@ impl Engine {
             return Err(Errno::EAGAIN);
         }
         self.may_own(idx, owner.session)?;
-        if !self.sessions.may_have_flow(owner.session) {
+        if !self.hostif.sessions.may_have_flow(owner.session) {
             return Err(Errno::EDQUOT);
         }
-        let record = self.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
+        let record = self.hostif.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
         if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {
-            let record = self.sessions.get_mut(owner.session);
+            let record = self.hostif.sessions.get_mut(owner.session);
             // Most of its memory is out of reach until pages of it have been given back.
             let is_trimmed = record.as_ref().is_some_and(|record| record.arena.trimmed_from().is_some());
             if let Some(record) = record {

@@ -34,7 +34,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let untold = flow.report.accepted.take().is_some();
         if let Some(anchor) = flow.conn.tenancy.lifetime() {
-            self.anchors.release(anchor, AnchorTarget::Flow(idx));
+            self.hostif.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         let unread_in_channel = self.let_go_of_channel(idx, host);
         let flow = self.flows.get(idx);
@@ -56,7 +56,7 @@ impl Engine {
             }
         }
         let flow = self.flows.get_mut(idx);
-        let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
+        let arena = self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
         flow.tcb.receive.release(arena);
         if untold && !flow.tcb.send_queue.uses(&self.tcp.extents, flow.conn.tenancy.owner().session) {
             // Its owner never heard of it, and need not hear of its end.
@@ -91,22 +91,22 @@ impl Engine {
         abort: bool,
         host: &mut H,
     ) -> Result<(), FenceReason> {
-        let idx = self.sessions.get(session).and_then(|s| s.flows.get(flow));
+        let idx = self.hostif.sessions.get(session).and_then(|s| s.flows.get(flow));
         let ends = idx.filter(|idx| {
             self.flows.get(*idx).conn.tenancy.lifetime() == Some(anchor)
-                && self.anchors.home(anchor) == Some(session)
+                && self.hostif.anchors.home(anchor) == Some(session)
         });
         let answer = match ends {
             Some(idx) => {
                 self.app_close(now, idx, abort, host);
                 self.forget_anchor(anchor);
-                self.anchors.keep(anchor);
+                self.hostif.anchors.keep(anchor);
                 Completion::AnchorFree { anchor }
             }
             None => Completion::AnchorShared { anchor },
         };
         self.answer(session, queue_set, answer);
-        if self.sessions.answers_are_full(session, queue_set) {
+        if self.hostif.sessions.answers_are_full(session, queue_set) {
             return Err(FenceReason::CompletionOverflow);
         }
         Ok(())
@@ -118,12 +118,12 @@ impl Engine {
         let (Command::Lend { anchor } | Command::CloseCopy { lifetime: anchor }) = command else {
             return Ok(());
         };
-        let Some(AnchorTarget::Flow(idx)) = self.anchors.get(anchor) else { return Ok(()) };
+        let Some(AnchorTarget::Flow(idx)) = self.hostif.anchors.get(anchor) else { return Ok(()) };
         let conn = &mut self.flows.get_mut(idx).conn;
         if let Command::Lend { .. } = command {
             let has_it = conn.tenancy.owner().session == session;
-            self.anchors.lend(session, anchor, has_it);
-        } else if self.anchors.copy_closed(session, anchor)
+            self.hostif.anchors.lend(session, anchor, has_it);
+        } else if self.hostif.anchors.copy_closed(session, anchor)
             && let Some(earning) = conn.carrier.earning()
         {
             earning.next_unit();

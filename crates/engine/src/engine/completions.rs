@@ -35,7 +35,7 @@ fn tell_sent(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> b
 impl Engine {
     /// The next queue set that has something to be told, or had no room for it. `None`: those were all of this round.
     pub fn poll_queue_set(&mut self) -> Option<(SessionId, QueueSetId)> {
-        self.outbox.next_place().map(|place| (place.session(), place.queue_set()))
+        self.hostif.outbox.next_place().map(|place| (place.session(), place.queue_set()))
     }
 
     /// What there is for a queue set that [`Engine::poll_queue_set`] named and whose `cpl` has so much room, in its order. One with more
@@ -47,7 +47,7 @@ impl Engine {
         host: &mut H,
     ) -> CompletionBatch<'_> {
         let place = Place::of(session, queue_set);
-        let mut batch = core::mem::take(&mut self.outbox.batch);
+        let mut batch = core::mem::take(&mut self.hostif.outbox.batch);
         batch.clear();
         let mut post = |completion| {
             let fits = batch.len() < room;
@@ -59,15 +59,15 @@ impl Engine {
         let (flows, is_all) = self.tell_queue_set(place, &mut post, host);
         let is_full = !is_all && room == 0;
         if is_full {
-            self.outbox.stall(place);
+            self.hostif.outbox.stall(place);
         } else {
-            self.outbox.has_room(place);
+            self.hostif.outbox.has_room(place);
         }
         if !is_all {
-            self.outbox.note(place);
+            self.hostif.outbox.note(place);
         }
-        self.outbox.batch = batch;
-        CompletionBatch { completions: &self.outbox.batch, flows, is_full }
+        self.hostif.outbox.batch = batch;
+        CompletionBatch { completions: &self.hostif.outbox.batch, flows, is_full }
     }
 
     /// Tells a queue set what there is for it, as far as it has room: first what answers its host, then of its flows. How many flows were
@@ -78,7 +78,7 @@ impl Engine {
         post: &mut impl FnMut(Completion) -> bool,
         host: &mut H,
     ) -> (usize, bool) {
-        if let Some(session) = self.sessions.get_mut(place.session()) {
+        if let Some(session) = self.hostif.sessions.get_mut(place.session()) {
             let answers = session.answers.get_mut(place.queue_set().index());
             if answers.is_some_and(|answers| !post_all(answers, post)) {
                 return (0, false);
@@ -86,12 +86,12 @@ impl Engine {
             session.flows.reuse(place.queue_set());
         }
         let mut told = 0;
-        while let Some(idx) = self.outbox.next_flow(place) {
+        while let Some(idx) = self.hostif.outbox.next_flow(place) {
             if !self.flows.is_used(idx) || !has_something(self.flows.get(idx), &self.tcp.extents) {
                 continue;
             }
             if !self.tell(idx, post, host) {
-                self.outbox.put_back(place, idx);
+                self.hostif.outbox.put_back(place, idx);
                 return (told, false);
             }
             told += 1;
@@ -109,7 +109,8 @@ impl Engine {
     ) -> bool {
         let flow = self.flows.get_mut(idx);
         let owner = flow.conn.tenancy.owner();
-        let waiting = self.sessions.get(owner.session).and_then(|s| s.answers.get(owner.queue_set.index()));
+        let waiting =
+            self.hostif.sessions.get(owner.session).and_then(|s| s.answers.get(owner.queue_set.index()));
         if waiting.is_some_and(|a| !a.is_empty()) {
             // The answer that names the flow must come before what is said of it.
             return false;

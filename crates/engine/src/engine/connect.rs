@@ -26,7 +26,7 @@ impl Engine {
             return Err(FenceReason::BadArgument);
         }
         let anchor = AnchorHandle(args.anchor);
-        if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
+        if self.hostif.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
             return Err(FenceReason::UnknownHandle);
         }
         let mut owner = Owner { session, queue_set, flow_id: FlowId::default(), fd: args.fd };
@@ -36,7 +36,7 @@ impl Engine {
         }
         let result = self.connect_to(now, owner, &args, anchor);
         self.tell_connecting(session, &result, host);
-        let idx = result.ok().and_then(|id| self.sessions.get(session)?.flows.get(id));
+        let idx = result.ok().and_then(|id| self.hostif.sessions.get(session)?.flows.get(id));
         self.answer_command(session, queue_set, token, Command::Connect { token }, result.map(FlowId::raw))?;
         if idx.is_some_and(|idx| self.flows.get(idx).tcb.is_local) {
             self.give_connect_credit(session, queue_set, host);

@@ -33,7 +33,7 @@ impl Engine {
         host: &mut H,
     ) -> Result<(), FenceReason> {
         let Owner { session, queue_set, flow_id: flow, .. } = owner;
-        let record = self.sessions.get_mut(session).ok_or(FenceReason::BadArgument)?;
+        let record = self.hostif.sessions.get_mut(session).ok_or(FenceReason::BadArgument)?;
         if !record.flows.is_promised(flow) {
             return Err(FenceReason::BadArgument);
         }
@@ -53,8 +53,8 @@ impl Engine {
             Ok(_) => self.tell_connecting(session, &result, host),
             Err(errno) => {
                 // The program has the anchor already.
-                self.anchors.bind(session, queue_set, anchor, AnchorTarget::Nothing);
-                if let Some(record) = self.sessions.get_mut(session) {
+                self.hostif.anchors.bind(session, queue_set, anchor, AnchorTarget::Nothing);
+                if let Some(record) = self.hostif.sessions.get_mut(session) {
                     record.flows.withdraw(flow);
                 }
                 let errno = if errno == Errno::EAGAIN { Errno::EADDRNOTAVAIL } else { errno };
@@ -62,7 +62,7 @@ impl Engine {
             }
         }
         self.give_connect_credit(session, queue_set, host);
-        if self.sessions.answers_are_full(session, queue_set) {
+        if self.hostif.sessions.answers_are_full(session, queue_set) {
             return Err(FenceReason::CompletionOverflow);
         }
         Ok(())
@@ -81,11 +81,11 @@ impl Engine {
             self.names.note_lapse();
             return;
         }
-        let user = self.sessions.user_of(session);
+        let user = self.hostif.sessions.user_of(session);
         let headroom = (self.config.flows_max / HEADROOM_ONE_IN) as u64;
-        let may_have_more = self.sessions.users().may_take(user, Resource::Flows, headroom).is_ok()
-            && self.sessions.may_have_flow(session);
-        let Some(record) = self.sessions.get_mut(session).filter(|record| record.open) else { return };
+        let may_have_more = self.hostif.sessions.users().may_take(user, Resource::Flows, headroom).is_ok()
+            && self.hostif.sessions.may_have_flow(session);
+        let Some(record) = self.hostif.sessions.get_mut(session).filter(|record| record.open) else { return };
         let Some(credit) = record.connect_credit.get_mut(queue_set.index()) else { return };
         let most =
             u32::from(CREDIT_MAX).min(record.layout.flows / u32::from(CREDIT_MAX)).min(ports / 4) as u8;

@@ -15,7 +15,7 @@ impl Engine {
         datagram: &TxDatagram,
         text: &[u8],
     ) -> bool {
-        let (link, ident) = (self.ports[port.index()].link, self.udp.next_ident());
+        let (link, ident) = (self.ip.ports[port.index()].link, self.udp.next_ident());
         match self.udp.queue(port.index()).push(&link, to_mac, datagram, text, ident) {
             0 => {
                 self.counters.add(Counter::DropDatagramQueueFull);

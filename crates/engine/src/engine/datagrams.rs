@@ -70,10 +70,10 @@ impl Engine {
         (purpose, peer): (Use, Endpoint),
         presented: &Presented,
     ) -> Result<OpenedDatagrams, Errno> {
-        let record = self.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+        let record = self.hostif.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
         let (user, netns) = (record.user, record.cred.netns);
         let source = self.source_of(purpose, peer, presented, netns)?;
-        let (path_mtu, link_mtu) = self.mtus_of(now, self.routes.to(peer.addr), peer.addr);
+        let (path_mtu, link_mtu) = self.mtus_of(now, self.ip.routes.to(peer.addr), peer.addr);
         let opened = OpenedDatagrams { end: None, source, path_mtu, link_mtu };
         if presented.local.port == 0 {
             return if purpose == Use::Sends { Ok(opened) } else { Err(Errno::EINVAL) };
@@ -97,7 +97,7 @@ impl Engine {
         let bytes = u64::from(ring_len);
         let wanted =
             [(Resource::Channels, 1), (Resource::SessionMemory, bytes), (Resource::Flows, u64::from(is_new))];
-        let users = self.sessions.users_mut();
+        let users = self.hostif.sessions.users_mut();
         for (at, (resource, n)) in wanted.into_iter().enumerate() {
             if let Err(refused) = users.take(user, resource, n) {
                 wanted[..at].iter().for_each(|(taken, n)| users.give(user, *taken, *n));
@@ -116,7 +116,7 @@ impl Engine {
     fn mtus_of(&self, now: Instant, route: Option<Route>, peer: Addr) -> (u16, u16) {
         match route {
             Some(Route::Via { port, .. }) => {
-                let link_mtu = u16::try_from(self.ports[port.index()].link.mtu).unwrap_or(u16::MAX);
+                let link_mtu = u16::try_from(self.ip.ports[port.index()].link.mtu).unwrap_or(u16::MAX);
                 let path_mtu = self.udp.paths.of(now, peer).map_or(link_mtu, |mtu| mtu.min(link_mtu));
                 (path_mtu, link_mtu)
             }
@@ -142,16 +142,16 @@ impl Engine {
         }
         if purpose == Use::Hears {
             let is_heard = |addr: Addr| own.is_v6() && !presented.v6_only || addr.is_v4() == own.is_v4();
-            let mut addrs = (0..self.ports.len()).flat_map(|n| self.routes.addrs_of(PortId(n as u8)));
+            let mut addrs = (0..self.ip.ports.len()).flat_map(|n| self.ip.routes.addrs_of(PortId(n as u8)));
             let hears = addrs.any(|interface| !interface.shared && is_heard(interface.addr));
             return if hears { Ok(own) } else { Err(Errno::EADDRNOTAVAIL) };
         }
         if peer.port == 0 || peer.addr.is_loopback() {
             return Err(Errno::ENETUNREACH);
         }
-        let source = match self.routes.to(peer.addr) {
+        let source = match self.ip.routes.to(peer.addr) {
             Some(Route::Local { source }) if self.is_alone_at(source) => source,
-            Some(Route::Via { port, source, .. }) if !self.ports[port.index()].shared => source,
+            Some(Route::Via { port, source, .. }) if !self.ip.ports[port.index()].shared => source,
             _ => return Err(Errno::ENETUNREACH),
         };
         Ok(if own.is_unspecified() { source } else { own })
@@ -159,21 +159,21 @@ impl Engine {
 
     /// Whether an address of a link is the engine's alone.
     fn is_alone_at(&self, addr: Addr) -> bool {
-        self.routes.is_own(addr) && !self.routes.is_shared(addr) && !addr.is_loopback()
+        self.ip.routes.is_own(addr) && !self.ip.routes.is_shared(addr) && !addr.is_loopback()
     }
 
     /// [`crate::ControlEvent::DatagramsClosed`].
     pub(super) fn close_datagrams(&mut self, session: SessionId, id: DatagramId) {
-        let user = self.sessions.user_of(session);
+        let user = self.hostif.sessions.user_of(session);
         let Some((bytes, payer)) = self.udp.sockets.close(id) else { return };
         self.give_lanes(user, 1, bytes);
         if let Some(payer) = payer {
-            self.sessions.users_mut().give(payer, Resource::Flows, 1);
+            self.hostif.sessions.users_mut().give(payer, Resource::Flows, 1);
         }
     }
 
     fn give_lanes(&mut self, user: UserIdx, count: usize, bytes: u64) {
-        let users = self.sessions.users_mut();
+        let users = self.hostif.sessions.users_mut();
         users.give(user, Resource::SessionMemory, bytes);
         users.give(user, Resource::Channels, count as u64);
     }
@@ -181,7 +181,7 @@ impl Engine {
     /// A session is about to end. What it had of sockets, which other processes may have still.
     pub(super) fn leave_datagrams(&mut self, session: SessionId) -> Vec<DatagramId> {
         let left = self.udp.sockets.leave(session);
-        let user = self.sessions.user_of(session);
+        let user = self.hostif.sessions.user_of(session);
         self.give_lanes(user, left.ids.len(), left.bytes);
         left.ids
     }
@@ -191,7 +191,7 @@ impl Engine {
         let Some((payer, ends)) = self.udp.sockets.gone(identity) else { return };
         self.give_lanes(payer, ends.ids.len(), ends.bytes);
         // Last: it may be the last thing that he had.
-        self.sessions.users_mut().give(payer, Resource::Flows, 1);
+        self.hostif.sessions.users_mut().give(payer, Resource::Flows, 1);
     }
 }
 
@@ -291,7 +291,7 @@ impl Engine {
             Receiver::Nobody => {
                 self.counters.add(Counter::DropNoSocket);
                 // A shared address has the kernel's sockets, too.
-                if let Some(port) = port.filter(|port| !self.ports[port.index()].shared) {
+                if let Some(port) = port.filter(|port| !self.ip.ports[port.index()].shared) {
                     self.answer_unknown_port(now, port, datagram);
                 }
                 return;
@@ -371,10 +371,10 @@ impl Engine {
     /// Datagrams that lie one behind the other, in one frame. `false`: they go one by one.
     fn send_joined(&mut self, out: &Outgoing, bytes: &[u8], segment: u16) -> bool {
         let Ok(Way::By(port, neighbour)) = out.way else { return false };
-        let neighbours = &self.ports[port.index()].neighbours;
+        let neighbours = &self.ip.ports[port.index()].neighbours;
         // One that is asked for anew is for the first that goes alone to do.
         let Some(to_mac) = neighbours.mac_without_doubt(neighbour) else { return false };
-        let link = self.ports[port.index()].link;
+        let link = self.ip.ports[port.index()].link;
         if !self.udp.queue(port.index()).push_joined(&link, to_mac, &out.datagram, bytes, segment) {
             return false;
         }
@@ -400,7 +400,7 @@ impl Engine {
             0 => Some(local.addr).filter(|own| !own.is_unspecified()),
             _ => Some(head.own.to_endpoint().ok_or(bad)?.addr),
         };
-        let route = self.routes.to(to.addr).ok_or(Counter::DropDatagramNoRoute)?;
+        let route = self.ip.routes.to(to.addr).ok_or(Counter::DropDatagramNoRoute)?;
         let (Route::Via { source, .. } | Route::Local { source }) = route;
         let source = named.unwrap_or(source);
         if !is_sound || !self.is_alone_at(source) || source.is_v4() != to.addr.is_v4() {
@@ -421,7 +421,9 @@ impl Engine {
     fn way_of(&mut self, route: Route) -> Result<Way, Counter> {
         match route {
             Route::Local { .. } => Ok(Way::Round),
-            Route::Via { port, .. } if self.ports[port.index()].shared => Err(Counter::DropDatagramNoRoute),
+            Route::Via { port, .. } if self.ip.ports[port.index()].shared => {
+                Err(Counter::DropDatagramNoRoute)
+            }
             Route::Via { port, next_hop, .. } => {
                 let neighbour = self.neighbour(port, next_hop);
                 neighbour.map(|n| Way::By(port, n)).ok_or(Counter::DropDatagramNoNeighbour)
@@ -468,14 +470,14 @@ impl Engine {
         Outgoing { id, datagram, payer, .. }: &Outgoing,
         text: &[u8],
     ) {
-        let neighbours = &mut self.ports[port.index()].neighbours;
+        let neighbours = &mut self.ip.ports[port.index()].neighbours;
         let known = neighbours.mac(neighbour);
         let asked = match known {
             Some(_) => neighbours.take_doubt(neighbour),
             None => neighbours.ask(neighbour, now),
         };
         // Others' questions and answers have room beside them. What is not asked now is when the neighbour is asked again.
-        let is_room = self.ports[port.index()].control.len() < CONTROL_QUEUE_MAX / 2;
+        let is_room = self.ip.ports[port.index()].control.len() < CONTROL_QUEUE_MAX / 2;
         if let Some(target) = asked.filter(|_| is_room) {
             self.push_control(port, ControlFrame::AskNeighbour { target, source: datagram.from.addr });
         }
@@ -489,7 +491,7 @@ impl Engine {
                 for gone in self.udp.waiting.push((port, neighbour), *payer, *datagram, text) {
                     self.counters.add(Counter::DropDatagramNoNeighbour);
                     if !self.udp.waiting.is_for(gone) {
-                        self.ports[gone.0.index()].neighbours.cease(gone.1);
+                        self.ip.ports[gone.0.index()].neighbours.cease(gone.1);
                     }
                 }
             }

@@ -38,7 +38,7 @@ impl Engine {
         id: FlowId,
         host: &mut H,
     ) -> Result<u32, Errno> {
-        let record = self.sessions.get(session).ok_or(Errno::ENOTCONN)?;
+        let record = self.hostif.sessions.get(session).ok_or(Errno::ENOTCONN)?;
         let flow = record.flows.get(id).ok_or(Errno::ENOTCONN)?;
         let detail = self.flow_detail(now, flow);
         host.write(session, record.layout.flow_detail(id.slot()), detail.as_bytes());
@@ -62,7 +62,12 @@ impl Engine {
 
     /// Those of a listener that its program has not taken, handed out or not.
     fn count_waiting(&self, session: SessionId, id: ListenerId) -> Result<u32, Errno> {
-        let idx = self.sessions.get(session).and_then(|session| session.listener(id)).ok_or(Errno::EINVAL)?;
+        let idx = self
+            .hostif
+            .sessions
+            .get(session)
+            .and_then(|session| session.listener(id))
+            .ok_or(Errno::EINVAL)?;
         let listener = self.listeners.get(idx).ok_or(Errno::EINVAL)?;
         Ok(listener.waiting.len() as u32 + listener.handed)
     }
@@ -89,7 +94,7 @@ impl Engine {
     pub(super) fn path_mtu_of(&self, flow: &Flow) -> u32 {
         match flow.conn.path {
             Path::Port { port, .. } if flow.tcb.snd.mss >= flow.tcb.mtu.limit => {
-                self.ports[port.index()].link.mtu
+                self.ip.ports[port.index()].link.mtu
             }
             // What fits one segment: of a path that is known to take less than its link, or of none.
             _ => {

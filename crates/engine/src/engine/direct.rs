@@ -48,7 +48,7 @@ impl Engine {
         }
         let key = self.flows.get(idx).conn.key;
         // What somebody watches stays where it can be seen.
-        let watched = self.capture.is_on() && self.is_watched(&key);
+        let watched = self.hostif.capture.is_on() && self.is_watched(&key);
         let attempt = if watched { Attempt::NotReady } else { self.go_direct(idx, host) };
         let Some(earning) = self.flows.get_mut(idx).conn.carrier.earning() else { return };
         match attempt {
@@ -71,15 +71,15 @@ impl Engine {
             return Attempt::Refused;
         }
         let ends = Channels::in_order(own, other);
-        let Some(channel) = self.channels.between(ends) else { return self.want_channel(ends) };
-        if !self.channels.is_ready(channel) {
+        let Some(channel) = self.hostif.channels.between(ends) else { return self.want_channel(ends) };
+        if !self.hostif.channels.is_ready(channel) {
             return Attempt::NotReady;
         }
-        if !self.channels.is_settled(channel) {
+        if !self.hostif.channels.is_settled(channel) {
             return Attempt::Settling;
         }
         let is_done = |slot, side| slots::is_done(host, (channel, slot), side);
-        let taken = self.channels.take_slot(channel, is_done);
+        let taken = self.hostif.channels.take_slot(channel, is_done);
         let Some((slot, generation)) = taken else { return Attempt::Refused };
         slots::reset(host, (channel, slot));
         for (flow, end) in [(idx, own), (peer, other)] {
@@ -99,15 +99,16 @@ impl Engine {
     fn direct_end(&self, idx: FlowIdx) -> Option<End> {
         let flow = self.flows.get(idx);
         let owner = flow.conn.tenancy.owner();
-        let open = !owner.is_nobody() && self.sessions.get(owner.session).is_some_and(|s| s.open);
+        let open = !owner.is_nobody() && self.hostif.sessions.get(owner.session).is_some_and(|s| s.open);
         // Another process that has a copy may want to go on, and its owner may be at something else for long.
-        let is_alone = flow.conn.tenancy.lifetime().is_some_and(|lifetime| self.anchors.is_single(lifetime));
+        let is_alone =
+            flow.conn.tenancy.lifetime().is_some_and(|lifetime| self.hostif.anchors.is_single(lifetime));
         (open && is_alone && may_be_direct(flow)).then_some((owner.session, owner.queue_set))
     }
 
     /// Two ends of a channel write into one memory, so they must be of one user, or one of root's.
     fn trust_each_other(&self, a: SessionId, b: SessionId) -> bool {
-        let uid = |id| self.sessions.get(id).map(|session| session.cred.uid);
+        let uid = |id| self.hostif.sessions.get(id).map(|session| session.cred.uid);
         match (uid(a), uid(b)) {
             (Some(a_uid), Some(b_uid)) => a != b && (a_uid == b_uid || a_uid == 0 || b_uid == 0),
             _ => false,
@@ -115,31 +116,33 @@ impl Engine {
     }
 
     fn uid_of(&self, session: SessionId) -> Option<u32> {
-        self.sessions.get(session).map(|session| session.cred.uid)
+        self.hostif.sessions.get(session).map(|session| session.cred.uid)
     }
 
     fn want_channel(&mut self, ends: [End; 2]) -> Attempt {
         // A host that takes no completions gets no more of them; one with many channels has memory mapped for each.
         let has_room = |(session, queue_set): End| {
-            self.channels.count_of(session) < SESSION_CHANNELS_MAX
-                && !self.sessions.answers_are_full(session, queue_set)
+            self.hostif.channels.count_of(session) < SESSION_CHANNELS_MAX
+                && !self.hostif.sessions.answers_are_full(session, queue_set)
         };
-        if !ends.into_iter().all(has_room) || is_shared_out(&self.channels, &self.sessions, ends) {
+        if !ends.into_iter().all(has_room)
+            || is_shared_out(&self.hostif.channels, &self.hostif.sessions, ends)
+        {
             return Attempt::Refused;
         }
         // Where one of the two is root's, the other one's user wanted it as much.
         let payer = ends.map(|(session, _)| session).into_iter().max_by_key(|session| self.uid_of(*session));
-        let payer = payer.map_or(UserIdx::NOBODY, |session| self.sessions.user_of(session));
-        if self.sessions.users_mut().take(payer, Resource::Channels, 1).is_err() {
+        let payer = payer.map_or(UserIdx::NOBODY, |session| self.hostif.sessions.user_of(session));
+        if self.hostif.sessions.users_mut().take(payer, Resource::Channels, 1).is_err() {
             return Attempt::Refused;
         }
-        self.channels.open(ends, payer);
+        self.hostif.channels.open(ends, payer);
         Attempt::NotReady
     }
 
     /// Its memory is there: both ends may fetch it.
     pub(super) fn offer_channel(&mut self, channel: ChannelId) {
-        let Some(ends) = self.channels.made(channel) else { return };
+        let Some(ends) = self.hostif.channels.made(channel) else { return };
         self.counters.add(Counter::ChannelsOpened);
         for (session, queue_set) in ends {
             self.answer(session, queue_set, Completion::OfferChannel { channel });
@@ -158,22 +161,22 @@ impl Engine {
         let untold = core::mem::take(&mut flow.report.direct);
         let owner = flow.conn.tenancy.owner().session;
         // A host that lives and knows of the slot says itself when it looks at it no more.
-        let gone = untold || !self.sessions.get(owner).is_some_and(|session| session.open);
+        let gone = untold || !self.hostif.sessions.get(owner).is_some_and(|session| session.open);
         let unread = slots::end(host, (channel, slot), side, gone);
-        if let Some(payer) = self.channels.let_go(channel, slot, side) {
-            self.sessions.users_mut().give(payer, Resource::Channels, 1);
+        if let Some(payer) = self.hostif.channels.let_go(channel, slot, side) {
+            self.hostif.sessions.users_mut().give(payer, Resource::Channels, 1);
         }
         unread
     }
 
     /// The session has ended, and its flows have let go.
     pub(super) fn leave_channels(&mut self, session: SessionId) {
-        for left in self.channels.leave(session) {
+        for left in self.hostif.channels.leave(session) {
             if let Some((other, queue_set)) = left.other {
                 self.answer(other, queue_set, Completion::ChannelClosed { channel: left.channel });
             }
             if let Some(payer) = left.gone {
-                self.sessions.users_mut().give(payer, Resource::Channels, 1);
+                self.hostif.sessions.users_mut().give(payer, Resource::Channels, 1);
             }
         }
     }
@@ -199,7 +202,7 @@ impl Engine {
         given: Unread,
         host: &mut H,
     ) -> Result<(), Errno> {
-        let record = self.sessions.get(session).ok_or(Errno::EINVAL)?;
+        let record = self.hostif.sessions.get(session).ok_or(Errno::EINVAL)?;
         let (idx, layout) = (record.flows.get(id).ok_or(Errno::EINVAL)?, record.layout);
         let Flow { conn, tcb, .. } = self.flows.get(idx);
         let data = given.data;
@@ -212,7 +215,7 @@ impl Engine {
         // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
         let is_left = |of: Direct| slots::is_left(host, (of.channel, of.slot), of.side, given.by_pipe);
         let knows = conn.carrier.channel().is_none_or(is_left);
-        if !knows || self.sessions.answers_are_full(session, owner.queue_set) {
+        if !knows || self.hostif.sessions.answers_are_full(session, owner.queue_set) {
             return Err(Errno::EAGAIN);
         }
         let unread = (data.len > 0).then_some(Extent { session, range: data });
@@ -244,8 +247,8 @@ impl Engine {
 
     /// [`crate::ControlEvent::Captures`].
     pub(super) fn set_captures(&mut self, rules: Box<[CaptureRule]>) {
-        let before = core::mem::replace(&mut self.capture.rules, rules);
-        if self.capture.rules.len() < before.len() {
+        let before = core::mem::replace(&mut self.hostif.capture.rules, rules);
+        if self.hostif.capture.rules.len() < before.len() {
             // One that ends wants nothing new.
             return;
         }

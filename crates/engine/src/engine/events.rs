@@ -13,7 +13,11 @@ impl Engine {
         match event {
             ControlEvent::LastClose(anchor) => self.anchor_closed(now, anchor, host),
             ControlEvent::Shared(anchor) => {
-                let home = self.anchors.leave_home(anchor).and_then(|home| self.sessions.get_mut(home));
+                let home = self
+                    .hostif
+                    .anchors
+                    .leave_home(anchor)
+                    .and_then(|home| self.hostif.sessions.get_mut(home));
                 home.into_iter().for_each(|home| home.anchors -= 1);
             }
             ControlEvent::SocketGone(identity) => {
@@ -28,14 +32,14 @@ impl Engine {
             ControlEvent::ChannelMade(channel) => self.offer_channel(channel),
             ControlEvent::ChannelRefused(channel) => {
                 // Its connections stay, and ask again later.
-                let payer = self.channels.refused(channel);
+                let payer = self.hostif.channels.refused(channel);
                 payer
                     .into_iter()
-                    .for_each(|payer| self.sessions.users_mut().give(payer, Resource::Channels, 1));
+                    .for_each(|payer| self.hostif.sessions.users_mut().give(payer, Resource::Channels, 1));
             }
-            ControlEvent::ChannelSettled(channel) => self.channels.settled(channel),
+            ControlEvent::ChannelSettled(channel) => self.hostif.channels.settled(channel),
             ControlEvent::Captures(rules) => self.set_captures(rules),
-            ControlEvent::Process(session, pid) => self.capture.note_process(session, pid),
+            ControlEvent::Process(session, pid) => self.hostif.capture.note_process(session, pid),
             ControlEvent::GivenBack { session, offset, len, gone } => {
                 self.handle_given_back(session, offset, len, gone);
             }

@@ -34,7 +34,7 @@ impl Engine {
             return;
         }
         let openings = &mut self.tcp.openings;
-        match self.servers.known(&flow.conn.key, now) {
+        match self.peers.servers.known(&flow.conn.key, now) {
             Known::Cookie(cookie, mss) => fast_open::wait_for_bytes(&mut flow.tcb, openings, cookie, mss),
             Known::Nothing => fast_open::ask(&mut flow.tcb, openings),
             Known::Blocked => {}
@@ -64,7 +64,7 @@ impl Engine {
             refused: state.sent > 0 && !taken,
             was_lost: state.was_lost && !taken,
         };
-        self.servers.heard(&key, &heard, now);
+        self.peers.servers.heard(&key, &heard, now);
     }
 
     /// Time passed without an answer.
@@ -74,9 +74,9 @@ impl Engine {
         let is_open = flow.tcb.state.is_synchronized();
         if fast_open::is_unanswered(&flow.tcb, &mut self.tcp.openings) {
             self.counters.add(Counter::FastOpenLost);
-            self.servers.lost(&key, now);
+            self.peers.servers.lost(&key, now);
             if is_open {
-                self.servers.swallowed(now);
+                self.peers.servers.swallowed(now);
             }
         }
     }
@@ -129,7 +129,7 @@ impl Engine {
         // By what an ICMP error says: of any other end the state has told already.
         let is_icmp = flow.tcb.state == TcpState::SynSent && !errno.is_ok();
         if is_icmp && self.tcp.openings.one(&flow.tcb.fast_open.opening).option.is_some() {
-            self.servers.lost(&key, heard);
+            self.peers.servers.lost(&key, heard);
         }
         let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);
         self.leave_fast_open_queue(idx, was_reset.then_some(heard));

@@ -108,14 +108,15 @@ impl Engine {
         (holder, handed): (&Holder, Handed),
         host: &mut H,
     ) -> bool {
-        if self.may_own(idx, holder.session).is_err() || !self.sessions.may_have_flow(holder.session) {
+        if self.may_own(idx, holder.session).is_err() || !self.hostif.sessions.may_have_flow(holder.session) {
             return false;
         }
-        let Some(flow_id) = self.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx)) else {
+        let Some(flow_id) = self.hostif.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx))
+        else {
             return false;
         };
         if !self.move_receive_memory(idx, holder.session, host) {
-            if let Some(session) = self.sessions.get_mut(holder.session) {
+            if let Some(session) = self.hostif.sessions.get_mut(holder.session) {
                 session.flows.remove(flow_id);
             }
             return false;
@@ -141,7 +142,7 @@ impl Engine {
         if listener.waiting.is_empty() {
             return;
         }
-        let sessions = &self.sessions;
+        let sessions = &self.hostif.sessions;
         let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
         let told = if all {
             listener.all_untold(has_room)
@@ -169,7 +170,7 @@ impl Engine {
         else {
             return;
         };
-        let sessions = &self.sessions;
+        let sessions = &self.hostif.sessions;
         // One that takes no completions goes on believing that it has to ask.
         let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
         let mut told = Vec::new();
@@ -249,8 +250,8 @@ impl Engine {
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
         listener.waiting.push_back(idx);
         self.uncount_half_open(listener_idx, idx);
-        self.arrivals += 1;
-        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Opened { number: self.arrivals });
+        self.listeners.arrivals += 1;
+        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Opened { number: self.listeners.arrivals });
         self.hand_out(now, listener_idx, host);
     }
 

@@ -54,7 +54,7 @@ impl Engine {
             }
             Command::Accept { flow, anchor, fd } => {
                 self.accept(session, queue_set, flow, anchor, fd)?;
-                if self.anchors.take_closed_early(anchor) {
+                if self.hostif.anchors.take_closed_early(anchor) {
                     // The entry waited for room in the host while its program closed the descriptor.
                     self.anchor_closed(now, anchor, host);
                 }
@@ -85,7 +85,7 @@ impl Engine {
                 self.with_flow(session, flow, |tcp, flow| set_option(flow, tcp, now, option, value))
             }
             Command::ChannelReady { channel } => {
-                if !self.channels.mark_ready(channel, session) {
+                if !self.hostif.channels.mark_ready(channel, session) {
                     self.counters.add(Counter::StaleEntries);
                 }
                 Ok(())
@@ -106,7 +106,7 @@ impl Engine {
 
     /// Bytes to send.
     pub fn handle_send(&mut self, _now: Instant, session: SessionId, send: Send) -> Result<(), FenceReason> {
-        let layout = self.sessions.get(session).ok_or(FenceReason::BadArgument)?.layout;
+        let layout = self.hostif.sessions.get(session).ok_or(FenceReason::BadArgument)?.layout;
         if !send.data.lies_in(layout.send_offset(), layout.send_len) {
             return Err(FenceReason::BadSendRange);
         }
@@ -145,7 +145,7 @@ impl Engine {
             return Ok(());
         }
         let memory = flow.tcb.receive.session;
-        let arena = self.sessions.arena(memory, flow.conn.user);
+        let arena = self.hostif.sessions.arena(memory, flow.conn.user);
         flow.tcb.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
         let pressure = self.pressure(memory);
         let flow = self.flows.get_mut(idx);
@@ -157,7 +157,7 @@ impl Engine {
     }
 
     fn flow_of(&mut self, session: SessionId, id: FlowId) -> Option<FlowIdx> {
-        let idx = self.sessions.get(session).and_then(|s| s.flows.get(id));
+        let idx = self.hostif.sessions.get(session).and_then(|s| s.flows.get(id));
         if idx.is_none() {
             self.counters.add(Counter::StaleEntries);
         }
@@ -166,7 +166,7 @@ impl Engine {
 
     /// What a command changes of a listener of the session's.
     fn set_listener(&mut self, session: SessionId, id: ListenerId, command: Command) {
-        let listener = self.sessions.get(session).and_then(|s| s.listener(id));
+        let listener = self.hostif.sessions.get(session).and_then(|s| s.listener(id));
         let Some(listener) = listener.and_then(|idx| self.listeners.get_mut(idx)) else {
             return self.counters.add(Counter::StaleEntries);
         };
@@ -213,7 +213,7 @@ impl Engine {
             return Ok(self.asks_to_bind(now, session, &args).map(|()| ListenerId::default()));
         }
         let anchor = AnchorHandle(args.anchor);
-        if self.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
+        if self.hostif.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
             return Err(FenceReason::UnknownHandle);
         }
         let presented = self.take_twin(session, args.twin);
@@ -230,13 +230,13 @@ impl Engine {
     ) -> Result<ListenerId, Errno> {
         let local = endpoint_of(args.local)?;
         let v6_only = args.flags & LISTEN_V6_ONLY != 0;
-        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        let record = self.hostif.sessions.get(session).ok_or(Errno::EBADF)?;
         let (scope, netns) = (record.scope, record.cred.netns);
         if !local.addr.is_unspecified() && !self.has_addr(scope, local.addr) {
             return Err(Errno::EADDRNOTAVAIL);
         }
         let twin = names::require(presented, netns, local, Purpose::Listen { v6_only })?;
-        if scope.is_own() && !self.shared.has_room_for_listener() {
+        if scope.is_own() && !self.ip.steering.has_room_for_listener() {
             return Err(Errno::ENOBUFS);
         }
         let user = record.user;
@@ -254,7 +254,7 @@ impl Engine {
         let holder = Holder::new(session, queue_set, anchor, args.fd);
         match self.hold_listener(holder, idx) {
             Ok(id) => {
-                self.anchors.bind(session, queue_set, anchor, AnchorTarget::Listener(idx));
+                self.hostif.anchors.bind(session, queue_set, anchor, AnchorTarget::Listener(idx));
                 Ok(id)
             }
             Err(errno) => {
@@ -292,7 +292,7 @@ impl Engine {
         count: u32,
         host: &mut H,
     ) {
-        let Some(idx) = self.sessions.get(session).and_then(|s| s.listener(id)) else {
+        let Some(idx) = self.hostif.sessions.get(session).and_then(|s| s.listener(id)) else {
             self.counters.add(Counter::StaleEntries);
             return;
         };
@@ -324,7 +324,7 @@ impl Engine {
         if self.flows.get(idx).conn.tenancy.is_held() {
             return Err(FenceReason::BadArgument);
         }
-        if !self.anchors.bind(session, queue_set, anchor, AnchorTarget::Flow(idx)) {
+        if !self.hostif.anchors.bind(session, queue_set, anchor, AnchorTarget::Flow(idx)) {
             return Err(FenceReason::UnknownHandle);
         }
         self.flows.came_in.remove(idx);
@@ -347,11 +347,11 @@ impl Engine {
         id: FlowId,
         anchor: AnchorHandle,
     ) -> Result<(), FenceReason> {
-        if !self.anchors.bind(session, queue_set, anchor, AnchorTarget::Nothing) {
+        if !self.hostif.anchors.bind(session, queue_set, anchor, AnchorTarget::Nothing) {
             return Err(FenceReason::UnknownHandle);
         }
         self.answer(session, queue_set, Completion::Reset { flow: id, errno: Errno::ECONNRESET });
-        if self.sessions.answers_are_full(session, queue_set) {
+        if self.hostif.sessions.answers_are_full(session, queue_set) {
             return Err(FenceReason::CompletionOverflow);
         }
         Ok(())

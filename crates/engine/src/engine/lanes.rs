@@ -19,41 +19,42 @@ pub struct Given {
 impl Engine {
     /// A program says of a socket where its datagrams come from or go to. `None`: the other one has not said so yet.
     pub fn ask_lane(&mut self, asked: Asked) -> Result<Option<Given>, Errno> {
-        let session = self.sessions.get(asked.session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+        let session =
+            self.hostif.sessions.get(asked.session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
         let (cred, payer) = (session.cred, session.user);
         if !self.config.direct {
             return Err(Errno::EOPNOTSUPP);
         }
-        let (other, ring_len) = match self.lanes.ask(asked, cred)? {
+        let (other, ring_len) = match self.hostif.lanes.ask(asked, cred)? {
             Outcome::Wait => return Ok(None),
             Outcome::Fetch { lane, ring_len } => return Ok(Some(Given { lane, ring_len, is_new: false })),
             Outcome::Met { other, ring_len } => (other, ring_len),
         };
-        let is_full = |session| self.lanes.of_session(session).count() >= SESSION_LANES_MAX;
+        let is_full = |session| self.hostif.lanes.of_session(session).count() >= SESSION_LANES_MAX;
         if is_full(asked.session) || is_full(other.session) {
             return Err(Errno::ENOBUFS);
         }
         // It is memory that two processes and the engine map, as a channel is.
-        if let Err(refused) = self.sessions.users_mut().take(payer, Resource::Channels, 1) {
+        if let Err(refused) = self.hostif.sessions.users_mut().take(payer, Resource::Channels, 1) {
             self.counters.add(Counter::OverQuota);
             return Err(refused.into());
         }
         self.counters.add(Counter::Lanes);
-        let lane = self.lanes.add(asked, other, ring_len, payer);
+        let lane = self.hostif.lanes.add(asked, other, ring_len, payer);
         Ok(Some(Given { lane, ring_len, is_new: true }))
     }
 
     /// [`crate::ControlEvent::Left`].
     pub(super) fn end_lane(&mut self, lane: LaneId) {
-        if let Some(payer) = self.lanes.remove(lane) {
-            self.sessions.users_mut().give(payer, Resource::Channels, 1);
+        if let Some(payer) = self.hostif.lanes.remove(lane) {
+            self.hostif.sessions.users_mut().give(payer, Resource::Channels, 1);
         }
     }
 
     /// A session is about to end: the lanes whose memory is to be closed.
     pub(super) fn leave_lanes(&mut self, session: SessionId) -> Vec<LaneId> {
-        self.lanes.forget_session(session);
-        let lanes: Vec<LaneId> = self.lanes.of_session(session).collect();
+        self.hostif.lanes.forget_session(session);
+        let lanes: Vec<LaneId> = self.hostif.lanes.of_session(session).collect();
         lanes.iter().for_each(|lane| self.end_lane(*lane));
         lanes
     }

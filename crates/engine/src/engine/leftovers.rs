@@ -67,7 +67,7 @@ impl Engine {
         };
         self.names.in_use.remove(key.scope, key.local, sharing);
         self.names.leave(key.scope);
-        self.shared.stop(&key, steering);
+        self.ip.steering.stop(&key, steering);
     }
 
     /// Makes room for another connection. `false`: none is in TIME_WAIT.

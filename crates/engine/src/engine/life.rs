@@ -17,7 +17,7 @@ use toe_tcp::state::{TcpEvent, TcpState};
 impl EngineView<'_> {
     /// What an anchor stands for.
     pub fn anchor_use(self, anchor: AnchorHandle) -> AnchorUse {
-        match self.0.anchors.get(anchor) {
+        match self.0.hostif.anchors.get(anchor) {
             Some(AnchorTarget::Unused(_)) | None => AnchorUse::Unused,
             Some(AnchorTarget::Nothing) => AnchorUse::Over,
             Some(AnchorTarget::Listener(_)) => AnchorUse::Listener,
@@ -41,7 +41,7 @@ impl Engine {
             self.counters.add(Counter::DropFlowTableFull);
             return Err(Errno::ENOBUFS);
         };
-        self.sessions.users_mut().add(user, Resource::Flows, 1);
+        self.hostif.sessions.users_mut().add(user, Resource::Flows, 1);
         flow.conn.user = user;
         flow.conn.indexed = true;
         let FlowKey { scope, local, .. } = flow.conn.key;
@@ -59,7 +59,7 @@ impl Engine {
         let (key, sharing) = (conn.key, conn.sharing);
         self.names.in_use.remove(key.scope, key.local, sharing);
         let steering = self.take_steering(idx);
-        self.shared.stop(&key, steering);
+        self.ip.steering.stop(&key, steering);
     }
 
     /// The connection is gone; the record stays until its owner has been told and has let go.
@@ -105,7 +105,7 @@ impl Engine {
         let all_read = flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) == 0;
         // With an anchor, a process that shows it may still come and read.
         if flow.tcb.orphaned || nobody_reads || all_read {
-            let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
+            let arena = self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
             flow.tcb.receive.release(arena);
         }
     }
@@ -117,14 +117,14 @@ impl Engine {
             && !flow.tcb.send_queue.uses(&self.tcp.extents, SessionId(0))
         {
             flow.conn.staged = None;
-            self.sessions.arena(SessionId(0), flow.conn.user).free(block);
+            self.hostif.sessions.arena(SessionId(0), flow.conn.user).free(block);
         }
         let flow = self.flows.get_mut(idx);
         if let Some(session) = flow.conn.pinned
             && !flow.tcb.send_queue.uses(&self.tcp.extents, session)
         {
             flow.conn.pinned = None;
-            if let Some(session) = self.sessions.get_mut(session) {
+            if let Some(session) = self.hostif.sessions.get_mut(session) {
                 session.pins -= 1;
             }
         }
@@ -174,12 +174,12 @@ impl Engine {
         debug_assert!(flow.conn.carrier.channel().is_none(), "whoever held it has let go of its channel");
         self.tcp.vacate(&mut flow.tcb);
         flow.tcb.orphaned = true;
-        let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
+        let arena = self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
         flow.tcb.receive.release(arena);
         self.let_go_of_memory(idx);
         self.forget_options(idx);
         if let Some(anchor) = anchor {
-            self.anchors.release(anchor, AnchorTarget::Flow(idx));
+            self.hostif.anchors.release(anchor, AnchorTarget::Flow(idx));
         }
         self.charge_flow_to(idx, UserIdx::NOBODY);
     }
@@ -196,7 +196,7 @@ impl Engine {
         debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
         if has_something(flow, &self.tcp.extents) {
             let owner = flow.conn.tenancy.owner();
-            self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
+            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), idx);
         }
         self.schedule(idx);
         self.free_if_done(idx);

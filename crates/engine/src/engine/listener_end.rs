@@ -21,12 +21,12 @@ impl Engine {
     pub(super) fn close_listener<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
         let Some(listener) = self.remove_listener(idx) else { return };
         for holder in &listener.holders {
-            if let Some(session) = self.sessions.get_mut(holder.session) {
+            if let Some(session) = self.hostif.sessions.get_mut(holder.session) {
                 session.listeners.remove(holder.id.0);
             }
         }
         for anchor in listener.anchors() {
-            self.anchors.release(anchor, AnchorTarget::Listener(idx));
+            self.hostif.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
         while let Some(flow) = self.flows.came_in.pop(idx.slot()) {
             if self.was_accepted(flow, host) {
@@ -82,7 +82,7 @@ impl Engine {
         last: bool,
         host: &mut H,
     ) {
-        let Some(record) = self.sessions.get_mut(session) else { return };
+        let Some(record) = self.hostif.sessions.get_mut(session) else { return };
         let Some(idx) = record.listeners.remove(id.0) else {
             self.counters.add(Counter::StaleEntries);
             return;
@@ -115,7 +115,7 @@ impl Engine {
         if let Some((listener, anchor)) = listener.zip(anchor)
             && listener.holders.iter().all(|holder| holder.anchor != anchor)
         {
-            self.anchors.release(anchor, AnchorTarget::Listener(idx));
+            self.hostif.anchors.release(anchor, AnchorTarget::Listener(idx));
             if self.unanchor(idx, anchor) {
                 self.close_listener(now, idx, host);
                 return;
@@ -153,7 +153,7 @@ impl Engine {
 
     /// A session lets go of a listener, and says whether nobody else has it.
     pub(super) fn note_passed_on(&mut self, session: SessionId, id: ListenerId, last: bool) {
-        let idx = self.sessions.get(session).and_then(|session| session.listener(id));
+        let idx = self.hostif.sessions.get(session).and_then(|session| session.listener(id));
         if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
             listener.is_passed_on |= !last;
         }
@@ -172,13 +172,13 @@ impl Engine {
         for rest in self.names.rests.take(identity) {
             match rest {
                 Rest::Presented(session, id) => {
-                    if let Some(record) = self.sessions.get_mut(session) {
+                    if let Some(record) = self.hostif.sessions.get_mut(session) {
                         record.twins.remove(id);
                     }
                 }
                 Rest::Listener(listener, anchor) => {
                     self.counters.add(Counter::TwinsGone);
-                    self.anchors.release(anchor, AnchorTarget::Listener(listener));
+                    self.hostif.anchors.release(anchor, AnchorTarget::Listener(listener));
                     self.close_listener_anchor(now, listener, anchor, host);
                 }
             }
@@ -206,7 +206,7 @@ impl Engine {
 
     /// [`crate::ControlEvent::LastClose`].
     pub(super) fn anchor_closed<H: HostSide>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
-        match self.anchors.get(anchor) {
+        match self.hostif.anchors.get(anchor) {
             Some(AnchorTarget::Flow(idx)) => {
                 self.app_close(now, idx, false, host);
             }
@@ -217,8 +217,8 @@ impl Engine {
             }
             Some(AnchorTarget::Nothing) => {}
             // Its session may have a command under way that binds it, unless it never got it.
-            Some(AnchorTarget::Unused(_)) if self.anchors.home(anchor).is_some() => {
-                return self.anchors.note_closed_early(anchor);
+            Some(AnchorTarget::Unused(_)) if self.hostif.anchors.home(anchor).is_some() => {
+                return self.hostif.anchors.note_closed_early(anchor);
             }
             Some(AnchorTarget::Unused(_)) => {}
             None => return,

@@ -63,7 +63,7 @@ impl Engine {
 
     /// A connection is open, or gone before it was.
     pub(super) fn uncount_half_open(&mut self, listener: ListenerIdx, idx: FlowIdx) {
-        self.half_open -= 1;
+        self.listeners.half_open -= 1;
         let was_in_line = self.flows.get_mut(idx).conn.tenancy.set_in_line(false);
         if let Some(listener) = self.listeners.get_mut(listener) {
             listener.half_open -= 1;
@@ -74,7 +74,7 @@ impl Engine {
     }
 
     pub(super) fn count_half_open(&mut self, listener: ListenerIdx) {
-        self.half_open += 1;
+        self.listeners.half_open += 1;
         if let Some(listener) = self.listeners.get_mut(listener) {
             listener.half_open += 1;
         }
@@ -82,7 +82,8 @@ impl Engine {
 
     /// Whether another connection may have a record before it is open, by its listener and by the engine.
     pub(super) fn has_room_for_half_open(&self, listener: &Listener) -> bool {
-        listener.has_room_for_half_open() && self.half_open < self.config.flows_max / HALF_OPEN_ONE_IN
+        listener.has_room_for_half_open()
+            && self.listeners.half_open < self.config.flows_max / HALF_OPEN_ONE_IN
     }
 
     /// Whether the program has too many connections to take before another one can be completed. Then the segment is

@@ -25,7 +25,7 @@ use toe_wire::link::LinkCaps;
 impl EngineView<'_> {
     /// The sessions at the other ends of a session's connections.
     pub fn peers_of(self, session: SessionId, peers: &mut Vec<SessionId>) {
-        let Some(record) = self.0.sessions.get(session) else { return };
+        let Some(record) = self.0.hostif.sessions.get(session) else { return };
         let ends = record.flows.values().filter_map(|idx| self.0.flows.peer_here(idx));
         let owners = ends.map(|peer| self.0.flows.get(peer).conn.tenancy.owner());
         peers.extend(owners.filter(|owner| !owner.is_nobody()).map(|owner| owner.session));
@@ -77,7 +77,7 @@ impl Engine {
     }
 
     fn known(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
-        self.sessions.get(session)?.flows.get(flow)
+        self.hostif.sessions.get(session)?.flows.get(flow)
     }
 
     fn local_peer(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
@@ -109,7 +109,7 @@ impl Engine {
         pieces: &toe_tcp::send_queue::Pieces,
         host: &mut H,
     ) {
-        if self.capture.is_on() {
+        if self.hostif.capture.is_on() {
             self.deliver_watched(now, key, segment, pieces, host);
         } else {
             self.take_local(now, key, segment, pieces, host);
@@ -135,7 +135,7 @@ impl Engine {
             receiver: before.receiver.or(after.receiver),
             ..after
         };
-        if !self.capture.may_want(&sighting, &self.sessions) {
+        if !self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
             return;
         }
         let key = key.reversed();
@@ -147,7 +147,7 @@ impl Engine {
         let emitted =
             segment::emit(&mut made, host, &envelope, LinkCaps::default(), &header, pieces, u16::MAX);
         if emitted.is_ok() {
-            self.capture.show(sighting, made.0);
+            self.hostif.capture.show(sighting, made.0);
         }
     }
 
@@ -167,11 +167,11 @@ impl Engine {
             let pieces = flow.tcb.send_queue.pieces(&self.tcp.extents, tx.payload_at, tx.segment.len);
             output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
             self.count_sent(now, idx, &tx);
-            self.ready_local.spend(user, 1, u64::from(tx.segment.len));
+            self.ip.loopback.ready.spend(user, 1, u64::from(tx.segment.len));
             self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
         }
         if self.flows.is_used(idx) {
-            self.ready_local.push(user, idx);
+            self.ip.loopback.ready.push(user, idx);
         }
         TURN
     }
@@ -179,13 +179,13 @@ impl Engine {
     /// Moves segments between connections whose both ends are here, at most `budget` of them. Returns how many.
     pub fn poll_local<H: HostSide>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
         let mut moved = 0;
-        while moved < budget && !self.capture.is_full() {
-            if let Some((key, segment)) = self.local_control.pop_front() {
+        while moved < budget && !self.hostif.capture.is_full() {
+            if let Some((key, segment)) = self.ip.loopback.control.pop_front() {
                 self.deliver_local(now, key, segment, &Default::default(), host);
                 moved += 1;
                 continue;
             }
-            let Some((user, idx)) = self.ready_local.pop() else { break };
+            let Some((user, idx)) = self.ip.loopback.ready.pop() else { break };
             // A local connection may have stood here and ended, and its record be that of one over a port by now, whose
             // segments are not for this engine.
             if !self.flows.is_used(idx) || !self.flows.get(idx).tcb.is_local {

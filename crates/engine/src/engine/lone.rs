@@ -14,27 +14,27 @@ impl Engine {
             self.counters.add(Counter::Resets);
         }
         match path {
-            Path::Local if self.local_control.len() >= self.config.flows_max.max(CONTROL_QUEUE_MAX) => {
+            Path::Local if self.ip.loopback.control.len() >= self.config.flows_max.max(CONTROL_QUEUE_MAX) => {
                 self.counters.add(Counter::DropControlQueueFull);
             }
-            Path::Local => self.local_control.push_back((lone.key.reversed(), lone.segment)),
+            Path::Local => self.ip.loopback.control.push_back((lone.key.reversed(), lone.segment)),
             Path::Port { port, neighbour } => self.send_lone(now, port, neighbour, lone),
         }
     }
 
     /// Sends a segment over a port, once its neighbour is known.
     pub(super) fn send_lone(&mut self, now: Instant, port: PortId, neighbour: u16, lone: Lone) {
-        let of_port = &mut self.ports[port.index()];
+        let of_port = &mut self.ip.ports[port.index()];
         if let Some(to_mac) = of_port.neighbours.mac(neighbour) {
             return self.push_control(port, ControlFrame::Tcp { to_mac, lone });
         }
         if of_port.waiting.push(neighbour, lone) {
             self.counters.add(Counter::DropControlQueueFull);
         }
-        let of_port = &mut self.ports[port.index()];
+        let of_port = &mut self.ip.ports[port.index()];
         let (shared, asked) = (of_port.shared, of_port.neighbours.ask(neighbour, now));
         match asked {
-            Some(target) if shared => self.shared.ask_neighbour(port, target),
+            Some(target) if shared => self.ip.steering.ask_neighbour(port, target),
             Some(target) => {
                 self.push_control(port, ControlFrame::AskNeighbour { target, source: lone.key.local.addr });
             }
@@ -45,7 +45,7 @@ impl Engine {
     /// The neighbour is known now: what waited for it goes.
     pub(super) fn lone_may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
         self.datagrams_may_go(port, neighbour, to_mac);
-        for lone in self.ports[port.index()].waiting.take(neighbour) {
+        for lone in self.ip.ports[port.index()].waiting.take(neighbour) {
             self.push_control(port, ControlFrame::Tcp { to_mac, lone });
         }
     }
@@ -53,6 +53,6 @@ impl Engine {
     /// It does not answer.
     pub(super) fn drop_lone(&mut self, port: PortId, neighbour: u16) {
         self.drop_datagrams(port, neighbour);
-        self.ports[port.index()].waiting.take(neighbour);
+        self.ip.ports[port.index()].waiting.take(neighbour);
     }
 }

@@ -10,6 +10,7 @@
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`datagram_queue`], [`notify`] (what a record has to say), [`completions`] |
 //! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
 //! | beside TCP | [`protocols`], [`via`] |
+//! | what it is made of | [`parts`] |
 //! | time, and who looks | [`timers`], [`report`], [`detail`] and [`tcp_report`] (how TCP stands), [`audit`], [`capture`] (copies for those who watch) |
 //!
 //! What its driver calls, by kind:
@@ -69,6 +70,7 @@ mod neighbours;
 mod network;
 mod notify;
 mod owners;
+mod parts;
 mod ports;
 mod pressure;
 mod protocols;
@@ -96,44 +98,25 @@ pub use receive::RxFrame;
 pub use report::{SessionView, SocketCursor, SocketView, Totals};
 pub use session_end::LeftBehind;
 
-use crate::control::arp::Neighbours;
-use crate::control::fast_open::Servers;
-use crate::control::fragments::Fragments;
 use crate::control::listen::Listeners;
 use crate::control::names::Names;
-use crate::control::port_choice::PortCounters;
-use crate::control::route::Routes;
-use crate::control::steer::Shared;
 use crate::counter::Counters;
 use crate::egress::builder::ip_header_len;
-use crate::egress::waiting::WaitingSegments;
-use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
-use crate::hostif::anchors::Anchors;
-use crate::hostif::captures::Capture;
-use crate::hostif::channels::Channels;
-use crate::hostif::closing::Closing;
-use crate::hostif::outbox::Outbox;
-use crate::hostif::session::Sessions;
-use crate::hostif::users::{Limit, Quotas, Resource, STAGING_LEN, UserIdx};
+use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
 use crate::protocols::Protocols;
-use crate::sched::fair::FairList;
 use crate::store::FlowStore;
-use crate::udp::{Lanes, Udp};
+use crate::udp::Udp;
 use crate::via::Via;
 use crate::work::{ControlFrame, Link, Path};
-use std::collections::VecDeque;
+use parts::{HostInterface, IpLayer, Peers, Port};
 use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
 use toe_base::{Addr, FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
 use toe_tcp::Tcp;
 use toe_tcp::config::{AlgorithmName, EcnMode, FastOpenMode, SynCookies, TcpConfig};
-use toe_tcp::limit::RateLimit;
 use toe_tcp::outgoing::SendLimits;
-use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
 
-/// Resets for segments of no connection.
-const RESETS_A_SECOND: u32 = 4000;
 /// Control frames that may wait for a port.
 const CONTROL_QUEUE_MAX: usize = 256;
 /// TCP header without options.
@@ -195,18 +178,6 @@ impl PortRange {
     }
 }
 
-/// One port as the engine sees it.
-#[derive(Debug)]
-struct Port {
-    link: Link,
-    /// Its addresses, routes and neighbours are the kernel's.
-    shared: bool,
-    neighbours: Neighbours,
-    control: VecDeque<ControlFrame>,
-    waiting: WaitingSegments,
-    ready: FairList,
-}
-
 /// How an engine stands, for who only looks: no call of it changes anything.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineView<'e>(&'e Engine);
@@ -217,37 +188,15 @@ pub struct Engine {
     config: EngineConfig,
     flows: FlowStore,
     tcp: Tcp,
-    ports: Vec<Port>,
-    routes: Routes,
-    ready_local: FairList,
-    /// Lone segments between local ends (resets).
-    local_control: VecDeque<(FlowKey, Segment)>,
-    /// Who has something to be told.
-    outbox: Outbox,
     listeners: Listeners,
-    /// Closed sessions that have something still.
-    closing: VecDeque<Closing>,
     names: Names,
-    sessions: Sessions,
-    anchors: Anchors,
-    channels: Channels,
-    lanes: Lanes<UserIdx>,
+    peers: Peers,
+    hostif: HostInterface,
+    ip: IpLayer,
     udp: Udp<UserIdx>,
     via: Via<UserIdx>,
     protocols: Protocols,
     counters: Counters,
-    port_counters: PortCounters,
-    shared: Shared,
-    fragments: Fragments,
-    /// Connections that ever came in at listeners.
-    arrivals: u64,
-    capture: Capture,
-    /// Connections that came in at listeners and are not open yet.
-    half_open: usize,
-    spent_cookies: crate::control::cookie::SpentCookies,
-    /// Those that our programs have opened connections to with bytes in the SYN, or may.
-    servers: Servers,
-    reset_limit: RateLimit,
 }
 
 impl Engine {
@@ -257,31 +206,15 @@ impl Engine {
         Engine {
             flows: FlowStore::new(config.flows_max, &config.secret),
             tcp: Tcp::new(config.flows_max, config.secret, config.tcp),
-            ports: Vec::new(),
-            routes: Routes::default(),
-            ready_local: FairList::new(config.flows_max),
-            local_control: VecDeque::new(),
-            outbox: Outbox::new(config.flows_max),
             listeners: Listeners::default(),
-            closing: VecDeque::new(),
             names: Names::new(config.netns),
-            sessions: Sessions::new(STAGING_LEN, quotas, config.netns),
-            anchors: Anchors::default(),
-            channels: Channels::default(),
-            lanes: Lanes::default(),
+            peers: Peers::new(config.secret),
+            hostif: HostInterface::new(config.flows_max, quotas, config.netns),
+            ip: IpLayer::new(config.flows_max),
             udp: Udp::new(config.secret),
             via: Via::default(),
             protocols: Protocols::default(),
             counters: Counters::default(),
-            port_counters: PortCounters::default(),
-            shared: Shared::default(),
-            fragments: Fragments::default(),
-            arrivals: 0,
-            capture: Capture::default(),
-            half_open: 0,
-            spent_cookies: Default::default(),
-            servers: Servers::default(),
-            reset_limit: RateLimit::new(config.secret, RESETS_A_SECOND),
             config,
         }
     }
@@ -289,19 +222,11 @@ impl Engine {
     // ---- set-up ----
 
     pub fn add_port(&mut self, link: Link) -> PortId {
-        self.ports.push(Port {
-            link,
-            shared: false,
-            neighbours: Neighbours::default(),
-            control: VecDeque::new(),
-            waiting: WaitingSegments::default(),
-            ready: FairList::new(self.config.flows_max),
-        });
-        PortId(self.ports.len() as u8 - 1)
+        self.ip.add_port(link, self.config.flows_max)
     }
 
     pub fn add_queue_set(&mut self, session: SessionId) -> Option<QueueSetId> {
-        self.sessions.add_queue_set(session)
+        self.hostif.sessions.add_queue_set(session)
     }
 
     pub fn view(&self) -> EngineView<'_> {
@@ -315,14 +240,14 @@ impl Engine {
         let flow = self.flows.get(idx);
         match flow.conn.path {
             _ if flow.tcb.state == TcpState::Closed => {}
-            Path::Local => self.ready_local.push(flow.conn.user, idx),
-            Path::Port { port, .. } => self.ports[port.index()].ready.push(flow.conn.user, idx),
+            Path::Local => self.ip.loopback.ready.push(flow.conn.user, idx),
+            Path::Port { port, .. } => self.ip.ports[port.index()].ready.push(flow.conn.user, idx),
         }
     }
 
     /// Queues a control frame; a full queue drops it, as a lost frame would be.
     fn push_control(&mut self, port: PortId, frame: ControlFrame) {
-        let control = &mut self.ports[port.index()].control;
+        let control = &mut self.ip.ports[port.index()].control;
         if control.len() >= CONTROL_QUEUE_MAX {
             self.counters.add(crate::Counter::DropControlQueueFull);
         } else {
@@ -335,7 +260,7 @@ impl Engine {
         match path {
             Path::Local => SEGMENT_PAYLOAD_MAX as u16,
             Path::Port { port, .. } => {
-                let mtu = self.ports[port.index()].link.mtu;
+                let mtu = self.ip.ports[port.index()].link.mtu;
                 let headers = ip_header_len(peer) as u32 + TCP_LEN;
                 mtu.saturating_sub(headers).clamp(48, SEGMENT_PAYLOAD_MAX as u32) as u16
             }
@@ -346,7 +271,7 @@ impl Engine {
     fn send_limits(&self, flow: &Flow) -> SendLimits {
         let unit_max = match flow.conn.path {
             Path::Local => SEGMENT_PAYLOAD_MAX as u32,
-            Path::Port { port, .. } => self.ports[port.index()]
+            Path::Port { port, .. } => self.ip.ports[port.index()]
                 .link
                 .caps
                 .gso_max

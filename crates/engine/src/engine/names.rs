@@ -21,7 +21,7 @@ impl Engine {
     /// The session showed a kernel socket; the answer is its handle, for one command. `None`: it has shown too many that no
     /// command has named.
     pub fn add_twin(&mut self, session: SessionId, twin: Twin) -> Option<u32> {
-        let record = self.sessions.get_mut(session).filter(|record| record.open)?;
+        let record = self.hostif.sessions.get_mut(session).filter(|record| record.open)?;
         let id = record.twins.insert(twin)?;
         self.names.rests.add(twin.identity, Rest::Presented(session, id));
         Some(id.raw())
@@ -38,7 +38,7 @@ impl Engine {
         session: SessionId,
         args: &ListenArgs,
     ) -> Result<(), Errno> {
-        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        let record = self.hostif.sessions.get(session).ok_or(Errno::EBADF)?;
         self.names.in_use.forget_kept(now, record.scope);
         let local = args.local.to_endpoint().ok_or(Errno::EOPNOTSUPP)?;
         let kind = Sharing::from_value(args.flags >> LISTEN_SHARES_SHIFT);
@@ -49,7 +49,9 @@ impl Engine {
 
     /// [`toe_abi::entry::FlowOption::SharesName`].
     pub(super) fn set_sharing(&mut self, session: SessionId, flow: FlowId, value: u32) {
-        let Some(idx) = self.sessions.get(session).and_then(|record| record.flows.get(flow)) else { return };
+        let Some(idx) = self.hostif.sessions.get(session).and_then(|record| record.flows.get(flow)) else {
+            return;
+        };
         let flow = self.flows.get_mut(idx);
         let before = core::mem::replace(&mut flow.conn.sharing, Sharing::from_value(value));
         if flow.conn.indexed && before != flow.conn.sharing {
@@ -67,14 +69,14 @@ impl Engine {
             return None;
         }
         let id = FlowId::from_raw(handle);
-        let twin = self.sessions.get_mut(session)?.twins.remove(id)?;
+        let twin = self.hostif.sessions.get_mut(session)?.twins.remove(id)?;
         self.names.rests.remove(twin.identity, Rest::Presented(session, id));
         Some(twin)
     }
 
     /// A session has gone: what it has shown says nothing any more.
     pub(super) fn forget_twins(&mut self, session: SessionId) {
-        let Some(record) = self.sessions.get_mut(session) else { return };
+        let Some(record) = self.hostif.sessions.get_mut(session) else { return };
         for (id, twin) in record.twins.drain() {
             self.names.rests.remove(twin.identity, Rest::Presented(session, id));
         }
@@ -84,7 +86,7 @@ impl Engine {
     pub(super) fn remove_listener(&mut self, idx: ListenerIdx) -> Option<crate::control::listen::Listener> {
         let listener = self.listeners.close(idx)?;
         self.names.note_lapse();
-        self.sessions.users_mut().give(listener.user, Resource::Listeners, 1);
+        self.hostif.sessions.users_mut().give(listener.user, Resource::Listeners, 1);
         for (identity, anchor) in listener.rests() {
             self.names.rests.remove(identity, Rest::Listener(idx, anchor));
         }
@@ -106,13 +108,13 @@ impl Engine {
 
     /// Whether a namespace has the address: the engine's own those of its links, and each its loopback.
     pub(super) fn has_addr(&self, scope: Scope, addr: Addr) -> bool {
-        self.routes.is_own(addr) && (scope.is_own() || addr.is_loopback())
+        self.ip.routes.is_own(addr) && (scope.is_own() || addr.is_loopback())
     }
 
     /// The way to an address out of a namespace: out of another than the engine's own to its loopback, and nowhere else.
     pub(super) fn route(&self, scope: Scope, addr: Addr) -> Option<Route> {
         let may = scope.is_own() || addr.is_loopback();
-        self.routes.to(addr).filter(|_| may)
+        self.ip.routes.to(addr).filter(|_| may)
     }
 
     /// Whether a SYN that meets a connection which a program is opening is for another user's listener all the same.
@@ -122,7 +124,8 @@ impl Engine {
         if tcb.state != TcpState::SynSent {
             return false;
         }
-        let uid = self.sessions.get(conn.tenancy.owner().session).map_or(u32::MAX, |record| record.cred.uid);
+        let uid =
+            self.hostif.sessions.get(conn.tenancy.owner().session).map_or(u32::MAX, |record| record.cred.uid);
         self.listeners.others_listen_at(work.key.scope, work.key.local, uid)
     }
 }

@@ -17,7 +17,7 @@ use toe_wire::link::MacAddr;
 impl Engine {
     /// The number of a port's neighbour, new ones included. `None`: connections and datagrams hold as many as there can be, or nearly.
     pub(super) fn neighbour(&mut self, port: PortId, addr: Addr) -> Option<u16> {
-        let of_port = &mut self.ports[port.index()];
+        let of_port = &mut self.ip.ports[port.index()];
         if let Some(number) = of_port.neighbours.number(addr) {
             return Some(number);
         }
@@ -33,11 +33,11 @@ impl Engine {
     /// The path back to where a segment came from. Answers go by the route to the sender; a neighbour that was never
     /// heard of is learnt from its own frame, which saves a question.
     pub(super) fn path_of_sender(&mut self, port: PortId, key: &FlowKey, from_mac: MacAddr) -> Option<Path> {
-        let shared = self.ports[port.index()].shared;
-        let (port, next_hop) = match self.routes.to(key.remote.addr) {
+        let shared = self.ip.ports[port.index()].shared;
+        let (port, next_hop) = match self.ip.routes.to(key.remote.addr) {
             // The kernel's routes may lead back by another interface.
             Some(Route::Via { port: back, next_hop, .. }) if shared => {
-                if !self.ports[back.index()].shared {
+                if !self.ip.ports[back.index()].shared {
                     return None;
                 }
                 (back, next_hop)
@@ -48,7 +48,7 @@ impl Engine {
             _ => (port, key.remote.addr),
         };
         let neighbour = self.neighbour(port, next_hop)?;
-        let neighbours = &mut self.ports[port.index()].neighbours;
+        let neighbours = &mut self.ip.ports[port.index()].neighbours;
         if !shared && neighbours.mac(neighbour).is_none() && next_hop == key.remote.addr {
             neighbours.learn(next_hop, from_mac);
             self.lone_may_go(port, neighbour, from_mac);
@@ -57,12 +57,12 @@ impl Engine {
     }
 
     pub(super) fn arp_arrives(&mut self, port: PortId, message: &ArpRepr) {
-        let for_us = self.routes.is_own_on(port, message.target_ip.into());
+        let for_us = self.ip.routes.is_own_on(port, message.target_ip.into());
         // RFC 826: the sender is learnt when the message is for us. Nobody else's table entries are taken.
-        if !for_us || !self.routes.is_valid_peer(message.sender_ip.into()) {
+        if !for_us || !self.ip.routes.is_valid_peer(message.sender_ip.into()) {
             return;
         }
-        let (neighbours, mac) = (&mut self.ports[port.index()].neighbours, message.sender_mac);
+        let (neighbours, mac) = (&mut self.ip.ports[port.index()].neighbours, message.sender_mac);
         let waited = match message.operation {
             // It will be sent to.
             ArpOperation::Request => neighbours.learn(message.sender_ip.into(), mac),
@@ -84,18 +84,18 @@ impl Engine {
 
     /// Neighbour discovery (RFC 4861 section 7.2). Of an address that is the kernel's too, the kernel answers.
     pub(super) fn neighbour_message(&mut self, port: PortId, message: &NeighbourMessage) {
-        if self.ports[port.index()].shared {
+        if self.ip.ports[port.index()].shared {
             return;
         }
         match *message {
             NeighbourMessage::Asked { arrival, target, source_mac } => {
-                if self.routes.is_own_on(port, target) {
+                if self.ip.routes.is_own_on(port, target) {
                     self.answer_solicitation(port, &arrival, target, source_mac);
                 }
             }
             // Section 7.2.5: nothing is kept of who is not asked for; what is known stays unless it is overridden.
             NeighbourMessage::Told { target, mac: Some(mac), overrides, .. } => {
-                let neighbours = &mut self.ports[port.index()].neighbours;
+                let neighbours = &mut self.ip.ports[port.index()].neighbours;
                 let is_new = neighbours.mac_of(target).is_none_or(|known| known == mac || overrides);
                 if is_new && let Some(neighbour) = neighbours.set(target, mac, false) {
                     self.neighbour_found(Path::Port { port, neighbour });
@@ -120,7 +120,7 @@ impl Engine {
             return;
         }
         if let Some(mac) = source_mac
-            && let Some(neighbour) = self.ports[port.index()].neighbours.learn(arrival.src, mac)
+            && let Some(neighbour) = self.ip.ports[port.index()].neighbours.learn(arrival.src, mac)
         {
             self.neighbour_found(Path::Port { port, neighbour });
         }
@@ -131,7 +131,7 @@ impl Engine {
     /// What waited for the neighbour may go.
     pub(super) fn neighbour_found(&mut self, path: Path) {
         if let Path::Port { port, neighbour } = path {
-            match self.ports[port.index()].neighbours.mac(neighbour) {
+            match self.ip.ports[port.index()].neighbours.mac(neighbour) {
                 Some(mac) => self.lone_may_go(port, neighbour, mac),
                 None => self.drop_lone(port, neighbour),
             }
@@ -143,14 +143,14 @@ impl Engine {
 
     /// Asks again for neighbours that did not answer; fails what waits for those that never will.
     pub(super) fn neighbours_timeout(&mut self, now: Instant) {
-        for at in 0..self.ports.len() {
+        for at in 0..self.ip.ports.len() {
             let port = PortId(at as u8);
             let (mut ask, mut lost) = (Vec::new(), Vec::new());
-            self.ports[at].neighbours.on_timeout(now, |addr| ask.push(addr), |number| lost.push(number));
+            self.ip.ports[at].neighbours.on_timeout(now, |addr| ask.push(addr), |number| lost.push(number));
             for target in ask {
-                if self.ports[at].shared {
-                    self.shared.ask_neighbour(port, target);
-                } else if let Some(source) = self.routes.source_to_ask(port, target) {
+                if self.ip.ports[at].shared {
+                    self.ip.steering.ask_neighbour(port, target);
+                } else if let Some(source) = self.ip.routes.source_to_ask(port, target) {
                     self.push_control(port, ControlFrame::AskNeighbour { target, source });
                 }
             }

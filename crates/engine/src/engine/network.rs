@@ -26,45 +26,45 @@ impl Engine {
     /// Something has changed.
     pub fn handle_network(&mut self, change: NetworkChange<'_>) {
         match change {
-            NetworkChange::Loopback => self.routes.enable_local(),
+            NetworkChange::Loopback => self.ip.routes.enable_local(),
             NetworkChange::Shared { port } => self.share_port(port),
             NetworkChange::Link { port, link } => self.link_changed(port, link),
             NetworkChange::Address { port, addr, prefix_len } => {
-                let super::Port { link, shared, .. } = self.ports[port.index()];
+                let super::Port { link, shared, .. } = self.ip.ports[port.index()];
                 let (addr, prefix_len) = (in_zone(addr, link.zone), prefix_len.min(addr.bits()));
-                self.routes.add_interface(Interface { port, addr, prefix_len, shared });
+                self.ip.routes.add_interface(Interface { port, addr, prefix_len, shared });
             }
-            NetworkChange::NoAddress { port, addr } => self.routes.remove_interface(port, addr),
+            NetworkChange::NoAddress { port, addr } => self.ip.routes.remove_interface(port, addr),
             NetworkChange::Gateway { port, gateway } => {
-                let gateway = in_zone(gateway, self.ports[port.index()].link.zone);
-                self.routes.set_gateway(port, gateway);
+                let gateway = in_zone(gateway, self.ip.ports[port.index()].link.zone);
+                self.ip.routes.set_gateway(port, gateway);
             }
             NetworkChange::Routes(routes) => self.routes_changed(routes),
             NetworkChange::Neighbour { port, addr, mac, is_doubtful } => {
-                let known = self.ports[port.index()].neighbours.set(addr, mac, is_doubtful);
+                let known = self.ip.ports[port.index()].neighbours.set(addr, mac, is_doubtful);
                 if let Some(neighbour) = known {
                     self.neighbour_found(Path::Port { port, neighbour });
                 }
             }
             NetworkChange::NoNeighbour { port, addr, failed } => self.neighbour_gone(port, addr, failed),
-            NetworkChange::PortReserved(port) => self.shared.add_reserved(port),
+            NetworkChange::PortReserved(port) => self.ip.steering.add_reserved(port),
             NetworkChange::SteeringRefused { local } => self.leave_listener_to_kernel(local),
         }
     }
 
     /// What the driver is to do next.
     pub fn poll_request(&mut self) -> Option<DriverRequest> {
-        if let Some(captured) = self.capture.poll() {
+        if let Some(captured) = self.hostif.capture.poll() {
             return Some(DriverRequest::Show(captured));
         }
         let doubted = self.names.doubted.pop();
         let network = doubted.map(|identity| NetworkRequest::LookAtTwin { identity });
-        let network = network.or_else(|| self.shared.poll()).map(DriverRequest::Network);
-        network.or_else(|| self.channels.poll().map(DriverRequest::Channel))
+        let network = network.or_else(|| self.ip.steering.poll()).map(DriverRequest::Network);
+        network.or_else(|| self.hostif.channels.poll().map(DriverRequest::Channel))
     }
 
     fn link_changed(&mut self, port: PortId, link: Link) {
-        self.ports[port.index()].link = link;
+        self.ip.ports[port.index()].link = link;
         let here: Vec<FlowIdx> =
             self.flows.by_path(|path| matches!(path, Path::Port { port: p, .. } if p == port));
         for idx in here {
@@ -78,14 +78,14 @@ impl Engine {
     }
 
     fn routes_changed(&mut self, routes: &[KernelRoute]) {
-        if !self.routes.set_kernel_routes(routes) {
+        if !self.ip.routes.set_kernel_routes(routes) {
             return;
         }
         // Many connections, few peers.
         let mut found: HashMap<Addr, Option<Route>> = HashMap::new();
         for idx in self.flows.by_path(|path| self.is_shared(path)) {
             let remote = self.flows.get(idx).conn.key.remote.addr;
-            let route = *found.entry(remote).or_insert_with(|| self.routes.to(remote));
+            let route = *found.entry(remote).or_insert_with(|| self.ip.routes.to(remote));
             let Some(Route::Via { port, next_hop, .. }) = route else { continue };
             let Some(neighbour) = self.neighbour(port, next_hop) else { continue };
             let path = Path::Port { port, neighbour };
@@ -98,7 +98,7 @@ impl Engine {
     }
 
     fn neighbour_gone(&mut self, port: PortId, addr: Addr, failed: bool) {
-        let Some(neighbour) = self.ports[port.index()].neighbours.forget(addr) else { return };
+        let Some(neighbour) = self.ip.ports[port.index()].neighbours.forget(addr) else { return };
         if failed {
             self.counters.add(Counter::NeighbourFailures);
             self.neighbour_lost(Path::Port { port, neighbour });

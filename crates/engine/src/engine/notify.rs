@@ -69,15 +69,15 @@ impl Engine {
             flags: flow_flags(flow),
             congestion: flow.tcb.cc.algorithm.name().number(),
         };
-        if let Some(record) = self.sessions.get(owner.session) {
+        if let Some(record) = self.hostif.sessions.get(owner.session) {
             host.write(owner.session, record.layout.flow_info(owner.flow_id.slot()), info.as_bytes());
         }
     }
 
     /// Queues a completion that belongs to no live flow.
     pub(super) fn answer(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) {
-        if self.sessions.add_answer(session, queue_set, completion) {
-            self.outbox.note(Place::of(session, queue_set));
+        if self.hostif.sessions.add_answer(session, queue_set, completion) {
+            self.hostif.outbox.note(Place::of(session, queue_set));
         }
     }
 
@@ -98,7 +98,7 @@ impl Engine {
             queue_set,
             Completion::CommandResult { token, command: command.kind(), errno, id },
         );
-        if self.sessions.answers_are_full(session, queue_set) {
+        if self.hostif.sessions.answers_are_full(session, queue_set) {
             Err(FenceReason::CompletionOverflow)
         } else {
             Ok(())

@@ -25,7 +25,7 @@ impl Engine {
         let tenancy = &mut self.flows.get_mut(idx).conn.tenancy;
         tenancy.apply(event);
         let owner = tenancy.owner();
-        self.charge_flow_to(idx, self.sessions.user_of(owner.session));
+        self.charge_flow_to(idx, self.hostif.sessions.user_of(owner.session));
     }
 
     /// Nobody on the host side has the flow any more.
@@ -36,8 +36,8 @@ impl Engine {
         // What was for this owner is not for the next one.
         flow.tcb.events.sent = 0;
         flow.tcb.events.sent_behind = 0;
-        self.outbox.remove(idx);
-        if let Some(session) = self.sessions.get_mut(owner.session) {
+        self.hostif.outbox.remove(idx);
+        if let Some(session) = self.hostif.sessions.get_mut(owner.session) {
             session.leave_slot(owner);
         }
     }
@@ -57,7 +57,7 @@ impl Engine {
         let (data_nxt, from) = (flow.tcb.data_nxt(), flow.tcb.receive.session);
         let held = flow.tcb.held.ranges(&self.tcp.held);
         let user = flow.conn.user;
-        let moved = self.sessions.with_two_arenas((from, to.session), user, |from, to_arena| {
+        let moved = self.hostif.sessions.with_two_arenas((from, to.session), user, |from, to_arena| {
             flow.tcb.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()
         });
         moved.unwrap_or(false)
@@ -67,7 +67,8 @@ impl Engine {
     pub(super) fn withdraw<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let tenancy = &self.flows.get(idx).conn.tenancy;
         let (owner, says) = (tenancy.owner(), if tenancy.is_held() { Owned::Held } else { Owned::Offered });
-        let Some(at) = self.sessions.get(owner.session).map(|s| s.layout.owner_word(owner.flow_id.slot()))
+        let Some(at) =
+            self.hostif.sessions.get(owner.session).map(|s| s.layout.owner_word(owner.flow_id.slot()))
         else {
             return true;
         };
@@ -81,7 +82,7 @@ impl Engine {
     /// Says what its owner may do from here on. Before the owner hears of the flow.
     pub(super) fn write_owner_word<H: HostSide>(&mut self, idx: FlowIdx, says: Owned, host: &mut H) {
         let Owner { session, flow_id, .. } = self.flows.get(idx).conn.tenancy.owner();
-        if let Some(record) = self.sessions.get(session) {
+        if let Some(record) = self.hostif.sessions.get(session) {
             let at = record.layout.owner_word(flow_id.slot());
             let word = host.word(SharedMemory::OfSession(session), at);
             word.into_iter().for_each(|word| word.store(says.word(flow_id), Ordering::Release));
@@ -111,7 +112,8 @@ impl Engine {
             host.write(to.session, at, record.as_bytes());
             self.forget_options(idx);
         } else if self.flows.get(idx).conn.options.is_none() {
-            let block = self.sessions.arena(SessionId(0), user).alloc(size_of::<SocketOptions>() as u32);
+            let block =
+                self.hostif.sessions.arena(SessionId(0), user).alloc(size_of::<SocketOptions>() as u32);
             let Some(block) = block else { return false };
             host.write(SessionId(0), block.offset(), record.as_bytes());
             self.flows.get_mut(idx).conn.options = Some(block);
@@ -121,14 +123,14 @@ impl Engine {
 
     /// Where the owner of a flow writes its options down. `None`: it is nobody.
     fn place_of_options(&self, owner: Owner) -> Option<u64> {
-        let session = self.sessions.get(owner.session).filter(|_| !owner.is_nobody())?;
+        let session = self.hostif.sessions.get(owner.session).filter(|_| !owner.is_nobody())?;
         Some(session.layout.socket_options(owner.flow_id.slot()))
     }
 
     pub(super) fn forget_options(&mut self, idx: FlowIdx) {
         let conn = &mut self.flows.get_mut(idx).conn;
         if let Some(block) = conn.options.take() {
-            self.sessions.arena(SessionId(0), conn.user).free(block);
+            self.hostif.sessions.arena(SessionId(0), conn.user).free(block);
         }
     }
 
@@ -140,7 +142,9 @@ impl Engine {
             return true;
         }
         let user = flow.conn.user;
-        let Some(block) = self.sessions.arena(SessionId(0), user).alloc(queue.len()) else { return false };
+        let Some(block) = self.hostif.sessions.arena(SessionId(0), user).alloc(queue.len()) else {
+            return false;
+        };
         let mut at = block.offset();
         for piece in queue.pieces(&self.tcp.extents, 0, queue.len()).iter() {
             let Extent { session, range } = *piece;
@@ -160,7 +164,7 @@ impl Engine {
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
         flow.conn.staged = Some(block);
         if let Some(block) = old_block {
-            self.sessions.arena(SessionId(0), user).free(block);
+            self.hostif.sessions.arena(SessionId(0), user).free(block);
         }
         true
     }
@@ -176,7 +180,7 @@ impl Engine {
         if let Some(known) = listener.holders.iter().find(same) {
             return Ok(known.id);
         }
-        let record = self.sessions.get_mut(holder.session).ok_or(Errno::EBADF)?;
+        let record = self.hostif.sessions.get_mut(holder.session).ok_or(Errno::EBADF)?;
         holder.id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
         listener.holders.push(holder);
         listener.orphan_since = None;
@@ -200,6 +204,6 @@ impl Engine {
 
     /// Whether what the session shows counts. ENOENT: it is a copy of an anchor whose session has said of nobody else.
     pub(super) fn may_show(&self, session: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
-        if self.anchors.is_private_from(anchor, session) { Err(Errno::ENOENT) } else { Ok(()) }
+        if self.hostif.anchors.is_private_from(anchor, session) { Err(Errno::ENOENT) } else { Ok(()) }
     }
 }

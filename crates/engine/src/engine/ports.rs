@@ -25,9 +25,9 @@ impl Engine {
         if self.is_shared(path) {
             return self.choose_reserved(hash, local.addr, remote);
         }
-        let first = self.port_counters.begin(hash);
+        let first = self.names.port_counters.begin(hash);
         let mut in_time_wait = None;
-        let most = self.port_counters.places(hash, now);
+        let most = self.names.port_counters.places(hash, now);
         for (at, tried) in ephemeral::places(hash, first, count).zip(1..).take(most) {
             let key = key(start + at as u16);
             // First what as a rule decides where many are taken, and is looked up at once.
@@ -39,18 +39,18 @@ impl Engine {
                     in_time_wait = Some(key);
                 }
             } else if !self.is_another_s(path, &key) {
-                self.port_counters.advance(hash, tried);
-                self.port_counters.note_found(hash);
+                self.names.port_counters.advance(hash, tried);
+                self.names.port_counters.note_found(hash);
                 return Ok(key);
             }
         }
         if let Some(key) = in_time_wait {
-            self.port_counters.advance(hash, 1);
-            self.port_counters.note_found(hash);
+            self.names.port_counters.advance(hash, 1);
+            self.names.port_counters.note_found(hash);
             return Ok(key);
         }
         let looked = ephemeral::IN_ORDER.min(count).min(most as u32);
-        let is_none_free = self.port_counters.note_crowded(hash, now, (looked, count));
+        let is_none_free = self.names.port_counters.note_crowded(hash, now, (looked, count));
         Err(if is_none_free { Errno::EADDRNOTAVAIL } else { Errno::EAGAIN })
     }
 

@@ -15,7 +15,7 @@ const AT_ONCE: usize = 4;
 impl Engine {
     /// How scarce the memory of `session` is: its own, and what its user may have.
     pub(super) fn pressure(&mut self, session: SessionId) -> Pressure {
-        Pressure::of(self.sessions.arena(session, UserIdx::NOBODY))
+        Pressure::of(self.hostif.sessions.arena(session, UserIdx::NOBODY))
     }
 
     /// Text for a flow of `session` has come: it shall find memory, whatever others keep theirs for.
@@ -42,7 +42,9 @@ impl Engine {
         }
         let data_nxt = flow.tcb.data_nxt();
         flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(RECEIVE_WINDOW_INITIAL);
-        flow.tcb.receive.collapse(self.sessions.arena(flow.tcb.receive.session, flow.conn.user), data_nxt);
+        flow.tcb
+            .receive
+            .collapse(self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user), data_nxt);
         if flow.tcb.receive.memory() < before {
             self.counters.add(Counter::CollapsedWindows);
         }

@@ -8,7 +8,7 @@ use toe_base::{Instant, PortId};
 impl Engine {
     pub(super) fn packet_arrives(&mut self, now: Instant, packet: &RxPacket<'_>) {
         // A shared address has the kernel's protocols, too.
-        if self.ports[packet.port.index()].shared {
+        if self.ip.ports[packet.port.index()].shared {
             return self.counters.add(Counter::DropProtocol);
         }
         match self.protocols.receive(now, packet) {

@@ -16,9 +16,9 @@ impl Engine {
     /// A process attached. EDQUOT: its user has his share of sessions, or of their memory. ENOBUFS: there are no more.
     pub fn open_session(&mut self, cred: Cred, layout: RegionLayout) -> Result<SessionId, Errno> {
         let scope = self.names.scopes.enter(cred.netns).ok_or(Errno::ENOBUFS)?;
-        self.sessions.open(cred, scope, layout).map_err(|refused| {
+        self.hostif.sessions.open(cred, scope, layout).map_err(|refused| {
             self.names.leave(scope);
-            let user = self.sessions.users_mut().idx(cred);
+            let user = self.hostif.sessions.users_mut().idx(cred);
             self.refuse(user, Resource::Sessions, refused)
         })
     }
@@ -26,7 +26,7 @@ impl Engine {
     /// A new anchor for the session, which may have one for each of its flows and listeners, and some in hand; the driver makes the
     /// object.
     pub fn take_anchor(&mut self, session: SessionId) -> Result<AnchorHandle, Errno> {
-        let record = self.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+        let record = self.hostif.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
         let user = record.user;
         if record.anchors >= record.flows.len() + record.listeners.len() + IN_HAND_MAX {
             return Err(self.refuse(user, Resource::Anchors, Refused::OverQuota));
@@ -36,20 +36,20 @@ impl Engine {
     }
 
     pub(super) fn new_anchor(&mut self, session: SessionId) -> AnchorHandle {
-        let user = self.sessions.user_of(session);
-        self.sessions.users_mut().add(user, Resource::Anchors, 1);
-        if let Some(record) = self.sessions.get_mut(session) {
+        let user = self.hostif.sessions.user_of(session);
+        self.hostif.sessions.users_mut().add(user, Resource::Anchors, 1);
+        if let Some(record) = self.hostif.sessions.get_mut(session) {
             record.anchors += 1;
         }
-        self.anchors.take(session, user)
+        self.hostif.anchors.take(session, user)
     }
 
     /// Gives some pages of a session's receive part back that nobody needs any more. `false`: there are none now.
     pub fn poll_trim<H: HostSide>(&mut self, now: Instant, host: &mut H) -> bool {
-        let Some((session, offset, len)) = self.sessions.next_trim(now) else { return false };
+        let Some((session, offset, len)) = self.hostif.sessions.next_trim(now) else { return false };
         match host.give_back(session, offset, len as u32) {
-            GivenBack::Now => self.sessions.end_trim(session, true),
-            GivenBack::Kept => self.sessions.end_trim(session, false),
+            GivenBack::Now => self.hostif.sessions.end_trim(session, true),
+            GivenBack::Kept => self.hostif.sessions.end_trim(session, false),
             GivenBack::Later => {}
         }
         true
@@ -57,25 +57,25 @@ impl Engine {
 
     /// [`crate::ControlEvent::GivenBack`].
     pub(super) fn handle_given_back(&mut self, session: SessionId, offset: u64, len: u32, gone: bool) {
-        let Some(record) = self.sessions.get(session) else { return };
+        let Some(record) = self.hostif.sessions.get(session) else { return };
         let user = record.user;
         if record.arena.trimmed_from() == Some(offset) {
-            self.sessions.end_trim(session, gone);
+            self.hostif.sessions.end_trim(session, gone);
         } else if record.arena.retired() >= u64::from(len) {
-            self.sessions.arena(session, user).reclaim(offset, len);
+            self.hostif.sessions.arena(session, user).reclaim(offset, len);
         }
     }
 
     /// Counts a refusal; the error that says so.
     pub(super) fn refuse(&mut self, user: UserIdx, resource: Resource, refused: Refused) -> Errno {
-        self.sessions.users_mut().note_refused(user, resource);
+        self.hostif.sessions.users_mut().note_refused(user, resource);
         self.counters.add(Counter::OverQuota);
         refused.into()
     }
 
     /// A SYN came to a listener whose user has his share of connections: its peer sends it again.
     pub(super) fn refuse_syn(&mut self, user: UserIdx) {
-        self.sessions.users_mut().note_refused(user, Resource::Flows);
+        self.hostif.sessions.users_mut().note_refused(user, Resource::Flows);
         self.counters.add(Counter::DropOverQuota);
     }
 
@@ -85,14 +85,14 @@ impl Engine {
             return;
         };
         listener.user = user;
-        self.sessions.users_mut().add(user, Resource::Listeners, 1);
+        self.hostif.sessions.users_mut().add(user, Resource::Listeners, 1);
     }
 
     /// The anchor is for nobody any more; the session that is to be told when it can use it again.
     pub(super) fn forget_anchor(&mut self, anchor: AnchorHandle) -> Option<(SessionId, QueueSetId)> {
-        match self.anchors.closed(anchor) {
+        match self.hostif.anchors.closed(anchor) {
             Closed::Home(session, queue_set) => return Some((session, queue_set)),
-            Closed::Gone(payer) => self.sessions.users_mut().give(payer, Resource::Anchors, 1),
+            Closed::Gone(payer) => self.hostif.sessions.users_mut().give(payer, Resource::Anchors, 1),
             Closed::Unknown => {}
         }
         None
@@ -100,7 +100,7 @@ impl Engine {
 
     /// Whether a flow may be the session's, as far as what its user may have decides it.
     pub(super) fn may_own(&mut self, idx: FlowIdx, session: SessionId) -> Result<(), Errno> {
-        let user = self.sessions.user_of(session);
+        let user = self.hostif.sessions.user_of(session);
         if self.flows.get(idx).conn.user == user {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl Engine {
 
     /// Whether the user may have one more; if not, that is counted.
     pub(super) fn may_take(&mut self, user: UserIdx, resource: Resource) -> Result<(), Errno> {
-        let may = self.sessions.users().may_take(user, resource, 1);
+        let may = self.hostif.sessions.users().may_take(user, resource, 1);
         may.map_err(|refused| self.refuse(user, resource, refused))
     }
 
@@ -123,7 +123,7 @@ impl Engine {
         let received = if flow.tcb.receive.session.0 == 0 { flow.tcb.receive.memory() } else { 0 };
         let blocks = flow.conn.staged.into_iter().chain(flow.conn.options);
         let staged = received + blocks.map(|block| u64::from(block.len())).sum::<u64>();
-        let users = self.sessions.users_mut();
+        let users = self.hostif.sessions.users_mut();
         users.add(user, Resource::Flows, 1);
         users.add(user, Resource::StagingMemory, staged);
         // Last: what was charged before may be the last thing that the other one had.

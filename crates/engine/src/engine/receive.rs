@@ -51,7 +51,7 @@ impl Engine {
         host: &mut H,
     ) {
         let RxFrame { bytes, tail } = frame.into();
-        if self.capture.is_on() && tail.is_none() {
+        if self.hostif.capture.is_on() && tail.is_none() {
             self.handle_watched_frame(now, port, bytes, offload, host);
         } else {
             self.take_frame(now, port, bytes, offload, tail, host);
@@ -68,7 +68,7 @@ impl Engine {
         host: &mut H,
     ) {
         self.counters.add(Counter::RxFrames);
-        let at = At { port, link: &self.ports[port.index()].link, routes: &self.routes };
+        let at = At { port, link: &self.ip.ports[port.index()].link, routes: &self.ip.routes };
         match (ingress::parse(frame, offload, at), tail) {
             (Ok(Arrived::Tcp(tcp)), Some(tail)) => {
                 let at = tcp.payload.as_ptr().addr() - frame.as_ptr().addr();
@@ -87,7 +87,7 @@ impl Engine {
 
     /// What is complete goes on as if it had come in one piece; nobody has looked at its checksum yet.
     fn fragment_arrived<H: HostSide>(&mut self, now: Instant, port: PortId, piece: &Piece<'_>, host: &mut H) {
-        match self.fragments.add(now, piece) {
+        match self.ip.fragments.add(now, piece) {
             Ok(Some(whole)) => {
                 self.counters.add(Counter::Reassembled);
                 match ingress::parse_reassembled(&whole.arrival, whole.protocol, &whole.bytes) {
@@ -244,7 +244,7 @@ impl Engine {
         host: &mut H,
     ) {
         let known = facts_of(frame);
-        let zone = self.ports[port.index()].link.zone;
+        let zone = self.ip.ports[port.index()].link.zone;
         let key = known.key(Direction::In, zone);
         // A segment that ends its connection is that connection's all the same.
         let owner = key.and_then(|key| self.end_of(&key));
@@ -253,12 +253,12 @@ impl Engine {
         let reason = self.take_drop();
         let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
         let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);
-        if self.capture.may_want(&sighting, &self.sessions) {
+        if self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
             let mut bytes = frame.to_vec();
             if let Some(at) = known.unfinished_checksum(frame, offload) {
                 finish_checksum(&mut bytes, at);
             }
-            self.capture.show(sighting, bytes);
+            self.hostif.capture.show(sighting, bytes);
         }
     }
 }

@@ -89,7 +89,7 @@ pub struct Totals {
 impl<'e> EngineView<'e> {
     /// What each user has, may have and did not get.
     pub fn users(self) -> &'e Users {
-        self.0.sessions.users()
+        self.0.hostif.sessions.users()
     }
 
     /// How many there are of what it keeps.
@@ -97,8 +97,8 @@ impl<'e> EngineView<'e> {
         Totals {
             flows: self.0.flows.len(),
             listeners: self.0.listeners.len(),
-            channels: self.0.channels.len(),
-            lanes: self.0.lanes.len(),
+            channels: self.0.hostif.channels.len(),
+            lanes: self.0.hostif.lanes.len(),
             datagram_sockets: self.0.udp.sockets.len(),
             datagrams_held: self.0.udp.held(),
             virtual_interfaces: self.0.via.len(),
@@ -107,11 +107,11 @@ impl<'e> EngineView<'e> {
     }
 
     pub fn session(self, session: SessionId) -> SessionView {
-        self.0.sessions.get(session).map_or(SessionView::default(), |s| SessionView {
+        self.0.hostif.sessions.get(session).map_or(SessionView::default(), |s| SessionView {
             flows: s.flows.len(),
             listeners: s.listeners.len(),
             receive_memory_used: s.arena.used(),
-            account: self.0.sessions.users().get(s.user).map_or(Cred::default(), |user| user.cred),
+            account: self.0.hostif.sessions.users().get(s.user).map_or(Cred::default(), |user| user.cred),
             netns: s.cred.netns,
         })
     }
@@ -168,28 +168,28 @@ impl<'e> EngineView<'e> {
 
     /// Whether completions wait for room in some ring.
     pub fn has_blocked_completions(self) -> bool {
-        !self.0.outbox.is_empty()
+        !self.0.hostif.outbox.is_empty()
     }
 
     /// Whether a port has something to send.
     pub fn has_transmit(self, port: PortId) -> bool {
-        let of_port = &self.0.ports[port.index()];
+        let of_port = &self.0.ip.ports[port.index()];
         !of_port.ready.is_empty() || !of_port.control.is_empty() || self.0.udp.has_queued(port.index())
     }
 
     /// Whether local segments wait.
     pub fn has_local(self) -> bool {
-        !self.0.ready_local.is_empty() || !self.0.local_control.is_empty()
+        !self.0.ip.loopback.ready.is_empty() || !self.0.ip.loopback.control.is_empty()
     }
 
     /// When [`super::Engine::poll_trim`] is to be called for pages that wait; `None`: none do.
     pub fn trim_due(self) -> Option<Instant> {
-        self.0.sessions.trim_due()
+        self.0.hostif.sessions.trim_due()
     }
 
     /// Whether somebody looks at more of a frame than its headers.
     pub fn needs_whole_frames(self) -> bool {
-        self.0.capture.is_on()
+        self.0.hostif.capture.is_on()
     }
 
     /// How often somebody has stopped to listen, or is to be asked for in another way since. The driver writes it where hosts see it,
@@ -200,7 +200,7 @@ impl<'e> EngineView<'e> {
 
     /// The lanes that end at a session.
     pub fn lanes_of(self, session: SessionId) -> Vec<LaneId> {
-        self.0.lanes.of_session(session).collect()
+        self.0.hostif.lanes.of_session(session).collect()
     }
 
     /// What sessions have of a socket.
@@ -255,7 +255,7 @@ impl<'e> EngineView<'e> {
 
     fn time_wait_view(self, waiting: &TimeWaitFlow) -> SocketView {
         let TimeWaitFlow { key, tcp, .. } = waiting;
-        let port = match self.0.routes.to(key.remote.addr) {
+        let port = match self.0.ip.routes.to(key.remote.addr) {
             Some(Route::Via { port, .. }) if !tcp.is_local() => Some(port),
             _ => None,
         };

@@ -39,7 +39,7 @@ impl Engine {
             now,
             owner: flow.conn.tenancy.owner().session,
             pressure,
-            arena: self.sessions.arena(flow.tcb.receive.session, flow.conn.user),
+            arena: self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user),
             host,
             tcp: &mut self.tcp,
         };
@@ -104,7 +104,7 @@ impl Engine {
     fn reject(&mut self, now: Instant, path: Path, key: FlowKey, segment: &Segment) {
         let Some(reset) = segment.answering_reset() else { return };
         // Segments of nobody's come as fast as anybody likes; the answers need not.
-        if path == Path::Local || self.reset_limit.allows(now) {
+        if path == Path::Local || self.peers.resets.allows(now) {
             self.send_alone(now, path, Lone { key, segment: reset, traffic_class: 0 });
         } else {
             self.counters.add(Counter::ResetsHeldBack);

@@ -47,7 +47,7 @@ impl Engine {
 
     /// The same; `resets`: which connections end with RST, at once.
     fn begin_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, resets: Resets, host: &mut H) {
-        let Some(record) = self.sessions.get_mut(session) else { return };
+        let Some(record) = self.hostif.sessions.get_mut(session) else { return };
         if session.0 == 0 || !record.open {
             return;
         }
@@ -69,7 +69,7 @@ impl Engine {
         if has_none {
             self.end_closing(now, session, host);
         } else {
-            self.closing.push_back(Closing { session, resets, next: 0 });
+            self.hostif.closing.push_back(Closing { session, resets, next: 0 });
             self.poll_closing(now, host);
         }
     }
@@ -77,14 +77,16 @@ impl Engine {
     /// Takes some more of their connections from sessions that are closed. Returns how many.
     pub fn poll_closing<H: HostSide>(&mut self, now: Instant, host: &mut H) -> usize {
         for done in 0..LEAVES_AT_ONCE {
-            let Some(Closing { session, resets, next }) = self.closing.front().copied() else { return done };
-            let found = self.sessions.get(session).and_then(|record| record.flows.next_from(next));
+            let Some(Closing { session, resets, next }) = self.hostif.closing.front().copied() else {
+                return done;
+            };
+            let found = self.hostif.sessions.get(session).and_then(|record| record.flows.next_from(next));
             let Some((next, idx)) = found else {
-                self.closing.pop_front();
+                self.hostif.closing.pop_front();
                 self.end_closing(now, session, host);
                 continue;
             };
-            if let Some(closing) = self.closing.front_mut() {
+            if let Some(closing) = self.hostif.closing.front_mut() {
                 closing.next = next;
             }
             // What nobody has accepted may be accepted elsewhere, as long as all of its bytes are there.
@@ -102,7 +104,7 @@ impl Engine {
 
     /// The session has no connections any more.
     fn end_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, host: &mut H) {
-        let Some(record) = self.sessions.get_mut(session) else { return };
+        let Some(record) = self.hostif.sessions.get_mut(session) else { return };
         record.leaving = false;
         let listeners: Vec<_> = record.listeners.values().collect();
         for idx in listeners {
@@ -110,15 +112,15 @@ impl Engine {
         }
         self.leave_channels(session);
         self.forget_twins(session);
-        let forgotten = self.anchors.forget_session(session);
-        let user = self.sessions.user_of(session);
-        self.sessions.users_mut().give(user, Resource::Anchors, u64::from(forgotten));
+        let forgotten = self.hostif.anchors.forget_session(session);
+        let user = self.hostif.sessions.user_of(session);
+        self.hostif.sessions.users_mut().give(user, Resource::Anchors, u64::from(forgotten));
     }
 
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
         let anchor = self.flows.get(idx).conn.tenancy.lifetime();
-        if anchor.is_some_and(|anchor| self.anchors.is_private(anchor)) {
+        if anchor.is_some_and(|anchor| self.hostif.anchors.is_private(anchor)) {
             // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
             self.app_close(now, idx, false, host);
         }
@@ -162,7 +164,7 @@ impl Engine {
             return self.stage_send_data(idx, host);
         }
         flow.conn.pinned = Some(session);
-        if let Some(record) = self.sessions.get_mut(session) {
+        if let Some(record) = self.hostif.sessions.get_mut(session) {
             record.pins += 1;
         }
         true
@@ -183,13 +185,13 @@ impl Engine {
 
     /// Whether a closed session's region may be unmapped and its id given out again.
     pub(super) fn is_drained(&self, session: SessionId) -> bool {
-        self.sessions.get(session).is_none_or(|s| s.is_drained())
+        self.hostif.sessions.get(session).is_none_or(|s| s.is_drained())
     }
 
     /// Frees the id of a closed session, unless something refers to its memory still; whether it is free.
     pub fn forget_session(&mut self, session: SessionId) -> bool {
         let is_drained = self.is_drained(session);
-        if is_drained && let Some(record) = self.sessions.forget(session) {
+        if is_drained && let Some(record) = self.hostif.sessions.forget(session) {
             self.names.leave(record.scope);
         }
         is_drained

@@ -11,8 +11,8 @@ use toe_base::{Addr, Endpoint, FlowIdx, PortId};
 impl Engine {
     /// [`crate::NetworkChange::Shared`].
     pub(super) fn share_port(&mut self, port: PortId) {
-        self.ports[port.index()].shared = true;
-        self.shared.is_on = true;
+        self.ip.ports[port.index()].shared = true;
+        self.ip.steering.is_on = true;
         self.want_ports_for(Endpoint::new(Addr::UNSPECIFIED_V4, 0));
     }
 
@@ -28,13 +28,13 @@ impl Engine {
     }
 
     pub(super) fn is_shared(&self, path: Path) -> bool {
-        matches!(path, Path::Port { port, .. } if self.ports[port.index()].shared)
+        matches!(path, Path::Port { port, .. } if self.ip.ports[port.index()].shared)
     }
 
     /// Whether what comes for `key`, of which there is no connection, is steered here.
     pub(super) fn is_steered(&self, key: &FlowKey) -> bool {
         let listener = self.listeners.find(key.scope, key.local).and_then(|idx| self.listeners.get(idx));
-        self.shared.is_reserved(key.local.port) || listener.is_some_and(|listener| listener.is_steered)
+        self.ip.steering.is_reserved(key.local.port) || listener.is_some_and(|listener| listener.is_steered)
     }
 
     /// A free 4-tuple with one of the ports that the kernel keeps.
@@ -44,18 +44,18 @@ impl Engine {
         source: Addr,
         remote: Endpoint,
     ) -> Result<FlowKey, Errno> {
-        let first = self.port_counters.begin(hash);
-        self.port_counters.advance(hash, 1);
+        let first = self.names.port_counters.begin(hash);
+        self.names.port_counters.advance(hash, 1);
         let key = |port| FlowKey::new(Endpoint::new(source, port), remote);
         let free = |port: &u16| self.flows.named(&key(*port)).is_none();
-        let found = self.shared.candidates(hash, first).find(free);
-        let found = found.or_else(|| self.shared.all_if_some_is_free(first, remote).find(free)).map(key);
+        let found = self.ip.steering.candidates(hash, first).find(free);
+        let found = found.or_else(|| self.ip.steering.all_if_some_is_free(first, remote).find(free)).map(key);
         self.want_ports_for(remote);
         found.ok_or(Errno::EADDRNOTAVAIL)
     }
 
     fn want_ports_for(&mut self, remote: Endpoint) {
-        self.shared.want_for(remote);
+        self.ip.steering.want_for(remote);
     }
 
     /// A connection has begun: its segments must come here.
@@ -66,8 +66,8 @@ impl Engine {
             return;
         }
         self.flows.on_shared.push(key.local.port.into(), idx);
-        if self.shared.is_reserved(key.local.port) {
-            self.shared.count_use(key.remote, true);
+        if self.ip.steering.is_reserved(key.local.port) {
+            self.ip.steering.count_use(key.remote, true);
         } else if !self.is_steered(&key) {
             self.steer_alone(idx);
         }
@@ -76,7 +76,7 @@ impl Engine {
     fn steer_alone(&mut self, idx: FlowIdx) {
         let conn = &mut self.flows.get_mut(idx).conn;
         if !core::mem::replace(&mut conn.steered, true) {
-            self.shared.change(SteerChange::Flow { key: conn.key, on: true });
+            self.ip.steering.change(SteerChange::Flow { key: conn.key, on: true });
         }
     }
 
@@ -88,7 +88,7 @@ impl Engine {
         match core::mem::take(&mut conn.steered) {
             true => SteeredBy::Alone,
             false if !self.is_shared(path) => SteeredBy::None,
-            false if self.shared.is_reserved(key.local.port) => SteeredBy::Reserved,
+            false if self.ip.steering.is_reserved(key.local.port) => SteeredBy::Reserved,
             false => SteeredBy::Listener,
         }
     }
@@ -99,7 +99,7 @@ impl Engine {
         let local = listener.local;
         // What is shared is IPv4: an address of IPv6 is the kernel's alone there.
         let takes_v4 = local.addr.is_v4() || local.addr.is_unspecified() && !listener.v6_only;
-        if self.shared.is_on
+        if self.ip.steering.is_on
             && listener.scope.is_own()
             && takes_v4
             && !local.addr.is_loopback()
@@ -107,7 +107,7 @@ impl Engine {
             && !listener.process_each.is_left()
         {
             listener.is_steered = true;
-            self.shared.change(SteerChange::Listen { local, on: true });
+            self.ip.steering.change(SteerChange::Listen { local, on: true });
         }
     }
 
@@ -126,9 +126,9 @@ impl Engine {
                 && let Some(waiting) = self.flows.time_waits.get_mut(idx)
                 && core::mem::replace(&mut waiting.steering, SteeredBy::Alone) != SteeredBy::Alone
             {
-                self.shared.change(SteerChange::Flow { key, on: true });
+                self.ip.steering.change(SteerChange::Flow { key, on: true });
             }
         }
-        self.shared.change(SteerChange::Listen { local, on: false });
+        self.ip.steering.change(SteerChange::Listen { local, on: false });
     }
 }

@@ -48,7 +48,7 @@ impl Engine {
             return;
         }
         let user = listener.user;
-        if self.sessions.users().may_take(user, Resource::Flows, 1).is_err() {
+        if self.hostif.sessions.users().may_take(user, Resource::Flows, 1).is_err() {
             self.refuse_syn(user);
             return;
         }
@@ -162,7 +162,7 @@ impl Engine {
             // have heard nothing yet send nothing behind that but data and FIN.
             let (secret, number) = (&self.config.secret, ack.minus(1));
             return (segment.len > 0 || segment.fin)
-                && !self.spent_cookies.is_spent(secret, &work.key, number)
+                && !self.peers.spent_cookies.is_spent(secret, &work.key, number)
                 && cookie::may_follow(secret, &work.key, segment.seq, number, now);
         };
         self.counters.add(Counter::CookiesGood);
@@ -207,7 +207,7 @@ impl Engine {
         // A keepalive has the number before the next one: of a peer whose ACK was turned away it may be all that comes.
         let is_empty = segment.len == 0 && !segment.fin;
         let found = check(segment.seq.minus(1)).or_else(|| check(segment.seq).filter(|_| is_empty))?;
-        (!self.spent_cookies.is_spent(secret, &work.key, cookie)).then_some(found)
+        (!self.peers.spent_cookies.is_spent(secret, &work.key, cookie)).then_some(found)
     }
 
     /// The record that the SYN would have made, its SYN-ACK sent.
@@ -242,7 +242,7 @@ impl Engine {
         flow.conn.sharing = listens.sharing();
         let user = listens.user;
         let idx = self.insert_flow(user, flow).ok()?;
-        self.spent_cookies.spend(&self.config.secret, &work.key, iss);
+        self.peers.spent_cookies.spend(&self.config.secret, &work.key, iss);
         self.count_half_open(listener);
         self.counters.add(Counter::PassiveOpens);
         self.note_syn_ack_sent(now, idx);
@@ -268,9 +268,9 @@ impl Engine {
         host: &mut H,
     ) {
         self.counters.add(Counter::FastOpenReceived);
-        self.arrivals += 1;
+        self.listeners.arrivals += 1;
         let flow = self.flows.get_mut(idx);
-        flow.conn.tenancy.apply(TenancyEvent::Opened { number: self.arrivals });
+        flow.conn.tenancy.apply(TenancyEvent::Opened { number: self.listeners.arrivals });
         flow.tcb.fast_open.early = true;
         flow.conn.early_at = Some(listener_idx);
         let (flow, mut cx) = self.receiving(now, idx, host);

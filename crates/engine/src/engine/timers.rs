@@ -17,12 +17,12 @@ const TIMEOUTS_AT_ONCE: usize = 512;
 impl Engine {
     /// When the engine wants [`Engine::handle_timeout`] called; `FAR_FUTURE` when nothing waits for time.
     pub fn poll_timeout(&self) -> Instant {
-        let neighbours = self.ports.iter().map(|p| p.neighbours.next_deadline());
+        let neighbours = self.ip.ports.iter().map(|p| p.neighbours.next_deadline());
         let others = [
             self.flows.wheel.next_deadline(),
             self.flows.time_waits.next_deadline(),
             self.listeners.next_due(),
-            self.fragments.next_deadline(),
+            self.ip.fragments.next_deadline(),
             self.protocols.next_deadline(),
         ];
         soonest(neighbours.chain(others))
@@ -48,12 +48,12 @@ impl Engine {
             let is_late =
                 flow.tcb.rtt.timeouts > timeouts && flow.tcb.rtt.timeouts >= soft_error::PATH_RETRIES;
             if let (true, Path::Port { port, neighbour }) = (is_late, flow.conn.path) {
-                self.ports[port.index()].neighbours.doubt(neighbour);
+                self.ip.ports[port.index()].neighbours.doubt(neighbour);
             }
             if flow.tcb.timers.release <= now {
                 flow.tcb.timers.release = Instant::FAR_FUTURE;
                 let (held, data_nxt) = (flow.tcb.held.ranges(&self.tcp.held), flow.tcb.data_nxt());
-                let arena = self.sessions.arena(flow.tcb.receive.session, flow.conn.user);
+                let arena = self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
                 flow.tcb.receive.release_if_empty(arena, host, held, data_nxt);
             }
             self.fast_open_timeout(now, idx);
@@ -63,7 +63,7 @@ impl Engine {
         self.tell_waiting_when_due(now, host);
         self.neighbours_timeout(now);
         self.protocols_timeout(now);
-        (0..self.fragments.on_timeout(now)).for_each(|_| self.counters.add(Counter::DropFragmentTimeout));
+        (0..self.ip.fragments.on_timeout(now)).for_each(|_| self.counters.add(Counter::DropFragmentTimeout));
     }
 
     /// Rebuilds everything that is derived from the records: lookup index, timer wheel, ready lists. After it the
@@ -71,9 +71,9 @@ impl Engine {
     /// principle 3).
     pub fn rebuild_derived(&mut self) {
         self.names.in_use.clear();
-        self.outbox.clear_flows();
-        self.ready_local.clear();
-        for port in &mut self.ports {
+        self.hostif.outbox.clear_flows();
+        self.ip.loopback.ready.clear();
+        for port in &mut self.ip.ports {
             port.ready.clear();
         }
         for idx in self.flows.rebuild() {

@@ -48,7 +48,7 @@ impl Engine {
         host: &mut H,
         budget: usize,
     ) -> usize {
-        if self.capture.is_on() {
+        if self.hostif.capture.is_on() {
             self.transmit_watched(now, port, sink, host, budget)
         } else {
             self.transmit(now, port, sink, host, budget)
@@ -68,7 +68,7 @@ impl Engine {
         sent += self.transmit_datagrams(port, sink, budget / 2);
         let mut gone = 0;
         while sent < budget && gone < BYTES_PER_ROUND {
-            let Some((user, idx)) = self.ports[port.index()].ready.pop() else { break };
+            let Some((user, idx)) = self.ip.ports[port.index()].ready.pop() else { break };
             if !self.flows.is_used(idx) {
                 continue;
             }
@@ -76,7 +76,7 @@ impl Engine {
                 Path::Port { port: of, .. } if of == port => {}
                 Path::Port { port: of, .. } => {
                     // Its route has moved while it stood here. Its neighbour's number is of the other port's table.
-                    self.ports[of.index()].ready.push(user, idx);
+                    self.ip.ports[of.index()].ready.push(user, idx);
                     continue;
                 }
                 // The record is another connection's by now, and stands where that belongs.
@@ -85,14 +85,14 @@ impl Engine {
             let before = self.flows.get(idx).tcb.traffic.sent;
             let (units, end) = self.transmit_turn(now, port, idx, sink, host);
             let bytes = self.flows.get(idx).tcb.traffic.sent.saturating_sub(before);
-            self.ports[port.index()].ready.spend(user, units, bytes);
+            self.ip.ports[port.index()].ready.spend(user, units, bytes);
             sent += units;
             gone += bytes;
             match end {
                 TurnEnd::Idle => {}
-                TurnEnd::More => self.ports[port.index()].ready.push(user, idx),
+                TurnEnd::More => self.ip.ports[port.index()].ready.push(user, idx),
                 TurnEnd::PortFull => {
-                    self.ports[port.index()].ready.push_front(user, idx);
+                    self.ip.ports[port.index()].ready.push_front(user, idx);
                     break;
                 }
             }
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     fn transmit_control(&mut self, port: PortId, sink: &mut dyn FrameSink) -> usize {
-        let port = &mut self.ports[port.index()];
+        let port = &mut self.ip.ports[port.index()];
         let mut sent = 0;
         while let Some(frame) = port.control.front() {
             if control::emit(sink, &port.link, frame).is_err() {
@@ -163,7 +163,7 @@ impl Engine {
         let flow = self.flows.get(idx);
         if flow.report.unsent.is_some() && has_something(flow, &self.tcp.extents) {
             let owner = flow.conn.tenancy.owner();
-            self.outbox.push(Place::of(owner.session, owner.queue_set), idx);
+            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), idx);
         }
     }
 
@@ -178,7 +178,7 @@ impl Engine {
     ) -> Sent {
         let flow = self.flows.get_mut(idx);
         let Path::Port { neighbour, .. } = flow.conn.path else { return Sent::NoNeighbour };
-        let port = &mut self.ports[port_id.index()];
+        let port = &mut self.ip.ports[port_id.index()];
         let (from, to) = (flow.conn.key.local.addr, flow.conn.key.remote.addr);
         let known = port.neighbours.mac(neighbour);
         let asked = match known {
@@ -190,7 +190,7 @@ impl Engine {
         }
         let Some(to_mac) = known else { return Sent::NoNeighbour };
         let flow = self.flows.get_mut(idx);
-        let port = &mut self.ports[port_id.index()];
+        let port = &mut self.ip.ports[port_id.index()];
         let options = &flow.tcb.options;
         let traffic_class = options.traffic_class | if tx.is_ect { ECT_0 } else { 0 };
         let ttl = options.hop_limit;
@@ -206,8 +206,8 @@ impl Engine {
     }
 
     fn ask_neighbour(&mut self, port: PortId, target: Addr, source: Addr, sink: &mut dyn FrameSink) {
-        if self.ports[port.index()].shared {
-            self.shared.ask_neighbour(port, target);
+        if self.ip.ports[port.index()].shared {
+            self.ip.steering.ask_neighbour(port, target);
         } else {
             self.push_control(port, ControlFrame::AskNeighbour { target, source });
             self.transmit_control(port, sink);
@@ -263,13 +263,13 @@ impl Engine {
             host,
             budget,
         );
-        let zone = self.ports[port.index()].link.zone;
+        let zone = self.ip.ports[port.index()].link.zone;
         for frame in copies {
             let known = facts_of(&frame);
             let owner = known.key(Direction::Out, zone).and_then(|key| self.end_of(&key));
             let sighting = known.sighting(Some(port), Direction::Out, [owner, None], None);
-            if self.capture.may_want(&sighting, &self.sessions) {
-                self.capture.show(sighting, frame);
+            if self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
+                self.hostif.capture.show(sighting, frame);
             }
         }
         units

@@ -13,7 +13,8 @@ impl Engine {
     pub fn handle_via(&mut self, id: SessionId, request: Request) -> Result<ViaOutcome<UserIdx>, Errno> {
         match request {
             Request::ViaName { name } => {
-                let session = self.sessions.get(id).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+                let session =
+                    self.hostif.sessions.get(id).filter(|session| session.open).ok_or(Errno::EINVAL)?;
                 let cred = session.cred;
                 if !self.config.direct {
                     return Err(Errno::EOPNOTSUPP);
@@ -60,8 +61,8 @@ impl Engine {
     /// The session's user, who is charged for one more of that.
     fn charge_via(&mut self, id: SessionId, resource: Resource) -> Result<UserIdx, Errno> {
         self.via.may_add(id)?;
-        let payer = self.sessions.get(id).ok_or(Errno::EINVAL)?.user;
-        match self.sessions.users_mut().take(payer, resource, 1) {
+        let payer = self.hostif.sessions.get(id).ok_or(Errno::EINVAL)?.user;
+        match self.hostif.sessions.users_mut().take(payer, resource, 1) {
             Ok(()) => Ok(payer),
             Err(refused) => {
                 self.counters.add(Counter::OverQuota);
@@ -73,14 +74,14 @@ impl Engine {
     /// The payer gets back what there is not.
     fn charge_back<T>(&mut self, made: &Result<T, Errno>, payer: UserIdx, resource: Resource) {
         if made.is_err() {
-            self.sessions.users_mut().give(payer, resource, 1);
+            self.hostif.sessions.users_mut().give(payer, resource, 1);
         }
     }
 
     fn uncharge(&mut self, ended: Ended<UserIdx>) {
         if let Some(payer) = ended.payer {
             let resource = if ended.is_listener { Resource::Listeners } else { Resource::Channels };
-            self.sessions.users_mut().give(payer, resource, 1);
+            self.hostif.sessions.users_mut().give(payer, resource, 1);
         }
     }
 }

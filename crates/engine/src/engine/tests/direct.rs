@@ -235,7 +235,7 @@ impl Machine {
 
     /// The descriptor pair that a flow has now.
     pub(super) fn anchor_of(&self, (session, flow): (SessionId, FlowId)) -> Option<AnchorHandle> {
-        let idx = self.engine.sessions.get(session)?.flows.get(flow)?;
+        let idx = self.engine.hostif.sessions.get(session)?.flows.get(flow)?;
         self.engine.flows.get(idx).conn.tenancy.lifetime()
     }
 

@@ -19,7 +19,7 @@ fn with_pages_on_their_way() -> (World, (usize, usize)) {
     let side = &world.sides[B];
     let going_back: u64 = side.memory.going_back.iter().map(|(_, _, len)| u64::from(*len)).sum();
     assert!(going_back > 0, "its blocks go back");
-    let arena = &side.engine.sessions.get(side.session).expect("open").arena;
+    let arena = &side.engine.hostif.sessions.get(side.session).expect("open").arena;
     assert_eq!((arena.used(), arena.retired()), (going_back, going_back));
     (world, conns)
 }
@@ -54,7 +54,7 @@ fn what_is_on_its_way_is_not_handed_out() {
         "it was written elsewhere"
     );
     assert!(reported > 0);
-    let arena = &world.sides[B].engine.sessions.get(world.sides[B].session).expect("open").arena;
+    let arena = &world.sides[B].engine.hostif.sessions.get(world.sides[B].session).expect("open").arena;
     assert_eq!(arena.retired(), 0);
     world.sides[B].engine.view().audit().expect("sound");
 }
@@ -74,7 +74,7 @@ fn a_session_ends_whatever_is_on_its_way_and_its_successor_hears_nothing_of_it()
     assert_eq!(side.engine.open_session(Cred::default(), LAYOUT), Ok(session), "the number is used again");
     report_all(&mut world, true);
     let side = &mut world.sides[B];
-    let arena = &side.engine.sessions.get(session).expect("open").arena;
+    let arena = &side.engine.hostif.sessions.get(session).expect("open").arena;
     assert_eq!((arena.used(), arena.retired(), arena.touched()), (0, 0, 0));
     side.engine.view().audit().expect("sound");
     side.engine.view().audit().expect("sound");
@@ -90,11 +90,11 @@ fn with_pages_to_trim() -> (World, (usize, usize)) {
     let (mut world, conns) = with_pages_on_their_way();
     report_all(&mut world, true);
     let session = world.sides[B].session;
-    let arena = world.sides[B].engine.sessions.arena(session, UserIdx::NOBODY);
+    let arena = world.sides[B].engine.hostif.sessions.arena(session, UserIdx::NOBODY);
     let large = arena.alloc(4 << 20).expect("room");
     arena.free(large);
     // What an arena has cost shows once it is asked for again.
-    world.sides[B].engine.sessions.users_mut();
+    world.sides[B].engine.hostif.sessions.users_mut();
     (world, conns)
 }
 
@@ -127,16 +127,16 @@ fn staging_memory_that_nobody_needs_goes_back_in_small_steps() {
     let mut world = World::new();
     let (now, side) = (world.now, &mut world.sides[B]);
     let staging = SessionId(0);
-    let large = side.engine.sessions.arena(staging, UserIdx::NOBODY).alloc(4 << 20).expect("room");
-    side.engine.sessions.arena(staging, UserIdx::NOBODY).free(large);
-    side.engine.sessions.users_mut();
+    let large = side.engine.hostif.sessions.arena(staging, UserIdx::NOBODY).alloc(4 << 20).expect("room");
+    side.engine.hostif.sessions.arena(staging, UserIdx::NOBODY).free(large);
+    side.engine.hostif.sessions.users_mut();
     assert!(!side.engine.poll_trim(now, &mut side.memory));
     side.memory.gives_back_later = false;
     let (later, mut steps) = (now.after_us(1_000_000), 0);
     while side.engine.poll_trim(later, &mut side.memory) {
         steps += 1;
     }
-    let arena = side.engine.sessions.arena(staging, UserIdx::NOBODY);
+    let arena = side.engine.hostif.sessions.arena(staging, UserIdx::NOBODY);
     assert!(steps >= 7 && arena.touched() <= 512 << 10, "{steps} {}", arena.touched());
 }
 
@@ -149,7 +149,7 @@ fn pages_that_are_trimmed_are_charged_until_they_are_gone() {
     let (_, offset, len) = trim(&mut world);
     assert_eq!(charged(&world), before, "they may be there");
     assert_eq!(world.sides[B].engine.view().trim_due(), None, "nobody has to look again before it is over");
-    let arena = world.sides[B].engine.sessions.arena(session, UserIdx::NOBODY);
+    let arena = world.sides[B].engine.hostif.sessions.arena(session, UserIdx::NOBODY);
     assert_eq!(arena.trimmed_from(), Some(offset));
     let taken = arena.alloc(4096).expect("before where it begins");
     assert!(taken.offset() < offset);
@@ -177,12 +177,12 @@ fn a_session_whose_memory_is_being_trimmed_may_claim_when_that_is_over() {
     world.run_ms(10);
     let child = second_session(&mut world);
     world.sides[B].memory.gives_back_later = true;
-    let arena = world.sides[B].engine.sessions.arena(child, UserIdx::NOBODY);
+    let arena = world.sides[B].engine.hostif.sessions.arena(child, UserIdx::NOBODY);
     let large = arena.alloc(4 << 20).expect("room");
     arena.free(large);
     let (session, offset, len) = trim(&mut world);
     assert_eq!(session, child);
-    let arena = world.sides[B].engine.sessions.arena(child, UserIdx::NOBODY);
+    let arena = world.sides[B].engine.hostif.sessions.arena(child, UserIdx::NOBODY);
     let held: Vec<_> = std::iter::from_fn(|| arena.alloc(4096)).collect();
     assert!(held.iter().all(|block| block.offset() < offset), "the rest is out of reach");
     let claim = |world: &mut World| {
@@ -194,7 +194,7 @@ fn a_session_whose_memory_is_being_trimmed_may_claim_when_that_is_over() {
     world.sides[B].memory.going_back.clear();
     world.sides[B].engine.handle_given_back(child, offset, len, true);
     assert!(matches!(claim(&mut world), Ok(Claimed::Flow(_, _))));
-    let arena = world.sides[B].engine.sessions.arena(child, UserIdx::NOBODY);
+    let arena = world.sides[B].engine.hostif.sessions.arena(child, UserIdx::NOBODY);
     held.into_iter().for_each(|block| arena.free(block));
     world.sides[B].engine.view().audit().expect("sound");
 }

@@ -195,12 +195,12 @@ fn who_has_moved_is_believed_and_asked_for() {
         let (now, side) = (world.now, &mut world.sides[B]);
         let frame = arp(operation, [10, 0, 0, 1], 9);
         side.engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), &mut side.memory);
-        let known = side.engine.ports[0].neighbours.mac_of([10, 0, 0, 1].into());
+        let known = side.engine.ip.ports[0].neighbours.mac_of([10, 0, 0, 1].into());
         assert_eq!(known, Some(MacAddr([6, 6, 6, 6, 6, 9])), "{operation:?}");
         side.send(now, b, b"hello");
         world.run_ms(10);
         assert!(questions(&world) > before, "{operation:?}: it is asked for when it is used");
-        let known = world.sides[B].engine.ports[0].neighbours.mac_of([10, 0, 0, 1].into());
+        let known = world.sides[B].engine.ip.ports[0].neighbours.mac_of([10, 0, 0, 1].into());
         assert_eq!(known, Some(MacAddr([2, 0, 0, 0, 0, 1])), "{operation:?}: and is where it was");
     }
 }

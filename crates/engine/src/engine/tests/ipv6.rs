@@ -287,7 +287,7 @@ fn a_neighbour_that_moves_says_so_and_one_that_was_never_asked_for_is_not_kept()
     assert_eq!(packets(&world, B)[0].0, other);
     let stranger = "fd00::77".parse().expect("an address");
     b_gets(&mut world, &tell(stranger, other, true));
-    let known = &world.sides[B].engine.ports[PORT.index()].neighbours;
+    let known = &world.sides[B].engine.ip.ports[PORT.index()].neighbours;
     assert_eq!(known.mac_of(core::net::IpAddr::V6(stranger).into()), None);
 }
 

@@ -108,7 +108,7 @@ fn a_time_out_without_a_loss_is_undone() {
 
 fn cwnd(world: &World, conns: (usize, usize)) -> u32 {
     let side = &world.sides[A];
-    let flows = &side.engine.sessions.get(side.session).expect("open").flows;
+    let flows = &side.engine.hostif.sessions.get(side.session).expect("open").flows;
     let idx = flows.get(side.conns[conns.0].id).expect("open");
     side.engine.flows.get(idx).tcb.cc.cwnd
 }

@@ -12,7 +12,7 @@ const PORT: PortId = PortId(0);
 fn world_of(vlans: [Option<u16>; 2], caps: LinkCaps) -> World {
     let mut world = World::with_caps(caps);
     for (side, vlan) in world.sides.iter_mut().zip(vlans) {
-        let link = side.engine.ports[PORT.index()].link;
+        let link = side.engine.ip.ports[PORT.index()].link;
         side.engine.handle_network(NetworkChange::Link {
             port: PORT,
             link: crate::Link { vlan: vlan.and_then(VlanId::new), ..link },

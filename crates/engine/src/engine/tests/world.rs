@@ -148,7 +148,7 @@ impl Side {
     }
 
     fn anchor_of(&self, flow: FlowId) -> Option<AnchorHandle> {
-        let idx = self.engine.sessions.get(self.session)?.flows.get(flow)?;
+        let idx = self.engine.hostif.sessions.get(self.session)?.flows.get(flow)?;
         self.engine.flows.get(idx).conn.tenancy.lifetime()
     }
 
@@ -293,7 +293,7 @@ impl Side {
 
     /// Bytes of a connection that the peer has acknowledged, told or not.
     pub(super) fn acknowledged(&self, conn: usize) -> u64 {
-        let flows = &self.engine.sessions.get(self.session).expect("attached").flows;
+        let flows = &self.engine.hostif.sessions.get(self.session).expect("attached").flows;
         let idx = flows.get(self.conns[conn].id).expect("open");
         self.conns[conn].sent - u64::from(self.engine.flows.get(idx).tcb.send_queue.len())
     }
