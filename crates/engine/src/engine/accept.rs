@@ -49,7 +49,7 @@ impl Engine {
     pub(super) fn tell_waiting_when_due<H: HostSide>(&mut self, now: Instant, host: &mut H) {
         while let Some(idx) = self.listeners.due(now) {
             self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
-            if !self.is_orphaned(now, idx) {
+            if !self.listeners.is_orphaned(now, idx) {
                 if self.listeners.get(idx).is_some_and(Listener::is_asked) {
                     self.tell_waiting(now, idx, true);
                     self.take_back_late(now, idx, host);
@@ -106,8 +106,8 @@ impl Engine {
         if self.hand_first(now, idx, &holder, Handed::AskedFor, host) {
             self.hand_more(now, idx, (session, id), host);
         } else {
-            self.untell(idx, session, id);
-            self.answer(session, queue_set, Completion::NothingWaits { listener: id, answer: true });
+            self.listeners.untell(idx, session, id);
+            self.hostif.answer(session, queue_set, Completion::NothingWaits { listener: id, answer: true });
             if is_waiting {
                 // Its quota is used up: it is for the others, and later for this one.
                 self.listeners.set_tell_all(idx, now.after_us(TELL_ALL_AFTER_US));

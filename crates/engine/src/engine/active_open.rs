@@ -48,7 +48,7 @@ impl Engine {
         let port = local.port;
         let name = FlowKey { local, remote, scope };
         let key = self.choose_key(now, path, name)?;
-        if port != 0 && self.is_shared(path) && !self.ip.steering.has_room_for_flow() {
+        if port != 0 && self.ip.is_shared(path) && !self.ip.steering.has_room_for_flow() {
             return Err(Errno::ENOBUFS);
         }
         let iss = initial_sequence_number(&self.config.secret, &key, now);
@@ -58,7 +58,7 @@ impl Engine {
             is_v4: key.is_v4(),
             iss,
             timestamp_offset: timestamp_offset(&self.config.secret, &key),
-            mss: self.path_mss(path, remote.addr),
+            mss: self.ip.path_mss(path, remote.addr),
             tcp: self.tcp.config,
             now,
         };
@@ -101,7 +101,7 @@ impl Engine {
         let record = self.hostif.sessions.get(session).ok_or(Errno::EBADF)?;
         let any = asked.addr.is_unspecified();
         let local = if any { asked.at(source) } else { asked };
-        if !any && !self.has_addr(record.scope, local.addr) {
+        if !any && !self.ip.has_addr(record.scope, local.addr) {
             return Err(Errno::EADDRNOTAVAIL);
         }
         if local.addr.is_v4() != source.is_v4() {
@@ -123,7 +123,7 @@ impl Engine {
         scope: Scope,
         remote: Endpoint,
     ) -> Result<(Path, Addr), Errno> {
-        match self.route(scope, remote.addr) {
+        match self.ip.route(scope, remote.addr) {
             Some(Route::Local { source }) => {
                 // Said at once, so that the caller can try the kernel's stack.
                 let idx = self.listeners.find(scope, remote);

@@ -38,7 +38,7 @@ impl Engine {
                 break;
             }
         }
-        self.watch_untaken(now, idx);
+        self.listeners.watch_untaken(now, idx);
     }
 
     /// Takes connections back from the sessions that have let them wait too long.
@@ -80,7 +80,7 @@ impl Engine {
             return false;
         }
         if is_known {
-            self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
+            self.hostif.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         }
         let Some(listener_idx) = arrival.listener else {
             // It has ended, and this session will not ask for it any more.

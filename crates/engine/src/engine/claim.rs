@@ -28,7 +28,7 @@ impl Engine {
         anchor: AnchorHandle,
         host: &mut H,
     ) -> Result<(), Errno> {
-        self.may_show(session, anchor)?;
+        self.hostif.may_show(session, anchor)?;
         let Some(AnchorTarget::Flow(idx)) = self.hostif.anchors.get(anchor) else { return Ok(()) };
         let conn = &self.flows.get(idx).conn;
         let Some(&Ownership { owner, notice, .. }) = conn.tenancy.hold() else { return Ok(()) };
@@ -47,7 +47,7 @@ impl Engine {
             return Err(Errno::EAGAIN);
         }
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Notified(Notice::Moved));
-        self.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
+        self.hostif.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         Ok(())
     }
 
@@ -66,7 +66,7 @@ impl Engine {
         if session.0 == 0 || queue_set.0 >= record.queue_sets {
             return Err(Errno::EINVAL);
         }
-        self.may_show(session, anchor)?;
+        self.hostif.may_show(session, anchor)?;
         self.counters.add(Counter::Claims);
         match self.hostif.anchors.get(anchor) {
             Some(AnchorTarget::Listener(idx)) => {
@@ -129,7 +129,7 @@ impl Engine {
         if !old.is_nobody() {
             self.return_send_memory(idx);
             if !told {
-                self.answer(old.session, old.queue_set, Completion::Moved { flow: old.flow_id });
+                self.hostif.answer(old.session, old.queue_set, Completion::Moved { flow: old.flow_id });
             }
             self.disown(idx);
         }

@@ -99,13 +99,13 @@ impl Engine {
         let answer = match ends {
             Some(idx) => {
                 self.app_close(now, idx, abort, host);
-                self.forget_anchor(anchor);
+                self.hostif.forget_anchor(anchor);
                 self.hostif.anchors.keep(anchor);
                 Completion::AnchorFree { anchor }
             }
             None => Completion::AnchorShared { anchor },
         };
-        self.answer(session, queue_set, answer);
+        self.hostif.answer(session, queue_set, answer);
         if self.hostif.sessions.answers_are_full(session, queue_set) {
             return Err(FenceReason::CompletionOverflow);
         }

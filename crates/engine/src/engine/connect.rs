@@ -37,7 +37,13 @@ impl Engine {
         let result = self.connect_to(now, owner, &args, anchor);
         self.tell_connecting(session, &result, host);
         let idx = result.ok().and_then(|id| self.hostif.sessions.get(session)?.flows.get(id));
-        self.answer_command(session, queue_set, token, Command::Connect { token }, result.map(FlowId::raw))?;
+        self.hostif.answer_command(
+            session,
+            queue_set,
+            token,
+            Command::Connect { token },
+            result.map(FlowId::raw),
+        )?;
         if idx.is_some_and(|idx| self.flows.get(idx).tcb.is_local) {
             self.give_connect_credit(session, queue_set, host);
         }

@@ -58,7 +58,7 @@ impl Engine {
                     record.flows.withdraw(flow);
                 }
                 let errno = if errno == Errno::EAGAIN { Errno::EADDRNOTAVAIL } else { errno };
-                self.answer(session, queue_set, Completion::Connected { flow, errno });
+                self.hostif.answer(session, queue_set, Completion::Connected { flow, errno });
             }
         }
         self.give_connect_credit(session, queue_set, host);
@@ -106,7 +106,7 @@ impl Engine {
         for &flow in &given[..count] {
             // What stands there is of the last connection of that id, and is not to be taken for the next one's.
             host.write(session, layout.flow_info(flow.slot()), FlowInfo::default().as_bytes());
-            self.answer(session, queue_set, Completion::ConnectCredit { flow });
+            self.hostif.answer(session, queue_set, Completion::ConnectCredit { flow });
         }
     }
 }

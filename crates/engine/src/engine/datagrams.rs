@@ -309,7 +309,7 @@ impl Engine {
     fn answer_unknown_port(&mut self, now: Instant, port: PortId, datagram: &RxDatagram<'_>) {
         if self.udp.unreachables.allows(now) {
             self.counters.add(Counter::Unreachables);
-            self.push_control(port, errors::port_unreachable(datagram));
+            self.ip.push_control(&mut self.counters, port, errors::port_unreachable(datagram));
         } else {
             self.counters.add(Counter::UnreachablesHeldBack);
         }
@@ -479,7 +479,11 @@ impl Engine {
         // Others' questions and answers have room beside them. What is not asked now is when the neighbour is asked again.
         let is_room = self.ip.ports[port.index()].control.len() < CONTROL_QUEUE_MAX / 2;
         if let Some(target) = asked.filter(|_| is_room) {
-            self.push_control(port, ControlFrame::AskNeighbour { target, source: datagram.from.addr });
+            self.ip.push_control(
+                &mut self.counters,
+                port,
+                ControlFrame::AskNeighbour { target, source: datagram.from.addr },
+            );
         }
         match known {
             Some(to_mac) => {

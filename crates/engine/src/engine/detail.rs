@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::egress::builder::ip_header_len;
+use crate::engine::parts::IpLayer;
 use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::work::Path;
@@ -75,7 +76,7 @@ impl Engine {
     pub(super) fn flow_detail(&self, now: Instant, idx: FlowIdx) -> FlowDetail {
         let flow = self.flows.get(idx);
         let mut detail = standing(flow, now);
-        detail.pmtu = self.path_mtu_of(flow);
+        detail.pmtu = self.ip.path_mtu_of(flow);
         detail.retrans = flow
             .tcb
             .board
@@ -88,20 +89,6 @@ impl Engine {
             (detail.cc_len, detail.cc) = (len, info);
         }
         detail
-    }
-
-    /// The largest IP datagram of the path.
-    pub(super) fn path_mtu_of(&self, flow: &Flow) -> u32 {
-        match flow.conn.path {
-            Path::Port { port, .. } if flow.tcb.snd.mss >= flow.tcb.mtu.limit => {
-                self.ip.ports[port.index()].link.mtu
-            }
-            // What fits one segment: of a path that is known to take less than its link, or of none.
-            _ => {
-                let headers = ip_header_len(flow.conn.key.remote.addr) as u32;
-                u32::from(flow.tcb.snd.mss + outgoing::options_len(&flow.tcb)) + super::TCP_LEN + headers
-            }
-        }
     }
 }
 
@@ -211,4 +198,20 @@ const fn ca_state(flow: &Flow) -> u8 {
 
 fn milliseconds(us: u64) -> u32 {
     u32::try_from(us / 1000).unwrap_or(u32::MAX)
+}
+
+impl IpLayer {
+    /// The largest IP datagram of the path.
+    pub(super) fn path_mtu_of(&self, flow: &Flow) -> u32 {
+        match flow.conn.path {
+            Path::Port { port, .. } if flow.tcb.snd.mss >= flow.tcb.mtu.limit => {
+                self.ports[port.index()].link.mtu
+            }
+            // What fits one segment: of a path that is known to take less than its link, or of none.
+            _ => {
+                let headers = ip_header_len(flow.conn.key.remote.addr) as u32;
+                u32::from(flow.tcb.snd.mss + outgoing::options_len(&flow.tcb)) + super::TCP_LEN + headers
+            }
+        }
+    }
 }

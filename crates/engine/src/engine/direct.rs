@@ -5,6 +5,8 @@
 
 use super::Engine;
 use crate::counter::Counter;
+use crate::counter::Counters;
+use crate::engine::parts::HostInterface;
 use crate::flow::carrier::{Carrier, Direct, Earning};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{Notice, TenancyEvent};
@@ -67,11 +69,11 @@ impl Engine {
         let (Some(own), Some(other)) = (self.direct_end(idx), self.direct_end(peer)) else {
             return Attempt::Refused;
         };
-        if !self.trust_each_other(own.0, other.0) {
+        if !self.hostif.trust_each_other(own.0, other.0) {
             return Attempt::Refused;
         }
         let ends = Channels::in_order(own, other);
-        let Some(channel) = self.hostif.channels.between(ends) else { return self.want_channel(ends) };
+        let Some(channel) = self.hostif.channels.between(ends) else { return self.hostif.want_channel(ends) };
         if !self.hostif.channels.is_ready(channel) {
             return Attempt::NotReady;
         }
@@ -106,49 +108,6 @@ impl Engine {
         (open && is_alone && may_be_direct(flow)).then_some((owner.session, owner.queue_set))
     }
 
-    /// Two ends of a channel write into one memory, so they must be of one user, or one of root's.
-    fn trust_each_other(&self, a: SessionId, b: SessionId) -> bool {
-        let uid = |id| self.hostif.sessions.get(id).map(|session| session.cred.uid);
-        match (uid(a), uid(b)) {
-            (Some(a_uid), Some(b_uid)) => a != b && (a_uid == b_uid || a_uid == 0 || b_uid == 0),
-            _ => false,
-        }
-    }
-
-    fn uid_of(&self, session: SessionId) -> Option<u32> {
-        self.hostif.sessions.get(session).map(|session| session.cred.uid)
-    }
-
-    fn want_channel(&mut self, ends: [End; 2]) -> Attempt {
-        // A host that takes no completions gets no more of them; one with many channels has memory mapped for each.
-        let has_room = |(session, queue_set): End| {
-            self.hostif.channels.count_of(session) < SESSION_CHANNELS_MAX
-                && !self.hostif.sessions.answers_are_full(session, queue_set)
-        };
-        if !ends.into_iter().all(has_room)
-            || is_shared_out(&self.hostif.channels, &self.hostif.sessions, ends)
-        {
-            return Attempt::Refused;
-        }
-        // Where one of the two is root's, the other one's user wanted it as much.
-        let payer = ends.map(|(session, _)| session).into_iter().max_by_key(|session| self.uid_of(*session));
-        let payer = payer.map_or(UserIdx::NOBODY, |session| self.hostif.sessions.user_of(session));
-        if self.hostif.sessions.users_mut().take(payer, Resource::Channels, 1).is_err() {
-            return Attempt::Refused;
-        }
-        self.hostif.channels.open(ends, payer);
-        Attempt::NotReady
-    }
-
-    /// Its memory is there: both ends may fetch it.
-    pub(super) fn offer_channel(&mut self, channel: ChannelId) {
-        let Some(ends) = self.hostif.channels.made(channel) else { return };
-        self.counters.add(Counter::ChannelsOpened);
-        for (session, queue_set) in ends {
-            self.answer(session, queue_set, Completion::OfferChannel { channel });
-        }
-    }
-
     /// The flow uses its channel no more. Returns whether bytes that its program has not read are lost with it.
     pub(super) fn let_go_of_channel<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
@@ -169,18 +128,6 @@ impl Engine {
         unread
     }
 
-    /// The session has ended, and its flows have let go.
-    pub(super) fn leave_channels(&mut self, session: SessionId) {
-        for left in self.hostif.channels.leave(session) {
-            if let Some((other, queue_set)) = left.other {
-                self.answer(other, queue_set, Completion::ChannelClosed { channel: left.channel });
-            }
-            if let Some(payer) = left.gone {
-                self.hostif.sessions.users_mut().give(payer, Resource::Channels, 1);
-            }
-        }
-    }
-
     /// Another session shows the descriptor of a flow that uses a channel. What has come through that only its owner
     /// knows, so the owner is asked to give the flow up.
     pub(super) fn ask_to_yield(&mut self, idx: FlowIdx) {
@@ -189,7 +136,7 @@ impl Engine {
         if flow.conn.tenancy.notice() != Notice::Yield {
             flow.conn.tenancy.apply(TenancyEvent::Notified(Notice::Yield));
             self.counters.add(Counter::Yields);
-            self.answer(owner.session, owner.queue_set, Completion::Yield { flow: owner.flow_id });
+            self.hostif.answer(owner.session, owner.queue_set, Completion::Yield { flow: owner.flow_id });
         }
     }
 
@@ -241,7 +188,7 @@ impl Engine {
         let owner = flow.conn.tenancy.owner();
         let len = flow.tcb.events.sent.saturating_add(flow.tcb.events.sent_behind);
         if len > 0 {
-            self.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
+            self.hostif.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
         }
     }
 
@@ -292,4 +239,59 @@ fn is_shared_out(channels: &Channels, sessions: &Sessions, ends: [End; 2]) -> bo
     };
     let [a, b] = ends.map(|(session, _)| session);
     uid(a) != uid(b) && (has_many(a, b) || has_many(b, a))
+}
+
+impl HostInterface {
+    /// Two ends of a channel write into one memory, so they must be of one user, or one of root's.
+    fn trust_each_other(&self, a: SessionId, b: SessionId) -> bool {
+        let uid = |id| self.sessions.get(id).map(|session| session.cred.uid);
+        match (uid(a), uid(b)) {
+            (Some(a_uid), Some(b_uid)) => a != b && (a_uid == b_uid || a_uid == 0 || b_uid == 0),
+            _ => false,
+        }
+    }
+
+    fn uid_of(&self, session: SessionId) -> Option<u32> {
+        self.sessions.get(session).map(|session| session.cred.uid)
+    }
+
+    fn want_channel(&mut self, ends: [End; 2]) -> Attempt {
+        // A host that takes no completions gets no more of them; one with many channels has memory mapped for each.
+        let has_room = |(session, queue_set): End| {
+            self.channels.count_of(session) < SESSION_CHANNELS_MAX
+                && !self.sessions.answers_are_full(session, queue_set)
+        };
+        if !ends.into_iter().all(has_room) || is_shared_out(&self.channels, &self.sessions, ends) {
+            return Attempt::Refused;
+        }
+        // Where one of the two is root's, the other one's user wanted it as much.
+        let payer = ends.map(|(session, _)| session).into_iter().max_by_key(|session| self.uid_of(*session));
+        let payer = payer.map_or(UserIdx::NOBODY, |session| self.sessions.user_of(session));
+        if self.sessions.users_mut().take(payer, Resource::Channels, 1).is_err() {
+            return Attempt::Refused;
+        }
+        self.channels.open(ends, payer);
+        Attempt::NotReady
+    }
+
+    /// Its memory is there: both ends may fetch it.
+    pub(super) fn offer_channel(&mut self, counters: &mut Counters, channel: ChannelId) {
+        let Some(ends) = self.channels.made(channel) else { return };
+        counters.add(Counter::ChannelsOpened);
+        for (session, queue_set) in ends {
+            self.answer(session, queue_set, Completion::OfferChannel { channel });
+        }
+    }
+
+    /// The session has ended, and its flows have let go.
+    pub(super) fn leave_channels(&mut self, session: SessionId) {
+        for left in self.channels.leave(session) {
+            if let Some((other, queue_set)) = left.other {
+                self.answer(other, queue_set, Completion::ChannelClosed { channel: left.channel });
+            }
+            if let Some(payer) = left.gone {
+                self.sessions.users_mut().give(payer, Resource::Channels, 1);
+            }
+        }
+    }
 }

@@ -28,8 +28,8 @@ impl Engine {
             ControlEvent::DatagramsClosed(session, id) => self.close_datagrams(session, id),
             ControlEvent::SenderLingers(id) => self.udp.sockets.keep_sender(id),
             ControlEvent::SenderForgotten(id) => self.udp.sockets.forget_sender(id),
-            ControlEvent::Left(lane) => self.end_lane(lane),
-            ControlEvent::ChannelMade(channel) => self.offer_channel(channel),
+            ControlEvent::Left(lane) => self.hostif.end_lane(lane),
+            ControlEvent::ChannelMade(channel) => self.hostif.offer_channel(&mut self.counters, channel),
             ControlEvent::ChannelRefused(channel) => {
                 // Its connections stay, and ask again later.
                 let payer = self.hostif.channels.refused(channel);

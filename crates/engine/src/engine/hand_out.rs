@@ -2,6 +2,7 @@
 //! is told first.
 
 use super::Engine;
+use crate::control::listen::Listeners;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
 use crate::hostif::HostSide;
@@ -45,7 +46,7 @@ impl Engine {
         }
         if listener.is_asked() {
             self.tell_waiting(now, listener_idx, false);
-            self.watch_untaken(now, listener_idx);
+            self.listeners.watch_untaken(now, listener_idx);
             return;
         }
         let mut without_room = Vec::new();
@@ -160,7 +161,7 @@ impl Engine {
         }
         for holder in told {
             let listener = holder.id;
-            self.answer(holder.session, holder.queue_set, Completion::ConnectionsWait { listener });
+            self.hostif.answer(holder.session, holder.queue_set, Completion::ConnectionsWait { listener });
         }
     }
 
@@ -183,22 +184,7 @@ impl Engine {
         }
         for holder in told {
             let nothing = Completion::NothingWaits { listener: holder.id, answer: false };
-            self.answer(holder.session, holder.queue_set, nothing);
-        }
-    }
-
-    pub(super) fn untell(&mut self, idx: ListenerIdx, session: SessionId, id: ListenerId) {
-        if let Some(holder) = self.listeners.get_mut(idx).and_then(|l| l.holder_mut(session, id)) {
-            holder.told = false;
-        }
-    }
-
-    /// What is handed out and not taken is looked at in a while, if there is somebody else to take it.
-    pub(super) fn watch_untaken(&mut self, now: Instant, idx: ListenerIdx) {
-        let Some(listener) = self.listeners.get(idx) else { return };
-        let at = listener.tell_all_at.min(now.after_us(UNTAKEN_FOR_US));
-        if listener.handed > 0 && listener.takers() > 1 {
-            self.listeners.set_tell_all(idx, at);
+            self.hostif.answer(holder.session, holder.queue_set, nothing);
         }
     }
 
@@ -221,10 +207,10 @@ impl Engine {
             return;
         };
         if let Some(listener) = arrival.listener {
-            self.untell(listener, owner.session, id);
+            self.listeners.untell(listener, owner.session, id);
         }
         let nothing = Completion::NothingWaits { listener: id, answer: true };
-        self.answer(owner.session, owner.queue_set, nothing);
+        self.hostif.answer(owner.session, owner.queue_set, nothing);
     }
 
     /// Whether the program of a connection's session has accepted it, which the engine is about to hear. If not it cannot any more. What has been
@@ -263,5 +249,22 @@ impl Engine {
         self.leave_fast_open_queue(idx, None);
         self.tell_flow_info(idx, host);
         true
+    }
+}
+
+impl Listeners {
+    pub(super) fn untell(&mut self, idx: ListenerIdx, session: SessionId, id: ListenerId) {
+        if let Some(holder) = self.get_mut(idx).and_then(|l| l.holder_mut(session, id)) {
+            holder.told = false;
+        }
+    }
+
+    /// What is handed out and not taken is looked at in a while, if there is somebody else to take it.
+    pub(super) fn watch_untaken(&mut self, now: Instant, idx: ListenerIdx) {
+        let Some(listener) = self.get(idx) else { return };
+        let at = listener.tell_all_at.min(now.after_us(UNTAKEN_FOR_US));
+        if listener.handed > 0 && listener.takers() > 1 {
+            self.set_tell_all(idx, at);
+        }
     }
 }

@@ -9,7 +9,9 @@ use crate::control::listen::{BACKLOG_MAX, CREDIT_MAX, Holder, ListenerIdx, ON_IT
 use crate::control::names;
 use crate::control::names::{Purpose, Rest, Twin};
 use crate::counter::Counter;
+use crate::counter::Counters;
 use crate::egress::builder::ECN_BITS;
+use crate::engine::parts::HostInterface;
 use crate::flow::key::Scope;
 use crate::flow::record::Unsent;
 use crate::flow::tenancy::TenancyEvent;
@@ -45,7 +47,7 @@ impl Engine {
         match command {
             Command::Listen { token } => {
                 let result = self.listen(now, session, queue_set, args, host)?;
-                self.answer_command(session, queue_set, token, command, result.map(|id| id.0.raw()))
+                self.hostif.answer_command(session, queue_set, token, command, result.map(|id| id.0.raw()))
             }
             Command::Connect { token } => self.connect(now, (session, queue_set), token, args, host),
             Command::AcceptCredit { listener, count } => {
@@ -69,7 +71,7 @@ impl Engine {
                 self.with_flow(session, flow, |_, flow| toe_tcp::shutdown_send(&mut flow.tcb))
             }
             Command::Close { flow, .. } | Command::Disconnect { flow } => {
-                let idx = self.flow_of(session, flow);
+                let idx = self.hostif.flow_of(&mut self.counters, session, flow);
                 idx.into_iter().for_each(|idx| self.end_flow(now, idx, command, host));
                 Ok(())
             }
@@ -96,7 +98,7 @@ impl Engine {
             }
             Command::Inspect { token, .. } | Command::CountWaiting { token, .. } => {
                 let result = self.look_at(now, session, command, host);
-                self.answer_command(session, queue_set, token, command, result)
+                self.hostif.answer_command(session, queue_set, token, command, result)
             }
             Command::TakeConnection { listener } => {
                 self.take_connection(now, session, queue_set, listener, host)
@@ -110,7 +112,7 @@ impl Engine {
         if !send.data.lies_in(layout.send_offset(), layout.send_len) {
             return Err(FenceReason::BadSendRange);
         }
-        let Some(idx) = self.flow_of(session, send.flow) else { return Ok(()) };
+        let Some(idx) = self.hostif.flow_of(&mut self.counters, session, send.flow) else { return Ok(()) };
         let flow = self.flows.get_mut(idx);
         if flow.tcb.orphaned || flow.tcb.snd.fin_queued || !flow.tcb.state.may_send() {
             // The connection ended while the entry was on its way: the memory goes back, in the order of the stream.
@@ -139,7 +141,7 @@ impl Engine {
         session: SessionId,
         credit: ReceiveCredit,
     ) -> Result<(), FenceReason> {
-        let Some(idx) = self.flow_of(session, credit.flow) else { return Ok(()) };
+        let Some(idx) = self.hostif.flow_of(&mut self.counters, session, credit.flow) else { return Ok(()) };
         let flow = self.flows.get_mut(idx);
         if flow.tcb.orphaned {
             return Ok(());
@@ -147,21 +149,13 @@ impl Engine {
         let memory = flow.tcb.receive.session;
         let arena = self.hostif.sessions.arena(memory, flow.conn.user);
         flow.tcb.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
-        let pressure = self.pressure(memory);
+        let pressure = self.hostif.pressure(memory);
         let flow = self.flows.get_mut(idx);
         credit_given(&mut flow.tcb, now, credit.len, pressure);
         let empty = flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) == 0;
         flow.tcb.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
         self.after(idx);
         Ok(())
-    }
-
-    fn flow_of(&mut self, session: SessionId, id: FlowId) -> Option<FlowIdx> {
-        let idx = self.hostif.sessions.get(session).and_then(|s| s.flows.get(id));
-        if idx.is_none() {
-            self.counters.add(Counter::StaleEntries);
-        }
-        idx
     }
 
     /// What a command changes of a listener of the session's.
@@ -183,7 +177,7 @@ impl Engine {
         id: FlowId,
         change: impl FnOnce(&mut toe_tcp::Tcp, &mut crate::flow::record::Flow),
     ) -> Result<(), FenceReason> {
-        if let Some(idx) = self.flow_of(session, id) {
+        if let Some(idx) = self.hostif.flow_of(&mut self.counters, session, id) {
             let flow = self.flows.get_mut(idx);
             if !flow.tcb.orphaned {
                 change(&mut self.tcp, flow);
@@ -232,7 +226,7 @@ impl Engine {
         let v6_only = args.flags & LISTEN_V6_ONLY != 0;
         let record = self.hostif.sessions.get(session).ok_or(Errno::EBADF)?;
         let (scope, netns) = (record.scope, record.cred.netns);
-        if !local.addr.is_unspecified() && !self.has_addr(scope, local.addr) {
+        if !local.addr.is_unspecified() && !self.ip.has_addr(scope, local.addr) {
             return Err(Errno::EADDRNOTAVAIL);
         }
         let twin = names::require(presented, netns, local, Purpose::Listen { v6_only })?;
@@ -240,7 +234,7 @@ impl Engine {
             return Err(Errno::ENOBUFS);
         }
         let user = record.user;
-        self.may_take(user, Resource::Listeners)?;
+        self.hostif.may_take(&mut self.counters, user, Resource::Listeners)?;
         self.oust_rivals(now, (scope, local, v6_only), &twin, host)?;
         let anchor = AnchorHandle(args.anchor);
         let idx = self.open_listener((scope, local, v6_only), args.backlog, anchor, twin)?;
@@ -316,10 +310,13 @@ impl Engine {
         anchor: AnchorHandle,
         fd: u32,
     ) -> Result<(), FenceReason> {
-        let there = self.flow_of(session, id).filter(|idx| !self.flows.get(*idx).tcb.orphaned);
+        let there = self
+            .hostif
+            .flow_of(&mut self.counters, session, id)
+            .filter(|idx| !self.flows.get(*idx).tcb.orphaned);
         let Some(idx) = there else {
             // The connection went away in the meantime.
-            return self.accept_nothing(session, queue_set, id, anchor);
+            return self.hostif.accept_nothing(session, queue_set, id, anchor);
         };
         if self.flows.get(idx).conn.tenancy.is_held() {
             return Err(FenceReason::BadArgument);
@@ -336,24 +333,6 @@ impl Engine {
         }
         came_in.into_iter().for_each(|listener| self.call_next_in_line(listener));
         self.after(idx);
-        Ok(())
-    }
-
-    /// The program took a connection that is no more: it finds it reset.
-    fn accept_nothing(
-        &mut self,
-        session: SessionId,
-        queue_set: QueueSetId,
-        id: FlowId,
-        anchor: AnchorHandle,
-    ) -> Result<(), FenceReason> {
-        if !self.hostif.anchors.bind(session, queue_set, anchor, AnchorTarget::Nothing) {
-            return Err(FenceReason::UnknownHandle);
-        }
-        self.answer(session, queue_set, Completion::Reset { flow: id, errno: Errno::ECONNRESET });
-        if self.hostif.sessions.answers_are_full(session, queue_set) {
-            return Err(FenceReason::CompletionOverflow);
-        }
         Ok(())
     }
 }
@@ -428,5 +407,33 @@ fn set_option(
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
         timeout::rearm_keepalive(&mut flow.tcb, now);
+    }
+}
+
+impl HostInterface {
+    fn flow_of(&mut self, counters: &mut Counters, session: SessionId, id: FlowId) -> Option<FlowIdx> {
+        let idx = self.sessions.get(session).and_then(|s| s.flows.get(id));
+        if idx.is_none() {
+            counters.add(Counter::StaleEntries);
+        }
+        idx
+    }
+
+    /// The program took a connection that is no more: it finds it reset.
+    fn accept_nothing(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        id: FlowId,
+        anchor: AnchorHandle,
+    ) -> Result<(), FenceReason> {
+        if !self.anchors.bind(session, queue_set, anchor, AnchorTarget::Nothing) {
+            return Err(FenceReason::UnknownHandle);
+        }
+        self.answer(session, queue_set, Completion::Reset { flow: id, errno: Errno::ECONNRESET });
+        if self.sessions.answers_are_full(session, queue_set) {
+            return Err(FenceReason::CompletionOverflow);
+        }
+        Ok(())
     }
 }

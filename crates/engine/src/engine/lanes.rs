@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::counter::Counter;
+use crate::engine::parts::HostInterface;
 use crate::hostif::users::Resource;
 use crate::udp::{Asked, Outcome, SESSION_LANES_MAX};
 use toe_abi::errno::Errno;
@@ -43,18 +44,20 @@ impl Engine {
         let lane = self.hostif.lanes.add(asked, other, ring_len, payer);
         Ok(Some(Given { lane, ring_len, is_new: true }))
     }
+}
 
+impl HostInterface {
     /// [`crate::ControlEvent::Left`].
     pub(super) fn end_lane(&mut self, lane: LaneId) {
-        if let Some(payer) = self.hostif.lanes.remove(lane) {
-            self.hostif.sessions.users_mut().give(payer, Resource::Channels, 1);
+        if let Some(payer) = self.lanes.remove(lane) {
+            self.sessions.users_mut().give(payer, Resource::Channels, 1);
         }
     }
 
     /// A session is about to end: the lanes whose memory is to be closed.
     pub(super) fn leave_lanes(&mut self, session: SessionId) -> Vec<LaneId> {
-        self.hostif.lanes.forget_session(session);
-        let lanes: Vec<LaneId> = self.hostif.lanes.of_session(session).collect();
+        self.lanes.forget_session(session);
+        let lanes: Vec<LaneId> = self.lanes.of_session(session).collect();
         lanes.iter().for_each(|lane| self.end_lane(*lane));
         lanes
     }

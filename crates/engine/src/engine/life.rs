@@ -32,7 +32,7 @@ impl EngineView<'_> {
 impl Engine {
     /// Puts a new connection, of this user's, into the table. When it is full, the oldest in TIME_WAIT makes room.
     pub(super) fn insert_flow(&mut self, user: UserIdx, mut flow: Flow) -> Result<FlowIdx, Errno> {
-        self.may_take(user, Resource::Flows)?;
+        self.hostif.may_take(&mut self.counters, user, Resource::Flows)?;
         let mut idx = self.flows.alloc();
         if idx.is_none() && self.evict_oldest() {
             idx = self.flows.alloc();

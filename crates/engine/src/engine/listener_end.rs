@@ -1,6 +1,7 @@
 //! A listener loses a holder, its last one, or its name: what waits there is handed back, closed, or waits for who is next.
 
 use super::Engine;
+use crate::control::listen::Listeners;
 use crate::control::listen::{Holder, ListenerIdx, ON_ITS_WAY};
 use crate::control::names::{Rest, Twin};
 use crate::counter::Counter;
@@ -159,14 +160,6 @@ impl Engine {
         }
     }
 
-    /// Whether a listener that no session takes from is kept: connections wait at it, or its kernel socket is on its way.
-    pub(super) fn is_orphaned(&mut self, now: Instant, idx: ListenerIdx) -> bool {
-        let Some(listener) = self.listeners.get_mut(idx) else { return false };
-        let orphaned = listener.takers() == 0 && (!listener.waiting.is_empty() || listener.is_on_its_way());
-        listener.orphan_since = orphaned.then(|| listener.orphan_since.unwrap_or(now));
-        orphaned
-    }
-
     /// [`crate::ControlEvent::SocketGone`].
     pub(super) fn twin_gone<H: HostSide>(&mut self, now: Instant, identity: u64, host: &mut H) {
         for rest in self.names.rests.take(identity) {
@@ -223,8 +216,18 @@ impl Engine {
             Some(AnchorTarget::Unused(_)) => {}
             None => return,
         }
-        if let Some((home, queue_set)) = self.forget_anchor(anchor) {
-            self.answer(home, queue_set, Completion::AnchorFree { anchor });
+        if let Some((home, queue_set)) = self.hostif.forget_anchor(anchor) {
+            self.hostif.answer(home, queue_set, Completion::AnchorFree { anchor });
         }
+    }
+}
+
+impl Listeners {
+    /// Whether a listener that no session takes from is kept: connections wait at it, or its kernel socket is on its way.
+    pub(super) fn is_orphaned(&mut self, now: Instant, idx: ListenerIdx) -> bool {
+        let Some(listener) = self.get_mut(idx) else { return false };
+        let orphaned = listener.takers() == 0 && (!listener.waiting.is_empty() || listener.is_on_its_way());
+        listener.orphan_since = orphaned.then(|| listener.orphan_since.unwrap_or(now));
+        orphaned
     }
 }

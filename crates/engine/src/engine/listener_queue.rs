@@ -2,6 +2,7 @@
 //! is room. Whoever ends a connection takes it out of here.
 
 use super::Engine;
+use crate::control::listen::Listeners;
 use crate::control::listen::{Listener, ListenerIdx};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{QueuePosition, Tenancy, TenancyEvent};
@@ -73,13 +74,6 @@ impl Engine {
         }
     }
 
-    pub(super) fn count_half_open(&mut self, listener: ListenerIdx) {
-        self.listeners.half_open += 1;
-        if let Some(listener) = self.listeners.get_mut(listener) {
-            listener.half_open += 1;
-        }
-    }
-
     /// Whether another connection may have a record before it is open, by its listener and by the engine.
     pub(super) fn has_room_for_half_open(&self, listener: &Listener) -> bool {
         listener.has_room_for_half_open()
@@ -101,5 +95,14 @@ impl Engine {
             listener.line.push_back(idx);
         }
         must_wait
+    }
+}
+
+impl Listeners {
+    pub(super) fn count_half_open(&mut self, listener: ListenerIdx) {
+        self.half_open += 1;
+        if let Some(listener) = self.get_mut(listener) {
+            listener.half_open += 1;
+        }
     }
 }

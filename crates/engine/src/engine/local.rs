@@ -10,6 +10,7 @@ use super::{Engine, EngineView};
 use crate::counter::Counter;
 use crate::egress::builder::{Envelope, Hop};
 use crate::egress::segment;
+use crate::engine::parts::HostInterface;
 use crate::flow::key::FlowKey;
 use crate::hostif::HostSide;
 use crate::hostif::users::UserIdx;
@@ -37,7 +38,7 @@ impl EngineView<'_> {
     /// the local peer of an end that takes no more, or whose words together say so. It may be the same session: each of its threads has rings of its own.
     pub fn counts_after(self, session: SessionId, command: Command) -> Option<(FlowId, SessionId)> {
         let of = |idx| &self.0.flows.get(idx).tcb.options;
-        let takes_less = |flow| self.0.known(session, flow).is_some_and(|idx| of(idx).receive_shut);
+        let takes_less = |flow| self.0.hostif.known(session, flow).is_some_and(|idx| of(idx).receive_shut);
         let flow = match command {
             Command::SetOption { flow, option: FlowOption::ReceiveShut, .. } => flow,
             Command::ShutdownSend { flow } if takes_less(flow) => flow,
@@ -76,12 +77,8 @@ impl Engine {
         }
     }
 
-    fn known(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
-        self.hostif.sessions.get(session)?.flows.get(flow)
-    }
-
     fn local_peer(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
-        self.flows.peer_here(self.known(session, flow)?)
+        self.flows.peer_here(self.hostif.known(session, flow)?)
     }
 
     fn take_local<H: HostSide>(
@@ -194,5 +191,11 @@ impl Engine {
             moved += self.local_turn(now, user, idx, host);
         }
         moved
+    }
+}
+
+impl HostInterface {
+    fn known(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
+        self.sessions.get(session)?.flows.get(flow)
     }
 }

@@ -3,6 +3,8 @@
 
 use super::{CONTROL_QUEUE_MAX, Engine};
 use crate::counter::Counter;
+use crate::counter::Counters;
+use crate::engine::parts::IpLayer;
 use crate::work::{ControlFrame, Lone, Path};
 use toe_base::{Instant, PortId};
 use toe_wire::link::MacAddr;
@@ -18,27 +20,9 @@ impl Engine {
                 self.counters.add(Counter::DropControlQueueFull);
             }
             Path::Local => self.ip.loopback.control.push_back((lone.key.reversed(), lone.segment)),
-            Path::Port { port, neighbour } => self.send_lone(now, port, neighbour, lone),
-        }
-    }
-
-    /// Sends a segment over a port, once its neighbour is known.
-    pub(super) fn send_lone(&mut self, now: Instant, port: PortId, neighbour: u16, lone: Lone) {
-        let of_port = &mut self.ip.ports[port.index()];
-        if let Some(to_mac) = of_port.neighbours.mac(neighbour) {
-            return self.push_control(port, ControlFrame::Tcp { to_mac, lone });
-        }
-        if of_port.waiting.push(neighbour, lone) {
-            self.counters.add(Counter::DropControlQueueFull);
-        }
-        let of_port = &mut self.ip.ports[port.index()];
-        let (shared, asked) = (of_port.shared, of_port.neighbours.ask(neighbour, now));
-        match asked {
-            Some(target) if shared => self.ip.steering.ask_neighbour(port, target),
-            Some(target) => {
-                self.push_control(port, ControlFrame::AskNeighbour { target, source: lone.key.local.addr });
+            Path::Port { port, neighbour } => {
+                self.ip.send_lone(&mut self.counters, now, port, neighbour, lone)
             }
-            None => {}
         }
     }
 
@@ -46,7 +30,7 @@ impl Engine {
     pub(super) fn lone_may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
         self.datagrams_may_go(port, neighbour, to_mac);
         for lone in self.ip.ports[port.index()].waiting.take(neighbour) {
-            self.push_control(port, ControlFrame::Tcp { to_mac, lone });
+            self.ip.push_control(&mut self.counters, port, ControlFrame::Tcp { to_mac, lone });
         }
     }
 
@@ -54,5 +38,38 @@ impl Engine {
     pub(super) fn drop_lone(&mut self, port: PortId, neighbour: u16) {
         self.drop_datagrams(port, neighbour);
         self.ip.ports[port.index()].waiting.take(neighbour);
+    }
+}
+
+impl IpLayer {
+    /// Sends a segment over a port, once its neighbour is known.
+    pub(super) fn send_lone(
+        &mut self,
+        counters: &mut Counters,
+        now: Instant,
+        port: PortId,
+        neighbour: u16,
+        lone: Lone,
+    ) {
+        let of_port = &mut self.ports[port.index()];
+        if let Some(to_mac) = of_port.neighbours.mac(neighbour) {
+            return self.push_control(counters, port, ControlFrame::Tcp { to_mac, lone });
+        }
+        if of_port.waiting.push(neighbour, lone) {
+            counters.add(Counter::DropControlQueueFull);
+        }
+        let of_port = &mut self.ports[port.index()];
+        let (shared, asked) = (of_port.shared, of_port.neighbours.ask(neighbour, now));
+        match asked {
+            Some(target) if shared => self.steering.ask_neighbour(port, target),
+            Some(target) => {
+                self.push_control(
+                    counters,
+                    port,
+                    ControlFrame::AskNeighbour { target, source: lone.key.local.addr },
+                );
+            }
+            None => {}
+        }
     }
 }

@@ -86,6 +86,44 @@ mod timers;
 mod transmit;
 mod via;
 
+impl IpLayer {
+    /// Queues a control frame; a full queue drops it, as a lost frame would be.
+    fn push_control(&mut self, counters: &mut Counters, port: PortId, frame: ControlFrame) {
+        let control = &mut self.ports[port.index()].control;
+        if control.len() >= CONTROL_QUEUE_MAX {
+            counters.add(crate::Counter::DropControlQueueFull);
+        } else {
+            control.push_back(frame);
+        }
+    }
+
+    /// Largest payload of one wire segment to `peer` on a path, without options (RFC 9293 section 3.7.1).
+    fn path_mss(&self, path: Path, peer: Addr) -> u16 {
+        match path {
+            Path::Local => SEGMENT_PAYLOAD_MAX as u16,
+            Path::Port { port, .. } => {
+                let mtu = self.ports[port.index()].link.mtu;
+                let headers = ip_header_len(peer) as u32 + TCP_LEN;
+                mtu.saturating_sub(headers).clamp(48, SEGMENT_PAYLOAD_MAX as u32) as u16
+            }
+        }
+    }
+
+    /// What a flow's path allows to send at once.
+    fn send_limits(&self, flow: &Flow) -> SendLimits {
+        let unit_max = match flow.conn.path {
+            Path::Local => SEGMENT_PAYLOAD_MAX as u32,
+            Path::Port { port, .. } => self.ports[port.index()]
+                .link
+                .caps
+                .gso_max
+                .min(SEGMENT_PAYLOAD_MAX as u32)
+                .max(u32::from(flow.tcb.snd.mss)),
+        };
+        SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
+    }
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -243,42 +281,6 @@ impl Engine {
             Path::Local => self.ip.loopback.ready.push(flow.conn.user, idx),
             Path::Port { port, .. } => self.ip.ports[port.index()].ready.push(flow.conn.user, idx),
         }
-    }
-
-    /// Queues a control frame; a full queue drops it, as a lost frame would be.
-    fn push_control(&mut self, port: PortId, frame: ControlFrame) {
-        let control = &mut self.ip.ports[port.index()].control;
-        if control.len() >= CONTROL_QUEUE_MAX {
-            self.counters.add(crate::Counter::DropControlQueueFull);
-        } else {
-            control.push_back(frame);
-        }
-    }
-
-    /// Largest payload of one wire segment to `peer` on a path, without options (RFC 9293 section 3.7.1).
-    fn path_mss(&self, path: Path, peer: Addr) -> u16 {
-        match path {
-            Path::Local => SEGMENT_PAYLOAD_MAX as u16,
-            Path::Port { port, .. } => {
-                let mtu = self.ip.ports[port.index()].link.mtu;
-                let headers = ip_header_len(peer) as u32 + TCP_LEN;
-                mtu.saturating_sub(headers).clamp(48, SEGMENT_PAYLOAD_MAX as u32) as u16
-            }
-        }
-    }
-
-    /// What a flow's path allows to send at once.
-    fn send_limits(&self, flow: &Flow) -> SendLimits {
-        let unit_max = match flow.conn.path {
-            Path::Local => SEGMENT_PAYLOAD_MAX as u32,
-            Path::Port { port, .. } => self.ip.ports[port.index()]
-                .link
-                .caps
-                .gso_max
-                .min(SEGMENT_PAYLOAD_MAX as u32)
-                .max(u32::from(flow.tcb.snd.mss)),
-        };
-        SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
     }
 }
 

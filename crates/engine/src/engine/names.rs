@@ -5,6 +5,7 @@ use super::Engine;
 use crate::control::listen::ListenerIdx;
 use crate::control::names::{Rest, Twin};
 use crate::control::route::Route;
+use crate::engine::parts::IpLayer;
 use crate::flow::key::{FlowKey, Scope};
 use crate::flow::record::Flow;
 use crate::hostif::users::Resource;
@@ -106,17 +107,6 @@ impl Engine {
         listener.is_unanchored()
     }
 
-    /// Whether a namespace has the address: the engine's own those of its links, and each its loopback.
-    pub(super) fn has_addr(&self, scope: Scope, addr: Addr) -> bool {
-        self.ip.routes.is_own(addr) && (scope.is_own() || addr.is_loopback())
-    }
-
-    /// The way to an address out of a namespace: out of another than the engine's own to its loopback, and nowhere else.
-    pub(super) fn route(&self, scope: Scope, addr: Addr) -> Option<Route> {
-        let may = scope.is_own() || addr.is_loopback();
-        self.ip.routes.to(addr).filter(|_| may)
-    }
-
     /// Whether a SYN that meets a connection which a program is opening is for another user's listener all the same.
     pub(super) fn is_listeners(&self, idx: FlowIdx, work: &RxWork<'_>) -> bool {
         let Segment { syn: true, ack: None, rst: false, .. } = work.rx.segment else { return false };
@@ -137,4 +127,17 @@ pub(super) fn endpoint_of(addr: WireAddr) -> Result<Endpoint, Errno> {
 /// A link-local address of this link, whatever zone it was given with.
 pub(super) fn in_zone(addr: Addr, zone: u32) -> Addr {
     if addr.is_link_local() { Addr::v6(addr.to_v6(), zone) } else { addr }
+}
+
+impl IpLayer {
+    /// Whether a namespace has the address: the engine's own those of its links, and each its loopback.
+    pub(super) fn has_addr(&self, scope: Scope, addr: Addr) -> bool {
+        self.routes.is_own(addr) && (scope.is_own() || addr.is_loopback())
+    }
+
+    /// The way to an address out of a namespace: out of another than the engine's own to its loopback, and nowhere else.
+    pub(super) fn route(&self, scope: Scope, addr: Addr) -> Option<Route> {
+        let may = scope.is_own() || addr.is_loopback();
+        self.routes.to(addr).filter(|_| may)
+    }
 }

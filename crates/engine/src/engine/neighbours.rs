@@ -78,7 +78,7 @@ impl Engine {
                 to: message.sender_ip,
                 source: message.target_ip,
             };
-            self.push_control(port, reply);
+            self.ip.push_control(&mut self.counters, port, reply);
         }
     }
 
@@ -116,7 +116,11 @@ impl Engine {
         if arrival.src.is_unspecified() {
             // Somebody wants to have the address, and is to learn that it is taken.
             let (to, to_mac) = (ALL_NODES.into(), toe_wire::icmpv6::multicast_mac(ALL_NODES));
-            self.push_control(port, ControlFrame::Advertise { to_mac, to, source: target, solicited: false });
+            self.ip.push_control(
+                &mut self.counters,
+                port,
+                ControlFrame::Advertise { to_mac, to, source: target, solicited: false },
+            );
             return;
         }
         if let Some(mac) = source_mac
@@ -125,7 +129,11 @@ impl Engine {
             self.neighbour_found(Path::Port { port, neighbour });
         }
         let (to_mac, to) = (source_mac.unwrap_or(arrival.from_mac), arrival.src);
-        self.push_control(port, ControlFrame::Advertise { to_mac, to, source: target, solicited: true });
+        self.ip.push_control(
+            &mut self.counters,
+            port,
+            ControlFrame::Advertise { to_mac, to, source: target, solicited: true },
+        );
     }
 
     /// What waited for the neighbour may go.
@@ -151,7 +159,11 @@ impl Engine {
                 if self.ip.ports[at].shared {
                     self.ip.steering.ask_neighbour(port, target);
                 } else if let Some(source) = self.ip.routes.source_to_ask(port, target) {
-                    self.push_control(port, ControlFrame::AskNeighbour { target, source });
+                    self.ip.push_control(
+                        &mut self.counters,
+                        port,
+                        ControlFrame::AskNeighbour { target, source },
+                    );
                 }
             }
             for neighbour in lost {

@@ -27,7 +27,7 @@ impl Engine {
     pub fn handle_network(&mut self, change: NetworkChange<'_>) {
         match change {
             NetworkChange::Loopback => self.ip.routes.enable_local(),
-            NetworkChange::Shared { port } => self.share_port(port),
+            NetworkChange::Shared { port } => self.ip.share_port(port),
             NetworkChange::Link { port, link } => self.link_changed(port, link),
             NetworkChange::Address { port, addr, prefix_len } => {
                 let super::Port { link, shared, .. } = self.ip.ports[port.index()];
@@ -69,7 +69,7 @@ impl Engine {
             self.flows.by_path(|path| matches!(path, Path::Port { port: p, .. } if p == port));
         for idx in here {
             let conn = &self.flows.get(idx).conn;
-            let mss_max = self.path_mss(conn.path, conn.key.remote.addr).saturating_sub(TIMESTAMPS_LEN);
+            let mss_max = self.ip.path_mss(conn.path, conn.key.remote.addr).saturating_sub(TIMESTAMPS_LEN);
             let flow = self.flows.get_mut(idx);
             flow.tcb.snd.mss = flow.tcb.snd.mss.min(mss_max);
             // Nor is a larger one probed for.
@@ -83,14 +83,14 @@ impl Engine {
         }
         // Many connections, few peers.
         let mut found: HashMap<Addr, Option<Route>> = HashMap::new();
-        for idx in self.flows.by_path(|path| self.is_shared(path)) {
+        for idx in self.flows.by_path(|path| self.ip.is_shared(path)) {
             let remote = self.flows.get(idx).conn.key.remote.addr;
             let route = *found.entry(remote).or_insert_with(|| self.ip.routes.to(remote));
             let Some(Route::Via { port, next_hop, .. }) = route else { continue };
             let Some(neighbour) = self.neighbour(port, next_hop) else { continue };
             let path = Path::Port { port, neighbour };
             // Another way over a port of the engine's own addresses would be from a wrong one.
-            if self.is_shared(path) && self.flows.get(idx).conn.path != path {
+            if self.ip.is_shared(path) && self.flows.get(idx).conn.path != path {
                 self.flows.set_path(idx, path);
                 self.after(idx);
             }

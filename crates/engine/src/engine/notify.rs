@@ -2,6 +2,7 @@
 //! [`super::completions`] brings it to the rings.
 
 use super::Engine;
+use crate::engine::parts::HostInterface;
 use crate::flow::record::{Flow, Unsent};
 use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
@@ -73,37 +74,6 @@ impl Engine {
             host.write(owner.session, record.layout.flow_info(owner.flow_id.slot()), info.as_bytes());
         }
     }
-
-    /// Queues a completion that belongs to no live flow.
-    pub(super) fn answer(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) {
-        if self.hostif.sessions.add_answer(session, queue_set, completion) {
-            self.hostif.outbox.note(Place::of(session, queue_set));
-        }
-    }
-
-    pub(super) fn answer_command(
-        &mut self,
-        session: SessionId,
-        queue_set: QueueSetId,
-        token: u32,
-        command: Command,
-        result: Result<u32, Errno>,
-    ) -> Result<(), FenceReason> {
-        let (errno, id) = match result {
-            Ok(id) => (Errno::OK, id),
-            Err(errno) => (errno, 0),
-        };
-        self.answer(
-            session,
-            queue_set,
-            Completion::CommandResult { token, command: command.kind(), errno, id },
-        );
-        if self.hostif.sessions.answers_are_full(session, queue_set) {
-            Err(FenceReason::CompletionOverflow)
-        } else {
-            Ok(())
-        }
-    }
 }
 
 fn flow_flags(flow: &Flow) -> u8 {
@@ -156,4 +126,37 @@ pub(super) fn is_info_old(flow: &Flow) -> bool {
 /// Whether a SYN is to have the bytes that the program sends first.
 fn is_waiting(flow: &Flow) -> bool {
     flow.tcb.state == TcpState::SynSent && fast_open::waits(&flow.tcb)
+}
+
+impl HostInterface {
+    /// Queues a completion that belongs to no live flow.
+    pub(super) fn answer(&mut self, session: SessionId, queue_set: QueueSetId, completion: Completion) {
+        if self.sessions.add_answer(session, queue_set, completion) {
+            self.outbox.note(Place::of(session, queue_set));
+        }
+    }
+
+    pub(super) fn answer_command(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        token: u32,
+        command: Command,
+        result: Result<u32, Errno>,
+    ) -> Result<(), FenceReason> {
+        let (errno, id) = match result {
+            Ok(id) => (Errno::OK, id),
+            Err(errno) => (errno, 0),
+        };
+        self.answer(
+            session,
+            queue_set,
+            Completion::CommandResult { token, command: command.kind(), errno, id },
+        );
+        if self.sessions.answers_are_full(session, queue_set) {
+            Err(FenceReason::CompletionOverflow)
+        } else {
+            Ok(())
+        }
+    }
 }

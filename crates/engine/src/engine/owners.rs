@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::control::process_each;
+use crate::engine::parts::HostInterface;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::HostSide;
 use crate::hostif::session::Beginning;
@@ -97,7 +98,7 @@ impl Engine {
         let mut record = SocketOptions::default();
         if let Some(block) = conn.options {
             host.read(SessionId(0), block.offset(), record.as_mut_bytes());
-        } else if let Some(at) = self.place_of_options(from) {
+        } else if let Some(at) = self.hostif.place_of_options(from) {
             host.read(from.session, at, record.as_mut_bytes());
             if record.flow != from.flow_id.raw() || conn.tenancy.hold().is_none() {
                 return true;
@@ -107,7 +108,7 @@ impl Engine {
         } else {
             return true;
         }
-        if let Some(at) = self.place_of_options(to) {
+        if let Some(at) = self.hostif.place_of_options(to) {
             record.flow = to.flow_id.raw();
             host.write(to.session, at, record.as_bytes());
             self.forget_options(idx);
@@ -119,12 +120,6 @@ impl Engine {
             self.flows.get_mut(idx).conn.options = Some(block);
         }
         true
-    }
-
-    /// Where the owner of a flow writes its options down. `None`: it is nobody.
-    fn place_of_options(&self, owner: Owner) -> Option<u64> {
-        let session = self.hostif.sessions.get(owner.session).filter(|_| !owner.is_nobody())?;
-        Some(session.layout.socket_options(owner.flow_id.slot()))
     }
 
     pub(super) fn forget_options(&mut self, idx: FlowIdx) {
@@ -201,9 +196,17 @@ impl Engine {
             self.names.note_lapse();
         }
     }
+}
+
+impl HostInterface {
+    /// Where the owner of a flow writes its options down. `None`: it is nobody.
+    fn place_of_options(&self, owner: Owner) -> Option<u64> {
+        let session = self.sessions.get(owner.session).filter(|_| !owner.is_nobody())?;
+        Some(session.layout.socket_options(owner.flow_id.slot()))
+    }
 
     /// Whether what the session shows counts. ENOENT: it is a copy of an anchor whose session has said of nobody else.
     pub(super) fn may_show(&self, session: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
-        if self.hostif.anchors.is_private_from(anchor, session) { Err(Errno::ENOENT) } else { Ok(()) }
+        if self.anchors.is_private_from(anchor, session) { Err(Errno::ENOENT) } else { Ok(()) }
     }
 }

@@ -22,7 +22,7 @@ impl Engine {
         let key = |port| FlowKey { local: Endpoint { port, ..local }, ..name };
         let (start, count) = (self.config.ports.first, self.config.ports.count());
         let hash = keyed_hash(&self.config.secret, &name, HashPurpose::ConnectPort);
-        if self.is_shared(path) {
+        if self.ip.is_shared(path) {
             return self.choose_reserved(hash, local.addr, remote);
         }
         let first = self.names.port_counters.begin(hash);

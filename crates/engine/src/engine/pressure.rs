@@ -4,6 +4,7 @@
 
 use super::Engine;
 use crate::counter::Counter;
+use crate::engine::parts::HostInterface;
 use crate::work::UserIdx;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{FlowIdx, SessionId};
@@ -13,15 +14,10 @@ use toe_tcp::pressure::Pressure;
 const AT_ONCE: usize = 4;
 
 impl Engine {
-    /// How scarce the memory of `session` is: its own, and what its user may have.
-    pub(super) fn pressure(&mut self, session: SessionId) -> Pressure {
-        Pressure::of(self.hostif.sessions.arena(session, UserIdx::NOBODY))
-    }
-
     /// Text for a flow of `session` has come: it shall find memory, whatever others keep theirs for.
     pub(super) fn relieve(&mut self, session: SessionId) {
         for _ in 0..AT_ONCE {
-            if !self.pressure(session).is_high() {
+            if !self.hostif.pressure(session).is_high() {
                 return;
             }
             let Some(idx) = self.flows.reclaimables.take_largest(session) else { return };
@@ -49,5 +45,12 @@ impl Engine {
             self.counters.add(Counter::CollapsedWindows);
         }
         self.flows.note_reclaimable(idx);
+    }
+}
+
+impl HostInterface {
+    /// How scarce the memory of `session` is: its own, and what its user may have.
+    pub(super) fn pressure(&mut self, session: SessionId) -> Pressure {
+        Pressure::of(self.sessions.arena(session, UserIdx::NOBODY))
     }
 }

@@ -2,6 +2,8 @@
 
 use super::Engine;
 use crate::counter::Counter;
+use crate::counter::Counters;
+use crate::engine::parts::IpLayer;
 use crate::work::{ControlFrame, RxPacket, TxPacket};
 use toe_base::{Instant, PortId};
 
@@ -12,7 +14,7 @@ impl Engine {
             return self.counters.add(Counter::DropProtocol);
         }
         match self.protocols.receive(now, packet) {
-            Some(sent) => self.send_packets(sent),
+            Some(sent) => self.ip.send_packets(&mut self.counters, sent),
             None => self.counters.add(Counter::DropProtocol),
         }
     }
@@ -20,13 +22,15 @@ impl Engine {
     pub(super) fn protocols_timeout(&mut self, now: Instant) {
         if self.protocols.next_deadline() <= now {
             let sent = self.protocols.on_timeout(now);
-            self.send_packets(sent);
+            self.ip.send_packets(&mut self.counters, sent);
         }
     }
+}
 
-    fn send_packets(&mut self, packets: Vec<(PortId, TxPacket)>) {
+impl IpLayer {
+    fn send_packets(&mut self, counters: &mut Counters, packets: Vec<(PortId, TxPacket)>) {
         for (port, packet) in packets {
-            self.push_control(port, ControlFrame::Packet(packet));
+            self.push_control(counters, port, ControlFrame::Packet(packet));
         }
     }
 }

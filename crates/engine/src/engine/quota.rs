@@ -4,6 +4,8 @@
 use super::Engine;
 use crate::control::listen::ListenerIdx;
 use crate::counter::Counter;
+use crate::counter::Counters;
+use crate::engine::parts::HostInterface;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx};
@@ -19,7 +21,7 @@ impl Engine {
         self.hostif.sessions.open(cred, scope, layout).map_err(|refused| {
             self.names.leave(scope);
             let user = self.hostif.sessions.users_mut().idx(cred);
-            self.refuse(user, Resource::Sessions, refused)
+            self.hostif.refuse(&mut self.counters, user, Resource::Sessions, refused)
         })
     }
 
@@ -29,19 +31,10 @@ impl Engine {
         let record = self.hostif.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
         let user = record.user;
         if record.anchors >= record.flows.len() + record.listeners.len() + IN_HAND_MAX {
-            return Err(self.refuse(user, Resource::Anchors, Refused::OverQuota));
+            return Err(self.hostif.refuse(&mut self.counters, user, Resource::Anchors, Refused::OverQuota));
         }
-        self.may_take(user, Resource::Anchors)?;
-        Ok(self.new_anchor(session))
-    }
-
-    pub(super) fn new_anchor(&mut self, session: SessionId) -> AnchorHandle {
-        let user = self.hostif.sessions.user_of(session);
-        self.hostif.sessions.users_mut().add(user, Resource::Anchors, 1);
-        if let Some(record) = self.hostif.sessions.get_mut(session) {
-            record.anchors += 1;
-        }
-        self.hostif.anchors.take(session, user)
+        self.hostif.may_take(&mut self.counters, user, Resource::Anchors)?;
+        Ok(self.hostif.new_anchor(session))
     }
 
     /// Gives some pages of a session's receive part back that nobody needs any more. `false`: there are none now.
@@ -66,19 +59,6 @@ impl Engine {
         }
     }
 
-    /// Counts a refusal; the error that says so.
-    pub(super) fn refuse(&mut self, user: UserIdx, resource: Resource, refused: Refused) -> Errno {
-        self.hostif.sessions.users_mut().note_refused(user, resource);
-        self.counters.add(Counter::OverQuota);
-        refused.into()
-    }
-
-    /// A SYN came to a listener whose user has his share of connections: its peer sends it again.
-    pub(super) fn refuse_syn(&mut self, user: UserIdx) {
-        self.hostif.sessions.users_mut().note_refused(user, Resource::Flows);
-        self.counters.add(Counter::DropOverQuota);
-    }
-
     /// The listener is charged to who opened it; one that was there is already.
     pub(super) fn charge_listener(&mut self, idx: ListenerIdx, user: UserIdx) {
         let Some(listener) = self.listeners.get_mut(idx).filter(|l| l.user == UserIdx::NOBODY) else {
@@ -88,29 +68,13 @@ impl Engine {
         self.hostif.sessions.users_mut().add(user, Resource::Listeners, 1);
     }
 
-    /// The anchor is for nobody any more; the session that is to be told when it can use it again.
-    pub(super) fn forget_anchor(&mut self, anchor: AnchorHandle) -> Option<(SessionId, QueueSetId)> {
-        match self.hostif.anchors.closed(anchor) {
-            Closed::Home(session, queue_set) => return Some((session, queue_set)),
-            Closed::Gone(payer) => self.hostif.sessions.users_mut().give(payer, Resource::Anchors, 1),
-            Closed::Unknown => {}
-        }
-        None
-    }
-
     /// Whether a flow may be the session's, as far as what its user may have decides it.
     pub(super) fn may_own(&mut self, idx: FlowIdx, session: SessionId) -> Result<(), Errno> {
         let user = self.hostif.sessions.user_of(session);
         if self.flows.get(idx).conn.user == user {
             return Ok(());
         }
-        self.may_take(user, Resource::Flows)
-    }
-
-    /// Whether the user may have one more; if not, that is counted.
-    pub(super) fn may_take(&mut self, user: UserIdx, resource: Resource) -> Result<(), Errno> {
-        let may = self.hostif.sessions.users().may_take(user, resource, 1);
-        may.map_err(|refused| self.refuse(user, resource, refused))
+        self.hostif.may_take(&mut self.counters, user, Resource::Flows)
     }
 
     /// Another user is charged for the flow, and for what it has of the staging memory.
@@ -129,5 +93,56 @@ impl Engine {
         // Last: what was charged before may be the last thing that the other one had.
         users.give(before, Resource::StagingMemory, staged);
         users.give(before, Resource::Flows, 1);
+    }
+}
+
+impl HostInterface {
+    pub(super) fn new_anchor(&mut self, session: SessionId) -> AnchorHandle {
+        let user = self.sessions.user_of(session);
+        self.sessions.users_mut().add(user, Resource::Anchors, 1);
+        if let Some(record) = self.sessions.get_mut(session) {
+            record.anchors += 1;
+        }
+        self.anchors.take(session, user)
+    }
+
+    /// Counts a refusal; the error that says so.
+    pub(super) fn refuse(
+        &mut self,
+        counters: &mut Counters,
+        user: UserIdx,
+        resource: Resource,
+        refused: Refused,
+    ) -> Errno {
+        self.sessions.users_mut().note_refused(user, resource);
+        counters.add(Counter::OverQuota);
+        refused.into()
+    }
+
+    /// A SYN came to a listener whose user has his share of connections: its peer sends it again.
+    pub(super) fn refuse_syn(&mut self, counters: &mut Counters, user: UserIdx) {
+        self.sessions.users_mut().note_refused(user, Resource::Flows);
+        counters.add(Counter::DropOverQuota);
+    }
+
+    /// The anchor is for nobody any more; the session that is to be told when it can use it again.
+    pub(super) fn forget_anchor(&mut self, anchor: AnchorHandle) -> Option<(SessionId, QueueSetId)> {
+        match self.anchors.closed(anchor) {
+            Closed::Home(session, queue_set) => return Some((session, queue_set)),
+            Closed::Gone(payer) => self.sessions.users_mut().give(payer, Resource::Anchors, 1),
+            Closed::Unknown => {}
+        }
+        None
+    }
+
+    /// Whether the user may have one more; if not, that is counted.
+    pub(super) fn may_take(
+        &mut self,
+        counters: &mut Counters,
+        user: UserIdx,
+        resource: Resource,
+    ) -> Result<(), Errno> {
+        let may = self.sessions.users().may_take(user, resource, 1);
+        may.map_err(|refused| self.refuse(counters, user, resource, refused))
     }
 }

@@ -113,7 +113,7 @@ impl Engine {
             Arrived::Neighbour(message) => self.neighbour_message(port, &message),
             Arrived::EchoRequest { arrival, ident, seq, data } => {
                 match icmp::echo_reply(arrival.from_mac, arrival.src, arrival.dst, ident, seq, data) {
-                    Some(reply) => self.push_control(port, reply),
+                    Some(reply) => self.ip.push_control(&mut self.counters, port, reply),
                     None => self.counters.add(Counter::DropBadIcmp),
                 }
             }

@@ -33,7 +33,7 @@ impl Engine {
         idx: FlowIdx,
         host: &'a mut H,
     ) -> (&'a mut Flow, RxContext<'a, H>) {
-        let pressure = self.pressure(self.flows.get(idx).tcb.receive.session);
+        let pressure = self.hostif.pressure(self.flows.get(idx).tcb.receive.session);
         let flow = self.flows.get_mut(idx);
         let cx = RxContext {
             now,
@@ -94,7 +94,7 @@ impl Engine {
             // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
             return;
         }
-        let is_here = !self.is_shared(work.path) || self.is_steered(&work.key);
+        let is_here = !self.ip.is_shared(work.path) || self.is_steered(&work.key);
         if is_here || work.rx.segment.ack.is_some() {
             self.reject(now, work.path, work.key, &work.rx.segment);
         }

@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::counter::Counter;
+use crate::engine::parts::HostInterface;
 use crate::hostif::HostSide;
 use crate::hostif::closing::{Closing, Resets};
 use crate::hostif::users::{Resource, UserIdx};
@@ -37,7 +38,7 @@ impl Engine {
         host: &mut H,
     ) -> LeftBehind {
         let left = LeftBehind {
-            lanes: self.leave_lanes(session),
+            lanes: self.hostif.leave_lanes(session),
             datagrams: self.leave_datagrams(session),
             virtual_interfaces: self.leave_via(session),
         };
@@ -110,7 +111,7 @@ impl Engine {
         for idx in listeners {
             self.hand_out(now, idx, host);
         }
-        self.leave_channels(session);
+        self.hostif.leave_channels(session);
         self.forget_twins(session);
         let forgotten = self.hostif.anchors.forget_session(session);
         let user = self.hostif.sessions.user_of(session);
@@ -183,17 +184,19 @@ impl Engine {
         self.begin_closing(now, session, resets, host);
     }
 
-    /// Whether a closed session's region may be unmapped and its id given out again.
-    pub(super) fn is_drained(&self, session: SessionId) -> bool {
-        self.hostif.sessions.get(session).is_none_or(|s| s.is_drained())
-    }
-
     /// Frees the id of a closed session, unless something refers to its memory still; whether it is free.
     pub fn forget_session(&mut self, session: SessionId) -> bool {
-        let is_drained = self.is_drained(session);
+        let is_drained = self.hostif.is_drained(session);
         if is_drained && let Some(record) = self.hostif.sessions.forget(session) {
             self.names.leave(record.scope);
         }
         is_drained
+    }
+}
+
+impl HostInterface {
+    /// Whether a closed session's region may be unmapped and its id given out again.
+    pub(super) fn is_drained(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_none_or(|s| s.is_drained())
     }
 }

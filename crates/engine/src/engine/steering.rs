@@ -3,19 +3,13 @@
 use super::Engine;
 use crate::control::listen::ListenerIdx;
 use crate::control::steer::{SteerChange, SteeredBy};
+use crate::engine::parts::IpLayer;
 use crate::flow::key::FlowKey;
 use crate::work::Path;
 use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowIdx, PortId};
 
 impl Engine {
-    /// [`crate::NetworkChange::Shared`].
-    pub(super) fn share_port(&mut self, port: PortId) {
-        self.ip.ports[port.index()].shared = true;
-        self.ip.steering.is_on = true;
-        self.want_ports_for(Endpoint::new(Addr::UNSPECIFIED_V4, 0));
-    }
-
     // ---- shared by the files of this folder ----
 
     /// What comes to a listener is the kernel's, and the listener's kernel socket takes it.
@@ -25,10 +19,6 @@ impl Engine {
             listener.is_steered = false;
             self.stop_steering_listener(local);
         }
-    }
-
-    pub(super) fn is_shared(&self, path: Path) -> bool {
-        matches!(path, Path::Port { port, .. } if self.ip.ports[port.index()].shared)
     }
 
     /// Whether what comes for `key`, of which there is no connection, is steered here.
@@ -50,19 +40,15 @@ impl Engine {
         let free = |port: &u16| self.flows.named(&key(*port)).is_none();
         let found = self.ip.steering.candidates(hash, first).find(free);
         let found = found.or_else(|| self.ip.steering.all_if_some_is_free(first, remote).find(free)).map(key);
-        self.want_ports_for(remote);
+        self.ip.want_ports_for(remote);
         found.ok_or(Errno::EADDRNOTAVAIL)
-    }
-
-    fn want_ports_for(&mut self, remote: Endpoint) {
-        self.ip.steering.want_for(remote);
     }
 
     /// A connection has begun: its segments must come here.
     pub(super) fn steer_flow(&mut self, idx: FlowIdx) {
         let conn = &self.flows.get(idx).conn;
         let key = conn.key;
-        if !self.is_shared(conn.path) {
+        if !self.ip.is_shared(conn.path) {
             return;
         }
         self.flows.on_shared.push(key.local.port.into(), idx);
@@ -87,7 +73,7 @@ impl Engine {
         let (key, path) = (conn.key, conn.path);
         match core::mem::take(&mut conn.steered) {
             true => SteeredBy::Alone,
-            false if !self.is_shared(path) => SteeredBy::None,
+            false if !self.ip.is_shared(path) => SteeredBy::None,
             false if self.ip.steering.is_reserved(key.local.port) => SteeredBy::Reserved,
             false => SteeredBy::Listener,
         }
@@ -130,5 +116,22 @@ impl Engine {
             }
         }
         self.ip.steering.change(SteerChange::Listen { local, on: false });
+    }
+}
+
+impl IpLayer {
+    /// [`crate::NetworkChange::Shared`].
+    pub(super) fn share_port(&mut self, port: PortId) {
+        self.ports[port.index()].shared = true;
+        self.steering.is_on = true;
+        self.want_ports_for(Endpoint::new(Addr::UNSPECIFIED_V4, 0));
+    }
+
+    pub(super) fn is_shared(&self, path: Path) -> bool {
+        matches!(path, Path::Port { port, .. } if self.ports[port.index()].shared)
+    }
+
+    fn want_ports_for(&mut self, remote: Endpoint) {
+        self.steering.want_for(remote);
     }
 }

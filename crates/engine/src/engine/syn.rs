@@ -49,7 +49,7 @@ impl Engine {
         }
         let user = listener.user;
         if self.hostif.sessions.users().may_take(user, Resource::Flows, 1).is_err() {
-            self.refuse_syn(user);
+            self.hostif.refuse_syn(&mut self.counters, user);
             return;
         }
         let has_room = self.has_room_for_half_open(listener);
@@ -77,7 +77,7 @@ impl Engine {
             if fast.early {
                 self.came_early(now, idx, listener_idx, work, host);
             } else {
-                self.count_half_open(listener_idx);
+                self.listeners.count_half_open(listener_idx);
             }
             self.after(idx);
         }
@@ -89,7 +89,7 @@ impl Engine {
             is_v4: work.key.is_v4(),
             iss,
             timestamp_offset: timestamp_offset(&self.config.secret, &work.key),
-            mss: self.path_mss(work.path, work.key.remote.addr),
+            mss: self.ip.path_mss(work.path, work.key.remote.addr),
             tcp: self.tcp.config,
             now,
         }
@@ -103,7 +103,7 @@ impl Engine {
             return;
         };
         let syn = &work.rx.segment;
-        let mss = self.path_mss(work.path, work.key.remote.addr);
+        let mss = self.ip.path_mss(work.path, work.key.remote.addr);
         let theirs = open::mss_offered(work.key.is_v4(), syn).min(mss);
         let iss = cookie::make(&self.config.secret, &work.key, syn.seq, theirs, now);
         let timestamps = syn.timestamps.map(|(value, _)| {
@@ -138,7 +138,13 @@ impl Engine {
             listener.cookies_until = now.after_us(cookie::BELIEVED_FOR_US);
         }
         self.counters.add(Counter::CookiesSent);
-        self.send_lone(now, port, neighbour, Lone { key: work.key, segment: answer, traffic_class: 0 });
+        self.ip.send_lone(
+            &mut self.counters,
+            now,
+            port,
+            neighbour,
+            Lone { key: work.key, segment: answer, traffic_class: 0 },
+        );
     }
 
     /// A segment of no connection may be the ACK of a SYN-ACK that was sent and forgotten; then it makes the connection.
@@ -243,7 +249,7 @@ impl Engine {
         let user = listens.user;
         let idx = self.insert_flow(user, flow).ok()?;
         self.peers.spent_cookies.spend(&self.config.secret, &work.key, iss);
-        self.count_half_open(listener);
+        self.listeners.count_half_open(listener);
         self.counters.add(Counter::PassiveOpens);
         self.note_syn_ack_sent(now, idx);
         Some(idx)

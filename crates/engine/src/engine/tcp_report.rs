@@ -27,7 +27,7 @@ impl Engine {
             rttvar_us: rtt.rttvar_us,
             min_rtt_us: rtt.min_us,
             mss: snd.mss,
-            pmtu: self.path_mtu_of(flow),
+            pmtu: self.ip.path_mtu_of(flow),
             cwnd: cc.cwnd,
             ssthresh: (cc.ssthresh != u32::MAX).then_some(cc.ssthresh),
             bytes_sent: traffic.sent,

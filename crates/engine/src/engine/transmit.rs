@@ -4,8 +4,10 @@ use super::Engine;
 use super::capture::CopyingSink;
 use super::notify::has_something;
 use crate::counter::Counter;
+use crate::counter::Counters;
 use crate::egress::builder::{ECT_0, Envelope, Hop};
 use crate::egress::{control, segment};
+use crate::engine::parts::IpLayer;
 use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
@@ -63,7 +65,7 @@ impl Engine {
         host: &mut H,
         budget: usize,
     ) -> usize {
-        let mut sent = self.transmit_control(port, sink);
+        let mut sent = self.ip.transmit_control(&mut self.counters, port, sink);
         // Connections have their turn beside them.
         sent += self.transmit_datagrams(port, sink, budget / 2);
         let mut gone = 0;
@@ -98,21 +100,7 @@ impl Engine {
             }
         }
         // A turn may end with a reset: nothing else may call for a long time.
-        sent + self.transmit_control(port, sink)
-    }
-
-    fn transmit_control(&mut self, port: PortId, sink: &mut dyn FrameSink) -> usize {
-        let port = &mut self.ip.ports[port.index()];
-        let mut sent = 0;
-        while let Some(frame) = port.control.front() {
-            if control::emit(sink, &port.link, frame).is_err() {
-                break;
-            }
-            port.control.pop_front();
-            self.counters.add(Counter::TxControl);
-            sent += 1;
-        }
-        sent
+        sent + self.ip.transmit_control(&mut self.counters, port, sink)
     }
 
     fn transmit_turn<H: HostSide>(
@@ -150,7 +138,7 @@ impl Engine {
 
     pub(super) fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
         let flow = self.flows.get(idx);
-        let cx = TxContext { now, tcp: &self.tcp, limits: self.send_limits(flow) };
+        let cx = TxContext { now, tcp: &self.tcp, limits: self.ip.send_limits(flow) };
         output::prepare(&flow.tcb, cx)
     }
 
@@ -186,7 +174,7 @@ impl Engine {
             None => port.neighbours.ask(neighbour, now),
         };
         if let Some(target) = asked {
-            self.ask_neighbour(port_id, target, from, sink);
+            self.ip.ask_neighbour(&mut self.counters, port_id, target, from, sink);
         }
         let Some(to_mac) = known else { return Sent::NoNeighbour };
         let flow = self.flows.get_mut(idx);
@@ -203,15 +191,6 @@ impl Engine {
         output::commit(&mut flow.tcb, &mut self.tcp, now, tx);
         self.count_sent(now, idx, tx);
         Sent::Yes
-    }
-
-    fn ask_neighbour(&mut self, port: PortId, target: Addr, source: Addr, sink: &mut dyn FrameSink) {
-        if self.ip.ports[port.index()].shared {
-            self.ip.steering.ask_neighbour(port, target);
-        } else {
-            self.push_control(port, ControlFrame::AskNeighbour { target, source });
-            self.transmit_control(port, sink);
-        }
     }
 
     pub(super) fn count_sent(&mut self, now: Instant, idx: FlowIdx, tx: &TxSegment) {
@@ -282,4 +261,36 @@ enum Sent {
     Yes,
     PortFull,
     NoNeighbour,
+}
+
+impl IpLayer {
+    fn transmit_control(&mut self, counters: &mut Counters, port: PortId, sink: &mut dyn FrameSink) -> usize {
+        let port = &mut self.ports[port.index()];
+        let mut sent = 0;
+        while let Some(frame) = port.control.front() {
+            if control::emit(sink, &port.link, frame).is_err() {
+                break;
+            }
+            port.control.pop_front();
+            counters.add(Counter::TxControl);
+            sent += 1;
+        }
+        sent
+    }
+
+    fn ask_neighbour(
+        &mut self,
+        counters: &mut Counters,
+        port: PortId,
+        target: Addr,
+        source: Addr,
+        sink: &mut dyn FrameSink,
+    ) {
+        if self.ports[port.index()].shared {
+            self.steering.ask_neighbour(port, target);
+        } else {
+            self.push_control(counters, port, ControlFrame::AskNeighbour { target, source });
+            self.transmit_control(counters, port, sink);
+        }
+    }
 }

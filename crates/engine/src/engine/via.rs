@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::counter::Counter;
+use crate::engine::parts::HostInterface;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::via::{Ended, ViaOutcome};
 use toe_abi::attach::Request;
@@ -24,14 +25,14 @@ impl Engine {
             Request::ViaListen { from, discriminator } => {
                 let payer = self.charge_via(id, Resource::Listeners)?;
                 let listens = self.via.listen(id, from, discriminator, payer);
-                self.charge_back(&listens, payer, Resource::Listeners);
+                self.hostif.charge_back(&listens, payer, Resource::Listeners);
                 listens.map(|(listener, is_awaited)| ViaOutcome::Listens(listener, is_awaited))
             }
             Request::ViaConnect { to, discriminator, attributes } => {
                 // It will be memory that two processes and the engine map, as a channel is.
                 let payer = self.charge_via(id, Resource::Channels)?;
                 let asked = self.via.ask(id, (to, discriminator), attributes, payer);
-                self.charge_back(&asked, payer, Resource::Channels);
+                self.hostif.charge_back(&asked, payer, Resource::Channels);
                 asked.map(|(connection, listeners)| ViaOutcome::Asked(connection, listeners))
             }
             Request::ViaTake { listener } => {
@@ -44,7 +45,7 @@ impl Engine {
             }
             Request::ViaForget { handle } => {
                 let ended = self.via.forget(id, ViaId(handle))?;
-                self.uncharge(ended);
+                self.hostif.uncharge(ended);
                 Ok(ViaOutcome::Ended(ended))
             }
             _ => Err(Errno::EINVAL),
@@ -54,7 +55,7 @@ impl Engine {
     /// A session is about to end, and with it all its listeners and connections.
     pub(super) fn leave_via(&mut self, id: SessionId) -> Vec<Ended<UserIdx>> {
         let ended = self.via.forget_session(id);
-        ended.iter().for_each(|ended| self.uncharge(*ended));
+        ended.iter().for_each(|ended| self.hostif.uncharge(*ended));
         ended
     }
 
@@ -70,18 +71,20 @@ impl Engine {
             }
         }
     }
+}
 
+impl HostInterface {
     /// The payer gets back what there is not.
     fn charge_back<T>(&mut self, made: &Result<T, Errno>, payer: UserIdx, resource: Resource) {
         if made.is_err() {
-            self.hostif.sessions.users_mut().give(payer, resource, 1);
+            self.sessions.users_mut().give(payer, resource, 1);
         }
     }
 
     fn uncharge(&mut self, ended: Ended<UserIdx>) {
         if let Some(payer) = ended.payer {
             let resource = if ended.is_listener { Resource::Listeners } else { Resource::Channels };
-            self.hostif.sessions.users_mut().give(payer, resource, 1);
+            self.sessions.users_mut().give(payer, resource, 1);
         }
     }
 }

@@ -70,7 +70,7 @@ impl Family {
 
     fn accept(&mut self, who: usize, flow: FlowId) -> AnchorHandle {
         let side = &mut self.world.sides[B];
-        let anchor = side.engine.new_anchor(self.sessions[who]);
+        let anchor = side.engine.hostif.new_anchor(self.sessions[who]);
         self.command(who, Command::Accept { flow, anchor, fd: 4 });
         anchor
     }

@@ -299,7 +299,7 @@ fn whoever_shows_an_anchor_that_was_kept_gets_nothing_unless_its_session_has_len
         let claimed = side.engine.claim(now, stranger, qs, 9, anchor, &mut side.memory);
         let expected = if way == "nothing" { Err(Errno::ENOENT) } else { Ok(()) };
         assert_eq!(claimed.map(|_| ()), expected, "{way}");
-        assert_eq!(side.engine.may_show(stranger, anchor), expected, "{way}");
+        assert_eq!(side.engine.hostif.may_show(stranger, anchor), expected, "{way}");
         if way == "nothing" {
             // Nor does such a copy keep the connection when its session is gone.
             side.engine.close_session(now, side.session, &mut side.memory);
@@ -314,7 +314,7 @@ fn nobody_ends_by_an_anchor_what_it_does_not_stand_for() {
     let mut world = World::new();
     let (a, b) = world.connected();
     let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
-    let unused = world.sides[A].engine.new_anchor(world.sides[A].session);
+    let unused = world.sides[A].engine.hostif.new_anchor(world.sides[A].session);
     let nothing = toe_base::AnchorHandle(u32::MAX);
     for wrong in [unused, nothing] {
         world.sides[A].plain(world.now, Command::CloseKept { flow, anchor: wrong, abort: true });

@@ -26,7 +26,7 @@ fn connect_as(
     flow: FlowId,
     port: u16,
 ) -> (AnchorHandle, Result<(), FenceReason>) {
-    let anchor = machine.engine.new_anchor(session);
+    let anchor = machine.engine.hostif.new_anchor(session);
     let remote = core::net::SocketAddr::from(([127, 0, 0, 1], port));
     let args =
         ConnectArgs { remote: remote.into(), anchor: anchor.0, flow: flow.raw(), ..ConnectArgs::default() };

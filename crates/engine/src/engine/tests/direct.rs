@@ -106,7 +106,7 @@ impl Machine {
         let now = Instant::from_millis(1);
         let mut machine = Machine { engine, hosts, now, listener, anchors: Vec::new() };
         let server = machine.attach(server_uid);
-        let anchor = machine.engine.new_anchor(server).0;
+        let anchor = machine.engine.hostif.new_anchor(server).0;
         let local = Machine::address();
         let twin = Twin::listening(local.into(), 1, toe_base::Cred::of_user(server_uid), now);
         let twin = machine.engine.add_twin(server, twin).expect("room");
@@ -200,7 +200,7 @@ impl Machine {
 
     pub(super) fn connect(&mut self, client: SessionId) -> Ends {
         let (server, listener) = self.listener;
-        let anchor = self.engine.new_anchor(client);
+        let anchor = self.engine.hostif.new_anchor(client);
         let args = ConnectArgs { remote: Machine::address().into(), anchor: anchor.0, ..Default::default() };
         self.command(client, Command::Connect { token: 0 }, args.as_bytes());
         let own = self.result(client);
@@ -211,7 +211,7 @@ impl Machine {
             _ => None,
         });
         let other = accepted.unwrap_or_else(|| panic!("{told:?}"));
-        let anchor = self.engine.new_anchor(server);
+        let anchor = self.engine.hostif.new_anchor(server);
         self.command(server, Command::Accept { flow: other, anchor, fd: 4 }, &[]);
         self.anchors.push((server, other, anchor));
         [(client, own), (server, other)]

@@ -67,7 +67,7 @@ fn a_session_ends_whatever_is_on_its_way_and_its_successor_hears_nothing_of_it()
     let session = side.session;
     side.engine.close_session(now, session, &mut side.memory);
     while side.engine.poll_closing(now, &mut side.memory) > 0 {}
-    assert!(side.engine.is_drained(session), "though {:?}", side.memory.going_back);
+    assert!(side.engine.hostif.is_drained(session), "though {:?}", side.memory.going_back);
     side.engine.forget_session(session);
     let late = side.memory.going_back[0];
     side.engine.handle_given_back(late.0, late.1, late.2, true);

@@ -131,7 +131,7 @@ fn random_entries_fence_only_who_wrote_them() {
             Err(reason) => {
                 fences += 1;
                 side.engine.fence(world.now, session, reason, &mut side.memory);
-                assert!(side.engine.is_drained(session));
+                assert!(side.engine.hostif.is_drained(session));
                 side.engine.forget_session(session);
                 side.memory.completions.iter_mut().for_each(|ring| ring.clear());
                 attached = None;

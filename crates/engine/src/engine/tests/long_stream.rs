@@ -86,14 +86,14 @@ impl Ends {
         engine.add_queue_set(session).expect("room");
         let mut ends = Ends { engine, host: Pretence::default(), session, now: Instant::from_millis(1) };
         let at: SocketAddr = "127.0.0.1:80".parse().expect("an address");
-        let anchor = ends.engine.new_anchor(session).0;
+        let anchor = ends.engine.hostif.new_anchor(session).0;
         let twin = Twin::listening(at.into(), 1, toe_base::Cred::default(), ends.now);
         let twin = ends.engine.add_twin(session, twin).expect("room");
         let args = ListenArgs { local: at.into(), backlog: 4, anchor, twin, ..Default::default() };
         ends.command(Command::Listen { token: 0 }, args.as_bytes());
         let listener = ListenerId(ends.result());
         ends.command(Command::AcceptCredit { listener, count: 1 }, &[]);
-        let anchor = ends.engine.new_anchor(session).0;
+        let anchor = ends.engine.hostif.new_anchor(session).0;
         let args = ConnectArgs { remote: at.into(), anchor, ..Default::default() };
         ends.command(Command::Connect { token: 0 }, args.as_bytes());
         let client = ends.result();
@@ -104,7 +104,7 @@ impl Ends {
             }
         }
         let server = server.expect("accepted");
-        let anchor = ends.engine.new_anchor(session);
+        let anchor = ends.engine.hostif.new_anchor(session);
         ends.command(Command::Accept { flow: server, anchor, fd: 4 }, &[]);
         (ends, client, server)
     }

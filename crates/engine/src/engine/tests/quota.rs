@@ -166,10 +166,10 @@ fn a_session_with_many_connections_gives_them_up_in_steps() {
     }
     let before = machine.engine.view().totals().flows;
     machine.engine.close_session(NOW, session, &mut machine.hosts);
-    assert!(!machine.engine.is_drained(session), "128 of them in one step");
+    assert!(!machine.engine.hostif.is_drained(session), "128 of them in one step");
     let steps = (0..100).take_while(|_| machine.engine.poll_closing(NOW, &mut machine.hosts) > 0).count();
     assert!(steps <= 2, "{steps}");
-    assert!(machine.engine.is_drained(session) && machine.engine.view().totals().flows <= before);
+    assert!(machine.engine.hostif.is_drained(session) && machine.engine.view().totals().flows <= before);
     machine.engine.view().audit().expect("sound");
 }
 
@@ -200,7 +200,7 @@ fn a_host_that_takes_nothing_is_not_asked_again_and_again() {
     machine.hosts.full.push(deaf);
     for _ in 0..500 {
         let command = Command::Listen { token: 1 };
-        let anchor = machine.engine.new_anchor(deaf);
+        let anchor = machine.engine.hostif.new_anchor(deaf);
         let args = toe_abi::command::ListenArgs { anchor: anchor.0, ..Default::default() };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());

@@ -175,12 +175,12 @@ fn unsent_data_survives_its_session_and_pins_the_region_until_it_is_acknowledged
     let side = &mut world.sides[B];
     side.engine.close_session(now, session, &mut side.memory);
     side.engine.anchor_closed(now, anchor, &mut side.memory);
-    assert!(!side.engine.is_drained(session), "the region is still read from");
+    assert!(!side.engine.hostif.is_drained(session), "the region is still read from");
     assert!(world.run_until(5000, |w| w.sides[A].conns[a].eof));
     assert!(world.sides[A].conns[a].received == data);
     world.close(A, a);
     world.run_ms(1000);
-    assert!(world.sides[B].engine.is_drained(session));
+    assert!(world.sides[B].engine.hostif.is_drained(session));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_bad_entry_fences_its_session_and_no_other() {
     assert_eq!(result, Err(FenceReason::UnknownHandle), "another session's anchor");
     side.engine.fence(world.now, bad, FenceReason::BadSendRange, &mut side.memory);
     assert_eq!(side.engine.view().counter(Counter::FenceBadSendRange), 1);
-    assert!(side.engine.is_drained(bad));
+    assert!(side.engine.hostif.is_drained(bad));
     assert!(world.transfer(A, conns, &pattern(50_000, 2), 5_000), "the neighbour goes on");
 }
 
@@ -295,7 +295,7 @@ fn a_port_needs_the_kernels_word_once_for_each_command() {
     let user = second_session(&mut world);
     let listen = |world: &mut World, twin: u32| {
         let side = &mut world.sides[B];
-        let anchor = side.engine.new_anchor(user);
+        let anchor = side.engine.hostif.new_anchor(user);
         let args = ListenArgs {
             local: addr(B, 443).into(),
             backlog: 1,
@@ -363,12 +363,12 @@ fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_
     side.engine.close_session(now, first, &mut side.memory);
     let second = second_session(&mut world);
     let flow = claim_as(&mut world, second, b);
-    assert!(world.sides[B].engine.is_drained(first), "its bytes were copied");
+    assert!(world.sides[B].engine.hostif.is_drained(first), "its bytes were copied");
     send_as(&mut world, second, flow, b"two ");
     world.run_ms(1);
     let side = &mut world.sides[B];
     side.engine.close_session(world.now, second, &mut side.memory);
-    assert!(!side.engine.is_drained(second), "its bytes are still to be sent");
+    assert!(!side.engine.hostif.is_drained(second), "its bytes are still to be sent");
     let third = second_session(&mut world);
     let flow = claim_as(&mut world, third, b);
     send_as(&mut world, third, flow, b"three");
@@ -380,7 +380,7 @@ fn unsent_data_survives_one_holder_after_the_other_and_nobody_hears_of_anothers_
         .map(|c| if let Completion::Sent { len, .. } = c { *len } else { 0 })
         .sum();
     assert_eq!(sent, 5, "only its own");
-    assert!(world.sides[B].engine.is_drained(second));
+    assert!(world.sides[B].engine.hostif.is_drained(second));
     world.sides[B].engine.view().audit().unwrap();
 }
 

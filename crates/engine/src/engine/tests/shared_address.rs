@@ -31,7 +31,7 @@ fn world() -> World {
     let mut world = World::with_caps(LinkCaps::default());
     let engine = &mut world.sides[B].engine;
     engine.handle_network(NetworkChange::NoAddress { port: PORT, addr: ADDR_OF_B });
-    engine.share_port(PORT);
+    engine.ip.share_port(PORT);
     engine.handle_network(NetworkChange::Address { port: PORT, addr: ADDR_OF_B, prefix_len: 24 });
     engine.handle_network(NetworkChange::Routes(&[on_link()]));
     // A asks nobody: B does not answer ARP.
@@ -386,7 +386,7 @@ fn what_waits_to_be_sent_goes_by_the_port_of_its_route() {
     let link =
         Link { mac: MacAddr([2, 0, 0, 0, 9, 2]), zone: 1, mtu: 1500, caps: LinkCaps::default(), vlan: None };
     let other = engine.add_port(link);
-    engine.share_port(other);
+    engine.ip.share_port(other);
     engine.handle_network(NetworkChange::Address {
         port: other,
         addr: Addr::from([10, 9, 0, 2]),

@@ -204,7 +204,7 @@ impl Side {
     }
 
     pub(super) fn listen_untaken(&mut self, now: Instant, args: ListenArgs) -> Result<ListenerId, Errno> {
-        let anchor = self.engine.new_anchor(self.session);
+        let anchor = self.engine.hostif.new_anchor(self.session);
         let args = ListenArgs { anchor: anchor.0, ..args };
         let mut block = [0; 64];
         block.copy_from_slice(args.as_bytes());
@@ -251,7 +251,7 @@ impl Side {
         twin: u32,
     ) -> Result<usize, Errno> {
         let new = self.next_anchor.take();
-        let anchor = new.unwrap_or_else(|| self.engine.new_anchor(self.session));
+        let anchor = new.unwrap_or_else(|| self.engine.hostif.new_anchor(self.session));
         let fast = if self.fast { CONNECT_FAST_OPEN } else { 0 };
         let flags = fast | if self.kernel_too { CONNECT_KERNEL_TOO } else { 0 };
         let args =
@@ -333,7 +333,7 @@ impl Side {
             Completion::CommandResult { errno, id, .. } => self.last_result = Some((errno, id)),
             Completion::Accepted { flow, listener } => {
                 self.plain(now, Command::AcceptCredit { listener, count: 1 });
-                let anchor = self.engine.new_anchor(self.session);
+                let anchor = self.engine.hostif.new_anchor(self.session);
                 if self.closes_early {
                     self.engine.anchor_closed(now, anchor, &mut self.memory);
                 }
