@@ -16,6 +16,7 @@ pub mod flow;
 pub mod hostif;
 pub mod ingress;
 pub mod kit;
+mod parts;
 pub mod protocols;
 pub mod sched;
 mod store;

@@ -4,14 +4,13 @@
 use crate::checkers::starvation::Starvation;
 use crate::checkers::{Checker, Failure, memory, reports, timers};
 use crate::memory::Memory;
-use crate::panics;
 use crate::program::plan::{Conn, Excuses, Gate};
 use crate::sabotage::Sabotage;
 use crate::swarm::{Fault, LinkFaults, Swarm};
 use crate::tally::{Tallies, Tally};
 use crate::trace::{About, Trace};
-use crate::wider;
 use crate::world::{What, World};
+use crate::{panics, wider};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_abi::attach::FenceReason;
 use toe_base::AnchorHandle;

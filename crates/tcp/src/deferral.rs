@@ -2,11 +2,10 @@
 //! complete the handshake is passed over if nothing comes with it, and the peer's first bytes complete it instead. When the time is
 //! over the SYN-ACK goes once more, and whatever answers that completes the handshake.
 
-use crate::Tcp;
 use crate::record::{OpeningPool, Tcb};
-use crate::rtt;
 use crate::segment::Segment;
 use crate::state::TcpState;
+use crate::{Tcp, rtt};
 use toe_base::Instant;
 
 /// Longest time that is counted: more is as much.

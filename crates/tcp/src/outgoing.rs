@@ -3,10 +3,9 @@
 
 use crate::reassembly::SeqRange;
 use crate::record::Tcb;
-use crate::record_ends;
 use crate::segment::{Segment, TxSegment};
 use crate::state::TcpState;
-use crate::{Tcp, congestion, rate};
+use crate::{Tcp, congestion, rate, record_ends};
 use toe_base::window::{UnscaledWindow, WindowSize};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::{SackBlock, SackBlocks};

@@ -11,11 +11,10 @@ use crate::outgoing::{
     timestamp, unit,
 };
 use crate::record::{Frto, Phase, Repair, Tcb, Wait};
-use crate::record_ends;
 use crate::scoreboard::{Resent, SentRange};
 use crate::segment::{Segment, TxSegment};
 use crate::state::TcpState;
-use crate::{Tcp, congestion, fast_open, path_mtu, probe, rack, rate, recovery, rtt, tso};
+use crate::{Tcp, congestion, fast_open, path_mtu, probe, rack, rate, record_ends, recovery, rtt, tso};
 use toe_base::Instant;
 use toe_base::window::{WindowScale, WindowSize};
 use toe_wire::tcp::SackBlocks;

@@ -3,9 +3,8 @@
 
 use crate::outgoing::{Shape, data_segment, header, unit};
 use crate::record::Tcb;
-use crate::record_ends;
 use crate::segment::TxSegment;
-use crate::{path_mtu, rack};
+use crate::{path_mtu, rack, record_ends};
 use toe_base::SeqNum;
 use toe_wire::tcp::SackBlocks;
 

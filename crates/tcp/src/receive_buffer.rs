@@ -12,8 +12,7 @@
 //! consumed, the ring starts over at its first byte (small messages keep using the same warm lines) and may be
 //! exchanged for one of another size. When it is too small while in use, a second one takes over from `rcv.nxt` on.
 
-use crate::memory::GivenBack;
-use crate::memory::HostMemory;
+use crate::memory::{GivenBack, HostMemory};
 use crate::pieces::Extent;
 use crate::pressure::Pressure;
 use crate::reassembly::SeqRange;

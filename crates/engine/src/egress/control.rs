@@ -10,8 +10,7 @@ use toe_wire::arp::{self, ArpOperation, ArpRepr};
 use toe_wire::eth::EtherType;
 use toe_wire::icmp::{self, IcmpRepr};
 use toe_wire::icmpv6::{self, Advertisement, Icmpv6Repr};
-use toe_wire::ipv4::Protocol;
-use toe_wire::ipv4::TTL;
+use toe_wire::ipv4::{Protocol, TTL};
 use toe_wire::link::{FrameSink, MacAddr, TxOffload};
 use toe_wire::tcp;
 

@@ -8,9 +8,8 @@ use crate::hostif::users::{Resource, UserIdx};
 use crate::work::{Owner, Path};
 use std::collections::HashMap;
 use toe_base::{FlowIdx, Instant, SessionId};
-use toe_tcp::fast_open;
 use toe_tcp::state::TcpState;
-use toe_tcp::{POOLS, PoolUse};
+use toe_tcp::{POOLS, PoolUse, fast_open};
 
 /// A connection as its timers are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -139,10 +139,7 @@ impl Engine {
             }
             flow.report.direct = false;
         }
-        if !tell_data(flow, id, post) {
-            return false;
-        }
-        if !tell_sent(flow, id, post) {
+        if !tell_data(flow, id, post) || !tell_sent(flow, id, post) {
             return false;
         }
         if let Some(unsent) = flow.report.unsent {

@@ -1,11 +1,12 @@
 //! UDP over the engine's links (decision 0035): which sockets are heard for and send, datagrams and ICMP errors in, records out.
 
-use super::{CONTROL_QUEUE_MAX, Engine};
+use super::Engine;
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::egress::builder::ip_header_len;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::hostif::{Delivered, HostSide};
+use crate::parts::CONTROL_QUEUE_MAX;
 use crate::udp::sockets::Receiver;
 use crate::udp::{Presented, errors};
 use crate::work::{Arrival, ControlFrame, RxDatagram, RxDatagramError, TxDatagram};
@@ -479,11 +480,8 @@ impl Engine {
         // Others' questions and answers have room beside them. What is not asked now is when the neighbour is asked again.
         let is_room = self.ip.ports[port.index()].control.len() < CONTROL_QUEUE_MAX / 2;
         if let Some(target) = asked.filter(|_| is_room) {
-            self.ip.push_control(
-                &mut self.counters,
-                port,
-                ControlFrame::AskNeighbour { target, source: datagram.from.addr },
-            );
+            let ask = ControlFrame::AskNeighbour { target, source: datagram.from.addr };
+            self.ip.push_control(&mut self.counters, port, ask);
         }
         match known {
             Some(to_mac) => {

@@ -3,19 +3,18 @@
 
 use super::Engine;
 use crate::egress::builder::ip_header_len;
-use crate::engine::parts::IpLayer;
 use crate::flow::record::Flow;
 use crate::hostif::HostSide;
+use crate::parts::IpLayer;
 use crate::work::Path;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
 use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
-use toe_tcp::Tcb;
 use toe_tcp::record::{Phase, TroubleCounts};
 use toe_tcp::scoreboard::Fate;
 use toe_tcp::state::TcpState;
-use toe_tcp::{outgoing, rtt};
+use toe_tcp::{Tcb, outgoing, rtt};
 use zerocopy::IntoBytes;
 
 /// Linux's numbers.
@@ -210,7 +209,9 @@ impl IpLayer {
             // What fits one segment: of a path that is known to take less than its link, or of none.
             _ => {
                 let headers = ip_header_len(flow.conn.key.remote.addr) as u32;
-                u32::from(flow.tcb.snd.mss + outgoing::options_len(&flow.tcb)) + super::TCP_LEN + headers
+                u32::from(flow.tcb.snd.mss + outgoing::options_len(&flow.tcb))
+                    + crate::parts::TCP_LEN
+                    + headers
             }
         }
     }

@@ -4,9 +4,7 @@
 //! The two records stay established and carry no more data; FIN, RST and timers are theirs as before.
 
 use super::Engine;
-use crate::counter::Counter;
-use crate::counter::Counters;
-use crate::engine::parts::HostInterface;
+use crate::counter::{Counter, Counters};
 use crate::flow::carrier::{Carrier, Direct, Earning};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{Notice, TenancyEvent};
@@ -14,6 +12,7 @@ use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A
 use crate::hostif::session::Sessions;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::hostif::{HostSide, slots};
+use crate::parts::HostInterface;
 use crate::work::{CaptureRule, Owner, Path};
 use toe_abi::attach::Unread;
 use toe_abi::channel::Side;

@@ -2,8 +2,7 @@
 //! is told first.
 
 use super::Engine;
-use crate::control::listen::Listeners;
-use crate::control::listen::{Holder, ListenerIdx};
+use crate::control::listen::{Holder, ListenerIdx, Listeners};
 use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
 use crate::hostif::HostSide;
 use crate::work::Owner;

@@ -2,8 +2,8 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::engine::parts::HostInterface;
 use crate::hostif::users::Resource;
+use crate::parts::HostInterface;
 use crate::udp::{Asked, Outcome, SESSION_LANES_MAX};
 use toe_abi::errno::Errno;
 use toe_base::{LaneId, SessionId};

@@ -1,8 +1,7 @@
 //! A listener loses a holder, its last one, or its name: what waits there is handed back, closed, or waits for who is next.
 
 use super::Engine;
-use crate::control::listen::Listeners;
-use crate::control::listen::{Holder, ListenerIdx, ON_ITS_WAY};
+use crate::control::listen::{Holder, ListenerIdx, Listeners, ON_ITS_WAY};
 use crate::control::names::{Rest, Twin};
 use crate::counter::Counter;
 use crate::flow::key::Scope;

@@ -2,8 +2,7 @@
 //! is room. Whoever ends a connection takes it out of here.
 
 use super::Engine;
-use crate::control::listen::Listeners;
-use crate::control::listen::{Listener, ListenerIdx};
+use crate::control::listen::{Listener, ListenerIdx, Listeners};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{QueuePosition, Tenancy, TenancyEvent};
 use toe_base::FlowIdx;

@@ -1,10 +1,9 @@
 //! Segments that belong to no connection, or to one that ends with them: resets, SYN-ACKs with a cookie, and ACKs in TIME_WAIT. To a neighbour that is not
 //! known yet they wait until it is, as a connection's own would; who sent what they answer may not send it again.
 
-use super::{CONTROL_QUEUE_MAX, Engine};
-use crate::counter::Counter;
-use crate::counter::Counters;
-use crate::engine::parts::IpLayer;
+use super::Engine;
+use crate::counter::{Counter, Counters};
+use crate::parts::{CONTROL_QUEUE_MAX, IpLayer};
 use crate::work::{ControlFrame, Lone, Path};
 use toe_base::{Instant, PortId};
 use toe_wire::link::MacAddr;

@@ -10,7 +10,7 @@
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`datagram_queue`], [`notify`] (what a record has to say), [`completions`] |
 //! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
 //! | beside TCP | [`protocols`], [`via`] |
-//! | what it is made of | [`parts`] |
+//! | what it is made of | [`crate::parts`] |
 //! | time, and who looks | [`timers`], [`report`], [`detail`] and [`tcp_report`] (how TCP stands), [`audit`], [`capture`] (copies for those who watch) |
 //!
 //! What its driver calls, by kind:
@@ -70,7 +70,6 @@ mod neighbours;
 mod network;
 mod notify;
 mod owners;
-mod parts;
 mod ports;
 mod pressure;
 mod protocols;
@@ -85,44 +84,6 @@ mod tcp_report;
 mod timers;
 mod transmit;
 mod via;
-
-impl IpLayer {
-    /// Queues a control frame; a full queue drops it, as a lost frame would be.
-    fn push_control(&mut self, counters: &mut Counters, port: PortId, frame: ControlFrame) {
-        let control = &mut self.ports[port.index()].control;
-        if control.len() >= CONTROL_QUEUE_MAX {
-            counters.add(crate::Counter::DropControlQueueFull);
-        } else {
-            control.push_back(frame);
-        }
-    }
-
-    /// Largest payload of one wire segment to `peer` on a path, without options (RFC 9293 section 3.7.1).
-    fn path_mss(&self, path: Path, peer: Addr) -> u16 {
-        match path {
-            Path::Local => SEGMENT_PAYLOAD_MAX as u16,
-            Path::Port { port, .. } => {
-                let mtu = self.ports[port.index()].link.mtu;
-                let headers = ip_header_len(peer) as u32 + TCP_LEN;
-                mtu.saturating_sub(headers).clamp(48, SEGMENT_PAYLOAD_MAX as u32) as u16
-            }
-        }
-    }
-
-    /// What a flow's path allows to send at once.
-    fn send_limits(&self, flow: &Flow) -> SendLimits {
-        let unit_max = match flow.conn.path {
-            Path::Local => SEGMENT_PAYLOAD_MAX as u32,
-            Path::Port { port, .. } => self.ports[port.index()]
-                .link
-                .caps
-                .gso_max
-                .min(SEGMENT_PAYLOAD_MAX as u32)
-                .max(u32::from(flow.tcb.snd.mss)),
-        };
-        SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
-    }
-}
 
 #[cfg(test)]
 mod tests;
@@ -139,26 +100,18 @@ pub use session_end::LeftBehind;
 use crate::control::listen::Listeners;
 use crate::control::names::Names;
 use crate::counter::Counters;
-use crate::egress::builder::ip_header_len;
-use crate::flow::record::Flow;
 use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
+use crate::parts::{HostInterface, IpLayer, KnownPeers};
 use crate::protocols::Protocols;
 use crate::store::FlowStore;
 use crate::udp::Udp;
 use crate::via::Via;
-use crate::work::{ControlFrame, Link, Path};
-use parts::{HostInterface, IpLayer, Peers, Port};
-use toe_base::limits::{FLOWS_MAX, SEGMENT_PAYLOAD_MAX};
-use toe_base::{Addr, FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
+use crate::work::{Link, Path};
+use toe_base::limits::FLOWS_MAX;
+use toe_base::{FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
 use toe_tcp::Tcp;
 use toe_tcp::config::{AlgorithmName, EcnMode, FastOpenMode, SynCookies, TcpConfig};
-use toe_tcp::outgoing::SendLimits;
 use toe_tcp::state::TcpState;
-
-/// Control frames that may wait for a port.
-const CONTROL_QUEUE_MAX: usize = 256;
-/// TCP header without options.
-const TCP_LEN: u32 = toe_wire::tcp::HEADER_LEN as u32;
 
 /// What an engine is made with.
 #[derive(Clone, Copy, Debug)]
@@ -228,7 +181,7 @@ pub struct Engine {
     tcp: Tcp,
     listeners: Listeners,
     names: Names,
-    peers: Peers,
+    peers: KnownPeers,
     hostif: HostInterface,
     ip: IpLayer,
     udp: Udp<UserIdx>,
@@ -246,7 +199,7 @@ impl Engine {
             tcp: Tcp::new(config.flows_max, config.secret, config.tcp),
             listeners: Listeners::default(),
             names: Names::new(config.netns),
-            peers: Peers::new(config.secret),
+            peers: KnownPeers::new(config.secret),
             hostif: HostInterface::new(config.flows_max, quotas, config.netns),
             ip: IpLayer::new(config.flows_max),
             udp: Udp::new(config.secret),

@@ -116,11 +116,8 @@ impl Engine {
         if arrival.src.is_unspecified() {
             // Somebody wants to have the address, and is to learn that it is taken.
             let (to, to_mac) = (ALL_NODES.into(), toe_wire::icmpv6::multicast_mac(ALL_NODES));
-            self.ip.push_control(
-                &mut self.counters,
-                port,
-                ControlFrame::Advertise { to_mac, to, source: target, solicited: false },
-            );
+            let advert = ControlFrame::Advertise { to_mac, to, source: target, solicited: false };
+            self.ip.push_control(&mut self.counters, port, advert);
             return;
         }
         if let Some(mac) = source_mac
@@ -129,11 +126,8 @@ impl Engine {
             self.neighbour_found(Path::Port { port, neighbour });
         }
         let (to_mac, to) = (source_mac.unwrap_or(arrival.from_mac), arrival.src);
-        self.ip.push_control(
-            &mut self.counters,
-            port,
-            ControlFrame::Advertise { to_mac, to, source: target, solicited: true },
-        );
+        let advert = ControlFrame::Advertise { to_mac, to, source: target, solicited: true };
+        self.ip.push_control(&mut self.counters, port, advert);
     }
 
     /// What waited for the neighbour may go.
@@ -159,11 +153,8 @@ impl Engine {
                 if self.ip.ports[at].shared {
                     self.ip.steering.ask_neighbour(port, target);
                 } else if let Some(source) = self.ip.routes.source_to_ask(port, target) {
-                    self.ip.push_control(
-                        &mut self.counters,
-                        port,
-                        ControlFrame::AskNeighbour { target, source },
-                    );
+                    let ask = ControlFrame::AskNeighbour { target, source };
+                    self.ip.push_control(&mut self.counters, port, ask);
                 }
             }
             for neighbour in lost {

@@ -30,7 +30,7 @@ impl Engine {
             NetworkChange::Shared { port } => self.ip.share_port(port),
             NetworkChange::Link { port, link } => self.link_changed(port, link),
             NetworkChange::Address { port, addr, prefix_len } => {
-                let super::Port { link, shared, .. } = self.ip.ports[port.index()];
+                let crate::parts::Port { link, shared, .. } = self.ip.ports[port.index()];
                 let (addr, prefix_len) = (in_zone(addr, link.zone), prefix_len.min(addr.bits()));
                 self.ip.routes.add_interface(Interface { port, addr, prefix_len, shared });
             }

@@ -2,10 +2,10 @@
 //! [`super::completions`] brings it to the rings.
 
 use super::Engine;
-use crate::engine::parts::HostInterface;
 use crate::flow::record::{Flow, Unsent};
 use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
+use crate::parts::HostInterface;
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{
     FLOW_ECN, FLOW_RECEIVE_SHUT, FLOW_SACK, FLOW_SYN_DATA, FLOW_TIMESTAMPS, FLOW_WAITS_FOR_DATA,

@@ -4,10 +4,10 @@
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::control::process_each;
-use crate::engine::parts::HostInterface;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::HostSide;
 use crate::hostif::session::Beginning;
+use crate::parts::HostInterface;
 use crate::work::Owner;
 use core::sync::atomic::Ordering;
 use toe_abi::command::{NO_HANDLE, SocketOptions};

@@ -4,7 +4,7 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::engine::parts::HostInterface;
+use crate::parts::HostInterface;
 use crate::work::UserIdx;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{FlowIdx, SessionId};

@@ -1,9 +1,8 @@
 //! The joint to what [`crate::protocols`] holds: packets in and out, time.
 
 use super::Engine;
-use crate::counter::Counter;
-use crate::counter::Counters;
-use crate::engine::parts::IpLayer;
+use crate::counter::{Counter, Counters};
+use crate::parts::IpLayer;
 use crate::work::{ControlFrame, RxPacket, TxPacket};
 use toe_base::{Instant, PortId};
 

@@ -3,12 +3,11 @@
 
 use super::Engine;
 use crate::control::listen::ListenerIdx;
-use crate::counter::Counter;
-use crate::counter::Counters;
-use crate::engine::parts::HostInterface;
+use crate::counter::{Counter, Counters};
 use crate::hostif::HostSide;
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx};
+use crate::parts::HostInterface;
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, Cred, FlowIdx, Instant, QueueSetId, SessionId};

@@ -3,10 +3,10 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::engine::parts::HostInterface;
 use crate::hostif::HostSide;
 use crate::hostif::closing::{Closing, Resets};
 use crate::hostif::users::{Resource, UserIdx};
+use crate::parts::HostInterface;
 use crate::via::Ended;
 use crate::work::Owner;
 use toe_abi::attach::FenceReason;

@@ -3,8 +3,8 @@
 use super::Engine;
 use crate::control::listen::ListenerIdx;
 use crate::control::steer::{SteerChange, SteeredBy};
-use crate::engine::parts::IpLayer;
 use crate::flow::key::FlowKey;
+use crate::parts::IpLayer;
 use crate::work::Path;
 use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowIdx, PortId};

@@ -138,13 +138,8 @@ impl Engine {
             listener.cookies_until = now.after_us(cookie::BELIEVED_FOR_US);
         }
         self.counters.add(Counter::CookiesSent);
-        self.ip.send_lone(
-            &mut self.counters,
-            now,
-            port,
-            neighbour,
-            Lone { key: work.key, segment: answer, traffic_class: 0 },
-        );
+        let answer = Lone { key: work.key, segment: answer, traffic_class: 0 };
+        self.ip.send_lone(&mut self.counters, now, port, neighbour, answer);
     }
 
     /// A segment of no connection may be the ACK of a SYN-ACK that was sent and forgotten; then it makes the connection.

@@ -3,15 +3,14 @@
 use super::Engine;
 use super::capture::CopyingSink;
 use super::notify::has_something;
-use crate::counter::Counter;
-use crate::counter::Counters;
+use crate::counter::{Counter, Counters};
 use crate::egress::builder::{ECT_0, Envelope, Hop};
 use crate::egress::{control, segment};
-use crate::engine::parts::IpLayer;
 use crate::flow::record::Flow;
 use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
 use crate::ingress::facts::facts_of;
+use crate::parts::IpLayer;
 use crate::store::is_over;
 use crate::store::time_waits::TimeWaitFlow;
 use crate::work::{ControlFrame, Lone, Path};

@@ -2,8 +2,8 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::engine::parts::HostInterface;
 use crate::hostif::users::{Resource, UserIdx};
+use crate::parts::HostInterface;
 use crate::via::{Ended, ViaOutcome};
 use toe_abi::attach::Request;
 use toe_abi::errno::Errno;

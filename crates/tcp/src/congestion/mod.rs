@@ -21,12 +21,11 @@ pub mod models;
 pub mod reno;
 pub mod window;
 
-use crate::Tcp;
 use crate::ack_event::AckEvent;
 use crate::config::AlgorithmName;
-use crate::rate;
 use crate::record::{Algorithm, Congestion, Phase, Tcb};
 use crate::scoreboard::Losses;
+use crate::{Tcp, rate};
 use bbr::{Bbr, Steered};
 use cubic::Cubic;
 use hystart::HyStart;

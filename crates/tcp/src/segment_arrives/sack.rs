@@ -1,14 +1,13 @@
 //! What an ACK says of data beyond it and of data that came twice (RFC 2018 section 5, RFC 2883 section 4), and what that
 //! and the ACK itself tell the scoreboard.
 
-use crate::Tcp;
 use crate::ack_event::{AckEvent, RttSample};
-use crate::outgoing;
 use crate::rack::{self, Heard};
 use crate::rate::Sample;
 use crate::record::Tcb;
 use crate::scoreboard::SentRange;
 use crate::segment::Segment;
+use crate::{Tcp, outgoing};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::{SackBlock, SackBlocks};
 

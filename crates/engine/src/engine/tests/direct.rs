@@ -10,8 +10,7 @@ use crate::{
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
-use toe_abi::attach::FenceReason;
-use toe_abi::attach::Unread;
+use toe_abi::attach::{FenceReason, Unread};
 use toe_abi::capture::Filter;
 use toe_abi::channel::{ALL_READ, ChannelLayout, FROZEN, Side, SlotLine};
 use toe_abi::command::{ConnectArgs, ListenArgs};

@@ -1,12 +1,11 @@
 //! What one user may have, beside others: nobody is locked out, and what somebody lets go is charged to nobody.
 
 use super::world::{LAYOUT, Side, World};
-use crate::ControlEvent;
 use crate::counter::Counter;
 use crate::hostif::users::{Limit, Resource};
 use crate::kit::Memoryless;
 use crate::via::ViaOutcome;
-use crate::{Engine, EngineConfig, NetworkChange};
+use crate::{ControlEvent, Engine, EngineConfig, NetworkChange};
 use toe_abi::attach::Request;
 use toe_abi::command::ConnectArgs;
 use toe_abi::entry::{Command, Completion};

@@ -1,10 +1,9 @@
 //! Frames to an engine with one address, and what comes back.
 
 use super::NUMBER;
-use crate::NetworkChange;
 use crate::egress::builder::{Envelope, FrameBuilder, Hop};
 use crate::kit::Memoryless;
-use crate::{Engine, EngineConfig, Link};
+use crate::{Engine, EngineConfig, Link, NetworkChange};
 use std::collections::BTreeMap;
 use toe_base::{Addr, Instant, PortId};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};

@@ -4,8 +4,7 @@ use super::model::INFINITE;
 use super::units::Rate;
 use super::*;
 use crate::rate::RateSample;
-use crate::scoreboard::Excess;
-use crate::scoreboard::Losses;
+use crate::scoreboard::{Excess, Losses};
 
 const MSS: u32 = 1000;
 const RTT_US: u32 = 40_000;

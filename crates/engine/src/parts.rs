@@ -6,8 +6,11 @@ use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
 use crate::control::route::Routes;
 use crate::control::steer::Shared;
+use crate::counter::{Counter, Counters};
+use crate::egress::builder::ip_header_len;
 use crate::egress::waiting::WaitingSegments;
 use crate::flow::key::FlowKey;
+use crate::flow::record::Flow;
 use crate::hostif::anchors::Anchors;
 use crate::hostif::captures::Capture;
 use crate::hostif::channels::Channels;
@@ -17,18 +20,24 @@ use crate::hostif::session::Sessions;
 use crate::hostif::users::{Quotas, STAGING_LEN, UserIdx};
 use crate::sched::fair::FairList;
 use crate::udp::Lanes;
-use crate::work::{ControlFrame, Link};
+use crate::work::{ControlFrame, Link, Path};
 use std::collections::VecDeque;
-use toe_base::{NetNs, PortId};
+use toe_base::limits::SEGMENT_PAYLOAD_MAX;
+use toe_base::{Addr, NetNs, PortId};
 use toe_tcp::limit::RateLimit;
+use toe_tcp::outgoing::SendLimits;
 use toe_tcp::segment::Segment;
 
+/// Control frames that may wait for a port.
+pub const CONTROL_QUEUE_MAX: usize = 256;
+/// TCP header without options.
+pub const TCP_LEN: u32 = toe_wire::tcp::HEADER_LEN as u32;
 /// Resets for segments of no connection.
 const RESETS_A_SECOND: u32 = 4000;
 
 /// The host interface: what sessions have, and what is to be told them.
 #[derive(Debug)]
-pub(super) struct HostInterface {
+pub(crate) struct HostInterface {
     pub sessions: Sessions,
     /// Who has something to be told.
     pub outbox: Outbox,
@@ -56,7 +65,7 @@ impl HostInterface {
 
 /// The layer below TCP and UDP: links, and how their packets travel.
 #[derive(Debug)]
-pub(super) struct IpLayer {
+pub(crate) struct IpLayer {
     pub ports: Vec<Port>,
     pub loopback: Loopback,
     pub routes: Routes,
@@ -87,11 +96,47 @@ impl IpLayer {
         });
         PortId(self.ports.len() as u8 - 1)
     }
+
+    /// Queues a control frame; a full queue drops it, as a lost frame would be.
+    pub fn push_control(&mut self, counters: &mut Counters, port: PortId, frame: ControlFrame) {
+        let control = &mut self.ports[port.index()].control;
+        if control.len() >= CONTROL_QUEUE_MAX {
+            counters.add(Counter::DropControlQueueFull);
+        } else {
+            control.push_back(frame);
+        }
+    }
+
+    /// Largest payload of one wire segment to `peer` on a path, without options (RFC 9293 section 3.7.1).
+    pub fn path_mss(&self, path: Path, peer: Addr) -> u16 {
+        match path {
+            Path::Local => SEGMENT_PAYLOAD_MAX as u16,
+            Path::Port { port, .. } => {
+                let mtu = self.ports[port.index()].link.mtu;
+                let headers = ip_header_len(peer) as u32 + TCP_LEN;
+                mtu.saturating_sub(headers).clamp(48, SEGMENT_PAYLOAD_MAX as u32) as u16
+            }
+        }
+    }
+
+    /// What a flow's path allows to send at once.
+    pub fn send_limits(&self, flow: &Flow) -> SendLimits {
+        let unit_max = match flow.conn.path {
+            Path::Local => SEGMENT_PAYLOAD_MAX as u32,
+            Path::Port { port, .. } => self.ports[port.index()]
+                .link
+                .caps
+                .gso_max
+                .min(SEGMENT_PAYLOAD_MAX as u32)
+                .max(u32::from(flow.tcb.snd.mss)),
+        };
+        SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
+    }
 }
 
 /// One port as the engine sees it.
 #[derive(Debug)]
-pub(super) struct Port {
+pub(crate) struct Port {
     pub link: Link,
     /// Its addresses, routes and neighbours are the kernel's.
     pub shared: bool,
@@ -103,7 +148,7 @@ pub(super) struct Port {
 
 /// From one local end to the other: no link is between them.
 #[derive(Debug)]
-pub(super) struct Loopback {
+pub(crate) struct Loopback {
     pub ready: FairList,
     /// Lone segments (resets).
     pub control: VecDeque<(FlowKey, Segment)>,
@@ -111,16 +156,16 @@ pub(super) struct Loopback {
 
 /// What is remembered of peers past their connections.
 #[derive(Debug)]
-pub(super) struct Peers {
+pub(crate) struct KnownPeers {
     /// Those that our programs have opened connections to with bytes in the SYN, or may.
     pub servers: Servers,
     pub spent_cookies: SpentCookies,
     pub resets: RateLimit,
 }
 
-impl Peers {
-    pub fn new(secret: [u8; 16]) -> Peers {
-        Peers {
+impl KnownPeers {
+    pub fn new(secret: [u8; 16]) -> KnownPeers {
+        KnownPeers {
             servers: Servers::default(),
             spent_cookies: SpentCookies::default(),
             resets: RateLimit::new(secret, RESETS_A_SECOND),
