@@ -23,10 +23,11 @@ use crate::udp::Lanes;
 use crate::work::{ControlFrame, Link, Path};
 use std::collections::VecDeque;
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;
-use toe_base::{Addr, NetNs, PortId};
+use toe_base::{Addr, Instant, NetNs, PortId};
 use toe_tcp::limit::RateLimit;
-use toe_tcp::outgoing::SendLimits;
-use toe_tcp::segment::Segment;
+use toe_tcp::outgoing::{SendLimits, TxContext};
+use toe_tcp::segment::{Segment, TxSegment};
+use toe_tcp::{Tcp, output};
 
 /// Control frames that may wait for a port.
 pub const CONTROL_QUEUE_MAX: usize = 256;
@@ -120,7 +121,7 @@ impl IpLayer {
     }
 
     /// What a flow's path allows to send at once.
-    pub fn send_limits(&self, flow: &Flow) -> SendLimits {
+    fn send_limits(&self, flow: &Flow) -> SendLimits {
         let unit_max = match flow.conn.path {
             Path::Local => SEGMENT_PAYLOAD_MAX as u32,
             Path::Port { port, .. } => self.ports[port.index()]
@@ -131,6 +132,10 @@ impl IpLayer {
                 .max(u32::from(flow.tcb.snd.mss)),
         };
         SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
+    }
+
+    pub fn next_unit(&self, now: Instant, flow: &Flow, tcp: &Tcp) -> Option<TxSegment> {
+        output::prepare(&flow.tcb, TxContext { now, tcp, limits: self.send_limits(flow) })
     }
 }
 

@@ -3,13 +3,11 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::flow::isn::timestamp_offset;
 use crate::flow::key::{FlowKey, KeyHolder, TimeWaitIdx};
 use crate::hostif::users::UserIdx;
 use crate::store::time_waits::TimeWaitFlow;
-use crate::work::{Lone, RxWork};
 use toe_base::{Instant, SeqNum};
-use toe_tcp::time_wait::{TIME_WAIT_US, TimeWaitEffect, is_new_life};
+use toe_tcp::time_wait::TIME_WAIT_US;
 
 /// Of all records, those that orphans may have (Linux: tcp_max_orphans).
 pub(super) const ORPHANS_ONE_IN: usize = 4;
@@ -17,34 +15,6 @@ pub(super) const ORPHANS_ONE_IN: usize = 4;
 const BEYOND: u32 = (1 << 16) + 1;
 
 impl Engine {
-    /// A segment for a connection in TIME_WAIT that no program has. Returns where the numbers of a new life may begin, if it is for one.
-    pub(super) fn arrives_in_time_wait(
-        &mut self,
-        now: Instant,
-        idx: TimeWaitIdx,
-        work: &RxWork<'_>,
-    ) -> Option<SeqNum> {
-        let waiting = self.flows.time_waits.get_mut(idx)?;
-        let TimeWaitFlow { key, tcp, .. } = waiting;
-        if is_new_life(tcp.rcv_nxt, tcp.ts_recent(), &work.rx.segment) {
-            let beyond = tcp.snd_nxt.plus(1 << 16);
-            self.leave_time_wait(idx);
-            return Some(beyond);
-        }
-        match tcp.segment_arrives(&mut self.tcp.in_time_wait(now), &work.rx.segment) {
-            TimeWaitEffect::Nothing => {}
-            TimeWaitEffect::Answer(duplicate) => {
-                let offset = timestamp_offset(&self.config.secret, key);
-                let segment = tcp.ack(now.tcp_timestamp_ms().wrapping_add(offset), duplicate);
-                let lone = Lone { key: *key, segment, traffic_class: tcp.traffic_class };
-                self.send_alone(now, work.path, lone);
-            }
-            TimeWaitEffect::Reset => self.leave_time_wait(idx),
-        }
-        self.flows.time_waits.note_change(idx);
-        None
-    }
-
     /// Time ends TIME_WAIT of so many at most.
     pub(super) fn time_waits_timeout(&mut self, now: Instant, at_once: usize) {
         for _ in 0..at_once {
@@ -61,7 +31,7 @@ impl Engine {
     }
 
     /// The name is free.
-    fn leave_time_wait(&mut self, idx: TimeWaitIdx) {
+    pub(super) fn leave_time_wait(&mut self, idx: TimeWaitIdx) {
         let Some(TimeWaitFlow { key, sharing, steering, .. }) = self.flows.leave_time_wait(idx) else {
             return;
         };

@@ -8,7 +8,6 @@ use crate::flow::key::Scope;
 use crate::flow::tenancy::Tenancy;
 use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
-use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, SessionId};
 
@@ -45,7 +44,7 @@ impl Engine {
     }
 
     /// The last descriptor of one of a listener's anchors was closed.
-    fn close_listener_anchor<H: HostSide>(
+    pub(super) fn close_listener_anchor<H: HostSide>(
         &mut self,
         now: Instant,
         idx: ListenerIdx,
@@ -126,7 +125,7 @@ impl Engine {
 
     /// The last descriptor of a listener's last anchor was closed. If others may have the kernel's socket, that holds the listener for
     /// a moment: in a message it outlives all descriptors (unix(7), SCM_RIGHTS), and Linux loses no connection meanwhile.
-    fn send_listener_on_its_way<H: HostSide>(
+    pub(super) fn send_listener_on_its_way<H: HostSide>(
         &mut self,
         now: Instant,
         idx: ListenerIdx,
@@ -194,30 +193,6 @@ impl Engine {
             self.twin_gone(now, rival.identity, host);
         }
         Ok(())
-    }
-
-    /// [`crate::ControlEvent::LastClose`].
-    pub(super) fn anchor_closed<H: HostSide>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
-        match self.hostif.anchors.get(anchor) {
-            Some(AnchorTarget::Flow(idx)) => {
-                self.app_close(now, idx, false, host);
-            }
-            Some(AnchorTarget::Listener(idx)) => {
-                if !self.send_listener_on_its_way(now, idx, anchor, host) {
-                    self.close_listener_anchor(now, idx, anchor, host);
-                }
-            }
-            Some(AnchorTarget::Nothing) => {}
-            // Its session may have a command under way that binds it, unless it never got it.
-            Some(AnchorTarget::Unused(_)) if self.hostif.anchors.home(anchor).is_some() => {
-                return self.hostif.anchors.note_closed_early(anchor);
-            }
-            Some(AnchorTarget::Unused(_)) => {}
-            None => return,
-        }
-        if let Some((home, queue_set)) = self.hostif.forget_anchor(anchor) {
-            self.hostif.answer(home, queue_set, Completion::AnchorFree { anchor });
-        }
     }
 }
 

@@ -63,17 +63,27 @@ impl Engine {
         }
     }
 
-    /// The same, for an end that is about to be closed: what its peer has done before, closed among it, is done at this end, too. Else
-    /// both would be the first to close, and a name that the peer's end is to leave last would be in use for a minute. So is what it has sent
-    /// and nobody has read, for which the close is a reset.
-    pub(super) fn deliver_to<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+    /// Closes an end after what its local peer has done before, closed among it, is done at this end, too. Else both would be the first to
+    /// close, and a name that the peer's end is to leave last would be in use for a minute. What the peer has sent and nobody
+    /// has read makes the close a reset.
+    pub(super) fn close_after_peer<H: HostSide>(
+        &mut self,
+        now: Instant,
+        idx: FlowIdx,
+        abort: bool,
+        host: &mut H,
+    ) {
         let has_something = |peer: &FlowIdx| {
             let tcb = &self.flows.get(*peer).tcb;
             tcb.snd.fin_queued || !tcb.send_queue.is_empty()
         };
-        if let Some(peer) = self.flows.peer_here(idx).filter(has_something) {
+        let is_open = !self.flows.get(idx).tcb.orphaned;
+        if let Some(peer) = self.flows.peer_here(idx).filter(|_| is_open && !abort).filter(has_something) {
             let user = self.flows.get(peer).conn.user;
             self.local_turn(now, user, peer, host);
+        }
+        if self.flows.is_used(idx) {
+            self.app_close(now, idx, abort, host);
         }
     }
 
@@ -153,7 +163,7 @@ impl Engine {
             if !self.flows.is_used(idx) || self.flows.get(idx).tcb.state == TcpState::Closed {
                 return unit;
             }
-            let Some(tx) = self.next_unit(now, idx) else {
+            let Some(tx) = self.ip.next_unit(now, self.flows.get(idx), &self.tcp) else {
                 self.settle(now, idx);
                 self.abort_if_due(now, idx);
                 self.enter_time_wait(now, idx);

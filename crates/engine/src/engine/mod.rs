@@ -6,7 +6,7 @@
 //! | connections begin | [`connect`], [`connect_credit`] (without an answer), [`active_open`], [`syn`], [`fast_open`] |
 //! | at listeners | [`listener_queue`] (half open, or waiting), [`hand_out`], [`accept`] (who takes from them), [`ahead`] (before anybody asks), [`listener_end`] |
 //! | change hands | [`owners`], [`claim`], [`direct`] (they leave the engine) |
-//! | end | [`close`], [`abort`] (with RST), [`session_end`], [`life`] (their records), [`leftovers`] (nobody has them any more) |
+//! | end | [`descriptors`] (the last one is closed), [`close`], [`abort`] (with RST), [`session_end`], [`life`] (their records), [`leftovers`] (nobody has them any more) |
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`datagram_queue`], [`notify`] (what a record has to say), [`completions`] |
 //! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
 //! | beside TCP | [`protocols`], [`via`] |
@@ -51,6 +51,7 @@ mod connect;
 mod connect_credit;
 mod datagram_queue;
 mod datagrams;
+mod descriptors;
 mod detail;
 mod direct;
 mod errors;

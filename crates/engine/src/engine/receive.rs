@@ -4,19 +4,21 @@ use super::Engine;
 use super::capture::finish_checksum;
 use crate::control::icmp;
 use crate::counter::Counter;
-use crate::flow::key::KeyHolder;
+use crate::flow::isn::timestamp_offset;
+use crate::flow::key::{KeyHolder, TimeWaitIdx};
 use crate::hostif::HostSide;
 use crate::ingress;
 use crate::ingress::facts::facts_of;
 use crate::ingress::{Arrived, ArrivedTcp, At};
-use crate::work::{Piece, RxPacket, RxWork};
+use crate::store::time_waits::TimeWaitFlow;
+use crate::work::{Lone, Piece, RxPacket, RxWork};
 use toe_abi::capture::Direction;
 use toe_abi::errno::Errno;
-use toe_base::{FlowIdx, Instant, PortId};
+use toe_base::{FlowIdx, Instant, PortId, SeqNum};
 use toe_tcp::Tcb;
 use toe_tcp::segment::{Payload, RxSegment, Segment};
 use toe_tcp::state::TcpState;
-use toe_tcp::time_wait::is_new_life;
+use toe_tcp::time_wait::{TimeWaitEffect, is_new_life};
 use toe_wire::link::{FrameTail, RxOffload};
 
 /// A frame as a link hands it over.
@@ -260,5 +262,28 @@ impl Engine {
             }
             self.hostif.capture.show(sighting, bytes);
         }
+    }
+
+    /// A segment for a connection in TIME_WAIT that no program has. Returns where the numbers of a new life may begin, if it is for one.
+    fn arrives_in_time_wait(&mut self, now: Instant, idx: TimeWaitIdx, work: &RxWork<'_>) -> Option<SeqNum> {
+        let waiting = self.flows.time_waits.get_mut(idx)?;
+        let TimeWaitFlow { key, tcp, .. } = waiting;
+        if is_new_life(tcp.rcv_nxt, tcp.ts_recent(), &work.rx.segment) {
+            let beyond = tcp.snd_nxt.plus(1 << 16);
+            self.leave_time_wait(idx);
+            return Some(beyond);
+        }
+        match tcp.segment_arrives(&mut self.tcp.in_time_wait(now), &work.rx.segment) {
+            TimeWaitEffect::Nothing => {}
+            TimeWaitEffect::Answer(duplicate) => {
+                let offset = timestamp_offset(&self.config.secret, key);
+                let segment = tcp.ack(now.tcp_timestamp_ms().wrapping_add(offset), duplicate);
+                let lone = Lone { key: *key, segment, traffic_class: tcp.traffic_class };
+                self.send_alone(now, work.path, lone);
+            }
+            TimeWaitEffect::Reset => self.leave_time_wait(idx),
+        }
+        self.flows.time_waits.note_change(idx);
+        None
     }
 }

@@ -123,7 +123,7 @@ impl Engine {
         let anchor = self.flows.get(idx).conn.tenancy.lifetime();
         if anchor.is_some_and(|anchor| self.hostif.anchors.is_private(anchor)) {
             // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
-            self.app_close(now, idx, false, host);
+            self.close_after_peer(now, idx, false, host);
         }
         let lost = self.let_go_of_channel(idx, host);
         let pinned = self.pin(idx, session, host) && self.move_options(idx, Owner::default(), host);
@@ -147,7 +147,7 @@ impl Engine {
             true => {}
             // Its program had taken it, and only that had not come through: it ends as any that nobody has. So does one whose listener is gone.
             false if flow.tcb.is_written() || flow.conn.tenancy.listener().is_none() => {
-                self.app_close(now, idx, false, host);
+                self.close_after_peer(now, idx, false, host);
             }
             false => self.return_to_listener(idx),
         }

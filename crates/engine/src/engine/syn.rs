@@ -252,7 +252,7 @@ impl Engine {
 
     /// The SYN-ACK went out before there was a record.
     fn note_syn_ack_sent(&mut self, now: Instant, idx: FlowIdx) {
-        let Some(tx) = self.next_unit(now, idx) else { return };
+        let Some(tx) = self.ip.next_unit(now, self.flows.get(idx), &self.tcp) else { return };
         let flow = self.flows.get_mut(idx);
         output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).

@@ -16,7 +16,6 @@ use crate::store::time_waits::TimeWaitFlow;
 use crate::work::{ControlFrame, Lone, Path};
 use toe_abi::capture::Direction;
 use toe_base::{Addr, FlowIdx, Instant, PortId};
-use toe_tcp::outgoing::TxContext;
 use toe_tcp::segment::TxSegment;
 use toe_tcp::segment_arrives::time_wait;
 use toe_tcp::{congestion, output, rtt};
@@ -112,7 +111,7 @@ impl Engine {
     ) -> (usize, TurnEnd) {
         let mut units = 0;
         congestion::wake(&mut self.flows.get_mut(idx).tcb, now);
-        while let Some(tx) = self.next_unit(now, idx) {
+        while let Some(tx) = self.ip.next_unit(now, self.flows.get(idx), &self.tcp) {
             if units == TURN {
                 return (units, TurnEnd::More);
             }
@@ -133,12 +132,6 @@ impl Engine {
         self.abort_if_due(now, idx);
         self.enter_time_wait(now, idx);
         (units, TurnEnd::Idle)
-    }
-
-    pub(super) fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
-        let flow = self.flows.get(idx);
-        let cx = TxContext { now, tcp: &self.tcp, limits: self.ip.send_limits(flow) };
-        output::prepare(&flow.tcb, cx)
     }
 
     /// The flow sent all that it could: the timers that follow from that, and what the owner may want to hear of it.
@@ -207,7 +200,7 @@ impl Engine {
             return;
         }
         // Its neighbour is not known yet, and the last ACK waits for that by itself.
-        while let Some(tx) = self.next_unit(now, idx) {
+        while let Some(tx) = self.ip.next_unit(now, self.flows.get(idx), &self.tcp) {
             let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
             let lone = Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.options.traffic_class };
             let path = conn.path;
