@@ -6,6 +6,13 @@ use super::units::Rate;
 use toe_base::SeqNum;
 
 impl Bbr {
+    /// BBRResetFullBW.
+    pub(super) fn reset_full_bw(&mut self) {
+        self.full_bw = Rate::ZERO;
+        self.full_bw_count = 0;
+        self.full_bw_now = false;
+    }
+
     /// A round lasts until something is delivered that is sent from now on.
     pub(super) fn start_round(&mut self, delivered: u64) {
         self.next_round = SeqNum::new(delivered as u32);

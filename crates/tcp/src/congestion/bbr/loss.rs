@@ -62,7 +62,7 @@ impl Bbr {
             return;
         }
         match self.undo.state {
-            State::Startup => self.enter_startup(),
+            State::Startup => self.state = State::Startup,
             State::Up => self.start_up(ack, *cwnd),
             _ => {}
         }

@@ -78,7 +78,7 @@ impl Bbr {
             self.start_down(&Ack { now, delivered, salt, ..Ack::default() });
             self.start_cruise();
         } else {
-            self.enter_startup();
+            self.state = State::Startup;
         }
     }
 }

@@ -13,17 +13,6 @@ const GROWTH: (u64, u64) = (5, 4);
 pub(super) const DRAIN_ROUNDS: u8 = 3;
 
 impl Bbr {
-    pub(super) fn enter_startup(&mut self) {
-        self.state = State::Startup;
-    }
-
-    /// BBRResetFullBW.
-    pub(super) fn reset_full_bw(&mut self) {
-        self.full_bw = Rate::ZERO;
-        self.full_bw_count = 0;
-        self.full_bw_now = false;
-    }
-
     /// BBRCheckFullBWReached (section 5.3.1.2).
     pub(super) fn check_full_pipe(&mut self, ack: &Ack) {
         if self.full_bw_now || !self.round_start || ack.sample.app_limited || ack.sample.bw == 0 {
