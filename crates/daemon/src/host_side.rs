@@ -1,20 +1,19 @@
 //! The engine's reach into the memory and queues of its sessions, over the shared regions.
 //!
 //! The engine checked every offset against the session's layout before it came here; the region checks again, and
-//! what does not fit is ignored, as the engine's contract says.
+//! what does not fit is ignored, as the engine's contract says. And what came for sockets, handed over.
 
 use crate::capture::End;
 use crate::session::{Sessions, Slot};
 use core::sync::atomic::{AtomicU8, AtomicU64};
 use toe_abi::capture::Program;
 use toe_abi::region::{CPL_ENTRIES, PAGE};
-use toe_base::{DatagramId, QueueSetId, SessionId};
+use toe_base::{Instant, QueueSetId, SessionId};
 use toe_engine::{
-    Captured, ChannelRequest, CompletionBatch, ControlEvent, Delivered, Engine, GivenBack, HostMemory,
-    HostSide, RxDatagram, RxDatagramError, SharedMemory, SightingEnd,
+    Captured, ChannelRequest, CompletionBatch, ControlEvent, Delivered, Engine, ForSocket, GivenBack,
+    HostMemory, Incoming, SharedMemory, SightingEnd,
 };
 use toe_ring::Region;
-use toe_wire::link::FrameTail;
 
 /// Session 0: the engine's own staging memory.
 const STAGING: SessionId = SessionId(0);
@@ -169,22 +168,51 @@ impl HostMemory for Sessions {
     }
 }
 
-impl HostSide for Sessions {
-    fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
-        self.datagrams.deliver(to, datagram)
+impl Sessions {
+    /// Hands over what came for sockets, and tells the engine what became of it.
+    pub(crate) fn hand_over(&mut self, now: Instant, engine: &mut Engine, incoming: Option<Incoming<'_>>) {
+        let mut next = match incoming {
+            Some(Incoming::Datagram(one)) if one.tail.is_some() => {
+                return self.hand_over_tail(now, engine, one);
+            }
+            whole => whole,
+        };
+        while let Some(incoming) = next {
+            let became = match &incoming {
+                Incoming::Datagram(one) => self.datagrams.deliver(one.to, &one.datagram),
+                Incoming::Error(error) => self.datagrams.deliver_error(error),
+            };
+            next = self.became(now, engine, incoming, became);
+        }
     }
 
-    fn deliver_datagram_tail(
+    fn became<'a>(
         &mut self,
-        to: DatagramId,
-        datagram: &RxDatagram<'_>,
-        tail: (&dyn FrameTail, usize),
-        bytes: &mut Vec<u8>,
-    ) -> Option<Delivered> {
-        self.datagrams.deliver_tail(to, (datagram, tail), bytes)
+        now: Instant,
+        engine: &mut Engine,
+        incoming: Incoming<'a>,
+        became: Delivered,
+    ) -> Option<Incoming<'a>> {
+        let (over, next) = incoming.became(became);
+        if let Some(over) = over {
+            engine.handle_control(now, ControlEvent::HandedOver(over), self);
+        }
+        next
     }
 
-    fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
-        self.datagrams.deliver_error(error)
+    /// Of a large frame only the headers were read: whose lane takes it gets the bytes from the link itself.
+    fn hand_over_tail(&mut self, now: Instant, engine: &mut Engine, one: ForSocket<'_>) {
+        let mut bytes = std::mem::take(&mut self.datagrams.large);
+        bytes.clear();
+        let became = match self.datagrams.deliver_tail(&one, &mut bytes) {
+            None if bytes.is_empty() && !one.read(&mut bytes) => Some(Delivered::Nowhere),
+            became => became,
+        };
+        if let Some(became) = became {
+            self.became(now, engine, Incoming::Datagram(one), became);
+        } else {
+            self.hand_over(now, engine, Some(one.with_text(&bytes)));
+        }
+        self.datagrams.large = bytes;
     }
 }

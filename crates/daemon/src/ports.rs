@@ -312,12 +312,14 @@ impl PortSlot {
             let taken = if engine.view().needs_whole_frames() {
                 self.port.receive(FRAMES_PER_LOOK, &mut |frame, offload| {
                     bytes += frame.len();
-                    engine.handle_frame(now, self.id, frame, offload, sessions);
+                    let incoming = engine.handle_frame(now, self.id, frame, offload, sessions);
+                    sessions.hand_over(now, engine, incoming);
                 })?
             } else {
                 self.port.receive_heads(FRAMES_PER_LOOK, &mut |frame, offload, tail| {
                     bytes += frame.len();
-                    engine.handle_frame(now, self.id, (frame, tail), offload, sessions);
+                    let incoming = engine.handle_frame(now, self.id, (frame, tail), offload, sessions);
+                    sessions.hand_over(now, engine, incoming);
                 })?
             };
             frames += taken;

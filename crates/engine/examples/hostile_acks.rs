@@ -10,8 +10,8 @@ use toe_abi::region::RegionLayout;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Addr, FlowId, Instant, PortId, QueueSetId, SeqNum, SessionId};
 use toe_engine::control::names::Twin;
-use toe_engine::kit::tell;
-use toe_engine::{Engine, EngineConfig, HostMemory, HostSide, Link, NetworkChange};
+use toe_engine::kit::FakeHosts;
+use toe_engine::{Engine, EngineConfig, Link, NetworkChange};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
@@ -32,31 +32,22 @@ const PACE_US: u64 = 2;
 /// A program that sends without end and hears of nothing else.
 #[derive(Default)]
 struct Program {
+    host: FakeHosts,
     flow: Option<FlowId>,
     taken_back: u64,
 }
 
-impl HostMemory for Program {
-    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
-    fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
-    fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
-}
-
-impl HostSide for Program {}
-
 impl Program {
     /// Takes what the engine has to tell.
     fn hear(&mut self, engine: &mut Engine) {
-        tell(
-            engine,
-            self,
-            |_, _| usize::MAX,
-            |program, _, completion| match completion {
-                Completion::Accepted { flow, .. } => program.flow = Some(flow),
-                Completion::Sent { len, .. } => program.taken_back += u64::from(len),
+        self.host.hear(engine);
+        for (_, completion) in self.host.completions.drain(..) {
+            match completion {
+                Completion::Accepted { flow, .. } => self.flow = Some(flow),
+                Completion::Sent { len, .. } => self.taken_back += u64::from(len),
                 _ => {}
-            },
-        );
+            }
+        }
     }
 }
 
@@ -153,7 +144,7 @@ impl World {
         let now = Instant::from_micros(1_000_000);
         let mut program = Program::default();
         let listen = Command::Listen { token: 1 };
-        engine.handle_command(now, session, QueueSetId(0), listen, &block, &mut program).expect("good");
+        engine.handle_command(now, session, QueueSetId(0), listen, &block, &mut program.host).expect("good");
         let wire = Wire { frame: vec![0; 70_000], len: 0, end: None };
         let mut world = World { engine, port, session, program, wire, now, una: PEER_SEQ, queued: 0 };
         let options = TcpOptions {
@@ -170,7 +161,7 @@ impl World {
         let credit = Command::AcceptCredit { listener, count: 1 };
         world
             .engine
-            .handle_command(world.now, session, QueueSetId(0), credit, &[0; 64], &mut world.program)
+            .handle_command(world.now, session, QueueSetId(0), credit, &[0; 64], &mut world.program.host)
             .expect("good");
         world.program.hear(&mut world.engine);
         let flow = world.program.flow.expect("accepted");
@@ -178,15 +169,16 @@ impl World {
         let accept = Command::Accept { flow, anchor, fd: 9 };
         world
             .engine
-            .handle_command(world.now, session, QueueSetId(0), accept, &[0; 64], &mut world.program)
+            .handle_command(world.now, session, QueueSetId(0), accept, &[0; 64], &mut world.program.host)
             .expect("good");
         world
     }
 
     fn take(&mut self, frame: &[u8]) {
         let checked = RxOffload { checksum_ok: true, coalesced_mss: None };
-        self.engine.handle_frame(self.now, self.port, frame, checked, &mut self.program);
-        while self.engine.poll_transmit(self.now, self.port, &mut self.wire, &mut self.program, 64) > 0 {}
+        self.engine.handle_frame(self.now, self.port, frame, checked, &mut self.program.host);
+        while self.engine.poll_transmit(self.now, self.port, &mut self.wire, &mut self.program.host, 64) > 0 {
+        }
     }
 
     fn ack(&mut self, ack: SeqNum, blocks: &[(SeqNum, SeqNum)]) {
@@ -215,7 +207,8 @@ impl World {
             }
             self.queued += u64::from(UNIT);
         }
-        while self.engine.poll_transmit(self.now, self.port, &mut self.wire, &mut self.program, 64) > 0 {}
+        while self.engine.poll_transmit(self.now, self.port, &mut self.wire, &mut self.program.host, 64) > 0 {
+        }
     }
 
     /// Until a whole window is out: the congestion window grows as it is acknowledged.
@@ -229,7 +222,7 @@ impl World {
                 self.now = self.now.after_us(1000);
                 let (una, out) = (self.una, self.out());
                 self.ack(una.plus(out * (step + 1) / 16 / MSS * MSS), &[]);
-                self.engine.handle_timeout(self.now, &mut self.program);
+                self.engine.handle_timeout(self.now, &mut self.program.host);
                 self.program.hear(&mut self.engine);
                 self.refill();
             }
@@ -289,7 +282,7 @@ fn main() {
             world.now = world.now.after_us(PACE_US);
             world.ack(world.una.plus(bytes).earlier(end), &blocks);
             if n % 64 == 0 {
-                world.engine.handle_timeout(world.now, &mut world.program);
+                world.engine.handle_timeout(world.now, &mut world.program.host);
                 world.program.hear(&mut world.engine);
                 world.refill();
             }

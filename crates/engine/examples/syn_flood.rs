@@ -11,7 +11,7 @@ use toe_abi::region::RegionLayout;
 use toe_base::window::UnscaledWindow;
 use toe_base::{Addr, Instant, PortId, QueueSetId, SeqNum};
 use toe_engine::control::names::Twin;
-use toe_engine::kit::Memoryless;
+use toe_engine::kit::FakeHosts;
 use toe_engine::{Counter, Engine, EngineConfig, Link, NetworkChange};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::ipv4::{Ipv4Repr, Protocol};
@@ -98,7 +98,7 @@ fn listening_engine() -> (Engine, PortId) {
             QueueSetId(0),
             listen,
             &block,
-            &mut Memoryless::default(),
+            &mut FakeHosts::default(),
         )
         .expect("a good command");
     (engine, port)
@@ -108,7 +108,7 @@ fn main() {
     for (what, dst_port) in [("answered with a cookie", 80), ("for nobody", 81)] {
         let (mut engine, port) = listening_engine();
         let mut sink = Sink(vec![0; 2048]);
-        let mut host = Memoryless::default();
+        let mut host = FakeHosts::default();
         let frames: Vec<_> = (0..65_536).map(|number| syn(number, dst_port)).collect();
         let checked = RxOffload { checksum_ok: true, coalesced_mss: None };
         let start = Clock::now();

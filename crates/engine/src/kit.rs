@@ -1,13 +1,12 @@
-//! For tests, examples and measurements: hosts without memory, who are told things and touch nothing.
+//! For tests, examples and measurements: hosts who are told things, with as much memory as they are given.
 
-use crate::Engine;
-use crate::hostif::HostSide;
+use crate::{ControlEvent, Delivered, Engine, Incoming};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::{BTreeMap, VecDeque};
 use toe_abi::channel::{ALL_READ, ChannelLayout, SLOT_LEN, Side, SlotLine};
 use toe_abi::entry::Completion;
-use toe_base::{QueueSetId, SessionId};
-use toe_tcp::memory::{HostMemory, SharedMemory};
+use toe_base::{Instant, QueueSetId, SessionId};
+use toe_tcp::memory::{GivenBack, HostMemory, SharedMemory};
 
 /// Words that hosts share, each 0 until somebody changes it.
 #[derive(Debug, Default)]
@@ -33,40 +32,67 @@ impl SharedWords {
     }
 }
 
-impl HostMemory for SharedWords {
-    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
-    fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
-    fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
-    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
-        Some(self.at(memory, offset))
-    }
-}
+/// Memory that is not needed is spoilt with this, so that whoever still reads it notices.
+const SPOILT: u8 = 0xdd;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Memoryless {
+pub struct FakeHosts {
+    /// Of sessions whose bytes matter, of which nothing lies beyond it; of another nothing is kept, and zeros are read.
+    pub memory: BTreeMap<SessionId, Vec<u8>>,
+    /// If there are any.
+    pub words: Option<SharedWords>,
     /// What was posted, and to whom.
     pub completions: VecDeque<(SessionId, Completion)>,
     /// Rings of these are full.
     pub full: Vec<SessionId>,
     /// How often a ring was looked at.
     pub looks: usize,
+    /// Bytes that were copied, the lowest place that they went to, and the first beyond all.
+    pub copied: u64,
+    pub copied_to: Option<(u64, u64)>,
 }
 
-impl HostMemory for Memoryless {
-    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
-    fn read(&mut self, _: SessionId, _: u64, out: &mut [u8]) {
-        out.fill(0);
+impl FakeHosts {
+    fn bytes_at(&mut self, session: SessionId, offset: u64, len: usize) -> Option<&mut [u8]> {
+        Some(&mut self.memory.get_mut(&session)?[offset as usize..][..len])
     }
-    fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
 }
 
-impl HostSide for Memoryless {}
+impl HostMemory for FakeHosts {
+    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
+        self.bytes_at(session, offset, bytes.len())
+            .into_iter()
+            .for_each(|place| place.copy_from_slice(bytes));
+    }
+    fn read(&mut self, session: SessionId, offset: u64, out: &mut [u8]) {
+        match self.bytes_at(session, offset, out.len()) {
+            Some(place) => out.copy_from_slice(place),
+            None => out.fill(0),
+        }
+    }
+    fn copy(&mut self, from: (SessionId, u64), to: (SessionId, u64), len: u32) {
+        let (low, high) = self.copied_to.unwrap_or((to.1, to.1));
+        self.copied += u64::from(len);
+        self.copied_to = Some((low.min(to.1), high.max(to.1 + u64::from(len))));
+        if let Some(bytes) = self.bytes_at(from.0, from.1, len as usize).map(|place| place.to_vec()) {
+            self.write(to.0, to.1, &bytes);
+        }
+    }
+    fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
+        Some(self.words.as_mut()?.at(memory, offset))
+    }
+    fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
+        let Some(place) = self.bytes_at(session, offset, len as usize) else { return GivenBack::Kept };
+        place.fill(SPOILT);
+        GivenBack::Now
+    }
+}
 
-impl Memoryless {
+impl FakeHosts {
     /// Takes all that the engine has to tell.
     pub fn hear(&mut self, engine: &mut Engine) {
-        let room = |host: &mut Memoryless, (session, _)| {
+        let room = |host: &mut FakeHosts, (session, _)| {
             host.looks += 1;
             if host.full.contains(&session) { 0 } else { usize::MAX }
         };
@@ -77,7 +103,7 @@ impl Memoryless {
 }
 
 /// Tells each queue set what there is for it, as far as it has room. How many flows were told something.
-pub fn tell<H: HostSide>(
+pub fn tell<H: HostMemory>(
     engine: &mut Engine,
     host: &mut H,
     room: impl Fn(&mut H, (SessionId, QueueSetId)) -> usize,
@@ -91,4 +117,28 @@ pub fn tell<H: HostSide>(
         flows += told.flows;
     }
     flows
+}
+
+/// Hands over what came for sockets, whole, to where `put` puts it.
+pub fn hand_over<H: HostMemory>(
+    now: Instant,
+    engine: &mut Engine,
+    host: &mut H,
+    incoming: Option<Incoming<'_>>,
+    mut put: impl FnMut(&mut H, &Incoming<'_>) -> Delivered,
+) {
+    let mut bytes = Vec::new();
+    let mut next = match incoming {
+        Some(Incoming::Datagram(one)) if one.read(&mut bytes) => Some(one.with_text(&bytes)),
+        whole => whole,
+    };
+    while let Some(incoming) = next {
+        let is_there = !matches!(&incoming, Incoming::Datagram(one) if one.tail.is_some());
+        let became = if is_there { put(host, &incoming) } else { Delivered::Nowhere };
+        let (over, rest) = incoming.became(became);
+        if let Some(over) = over {
+            engine.handle_control(now, ControlEvent::HandedOver(over), host);
+        }
+        next = rest;
+    }
 }

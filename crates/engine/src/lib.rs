@@ -1,7 +1,7 @@
 //! The TOE device: frames, host entries and `now` in; frames, completions and the next deadline out.
 //!
 //! Sans-IO: no sockets, clock, threads or shared memory in here. The daemon, a test or a simulator drives one
-//! [`Engine`] and serves its [`HostSide`]. Same inputs, same outputs.
+//! [`Engine`] over the programs' memory ([`HostMemory`]). Same inputs, same outputs.
 //!
 //! Folders in the order data flows. Receive: [`ingress`] → [`flow`] → [`hostif`]. Send: [`hostif`] → [`sched`] →
 //! [`flow`] → [`egress`]. [`control`] holds what is not a flow's data: ARP, ICMP, routes, listeners; [`udp`] is the other protocol, with planes of its own, and [`protocols`] where more plug in. A stage takes a
@@ -35,10 +35,9 @@ pub use engine::{
 };
 pub use hostif::channels::ChannelRequest;
 pub use hostif::users::{Limit, Quotas, Resource, STAGING_LEN, User, UserIdx, Users};
-pub use hostif::{Delivered, HostSide};
 pub use toe_tcp::config::{AlgorithmName, EcnMode, FastOpenMode, SynCookies, TcpConfig};
 pub use toe_tcp::memory::{GivenBack, HostMemory, SharedMemory};
 pub use work::{
-    AnchorUse, CaptureRule, Captured, Claimed, Link, RxDatagram, RxDatagramError, Sighting, SightingEnd,
-    StreamCounts,
+    AnchorUse, CaptureRule, Captured, Claimed, Delivered, ForSocket, HandedOver, Incoming, Link, RxDatagram,
+    RxDatagramError, Sighting, SightingEnd, StreamCounts,
 };

@@ -1,12 +1,13 @@
 //! Every value that passes between stages.
 
 use core::net::Ipv4Addr;
+use std::borrow::Cow;
 use toe_abi::capture::{Direction, Facts, Filter, LOCAL_INTERFACE};
 use toe_abi::errno::Errno;
 use toe_abi::lane::MtuDiscover;
-use toe_base::{Addr, Cred, Endpoint, FlowId, ListenerId, PortId, SeqNum, SessionId};
+use toe_base::{Addr, Cred, DatagramId, Endpoint, FlowId, ListenerId, PortId, SeqNum, SessionId};
 use toe_wire::UdpRepr;
-use toe_wire::link::{LinkCaps, MacAddr};
+use toe_wire::link::{FrameTail, LinkCaps, MacAddr};
 use toe_wire::vlan::VlanId;
 
 use crate::counter::Counter;
@@ -94,13 +95,13 @@ pub struct IcmpError {
 }
 
 /// Ingress → UDP: a datagram, its checksum verified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RxDatagram<'a> {
     pub arrival: Arrival,
     pub ports: UdpRepr,
     /// Its headers as they came, from that of IP on, to be quoted; none of one that did not come in a packet of its own.
     pub headers: &'a [u8],
-    pub text: &'a [u8],
+    pub text: Cow<'a, [u8]>,
     /// There are several of so many bytes each, one behind the other; the last may be shorter.
     pub segment: Option<u16>,
 }
@@ -113,10 +114,15 @@ impl RxDatagram<'_> {
     pub fn to(&self) -> Endpoint {
         Endpoint { addr: self.arrival.dst, port: self.ports.dst_port }
     }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.segment.map_or(1, |len| self.text.len().div_ceil(usize::from(len).max(1)))
+    }
 }
 
 /// Ingress → UDP: an ICMP error about a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RxDatagramError<'a> {
     pub arrival: Arrival,
     /// Who sent the datagram, and to whom.
@@ -125,7 +131,119 @@ pub struct RxDatagramError<'a> {
     /// It was too large for a link that takes so much (0: that router does not say).
     pub mtu: Option<u32>,
     /// The whole message.
-    pub message: &'a [u8],
+    pub message: Cow<'a, [u8]>,
+}
+
+/// UDP → driver: what came for a socket, for the driver to hand over.
+#[derive(Clone, Debug)]
+pub enum Incoming<'a> {
+    Datagram(ForSocket<'a>),
+    /// For the kernel, which knows whose it is.
+    Error(RxDatagramError<'a>),
+}
+
+/// A datagram for a socket, or several that came together.
+#[derive(Clone, Debug)]
+pub struct ForSocket<'a> {
+    /// For the session that alone has the socket; `None`: for the kernel, which knows whose it is.
+    pub to: Option<DatagramId>,
+    pub datagram: RxDatagram<'a>,
+    /// The bytes are still with the link: those of the frame from there on belong where `text` is, whose own have no meaning.
+    pub tail: Option<(&'a dyn FrameTail, usize)>,
+    /// What the kernel calls it.
+    socket: Option<u64>,
+    /// Those that go after it, of so many bytes each.
+    rest: (&'a [u8], u16),
+}
+
+/// What became of something that the driver handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    ByLane,
+    ByKernel,
+    QueueFull,
+    /// The driver cannot hand it over. Of several those that are there go one by one then: the kernel takes no others.
+    Nowhere,
+}
+
+/// Driver → UDP: what became of what came for a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandedOver {
+    Datagrams { socket: Option<u64>, count: usize, bytes: usize, became: Delivered },
+    Error(Delivered),
+}
+
+impl<'a> Incoming<'a> {
+    /// This became of it: what the engine is to hear of that ([`crate::ControlEvent::HandedOver`]), and what is to be handed over next.
+    pub fn became(self, became: Delivered) -> (Option<HandedOver>, Option<Incoming<'a>>) {
+        let one = match self {
+            Incoming::Error(_) => return (Some(HandedOver::Error(became)), None),
+            Incoming::Datagram(one) => one,
+        };
+        if became == Delivered::Nowhere
+            && let (Some(len), None, Cow::Borrowed(all)) =
+                (one.datagram.segment, one.tail, &one.datagram.text)
+        {
+            let all = *all;
+            return (None, one.next((all, len)));
+        }
+        let (socket, count, bytes) = (one.socket, one.datagram.count(), one.datagram.text.len());
+        let rest = one.rest;
+        (Some(HandedOver::Datagrams { socket, count, bytes, became }), one.next(rest))
+    }
+
+    /// With bytes of its own.
+    pub(crate) fn into_owned(self) -> Incoming<'static> {
+        match self {
+            Incoming::Datagram(ForSocket { to, datagram, socket, .. }) => {
+                let RxDatagram { arrival, ports, text, segment, .. } = datagram;
+                let text = text.into_owned().into();
+                let datagram = RxDatagram { arrival, ports, headers: &[], text, segment };
+                Incoming::Datagram(ForSocket::new(to, socket, datagram))
+            }
+            Incoming::Error(error) => {
+                let message = error.message.into_owned().into();
+                Incoming::Error(RxDatagramError { message, ..error })
+            }
+        }
+    }
+}
+
+impl<'a> ForSocket<'a> {
+    pub(crate) fn new(
+        to: Option<DatagramId>,
+        socket: Option<u64>,
+        datagram: RxDatagram<'a>,
+    ) -> ForSocket<'a> {
+        ForSocket { to, datagram, tail: None, socket, rest: (&[], 0) }
+    }
+
+    /// Reads the bytes that are with the link. `false`: it does not have them any more.
+    pub fn read(&self, into: &mut Vec<u8>) -> bool {
+        let Some((tail, at)) = self.tail else { return false };
+        into.resize(self.datagram.text.len(), 0);
+        tail.read(at, into)
+    }
+
+    /// The same with these bytes, which are not with the link.
+    pub fn with_text<'b>(self, text: &'b [u8]) -> Incoming<'b>
+    where
+        'a: 'b,
+    {
+        let datagram = RxDatagram { text: text.into(), ..self.datagram };
+        Incoming::Datagram(ForSocket { datagram, tail: None, ..self })
+    }
+
+    /// The first of those.
+    fn next(self, (rest, len): (&'a [u8], u16)) -> Option<Incoming<'a>> {
+        if rest.is_empty() {
+            return None;
+        }
+        let (text, rest) = rest.split_at(rest.len().min(usize::from(len).max(1)));
+        // In its packet it had other headers.
+        let datagram = RxDatagram { text: text.into(), headers: &[], segment: None, ..self.datagram };
+        Some(Incoming::Datagram(ForSocket { datagram, rest: (rest, len), ..self }))
+    }
 }
 
 /// Ingress → protocols: a whole packet of a protocol that has no stage of its own.

@@ -75,7 +75,9 @@ impl Target {
         let node = &mut self.node;
         let clock = node.clock(self.now_us);
         for _ in 0..copies {
-            node.engine.handle_frame(clock, PORT, frame, RxOffload::default(), &mut node.memory);
+            let incoming =
+                node.engine.handle_frame(clock, PORT, frame, RxOffload::default(), &mut node.memory);
+            node.memory.take(clock, &mut node.engine, incoming);
         }
         self.settle();
     }
@@ -93,7 +95,8 @@ impl Target {
         let node = &mut self.node;
         let clock = node.clock(self.now_us);
         let offload = RxOffload { checksum_ok: vouched, coalesced_mss: None };
-        node.engine.handle_frame(clock, PORT, frame, offload, &mut node.memory);
+        let incoming = node.engine.handle_frame(clock, PORT, frame, offload, &mut node.memory);
+        node.memory.take(clock, &mut node.engine, incoming);
         self.settle();
     }
 

@@ -104,7 +104,9 @@ impl World {
         head[HEAD_LEN..].fill(SPOILT);
         let (clock, tail) = (node.clock(self.now_us), Tail { frame, fails, is_taken: Cell::new(false) });
         node.memory.lent = Some(LentPlaces::new(frame.len()));
-        node.engine.handle_frame(clock, PORT, (&head[..], Some(&tail as _)), offload, &mut node.memory);
+        let incoming =
+            node.engine.handle_frame(clock, PORT, (&head[..], Some(&tail as _)), offload, &mut node.memory);
+        node.memory.take(clock, &mut node.engine, incoming);
         node.memory.take_in_lent();
         node.memory.lent = None;
         self.tallies.add(Tally::Heads);

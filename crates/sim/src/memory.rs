@@ -15,10 +15,11 @@ use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::owner_word::Owned;
 use toe_abi::region::{FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, RegionLayout};
-use toe_base::{FlowId, SessionId};
+use toe_base::{FlowId, Instant, SessionId};
+use toe_engine::kit::hand_over;
 use toe_engine::{
-    ChannelRequest, ControlEvent, DriverRequest, Engine, GivenBack, HostMemory, HostSide, STAGING_LEN,
-    SharedMemory,
+    ChannelRequest, ControlEvent, Delivered, DriverRequest, Engine, GivenBack, HostMemory, Incoming,
+    STAGING_LEN, SharedMemory,
 };
 use zerocopy::FromBytes;
 
@@ -333,6 +334,11 @@ impl Memory {
         flows
     }
 
+    /// There are no sockets that datagrams could come for.
+    pub fn take(&mut self, clock: Instant, engine: &mut Engine, incoming: Option<Incoming<'_>>) {
+        hand_over(clock, engine, self, incoming, |_, _| Delivered::Nowhere);
+    }
+
     /// How many completions a ring takes now.
     fn room(&mut self, session: SessionId) -> usize {
         let Some(ring) = self.rings.get(session.index()) else { return 0 };
@@ -494,5 +500,3 @@ impl HostMemory for Memory {
         GivenBack::Now
     }
 }
-
-impl HostSide for Memory {}

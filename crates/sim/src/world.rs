@@ -356,7 +356,8 @@ impl World {
         self.meddler.meddle(&mut frame, &mut offload, &self.sequences, &mut self.tallies, |other| {
             trace.event(now_us, About::node(to), "meddler", format_args!("{}", Seen(&other)));
             TcpFrame::parse(&other).iter().for_each(|tcp| storms.arrived(tcp, now_us));
-            engine.handle_frame(clock, PORT, &other, Default::default(), memory);
+            let incoming = engine.handle_frame(clock, PORT, &other, Default::default(), memory);
+            memory.take(clock, engine, incoming);
             memory.check_arrived(engine, &other, Default::default());
         });
         if self.sabotage == Some(Sabotage::FlipPayload) {
@@ -373,7 +374,8 @@ impl World {
         }
         if !self.comes_as_head(to, &frame, offload) {
             let node = &mut self.nodes[to];
-            node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
+            let incoming = node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
+            node.memory.take(clock, &mut node.engine, incoming);
             node.memory.check_arrived(&mut node.engine, &frame, offload);
         }
         self.nodes[to].touched = true;

@@ -1,5 +1,5 @@
 //! UDP sockets of programs that hear from and send by the engine's links (decision 0035): their lanes' memory, and the kernel's way to them.
-//! What comes for them is here, called by the run loop, and by the engine through `host_side`; what they send is in [`sending`].
+//! What comes for them is here, called by the run loop, and by `host_side`; what they send is in [`sending`].
 
 mod crowd;
 pub(crate) mod from_socket;
@@ -16,9 +16,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use to_kernel::ToKernel;
-use to_socket::{ByKernel, Late, ToSocket};
+use to_socket::{ByKernel, ToSocket};
 use toe_base::{Cred, DatagramId, Instant};
-use toe_engine::{Delivered, RxDatagram, RxDatagramError};
+use toe_engine::{Delivered, ForSocket, RxDatagram, RxDatagramError};
 use toe_ring::{EventFd, LaneSender};
 
 /// All that the engine hands datagrams to.
@@ -28,6 +28,8 @@ pub(crate) struct Datagrams {
     /// Those whose programs are to be woken at the end of the round, or were and have not come.
     waiting: Vec<DatagramId>,
     crowd: Crowd,
+    /// Room for the bytes of a large frame that no lane takes from the link.
+    pub(crate) large: Vec<u8>,
     /// Frames that went to programs since this was asked last.
     heard: usize,
     /// When they are to gather.
@@ -82,10 +84,12 @@ impl Datagrams {
         delivered
     }
 
-    /// The same where the bytes are still with the link ([`toe_engine::HostSide::deliver_datagram_tail`]).
-    pub fn deliver_tail(&mut self, to: DatagramId, late: Late<'_>, bytes: &mut Vec<u8>) -> Option<Delivered> {
+    /// The same where the bytes are still with the link. `None`: they are to be delivered as others are; they are in `bytes` if there are any, and else
+    /// still with the link.
+    pub fn deliver_tail(&mut self, one: &ForSocket<'_>, bytes: &mut Vec<u8>) -> Option<Delivered> {
+        let (to, tail) = (one.to?, one.tail?);
         let socket = self.sockets.get_mut(&to)?;
-        let delivered = socket.put_tail(late, bytes);
+        let delivered = socket.put_tail((&one.datagram, tail), bytes);
         if socket.take_crowded() {
             self.crowd.note(socket.charged_to());
         }
@@ -156,9 +160,10 @@ impl Datagrams {
         self.sockets.remove(&id);
     }
 
-    pub fn deliver_error(&mut self, error: &RxDatagramError<'_>) -> bool {
-        let Some(kernel) = &self.kernel else { return false };
-        others(&mut self.others, &self.handed).is_some_and(|others| kernel.deliver_error(others, error))
+    pub fn deliver_error(&mut self, error: &RxDatagramError<'_>) -> Delivered {
+        let Some(kernel) = &self.kernel else { return Delivered::Nowhere };
+        let others = others(&mut self.others, &self.handed);
+        others.map_or(Delivered::Nowhere, |others| kernel.deliver_error(others, error))
     }
 }
 

@@ -101,7 +101,9 @@ impl DatagramSenders {
             let end = socket.id;
             match socket.take(&mut self.text) {
                 Some(head) => {
-                    taken += engine.handle_datagrams(now, end, &head, &self.text, sessions);
+                    let (count, incoming) = engine.handle_datagrams(now, end, &head, &self.text);
+                    sessions.hand_over(now, engine, incoming);
+                    taken += count;
                     taken += self.text.len() / BYTES_AS_ONE;
                 }
                 None => {

@@ -38,16 +38,16 @@ impl ByKernel for ToKernel {
         datagram.ports.emit(len_16, &mut header);
         if src.is_v6() {
             // It was verified; over IPv6 there has to be one. Of IPv4 zero says that there is none.
-            udp::store_checksum_of_parts(&mut header, datagram.text, src, dst);
+            udp::store_checksum_of_parts(&mut header, &datagram.text, src, dst);
         }
-        self.send(user, arrival, Protocol::Udp, [&header, datagram.text])
+        self.send(user, arrival, Protocol::Udp, [&header, &datagram.text])
     }
 }
 
 impl ToKernel {
-    pub fn deliver_error(&self, user: &PagesOut, error: &RxDatagramError<'_>) -> bool {
+    pub fn deliver_error(&self, user: &PagesOut, error: &RxDatagramError<'_>) -> Delivered {
         let protocol = if error.arrival.src.is_v4() { Protocol::Icmp } else { Protocol::Icmpv6 };
-        self.send(user, &error.arrival, protocol, [error.message, &[]]) == Delivered::ByKernel
+        self.send(user, &error.arrival, protocol, [&error.message, &[]])
     }
 
     /// `user`: whose programs that wakes.

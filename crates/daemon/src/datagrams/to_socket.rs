@@ -167,7 +167,7 @@ impl ToSocket {
 
     /// The program sleeps: the first one goes by the kernel, the others of the same frame are there when it looks.
     fn wake_with(&mut self, datagram: &RxDatagram<'_>, kernel: &dyn ByKernel) -> Delivered {
-        let text = datagram.text;
+        let text = &*datagram.text;
         let first = datagram.segment.map_or(text.len(), |len| usize::from(len).min(text.len()));
         let (first, rest) = text.split_at(first);
         self.waking.of = Some((datagram.arrival, datagram.ports));
@@ -176,7 +176,7 @@ impl ToSocket {
         if rest.is_empty() {
             return Delivered::ByKernel;
         }
-        let rest = RxDatagram { text: rest, ..*datagram };
+        let rest = RxDatagram { text: rest.into(), ..*datagram };
         self.put_into_lane(&rest).unwrap_or_else(|| {
             self.ring(kernel);
             one_by_one(&rest, kernel, &self.user)
@@ -222,7 +222,7 @@ impl ToSocket {
     pub fn ring(&mut self, kernel: &dyn ByKernel) -> bool {
         let Some((arrival, ports)) = self.waking.of.take() else { return false };
         // What finds no room in the kernel's queue is lost, as anywhere; then there is what wakes the program.
-        let text = &self.waking.text;
+        let text = self.waking.text.as_slice().into();
         kernel.deliver(&self.user, &RxDatagram { arrival, ports, headers: &[], text, segment: None });
         self.lane.end.end_ring();
         self.waking.text.clear();
@@ -273,7 +273,7 @@ impl ToSocket {
         text.resize(len.saturating_sub(RecordHead::LEN) as usize, 0);
         self.lane.end.lane().read(place, RecordHead::LEN, &mut text);
         self.lane.end.void(place, len);
-        let datagram = RxDatagram { arrival, ports, headers: &[], text: &text, segment };
+        let datagram = RxDatagram { arrival, ports, headers: &[], text: text.as_slice().into(), segment };
         one_by_one(&datagram, kernel, &self.user);
         self.lane.end.end_ring();
         text.clear();
@@ -287,11 +287,11 @@ impl ToSocket {
 fn one_by_one(datagram: &RxDatagram<'_>, kernel: &dyn ByKernel, user: &PagesOut) -> Delivered {
     let each = datagram.segment.map_or(datagram.text.len(), usize::from).max(1);
     if datagram.text.is_empty() {
-        return kernel.deliver(user, &RxDatagram { segment: None, ..*datagram });
+        return kernel.deliver(user, &RxDatagram { text: (&[]).into(), segment: None, ..*datagram });
     }
     let mut delivered = Delivered::Nowhere;
     for text in datagram.text.chunks(each).take(TOGETHER_MAX) {
-        delivered = kernel.deliver(user, &RxDatagram { text, segment: None, ..*datagram });
+        delivered = kernel.deliver(user, &RxDatagram { text: text.into(), segment: None, ..*datagram });
     }
     delivered
 }
@@ -304,7 +304,7 @@ impl Lane {
             Ok(place) => place,
             Err(delivered) => return delivered,
         };
-        self.end.lane().write(place, RecordHead::LEN, datagram.text);
+        self.end.lane().write(place, RecordHead::LEN, &datagram.text);
         self.end.publish(len).then_some(Delivered::ByLane)
     }
 

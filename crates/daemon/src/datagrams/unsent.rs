@@ -88,7 +88,9 @@ impl Unsent {
                 continue;
             };
             let before = clock.nanos();
-            taken += engine.handle_datagrams(now, id, &head, &text, sessions);
+            let (count, incoming) = engine.handle_datagrams(now, id, &head, &text);
+            sessions.hand_over(now, engine, incoming);
+            taken += count;
             taken += text.len() / BYTES_AS_ONE;
             budget.charge(one.account, clock.nanos() - before);
             one.records_left -= 1;

@@ -5,9 +5,10 @@ use std::hint::black_box;
 use toe_abi::attach::Use;
 use toe_abi::lane::RecordHead;
 use toe_abi::region::RegionLayout;
-use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId, SessionId};
+use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId};
+use toe_engine::kit::{FakeHosts, hand_over};
 use toe_engine::udp::Presented;
-use toe_engine::{Delivered, Engine, EngineConfig, HostMemory, HostSide, Link, NetworkChange, RxDatagram};
+use toe_engine::{Delivered, Engine, EngineConfig, Incoming, Link, NetworkChange};
 use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::eth::{EthRepr, EtherType};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
@@ -27,22 +28,6 @@ const LAYOUT: RegionLayout =
 const STEP_US: u64 = 5000;
 /// Room for any frame.
 const FRAME_MAX: usize = 2048;
-
-/// A program's memory, into which datagrams are copied, and nothing else.
-struct Program<'a>(&'a mut Batch);
-
-impl HostMemory for Program<'_> {
-    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
-    fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
-    fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
-}
-
-impl HostSide for Program<'_> {
-    fn deliver_datagram(&mut self, _: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
-        self.0.push(datagram.text);
-        Delivered::ByLane
-    }
-}
 
 /// A port that forgets its frames.
 pub struct Forgets(Vec<u8>);
@@ -121,6 +106,7 @@ pub struct Harness {
     socket: Option<DatagramId>,
     checksums: Checksums,
     sink: Forgets,
+    host: FakeHosts,
     now: Instant,
 }
 
@@ -137,7 +123,8 @@ impl Harness {
             let opened = engine.open_datagrams(now, session, hears, &presented);
             opened.ok()?.end.map(|end| end.id)
         });
-        let mut harness = Harness { engine, socket, checksums, sink: Forgets::default(), now };
+        let mut harness =
+            Harness { engine, socket, checksums, sink: Forgets::default(), host: FakeHosts::default(), now };
         harness.learn_neighbour();
         harness
     }
@@ -153,27 +140,31 @@ impl Harness {
             target_ip: OWN.into(),
         };
         message.emit(&mut frame[ETHERNET..]);
-        let mut none = Batch::default();
-        self.send(&[0], &mut none);
-        self.receive(&frame, &mut none);
-        self.poll(&mut none);
+        self.send(&[0]);
+        self.receive(&frame, &mut Batch::default());
+        self.poll();
     }
 
     fn receive(&mut self, frame: &[u8], into: &mut Batch) {
         let offload = self.checksums.of_received();
-        self.engine.handle_frame(self.now, LINK_PORT, frame, offload, &mut Program(into));
+        let incoming = self.engine.handle_frame(self.now, LINK_PORT, frame, offload, &mut self.host);
+        hand_over(self.now, &mut self.engine, &mut self.host, incoming, |_, incoming| {
+            if let Incoming::Datagram(one) = incoming {
+                into.push(&one.datagram.text);
+            }
+            Delivered::ByLane
+        });
     }
 
-    fn send(&mut self, text: &[u8], answers: &mut Batch) {
+    fn send(&mut self, text: &[u8]) {
         let head = RecordHead { peer: Endpoint::new(PEER, 9).into(), ..RecordHead::default() };
         if let Some(socket) = self.socket {
-            self.engine.handle_datagrams(self.now, socket, &head, text, &mut Program(answers));
+            self.engine.handle_datagrams(self.now, socket, &head, text);
         }
     }
 
-    fn poll(&mut self, answers: &mut Batch) {
-        let budget = Batch::MOST;
-        self.engine.poll_transmit(self.now, LINK_PORT, &mut self.sink, &mut Program(answers), budget);
+    fn poll(&mut self) {
+        self.engine.poll_transmit(self.now, LINK_PORT, &mut self.sink, &mut self.host, Batch::MOST);
     }
 
     /// The receive plane: frames become datagrams in a program's memory.
@@ -184,16 +175,14 @@ impl Harness {
 
     /// The transmit plane: datagrams become frames, and the port takes them.
     pub fn transmit_plane(&mut self, from: &Batch) {
-        let mut none = Batch::default();
-        from.iter().for_each(|text| self.send(black_box(text), &mut none));
-        self.poll(&mut none);
+        from.iter().for_each(|text| self.send(black_box(text)));
+        self.poll();
     }
 
     /// The control plane: a datagram of an unknown port comes in, and its answer goes out.
     pub fn control_plane(&mut self, unknown: &[u8]) {
-        let mut none = Batch::default();
         self.now = self.now.after_us(STEP_US);
-        self.receive(unknown, &mut none);
-        self.poll(&mut none);
+        self.receive(unknown, &mut Batch::default());
+        self.poll();
     }
 }

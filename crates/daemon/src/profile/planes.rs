@@ -107,7 +107,7 @@ fn receive(size: usize, harness: &mut Harness) -> Receive {
     sockets.open(SessionId(1), &presented(), 0, ());
     let (to, from) = (Endpoint::new(OWN, PORT), Endpoint::new(PEER, 9));
     let demultiplex_ns = median_ns(1, || {
-        black_box(sockets.receiver(black_box(to), from));
+        black_box(sockets.find(black_box(to), from));
     });
     let mut batch = Batch::default();
     let total_ns = median_ns(Batch::MOST, || harness.receive_plane(&frames, &mut batch));

@@ -1,7 +1,7 @@
 //! What the driver tells of sessions, anchors, sockets and lanes, past frames, entries and the network
 //! ([`crate::control::network`]).
 
-use crate::work::CaptureRule;
+use crate::work::{CaptureRule, HandedOver};
 use toe_abi::attach::FenceReason;
 use toe_base::{AnchorHandle, ChannelId, DatagramId, LaneId, SessionId};
 
@@ -23,6 +23,8 @@ pub enum ControlEvent {
     /// What such an end has sent goes on being taken when it is gone, until its sender is forgotten.
     SenderLingers(DatagramId),
     SenderForgotten(DatagramId),
+    /// What came for a socket was handed over ([`crate::Incoming::became`]).
+    HandedOver(HandedOver),
     /// One of the two has left the lane, or it has no memory.
     Left(LaneId),
     /// The memory of a channel that the engine asked for is there, or there is none, or nobody can punch holes into it any more

@@ -5,12 +5,12 @@ use super::listener_end::ON_ITS_WAY_FOR_US;
 use super::{Engine, EngineView};
 use crate::control::listen::{Listener, ListenerIdx};
 use crate::counter::Counter;
-use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_tcp::memory::HostMemory;
 
 /// How long connections wait at a listener whose descriptor some process has, but that no session holds. Linux waits for
 /// ever; but that process may be one that knows nothing of the engine.
@@ -46,7 +46,7 @@ impl EngineView<'_> {
 
 impl Engine {
     /// Listeners whose time has come.
-    pub(super) fn tell_waiting_when_due<H: HostSide>(&mut self, now: Instant, host: &mut H) {
+    pub(super) fn tell_waiting_when_due<H: HostMemory>(&mut self, now: Instant, host: &mut H) {
         while let Some(idx) = self.listeners.due(now) {
             self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
             if !self.listeners.is_orphaned(now, idx) {
@@ -83,7 +83,7 @@ impl Engine {
     }
 
     /// `Command::TakeConnection`. A host that goes on asking and takes no answer is told so.
-    pub(super) fn take_connection<H: HostSide>(
+    pub(super) fn take_connection<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -119,7 +119,7 @@ impl Engine {
 
     /// A child process is about to get copies of all that the session has ([`toe_abi::attach::Request::Share`]). EAGAIN:
     /// something is not announced yet for want of room.
-    pub fn share<H: HostSide>(
+    pub fn share<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,

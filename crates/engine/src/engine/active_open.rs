@@ -11,13 +11,13 @@ use crate::flow::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::key::{FlowKey, Scope};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::TenancyEvent;
-use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::{Owner, Path};
 use toe_abi::command::{CONNECT_FAST_OPEN, CONNECT_KERNEL_TOO, ConnectArgs, NO_HANDLE};
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{Addr, AnchorHandle, Endpoint, FlowId, Instant, SessionId};
+use toe_tcp::memory::HostMemory;
 use toe_tcp::open;
 use toe_tcp::open::OpenParams;
 
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// The addresses of a connection are known at once, though it is not established.
-    pub(super) fn tell_connecting<H: HostSide>(
+    pub(super) fn tell_connecting<H: HostMemory>(
         &mut self,
         session: SessionId,
         result: &Result<FlowId, Errno>,

@@ -11,17 +11,17 @@ use super::Engine;
 use super::hand_out::Handed;
 use crate::control::listen::ListenerIdx;
 use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
-use crate::hostif::HostSide;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, ListenerId, SessionId};
+use toe_tcp::memory::HostMemory;
 
 /// When it is tried again with one that was accepted, of which the engine is about to hear, or whose session takes no completions.
 const AGAIN_US: u64 = 100_000;
 
 impl Engine {
     /// A process has asked for a connection, and got one: it is handed some of those that wait besides.
-    pub(super) fn hand_more<H: HostSide>(
+    pub(super) fn hand_more<H: HostMemory>(
         &mut self,
         now: Instant,
         idx: ListenerIdx,
@@ -42,7 +42,7 @@ impl Engine {
     }
 
     /// Takes connections back from the sessions that have let them wait too long.
-    pub(super) fn take_back_late<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
+    pub(super) fn take_back_late<H: HostMemory>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
         if self.listeners.get(idx).is_none_or(|listener| listener.handed == 0 || listener.takers() < 2) {
             return;
         }
@@ -65,7 +65,7 @@ impl Engine {
     }
 
     /// Takes a connection back from a session whose program has not accepted it. `false`: it has, or has sent by it, or cannot be told now.
-    fn take_back<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) -> bool {
+    fn take_back<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) -> bool {
         let Some(AcceptOffer { arrival, owner, handed_to, .. }) =
             self.flows.get(idx).conn.tenancy.offer().copied()
         else {

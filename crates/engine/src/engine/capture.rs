@@ -25,6 +25,17 @@ impl Engine {
         self.counters.take_drop().or(by_tcp)
     }
 
+    /// Shows a frame of which it is known now what became of what was in it.
+    #[inline]
+    pub(super) fn show_unsettled(&mut self) {
+        let Some((mut sighting, bytes)) = self.hostif.capture.unsettled.take() else { return };
+        sighting.reason = self.take_drop();
+        sighting.facts.dropped = sighting.reason.is_some();
+        if self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
+            self.hostif.capture.show(sighting, bytes);
+        }
+    }
+
     /// Whether segments of a local connection are wanted.
     pub(super) fn is_watched(&self, key: &FlowKey) -> bool {
         [*key, key.reversed()]

@@ -7,7 +7,6 @@ use super::Engine;
 use crate::control::listen::Holder;
 use crate::counter::Counter;
 use crate::flow::tenancy::{Notice, Ownership, TenancyEvent};
-use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::session::{Beginning, FirstClaim};
 use crate::work::{Claimed, Owner, StreamCounts};
@@ -15,6 +14,7 @@ use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, QueueSetId, SessionId};
+use toe_tcp::memory::HostMemory;
 
 impl Engine {
     /// A session is about to claim what the anchor stands for. Whoever has the flow loses it here and is told (`Moved`); what that one has
@@ -22,7 +22,7 @@ impl Engine {
     /// has closed a descriptor, and thrown away what it was told of the flow, before it got this one. EAGAIN: one of the owner's
     /// threads is at the flow, or it takes no completions; the claim is to be tried again. ENOENT: what the session shows does not
     /// count. EDQUOT: it may not have the flow.
-    pub fn begin_claim<H: HostSide>(
+    pub fn begin_claim<H: HostMemory>(
         &mut self,
         session: SessionId,
         anchor: AnchorHandle,
@@ -53,7 +53,7 @@ impl Engine {
 
     /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data
     /// moves to its memory and is announced anew.
-    pub fn claim<H: HostSide>(
+    pub fn claim<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    fn claim_flow<H: HostSide>(
+    fn claim_flow<H: HostMemory>(
         &mut self,
         mut owner: Owner,
         idx: FlowIdx,

@@ -5,17 +5,17 @@ use super::leftovers::ORPHANS_ONE_IN;
 use crate::counter::Counter;
 use crate::flow::record::Abort;
 use crate::flow::tenancy::TenancyEvent;
-use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
+use toe_tcp::memory::HostMemory;
 use toe_tcp::state::TcpState;
 use toe_tcp::timeout;
 
 impl Engine {
     /// The program let go of the flow: FIN behind what is queued, or RST when it left data unread or asks for it
     /// (RFC 9293 section 3.10.4; RFC 2525 section 2.17).
-    pub(super) fn app_close<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, abort: bool, host: &mut H) {
+    pub(super) fn app_close<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, abort: bool, host: &mut H) {
         if self.flows.get(idx).tcb.orphaned {
             return;
         }
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     /// `Command::Disconnect`: as Linux's, it resets the peer, unless both ends have said their last.
-    pub(super) fn disconnect<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+    pub(super) fn disconnect<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
         self.let_go_of_channel(idx, host);
         let flow = self.flows.get(idx);
         let is_all_sent = !flow.tcb.queue_end().after(flow.tcb.snd.nxt);

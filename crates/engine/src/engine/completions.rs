@@ -5,11 +5,11 @@ use super::Engine;
 use super::notify::{has_end_to_tell, has_something, is_info_old, went_out};
 use crate::flow::carrier::Direct;
 use crate::flow::record::{Flow, Unsent};
-use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
 use toe_base::{FlowId, FlowIdx, QueueSetId, SessionId};
+use toe_tcp::memory::HostMemory;
 
 /// What a queue set is to be told, which its driver puts into its `cpl`.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Engine {
 
     /// What there is for a queue set that [`Engine::poll_queue_set`] named and whose `cpl` has so much room, in its order. One with more
     /// to be told than room is named again, and one without any room in a later round.
-    pub fn poll_completions<H: HostSide>(
+    pub fn poll_completions<H: HostMemory>(
         &mut self,
         (session, queue_set): (SessionId, QueueSetId),
         room: usize,
@@ -72,7 +72,7 @@ impl Engine {
 
     /// Tells a queue set what there is for it, as far as it has room: first what answers its host, then of its flows. How many flows were
     /// told something, and whether that was all.
-    fn tell_queue_set<H: HostSide>(
+    fn tell_queue_set<H: HostMemory>(
         &mut self,
         place: Place,
         post: &mut impl FnMut(Completion) -> bool,
@@ -101,7 +101,7 @@ impl Engine {
     }
 
     /// Tells a flow's owner everything, in the order that the contract gives. `false`: its ring is full.
-    pub(super) fn tell<H: HostSide>(
+    pub(super) fn tell<H: HostMemory>(
         &mut self,
         idx: FlowIdx,
         post: &mut impl FnMut(Completion) -> bool,

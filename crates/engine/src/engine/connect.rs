@@ -2,18 +2,18 @@
 
 use super::Engine;
 use super::active_open::promised;
-use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::work::Owner;
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{CONNECT_FLAGS, ConnectArgs};
 use toe_abi::entry::Command;
 use toe_base::{AnchorHandle, FlowId, Instant, QueueSetId, SessionId};
+use toe_tcp::memory::HostMemory;
 use zerocopy::FromBytes;
 
 impl Engine {
     /// `Connect`.
-    pub(super) fn connect<H: HostSide>(
+    pub(super) fn connect<H: HostMemory>(
         &mut self,
         now: Instant,
         (session, queue_set): (SessionId, QueueSetId),

@@ -3,7 +3,6 @@
 //! a number that changes when that may be so no longer ([`Engine::lapses`]; host interface, "Connect without waiting").
 
 use super::Engine;
-use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
 use crate::work::Owner;
@@ -12,6 +11,7 @@ use toe_abi::command::{ConnectArgs, FlowInfo};
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, Instant, QueueSetId, SessionId};
+use toe_tcp::memory::HostMemory;
 use zerocopy::IntoBytes;
 
 /// Ids that a queue set has at most: a turn of a program's loop begins hardly more connections. It gets twice as many as it has
@@ -25,7 +25,7 @@ const SEARCHES: usize = 4;
 
 impl Engine {
     /// `Connect` with an id that the session was given. Nothing is answered unless it cannot be tried.
-    pub(super) fn connect_by_credit<H: HostSide>(
+    pub(super) fn connect_by_credit<H: HostMemory>(
         &mut self,
         now: Instant,
         owner: Owner,
@@ -69,7 +69,7 @@ impl Engine {
     }
 
     /// A queue set's program connects within this host: it is given ids for the next times.
-    pub(super) fn give_connect_credit<H: HostSide>(
+    pub(super) fn give_connect_credit<H: HostMemory>(
         &mut self,
         session: SessionId,
         queue_set: QueueSetId,

@@ -5,11 +5,13 @@ use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::egress::builder::ip_header_len;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::hostif::{Delivered, HostSide};
 use crate::parts::CONTROL_QUEUE_MAX;
 use crate::udp::sockets::Receiver;
 use crate::udp::{Presented, errors};
-use crate::work::{Arrival, ControlFrame, RxDatagram, RxDatagramError, TxDatagram};
+use crate::work::{
+    Arrival, ControlFrame, Delivered, ForSocket, HandedOver, Incoming, RxDatagram, RxDatagramError,
+    TxDatagram,
+};
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
 use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, MtuDiscover, RING_LEN_MAX, RecordHead};
@@ -198,113 +200,54 @@ impl Engine {
 
 /// Receive plane.
 impl Engine {
-    pub(super) fn datagram_arrives<H: HostSide>(
+    /// What the driver is to hand over. `tail`: of a large frame only the headers were read.
+    pub(super) fn datagram_arrives<'f>(
         &mut self,
         now: Instant,
         port: Option<PortId>,
-        datagram: &RxDatagram<'_>,
-        host: &mut H,
-    ) {
-        let Some(len) = datagram.segment.filter(|len| usize::from(*len) < datagram.text.len()) else {
-            return self.one_arrives(now, port, &RxDatagram { segment: None, ..*datagram }, host);
-        };
-        if self.arrive_together(datagram, len, host) {
-            return;
-        }
-        for text in datagram.text.chunks(usize::from(len).max(1)) {
-            // In its packet it had other headers.
-            let one = RxDatagram { text, headers: &[], segment: None, ..*datagram };
-            self.one_arrives(now, port, &one, host);
-        }
-    }
-
-    /// All go by the lane of the one whose they are, or are lost there. `false`: they go one by one.
-    fn arrive_together<H: HostSide>(&mut self, datagram: &RxDatagram<'_>, len: u16, host: &mut H) -> bool {
-        let (to, from) = (datagram.to(), datagram.from());
-        let Receiver::One(id) = self.udp.sockets.receiver(to, from) else { return false };
-        let delivered = host.deliver_datagram(Some(id), datagram);
-        let is_settled = matches!(delivered, Delivered::ByLane | Delivered::QueueFull);
-        if is_settled {
-            self.count_arrived((to, from), (datagram.text.len(), Some(len)), delivered);
-        }
-        is_settled
-    }
-
-    /// Of a large frame only the headers were read: whose lane takes it gets the bytes from the link itself.
-    pub(super) fn datagram_head_arrives<H: HostSide>(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        datagram: &RxDatagram<'_>,
-        tail: (&dyn FrameTail, usize),
-        host: &mut H,
-    ) {
-        let (to, from, len) = (datagram.to(), datagram.from(), datagram.text.len());
-        let segment = datagram.segment.filter(|segment| usize::from(*segment) < len);
-        let datagram = RxDatagram { segment, ..*datagram };
-        let mut text = core::mem::take(&mut self.udp.large);
-        text.clear();
-        let delivered = match self.udp.sockets.receiver(to, from) {
-            Receiver::One(id) => host.deliver_datagram_tail(id, &datagram, tail, &mut text),
-            Receiver::Nobody | Receiver::Several => None,
-        };
-        let is_there = delivered.is_some() || !text.is_empty() || {
-            text.resize(len, 0);
-            tail.0.read(tail.1, &mut text)
-        };
-        match delivered {
-            Some(delivered) => self.count_arrived((to, from), (len, segment), delivered),
-            None if is_there => {
-                self.datagram_arrives(now, Some(port), &RxDatagram { text: &text, ..datagram }, host);
-            }
-            None => self.counters.add(Counter::DropTruncated),
-        }
-        self.udp.large = text;
-    }
-
-    /// So many bytes came, in datagrams of `segment` if that is known, and this became of them all.
-    fn count_arrived(
-        &mut self,
-        (to, from): (Endpoint, Endpoint),
-        (bytes, segment): (usize, Option<u16>),
-        delivered: Delivered,
-    ) {
-        let count = segment.map_or(1, |len| bytes.div_ceil(usize::from(len).max(1)));
-        let (_, socket) = self.udp.sockets.arrive(to, from, count, bytes);
-        if let Some(socket) = socket.filter(|_| delivered != Delivered::ByLane) {
-            self.udp.sockets.went_by_kernel(socket, delivered == Delivered::ByKernel, count);
-        }
-        self.counters.add_many(Counter::RxDatagrams, count as u64);
-        self.counters.add_many(counter_of(delivered), count as u64);
-    }
-
-    fn one_arrives<H: HostSide>(
-        &mut self,
-        now: Instant,
-        port: Option<PortId>,
-        datagram: &RxDatagram<'_>,
-        host: &mut H,
-    ) {
-        self.counters.add(Counter::RxDatagrams);
-        let (to, from) = (datagram.to(), datagram.from());
-        let (receiver, socket) = self.udp.sockets.arrive(to, from, 1, datagram.text.len());
-        let receiver = match receiver {
+        mut datagram: RxDatagram<'f>,
+        tail: Option<(&'f dyn FrameTail, usize)>,
+    ) -> Option<Incoming<'f>> {
+        let len = datagram.text.len();
+        datagram.segment = datagram.segment.filter(|segment| usize::from(*segment) < len);
+        let (receiver, socket) = self.udp.sockets.find(datagram.to(), datagram.from());
+        let to = match receiver {
             Receiver::Nobody => {
-                self.counters.add(Counter::DropNoSocket);
-                // A shared address has the kernel's sockets, too.
-                if let Some(port) = port.filter(|port| !self.ip.ports[port.index()].shared) {
-                    self.answer_unknown_port(now, port, datagram);
-                }
-                return;
+                self.nobodys_datagram(now, port, datagram, tail);
+                return None;
             }
             Receiver::One(id) => Some(id),
             Receiver::Several => None,
         };
-        let delivered = host.deliver_datagram(receiver, datagram);
-        if let Some(socket) = socket.filter(|_| delivered != Delivered::ByLane) {
-            self.udp.sockets.went_by_kernel(socket, delivered == Delivered::ByKernel, 1);
+        let mut one = ForSocket::new(to, socket, datagram);
+        one.tail = tail;
+        Some(Incoming::Datagram(one))
+    }
+
+    fn nobodys_datagram(
+        &mut self,
+        now: Instant,
+        port: Option<PortId>,
+        mut datagram: RxDatagram<'_>,
+        tail: Option<(&dyn FrameTail, usize)>,
+    ) {
+        if let Some((tail, at)) = tail
+            && !tail.read(at, datagram.text.to_mut())
+        {
+            self.counters.add(Counter::DropTruncated);
+            return;
         }
-        self.counters.add(counter_of(delivered));
+        let count = datagram.count() as u64;
+        self.counters.add_many(Counter::RxDatagrams, count);
+        self.counters.add_many(Counter::DropNoSocket, count);
+        // A shared address has the kernel's sockets, too.
+        let Some(port) = port.filter(|port| !self.ip.ports[port.index()].shared) else { return };
+        let Some(len) = datagram.segment else { return self.answer_unknown_port(now, port, &datagram) };
+        for text in datagram.text.chunks(usize::from(len).max(1)) {
+            // In its packet it had other headers.
+            let one = RxDatagram { text: text.into(), headers: &[], segment: None, ..datagram };
+            self.answer_unknown_port(now, port, &one);
+        }
     }
 
     fn answer_unknown_port(&mut self, now: Instant, port: PortId, datagram: &RxDatagram<'_>) {
@@ -316,19 +259,36 @@ impl Engine {
         }
     }
 
-    /// The kernel gives it to whose socket it is about. Anybody can send such a message: only one about a socket that there is counts.
-    pub(super) fn datagram_error_arrives<H: HostSide>(
+    /// Anybody can send such a message: only one about a socket that there is counts.
+    pub(super) fn datagram_error_arrives<'f>(
         &mut self,
         now: Instant,
-        error: &RxDatagramError<'_>,
-        host: &mut H,
-    ) {
-        let is_ours = self.udp.sockets.may_have_sent(error.own, error.peer);
-        if let Some(mtu) = error.mtu.filter(|_| is_ours) {
+        error: RxDatagramError<'f>,
+    ) -> Option<Incoming<'f>> {
+        if !self.udp.sockets.may_have_sent(error.own, error.peer) {
+            self.counters.add(Counter::IcmpErrorsStray);
+            return None;
+        }
+        if let Some(mtu) = error.mtu {
             self.udp.paths.learn(now, error.peer.addr, mtu);
         }
-        let is_told = is_ours && host.deliver_datagram_error(error);
-        self.counters.add(if is_told { Counter::DatagramErrors } else { Counter::IcmpErrorsStray });
+        Some(Incoming::Error(error))
+    }
+
+    /// [`crate::ControlEvent::HandedOver`].
+    pub(super) fn handed_over(&mut self, what: HandedOver) {
+        match what {
+            HandedOver::Datagrams { socket, count, bytes, became } => {
+                if let Some(socket) = socket {
+                    self.udp.sockets.came(socket, count, bytes, became);
+                }
+                self.counters.add_many(Counter::RxDatagrams, count as u64);
+                self.counters.add_many(counter_of(became), count as u64);
+            }
+            HandedOver::Error(Delivered::ByKernel) => self.counters.add(Counter::DatagramErrors),
+            HandedOver::Error(_) => self.counters.add(Counter::IcmpErrorsStray),
+        }
+        self.show_unsettled();
     }
 }
 
@@ -339,34 +299,37 @@ impl Engine {
         self.udp.has_room()
     }
 
-    /// A record that a host has put into its lane: where to, and the bytes. Returns how many datagrams it was, one at least.
-    pub fn handle_datagrams<H: HostSide>(
+    /// A record that a host has put into its lane: where to, and the bytes. Returns how many datagrams it was, one at least, and what comes
+    /// of them to a socket of this engine's.
+    pub fn handle_datagrams<'b>(
         &mut self,
         now: Instant,
         id: DatagramId,
         head: &RecordHead,
-        bytes: &[u8],
-        host: &mut H,
-    ) -> usize {
+        bytes: &'b [u8],
+    ) -> (usize, Option<Incoming<'b>>) {
         let out = match self.read_head(now, id, head, bytes.len()) {
             Ok(out) => out,
             Err(reason) => {
                 self.counters.add(reason);
                 self.udp.sockets.send_failed(id, 1);
-                return 1;
+                return (1, None);
             }
         };
-        match usize::from(head.segment) {
-            0 => {
-                self.send_datagram(now, &out, bytes, host);
-                1
-            }
-            len if self.send_joined(&out, bytes, head.segment) => bytes.len().div_ceil(len),
-            len => {
-                let each = bytes.chunks(len).map(|text| self.send_datagram(now, &out, text, host));
-                each.count().max(1)
-            }
+        let len = if head.segment == 0 { bytes.len() } else { head.segment.into() }.max(1);
+        let count = bytes.len().div_ceil(len).max(1);
+        if let Ok(Way::Round) = out.way {
+            self.counters.add_many(Counter::TxDatagrams, count as u64);
+            let segment = (head.segment != 0).then_some(head.segment);
+            let datagram = RxDatagram { segment, ..turned_round(&out.datagram, bytes) };
+            return (count, self.datagram_arrives(now, None, datagram, None));
         }
+        if head.segment != 0 && self.send_joined(&out, bytes, head.segment) {
+            return (count, None);
+        }
+        let parts = (0..count).map(|n| &bytes[n * len..bytes.len().min((n + 1) * len)]);
+        // Of all that are too large for the path the program hears once.
+        (count, parts.fold(None, |first, text| self.send_datagram(now, &out, text).or(first)))
     }
 
     /// Datagrams that lie one behind the other, in one frame. `false`: they go one by one.
@@ -432,36 +395,36 @@ impl Engine {
         }
     }
 
-    fn send_datagram<H: HostSide>(&mut self, now: Instant, out: &Outgoing, text: &[u8], host: &mut H) {
+    fn send_datagram(&mut self, now: Instant, out: &Outgoing, text: &[u8]) -> Option<Incoming<'static>> {
         match out.way {
-            Ok(Way::By(..)) if is_too_big(&out.datagram, text) => self.refuse_too_big(out, text, host),
-            Ok(Way::By(port, neighbour)) => self.send_datagram_by(now, (port, neighbour), out, text),
-            Ok(Way::Round) => {
-                self.counters.add(Counter::TxDatagrams);
-                self.datagram_arrives(now, None, &turned_round(&out.datagram, text), host);
+            Ok(Way::By(..)) if is_too_big(&out.datagram, text) => {
+                return Some(self.refuse_too_big(out, text));
             }
+            Ok(Way::By(port, neighbour)) => self.send_datagram_by(now, (port, neighbour), out, text),
+            Ok(Way::Round) => {}
             Err(reason) => {
                 self.counters.add(reason);
                 self.udp.sockets.send_failed(out.id, 1);
             }
         }
+        None
     }
 
     /// The path has become narrower than the program's library knows: it is told as by a router.
     #[cold]
-    fn refuse_too_big<H: HostSide>(&mut self, out: &Outgoing, text: &[u8], host: &mut H) {
+    fn refuse_too_big(&mut self, out: &Outgoing, text: &[u8]) -> Incoming<'static> {
         self.counters.add(Counter::DropDatagramTooBig);
         self.udp.sockets.send_failed(out.id, 1);
         let TxDatagram { from, to, mtu, .. } = out.datagram;
         let arrival = turned_round(&out.datagram, text).arrival;
-        let message = errors::too_big(&out.datagram, text);
-        host.deliver_datagram_error(&RxDatagramError {
+        let message = errors::too_big(&out.datagram, text).into();
+        Incoming::Error(RxDatagramError {
             arrival: Arrival { src: from.addr, dst: from.addr, hop_limit: TTL, ..arrival },
             own: from,
             peer: to,
             mtu: Some(mtu.into()),
-            message: &message,
-        });
+            message,
+        })
     }
 
     fn send_datagram_by(
@@ -530,7 +493,7 @@ fn turned_round<'a>(datagram: &TxDatagram, text: &'a [u8]) -> RxDatagram<'a> {
         },
         ports: UdpRepr { src_port: from.port, dst_port: to.port },
         headers: &[],
-        text,
+        text: text.into(),
         segment: None,
     }
 }

@@ -1,11 +1,11 @@
 //! A program closes a descriptor: one copy of it, or the last one, with which what it stands for ends.
 
 use super::Engine;
-use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion};
 use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, QueueSetId, SessionId};
+use toe_tcp::memory::HostMemory;
 
 impl Engine {
     /// `Command::Lend` and `Command::CloseCopy`: the anchor of what the session has, or has had, has a copy more or less. Once the flow is
@@ -28,7 +28,7 @@ impl Engine {
     }
 
     /// `Command::Close`, of what its program has accepted or made and of what it has not, and `Command::Disconnect`.
-    pub(super) fn end_flow<H: HostSide>(
+    pub(super) fn end_flow<H: HostMemory>(
         &mut self,
         now: Instant,
         idx: FlowIdx,
@@ -49,7 +49,7 @@ impl Engine {
     ///
     /// Its use of a channel ends now: the host has let go of that. What it had received there and not read (it says
     /// `abort` then) nobody else can have, and a stream with a hole is worse than none.
-    fn close_one_copy<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, abort: bool, host: &mut H) {
+    fn close_one_copy<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, abort: bool, host: &mut H) {
         let flow = self.flows.get_mut(idx);
         if abort {
             flow.set_abort_at_close(true);
@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// `Command::CloseKept`: as if the anchor had been closed, which only its session has open still.
-    pub(super) fn close_kept<H: HostSide>(
+    pub(super) fn close_kept<H: HostMemory>(
         &mut self,
         now: Instant,
         (session, queue_set): (SessionId, QueueSetId),
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// [`crate::ControlEvent::LastClose`].
-    pub(super) fn anchor_closed<H: HostSide>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
+    pub(super) fn anchor_closed<H: HostMemory>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
         match self.hostif.anchors.get(anchor) {
             Some(AnchorTarget::Flow(idx)) => {
                 self.close_after_peer(now, idx, false, host);

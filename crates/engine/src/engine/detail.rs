@@ -4,13 +4,13 @@
 use super::Engine;
 use crate::egress::builder::ip_header_len;
 use crate::flow::record::Flow;
-use crate::hostif::HostSide;
 use crate::parts::IpLayer;
 use crate::work::Path;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
 use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
+use toe_tcp::memory::HostMemory;
 use toe_tcp::record::{Phase, TroubleCounts};
 use toe_tcp::scoreboard::Fate;
 use toe_tcp::state::TcpState;
@@ -31,7 +31,7 @@ const ATO_US: u32 = 40_000;
 
 impl Engine {
     /// `Command::Inspect`.
-    fn inspect<H: HostSide>(
+    fn inspect<H: HostMemory>(
         &self,
         now: Instant,
         session: SessionId,
@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// `Command::Inspect` and `Command::CountWaiting`.
-    pub(super) fn look_at<H: HostSide>(
+    pub(super) fn look_at<H: HostMemory>(
         &self,
         now: Instant,
         session: SessionId,

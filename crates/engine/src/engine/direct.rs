@@ -10,8 +10,8 @@ use crate::flow::record::Flow;
 use crate::flow::tenancy::{Notice, TenancyEvent};
 use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A_USER_MAX};
 use crate::hostif::session::Sessions;
+use crate::hostif::slots;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::hostif::{HostSide, slots};
 use crate::parts::HostInterface;
 use crate::work::{CaptureRule, Owner, Path};
 use toe_abi::attach::Unread;
@@ -19,6 +19,7 @@ use toe_abi::channel::Side;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{ChannelId, FlowId, FlowIdx, SessionId};
+use toe_tcp::memory::HostMemory;
 use toe_tcp::receive_buffer::Destination;
 use toe_tcp::send_queue::Extent;
 use toe_tcp::state::TcpState;
@@ -39,7 +40,7 @@ enum Attempt {
 
 impl Engine {
     /// A segment with payload went from one local flow to another. A connection that lasts is worth a channel.
-    pub(super) fn local_unit_arrived<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
+    pub(super) fn local_unit_arrived<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) {
         if !self.config.direct || !self.flows.is_used(idx) {
             return;
         }
@@ -60,7 +61,7 @@ impl Engine {
         }
     }
 
-    fn go_direct<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> Attempt {
+    fn go_direct<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> Attempt {
         let key = self.flows.get(idx).conn.key;
         let Some(peer) = self.flows.find(&key.reversed()).filter(|peer| *peer != idx) else {
             return Attempt::Refused;
@@ -108,7 +109,7 @@ impl Engine {
     }
 
     /// The flow uses its channel no more. Returns whether bytes that its program has not read are lost with it.
-    pub(super) fn let_go_of_channel<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    pub(super) fn let_go_of_channel<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
         let Some(Direct { channel, slot, side, .. }) = flow.conn.carrier.leave_channel() else {
             return false;
@@ -141,7 +142,7 @@ impl Engine {
 
     /// A session gives a flow back to the engine, whoever shows its descriptor next gets it, and what is unread with it. EAGAIN: the session has
     /// completions to look at first. ENOMEM: there is no memory for what is unread. After either nothing has changed.
-    pub fn relinquish<H: HostSide>(
+    pub fn relinquish<H: HostMemory>(
         &mut self,
         session: SessionId,
         id: FlowId,

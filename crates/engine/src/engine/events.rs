@@ -3,13 +3,13 @@
 
 use super::Engine;
 use crate::control::event::ControlEvent;
-use crate::hostif::HostSide;
 use crate::hostif::users::Resource;
 use toe_base::Instant;
+use toe_tcp::memory::HostMemory;
 
 impl Engine {
     /// Something has happened that nobody waits for an answer to.
-    pub fn handle_control<H: HostSide>(&mut self, now: Instant, event: ControlEvent, host: &mut H) {
+    pub fn handle_control<H: HostMemory>(&mut self, now: Instant, event: ControlEvent, host: &mut H) {
         match event {
             ControlEvent::LastClose(anchor) => self.anchor_closed(now, anchor, host),
             ControlEvent::Shared(anchor) => {
@@ -25,6 +25,7 @@ impl Engine {
                 self.datagram_socket_gone(identity);
             }
             ControlEvent::Fenced(session, reason) => self.fence(now, session, reason, host),
+            ControlEvent::HandedOver(what) => self.handed_over(what),
             ControlEvent::DatagramsClosed(session, id) => self.close_datagrams(session, id),
             ControlEvent::SenderLingers(id) => self.udp.sockets.keep_sender(id),
             ControlEvent::SenderForgotten(id) => self.udp.sockets.forget_sender(id),

@@ -4,12 +4,12 @@
 use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx, Listeners};
 use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
-use crate::hostif::HostSide;
 use crate::work::Owner;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{FlowIdx, Instant, ListenerId, SessionId};
+use toe_tcp::memory::HostMemory;
 
 /// How long a connection waits for the one that was told of it before all are.
 pub(super) const TELL_ALL_AFTER_US: u64 = 1000;
@@ -36,7 +36,7 @@ impl Handed {
 
 impl Engine {
     /// Gives waiting connections to holders with credit, or says that they wait.
-    pub(super) fn hand_out<H: HostSide>(&mut self, now: Instant, listener_idx: ListenerIdx, host: &mut H) {
+    pub(super) fn hand_out<H: HostMemory>(&mut self, now: Instant, listener_idx: ListenerIdx, host: &mut H) {
         let Some(listener) = self.listeners.get(listener_idx) else { return };
         if listener.takers() == 0 && !listener.waiting.is_empty() {
             let look_at = listener.tell_all_at.min(now.after_us(TELL_ALL_AFTER_US));
@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// Hands a holder the connection that has waited longest. `false`: none waits, or there is no room for it.
-    pub(super) fn hand_first<H: HostSide>(
+    pub(super) fn hand_first<H: HostMemory>(
         &mut self,
         now: Instant,
         listener_idx: ListenerIdx,
@@ -101,7 +101,7 @@ impl Engine {
         true
     }
 
-    fn hand_to<H: HostSide>(
+    fn hand_to<H: HostMemory>(
         &mut self,
         now: Instant,
         idx: FlowIdx,
@@ -189,7 +189,7 @@ impl Engine {
 
     /// Takes a flow from a session that was handed it and whose program has not taken it. `false`: there is no memory
     /// for what it holds. Nothing was sent by it.
-    pub(super) fn take_untaken<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    pub(super) fn take_untaken<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         self.answer_otherwise(idx);
         self.disown(idx);
         self.move_receive_memory(idx, SessionId(0), host)
@@ -214,7 +214,7 @@ impl Engine {
 
     /// Whether the program of a connection's session has accepted it, which the engine is about to hear. If not it cannot any more. What has been
     /// accepted lives on without its listener.
-    pub(super) fn was_accepted<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    pub(super) fn was_accepted<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let was_accepted = self.flows.get(idx).conn.tenancy.offer().is_some() && !self.withdraw(idx, host);
         if was_accepted {
             self.forget_in_listener(idx);
@@ -223,7 +223,7 @@ impl Engine {
     }
 
     /// The handshake of a flow is complete.
-    pub(super) fn established<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+    pub(super) fn established<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
         if self.completed_early(idx, host) {
             return;
         }
@@ -241,7 +241,7 @@ impl Engine {
     }
 
     /// The handshake of a connection that its program may have had before is complete. `false`: it is no such one.
-    fn completed_early<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    fn completed_early<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         if !core::mem::take(&mut self.flows.get_mut(idx).tcb.fast_open.early) {
             return false;
         }

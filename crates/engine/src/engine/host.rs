@@ -13,7 +13,6 @@ use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
 use crate::flow::record::Unsent;
 use crate::flow::tenancy::TenancyEvent;
-use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
 use crate::parts::HostInterface;
@@ -24,6 +23,7 @@ use toe_abi::errno::Errno;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use toe_tcp::config::AlgorithmName;
+use toe_tcp::memory::HostMemory;
 use toe_tcp::record::Hears;
 use toe_tcp::segment_arrives::credit_given;
 use toe_tcp::{congestion, timeout};
@@ -34,7 +34,7 @@ const RELEASE_US: u64 = 1_000_000;
 
 impl Engine {
     /// One command, with its argument block.
-    pub fn handle_command<H: HostSide>(
+    pub fn handle_command<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -190,7 +190,7 @@ impl Engine {
 
     // ---- listen, accept, connect ----
 
-    pub(super) fn listen<H: HostSide>(
+    pub(super) fn listen<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -213,7 +213,7 @@ impl Engine {
         Ok(self.listen_at(now, (session, queue_set), &args, presented, host))
     }
 
-    fn listen_at<H: HostSide>(
+    fn listen_at<H: HostMemory>(
         &mut self,
         now: Instant,
         (session, queue_set): (SessionId, QueueSetId),
@@ -276,7 +276,7 @@ impl Engine {
         Ok(idx)
     }
 
-    fn accept_credit<H: HostSide>(
+    fn accept_credit<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,

@@ -6,10 +6,10 @@ use crate::control::names::{Rest, Twin};
 use crate::counter::Counter;
 use crate::flow::key::Scope;
 use crate::flow::tenancy::Tenancy;
-use crate::hostif::HostSide;
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, SessionId};
+use toe_tcp::memory::HostMemory;
 
 /// So long a listener waits for whoever was sent its kernel socket; after that the receiver is a program that knows nothing of the
 /// engine.
@@ -17,7 +17,7 @@ pub(super) const ON_ITS_WAY_FOR_US: u64 = 2_000_000;
 
 impl Engine {
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
-    pub(super) fn close_listener<H: HostSide>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
+    pub(super) fn close_listener<H: HostMemory>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
         let Some(listener) = self.remove_listener(idx) else { return };
         for holder in &listener.holders {
             if let Some(session) = self.hostif.sessions.get_mut(holder.session) {
@@ -44,7 +44,7 @@ impl Engine {
     }
 
     /// The last descriptor of one of a listener's anchors was closed.
-    pub(super) fn close_listener_anchor<H: HostSide>(
+    pub(super) fn close_listener_anchor<H: HostMemory>(
         &mut self,
         now: Instant,
         idx: ListenerIdx,
@@ -58,7 +58,7 @@ impl Engine {
         self.drop_holders_of(now, idx, anchor, host);
     }
 
-    fn drop_holders_of<H: HostSide>(
+    fn drop_holders_of<H: HostMemory>(
         &mut self,
         now: Instant,
         idx: ListenerIdx,
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// One session lets go of a listener; what it was handed and did not take goes to others.
-    pub(super) fn drop_listener_holder<H: HostSide>(
+    pub(super) fn drop_listener_holder<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -125,7 +125,7 @@ impl Engine {
 
     /// The last descriptor of a listener's last anchor was closed. If others may have the kernel's socket, that holds the listener for
     /// a moment: in a message it outlives all descriptors (unix(7), SCM_RIGHTS), and Linux loses no connection meanwhile.
-    pub(super) fn send_listener_on_its_way<H: HostSide>(
+    pub(super) fn send_listener_on_its_way<H: HostMemory>(
         &mut self,
         now: Instant,
         idx: ListenerIdx,
@@ -159,7 +159,7 @@ impl Engine {
     }
 
     /// [`crate::ControlEvent::SocketGone`].
-    pub(super) fn twin_gone<H: HostSide>(&mut self, now: Instant, identity: u64, host: &mut H) {
+    pub(super) fn twin_gone<H: HostMemory>(&mut self, now: Instant, identity: u64, host: &mut H) {
         for rest in self.names.rests.take(identity) {
             match rest {
                 Rest::Presented(session, id) => {
@@ -178,7 +178,7 @@ impl Engine {
 
     /// Makes room for a listener: of those that the kernel would not let listen beside this twin, the ones seen earlier
     /// are no more. EADDRINUSE: one was seen later, so it is this twin that is no more.
-    pub(super) fn oust_rivals<H: HostSide>(
+    pub(super) fn oust_rivals<H: HostMemory>(
         &mut self,
         now: Instant,
         (scope, local, v6_only): (Scope, Endpoint, bool),

@@ -11,12 +11,12 @@ use crate::counter::Counter;
 use crate::egress::builder::{Envelope, Hop};
 use crate::egress::segment;
 use crate::flow::key::FlowKey;
-use crate::hostif::HostSide;
 use crate::hostif::users::UserIdx;
 use crate::parts::HostInterface;
 use crate::work::{Path, RxWork, Sighting};
 use toe_abi::entry::{Command, FlowOption};
 use toe_base::{FlowId, FlowIdx, Instant, SessionId};
+use toe_tcp::memory::HostMemory;
 use toe_tcp::output;
 use toe_tcp::segment::{Payload, RxSegment, Segment};
 use toe_tcp::send_queue::Pieces;
@@ -50,7 +50,7 @@ impl EngineView<'_> {
 
 impl Engine {
     /// Delivers to `flow` what its local peer has queued, as far as windows let it, a turn at most.
-    pub fn deliver_earlier<H: HostSide>(
+    pub fn deliver_earlier<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -66,7 +66,7 @@ impl Engine {
     /// Closes an end after what its local peer has done before, closed among it, is done at this end, too. Else both would be the first to
     /// close, and a name that the peer's end is to leave last would be in use for a minute. What the peer has sent and nobody
     /// has read makes the close a reset.
-    pub(super) fn close_after_peer<H: HostSide>(
+    pub(super) fn close_after_peer<H: HostMemory>(
         &mut self,
         now: Instant,
         idx: FlowIdx,
@@ -91,7 +91,7 @@ impl Engine {
         self.flows.peer_here(self.hostif.known(session, flow)?)
     }
 
-    fn take_local<H: HostSide>(
+    fn take_local<H: HostMemory>(
         &mut self,
         now: Instant,
         key: FlowKey,
@@ -108,7 +108,7 @@ impl Engine {
         self.tcp_arrives(now, &work, host);
     }
 
-    fn deliver_local<H: HostSide>(
+    fn deliver_local<H: HostMemory>(
         &mut self,
         now: Instant,
         key: FlowKey,
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     /// [`Engine::deliver_local`] while somebody watches.
-    fn deliver_watched<H: HostSide>(
+    fn deliver_watched<H: HostMemory>(
         &mut self,
         now: Instant,
         key: FlowKey,
@@ -158,7 +158,13 @@ impl Engine {
         }
     }
 
-    fn local_turn<H: HostSide>(&mut self, now: Instant, user: UserIdx, idx: FlowIdx, host: &mut H) -> usize {
+    fn local_turn<H: HostMemory>(
+        &mut self,
+        now: Instant,
+        user: UserIdx,
+        idx: FlowIdx,
+        host: &mut H,
+    ) -> usize {
         for unit in 0..TURN {
             if !self.flows.is_used(idx) || self.flows.get(idx).tcb.state == TcpState::Closed {
                 return unit;
@@ -184,7 +190,7 @@ impl Engine {
     }
 
     /// Moves segments between connections whose both ends are here, at most `budget` of them. Returns how many.
-    pub fn poll_local<H: HostSide>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
+    pub fn poll_local<H: HostMemory>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
         let mut moved = 0;
         while moved < budget && !self.hostif.capture.is_full() {
             if let Some((key, segment)) = self.ip.loopback.control.pop_front() {

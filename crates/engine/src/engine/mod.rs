@@ -29,7 +29,8 @@
 //!
 //! A round of the daemon (`crates/daemon/src/run_loop.rs`) is, in this order:
 //!
-//! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame`.
+//! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame`. What the last two give for sockets
+//!    is handed over at once, and told by `handle_control` (`HandedOver`).
 //! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_closing`, `poll_local`.
 //! 3. Out: `poll_request`; `poll_transmit` for each port; `poll_request`; the view's `lapses`; for each that `poll_queue_set` names `poll_completions`.
 //!    `claim` and `share` are followed by these two, before the program is answered: it looks at once.

@@ -3,7 +3,6 @@
 
 use super::Engine;
 use crate::flow::record::{Flow, Unsent};
-use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
 use crate::parts::HostInterface;
 use toe_abi::attach::FenceReason;
@@ -15,6 +14,7 @@ use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, QueueSetId, SessionId};
 use toe_tcp::fast_open;
+use toe_tcp::memory::HostMemory;
 use toe_tcp::send_queue::ExtentPool;
 use toe_tcp::state::TcpState;
 use zerocopy::IntoBytes;
@@ -39,7 +39,7 @@ pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
 
 impl Engine {
     /// Writes the flow's information record, which its owner reads.
-    pub(super) fn tell_flow_info<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) {
+    pub(super) fn tell_flow_info<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) {
         let flow = self.flows.get_mut(idx);
         flow.report.state = flow.tcb.state;
         flow.report.published_error = flow.tcb.snd.soft_error;

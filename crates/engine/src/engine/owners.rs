@@ -5,7 +5,6 @@ use super::Engine;
 use crate::control::listen::{Holder, ListenerIdx};
 use crate::control::process_each;
 use crate::flow::tenancy::TenancyEvent;
-use crate::hostif::HostSide;
 use crate::hostif::session::Beginning;
 use crate::parts::HostInterface;
 use crate::work::Owner;
@@ -15,7 +14,7 @@ use toe_abi::entry::MemRange;
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, FlowIdx, Instant, ListenerId, SessionId};
-use toe_tcp::memory::SharedMemory;
+use toe_tcp::memory::{HostMemory, SharedMemory};
 use toe_tcp::receive_buffer::Destination;
 use toe_tcp::send_queue::Extent;
 use zerocopy::IntoBytes;
@@ -44,7 +43,7 @@ impl Engine {
     }
 
     /// Moves unread data to another session's memory.
-    pub(super) fn move_receive_memory<H: HostSide>(
+    pub(super) fn move_receive_memory<H: HostMemory>(
         &mut self,
         idx: FlowIdx,
         to: impl Into<Destination>,
@@ -65,7 +64,7 @@ impl Engine {
     }
 
     /// Takes the flow from its owner, unless the owner was faster ([`toe_abi::owner_word`]).
-    pub(super) fn withdraw<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    pub(super) fn withdraw<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let tenancy = &self.flows.get(idx).conn.tenancy;
         let (owner, says) = (tenancy.owner(), if tenancy.is_held() { Owned::Held } else { Owned::Offered });
         let Some(at) =
@@ -81,7 +80,7 @@ impl Engine {
     }
 
     /// Says what its owner may do from here on. Before the owner hears of the flow.
-    pub(super) fn write_owner_word<H: HostSide>(&mut self, idx: FlowIdx, says: Owned, host: &mut H) {
+    pub(super) fn write_owner_word<H: HostMemory>(&mut self, idx: FlowIdx, says: Owned, host: &mut H) {
         let Owner { session, flow_id, .. } = self.flows.get(idx).conn.tenancy.owner();
         if let Some(record) = self.hostif.sessions.get(session) {
             let at = record.layout.owner_word(flow_id.slot());
@@ -92,7 +91,7 @@ impl Engine {
 
     /// The options that only hosts know go from who has, or had, the flow to `to`: to nobody, they wait in the engine's own memory.
     /// `false`: there is not enough of that.
-    pub(super) fn move_options<H: HostSide>(&mut self, idx: FlowIdx, to: Owner, host: &mut H) -> bool {
+    pub(super) fn move_options<H: HostMemory>(&mut self, idx: FlowIdx, to: Owner, host: &mut H) -> bool {
         let conn = &self.flows.get(idx).conn;
         let (from, user) = (conn.tenancy.owner(), conn.user);
         let mut record = SocketOptions::default();
@@ -130,7 +129,7 @@ impl Engine {
     }
 
     /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again.
-    pub(super) fn stage_send_data<H: HostSide>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    pub(super) fn stage_send_data<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         let flow = self.flows.get(idx);
         let (queue, owner, old_block) = (flow.tcb.send_queue, flow.conn.tenancy.owner(), flow.conn.staged);
         if !queue.uses_other_than(&self.tcp.extents, SessionId(0)) {

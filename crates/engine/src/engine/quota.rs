@@ -4,14 +4,13 @@
 use super::Engine;
 use crate::control::listen::ListenerIdx;
 use crate::counter::{Counter, Counters};
-use crate::hostif::HostSide;
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx};
 use crate::parts::HostInterface;
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, Cred, FlowIdx, Instant, QueueSetId, SessionId};
-use toe_tcp::memory::GivenBack;
+use toe_tcp::memory::{GivenBack, HostMemory};
 
 impl Engine {
     /// A process attached. EDQUOT: its user has his share of sessions, or of their memory. ENOBUFS: there are no more.
@@ -37,7 +36,7 @@ impl Engine {
     }
 
     /// Gives some pages of a session's receive part back that nobody needs any more. `false`: there are none now.
-    pub fn poll_trim<H: HostSide>(&mut self, now: Instant, host: &mut H) -> bool {
+    pub fn poll_trim<H: HostMemory>(&mut self, now: Instant, host: &mut H) -> bool {
         let Some((session, offset, len)) = self.hostif.sessions.next_trim(now) else { return false };
         match host.give_back(session, offset, len as u32) {
             GivenBack::Now => self.hostif.sessions.end_trim(session, true),

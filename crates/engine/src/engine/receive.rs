@@ -6,16 +6,17 @@ use crate::control::icmp;
 use crate::counter::Counter;
 use crate::flow::isn::timestamp_offset;
 use crate::flow::key::{KeyHolder, TimeWaitIdx};
-use crate::hostif::HostSide;
 use crate::ingress;
 use crate::ingress::facts::facts_of;
 use crate::ingress::{Arrived, ArrivedTcp, At};
 use crate::store::time_waits::TimeWaitFlow;
+use crate::work::Incoming;
 use crate::work::{Lone, Piece, RxPacket, RxWork};
 use toe_abi::capture::Direction;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, PortId, SeqNum};
 use toe_tcp::Tcb;
+use toe_tcp::memory::HostMemory;
 use toe_tcp::segment::{Payload, RxSegment, Segment};
 use toe_tcp::state::TcpState;
 use toe_tcp::time_wait::{TimeWaitEffect, is_new_life};
@@ -43,32 +44,32 @@ impl<'f> From<(&'f [u8], Option<&'f dyn FrameTail>)> for RxFrame<'f> {
 }
 
 impl Engine {
-    /// A frame arrived at `port`.
-    pub fn handle_frame<'f, H: HostSide>(
+    /// A frame arrived at `port`. What it has for a socket is for the driver to hand over.
+    pub fn handle_frame<'f, H: HostMemory>(
         &mut self,
         now: Instant,
         port: PortId,
         frame: impl Into<RxFrame<'f>>,
         offload: RxOffload,
         host: &mut H,
-    ) {
+    ) -> Option<Incoming<'f>> {
         let RxFrame { bytes, tail } = frame.into();
         if self.hostif.capture.is_on() && tail.is_none() {
-            self.handle_watched_frame(now, port, bytes, offload, host);
+            self.handle_watched_frame(now, port, bytes, offload, host)
         } else {
-            self.take_frame(now, port, bytes, offload, tail, host);
+            self.take_frame(now, port, bytes, offload, tail, host)
         }
     }
 
-    pub(super) fn take_frame<H: HostSide>(
+    pub(super) fn take_frame<'f, H: HostMemory>(
         &mut self,
         now: Instant,
         port: PortId,
-        frame: &[u8],
+        frame: &'f [u8],
         offload: RxOffload,
-        tail: Option<&dyn FrameTail>,
+        tail: Option<&'f dyn FrameTail>,
         host: &mut H,
-    ) {
+    ) -> Option<Incoming<'f>> {
         self.counters.add(Counter::RxFrames);
         let at = At { port, link: &self.ip.ports[port.index()].link, routes: &self.ip.routes };
         match (ingress::parse(frame, offload, at), tail) {
@@ -78,37 +79,47 @@ impl Engine {
             }
             (Ok(Arrived::Datagram(datagram)), Some(tail)) => {
                 let at = datagram.text.as_ptr().addr() - frame.as_ptr().addr();
-                self.datagram_head_arrives(now, port, &datagram, (tail, at), host);
+                return self.datagram_arrives(now, Some(port), datagram, Some((tail, at)));
             }
             // A link keeps back nothing else.
             (Ok(_), Some(_)) => self.counters.add(Counter::DropProtocol),
-            (Ok(arrived), None) => self.arrived(now, port, arrived, host),
+            (Ok(arrived), None) => return self.arrived(now, port, arrived, host),
             (Err(reason), _) => self.counters.add(reason),
         }
+        None
     }
 
     /// What is complete goes on as if it had come in one piece; nobody has looked at its checksum yet.
-    fn fragment_arrived<H: HostSide>(&mut self, now: Instant, port: PortId, piece: &Piece<'_>, host: &mut H) {
+    fn fragment_arrived<H: HostMemory>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        piece: &Piece<'_>,
+        host: &mut H,
+    ) -> Option<Incoming<'static>> {
         match self.ip.fragments.add(now, piece) {
             Ok(Some(whole)) => {
                 self.counters.add(Counter::Reassembled);
                 match ingress::parse_reassembled(&whole.arrival, whole.protocol, &whole.bytes) {
-                    Ok(arrived) => self.arrived(now, port, arrived, host),
+                    Ok(arrived) => {
+                        return self.arrived(now, port, arrived, host).map(Incoming::into_owned);
+                    }
                     Err(reason) => self.counters.add(reason),
                 }
             }
             Ok(None) => {}
             Err(reason) => self.counters.add(reason),
         }
+        None
     }
 
-    pub(super) fn arrived<H: HostSide>(
+    pub(super) fn arrived<'f, H: HostMemory>(
         &mut self,
         now: Instant,
         port: PortId,
-        arrived: Arrived<'_>,
+        arrived: Arrived<'f>,
         host: &mut H,
-    ) {
+    ) -> Option<Incoming<'f>> {
         match arrived {
             Arrived::Tcp(tcp) => self.tcp_frame_arrives(now, port, &tcp, Payload::Frame(tcp.payload), host),
             Arrived::Arp(message) => self.arp_arrives(port, &message),
@@ -120,17 +131,18 @@ impl Engine {
                 }
             }
             Arrived::IcmpError(error) => self.icmp_error(now, &error),
-            Arrived::Fragment(piece) => self.fragment_arrived(now, port, &piece, host),
-            Arrived::Datagram(datagram) => self.datagram_arrives(now, Some(port), &datagram, host),
-            Arrived::DatagramError(error) => self.datagram_error_arrives(now, &error, host),
+            Arrived::Fragment(piece) => return self.fragment_arrived(now, port, &piece, host),
+            Arrived::Datagram(datagram) => return self.datagram_arrives(now, Some(port), datagram, None),
+            Arrived::DatagramError(error) => return self.datagram_error_arrives(now, error),
             Arrived::Other { arrival, protocol, bytes } => {
                 self.packet_arrives(now, &RxPacket { port, arrival, protocol, bytes });
             }
             Arrived::Ignored => {}
         }
+        None
     }
 
-    fn tcp_frame_arrives<H: HostSide>(
+    fn tcp_frame_arrives<H: HostMemory>(
         &mut self,
         now: Instant,
         port: PortId,
@@ -183,12 +195,12 @@ impl Engine {
     }
 
     /// A segment for one connection, from a frame or from another flow of this engine.
-    pub(super) fn tcp_arrives<H: HostSide>(&mut self, now: Instant, work: &RxWork<'_>, host: &mut H) {
+    pub(super) fn tcp_arrives<H: HostMemory>(&mut self, now: Instant, work: &RxWork<'_>, host: &mut H) {
         self.tcp_arrives_for(now, self.flows.named(&work.key), work, host);
     }
 
     /// The same, `known` being who has its name.
-    fn tcp_arrives_for<H: HostSide>(
+    fn tcp_arrives_for<H: HostMemory>(
         &mut self,
         now: Instant,
         known: Option<KeyHolder>,
@@ -237,31 +249,35 @@ impl Engine {
     }
 
     /// [`Engine::handle_frame`] while somebody watches.
-    fn handle_watched_frame<H: HostSide>(
+    fn handle_watched_frame<'f, H: HostMemory>(
         &mut self,
         now: Instant,
         port: PortId,
-        frame: &[u8],
+        frame: &'f [u8],
         offload: RxOffload,
         host: &mut H,
-    ) {
+    ) -> Option<Incoming<'f>> {
         let known = facts_of(frame);
         let zone = self.ip.ports[port.index()].link.zone;
         let key = known.key(Direction::In, zone);
         // A segment that ends its connection is that connection's all the same.
         let owner = key.and_then(|key| self.end_of(&key));
         self.take_drop();
-        self.take_frame(now, port, frame, offload, None, host);
+        let incoming = self.take_frame(now, port, frame, offload, None, host);
         let reason = self.take_drop();
         let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
         let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);
-        if self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
+        if incoming.is_some() {
+            // It may be dropped yet.
+            self.hostif.capture.unsettled = Some((sighting, frame.to_vec()));
+        } else if self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
             let mut bytes = frame.to_vec();
             if let Some(at) = known.unfinished_checksum(frame, offload) {
                 finish_checksum(&mut bytes, at);
             }
             self.hostif.capture.show(sighting, bytes);
         }
+        incoming
     }
 
     /// A segment for a connection in TIME_WAIT that no program has. Returns where the numbers of a new life may begin, if it is for one.

@@ -4,10 +4,10 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
-use crate::hostif::HostSide;
 use crate::work::{Lone, Path, RxWork};
 use toe_base::{FlowIdx, Instant};
 use toe_tcp::RxContext;
+use toe_tcp::memory::HostMemory;
 use toe_tcp::record::Wait;
 use toe_tcp::segment::{FlowEvent, Segment};
 use toe_tcp::segment_arrives::segment_arrives;
@@ -15,7 +15,13 @@ use toe_tcp::state::TcpState;
 
 impl Engine {
     /// What a segment or a timer did to a flow, for everybody else.
-    pub(super) fn apply<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, event: FlowEvent, host: &mut H) {
+    pub(super) fn apply<H: HostMemory>(
+        &mut self,
+        now: Instant,
+        idx: FlowIdx,
+        event: FlowEvent,
+        host: &mut H,
+    ) {
         match event {
             FlowEvent::None | FlowEvent::Reject | FlowEvent::TimeWait => {}
             FlowEvent::Established => self.established(now, idx, host),
@@ -27,7 +33,7 @@ impl Engine {
     }
 
     /// A flow, and what the flow core needs besides to receive something for it.
-    pub(super) fn receiving<'a, H: HostSide>(
+    pub(super) fn receiving<'a, H: HostMemory>(
         &'a mut self,
         now: Instant,
         idx: FlowIdx,
@@ -46,7 +52,7 @@ impl Engine {
         (flow, cx)
     }
 
-    pub(super) fn flow_receives<H: HostSide>(
+    pub(super) fn flow_receives<H: HostMemory>(
         &mut self,
         now: Instant,
         idx: FlowIdx,

@@ -3,7 +3,6 @@
 
 use super::Engine;
 use crate::counter::Counter;
-use crate::hostif::HostSide;
 use crate::hostif::closing::{Closing, Resets};
 use crate::hostif::users::{Resource, UserIdx};
 use crate::parts::HostInterface;
@@ -12,6 +11,7 @@ use crate::work::Owner;
 use toe_abi::attach::FenceReason;
 use toe_abi::errno::Errno;
 use toe_base::{DatagramId, FlowIdx, Instant, LaneId, SessionId};
+use toe_tcp::memory::HostMemory;
 
 /// Connections that closed sessions give up in one step: some tens of µs.
 const LEAVES_AT_ONCE: usize = 128;
@@ -31,7 +31,7 @@ impl Engine {
     /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
     /// anchor, not with the session. One that had many of them gives them up in steps ([`Engine::poll_closing`]).
     /// Returns what its driver has for it, and is to take away.
-    pub fn close_session<H: HostSide>(
+    pub fn close_session<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -47,7 +47,13 @@ impl Engine {
     }
 
     /// The same; `resets`: which connections end with RST, at once.
-    fn begin_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, resets: Resets, host: &mut H) {
+    fn begin_closing<H: HostMemory>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        resets: Resets,
+        host: &mut H,
+    ) {
         let Some(record) = self.hostif.sessions.get_mut(session) else { return };
         if session.0 == 0 || !record.open {
             return;
@@ -76,7 +82,7 @@ impl Engine {
     }
 
     /// Takes some more of their connections from sessions that are closed. Returns how many.
-    pub fn poll_closing<H: HostSide>(&mut self, now: Instant, host: &mut H) -> usize {
+    pub fn poll_closing<H: HostMemory>(&mut self, now: Instant, host: &mut H) -> usize {
         for done in 0..LEAVES_AT_ONCE {
             let Some(Closing { session, resets, next }) = self.hostif.closing.front().copied() else {
                 return done;
@@ -104,7 +110,7 @@ impl Engine {
     }
 
     /// The session has no connections any more.
-    fn end_closing<H: HostSide>(&mut self, now: Instant, session: SessionId, host: &mut H) {
+    fn end_closing<H: HostMemory>(&mut self, now: Instant, session: SessionId, host: &mut H) {
         let Some(record) = self.hostif.sessions.get_mut(session) else { return };
         record.leaving = false;
         let listeners: Vec<_> = record.listeners.values().collect();
@@ -119,7 +125,7 @@ impl Engine {
     }
 
     /// Takes a flow from a session that is going away.
-    fn leave_flow<H: HostSide>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
+    fn leave_flow<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
         let anchor = self.flows.get(idx).conn.tenancy.lifetime();
         if anchor.is_some_and(|anchor| self.hostif.anchors.is_private(anchor)) {
             // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
@@ -156,7 +162,7 @@ impl Engine {
 
     /// Notes that a closed session's region is still read from. A flow notes one such region: when it reads from
     /// another one too, all goes to staging memory. `false`: there is not enough of that.
-    fn pin<H: HostSide>(&mut self, idx: FlowIdx, session: SessionId, host: &mut H) -> bool {
+    fn pin<H: HostMemory>(&mut self, idx: FlowIdx, session: SessionId, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
         if !flow.tcb.send_queue.uses(&self.tcp.extents, session) {
             return true;
@@ -172,7 +178,7 @@ impl Engine {
     }
 
     /// [`crate::ControlEvent::Fenced`].
-    pub(super) fn fence<H: HostSide>(
+    pub(super) fn fence<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,

@@ -13,13 +13,13 @@ use crate::counter::Counter;
 use crate::flow::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::TenancyEvent;
-use crate::hostif::HostSide;
 use crate::hostif::users::Resource;
 use crate::work::{Lone, Path, RxWork};
 use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
 use toe_base::{FlowIdx, Instant, SeqNum};
 use toe_tcp::config::SynCookies;
+use toe_tcp::memory::HostMemory;
 use toe_tcp::open::OpenParams;
 use toe_tcp::record::{Deferral, Opening};
 use toe_tcp::segment::{RxSegment, Segment};
@@ -31,7 +31,7 @@ impl Engine {
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
     /// `beyond`: the 4-tuple had a connection before, whose numbers ended there (RFC 9293 section 3.4.1, RFC 1122 section
     /// 4.2.2.13).
-    pub(super) fn syn_arrives<H: HostSide>(
+    pub(super) fn syn_arrives<H: HostMemory>(
         &mut self,
         now: Instant,
         work: &RxWork<'_>,
@@ -144,7 +144,7 @@ impl Engine {
 
     /// A segment of no connection may be the ACK of a SYN-ACK that was sent and forgotten; then it makes the connection.
     /// `false`: it is not, and is nobody's.
-    pub(super) fn cookie_arrives<H: HostSide>(
+    pub(super) fn cookie_arrives<H: HostMemory>(
         &mut self,
         now: Instant,
         work: &RxWork<'_>,
@@ -260,7 +260,7 @@ impl Engine {
     }
 
     /// The program may have a connection whose SYN brought a good cookie, and the bytes that came with it.
-    fn came_early<H: HostSide>(
+    fn came_early<H: HostMemory>(
         &mut self,
         now: Instant,
         idx: FlowIdx,

@@ -2,11 +2,11 @@
 
 use super::{Engine, soonest};
 use crate::counter::Counter;
-use crate::hostif::HostSide;
 use crate::hostif::users::UserIdx;
 use crate::store::time_waits::TimeWaitFlow;
 use crate::work::Path;
 use toe_base::Instant;
+use toe_tcp::memory::HostMemory;
 use toe_tcp::state::TcpState;
 use toe_tcp::time_wait::TIME_WAIT_US;
 use toe_tcp::{soft_error, timeout};
@@ -29,7 +29,7 @@ impl Engine {
     }
 
     /// Time has passed.
-    pub fn handle_timeout<H: HostSide>(&mut self, now: Instant, host: &mut H) {
+    pub fn handle_timeout<H: HostMemory>(&mut self, now: Instant, host: &mut H) {
         // Those that are left are due still, and come with the next call: a program decides how many wait for one moment.
         for _ in 0..TIMEOUTS_AT_ONCE {
             let Some(idx) = self.flows.wheel.pop_due(now) else { break };

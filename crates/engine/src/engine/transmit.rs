@@ -7,7 +7,6 @@ use crate::counter::{Counter, Counters};
 use crate::egress::builder::{ECT_0, Envelope, Hop};
 use crate::egress::{control, segment};
 use crate::flow::record::Flow;
-use crate::hostif::HostSide;
 use crate::hostif::outbox::Place;
 use crate::ingress::facts::facts_of;
 use crate::parts::IpLayer;
@@ -16,6 +15,7 @@ use crate::store::time_waits::TimeWaitFlow;
 use crate::work::{ControlFrame, Lone, Path};
 use toe_abi::capture::Direction;
 use toe_base::{Addr, FlowIdx, Instant, PortId};
+use toe_tcp::memory::HostMemory;
 use toe_tcp::segment::TxSegment;
 use toe_tcp::segment_arrives::time_wait;
 use toe_tcp::{congestion, output, rtt};
@@ -40,7 +40,7 @@ enum TurnEnd {
 
 impl Engine {
     /// Sends what the flows of a port have, at most `budget` units. Returns how many frames went to `sink`.
-    pub fn poll_transmit<H: HostSide>(
+    pub fn poll_transmit<H: HostMemory>(
         &mut self,
         now: Instant,
         port: PortId,
@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn transmit<H: HostSide>(
+    pub(super) fn transmit<H: HostMemory>(
         &mut self,
         now: Instant,
         port: PortId,
@@ -101,7 +101,7 @@ impl Engine {
         sent + self.ip.transmit_control(&mut self.counters, port, sink)
     }
 
-    fn transmit_turn<H: HostSide>(
+    fn transmit_turn<H: HostMemory>(
         &mut self,
         now: Instant,
         port: PortId,
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    fn transmit_unit<H: HostSide>(
+    fn transmit_unit<H: HostMemory>(
         &mut self,
         now: Instant,
         port_id: PortId,
@@ -218,7 +218,7 @@ impl Engine {
     }
 
     /// [`Engine::poll_transmit`] while somebody watches.
-    fn transmit_watched<H: HostSide>(
+    fn transmit_watched<H: HostMemory>(
         &mut self,
         now: Instant,
         port: PortId,

@@ -17,6 +17,8 @@ pub struct Capture {
     pids: Vec<u32>,
     waiting: VecDeque<Captured>,
     waiting_len: usize,
+    /// A frame of which it is yet to be told what became of what is in it.
+    pub unsettled: Option<(Sighting, Vec<u8>)>,
 }
 
 impl Capture {

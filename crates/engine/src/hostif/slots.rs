@@ -62,7 +62,7 @@ pub fn is_left<H: HostMemory>(host: &mut H, slot: SlotAt, side: Side, came: u64)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kit::SharedWords;
+    use crate::kit::{FakeHosts, SharedWords};
 
     const SLOT: SlotAt = (ChannelId(3), 5);
 
@@ -71,7 +71,8 @@ mod tests {
         for (sent, read, unread) in
             [(0, 0, false), (9, 9, false), (9, 8, true), (9, 0, true), (9, ALL_READ, false)]
         {
-            let mut words = SharedWords::default();
+            let words = Some(SharedWords::default());
+            let mut words = FakeHosts { words, ..FakeHosts::default() };
             reset(&mut words, SLOT);
             store(&mut words, SLOT, Side::One, SlotLine::SENT, sent);
             store(&mut words, SLOT, Side::Zero, SlotLine::READ, read);

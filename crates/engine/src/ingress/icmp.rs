@@ -84,7 +84,10 @@ fn of_datagram<'a>(
         Trouble::Unreachable(_) => None,
     };
     match own.addr == arrival.dst {
-        true => Arrived::DatagramError(RxDatagramError { arrival: *arrival, own, peer, mtu, message }),
+        true => {
+            let message = message.into();
+            Arrived::DatagramError(RxDatagramError { arrival: *arrival, own, peer, mtu, message })
+        }
         false => Arrived::Ignored,
     }
 }

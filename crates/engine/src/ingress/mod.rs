@@ -29,7 +29,7 @@ const ECN_MASK: u8 = 0b11;
 const CE: u8 = 0b11;
 
 /// What a frame is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Arrived<'a> {
     Arp(ArpRepr),
     Neighbour(NeighbourMessage),
@@ -234,6 +234,7 @@ fn parse_udp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Re
         return Err(Counter::DropBadUdp);
     }
     let segment = offload.coalesced_mss;
+    let text = text.into();
     Ok(Arrived::Datagram(RxDatagram { arrival: *arrival, ports, headers: &[], text, segment }))
 }
 

@@ -17,7 +17,7 @@ const QUOTED_MAX: usize = 512;
 const HEADERS_AND_TEXT_MAX: usize = ipv6::HEADER_LEN + udp::HEADER_LEN + QUOTED_MAX;
 
 pub fn port_unreachable(datagram: &RxDatagram<'_>) -> ControlFrame {
-    let RxDatagram { arrival, ports, headers, text, .. } = *datagram;
+    let RxDatagram { arrival, ports, headers, ref text, .. } = *datagram;
     let quoted = if headers.is_empty() {
         // It came in several packets, or in one with others.
         quote([arrival.src, arrival.dst], ports, (arrival.hop_limit, arrival.traffic_class), text)

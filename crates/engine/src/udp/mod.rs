@@ -40,8 +40,6 @@ pub struct Udp<P> {
     pub waiting: Waiting<P>,
     pub paths: PathMtus,
     pub unreachables: RateLimit,
-    /// Room for the bytes of a large frame that no lane takes from the link.
-    pub large: Vec<u8>,
     /// Of the next packet that is cut up (RFC 791, RFC 8200 section 4.5).
     ident: u32,
 }
@@ -55,7 +53,6 @@ impl<P: Copy + Eq> Udp<P> {
             waiting: Waiting::default(),
             paths: PathMtus::default(),
             unreachables: RateLimit::new(secret, UNREACHABLES_A_SECOND),
-            large: Vec::new(),
             // The first is nobody's to guess.
             ident: u32::from_le_bytes([d, b, a, c]),
         }

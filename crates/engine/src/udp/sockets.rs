@@ -4,6 +4,7 @@
 //! alone has can be delivered to it past the kernel; all else is the kernel's to give to whoever has the name.
 
 use super::Presented;
+use crate::work::Delivered;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use toe_abi::report::UdpReport;
@@ -220,27 +221,16 @@ impl<P: Copy> Sockets<P> {
         }
     }
 
-    /// So many datagrams of so many bytes together come. Whose they are, and which socket, if they are of one.
-    pub fn arrive(
-        &mut self,
-        to: Endpoint,
-        from: Endpoint,
-        datagrams: usize,
-        bytes: usize,
-    ) -> (Receiver, Option<u64>) {
-        let (receiver, identity) = self.find(to, from);
-        if let Some(socket) = identity.and_then(|identity| self.table.get_mut(&identity)) {
-            socket.traffic.rx_datagrams += datagrams as u64;
-            socket.traffic.rx_bytes += bytes as u64;
-        }
-        (receiver, identity)
-    }
-
-    /// What became of them, if they did not go by the lane.
-    pub fn went_by_kernel(&mut self, identity: u64, arrived: bool, datagrams: usize) {
-        if let Some(Socket { traffic, .. }) = self.table.get_mut(&identity) {
-            let count = if arrived { &mut traffic.rx_by_kernel } else { &mut traffic.rx_drops };
-            *count += datagrams as u64;
+    /// So many datagrams of so many bytes together came for it, and this became of them.
+    pub fn came(&mut self, identity: u64, datagrams: usize, bytes: usize, became: Delivered) {
+        let Some(Socket { traffic, .. }) = self.table.get_mut(&identity) else { return };
+        let datagrams = datagrams as u64;
+        traffic.rx_datagrams += datagrams;
+        traffic.rx_bytes += bytes as u64;
+        match became {
+            Delivered::ByLane => {}
+            Delivered::ByKernel => traffic.rx_by_kernel += datagrams,
+            Delivered::QueueFull | Delivered::Nowhere => traffic.rx_drops += datagrams,
         }
     }
 
@@ -257,17 +247,14 @@ impl<P: Copy> Sockets<P> {
         })
     }
 
-    pub fn receiver(&self, to: Endpoint, from: Endpoint) -> Receiver {
-        self.find(to, from).0
-    }
-
     /// Of these two are looked at.
     pub(super) fn hearing(&self, to: Endpoint, from: Endpoint) -> impl Iterator<Item = u64> {
         let of_port = self.by_port.get(&to.port).into_iter();
         of_port.flat_map(move |of_port| of_port.hearing(to.addr, from))
     }
 
-    fn find(&self, to: Endpoint, from: Endpoint) -> (Receiver, Option<u64>) {
+    /// Whose it is that comes there from there, and which socket, if it is of one.
+    pub fn find(&self, to: Endpoint, from: Endpoint) -> (Receiver, Option<u64>) {
         let those = self.hearing(to, from);
         let mut hearing = those.filter_map(|identity| Some((identity, self.table.get(&identity)?)));
         match (hearing.next(), hearing.next()) {
@@ -282,7 +269,7 @@ impl<P: Copy> Sockets<P> {
 
     /// Whether some socket may have sent from there to there.
     pub fn may_have_sent(&self, own: Endpoint, peer: Endpoint) -> bool {
-        self.receiver(own, peer) != Receiver::Nobody
+        self.find(own, peer).0 != Receiver::Nobody
     }
 
     /// What sessions have of a socket.

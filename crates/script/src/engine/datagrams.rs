@@ -59,7 +59,8 @@ impl DatagramStack for EngineStack {
         let id = self.socket()?;
         let peer = Endpoint { addr: Addr::v4(FAR_ADDR), port: FAR_PORT };
         let head = RecordHead { peer: peer.into(), ..RecordHead::default() };
-        self.engine.handle_datagrams(self.now, id, &head, bytes, &mut self.memory);
+        let (_, incoming) = self.engine.handle_datagrams(self.now, id, &head, bytes);
+        self.memory.take(self.now, &mut self.engine, incoming);
         self.settle()
     }
 

@@ -77,7 +77,7 @@ impl EngineStack {
         debug_assert_eq!(QS.0, 0);
         let mut stack = EngineStack {
             engine,
-            memory: Memory::default(),
+            memory: Memory::new(session),
             program: Program::new(session, syn_retries),
             port,
             kind,
@@ -94,14 +94,16 @@ impl EngineStack {
 
     fn frame_arrives(&mut self, frame: &[u8]) {
         let offload = RxOffload { checksum_ok: false, ..RxOffload::default() };
-        self.engine.handle_frame(self.now, self.port, frame, offload, &mut self.memory);
+        let incoming = self.engine.handle_frame(self.now, self.port, frame, offload, &mut self.memory.host);
+        self.memory.take(self.now, &mut self.engine, incoming);
     }
 
     /// Lets everything happen that can happen without time passing.
     fn settle(&mut self) -> Result<(), StackError> {
         for _ in 0..ROUNDS_MAX {
-            let mut moved = self.engine.poll_local(self.now, &mut self.memory, 64) > 0;
-            let sent = self.engine.poll_transmit(self.now, self.port, &mut self.outbox, &mut self.memory, 64);
+            let mut moved = self.engine.poll_local(self.now, &mut self.memory.host, 64) > 0;
+            let sent =
+                self.engine.poll_transmit(self.now, self.port, &mut self.outbox, &mut self.memory.host, 64);
             moved |= sent > 0;
             let mut cx = Cx { engine: &mut self.engine, memory: &mut self.memory, now: self.now };
             moved |= self.program.take_completions(&mut cx)?;
@@ -199,7 +201,7 @@ impl Stack for EngineStack {
                 return Ok(None);
             }
             self.now = self.now.max(next);
-            self.engine.handle_timeout(self.now, &mut self.memory);
+            self.engine.handle_timeout(self.now, &mut self.memory.host);
         }
     }
 

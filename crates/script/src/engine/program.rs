@@ -83,7 +83,7 @@ impl Program {
         let mut block = [0; 64];
         block[..args.len()].copy_from_slice(args);
         cx.engine
-            .handle_command(cx.now, self.session, QS, command, &block, cx.memory)
+            .handle_command(cx.now, self.session, QS, command, &block, &mut cx.memory.host)
             .map_err(|reason| StackError(format!("the engine fences the session: {reason:?}")))
     }
 
@@ -98,8 +98,8 @@ impl Program {
     pub(super) fn take_completions(&mut self, cx: &mut Cx<'_>) -> Result<bool, StackError> {
         let mut any = false;
         loop {
-            cx.memory.hear(cx.engine);
-            let Some(completion) = cx.memory.completions.pop_front() else { return Ok(any) };
+            cx.memory.host.hear(cx.engine);
+            let Some((_, completion)) = cx.memory.host.completions.pop_front() else { return Ok(any) };
             any = true;
             self.take(cx, completion)?;
         }
@@ -114,7 +114,7 @@ impl Program {
             Completion::CommandResult { errno, id, .. } => self.answer = Some((errno, id)),
             Completion::Accepted { listener, flow } => {
                 self.command(cx, Command::AcceptCredit { listener, count: 1 }, &[])?;
-                let remote = cx.memory.info(flow).and_then(|info| info.remote.to_socket_addr());
+                let remote = cx.memory.info(self.session, flow).and_then(|info| info.remote.to_socket_addr());
                 let conn = remote.and_then(|remote| conn_of(remote.port()));
                 let conn = conn.ok_or_else(|| StackError(format!("accepted from {remote:?}")))?;
                 self.sockets[usize::from(conn.0)] = Socket { flow: Some(flow), ..Socket::default() };
@@ -205,7 +205,7 @@ impl Program {
     /// SO_ERROR: the error that waits, or else a soft one that has not been told.
     fn take_error(&mut self, cx: &mut Cx<'_>, at: usize) -> Errno {
         let socket = &mut self.sockets[at];
-        let info = socket.flow.and_then(|flow| cx.memory.info(flow));
+        let info = socket.flow.and_then(|flow| cx.memory.info(self.session, flow));
         let noted = info.filter(|info| !socket.is_reset && info.soft_errors != socket.noted_errors_told);
         match (core::mem::take(&mut socket.error), noted) {
             (Errno::OK, Some(info)) if info.soft_error != 0 => {
@@ -256,7 +256,7 @@ impl Program {
     ) -> Result<Outcome, StackError> {
         let outcome = self.connect(cx, conn, from, CONNECT_FAST_OPEN)?;
         let at = usize::from(conn.0);
-        let info = self.sockets[at].flow.and_then(|flow| cx.memory.info(flow));
+        let info = self.sockets[at].flow.and_then(|flow| cx.memory.info(self.session, flow));
         if outcome != Outcome::Done || info.is_none_or(|info| info.flags & FLOW_WAITS_FOR_DATA == 0) {
             return Ok(if outcome == Outcome::Done { Outcome::Number(0) } else { outcome });
         }
@@ -343,7 +343,7 @@ impl Program {
         }
         let offset = LAYOUT.send_offset() + self.send_at;
         self.send_at += bytes.len() as u64;
-        cx.memory.write(self.session, offset, bytes);
+        cx.memory.host.write(self.session, offset, bytes);
         let data = MemRange { offset, len: bytes.len() as u32 };
         cx.engine
             .handle_send(cx.now, self.session, with_flags(Send::new(flow, data)))
@@ -357,7 +357,7 @@ impl Program {
         while let Some(range) = self.sockets[at].unread.front_mut().filter(|_| bytes.len() < len as usize) {
             let take = range.len.min(len - bytes.len() as u32);
             let mut part = vec![0; take as usize];
-            cx.memory.read(self.session, range.offset, &mut part);
+            cx.memory.host.read(self.session, range.offset, &mut part);
             bytes.extend_from_slice(&part);
             range.offset += u64::from(take);
             range.len -= take;
@@ -403,7 +403,7 @@ impl Program {
         self.sockets[at] = Socket::default();
         self.command(cx, Command::Close { flow, abort }, &[])?;
         if let Some(anchor) = anchor {
-            cx.engine.handle_control(cx.now, ControlEvent::LastClose(anchor), cx.memory);
+            cx.engine.handle_control(cx.now, ControlEvent::LastClose(anchor), &mut cx.memory.host);
         }
         Ok(Outcome::Done)
     }

@@ -4,8 +4,8 @@ use super::checker::Checker;
 use super::world::{End, Mistake};
 use crate::random::Random;
 use std::ops::Range;
-use toe_base::{DatagramId, Endpoint, SessionId};
-use toe_engine::{Delivered, HostMemory, HostSide, RxDatagram, RxDatagramError};
+use toe_base::{DatagramId, Endpoint};
+use toe_engine::{Delivered, Incoming, RxDatagram};
 
 /// Of one engine, for one call of it.
 pub(super) struct Host<'a> {
@@ -31,56 +31,56 @@ pub(super) struct Counts {
     pub(super) errors: u64,
 }
 
-impl HostMemory for Host<'_> {
-    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
-    fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
-    fn copy(&mut self, _: (SessionId, u64), _: (SessionId, u64), _: u32) {}
-}
+impl Host<'_> {
+    pub(super) fn take(&mut self, incoming: &Incoming<'_>) -> Delivered {
+        match incoming {
+            Incoming::Datagram(one) => self.datagram(one.to, &one.datagram),
+            Incoming::Error(error) => {
+                if !self.ports.contains(&error.own.port) {
+                    self.checker.fail(format!("an error is told to {}, which is nobody's", error.own));
+                }
+                self.counts.errors += 1;
+                Delivered::ByKernel
+            }
+        }
+    }
 
-impl HostSide for Host<'_> {
-    fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
+    fn datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
         let at = datagram.to();
         if let Some(id) = to
             && !self.ends.iter().any(|end| (end.id, end.port) == (id, at.port))
         {
             self.checker.fail(format!("what is for {at} is given to {id:?}, which has not that port"));
         }
+        // The kernel takes several only one by one.
+        let is_joined = datagram.segment.is_some();
+        if is_joined && (to.is_none() || self.mistake.is_some() || self.random.one_in(2)) {
+            return Delivered::Nowhere;
+        }
+        let each = datagram.segment.map_or(datagram.text.len(), usize::from).max(1);
+        let texts = datagram.text.chunks(each);
         if self.is_round {
-            self.checker.brought(datagram.text);
+            texts.clone().for_each(|text| self.checker.brought(text));
         }
         if self.random.ppm(self.full_ppm) {
-            self.counts.queue_full += 1;
+            self.counts.queue_full += texts.count() as u64;
             return Delivered::QueueFull;
         }
-        self.counts.came += 1;
         let from = datagram.from();
-        match self.mistake {
-            Some(Mistake::Doubles) => self.checker.delivered(from, at, datagram.text),
-            Some(Mistake::Joins) => {
-                let joined = [datagram.text, datagram.text].concat();
-                return self.hear(from, at, &joined);
-            }
-            Some(Mistake::FromAnother) => {
-                return self.hear(Endpoint { port: from.port ^ 1, ..from }, at, datagram.text);
-            }
-            Some(Mistake::Loses) => return Delivered::ByLane,
-            None => {}
-        }
-        self.hear(from, at, datagram.text)
+        texts.map(|text| self.hear(from, at, text)).last().unwrap_or(Delivered::ByLane)
     }
 
-    fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
-        if !self.ports.contains(&error.own.port) {
-            self.checker.fail(format!("an error is told to {}, which is nobody's", error.own));
-        }
-        self.counts.errors += 1;
-        true
-    }
-}
-
-impl Host<'_> {
     fn hear(&mut self, from: Endpoint, to: Endpoint, text: &[u8]) -> Delivered {
-        self.checker.delivered(from, to, text);
+        self.counts.came += 1;
+        match self.mistake {
+            None => self.checker.delivered(from, to, text),
+            Some(Mistake::Loses) => return Delivered::ByLane,
+            Some(Mistake::Doubles) => (0..2).for_each(|_| self.checker.delivered(from, to, text)),
+            Some(Mistake::Joins) => self.checker.delivered(from, to, &[text, text].concat()),
+            Some(Mistake::FromAnother) => {
+                self.checker.delivered(Endpoint { port: from.port ^ 1, ..from }, to, text);
+            }
+        }
         if to.port.is_multiple_of(2) { Delivered::ByLane } else { Delivered::ByKernel }
     }
 }

@@ -19,8 +19,9 @@ use toe_abi::attach::Use;
 use toe_abi::lane::RecordHead;
 use toe_abi::region::RegionLayout;
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, SessionId};
+use toe_engine::kit::FakeHosts;
 use toe_engine::udp::Presented;
-use toe_engine::{ControlEvent, Counter, Engine, EngineConfig, Link, NetworkChange};
+use toe_engine::{ControlEvent, Counter, Engine, EngineConfig, Incoming, Link, NetworkChange};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
 /// What an engine keeps of datagrams at most: frames that wait for its port and datagrams that wait for neighbours.
@@ -66,7 +67,7 @@ struct Node {
 impl Node {
     /// Nobody hears of it.
     fn tell(&mut self, clock: Instant, event: ControlEvent) {
-        self.engine.handle_control(clock, event, &mut toe_engine::kit::Memoryless::default());
+        self.engine.handle_control(clock, event, &mut FakeHosts::default());
     }
 }
 
@@ -372,19 +373,9 @@ impl World {
         if !is_room {
             return;
         }
-        let full_ppm = if self.healed { 0 } else { 20_000 };
-        let node = &mut self.nodes[at];
-        let mut host = Host {
-            checker: &mut self.checker,
-            random: &mut self.random,
-            counts: &mut node.counts,
-            ends: &node.ends,
-            ports: FIRST_PORT..FIRST_PORT + node.opened,
-            full_ppm,
-            mistake: self.mistake,
-            is_round: true,
-        };
-        node.given += node.engine.handle_datagrams(clock, id, head, bytes, &mut host) as u64;
+        let (count, incoming) = self.nodes[at].engine.handle_datagrams(clock, id, head, bytes);
+        self.nodes[at].given += count as u64;
+        self.hand_over(at, incoming, true);
     }
 
     /// Everything up to then.
@@ -410,13 +401,15 @@ impl World {
                 let flight = entry.remove();
                 self.arrive(flight);
             }
-            for at in 0..self.nodes.len() {
-                self.with_host(at, |engine, clock, host| engine.handle_timeout(clock, host));
+            let clock = self.clock();
+            for node in &mut self.nodes {
+                node.engine.handle_timeout(clock, &mut FakeHosts::default());
             }
         }
     }
 
-    fn with_host<T>(&mut self, at: usize, call: impl FnOnce(&mut Engine, Instant, &mut Host<'_>) -> T) -> T {
+    /// `is_round`: it is what the engine sends.
+    fn hand_over(&mut self, at: usize, incoming: Option<Incoming<'_>>, is_round: bool) {
         let clock = self.clock();
         let node = &mut self.nodes[at];
         let mut host = Host {
@@ -427,9 +420,18 @@ impl World {
             ports: FIRST_PORT..FIRST_PORT + node.opened,
             full_ppm: if self.healed { 0 } else { 20_000 },
             mistake: self.mistake,
-            is_round: false,
+            is_round,
         };
-        call(&mut node.engine, clock, &mut host)
+        let none = &mut FakeHosts::default();
+        let mut next = incoming;
+        while let Some(incoming) = next {
+            let became = host.take(&incoming);
+            let (over, rest) = incoming.became(became);
+            if let Some(over) = over {
+                node.engine.handle_control(clock, ControlEvent::HandedOver(over), none);
+            }
+            next = rest;
+        }
     }
 
     fn arrive(&mut self, Flight { to, mut frame, mut offload }: Flight) {
@@ -440,7 +442,9 @@ impl World {
         if !self.healed && self.network.ppm(self.corrupt_ppm) {
             self.corrupt(&mut frame, seen.as_ref(), &mut offload);
         }
-        self.with_host(to, |engine, clock, host| engine.handle_frame(clock, PORT, &frame, offload, host));
+        let (clock, engine) = (self.clock(), &mut self.nodes[to].engine);
+        let incoming = engine.handle_frame(clock, PORT, &frame, offload, &mut FakeHosts::default());
+        self.hand_over(to, incoming, false);
     }
 
     /// A bit of a whole datagram is flipped where its checksum covers it.
@@ -465,7 +469,8 @@ impl World {
         loop {
             let room = if self.healed { usize::MAX } else { self.random.any_size(64) as usize };
             let mut sink = Sink { room, ..Sink::default() };
-            self.with_host(at, |engine, clock, host| engine.poll_transmit(clock, PORT, &mut sink, host, 64));
+            let (clock, engine) = (self.clock(), &mut self.nodes[at].engine);
+            engine.poll_transmit(clock, PORT, &mut sink, &mut FakeHosts::default(), 64);
             let is_done = sink.frames.is_empty() && room > 0;
             for (frame, offload) in sink.frames {
                 self.launch(at, frame, offload);

@@ -46,7 +46,8 @@ pub fn run(data: &[u8]) -> Tallies {
             let offload = RxOffload { checksum_ok: how & VOUCHED != 0, coalesced_mss: None };
             let node = &mut world.nodes[0];
             let clock = node.clock(world.now_us);
-            node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
+            let incoming = node.engine.handle_frame(clock, PORT, &frame, offload, &mut node.memory);
+            node.memory.take(clock, &mut node.engine, incoming);
             node.touched = true;
             world.catch_up(world.now_us)?;
         }

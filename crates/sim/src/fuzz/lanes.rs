@@ -123,7 +123,8 @@ fn give_heads(world: &mut World, bytes: &mut Bytes<'_>) {
         let head = RecordHead::read_from_bytes(&head).expect("of its length");
         let clock = node.clock(world.now_us);
         if node.engine.takes_datagrams() {
-            let count = node.engine.handle_datagrams(clock, end.id, &head, &text[..len], &mut node.memory);
+            let (count, incoming) = node.engine.handle_datagrams(clock, end.id, &head, &text[..len]);
+            node.memory.take(clock, &mut node.engine, incoming);
             assert!(count >= 1 && count <= len.max(1), "{count} datagrams of {len} bytes");
         }
         node.touched = true;

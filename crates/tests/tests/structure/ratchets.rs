@@ -137,9 +137,9 @@ fn measure() -> Measured {
     }
     let find = |name: &str| &crates[product.iter().position(|folder| folder == name).expect("a crate")];
     let hosts = |source: &Source| {
-        source.code.matches("HostSide for ").map(|_| source.path.clone()).collect::<Vec<_>>()
+        source.code.matches("HostMemory for ").map(|_| source.path.clone()).collect::<Vec<_>>()
     };
-    measured.add("engine", "host_side", "implementations", sources.iter().flat_map(hosts).collect());
+    measured.add("engine", "host_memory", "implementations", sources.iter().flat_map(hosts).collect());
     engine_calls(&mut measured, find("engine"), find("daemon"), &Krate::new("sim", &sources));
     let tables = ["crates/tcp/src/state.rs", "crates/engine/src/flow/tenancy.rs"];
     let past = [find("tcp"), find("engine")].map(|krate| shapes::states_set(krate, &tables)).concat();

@@ -66,9 +66,12 @@ impl Bed {
         };
         let ports = UdpRepr { src_port: 1, dst_port: 2 };
         // As the parent does with what is not taken here.
-        match self.socket.put(&RxDatagram { arrival, ports, headers: &[], text, segment }, &self.kernel) {
+        match self
+            .socket
+            .put(&RxDatagram { arrival, ports, headers: &[], text: text.into(), segment }, &self.kernel)
+        {
             Delivered::Nowhere => {
-                let datagram = RxDatagram { arrival, ports, headers: &[], text, segment };
+                let datagram = RxDatagram { arrival, ports, headers: &[], text: text.into(), segment };
                 self.kernel.deliver(self.socket.user(), &datagram)
             }
             delivered => delivered,
@@ -314,7 +317,8 @@ fn put_late(bed: &mut Bed, link: &Link) -> (Option<Delivered>, Vec<u8>) {
         zone: 0,
     };
     let ports = UdpRepr { src_port: 1, dst_port: 2 };
-    let datagram = RxDatagram { arrival, ports, headers: &[], text: &text, segment: Some(1000) };
+    let datagram =
+        RxDatagram { arrival, ports, headers: &[], text: text.as_slice().into(), segment: Some(1000) };
     let mut bytes = Vec::new();
     let delivered = bed.socket.put_tail((&datagram, (link, 10)), &mut bytes);
     (delivered, bytes)

@@ -1,12 +1,15 @@
 //! UDP between two engines: from a program's record to the other side's socket, what is answered where nobody is, and who pays.
 
-use super::world::{A, B, LAYOUT, Memory, Side, World};
+use super::world::{A, B, LAYOUT, Side, World};
 use crate::control::arp::NEIGHBOURS_MAX;
 use crate::udp::Presented;
 use crate::work::TxDatagram;
-use crate::{Counter, Delivered, Engine, Limit, NetworkChange, Quotas, Resource};
+use crate::{
+    CaptureRule, Captured, Counter, Delivered, DriverRequest, Engine, Limit, NetworkChange, Quotas, Resource,
+};
 use core::sync::atomic::AtomicU8;
 use toe_abi::attach::Use;
+use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
 use toe_abi::lane::{MtuDiscover, RecordHead};
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId};
@@ -52,7 +55,8 @@ fn hears(world: &mut World, side: usize, local: Endpoint, identity: u64) -> Data
 fn send(world: &mut World, side: usize, id: DatagramId, head: RecordHead, text: &[u8]) {
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[side];
-    engine.handle_datagrams(now, id, &head, text, memory);
+    let (_, incoming) = engine.handle_datagrams(now, id, &head, text);
+    memory.take(now, engine, incoming);
     world.run_ms(1000);
 }
 
@@ -106,7 +110,8 @@ fn frame(world: &mut World, change: impl FnOnce(&mut Vec<u8>)) {
     change(&mut frame);
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), memory);
+    let incoming = engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), memory);
+    memory.take(now, engine, incoming);
 }
 
 #[test]
@@ -146,6 +151,28 @@ fn what_becomes_of_a_datagram_is_counted() {
         without_checksum(frame);
     });
     assert_eq!(count(&world, B, Counter::DropNoSocket), 1, "nobody is at port 54");
+}
+
+/// That it found no room is known only when it was handed over.
+#[test]
+fn a_capture_is_shown_what_became_of_a_datagram() {
+    let mut world = world();
+    hears(&mut world, B, any(53), 2);
+    let rule = CaptureRule { filter: Filter::All, only: None, interface: None };
+    world.sides[B].engine.set_captures([rule].into());
+    for (end, reason) in [
+        (Delivered::ByLane, None),
+        (Delivered::QueueFull, Some(Counter::DropDatagramQueueFull)),
+        (Delivered::ByKernel, None),
+    ] {
+        world.sides[B].memory.datagrams_end_as = Some(end);
+        frame(&mut world, |_| {});
+        let Some(DriverRequest::Show(Captured { packet, bytes })) = world.sides[B].engine.poll_request()
+        else {
+            panic!("it is shown")
+        };
+        assert_eq!((packet.reason, packet.facts.dropped, bytes.len()), (reason, reason.is_some(), 45));
+    }
 }
 
 #[test]
@@ -201,7 +228,8 @@ fn joined_arrives(end: Delivered) -> (Vec<Vec<u8>>, u64) {
     let before = count(&world, B, counter);
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.handle_frame(now, PortId(0), &bytes, joined, memory);
+    let incoming = engine.handle_frame(now, PortId(0), &bytes, joined, memory);
+    memory.take(now, engine, incoming);
     let texts = memory.datagrams.drain(..).map(|(.., text)| text).collect();
     assert_eq!(world.sides[B].engine.view().counter(Counter::RxDatagrams), 4, "and the one before");
     (texts, count(&world, B, counter) - before)
@@ -271,7 +299,8 @@ fn an_unknown_port_is_answered_with_the_headers_as_they_came() {
     let Side { engine, memory, .. } = &mut world.sides[B];
     let offload = RxOffload { checksum_ok: true, coalesced_mss: None };
     let now = world.now;
-    engine.handle_frame(now, PortId(0), &frame, offload, memory);
+    let incoming = engine.handle_frame(now, PortId(0), &frame, offload, memory);
+    memory.take(now, engine, incoming);
     let side = &mut world.sides[B];
     while side.engine.poll_transmit(now, PortId(0), &mut side.outbox, &mut side.memory, 64) > 0 {}
     let (answer, _) = side.outbox.sent.pop().expect("an answer");
@@ -317,16 +346,21 @@ fn of_large_datagrams_only_the_head_is_read_until_it_is_known_whose_they_are() {
     toe_wire::UdpRepr { src_port: 9, dst_port: 53 }.emit(2508, &mut frame[34..]);
     let now = world.now;
     let mut comes = |segment, is_there| {
-        let offload = RxOffload { checksum_ok: true, coalesced_mss: segment };
+        let (behind, offload) = (Behind(is_there), RxOffload { checksum_ok: true, coalesced_mss: segment });
         let Side { engine, memory, .. } = &mut world.sides[B];
-        engine.handle_frame(now, PortId(0), (&frame[..], Some(&Behind(is_there) as _)), offload, memory);
+        let incoming = engine.handle_frame(now, PortId(0), (&frame[..], Some(&behind as _)), offload, memory);
+        memory.take(now, engine, incoming);
         let came: Vec<_> = memory.datagrams.drain(..).map(|(to, .., text)| (to, text)).collect();
-        (came, engine.view().counter(Counter::RxDatagrams), engine.view().counter(Counter::DropTruncated))
+        (
+            came,
+            engine.view().counter(Counter::RxDatagrams),
+            engine.view().counter(Counter::DropDatagramUndeliverable),
+        )
     };
     let whole = (Some(receiver), vec![9; 2500]);
     assert_eq!(comes(Some(1000), true), (vec![whole.clone()], 3, 0), "together");
     assert_eq!(comes(None, true), (vec![whole], 4, 0));
-    assert_eq!(comes(None, false), (vec![], 4, 1), "the link does not have them");
+    assert_eq!(comes(None, false), (vec![], 5, 1), "the link does not have them");
 }
 
 /// What a router says to A of a datagram of port 1000 to B's port 53.
@@ -353,7 +387,8 @@ fn narrow(world: &mut World, mtu: u16) {
     frame[34..].copy_from_slice(&message);
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[A];
-    engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), memory);
+    let incoming = engine.handle_frame(now, PortId(0), &frame, RxOffload::default(), memory);
+    memory.take(now, engine, incoming);
 }
 
 /// A record of this IP_MTU_DISCOVER.
@@ -430,8 +465,8 @@ fn answers_to_unknown_ports_are_limited() {
     send(&mut world, A, sender, to(at(B, 53)), b"the neighbour is known from here on");
     for n in 0..4000 {
         let now = world.now;
-        let Side { engine, memory, .. } = &mut world.sides[A];
-        engine.handle_datagrams(now, sender, &to(at(B, 53)), b"x", memory);
+        let engine = &mut world.sides[A].engine;
+        engine.handle_datagrams(now, sender, &to(at(B, 53)), b"x");
         if n % 100 == 99 {
             world.run_ms(0);
         }
@@ -479,8 +514,8 @@ fn who_does_not_answer_is_not_waited_for_without_end() {
     let sender = hears(&mut world, A, any(1000), 1);
     for _ in 0..200 {
         let now = world.now;
-        let Side { engine, memory, .. } = &mut world.sides[A];
-        engine.handle_datagrams(now, sender, &to(Endpoint::new([10, 0, 0, 77], 53)), b"x", memory);
+        let engine = &mut world.sides[A].engine;
+        engine.handle_datagrams(now, sender, &to(Endpoint::new([10, 0, 0, 77], 53)), b"x");
     }
     assert_eq!(count(&world, A, Counter::DropDatagramNoNeighbour), 72, "128 wait");
     world.run_ms(10_000);
@@ -494,15 +529,15 @@ fn a_datagram_waits_beside_another_users_flood() {
     let good = hears(&mut world, A, any(1000), 1);
     hears(&mut world, B, any(53), 2);
     let now = world.now;
-    let Side { engine, memory, .. } = &mut world.sides[A];
+    let engine = &mut world.sides[A].engine;
     let flooder = engine.open_session(Cred::of_user(4711), LAYOUT).expect("room");
     let opened =
         engine.open_datagrams(now, flooder, (Use::Hears, Endpoint::UNSPECIFIED_V4), &presented(any(7), 3));
     let flood = opened.expect("let").end.expect("new").id;
-    let flood = |engine: &mut Engine, memory: &mut Memory, from: u32| {
+    let flood = |engine: &mut Engine, from: u32| {
         for n in from..from + 2 * NEIGHBOURS_MAX as u32 {
             let nobody = Endpoint { addr: Addr::from((0x0a00_1000 + n).to_be_bytes()), port: 9 };
-            engine.handle_datagrams(now, flood, &to(nobody), &[0; 100], memory);
+            engine.handle_datagrams(now, flood, &to(nobody), &[0; 100]);
         }
     };
     engine.handle_network(NetworkChange::Address {
@@ -510,9 +545,9 @@ fn a_datagram_waits_beside_another_users_flood() {
         addr: [10, 255, 255, 1].into(),
         prefix_len: 8,
     });
-    flood(engine, memory, 0);
-    engine.handle_datagrams(now, good, &to(at(B, 53)), b"mine", memory);
-    flood(engine, memory, 3 * NEIGHBOURS_MAX as u32);
+    flood(engine, 0);
+    engine.handle_datagrams(now, good, &to(at(B, 53)), b"mine");
+    flood(engine, 3 * NEIGHBOURS_MAX as u32);
     world.run_ms(5000);
     let came = world.sides[B].memory.datagrams.pop().expect("it came");
     assert_eq!((came.1, came.3), (at(A, 1000), b"mine".to_vec()));

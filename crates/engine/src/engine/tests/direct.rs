@@ -5,7 +5,7 @@ use crate::control::names::Twin;
 use crate::kit::tell;
 use crate::{
     CaptureRule, ChannelRequest, Claimed, ControlEvent, Counter, DriverRequest, Engine, EngineConfig,
-    HostMemory, HostSide, STAGING_LEN, SharedMemory,
+    HostMemory, STAGING_LEN, SharedMemory,
 };
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -72,8 +72,6 @@ impl HostMemory for Hosts {
         }
     }
 }
-
-impl HostSide for Hosts {}
 
 /// One engine and the processes on it, whose program is the test.
 pub(super) struct Machine {

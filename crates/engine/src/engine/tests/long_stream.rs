@@ -1,10 +1,9 @@
 //! More bytes on one connection than there are sequence numbers. Memory is pretended: only places are checked.
 
 use crate::control::names::Twin;
-use crate::kit::tell;
-use crate::{Engine, EngineConfig, HostMemory, HostSide};
+use crate::kit::FakeHosts;
+use crate::{Engine, EngineConfig};
 use core::net::SocketAddr;
-use std::collections::VecDeque;
 use toe_abi::command::{ConnectArgs, ListenArgs};
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
 use toe_abi::region::RegionLayout;
@@ -16,28 +15,9 @@ const QS: QueueSetId = QueueSetId(0);
 const LAYOUT: RegionLayout =
     RegionLayout { queue_sets: 1, flows: 8, receive_len: 32 << 20, send_len: 16 << 20 };
 
-/// Takes completions, and forgets bytes.
-#[derive(Debug, Default)]
-struct Pretence {
-    told: VecDeque<Completion>,
-    copied: u64,
-}
-
-impl HostMemory for Pretence {
-    fn write(&mut self, _: SessionId, _: u64, _: &[u8]) {}
-    fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) {}
-    fn copy(&mut self, _: (SessionId, u64), to: (SessionId, u64), len: u32) {
-        let range = MemRange { offset: to.1, len };
-        assert!(range.lies_in(LAYOUT.receive_offset(), LAYOUT.receive_len));
-        self.copied += u64::from(len);
-    }
-}
-
-impl HostSide for Pretence {}
-
 struct Ends {
     engine: Engine,
-    host: Pretence,
+    host: FakeHosts,
     session: SessionId,
     now: Instant,
 }
@@ -52,16 +32,11 @@ impl Ends {
     }
 
     fn next(&mut self) -> Option<Completion> {
-        if self.host.told.is_empty() {
+        if self.host.completions.is_empty() {
             while self.engine.poll_local(self.now, &mut self.host, 64) > 0 {}
-            tell(
-                &mut self.engine,
-                &mut self.host,
-                |_, _| usize::MAX,
-                |host, _, told| host.told.push_back(told),
-            );
+            self.host.hear(&mut self.engine);
         }
-        self.host.told.pop_front()
+        self.host.completions.pop_front().map(|(_, completion)| completion)
     }
 
     fn result(&mut self) -> FlowId {
@@ -84,7 +59,7 @@ impl Ends {
         engine.handle_network(crate::NetworkChange::Loopback);
         let session = engine.open_session(toe_base::Cred::default(), LAYOUT).expect("room");
         engine.add_queue_set(session).expect("room");
-        let mut ends = Ends { engine, host: Pretence::default(), session, now: Instant::from_millis(1) };
+        let mut ends = Ends { engine, host: FakeHosts::default(), session, now: Instant::from_millis(1) };
         let at: SocketAddr = "127.0.0.1:80".parse().expect("an address");
         let anchor = ends.engine.hostif.new_anchor(session).0;
         let twin = Twin::listening(at.into(), 1, toe_base::Cred::default(), ends.now);
@@ -140,4 +115,7 @@ fn nine_gigabytes_go_through_one_connection() {
         assert!(before != (acked, got) || len > 0, "it stands still at {got}");
     }
     assert!(ends.host.copied >= got);
+    let (low, high) = ends.host.copied_to.expect("some");
+    let all = MemRange { offset: low, len: (high - low) as u32 };
+    assert!(all.lies_in(LAYOUT.receive_offset(), LAYOUT.receive_len));
 }

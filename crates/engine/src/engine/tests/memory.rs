@@ -1,10 +1,7 @@
 //! What the engine reaches of its hosts in tests: their memories, their completion rings, and the frames that it sends.
 
-use crate::kit::{SharedWords, tell};
-use crate::{
-    Delivered, Engine, GivenBack, HostMemory, HostSide, RxDatagram, RxDatagramError, STAGING_LEN,
-    SharedMemory,
-};
+use crate::kit::{SharedWords, hand_over, tell};
+use crate::{Delivered, Engine, GivenBack, HostMemory, Incoming, STAGING_LEN, SharedMemory};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
@@ -12,7 +9,7 @@ use toe_abi::entry::Completion;
 use toe_abi::owner_word::Owned;
 use toe_abi::region::RegionLayout;
 use toe_abi::tcp_info::FlowDetail;
-use toe_base::{DatagramId, Endpoint, FlowId, SessionId};
+use toe_base::{DatagramId, Endpoint, FlowId, Instant, SessionId};
 use toe_wire::link::{FrameSink, TxOffload};
 use zerocopy::FromBytes;
 
@@ -73,6 +70,25 @@ impl Memory {
         })
     }
 
+    /// Takes what came for sockets.
+    pub(super) fn take(&mut self, now: Instant, engine: &mut Engine, incoming: Option<Incoming<'_>>) {
+        hand_over(now, engine, self, incoming, |memory, incoming| match incoming {
+            Incoming::Datagram(one) => {
+                let (from, to) = (one.datagram.from(), one.datagram.to());
+                memory.datagrams.push((one.to, from, to, one.datagram.text.to_vec()));
+                match memory.datagrams_end_as {
+                    // It takes them one by one.
+                    Some(Delivered::ByKernel) if one.datagram.segment.is_some() => Delivered::Nowhere,
+                    end => end.unwrap_or(Delivered::ByLane),
+                }
+            }
+            Incoming::Error(error) => {
+                memory.datagram_errors.push((error.own, error.peer));
+                Delivered::ByKernel
+            }
+        });
+    }
+
     /// Nobody needs these bytes, so that whoever still does notices.
     pub(super) fn spoil(&mut self, (session, offset, len): (SessionId, u64, u32)) {
         self.write(session, offset, &vec![0xdd; len as usize]);
@@ -108,17 +124,6 @@ impl HostMemory for Memory {
         }
         self.spoil((session, offset, len));
         GivenBack::Now
-    }
-}
-
-impl HostSide for Memory {
-    fn deliver_datagram(&mut self, to: Option<DatagramId>, datagram: &RxDatagram<'_>) -> Delivered {
-        self.datagrams.push((to, datagram.from(), datagram.to(), datagram.text.to_vec()));
-        self.datagrams_end_as.unwrap_or(Delivered::ByLane)
-    }
-    fn deliver_datagram_error(&mut self, error: &RxDatagramError<'_>) -> bool {
-        self.datagram_errors.push((error.own, error.peer));
-        true
     }
 }
 

@@ -3,7 +3,7 @@
 use super::world::{LAYOUT, Side, World};
 use crate::counter::Counter;
 use crate::hostif::users::{Limit, Resource};
-use crate::kit::Memoryless;
+use crate::kit::FakeHosts;
 use crate::via::ViaOutcome;
 use crate::{ControlEvent, Engine, EngineConfig, NetworkChange};
 use toe_abi::attach::Request;
@@ -20,7 +20,7 @@ const QS: QueueSetId = QueueSetId(0);
 
 struct Machine {
     engine: Engine,
-    hosts: Memoryless,
+    hosts: FakeHosts,
 }
 
 impl Machine {
@@ -29,7 +29,7 @@ impl Machine {
         let mut engine = Engine::new(config);
         let port = engine.add_port(crate::Link { mtu: 1500, ..crate::Link::default() });
         engine.handle_network(NetworkChange::Address { port, addr: [10, 0, 0, 1].into(), prefix_len: 24 });
-        Machine { engine, hosts: Memoryless::default() }
+        Machine { engine, hosts: FakeHosts::default() }
     }
 
     fn attach(&mut self, uid: u32) -> SessionId {

@@ -522,7 +522,8 @@ impl World {
         due.sort_by_key(|f| (f.0, f.1));
         for (_, _, to, frame, offload) in due {
             let side = &mut self.sides[to];
-            side.engine.handle_frame(now, PortId(0), &frame, offload, &mut side.memory);
+            let incoming = side.engine.handle_frame(now, PortId(0), &frame, offload, &mut side.memory);
+            side.memory.take(now, &mut side.engine, incoming);
         }
     }
 

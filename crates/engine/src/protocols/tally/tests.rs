@@ -2,7 +2,7 @@
 
 use super::NUMBER;
 use crate::egress::builder::{Envelope, FrameBuilder, Hop};
-use crate::kit::Memoryless;
+use crate::kit::FakeHosts;
 use crate::{Engine, EngineConfig, Link, NetworkChange};
 use std::collections::BTreeMap;
 use toe_base::{Addr, Instant, PortId};
@@ -45,7 +45,7 @@ impl Bench {
     }
 
     fn frame(&mut self, frame: &[u8]) {
-        self.engine.handle_frame(self.now, PORT, frame, RxOffload::default(), &mut Memoryless::default());
+        self.engine.handle_frame(self.now, PORT, frame, RxOffload::default(), &mut FakeHosts::default());
     }
 
     /// A packet of the protocol from a peer.
@@ -61,7 +61,7 @@ impl Bench {
     /// What the engine sends now: to whom, and the text.
     fn sent(&mut self) -> Vec<(Addr, String)> {
         let mut frames = Frames::default();
-        self.engine.poll_transmit(self.now, PORT, &mut frames, &mut Memoryless::default(), 64);
+        self.engine.poll_transmit(self.now, PORT, &mut frames, &mut FakeHosts::default(), 64);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
         let read = |frame: &Vec<u8>| match frame[ETHERNET] >> 4 {
             4 => {
@@ -103,7 +103,7 @@ fn time_is_the_engines_and_peers_are_let_go() {
     let due = bench.engine.poll_timeout();
     assert_eq!(due, bench.now.after_us(1_000_000));
     bench.now = due;
-    bench.engine.handle_timeout(due, &mut Memoryless::default());
+    bench.engine.handle_timeout(due, &mut FakeHosts::default());
     assert_eq!(bench.sent(), [(peer, "1 in all".to_owned())]);
     assert_eq!((bench.counters()["tally_let_go"], bench.engine.poll_timeout()), (1, Instant::FAR_FUTURE));
 }
@@ -122,7 +122,7 @@ fn what_is_wrong_is_counted_and_peers_are_bounded() {
     assert_eq!(bench.counters(), BTreeMap::from(expected));
     // No call sends much: they are let go in several.
     bench.now = bench.engine.poll_timeout();
-    bench.engine.handle_timeout(bench.now, &mut Memoryless::default());
+    bench.engine.handle_timeout(bench.now, &mut FakeHosts::default());
     assert_eq!(bench.sent().len(), crate::protocols::OUT_MAX);
 }
 

@@ -2,6 +2,7 @@
 
 use crate::udp::Presented;
 use crate::udp::sockets::{Gone, Receiver, Sockets};
+use crate::work::Delivered;
 use toe_abi::report::UdpReport;
 use toe_base::{Addr, Endpoint, NetNs, SessionId};
 
@@ -32,13 +33,13 @@ fn presented(local: Endpoint, identity: u64) -> Presented {
 fn a_datagram_is_whose_name_it_is_for() {
     let mut sockets = Sockets::default();
     let everywhere = sockets.open(ONE, &presented(any(53), 1), 0, ());
-    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(everywhere));
-    assert_eq!(sockets.receiver(at(2, 54), at(9, 1)), Receiver::Nobody, "another port");
+    assert_eq!(sockets.find(at(2, 53), at(9, 1)).0, Receiver::One(everywhere));
+    assert_eq!(sockets.find(at(2, 54), at(9, 1)).0, Receiver::Nobody, "another port");
     let six = Endpoint { addr: Addr::LOCALHOST_V6, port: 53 };
-    assert_eq!(sockets.receiver(six, six), Receiver::Nobody, "the other family");
+    assert_eq!(sockets.find(six, six).0, Receiver::Nobody, "the other family");
     let here = sockets.open(ONE, &presented(at(2, 80), 2), 0, ());
-    assert_eq!(sockets.receiver(at(2, 80), at(9, 1)), Receiver::One(here));
-    assert_eq!(sockets.receiver(at(3, 80), at(9, 1)), Receiver::Nobody, "another address");
+    assert_eq!(sockets.find(at(2, 80), at(9, 1)).0, Receiver::One(here));
+    assert_eq!(sockets.find(at(3, 80), at(9, 1)).0, Receiver::Nobody, "another address");
 }
 
 #[test]
@@ -46,9 +47,9 @@ fn a_dual_socket_hears_both_families() {
     let mut sockets = Sockets::default();
     let dual = presented(Endpoint { addr: Addr::UNSPECIFIED_V6, port: 53 }, 1);
     let id = sockets.open(ONE, &dual, 0, ());
-    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(id));
+    assert_eq!(sockets.find(at(2, 53), at(9, 1)).0, Receiver::One(id));
     sockets.update(&Presented { v6_only: true, ..dual }, None);
-    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Nobody);
+    assert_eq!(sockets.find(at(2, 53), at(9, 1)).0, Receiver::Nobody);
 }
 
 /// Anybody may open many at a port where somebody else hears in the other family: 1706 of them made each of his datagrams cost six times what it
@@ -73,15 +74,15 @@ fn what_cannot_hear_a_datagram_is_not_looked_at_for_it() {
     assert_eq!(hearing(&sockets, at(2, 53)), []);
     let own = sockets.open(ONE, &presented(any(53), 1), 0, ());
     assert_eq!(hearing(&sockets, at(2, 53)), [1]);
-    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(own));
+    assert_eq!(sockets.find(at(2, 53), at(9, 1)).0, Receiver::One(own));
     assert_eq!(hearing(&sockets, six).len(), 600, "those of both names");
     // One that becomes dual is found for IPv4, too, and for IPv6 once.
     sockets.update(&Presented { v6_only: false, ..v6_only(100) }, None);
     assert_eq!(hearing(&sockets, at(2, 53)), [1, 100]);
-    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Several);
+    assert_eq!(sockets.find(at(2, 53), at(9, 1)).0, Receiver::Several);
     assert_eq!(hearing(&sockets, six).len(), 600);
     sockets.update(&v6_only(100), None);
-    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::One(own));
+    assert_eq!(sockets.find(at(2, 53), at(9, 1)).0, Receiver::One(own));
     let all: Vec<u64> = std::iter::successors(sockets.after(None), |one| sockets.after(Some(one.identity)))
         .map(|one| one.identity)
         .collect();
@@ -97,10 +98,10 @@ fn who_hears_by_two_names_hears_once() {
     let mut sockets = Sockets::default();
     let six = Endpoint { addr: Addr::UNSPECIFIED_V6, port: 53 };
     let four = sockets.open(ONE, &presented(any(53), 1), 0, ());
-    assert_eq!(sockets.receiver(any(53), at(9, 1)), Receiver::One(four));
+    assert_eq!(sockets.find(any(53), at(9, 1)).0, Receiver::One(four));
     let dual = sockets.open(ONE, &presented(six, 2), 0, ());
-    assert_eq!(sockets.receiver(six, six), Receiver::One(dual));
-    assert_eq!(sockets.receiver(any(53), at(9, 1)), Receiver::Several);
+    assert_eq!(sockets.find(six, six).0, Receiver::One(dual));
+    assert_eq!(sockets.find(any(53), at(9, 1)).0, Receiver::Several);
 }
 
 #[test]
@@ -108,9 +109,9 @@ fn a_connected_socket_hears_its_peer_alone() {
     let mut sockets = Sockets::default();
     let id = sockets.open(ONE, &presented(any(53), 1), 0, ());
     sockets.update(&presented(any(53), 1), Some(at(9, 7)));
-    assert_eq!(sockets.receiver(at(2, 53), at(9, 7)), Receiver::One(id));
-    assert_eq!(sockets.receiver(at(2, 53), at(9, 8)), Receiver::Nobody);
-    assert_eq!(sockets.receiver(at(2, 53), at(8, 7)), Receiver::Nobody);
+    assert_eq!(sockets.find(at(2, 53), at(9, 7)).0, Receiver::One(id));
+    assert_eq!(sockets.find(at(2, 53), at(9, 8)).0, Receiver::Nobody);
+    assert_eq!(sockets.find(at(2, 53), at(8, 7)).0, Receiver::Nobody);
 }
 
 #[test]
@@ -120,15 +121,15 @@ fn what_several_have_is_the_kernels_to_give() {
     let first = sockets.open(ONE, &presented(any(53), 1), 0, ());
     // SO_REUSEPORT.
     let second = sockets.open(ONE, &presented(any(53), 2), 0, ());
-    assert_eq!(sockets.receiver(to, from), Receiver::Several);
+    assert_eq!(sockets.find(to, from).0, Receiver::Several);
     assert_eq!(sockets.close(second), Some((0, Some(()))));
-    assert_eq!(sockets.receiver(to, from), Receiver::One(first));
+    assert_eq!(sockets.find(to, from).0, Receiver::One(first));
     // A child shows its parent's.
     let of_child = sockets.open(OTHER, &presented(any(53), 1), 0, ());
-    assert_eq!(sockets.receiver(to, from), Receiver::Several);
+    assert_eq!(sockets.find(to, from).0, Receiver::Several);
     assert_eq!((sockets.end_of(ONE, 1), sockets.end_of(OTHER, 1)), (Some(first), Some(of_child)));
     assert_eq!(sockets.close(of_child), Some((0, None)), "the parent has it still");
-    assert_eq!(sockets.receiver(to, from), Receiver::One(first));
+    assert_eq!(sockets.find(to, from).0, Receiver::One(first));
 }
 
 #[test]
@@ -138,10 +139,10 @@ fn a_name_outlives_the_session_and_not_the_socket() {
     let id = sockets.open(ONE, &presented(any(53), 1), 0, ());
     sockets.open(ONE, &presented(any(54), 2), 0, ());
     assert_eq!(sockets.leave(ONE).ids.len(), 2);
-    assert_eq!(sockets.receiver(to, from), Receiver::Several, "another process may have it");
+    assert_eq!(sockets.find(to, from).0, Receiver::Several, "another process may have it");
     assert_eq!(sockets.sends(id, 1, 1), None);
     assert_eq!((sockets.gone(1), sockets.gone(1)), (Some(((), Gone::default())), None));
-    assert_eq!(sockets.receiver(to, from), Receiver::Nobody);
+    assert_eq!(sockets.find(to, from).0, Receiver::Nobody);
     assert_eq!(sockets.len(), 1);
     assert_eq!(sockets.gone(2), Some(((), Gone::default())));
     assert!(sockets.is_empty());
@@ -153,7 +154,7 @@ fn one_that_was_shared_is_not_told_past_the_kernel_again() {
     sockets.open(ONE, &presented(any(53), 1), 0, ());
     sockets.leave(ONE);
     let of_child = sockets.open(OTHER, &presented(any(53), 1), 0, ());
-    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Several, "a third may have it");
+    assert_eq!(sockets.find(at(2, 53), at(9, 1)).0, Receiver::Several, "a third may have it");
     assert_eq!(sockets.close(of_child), Some((0, None)), "only the kernel knows when it is gone");
     assert_eq!(sockets.len(), 1);
 }
@@ -163,8 +164,8 @@ fn another_name_is_another_port() {
     let mut sockets = Sockets::default();
     let id = sockets.open(ONE, &presented(any(53), 1), 0, ());
     sockets.update(&presented(at(2, 54), 1), None);
-    assert_eq!(sockets.receiver(at(2, 53), at(9, 1)), Receiver::Nobody);
-    assert_eq!(sockets.receiver(at(2, 54), at(9, 1)), Receiver::One(id));
+    assert_eq!(sockets.find(at(2, 53), at(9, 1)).0, Receiver::Nobody);
+    assert_eq!(sockets.find(at(2, 54), at(9, 1)).0, Receiver::One(id));
 }
 
 #[test]
@@ -173,11 +174,10 @@ fn what_a_socket_gets_and_sends_is_counted_with_it() {
     let id = sockets.open(ONE, &presented(any(53), 7), 0, ());
     sockets.open(ONE, &presented(any(54), 9), 0, ());
     let (to, from) = (at(2, 53), at(9, 1));
-    assert_eq!(sockets.arrive(to, from, 1, 100), (Receiver::One(id), Some(7)));
-    sockets.went_by_kernel(7, true, 1);
-    sockets.arrive(to, from, 1, 1);
-    sockets.went_by_kernel(7, false, 1);
-    assert_eq!(sockets.arrive(at(2, 55), from, 1, 100), (Receiver::Nobody, None));
+    assert_eq!(sockets.find(to, from), (Receiver::One(id), Some(7)));
+    sockets.came(7, 1, 100, Delivered::ByKernel);
+    sockets.came(7, 1, 1, Delivered::QueueFull);
+    assert_eq!(sockets.find(at(2, 55), from), (Receiver::Nobody, None));
     assert_eq!(sockets.sends(id, 3, 30), Some((any(53), ())));
     sockets.send_failed(id, 1);
     let first = sockets.after(None).expect("one");
@@ -203,5 +203,5 @@ fn what_a_socket_gets_and_sends_is_counted_with_it() {
     assert_eq!(holders(&sockets), Some((vec![OTHER], true)));
     sockets.sends(of_child, 1, 1);
     assert_eq!(sockets.after(None).map(|one| one.traffic.tx_datagrams), Some(4));
-    assert_eq!(sockets.arrive(to, from, 1, 1), (Receiver::Several, Some(7)));
+    assert_eq!(sockets.find(to, from), (Receiver::Several, Some(7)));
 }

@@ -4,7 +4,7 @@ use super::{NAME_LEN, World};
 use crate::tally::Tally;
 use toe_base::{Cred, DatagramId, Endpoint, SessionId};
 use toe_engine::ControlEvent;
-use toe_engine::kit::Memoryless;
+use toe_engine::kit::FakeHosts;
 
 /// What a session has of a socket.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ impl World {
         let known = self.ends_where(at, |end| end.session == session);
         let clock = self.clock();
         let node = &mut self.nodes[at];
-        let left = node.engine.close_session(clock, session, &mut Memoryless::default());
+        let left = node.engine.close_session(clock, session, &mut FakeHosts::default());
         let (lanes, known_lanes) = (left.lanes, node.lanes.session_ended(session));
         let (left, is_free) = (sorted(left.datagrams), node.engine.forget_session(session));
         if let Some(place) = node.sessions.iter_mut().find(|of| **of == session) {
