@@ -51,6 +51,8 @@ impl Engine {
     /// Bytes of the stream are lost: nobody may take what follows for the whole of it.
     pub(super) fn abort_with_hole(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
+        // Behind a hole there is no end, though the peer has said it.
+        flow.tcb.events.peer_closed = false;
         if flow.tcb.state == TcpState::Closed {
             flow.report.reset.get_or_insert(Errno::ECONNRESET);
         } else {

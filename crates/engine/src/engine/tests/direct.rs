@@ -479,6 +479,26 @@ fn bytes_that_died_unread_are_told_as_reset_and_read_ones_as_end() {
     }
 }
 
+/// The next process took what it got for the whole of the stream.
+#[test]
+fn behind_bytes_that_died_unread_there_is_no_end() {
+    for sent in [5000, 0] {
+        let mut m = Machine::new(CLIENT_UID);
+        let client = m.attach(CLIENT_UID);
+        let (ends, used) = m.direct_connection(client);
+        let anchor = m.anchor(ends[0]);
+        m.set(used, used.client.other(), SlotLine::SENT, sent);
+        m.command(ends[1].0, Command::ShutdownSend { flow: ends[1].1 }, &[]);
+        m.close_session(client);
+        let child = m.attach(CLIENT_UID);
+        let claimed = m.engine.claim(m.now, child, QS, 7, anchor, &mut m.hosts);
+        let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
+        let told = m.told(child);
+        let has_hole = sent > 0;
+        assert_eq!((resets(&told, flow), closes(&told, flow)), (has_hole, !has_hole), "{told:?}");
+    }
+}
+
 #[test]
 fn a_host_that_closed_properly_left_nothing_unread() {
     let mut m = Machine::new(CLIENT_UID);
