@@ -18,7 +18,7 @@
 
 use crate::channel::Channel;
 use crate::queue::{Queue, QueueIo, QueueSet};
-use crate::send_memory::SEND_LIMIT_NEAR;
+use crate::send_memory::SEND_LIMIT_MAX;
 use crate::slots::Place;
 use crate::socket::Socket;
 use crate::socket::direct::Direct;
@@ -49,7 +49,7 @@ const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
 const DISTRUSTED_MAX: usize = 64;
 
 /// Bytes that a stream keeps itself so that the engine can bring more.
-const VACATED_MAX: usize = SEND_LIMIT_NEAR as usize;
+const VACATED_MAX: usize = SEND_LIMIT_MAX as usize;
 
 /// A stream that is to be given back, and cannot be yet.
 #[derive(Clone, Copy, Debug)]

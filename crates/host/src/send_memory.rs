@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use toe_abi::entry::MemRange;
 use toe_base::arena::{Arena, Block};
-use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_INITIAL, WINDOW_MAX};
+use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_NEAR, WINDOW_MAX};
 
 /// Smallest ring.
 const RING_MIN: u32 = 4 << 10;
@@ -21,6 +21,9 @@ const RING_MIN: u32 = 4 << 10;
 pub const SEND_LIMIT_MAX: u32 = WINDOW_MAX;
 /// The most that one grows to by itself on a short path: more would only spoil caches.
 pub const SEND_LIMIT_NEAR: u32 = 4 << 20;
+/// The most that one may have in a channel. What its peer has not read may have to be given to another process as one block, with what
+/// the engine's window holds beside it.
+const SHARED_LIMIT_MAX: u32 = WINDOW_MAX - RECEIVE_WINDOW_NEAR;
 /// Bytes that a new socket may have outstanding; doubles when they are too few.
 pub const SEND_LIMIT_INITIAL: u32 = 256 << 10;
 /// Smallest limit that SO_SNDBUF can set (Linux: SOCK_MIN_SNDBUF).
@@ -191,14 +194,14 @@ impl SendMemory {
 
     /// The same of a memory in a channel.
     pub fn set_limit_in_channel(&mut self, bytes: u32) {
-        self.set_limit(bytes.saturating_add(RECEIVE_WINDOW_INITIAL));
+        self.set_limit(bytes.saturating_add(RECEIVE_WINDOW_INITIAL).min(SHARED_LIMIT_MAX));
     }
 
     /// The same limit for a memory in a channel that has nothing in it yet: one that grows is near, however long the handshake took on a
     /// busy machine. One that the program has set is of its own end alone: a channel holds what the peer's would as well.
     pub fn in_channel(&self) -> SendMemory {
         let (of_peer, most) =
-            if self.fixed { (RECEIVE_WINDOW_INITIAL, SEND_LIMIT_MAX) } else { (0, SEND_LIMIT_NEAR) };
+            if self.fixed { (RECEIVE_WINDOW_INITIAL, SHARED_LIMIT_MAX) } else { (0, SEND_LIMIT_NEAR) };
         let limit = self.limit.saturating_add(of_peer).min(most);
         SendMemory { limit, fixed: self.fixed, old_max: DRAINING_IN_CHANNEL_MAX, ..SendMemory::default() }
     }

@@ -112,6 +112,13 @@ fn a_sender_has_as_much_under_way_as_it_asked_for() {
     assert_eq!([kernel.trim(), engine.trim()], ["same", "same"]);
 }
 
+/// Of what a channel held at most and a few bytes that the engine had brought before it nothing came, and the next process took that for the end.
+#[test]
+fn what_is_unread_goes_to_the_next_process_however_much_it_is() {
+    let [kernel, engine] = said_on_both("passed_unread.py", include_str!("passed_unread.py"), 16);
+    assert_eq!([kernel.trim(), engine.trim()], ["same", "same"]);
+}
+
 /// A read of a direction that is shut, a descriptor that is copied over or closed in a range, a time limit that a child has set:
 /// whoever was faster decided what they said.
 #[test]
