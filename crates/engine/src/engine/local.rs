@@ -91,35 +91,20 @@ impl Engine {
         self.flows.peer_here(self.hostif.known(session, flow)?)
     }
 
-    fn take_local<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        key: FlowKey,
-        segment: Segment,
-        pieces: &toe_tcp::send_queue::Pieces,
-        host: &mut H,
-    ) {
-        self.counters.add(Counter::LocalSegments);
-        let work = RxWork {
-            key,
-            path: Path::Local,
-            rx: RxSegment { segment, is_marked: false, payload: Payload::Memory(pieces) },
-        };
-        self.tcp_arrives(now, &work, host);
-    }
-
     fn deliver_local<H: HostMemory>(
         &mut self,
         now: Instant,
-        key: FlowKey,
-        segment: Segment,
-        pieces: &toe_tcp::send_queue::Pieces,
+        (key, segment): (FlowKey, Segment),
+        pieces: &Pieces,
         host: &mut H,
     ) {
+        self.counters.add(Counter::LocalSegments);
+        let rx = RxSegment { segment, is_marked: false, payload: Payload::Memory(pieces) };
+        let work = RxWork { key, path: Path::Local, rx };
         if self.hostif.capture.is_on() {
-            self.deliver_watched(now, key, segment, pieces, host);
+            self.deliver_watched(now, &work, pieces, host);
         } else {
-            self.take_local(now, key, segment, pieces, host);
+            self.tcp_arrives(now, &work, host);
         }
     }
 
@@ -127,16 +112,16 @@ impl Engine {
     fn deliver_watched<H: HostMemory>(
         &mut self,
         now: Instant,
-        key: FlowKey,
-        segment: Segment,
+        work: &RxWork<'_>,
         pieces: &Pieces,
         host: &mut H,
     ) {
-        let before = self.local_sighting(&key.reversed(), None);
+        let key = work.key.reversed();
+        let before = self.local_sighting(&key, None);
         self.take_drop();
-        self.take_local(now, key, segment, pieces, host);
+        self.tcp_arrives(now, work, host);
         let reason = self.take_drop();
-        let after = self.local_sighting(&key.reversed(), reason);
+        let after = self.local_sighting(&key, reason);
         let sighting = Sighting {
             sender: before.sender.or(after.sender),
             receiver: before.receiver.or(after.receiver),
@@ -145,11 +130,10 @@ impl Engine {
         if !self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
             return;
         }
-        let key = key.reversed();
         let (from, to) = (key.local.addr, key.remote.addr);
         // As Linux shows what goes over `lo`: no hardware addresses.
         let envelope = Envelope { hop: Hop::default(), from, to, ttl: toe_wire::ipv4::TTL, traffic_class: 0 };
-        let header = segment::header(&key, &segment);
+        let header = segment::header(&key, &work.rx.segment);
         let mut made = MadeFrame(Vec::new());
         let emitted =
             segment::emit(&mut made, host, &envelope, LinkCaps::default(), &header, pieces, u16::MAX);
@@ -181,7 +165,7 @@ impl Engine {
             output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
             self.count_sent(now, idx, &tx);
             self.ip.loopback.ready.spend(user, 1, u64::from(tx.segment.len));
-            self.deliver_local(now, key.reversed(), tx.segment, &pieces, host);
+            self.deliver_local(now, (key.reversed(), tx.segment), &pieces, host);
         }
         if self.flows.is_used(idx) {
             self.ip.loopback.ready.push(user, idx);
@@ -193,8 +177,8 @@ impl Engine {
     pub fn poll_local<H: HostMemory>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
         let mut moved = 0;
         while moved < budget && !self.hostif.capture.is_full() {
-            if let Some((key, segment)) = self.ip.loopback.control.pop_front() {
-                self.deliver_local(now, key, segment, &Default::default(), host);
+            if let Some(lone) = self.ip.loopback.control.pop_front() {
+                self.deliver_local(now, lone, &Default::default(), host);
                 moved += 1;
                 continue;
             }
