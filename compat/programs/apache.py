@@ -107,7 +107,7 @@ def main(lab):
                     apache.restart_gracefully()
                     load.more(100)
         with lab.check(f"{mpm}: a killed child is replaced"), Apache(lab, mpm) as apache:
-            victim = children_of(apache.server.pid)[0]
+            victim = until("a child", lambda: children_of(apache.server.pid))[0]
             os.kill(victim, signal.SIGKILL)
             until("it is gone", lambda: not is_running(victim))
             apache.files()
