@@ -8,7 +8,8 @@
 //! - *Who is about to say "nothing"* waits until the engine is through with what this process handed to it; then he looks again
 //!   ([`Settling::settle`]).
 //! - *Who waits for several and has both ends of a connection* waits so before the first look: of what he did on two of them he would see
-//!   one and not the other ([`Settling::settle_first`]).
+//!   one and not the other ([`Settling::settle_first`]). Who closes one end waits so, too: what lies unread there makes the close a
+//!   reset, which the next call on the other end finds.
 //!
 //! No wait causes anything at the engine: it is awake, or has been rung. While it sleeps and nothing was handed to it nobody waits.
 //! A wait has an end ([`Patience`]), and the next one then only comes when the engine has moved: one that is stopped holds nobody.
@@ -236,7 +237,7 @@ impl Settling {
         self.roles.load(Ordering::Relaxed) & both == both && self.finish()
     }
 
-    /// Before the first look at several: the same, if this process has both ends of some connection.
+    /// Before the first look at several, and at a close: the same, if this process has both ends of some connection.
     pub fn settle_first(&self) {
         if self.roles.load(Ordering::Relaxed) & MEETS_ITSELF != 0 {
             self.finish();

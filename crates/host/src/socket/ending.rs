@@ -167,9 +167,12 @@ impl Socket {
             self.wait_drained(linger.unwrap_or_default());
         }
         let may_keep = last.filter(|_| !signal_io::is_used());
+        // What this process has sent from the other end is unread, and makes it a reset.
+        self.homes().for_each(|home| home.stack.settle_first());
         let Some((mut queue, place)) = self.lock_home() else { return };
         // With the lock no child is made.
         let shared = self.is_shared();
+        let mut ends_at_once = false;
         queue.drain();
         let Some((io, stream)) = queue.stream(place, self) else { return };
         if shared && (stream.direct.is_some() || stream.received.private() > 0) {
@@ -196,14 +199,21 @@ impl Socket {
             }
             if let Some(anchor) = stream.anchor.filter(|anchor| stack.alive() && keep(*anchor)) {
                 io.command(Command::CloseKept { flow, anchor, abort });
-            } else if abort {
-                io.command(Command::Close { flow, abort: true });
-            } else if !resets && !stream.write_shut && stream.link == Link::Open {
+            } else if abort || resets && stream.link == Link::Open {
                 // That the descriptor is closed the engine hears of the kernel, and later than of what this process does next.
+                io.command(Command::Close { flow, abort: true });
+            } else if !stream.write_shut && stream.link == Link::Open {
                 io.command(Command::ShutdownSend { flow });
             }
+            ends_at_once = resets;
         }
         close_copy(io, stream);
+        let stack = io.stack;
         queue.orphan(place);
+        drop(queue);
+        if ends_at_once {
+            // This process may have the other end: a call on that one finds the reset, not a peer.
+            stack.settle_first();
+        }
     }
 }

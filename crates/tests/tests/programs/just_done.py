@@ -12,6 +12,12 @@ ROUNDS = 10
 # Of what makes a process each time.
 FEW = 3
 UNREAD = b"u" * 500
+OF_RESET = {
+    "peer": lambda end: end.getpeername(),
+    "send": lambda end: end.send(b"s"),
+    "end": lambda end: end.shutdown(socket.SHUT_WR),
+    "error": lambda end: end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR),
+}
 
 
 def listener():
@@ -69,6 +75,19 @@ def range_closed_unread(at, warmth):
     return name(client.recv, 10)
 
 
+def other_end_is_reset(at, warmth, is_unread, call):
+    """The other end's close makes a reset, which the next call on this end finds."""
+    client, server = pair(at, warmth)
+    if is_unread:
+        # It goes at once, though Linux may not have acknowledged what came before.
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server.sendall(UNREAD)
+    else:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    return name(call, server)
+
+
 def limit_of_a_child(warmth, option, blocks):
     """Both have used it when the child sets the time that this process waits."""
     at = listener()
@@ -110,6 +129,9 @@ def main():
         each(f"copy {warmth}", lambda: copied_over_unread(at, warmth, lambda other, _: other.fileno()))
         each(f"file {warmth}", lambda: copied_over_unread(at, warmth, lambda _, null: null.fileno()))
         each(f"range {warmth}", lambda: range_closed_unread(at, warmth))
+        for is_unread in False, True:
+            for what, call in OF_RESET.items():
+                each(f"{what} {is_unread} {warmth}", lambda: other_end_is_reset(at, warmth, is_unread, call))
         each(f"receive {warmth}", lambda: limit_of_a_child(warmth, socket.SO_RCVTIMEO, lambda one: one.recv(1)), FEW)
         each(f"send {warmth}", lambda: limit_of_a_child(warmth, socket.SO_SNDTIMEO, fills), FEW)
 
