@@ -329,6 +329,9 @@ fn a_one_shot_registration_that_the_kernel_has_disarmed_stays_so() {
         epoll::replace(fd, c.socket);
         engine.data(c.queue_set, c.flow, b"x");
         assert_eq!(set.now(), if fired { vec![] } else { vec![(fd, IN)] });
+        let flow = c.flow;
+        c.close();
+        assert_eq!(engine.command().1, Command::Close { flow, abort: true });
     }
 }
 

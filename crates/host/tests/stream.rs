@@ -537,6 +537,7 @@ fn linger_with_no_time_aborts() {
     let option = FlowOption::AbortAtClose;
     assert_eq!(engine.command().1, Command::SetOption { flow, option, value: 1 });
     c.close();
+    assert_eq!(engine.command().1, Command::Close { flow, abort: true });
     engine.expect_closed();
 }
 
