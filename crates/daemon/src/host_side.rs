@@ -170,6 +170,7 @@ impl HostMemory for Sessions {
 
 impl Sessions {
     /// Hands over what came for sockets, and tells the engine what became of it.
+    #[inline]
     pub(crate) fn hand_over(&mut self, now: Instant, engine: &mut Engine, incoming: Option<Incoming<'_>>) {
         let mut next = match incoming {
             Some(Incoming::Datagram(one)) if one.tail.is_some() => {
@@ -186,6 +187,7 @@ impl Sessions {
         }
     }
 
+    #[inline]
     fn became<'a>(
         &mut self,
         now: Instant,

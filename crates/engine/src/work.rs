@@ -175,6 +175,7 @@ pub enum HandedOver {
 
 impl<'a> Incoming<'a> {
     /// This became of it: what the engine is to hear of that ([`crate::ControlEvent::HandedOver`]), and what is to be handed over next.
+    #[inline]
     pub fn became(self, became: Delivered) -> (Option<HandedOver>, Option<Incoming<'a>>) {
         let one = match self {
             Incoming::Error(_) => return (Some(HandedOver::Error(became)), None),
@@ -210,6 +211,7 @@ impl<'a> Incoming<'a> {
 }
 
 impl<'a> ForSocket<'a> {
+    #[inline]
     pub(crate) fn new(
         to: Option<DatagramId>,
         socket: Option<u64>,
@@ -235,6 +237,7 @@ impl<'a> ForSocket<'a> {
     }
 
     /// The first of those.
+    #[inline]
     fn next(self, (rest, len): (&'a [u8], u16)) -> Option<Incoming<'a>> {
         if rest.is_empty() {
             return None;

@@ -9,6 +9,7 @@ use toe_tcp::memory::HostMemory;
 
 impl Engine {
     /// Something has happened that nobody waits for an answer to.
+    #[inline]
     pub fn handle_control<H: HostMemory>(&mut self, now: Instant, event: ControlEvent, host: &mut H) {
         match event {
             ControlEvent::LastClose(anchor) => self.anchor_closed(now, anchor, host),
