@@ -134,6 +134,7 @@ impl IpLayer {
         SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
     }
 
+    /// What a flow sends next, if it may send anything.
     pub fn next_unit(&self, now: Instant, flow: &Flow, tcp: &Tcp) -> Option<TxSegment> {
         output::prepare(&flow.tcb, TxContext { now, tcp, limits: self.send_limits(flow) })
     }

@@ -10,9 +10,8 @@ use crate::ingress;
 use crate::ingress::facts::facts_of;
 use crate::ingress::{Arrived, ArrivedTcp, At};
 use crate::store::time_waits::TimeWaitFlow;
-use crate::work::Incoming;
-use crate::work::{Lone, Piece, RxPacket, RxWork};
-use toe_abi::capture::Direction;
+use crate::work::{Incoming, Lone, Piece, RxPacket, RxWork, Sighting};
+use toe_abi::capture::{Direction, Facts};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, PortId, SeqNum};
 use toe_tcp::Tcb;
@@ -267,15 +266,20 @@ impl Engine {
         let reason = self.take_drop();
         let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
         let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);
-        if incoming.is_some() {
-            // It may be dropped yet.
-            self.hostif.capture.unsettled = Some((sighting, frame.to_vec()));
-        } else if self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
+        let wants = |packet: &Sighting| self.hostif.capture.may_want(packet, &self.hostif.sessions);
+        // What is still to be handed over may be dropped yet.
+        let is_settled = incoming.is_none();
+        let dropped = Sighting { facts: Facts { dropped: true, ..sighting.facts }, ..sighting };
+        if wants(&sighting) || !is_settled && wants(&dropped) {
             let mut bytes = frame.to_vec();
             if let Some(at) = known.unfinished_checksum(frame, offload) {
                 finish_checksum(&mut bytes, at);
             }
-            self.hostif.capture.show(sighting, bytes);
+            if is_settled {
+                self.hostif.capture.show(sighting, bytes);
+            } else {
+                self.hostif.capture.unsettled = Some((sighting, bytes));
+            }
         }
         incoming
     }
