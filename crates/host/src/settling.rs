@@ -39,9 +39,10 @@ const TIMED_OUT_COST: u64 = 100;
 /// So much may be unpaid: eight of them in a row.
 const UNPAID_MAX: u64 = 7 * TIMED_OUT_COST;
 
-/// What this process has done with its session: both ends of a connection may be its own once it has done both.
+/// This process listens, or has.
 const LISTENS: u8 = 1;
-const CONNECTS: u8 = 2;
+/// It has connected to where it may listen itself: both ends of a connection may be its own. A proxy has not.
+const MAY_MEET_ITSELF: u8 = 2;
 /// It has connected to a listener of its own.
 const MEETS_ITSELF: u8 = 4;
 /// So many names of its listeners a process remembers; a connect to one beyond them is not known to be to itself.
@@ -104,10 +105,10 @@ pub(crate) struct Settling {
     own: Patience,
     /// For what a peer says that comes first.
     word: Patience,
-    /// [`LISTENS`], [`CONNECTS`], [`MEETS_ITSELF`].
+    /// [`LISTENS`], [`MAY_MEET_ITSELF`], [`MEETS_ITSELF`].
     roles: AtomicU8,
-    /// Where it listens, or has.
-    names: Lock<Vec<SocketAddr>>,
+    /// Where it listens, or has; `None`: nobody knows where.
+    names: Lock<Vec<Option<SocketAddr>>>,
     /// Users for whose word it has waited in vain, and until when, by [`sys::coarse_ms`], that is unpaid. Not by program: a user
     /// has as many as he likes.
     unpaid: Lock<Vec<(u32, u64)>>,
@@ -201,40 +202,38 @@ impl Settling {
 
     /// This process listens, at a name that is known or not.
     pub fn note_listens(&self, local: Option<SocketAddr>) {
-        self.note(LISTENS);
+        self.roles.fetch_or(LISTENS, Ordering::Relaxed);
         let mut names = self.names.lock();
-        if let Some(local) = local.filter(|local| names.len() < NAMES_MAX && !names.contains(local)) {
+        let local = local.filter(|_| names.len() < NAMES_MAX);
+        if !names.contains(&local) {
             names.push(local);
         }
     }
 
-    /// It connects. Of a listener at any address only loopback counts: a proxy often goes on to the same port of another host.
+    /// It connects. To a listener at any address it does so by loopback for sure: a proxy often goes on to the same port of another host.
     pub fn note_connects(&self, remote: SocketAddr) {
-        self.note(CONNECTS);
-        let roles = self.roles.load(Ordering::Relaxed);
-        if roles & LISTENS != 0 && roles & MEETS_ITSELF == 0 {
-            let ip = remote.ip().to_canonical();
-            let is_it = |local: &SocketAddr| {
-                local.port() == remote.port()
-                    && (local.ip().to_canonical() == ip || local.ip().is_unspecified() && ip.is_loopback())
-            };
-            if self.names.lock().iter().any(is_it) {
-                self.note(MEETS_ITSELF);
-            }
+        if self.roles.load(Ordering::Relaxed) & (LISTENS | MEETS_ITSELF) != LISTENS {
+            return;
         }
-    }
-
-    fn note(&self, role: u8) {
-        if self.roles.load(Ordering::Relaxed) & role == 0 {
-            self.roles.fetch_or(role, Ordering::Relaxed);
+        let ip = remote.ip().to_canonical();
+        let meets = |local: &Option<SocketAddr>| match local {
+            None => MAY_MEET_ITSELF,
+            Some(local) if local.port() != remote.port() => 0,
+            Some(local) if local.ip().to_canonical() == ip => MAY_MEET_ITSELF | MEETS_ITSELF,
+            Some(local) if !local.ip().is_unspecified() => 0,
+            Some(_) if ip.is_loopback() => MAY_MEET_ITSELF | MEETS_ITSELF,
+            Some(_) => MAY_MEET_ITSELF,
+        };
+        let roles = self.names.lock().iter().fold(0, |roles, local| roles | meets(local));
+        if roles != 0 {
+            self.roles.fetch_or(roles, Ordering::Relaxed);
         }
     }
 
     /// Before "nothing" is said: waits until the engine has finished what this process handed to it, if that may be what is looked for:
-    /// who only listens, or only connects, has no connection to itself. Whether it was worth another look.
+    /// who has connected to others only has no connection to itself. Whether it was worth another look.
     pub fn settle(&self) -> bool {
-        let both = LISTENS | CONNECTS;
-        self.roles.load(Ordering::Relaxed) & both == both && self.finish()
+        self.roles.load(Ordering::Relaxed) & MAY_MEET_ITSELF != 0 && self.finish()
     }
 
     /// Before the first look at several, and at a close: the same, if this process has both ends of some connection.
@@ -292,12 +291,25 @@ mod tests {
 
     const USER: u32 = 1000;
 
-    fn pair() -> (EngineLooks, Settling) {
+    #[derive(Debug, PartialEq, Eq)]
+    enum Meets {
+        No,
+        Perhaps,
+        Yes,
+    }
+
+    fn alone() -> (EngineLooks, Settling) {
         let engine = EngineLooks::new().expect("memory");
         let settling = Settling::new(HostLooks::map(&engine).expect("the same memory"));
+        engine.wake();
+        (engine, settling)
+    }
+
+    /// With a process that may meet itself.
+    fn pair() -> (EngineLooks, Settling) {
+        let (engine, settling) = alone();
         settling.note_listens(None);
         settling.note_connects(name(1));
-        engine.wake();
         (engine, settling)
     }
 
@@ -314,18 +326,42 @@ mod tests {
     #[test]
     fn who_connects_to_a_name_of_his_own_meets_himself() {
         let meets = |local: Option<SocketAddr>, remote: SocketAddr| {
-            let (_engine, settling) = pair();
+            let (_engine, settling) = alone();
             settling.note_listens(local);
             settling.note_connects(remote);
-            settling.roles.load(Ordering::Relaxed) & MEETS_ITSELF != 0
+            match settling.roles.load(Ordering::Relaxed) {
+                roles if roles & MEETS_ITSELF != 0 => Meets::Yes,
+                roles if roles & MAY_MEET_ITSELF != 0 => Meets::Perhaps,
+                _ => Meets::No,
+            }
         };
         let any = SocketAddr::from(([0, 0, 0, 0], 80));
-        assert!(meets(Some(name(80)), name(80)) && meets(Some(any), name(80)));
-        assert!(!meets(Some(any), SocketAddr::from(([10, 0, 0, 5], 80))), "another host's, perhaps");
+        assert_eq!((meets(Some(name(80)), name(80)), meets(Some(any), name(80))), (Meets::Yes, Meets::Yes));
+        let elsewhere = SocketAddr::from(([10, 0, 0, 5], 80));
+        assert_eq!(meets(Some(any), elsewhere), Meets::Perhaps, "another host's, or its own");
         let mapped = "[::ffff:127.0.0.1]:80".parse().expect("an address");
-        assert!(meets(Some(any), mapped) && meets(Some(name(80)), mapped));
-        assert!(!meets(Some(name(80)), name(81)) && !meets(None, name(80)));
-        assert!(!meets(Some(SocketAddr::from(([127, 0, 0, 2], 80))), name(80)), "another's");
+        assert_eq!((meets(Some(any), mapped), meets(Some(name(80)), mapped)), (Meets::Yes, Meets::Yes));
+        assert_eq!((meets(Some(name(80)), name(81)), meets(Some(any), name(81))), (Meets::No, Meets::No));
+        assert_eq!(meets(None, name(80)), Meets::Perhaps);
+        assert_eq!(meets(Some(SocketAddr::from(([127, 0, 0, 2], 80))), name(80)), Meets::No, "another's");
+    }
+
+    #[test]
+    fn a_connect_where_too_many_listen_may_be_to_oneself() {
+        let (_engine, settling) = alone();
+        (0..=NAMES_MAX as u16).for_each(|n| settling.note_listens(Some(name(100 + n))));
+        settling.note_connects(name(1));
+        assert_eq!(settling.roles.load(Ordering::Relaxed), LISTENS | MAY_MEET_ITSELF);
+        assert_eq!(settling.names.lock().len(), NAMES_MAX + 1, "one that stands for all others");
+    }
+
+    #[test]
+    fn a_proxy_does_not_wait_to_say_nothing() {
+        let (_engine, settling) = alone();
+        settling.note_listens(Some(name(80)));
+        settling.note_connects(name(9000));
+        settling.handed_over(false);
+        assert!(!settling.settle(), "at once");
     }
 
     #[test]
