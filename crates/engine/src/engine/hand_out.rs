@@ -17,6 +17,8 @@ pub(super) const TELL_ALL_AFTER_US: u64 = 1000;
 const TELL_DEAF_AFTER_US: u64 = 100_000;
 /// A connection that was handed out ahead, and that others want, goes back after so long.
 const UNTAKEN_FOR_US: u64 = 1_000;
+/// One that was handed to a process that slept, after this: that may lack a processor, for a slice of somebody else's, or sleep for something else.
+const SLEPT_FOR_US: u64 = 4_000;
 /// One that was asked for, after this: its program may have ceased to wait meanwhile (SO_RCVTIMEO, a signal), but most often it only lacks a processor.
 const ASKED_FOR_US: u64 = 50_000;
 
@@ -24,13 +26,19 @@ const ASKED_FOR_US: u64 = 50_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handed {
     Ahead,
+    /// It slept, and had no connection.
+    ToSleeper,
     /// It answers a question.
     AskedFor,
 }
 
 impl Handed {
     pub(super) fn goes_back_at(self, now: Instant) -> Instant {
-        now.after_us(if self == Handed::AskedFor { ASKED_FOR_US } else { UNTAKEN_FOR_US })
+        now.after_us(match self {
+            Handed::Ahead => UNTAKEN_FOR_US,
+            Handed::ToSleeper => SLEPT_FOR_US,
+            Handed::AskedFor => ASKED_FOR_US,
+        })
     }
 }
 
@@ -44,6 +52,7 @@ impl Engine {
             return;
         }
         if listener.is_asked() {
+            self.hand_to_sleepers(now, listener_idx, host);
             self.tell_waiting(now, listener_idx, false);
             self.listeners.watch_untaken(now, listener_idx);
             return;
@@ -74,6 +83,19 @@ impl Engine {
         }
         if !listener.waiting.is_empty() {
             self.listeners.set_tell_all(listener_idx, now.after_us(TELL_DEAF_AFTER_US));
+        }
+    }
+
+    /// Hands what waits to processes that sleep and have no connection: most likely it is what they wait for, and no question is needed.
+    fn hand_to_sleepers<H: HostMemory>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
+        while let Some(listener) = self.listeners.get_mut(idx).filter(|l| !l.waiting.is_empty()) {
+            let hostif = &self.hostif;
+            let Some(holder) = listener.next_idle(|holder| hostif.sleeps_without_flows(holder, host)) else {
+                return;
+            };
+            if !self.hand_first(now, idx, &holder, Handed::ToSleeper, host) {
+                return;
+            }
         }
     }
 
