@@ -24,7 +24,7 @@ use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::udp::Asked;
-use toe_engine::{AnchorUse, Claimed, ControlEvent, Engine, Resource, StreamCounts};
+use toe_engine::{AnchorUse, Change, Claimed, ControlEvent, Engine, Resource, StreamCounts, carry_some};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -61,15 +61,38 @@ impl Daemon {
             return;
         }
         let before = account.map(|account| (account, self.timing.clock.nanos()));
-        let Ask { matter, answers } = ask;
+        if account.is_some() && self.carries_some(&ask.matter) {
+            self.hosts.deferred.push_back(ask);
+        } else {
+            self.answer(now, ask);
+        }
+        if let Some((account, before)) = before {
+            self.schedule.budget.charge(account, self.timing.clock.nanos() - before);
+        }
+    }
+
+    /// Whether there was something to copy before what is asked can be done at once. A step of it was.
+    fn carries_some(&mut self, matter: &Matter) -> bool {
+        let Matter::Request { place, request, evidence } = matter else { return false };
+        let Ok(id) = self.session_of(*place) else { return false };
+        let change = match (request, evidence) {
+            (Request::Claim { .. }, Evidence::Object(presented)) => {
+                self.anchors.recognise(*presented).map(Change::Claim)
+            }
+            (Request::Relinquish { flow, unread }, _) => {
+                Some(Change::Relinquish(FlowId::from_raw(*flow), *unread))
+            }
+            _ => None,
+        };
+        change.is_some_and(|change| carry_some(&mut self.engine, id, change, &mut self.sessions))
+    }
+
+    fn answer(&mut self, now: Instant, Ask { matter, answers }: Ask) {
         let answer = self.attend(now, matter);
         // Who asked waits for it. If it is gone, with the connection, that is not for this thread to close.
         if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) = answers.try_send(answer)
         {
             std::mem::forget(answer);
-        }
-        if let Some((account, before)) = before {
-            self.schedule.budget.charge(account, self.timing.clock.nanos() - before);
         }
     }
 

@@ -149,15 +149,20 @@ impl Engine {
         given: Unread,
         host: &mut H,
     ) -> Result<(), Errno> {
-        let record = self.hostif.sessions.get(session).ok_or(Errno::EINVAL)?;
-        let (idx, layout) = (record.flows.get(id).ok_or(Errno::EINVAL)?, record.layout);
-        let Flow { conn, tcb, .. } = self.flows.get(idx);
-        let data = given.data;
-        let lies_there = data.len == 0
-            || data.lies_in(layout.send_offset(), layout.send_len) && data.len <= GIVEN_BACK_MAX;
-        if !lies_there || given.credit > data.len.min(tcb.receive.announced()) {
-            return Err(Errno::EINVAL);
-        }
+        let given_back = self.give_back(session, id, given, host);
+        self.hostif.carried.forget(&mut self.hostif.sessions, session);
+        given_back
+    }
+
+    fn give_back<H: HostMemory>(
+        &mut self,
+        session: SessionId,
+        id: FlowId,
+        given: Unread,
+        host: &mut H,
+    ) -> Result<(), Errno> {
+        let (idx, staging) = given_to_engine(self, session, id, given)?;
+        let conn = &self.flows.get(idx).conn;
         let owner = conn.tenancy.hold().ok_or(Errno::EINVAL)?.owner;
         // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
         let is_left = |of: Direct| slots::is_left(host, (of.channel, of.slot), of.side, given.by_pipe);
@@ -165,10 +170,9 @@ impl Engine {
         if !knows || self.hostif.sessions.answers_are_full(session, owner.queue_set) {
             return Err(Errno::EAGAIN);
         }
-        let unread = (data.len > 0).then_some(Extent { session, range: data });
-        let staging = Destination { session: SessionId(0), unread, credit: given.credit };
-        let has_room = self.stage_send_data(idx, host) && self.move_options(idx, Owner::default(), host);
-        if !has_room || !self.move_receive_memory(idx, staging, host) {
+        let has_room =
+            self.stage_send_data(idx, session, host) && self.move_options(idx, Owner::default(), host);
+        if !has_room || !self.move_receive_memory(idx, session, staging, host) {
             self.move_options(idx, owner, host);
             self.after(idx);
             return Err(Errno::ENOMEM);
@@ -214,6 +218,26 @@ impl Engine {
             }
         }
     }
+}
+
+/// Which connection a session gives back, and what goes along to the engine. EINVAL: it has no such flow, or those bytes are not its own.
+pub(super) fn given_to_engine(
+    engine: &Engine,
+    session: SessionId,
+    id: FlowId,
+    given: Unread,
+) -> Result<(FlowIdx, Destination), Errno> {
+    let record = engine.hostif.sessions.get(session).ok_or(Errno::EINVAL)?;
+    let (idx, layout) = (record.flows.get(id).ok_or(Errno::EINVAL)?, record.layout);
+    let data = given.data;
+    let lies_there =
+        data.len == 0 || data.lies_in(layout.send_offset(), layout.send_len) && data.len <= GIVEN_BACK_MAX;
+    let Flow { conn, tcb, .. } = engine.flows.get(idx);
+    if !lies_there || given.credit > data.len.min(tcb.receive.announced()) || conn.tenancy.hold().is_none() {
+        return Err(Errno::EINVAL);
+    }
+    let unread = (data.len > 0).then_some(Extent { session, range: data });
+    Ok((idx, Destination { session: SessionId(0), unread, credit: given.credit }))
 }
 
 /// A connection of which neither side has begun to end, in the hands of a program.
