@@ -27,13 +27,17 @@ use toe_tcp::state::TcpState;
 /// Bytes that a session may give back unread with a flow: several windows.
 const GIVEN_BACK_MAX: u32 = toe_base::limits::WINDOW_MAX;
 
+/// Bytes of one direction that may be the engine's still when a channel begins. A channel holds all that [`GIVEN_BACK_MAX`] leaves beside
+/// a near window, and until both hosts have heard of it some more come by the engine.
+pub(super) const UNDER_WAY_MAX: u32 = toe_base::limits::RECEIVE_WINDOW_NEAR / 4 * 3;
+
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Direct,
     /// The hosts have been offered a channel and have not both taken it yet.
     NotReady,
-    /// They have, and it is about to be there.
+    /// They have, and it is about to be there, or too much is under way by the engine still.
     Settling,
     Refused,
 }
@@ -78,6 +82,10 @@ impl Engine {
             return Attempt::NotReady;
         }
         if !self.hostif.channels.is_settled(channel) {
+            return Attempt::Settling;
+        }
+        if under_way(self, idx, peer).max(under_way(self, peer, idx)) > UNDER_WAY_MAX {
+            // With the next unit there may be less.
             return Attempt::Settling;
         }
         let is_done = |slot, side| slots::is_done(host, (channel, slot), side);
@@ -218,6 +226,12 @@ impl Engine {
             }
         }
     }
+}
+
+/// Bytes from one end to the other that the receiving program has not read yet.
+fn under_way(engine: &Engine, from: FlowIdx, to: FlowIdx) -> u32 {
+    let (from, to) = (&engine.flows.get(from).tcb, &engine.flows.get(to).tcb);
+    from.data_una().plus(from.send_queue.len()).distance_from(to.receive.consumed)
 }
 
 /// Which connection a session gives back, and what goes along to the engine. EINVAL: it has no such flow, or those bytes are not its own.
