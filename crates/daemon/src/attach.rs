@@ -61,38 +61,13 @@ impl Daemon {
             return;
         }
         let before = account.map(|account| (account, self.timing.clock.nanos()));
-        if account.is_some() && self.carries_some(&ask.matter) {
+        if account.is_some() && carries_some(self, &ask.matter) {
             self.hosts.deferred.push_back(ask);
         } else {
-            self.answer(now, ask);
+            answer(self, now, ask);
         }
         if let Some((account, before)) = before {
             self.schedule.budget.charge(account, self.timing.clock.nanos() - before);
-        }
-    }
-
-    /// Whether there was something to copy before what is asked can be done at once. A step of it was.
-    fn carries_some(&mut self, matter: &Matter) -> bool {
-        let Matter::Request { place, request, evidence } = matter else { return false };
-        let Ok(id) = self.session_of(*place) else { return false };
-        let change = match (request, evidence) {
-            (Request::Claim { .. }, Evidence::Object(presented)) => {
-                self.anchors.recognise(*presented).map(Change::Claim)
-            }
-            (Request::Relinquish { flow, unread }, _) => {
-                Some(Change::Relinquish(FlowId::from_raw(*flow), *unread))
-            }
-            _ => None,
-        };
-        change.is_some_and(|change| carry_some(&mut self.engine, id, change, &mut self.sessions))
-    }
-
-    fn answer(&mut self, now: Instant, Ask { matter, answers }: Ask) {
-        let answer = self.attend(now, matter);
-        // Who asked waits for it. If it is gone, with the connection, that is not for this thread to close.
-        if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) = answers.try_send(answer)
-        {
-            std::mem::forget(answer);
         }
     }
 
@@ -370,6 +345,30 @@ impl Daemon {
         let done = self.timing.clock.now();
         self.reports.took(done, done.since_us(now));
         Ok((Reply::Report { len: text.len() as u64 }, vec![memory]))
+    }
+}
+
+/// Whether there was something to copy before what is asked can be done at once. A step of it was.
+fn carries_some(daemon: &mut Daemon, matter: &Matter) -> bool {
+    let Matter::Request { place, request, evidence } = matter else { return false };
+    let Ok(id) = daemon.session_of(*place) else { return false };
+    let change = match (request, evidence) {
+        (Request::Claim { .. }, Evidence::Object(presented)) => {
+            daemon.anchors.recognise(*presented).map(Change::Claim)
+        }
+        (Request::Relinquish { flow, unread }, _) => {
+            Some(Change::Relinquish(FlowId::from_raw(*flow), *unread))
+        }
+        _ => None,
+    };
+    change.is_some_and(|change| carry_some(&mut daemon.engine, id, change, &mut daemon.sessions))
+}
+
+fn answer(daemon: &mut Daemon, now: Instant, Ask { matter, answers }: Ask) {
+    let answer = daemon.attend(now, matter);
+    // Who asked waits for it. If it is gone, with the connection, that is not for this thread to close.
+    if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) = answers.try_send(answer) {
+        std::mem::forget(answer);
     }
 }
 

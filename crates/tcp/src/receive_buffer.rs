@@ -120,14 +120,14 @@ pub struct Destination {
 
 /// Bytes of a stream that were copied, from the first on, before their connection changes hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ahead {
+pub struct Prefetched {
     pub block: Block,
     /// The stream position of its first byte.
     pub start: SeqNum,
     pub len: u32,
 }
 
-impl Ahead {
+impl Prefetched {
     pub fn end(&self) -> SeqNum {
         self.start.plus(self.len)
     }
@@ -459,7 +459,7 @@ impl ReceiveBuffer {
     /// consumed, and lie before what is moved.
     pub fn move_to<H: HostMemory>(
         &mut self,
-        (to, ahead): (Destination, Option<Ahead>),
+        (to, ahead): (Destination, Option<Prefetched>),
         from_arena: &mut Arena,
         to_arena: &mut Arena,
         host: &mut H,
@@ -500,10 +500,10 @@ impl ReceiveBuffer {
     }
 
     /// Copies up to `most` bytes more of what is in order and will go along ([`ReceiveBuffer::move_to`]).
-    pub fn copy_ahead<H: HostMemory>(
+    pub fn prefetch<H: HostMemory>(
         &self,
         to: &Destination,
-        ahead: &mut Ahead,
+        ahead: &mut Prefetched,
         most: u32,
         rcv_nxt: SeqNum,
         host: &mut H,

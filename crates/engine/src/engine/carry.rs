@@ -8,7 +8,7 @@ use crate::hostif::carried::Ready;
 use toe_abi::attach::Unread;
 use toe_base::{AnchorHandle, FlowId, FlowIdx, SessionId};
 use toe_tcp::memory::HostMemory;
-use toe_tcp::receive_buffer::{Ahead, Destination};
+use toe_tcp::receive_buffer::{Destination, Prefetched};
 use toe_tcp::send_queue::Extent;
 
 /// Bytes of one step.
@@ -93,7 +93,7 @@ fn carry_sent<H: HostMemory>(engine: &mut Engine, ready: &mut Ready, host: &mut 
         return false;
     }
     if ready.sent.is_none() {
-        ready.sent = staging.alloc(need).map(|block| Ahead { block, start, len: 0 });
+        ready.sent = staging.alloc(need).map(|block| Prefetched { block, start, len: 0 });
     }
     let Some(ahead) = &mut ready.sent else { return false };
     let done = ahead.end().distance_from(start);
@@ -121,7 +121,7 @@ fn carry_received<H: HostMemory>(
     let (start, nxt) = (tcb.receive.start_at(to), tcb.data_nxt());
     let sessions = &mut engine.hostif.sessions;
     let is_other =
-        |(session, ahead): &mut (SessionId, Ahead)| *session != to.session || !ahead.serves(start, need);
+        |(session, ahead): &mut (SessionId, Prefetched)| *session != to.session || !ahead.serves(start, need);
     if let Some((session, ahead)) = ready.received.take_if(is_other) {
         sessions.arena(session, payer).free(ahead.block);
     }
@@ -130,9 +130,9 @@ fn carry_received<H: HostMemory>(
     }
     if ready.received.is_none() {
         let block = sessions.arena(to.session, payer).alloc(need);
-        ready.received = block.map(|block| (to.session, Ahead { block, start, len: 0 }));
+        ready.received = block.map(|block| (to.session, Prefetched { block, start, len: 0 }));
     }
     let Some((_, ahead)) = &mut ready.received else { return false };
-    tcb.receive.copy_ahead(to, ahead, STEP, nxt, host);
+    tcb.receive.prefetch(to, ahead, STEP, nxt, host);
     ahead.end().before(nxt)
 }

@@ -157,41 +157,9 @@ impl Engine {
         given: Unread,
         host: &mut H,
     ) -> Result<(), Errno> {
-        let given_back = self.give_back(session, id, given, host);
+        let given_back = give_back(self, session, id, given, host);
         self.hostif.carried.forget(&mut self.hostif.sessions, session);
         given_back
-    }
-
-    fn give_back<H: HostMemory>(
-        &mut self,
-        session: SessionId,
-        id: FlowId,
-        given: Unread,
-        host: &mut H,
-    ) -> Result<(), Errno> {
-        let (idx, staging) = given_to_engine(self, session, id, given)?;
-        let conn = &self.flows.get(idx).conn;
-        let owner = conn.tenancy.hold().ok_or(Errno::EINVAL)?.owner;
-        // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
-        let is_left = |of: Direct| slots::is_left(host, (of.channel, of.slot), of.side, given.by_pipe);
-        let knows = conn.carrier.channel().is_none_or(is_left);
-        if !knows || self.hostif.sessions.answers_are_full(session, owner.queue_set) {
-            return Err(Errno::EAGAIN);
-        }
-        let has_room =
-            self.stage_send_data(idx, session, host) && self.move_options(idx, Owner::default(), host);
-        if !has_room || !self.move_receive_memory(idx, session, staging, host) {
-            self.move_options(idx, owner, host);
-            self.after(idx);
-            return Err(Errno::ENOMEM);
-        }
-        // What came through it and was not read has been given back.
-        self.let_go_of_channel(idx, host);
-        self.return_send_memory(idx);
-        self.disown(idx);
-        self.flows.get_mut(idx).conn.carrier.stay_with_engine();
-        self.after(idx);
-        Ok(())
     }
 
     /// Tells an owner that is about to lose the flow of the memory that is its own again.
@@ -252,6 +220,38 @@ pub(super) fn given_to_engine(
     }
     let unread = (data.len > 0).then_some(Extent { session, range: data });
     Ok((idx, Destination { session: SessionId(0), unread, credit: given.credit }))
+}
+
+fn give_back<H: HostMemory>(
+    engine: &mut Engine,
+    session: SessionId,
+    id: FlowId,
+    given: Unread,
+    host: &mut H,
+) -> Result<(), Errno> {
+    let (idx, staging) = given_to_engine(engine, session, id, given)?;
+    let conn = &engine.flows.get(idx).conn;
+    let owner = conn.tenancy.hold().ok_or(Errno::EINVAL)?.owner;
+    // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
+    let is_left = |of: Direct| slots::is_left(host, (of.channel, of.slot), of.side, given.by_pipe);
+    let knows = conn.carrier.channel().is_none_or(is_left);
+    if !knows || engine.hostif.sessions.answers_are_full(session, owner.queue_set) {
+        return Err(Errno::EAGAIN);
+    }
+    let has_room =
+        engine.stage_send_data(idx, session, host) && engine.move_options(idx, Owner::default(), host);
+    if !has_room || !engine.move_receive_memory(idx, session, staging, host) {
+        engine.move_options(idx, owner, host);
+        engine.after(idx);
+        return Err(Errno::ENOMEM);
+    }
+    // What came through it and was not read has been given back.
+    engine.let_go_of_channel(idx, host);
+    engine.return_send_memory(idx);
+    engine.disown(idx);
+    engine.flows.get_mut(idx).conn.carrier.stay_with_engine();
+    engine.after(idx);
+    Ok(())
 }
 
 /// A connection of which neither side has begun to end, in the hands of a program.

@@ -15,7 +15,7 @@ use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::{AnchorHandle, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::memory::{HostMemory, SharedMemory};
-use toe_tcp::receive_buffer::{Ahead, Destination};
+use toe_tcp::receive_buffer::{Destination, Prefetched};
 use toe_tcp::send_queue::Extent;
 use zerocopy::IntoBytes;
 
@@ -149,7 +149,7 @@ impl Engine {
         let ready = self.hostif.carried.get_mut(asker, (idx, flow.conn.key, flow.conn.user));
         let ahead = ready.and_then(|ready| ready.sent.take_if(|ahead| ahead.serves(start, queue.len())));
         let staging = self.hostif.sessions.arena(SessionId(0), user);
-        let fresh = || staging.alloc(queue.len()).map(|block| Ahead { block, start, len: 0 });
+        let fresh = || staging.alloc(queue.len()).map(|block| Prefetched { block, start, len: 0 });
         let Some(ahead) = ahead.or_else(fresh) else { return false };
         let (block, done) = (ahead.block, ahead.end().distance_from(start));
         let begin = block.offset() + u64::from(start.distance_from(ahead.start));

@@ -6,7 +6,7 @@ use crate::flow::key::FlowKey;
 use std::collections::BTreeMap;
 use toe_base::arena::Block;
 use toe_base::{FlowIdx, SessionId};
-use toe_tcp::receive_buffer::Ahead;
+use toe_tcp::receive_buffer::Prefetched;
 
 /// Which connection, that its place is not another's by now, and who pays for what lies in staging memory.
 pub(crate) type Of = (FlowIdx, FlowKey, UserIdx);
@@ -16,16 +16,16 @@ pub(crate) type Of = (FlowIdx, FlowKey, UserIdx);
 pub(crate) struct Ready {
     pub of: Of,
     /// What it has to send, in staging memory.
-    pub sent: Option<Ahead>,
+    pub sent: Option<Prefetched>,
     /// What it has received, in this session's memory.
-    pub received: Option<(SessionId, Ahead)>,
+    pub received: Option<(SessionId, Prefetched)>,
 }
 
 /// By the session that asks, each of which asks for one at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Carried(BTreeMap<SessionId, Ready>);
+pub(crate) struct Prefetches(BTreeMap<SessionId, Ready>);
 
-impl Carried {
+impl Prefetches {
     pub fn get_mut(&mut self, asker: SessionId, of: Of) -> Option<&mut Ready> {
         self.0.get_mut(&asker).filter(|ready| ready.of == of)
     }
