@@ -24,7 +24,7 @@ use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::udp::Asked;
-use toe_engine::{AnchorUse, Claimed, ControlEvent, Engine, Resource, StreamCounts};
+use toe_engine::{AnchorUse, Change, Claimed, ControlEvent, Engine, Resource, StreamCounts, carry_some};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -61,12 +61,10 @@ impl Daemon {
             return;
         }
         let before = account.map(|account| (account, self.timing.clock.nanos()));
-        let Ask { matter, answers } = ask;
-        let answer = self.attend(now, matter);
-        // Who asked waits for it. If it is gone, with the connection, that is not for this thread to close.
-        if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) = answers.try_send(answer)
-        {
-            std::mem::forget(answer);
+        if account.is_some() && carries_some(self, &ask.matter) {
+            self.hosts.deferred.push_back(ask);
+        } else {
+            answer(self, now, ask);
         }
         if let Some((account, before)) = before {
             self.schedule.budget.charge(account, self.timing.clock.nanos() - before);
@@ -347,6 +345,30 @@ impl Daemon {
         let done = self.timing.clock.now();
         self.reports.took(done, done.since_us(now));
         Ok((Reply::Report { len: text.len() as u64 }, vec![memory]))
+    }
+}
+
+/// Whether there was something to copy before what is asked can be done at once. A step of it was.
+fn carries_some(daemon: &mut Daemon, matter: &Matter) -> bool {
+    let Matter::Request { place, request, evidence } = matter else { return false };
+    let Ok(id) = daemon.session_of(*place) else { return false };
+    let change = match (request, evidence) {
+        (Request::Claim { .. }, Evidence::Object(presented)) => {
+            daemon.anchors.recognise(*presented).map(Change::Claim)
+        }
+        (Request::Relinquish { flow, unread }, _) => {
+            Some(Change::Relinquish(FlowId::from_raw(*flow), *unread))
+        }
+        _ => None,
+    };
+    change.is_some_and(|change| carry_some(&mut daemon.engine, id, change, &mut daemon.sessions))
+}
+
+fn answer(daemon: &mut Daemon, now: Instant, Ask { matter, answers }: Ask) {
+    let answer = daemon.attend(now, matter);
+    // Who asked waits for it. If it is gone, with the connection, that is not for this thread to close.
+    if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) = answers.try_send(answer) {
+        std::mem::forget(answer);
     }
 }
 

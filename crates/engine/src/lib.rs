@@ -30,8 +30,9 @@ pub use control::route::{KernelRoute, KernelVia};
 pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{
-    CompletionBatch, DriverRequest, Engine, EngineConfig, EngineView, FlowAudit, GivenLane, LeftBehind,
-    NewEnd, OpenedDatagrams, PortRange, RxFrame, SessionView, SocketCursor, SocketView, Totals,
+    Change, CompletionBatch, DriverRequest, Engine, EngineConfig, EngineView, FlowAudit, GivenLane,
+    LeftBehind, NewEnd, OpenedDatagrams, PortRange, RxFrame, SessionView, SocketCursor, SocketView, Totals,
+    carry_some,
 };
 pub use hostif::channels::ChannelRequest;
 pub use hostif::users::{Limit, Quotas, Resource, STAGING_LEN, User, UserIdx, Users};

@@ -13,6 +13,7 @@ use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
 use crate::hostif::anchors::Anchors;
 use crate::hostif::captures::Capture;
+use crate::hostif::carried::Prefetches;
 use crate::hostif::channels::Channels;
 use crate::hostif::closing::Closing;
 use crate::hostif::outbox::Outbox;
@@ -47,6 +48,7 @@ pub(crate) struct HostInterface {
     pub lanes: Lanes<UserIdx>,
     /// Closed sessions that have something still.
     pub closing: VecDeque<Closing>,
+    pub carried: Prefetches,
     pub capture: Capture,
 }
 
@@ -59,6 +61,7 @@ impl HostInterface {
             channels: Channels::default(),
             lanes: Lanes::default(),
             closing: VecDeque::new(),
+            carried: Prefetches::default(),
             capture: Capture::default(),
         }
     }

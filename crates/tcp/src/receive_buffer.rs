@@ -118,6 +118,27 @@ pub struct Destination {
     pub credit: u32,
 }
 
+/// Bytes of a stream that were copied, from the first on, before their connection changes hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefetched {
+    pub block: Block,
+    /// The stream position of its first byte.
+    pub start: SeqNum,
+    pub len: u32,
+}
+
+impl Prefetched {
+    pub fn end(&self) -> SeqNum {
+        self.start.plus(self.len)
+    }
+
+    /// Whether a stream from `start` on can go on with it, and has room there for `need` bytes.
+    pub fn serves(&self, start: SeqNum, need: u32) -> bool {
+        let is_within = self.start.at_or_before(start) && start.at_or_before(self.end());
+        is_within && start.distance_from(self.start).saturating_add(need) <= self.block.len()
+    }
+}
+
 impl From<SessionId> for Destination {
     fn from(session: SessionId) -> Destination {
         Destination { session, unread: None, credit: 0 }
@@ -438,50 +459,100 @@ impl ReceiveBuffer {
     /// consumed, and lie before what is moved.
     pub fn move_to<H: HostMemory>(
         &mut self,
-        Destination { session, unread, credit }: Destination,
+        (to, ahead): (Destination, Option<Prefetched>),
         from_arena: &mut Arena,
         to_arena: &mut Arena,
         host: &mut H,
         held: &[SeqRange],
         rcv_nxt: SeqNum,
     ) -> Result<(), NoMemory> {
-        let old = *self;
         let end = held.last().map_or(rcv_nxt, |r| r.end);
-        let old_start = self.consumed.plus(credit);
-        let start = old_start.minus(unread.map_or(0, |unread| unread.range.len));
+        let start = self.start_at(&to);
         let need = end.distance_from(start);
+        let usable = ahead.filter(|ahead| need > 0 && ahead.serves(start, need));
+        if usable.is_none() {
+            ahead.into_iter().for_each(|ahead| to_arena.free(ahead.block));
+        }
         let mut fresh = None;
         if need > 0 {
-            let block = to_arena.alloc(need.max(FIRST_RING)).ok_or(NoMemory)?;
-            let ring = Ring::new(block, start);
-            if let Some(Extent { session: giver, range }) = unread {
-                host.copy((giver, range.offset), (session, ring.range(start, range.len).offset), range.len);
-            }
-            let mut copy = |mut at: SeqNum, end: SeqNum| {
-                while at.before(end) {
-                    let Some(source_ring) = old.ring_at(at) else { break };
-                    let limit = match old.current {
-                        Some(current) if at.before(current.first) => end.earlier(current.first),
-                        _ => end,
-                    };
-                    let source = source_ring.range(at, limit.distance_from(at));
-                    let dest = ring.range(at, source.len);
-                    host.copy((old.session, source.offset), (session, dest.offset), dest.len);
-                    at = at.plus(dest.len);
-                }
+            let (block, origin, done) = match usable {
+                Some(ahead) => (ahead.block, ahead.start, ahead.end()),
+                None => (to_arena.alloc(need.max(FIRST_RING)).ok_or(NoMemory)?, start, start),
             };
-            copy(old_start, rcv_nxt);
+            let ring = Ring { block, origin, first: start };
+            self.copy_text(&to, &ring, (start.later(done), rcv_nxt), host);
             for range in held {
-                copy(range.start, range.end);
+                self.copy_own(&to, &ring, (range.start, range.end), host);
             }
             fresh = Some(ring);
         }
         self.release(from_arena);
-        self.session = session;
+        self.session = to.session;
         self.current = fresh;
         self.consumed = start;
         self.published = start;
         Ok(())
+    }
+
+    /// Where the bytes begin that go along.
+    pub fn start_at(&self, to: &Destination) -> SeqNum {
+        self.consumed.plus(to.credit).minus(to.unread.map_or(0, |unread| unread.range.len))
+    }
+
+    /// Copies up to `most` bytes more of what is in order and will go along ([`ReceiveBuffer::move_to`]).
+    pub fn prefetch<H: HostMemory>(
+        &self,
+        to: &Destination,
+        ahead: &mut Prefetched,
+        most: u32,
+        rcv_nxt: SeqNum,
+        host: &mut H,
+    ) {
+        let from = ahead.end();
+        let end = from.plus(most.min(rcv_nxt.distance_from(from)));
+        self.copy_text(to, &Ring::new(ahead.block, ahead.start), (from, end), host);
+        ahead.len += end.distance_from(from);
+    }
+
+    /// Copies bytes that are in order: those that the last owner gives back, and those behind them.
+    fn copy_text<H: HostMemory>(
+        &self,
+        to: &Destination,
+        ring: &Ring,
+        (mut at, end): (SeqNum, SeqNum),
+        host: &mut H,
+    ) {
+        let (start, behind) = (self.start_at(to), self.consumed.plus(to.credit));
+        while let Some(Extent { session: giver, range }) = to.unread
+            && at.before(behind.earlier(end))
+        {
+            let source = range.offset + u64::from(at.distance_from(start));
+            let dest = ring.range(at, behind.earlier(end).distance_from(at));
+            host.copy((giver, source), (to.session, dest.offset), dest.len);
+            at = at.plus(dest.len);
+        }
+        self.copy_own(to, ring, (at, end), host);
+    }
+
+    /// Copies bytes that are here.
+    fn copy_own<H: HostMemory>(
+        &self,
+        to: &Destination,
+        ring: &Ring,
+        (mut at, end): (SeqNum, SeqNum),
+        host: &mut H,
+    ) {
+        while at.before(end) {
+            let Some(source_ring) = self.ring_at(at) else { break };
+            let limit = match self.current {
+                Some(current) if at.before(current.first) => end.earlier(current.first),
+                _ => end,
+            };
+            let source = source_ring.range(at, limit.distance_from(at));
+            let dest = ring.range(at, source.len);
+            host.copy((self.session, source.offset), (to.session, dest.offset), dest.len);
+            at = at.plus(dest.len);
+        }
     }
 }
 
@@ -740,7 +811,7 @@ mod tests {
         let (from, to) = world.arenas.split_at_mut(1);
         world
             .buffer
-            .move_to(SessionId(1).into(), &mut from[0], &mut to[0], &mut world.memory, &[], world.nxt)
+            .move_to((SessionId(1).into(), None), &mut from[0], &mut to[0], &mut world.memory, &[], world.nxt)
             .expect("memory");
         assert_eq!(world.arenas[0].used(), 0);
         world.read_all();
@@ -760,7 +831,7 @@ mod tests {
         let (from, into) = world.arenas.split_at_mut(1);
         world
             .buffer
-            .move_to(to, &mut from[0], &mut into[0], &mut world.memory, &[], world.nxt)
+            .move_to((to, None), &mut from[0], &mut into[0], &mut world.memory, &[], world.nxt)
             .expect("memory");
         assert_eq!(world.buffer.unconsumed(world.nxt), 10_000);
         world.read = 10_000;

@@ -5,12 +5,13 @@ use super::{daemon, daemon_with, settle};
 use crate::daemon::Daemon;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use toe_abi::attach::{Reply, Request, Unread};
+use toe_abi::attach::{Message, Reply, Request, Unread};
 use toe_abi::channel::{ChannelEntry, ChannelLayout};
 use toe_abi::entry::{Command, Completion, MemRange};
 use toe_abi::errno::Errno;
-use toe_base::{ChannelId, FlowId, SessionId};
+use toe_base::{ChannelId, Cred, FlowId, SessionId};
 use toe_ring::{ChannelEnd, ChannelMemory, HostLooks};
+use zerocopy::IntoBytes;
 
 const PORT: u16 = 8080;
 
@@ -111,6 +112,42 @@ impl Pair {
     fn claim(&mut self, by: &FakeHost) -> (Reply, Vec<OwnedFd>) {
         let end = self.ends[0].as_ref().expect("held").as_fd();
         by.control.ask_with(&mut self.daemon, Request::Claim { queue_set: 0, fd: 9 }, &[end])
+    }
+
+    /// Asks, and lets the engine work until it has answered; `meanwhile` comes once it has begun. In how many rounds it did something for who
+    /// asks, and the answer.
+    fn ask_in_steps(
+        &mut self,
+        by: Option<&FakeHost>,
+        request: Request,
+        meanwhile: impl FnOnce(&mut FakeHost, FlowId),
+    ) -> (usize, Reply) {
+        let control = &by.unwrap_or(&self.client).control;
+        let end = self.ends[0].as_ref().expect("held").as_fd();
+        let fds = if matches!(request, Request::Claim { .. }) { vec![end] } else { vec![] };
+        control.send(request.encode().as_bytes(), &fds).expect("sent");
+        let account = self.daemon.sessions.get(SessionId(1)).expect("live").account;
+        let used = |daemon: &Daemon| daemon.schedule.budget.used_ns(account);
+        let (mut before, mut steps, mut meanwhile) = (used(&self.daemon), 0, Some(meanwhile));
+        let mut answer = None;
+        let mut step = |daemon: &mut Daemon, server: &mut FakeHost| {
+            let now = used(daemon);
+            steps += usize::from(std::mem::replace(&mut before, now) != now);
+            if let Some(meanwhile) = meanwhile.take_if(|_| steps == 1) {
+                meanwhile(server, self.flows[1]);
+            }
+        };
+        while answer.is_none() {
+            let now = self.daemon.timing.clock.now();
+            self.daemon.round(now);
+            step(&mut self.daemon, &mut self.server);
+            self.daemon.tick(now).expect("a look outside");
+            step(&mut self.daemon, &mut self.server);
+            answer = control.receive();
+        }
+        let (packet, _) = answer.expect("an answer");
+        let reply = Message::parse(&packet).and_then(|m| Reply::decode(&m)).expect("a reply");
+        (steps, reply)
     }
 
     fn relinquish(&mut self, data: MemRange, by_pipe: u64) -> Reply {
@@ -287,6 +324,43 @@ fn a_flow_moves_with_what_came_through_its_channel() {
     assert_eq!(next.receive(flow.0), b"not yet read");
     let server = channel.server.side();
     assert!(channel.server.memory().is_frozen(channel.slot, server), "the server goes on by the engine");
+}
+
+/// Megabytes, into memory whose pages are yet to come, hold up the engine's thread for tens of milliseconds.
+#[test]
+fn much_that_goes_along_with_a_flow_is_copied_in_steps() {
+    const LEN: usize = 4 << 20;
+    let mut pair = Pair::new(daemon());
+    settle(&mut pair.daemon);
+    // Somebody who could be waiting.
+    pair.daemon.schedule.budget.add(Cred::of_user(4711), SessionId(99));
+    let mut unread: Vec<u8> = (0..LEN as u32).flat_map(|n| (n >> 8).to_le_bytes()).step_by(4).collect();
+    assert_eq!(unread.len(), LEN);
+    let (data, flow) = (pair.client.put_into_send_part(&unread), pair.flows[0].raw());
+    let request = Request::Relinquish { flow, unread: Unread { data, credit: 0, by_pipe: 0 } };
+    let (steps, reply) = pair.ask_in_steps(None, request, |server, flow| server.send(flow, b"meanwhile"));
+    assert_eq!(reply, Reply::Done);
+    assert!(steps >= 16, "{steps} steps");
+    let child = FakeHost::attach(&mut pair.daemon);
+    let claim = Request::Claim { queue_set: 0, fd: 9 };
+    let (steps, reply) =
+        pair.ask_in_steps(Some(&child), claim, |server, flow| server.send(flow, b" and later"));
+    claimed(&reply);
+    assert!(steps >= 16, "{steps} steps");
+    // It ends, and others may have the flow.
+    let (now, id) =
+        (pair.daemon.timing.clock.now(), *pair.daemon.sessions.live().last().expect("the child's"));
+    pair.daemon.end_session(now, id, "the test ends it");
+    let mut steps = 1;
+    while pair.daemon.engine.poll_closing(now, &mut pair.daemon.sessions) > 0 {
+        steps += 1;
+    }
+    assert!(steps >= 16, "{steps} steps");
+    let mut next = FakeHost::attach(&mut pair.daemon);
+    let flow = claimed(&pair.claim(&next).0).0;
+    settle(&mut pair.daemon);
+    unread.extend(b"meanwhile and later");
+    assert!(next.receive(flow) == unread, "what was unread is there, whole and in order");
 }
 
 /// Who holds it may keep whoever claims it waiting for as long as he likes, and is not of his user.

@@ -180,6 +180,7 @@ impl Engine {
             blocks.extend(flow.tcb.receive.blocks().map(|b| (flow.tcb.receive.session, b)));
             blocks.extend(flow.conn.staged.into_iter().chain(flow.conn.options).map(|b| (SessionId(0), b)));
         }
+        blocks.extend(self.hostif.carried.blocks());
         blocks.sort_by_key(|(session, block)| (session.0, block.offset()));
         for pair in blocks.windows(2) {
             let [(a, first), (b, second)] = pair else { continue };

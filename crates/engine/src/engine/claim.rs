@@ -79,7 +79,9 @@ impl Engine {
                 let conn = &self.flows.get(idx).conn;
                 let claim =
                     FirstClaim { scope: conn.key.scope, local: conn.key.local, user: conn.user, at: now };
-                let (id, counts) = self.claim_flow(owner, idx, host)?;
+                let claimed = self.claim_flow(owner, idx, host);
+                self.hostif.carried.forget(&mut self.hostif.sessions, session);
+                let (id, counts) = claimed?;
                 if let Some(record) = self.hostif.sessions.get_mut(session)
                     && matches!(record.beginning, Beginning::Nothing)
                 {
@@ -115,7 +117,8 @@ impl Engine {
         }
         let record = self.hostif.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
-        if !self.stage_send_data(idx, host) || !self.move_receive_memory(idx, owner.session, host) {
+        let (to, asker) = (owner.session, owner.session);
+        if !self.stage_send_data(idx, asker, host) || !self.move_receive_memory(idx, asker, to, host) {
             let record = self.hostif.sessions.get_mut(owner.session);
             // Most of its memory is out of reach until pages of it have been given back.
             let is_trimmed = record.as_ref().is_some_and(|record| record.arena.trimmed_from().is_some());

@@ -27,13 +27,17 @@ use toe_tcp::state::TcpState;
 /// Bytes that a session may give back unread with a flow: several windows.
 const GIVEN_BACK_MAX: u32 = toe_base::limits::WINDOW_MAX;
 
+/// Bytes of one direction that may be the engine's still when a channel begins. A channel holds all that [`GIVEN_BACK_MAX`] leaves beside
+/// a near window, and until both hosts have heard of it some more come by the engine.
+pub(super) const UNDER_WAY_MAX: u32 = toe_base::limits::RECEIVE_WINDOW_NEAR / 4 * 3;
+
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Direct,
     /// The hosts have been offered a channel and have not both taken it yet.
     NotReady,
-    /// They have, and it is about to be there.
+    /// They have, and it is about to be there, or too much is under way by the engine still.
     Settling,
     Refused,
 }
@@ -78,6 +82,10 @@ impl Engine {
             return Attempt::NotReady;
         }
         if !self.hostif.channels.is_settled(channel) {
+            return Attempt::Settling;
+        }
+        if under_way(self, idx, peer).max(under_way(self, peer, idx)) > UNDER_WAY_MAX {
+            // With the next unit there may be less.
             return Attempt::Settling;
         }
         let is_done = |slot, side| slots::is_done(host, (channel, slot), side);
@@ -149,37 +157,9 @@ impl Engine {
         given: Unread,
         host: &mut H,
     ) -> Result<(), Errno> {
-        let record = self.hostif.sessions.get(session).ok_or(Errno::EINVAL)?;
-        let (idx, layout) = (record.flows.get(id).ok_or(Errno::EINVAL)?, record.layout);
-        let Flow { conn, tcb, .. } = self.flows.get(idx);
-        let data = given.data;
-        let lies_there = data.len == 0
-            || data.lies_in(layout.send_offset(), layout.send_len) && data.len <= GIVEN_BACK_MAX;
-        if !lies_there || given.credit > data.len.min(tcb.receive.announced()) {
-            return Err(Errno::EINVAL);
-        }
-        let owner = conn.tenancy.hold().ok_or(Errno::EINVAL)?.owner;
-        // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
-        let is_left = |of: Direct| slots::is_left(host, (of.channel, of.slot), of.side, given.by_pipe);
-        let knows = conn.carrier.channel().is_none_or(is_left);
-        if !knows || self.hostif.sessions.answers_are_full(session, owner.queue_set) {
-            return Err(Errno::EAGAIN);
-        }
-        let unread = (data.len > 0).then_some(Extent { session, range: data });
-        let staging = Destination { session: SessionId(0), unread, credit: given.credit };
-        let has_room = self.stage_send_data(idx, host) && self.move_options(idx, Owner::default(), host);
-        if !has_room || !self.move_receive_memory(idx, staging, host) {
-            self.move_options(idx, owner, host);
-            self.after(idx);
-            return Err(Errno::ENOMEM);
-        }
-        // What came through it and was not read has been given back.
-        self.let_go_of_channel(idx, host);
-        self.return_send_memory(idx);
-        self.disown(idx);
-        self.flows.get_mut(idx).conn.carrier.stay_with_engine();
-        self.after(idx);
-        Ok(())
+        let given_back = give_back(self, session, id, given, host);
+        self.hostif.carried.forget(&mut self.hostif.sessions, session);
+        given_back
     }
 
     /// Tells an owner that is about to lose the flow of the memory that is its own again.
@@ -214,6 +194,64 @@ impl Engine {
             }
         }
     }
+}
+
+/// Bytes from one end to the other that the receiving program has not read yet.
+fn under_way(engine: &Engine, from: FlowIdx, to: FlowIdx) -> u32 {
+    let (from, to) = (&engine.flows.get(from).tcb, &engine.flows.get(to).tcb);
+    from.data_una().plus(from.send_queue.len()).distance_from(to.receive.consumed)
+}
+
+/// Which connection a session gives back, and what goes along to the engine. EINVAL: it has no such flow, or those bytes are not its own.
+pub(super) fn given_to_engine(
+    engine: &Engine,
+    session: SessionId,
+    id: FlowId,
+    given: Unread,
+) -> Result<(FlowIdx, Destination), Errno> {
+    let record = engine.hostif.sessions.get(session).ok_or(Errno::EINVAL)?;
+    let (idx, layout) = (record.flows.get(id).ok_or(Errno::EINVAL)?, record.layout);
+    let data = given.data;
+    let lies_there =
+        data.len == 0 || data.lies_in(layout.send_offset(), layout.send_len) && data.len <= GIVEN_BACK_MAX;
+    let Flow { conn, tcb, .. } = engine.flows.get(idx);
+    if !lies_there || given.credit > data.len.min(tcb.receive.announced()) || conn.tenancy.hold().is_none() {
+        return Err(Errno::EINVAL);
+    }
+    let unread = (data.len > 0).then_some(Extent { session, range: data });
+    Ok((idx, Destination { session: SessionId(0), unread, credit: given.credit }))
+}
+
+fn give_back<H: HostMemory>(
+    engine: &mut Engine,
+    session: SessionId,
+    id: FlowId,
+    given: Unread,
+    host: &mut H,
+) -> Result<(), Errno> {
+    let (idx, staging) = given_to_engine(engine, session, id, given)?;
+    let conn = &engine.flows.get(idx).conn;
+    let owner = conn.tenancy.hold().ok_or(Errno::EINVAL)?.owner;
+    // A host that has not looked at its completions does not know of the channel yet, and of what came through it.
+    let is_left = |of: Direct| slots::is_left(host, (of.channel, of.slot), of.side, given.by_pipe);
+    let knows = conn.carrier.channel().is_none_or(is_left);
+    if !knows || engine.hostif.sessions.answers_are_full(session, owner.queue_set) {
+        return Err(Errno::EAGAIN);
+    }
+    let has_room =
+        engine.stage_send_data(idx, session, host) && engine.move_options(idx, Owner::default(), host);
+    if !has_room || !engine.move_receive_memory(idx, session, staging, host) {
+        engine.move_options(idx, owner, host);
+        engine.after(idx);
+        return Err(Errno::ENOMEM);
+    }
+    // What came through it and was not read has been given back.
+    engine.let_go_of_channel(idx, host);
+    engine.return_send_memory(idx);
+    engine.disown(idx);
+    engine.flows.get_mut(idx).conn.carrier.stay_with_engine();
+    engine.after(idx);
+    Ok(())
 }
 
 /// A connection of which neither side has begun to end, in the hands of a program.

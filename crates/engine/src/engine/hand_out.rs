@@ -137,7 +137,7 @@ impl Engine {
         else {
             return false;
         };
-        if !self.move_receive_memory(idx, holder.session, host) {
+        if !self.move_receive_memory(idx, holder.session, holder.session, host) {
             if let Some(session) = self.hostif.sessions.get_mut(holder.session) {
                 session.flows.remove(flow_id);
             }
@@ -214,7 +214,7 @@ impl Engine {
     pub(super) fn take_untaken<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
         self.answer_otherwise(idx);
         self.disown(idx);
-        self.move_receive_memory(idx, SessionId(0), host)
+        self.move_receive_memory(idx, SessionId(0), SessionId(0), host)
     }
 
     /// A session whose question the flow was to answer has not heard of it, and will not: it has that answer to wait for no longer, and asks

@@ -45,6 +45,7 @@ mod active_open;
 mod ahead;
 mod audit;
 mod capture;
+mod carry;
 mod claim;
 mod close;
 mod completions;
@@ -91,6 +92,7 @@ mod via;
 mod tests;
 
 pub use audit::FlowAudit;
+pub use carry::{Change, carry_some};
 pub use completions::CompletionBatch;
 pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;

@@ -17,7 +17,7 @@ use toe_abi::region::QueueSetLayout;
 use toe_abi::register::HostRegisters;
 use toe_base::{AnchorHandle, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::memory::{HostMemory, SharedMemory};
-use toe_tcp::receive_buffer::Destination;
+use toe_tcp::receive_buffer::{Destination, Prefetched};
 use toe_tcp::send_queue::Extent;
 use zerocopy::IntoBytes;
 
@@ -44,10 +44,11 @@ impl Engine {
         }
     }
 
-    /// Moves unread data to another session's memory.
+    /// Moves unread data to another session's memory; `asker` may have copied of it ([`super::carry`]).
     pub(super) fn move_receive_memory<H: HostMemory>(
         &mut self,
         idx: FlowIdx,
+        asker: SessionId,
         to: impl Into<Destination>,
         host: &mut H,
     ) -> bool {
@@ -56,11 +57,14 @@ impl Engine {
         if flow.tcb.receive.session == to.session {
             return to.unread.is_none();
         }
+        let ready = self.hostif.carried.get_mut(asker, (idx, flow.conn.key, flow.conn.user));
+        let ahead = ready.and_then(|ready| ready.received.take_if(|(session, _)| *session == to.session));
+        let ahead = ahead.map(|(_, ahead)| ahead);
         let (data_nxt, from) = (flow.tcb.data_nxt(), flow.tcb.receive.session);
         let held = flow.tcb.held.ranges(&self.tcp.held);
         let user = flow.conn.user;
         let moved = self.hostif.sessions.with_two_arenas((from, to.session), user, |from, to_arena| {
-            flow.tcb.receive.move_to(to, from, to_arena, host, held, data_nxt).is_ok()
+            flow.tcb.receive.move_to((to, ahead), from, to_arena, host, held, data_nxt).is_ok()
         });
         moved.unwrap_or(false)
     }
@@ -130,19 +134,29 @@ impl Engine {
         }
     }
 
-    /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again.
-    pub(super) fn stage_send_data<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again; `asker` may have copied of
+    /// it ([`super::carry`]).
+    pub(super) fn stage_send_data<H: HostMemory>(
+        &mut self,
+        idx: FlowIdx,
+        asker: SessionId,
+        host: &mut H,
+    ) -> bool {
         let flow = self.flows.get(idx);
         let (queue, owner, old_block) = (flow.tcb.send_queue, flow.conn.tenancy.owner(), flow.conn.staged);
         if !queue.uses_other_than(&self.tcp.extents, SessionId(0)) {
             return true;
         }
-        let user = flow.conn.user;
-        let Some(block) = self.hostif.sessions.arena(SessionId(0), user).alloc(queue.len()) else {
-            return false;
-        };
-        let mut at = block.offset();
-        for piece in queue.pieces(&self.tcp.extents, 0, queue.len()).iter() {
+        let (user, start) = (flow.conn.user, flow.tcb.data_una());
+        let ready = self.hostif.carried.get_mut(asker, (idx, flow.conn.key, flow.conn.user));
+        let ahead = ready.and_then(|ready| ready.sent.take_if(|ahead| ahead.serves(start, queue.len())));
+        let staging = self.hostif.sessions.arena(SessionId(0), user);
+        let fresh = || staging.alloc(queue.len()).map(|block| Prefetched { block, start, len: 0 });
+        let Some(ahead) = ahead.or_else(fresh) else { return false };
+        let (block, done) = (ahead.block, ahead.end().distance_from(start));
+        let begin = block.offset() + u64::from(start.distance_from(ahead.start));
+        let mut at = begin + u64::from(done);
+        for piece in queue.pieces(&self.tcp.extents, done, queue.len() - done).iter() {
             let Extent { session, range } = *piece;
             host.copy((session, range.offset), (SessionId(0), at), range.len);
             at += u64::from(range.len);
@@ -154,7 +168,7 @@ impl Engine {
             flow.tcb.events.sent = flow.tcb.events.sent.saturating_add(back);
             flow.tcb.events.sent_behind = 0;
         }
-        let (extents, range) = (&mut self.tcp.extents, MemRange { offset: block.offset(), len: queue.len() });
+        let (extents, range) = (&mut self.tcp.extents, MemRange { offset: begin, len: queue.len() });
         flow.tcb.send_queue.clear(extents);
         let pushed = flow.tcb.send_queue.push(extents, SessionId(0), range);
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");

@@ -2,6 +2,7 @@
 //! it may be a million connections.
 
 use super::Engine;
+use super::carry::{STEP, carry};
 use crate::counter::Counter;
 use crate::hostif::closing::{Closing, Resets};
 use crate::hostif::users::{Resource, UserIdx};
@@ -58,6 +59,8 @@ impl Engine {
         if session.0 == 0 || !record.open {
             return;
         }
+        self.hostif.carried.forget(&mut self.hostif.sessions, session);
+        let Some(record) = self.hostif.sessions.get_mut(session) else { return };
         record.open = false;
         record.leaving = true;
         let beginning = core::mem::take(&mut record.beginning);
@@ -83,11 +86,12 @@ impl Engine {
 
     /// Takes some more of their connections from sessions that are closed. Returns how many.
     pub fn poll_closing<H: HostMemory>(&mut self, now: Instant, host: &mut H) -> usize {
+        let mut copied = 0;
         for done in 0..LEAVES_AT_ONCE {
-            let Some(Closing { session, resets, next }) = self.hostif.closing.front().copied() else {
+            let Some(Closing { session, resets, next: at }) = self.hostif.closing.front().copied() else {
                 return done;
             };
-            let found = self.hostif.sessions.get(session).and_then(|record| record.flows.next_from(next));
+            let found = self.hostif.sessions.get(session).and_then(|record| record.flows.next_from(at));
             let Some((next, idx)) = found else {
                 self.hostif.closing.pop_front();
                 self.end_closing(now, session, host);
@@ -102,8 +106,22 @@ impl Engine {
             if resets == Resets::All || resets == Resets::Accepted && taken {
                 self.app_close(now, idx, true, host);
             }
-            if self.flows.is_used(idx) && self.flows.get(idx).conn.tenancy.owner().session == session {
-                self.leave_flow(now, idx, session, host);
+            if !self.flows.is_used(idx) || self.flows.get(idx).conn.tenancy.owner().session != session {
+                continue;
+            }
+            let goes_along = if is_private(self, idx) { 0 } else { unread_len(self, idx) };
+            copied = goes_along.saturating_add(copied);
+            if goes_along > 0 && carry(self, session, (idx, SessionId(0).into()), host) {
+                // The rest of it, and the connections behind it, in the next steps.
+                if let Some(closing) = self.hostif.closing.front_mut() {
+                    closing.next = at;
+                }
+                return done + 1;
+            }
+            self.leave_flow(now, idx, session, host);
+            self.hostif.carried.forget(&mut self.hostif.sessions, session);
+            if copied >= STEP {
+                return done + 1;
             }
         }
         LEAVES_AT_ONCE
@@ -126,8 +144,7 @@ impl Engine {
 
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
-        let anchor = self.flows.get(idx).conn.tenancy.lifetime();
-        if anchor.is_some_and(|anchor| self.hostif.anchors.is_private(anchor)) {
+        if is_private(self, idx) {
             // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
             self.close_after_peer(now, idx, false, host);
         }
@@ -138,7 +155,7 @@ impl Engine {
             self.after(idx);
             return;
         }
-        if !pinned || !self.move_receive_memory(idx, SessionId(0), host) {
+        if !pinned || !self.move_receive_memory(idx, session, SessionId(0), host) {
             self.abort(now, idx, Errno::ENOMEM);
             self.app_close(now, idx, true, host);
             self.after(idx);
@@ -168,7 +185,7 @@ impl Engine {
             return true;
         }
         if flow.conn.pinned.is_some() {
-            return self.stage_send_data(idx, host);
+            return self.stage_send_data(idx, session, host);
         }
         flow.conn.pinned = Some(session);
         if let Some(record) = self.hostif.sessions.get_mut(session) {
@@ -198,6 +215,18 @@ impl Engine {
         }
         is_drained
     }
+}
+
+/// Whether nobody but the session that goes can have the flow.
+fn is_private(engine: &Engine, idx: FlowIdx) -> bool {
+    let anchor = engine.flows.get(idx).conn.tenancy.lifetime();
+    anchor.is_some_and(|anchor| engine.hostif.anchors.is_private(anchor))
+}
+
+/// How much of what it has received somebody else may read.
+fn unread_len(engine: &Engine, idx: FlowIdx) -> u32 {
+    let tcb = &engine.flows.get(idx).tcb;
+    if tcb.receive.session.0 == 0 { 0 } else { tcb.receive.unconsumed(tcb.data_nxt()) }
 }
 
 impl HostInterface {

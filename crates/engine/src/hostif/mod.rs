@@ -5,6 +5,7 @@
 
 pub mod anchors;
 pub mod captures;
+pub(crate) mod carried;
 pub mod channels;
 pub mod closing;
 pub mod outbox;

@@ -14,6 +14,8 @@ BLOCK = 1 << 16
 # The last is more than there is room for.
 CASES = [(how, mib, first) for how in ("exec", "fork", "message") for mib, first in ((8, 100), (17, 100))]
 CASES += [("exec", 12, 0), ("fork", 3, 100)]
+# Megabytes are under way when the two programs begin to share memory.
+CASES += [("exec", 24, 0), ("fork", 24, 0)] * 2
 
 
 def tell(served):

@@ -564,6 +564,28 @@ fn a_flow_in_a_channel_is_claimed_once_its_owner_has_given_it_up() {
     assert!(closes(&told, ends[1].1) && !resets(&told, ends[1].1), "all was read");
 }
 
+/// Together with what a channel holds it would be more than can be given to another process.
+#[test]
+fn no_channel_begins_while_much_is_under_way() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    m.direct_connection(client);
+    let ends = m.connect(client);
+    let data = MemRange { offset: LAYOUT.send_offset(), len: LAYOUT.send_len as u32 };
+    let count = (super::super::direct::UNDER_WAY_MAX / data.len + 1).next_multiple_of(2);
+    for _ in 0..count {
+        m.engine.handle_send(m.now, client, Send::new(ends[0].1, data)).expect("fits");
+    }
+    let told = m.told(ends[1].0);
+    assert!(!told.iter().any(|c| matches!(c, Completion::Direct { .. })), "{told:?}");
+    let mut got = announced(&told);
+    while got > 0 {
+        m.read(ends[1], got);
+        got = announced(&m.told(ends[1].0));
+    }
+    assert!(m.direct(ends[0]).is_some(), "what was under way has been read");
+}
+
 #[test]
 fn its_old_owner_can_claim_it_too() {
     let mut m = Machine::new(CLIENT_UID);

@@ -1,0 +1,138 @@
+//! What goes along with a connection that changes hands is copied in steps, before it does: megabytes of it, into memory whose
+//! pages are yet to come, would hold up everybody for as long. The change itself copies the rest, or all if nobody has asked for steps.
+
+use super::Engine;
+use super::direct::given_to_engine;
+use crate::hostif::anchors::AnchorTarget;
+use crate::hostif::carried::Ready;
+use toe_abi::attach::Unread;
+use toe_base::{AnchorHandle, FlowId, FlowIdx, SessionId};
+use toe_tcp::memory::HostMemory;
+use toe_tcp::receive_buffer::{Destination, Prefetched};
+use toe_tcp::send_queue::Extent;
+
+/// Bytes of one step.
+pub(super) const STEP: u32 = 256 << 10;
+
+/// What a session is about to ask.
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// [`Engine::claim`].
+    Claim(AnchorHandle),
+    /// [`Engine::relinquish`].
+    Relinquish(FlowId, Unread),
+}
+
+/// Before what a session asks is carried out: one step. Whether there are more. If the request would be refused there is none.
+pub fn carry_some<H: HostMemory>(
+    engine: &mut Engine,
+    asker: SessionId,
+    change: Change,
+    host: &mut H,
+) -> bool {
+    let found = match change {
+        Change::Claim(anchor) => claimed(engine, asker, anchor).map(|idx| (idx, asker.into())),
+        Change::Relinquish(flow, unread) => given_to_engine(engine, asker, flow, unread).ok(),
+    };
+    found.is_some_and(|(idx, to)| carry(engine, asker, (idx, to), host))
+}
+
+/// The connection, if the session may have it.
+fn claimed(engine: &mut Engine, asker: SessionId, anchor: AnchorHandle) -> Option<FlowIdx> {
+    engine.hostif.may_show(asker, anchor).ok()?;
+    let Some(AnchorTarget::Flow(idx)) = engine.hostif.anchors.get(anchor) else { return None };
+    let may_have = engine.may_own(idx, asker).is_ok() && engine.hostif.sessions.may_have_flow(asker);
+    may_have.then_some(idx)
+}
+
+/// One step of what goes along to `to`: what is to be sent first, then what was received. Whether there are more.
+pub(super) fn carry<H: HostMemory>(
+    engine: &mut Engine,
+    asker: SessionId,
+    (idx, to): (FlowIdx, Destination),
+    host: &mut H,
+) -> bool {
+    let flow = engine.flows.get(idx);
+    let of = (idx, flow.conn.key, flow.conn.user);
+    if engine.hostif.carried.get_mut(asker, of).is_none() {
+        if sent_len(engine, idx).max(received_len(engine, idx, &to)) <= STEP {
+            return false;
+        }
+        engine.hostif.carried.forget(&mut engine.hostif.sessions, asker);
+        engine.hostif.carried.insert(asker, Ready { of, sent: None, received: None });
+    }
+    let Some(ready) = engine.hostif.carried.get_mut(asker, of) else { return false };
+    let mut known = Ready { of, sent: ready.sent.take(), received: ready.received.take() };
+    let is_more = carry_sent(engine, &mut known, host) || carry_received(engine, &mut known, &to, host);
+    engine.hostif.carried.insert(asker, known);
+    is_more
+}
+
+/// How much of what it has to send would be copied.
+fn sent_len(engine: &Engine, idx: FlowIdx) -> u32 {
+    let queue = engine.flows.get(idx).tcb.send_queue;
+    if queue.uses_other_than(&engine.tcp.extents, SessionId(0)) { queue.len() } else { 0 }
+}
+
+/// The same of what it has received.
+fn received_len(engine: &Engine, idx: FlowIdx, to: &Destination) -> u32 {
+    let tcb = &engine.flows.get(idx).tcb;
+    let is_there = tcb.receive.session == to.session;
+    if is_there { 0 } else { tcb.data_nxt().distance_from(tcb.receive.start_at(to)) }
+}
+
+fn carry_sent<H: HostMemory>(engine: &mut Engine, ready: &mut Ready, host: &mut H) -> bool {
+    let (idx, _, payer) = ready.of;
+    let need = sent_len(engine, idx);
+    let start = engine.flows.get(idx).tcb.data_una();
+    let staging = engine.hostif.sessions.arena(SessionId(0), payer);
+    if let Some(ahead) = ready.sent.take_if(|ahead| !ahead.serves(start, need)) {
+        staging.free(ahead.block);
+    }
+    if need <= STEP && ready.sent.is_none() {
+        return false;
+    }
+    if ready.sent.is_none() {
+        ready.sent = staging.alloc(need).map(|block| Prefetched { block, start, len: 0 });
+    }
+    let Some(ahead) = &mut ready.sent else { return false };
+    let done = ahead.end().distance_from(start);
+    let len = STEP.min(need - done);
+    let queue = engine.flows.get(idx).tcb.send_queue;
+    let mut at = ahead.block.offset() + u64::from(ahead.len);
+    for piece in queue.pieces(&engine.tcp.extents, done, len).iter() {
+        let Extent { session, range } = *piece;
+        host.copy((session, range.offset), (SessionId(0), at), range.len);
+        at += u64::from(range.len);
+    }
+    ahead.len += len;
+    need - done > len
+}
+
+fn carry_received<H: HostMemory>(
+    engine: &mut Engine,
+    ready: &mut Ready,
+    to: &Destination,
+    host: &mut H,
+) -> bool {
+    let (idx, _, payer) = ready.of;
+    let need = received_len(engine, idx, to);
+    let tcb = &engine.flows.get(idx).tcb;
+    let (start, nxt) = (tcb.receive.start_at(to), tcb.data_nxt());
+    let sessions = &mut engine.hostif.sessions;
+    let is_other =
+        |(session, ahead): &mut (SessionId, Prefetched)| *session != to.session || !ahead.serves(start, need);
+    if let Some((session, ahead)) = ready.received.take_if(is_other) {
+        sessions.arena(session, payer).free(ahead.block);
+    }
+    if need <= STEP && ready.received.is_none() {
+        return false;
+    }
+    if ready.received.is_none() {
+        let block = sessions.arena(to.session, payer).alloc(need);
+        ready.received = block.map(|block| (to.session, Prefetched { block, start, len: 0 }));
+    }
+    let Some((_, ahead)) = &mut ready.received else { return false };
+    tcb.receive.prefetch(to, ahead, STEP, nxt, host);
+    ahead.end().before(nxt)
+}
