@@ -6,7 +6,7 @@ pub mod time_waits;
 use crate::control::arp::NEIGHBOURS_MAX;
 use crate::flow::key::{FlowIndex, FlowKey, KeyHolder, TimeWaitIdx};
 use crate::flow::lists::FlowLists;
-use crate::flow::record::{Flow, Leftover};
+use crate::flow::record::{Aside, AsidePool, Flow, Leftover};
 use crate::sched::reclaimables::Reclaimables;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::work::Path;
@@ -31,6 +31,7 @@ struct Leftovers {
 #[derive(Debug)]
 pub struct FlowStore {
     records: Vec<Flow>,
+    asides: AsidePool,
     used: Vec<bool>,
     free: Vec<u32>,
     /// So many there may be. Those that were never in use were never touched, so their pages were not either.
@@ -59,6 +60,7 @@ impl FlowStore {
     pub fn new(max: usize, secret: &[u8; 16]) -> FlowStore {
         FlowStore {
             records: Vec::with_capacity(max),
+            asides: AsidePool::of_smallest(max),
             used: Vec::with_capacity(max),
             free: Vec::new(),
             max,
@@ -84,6 +86,31 @@ impl FlowStore {
     #[inline]
     pub fn get_mut(&mut self, idx: FlowIdx) -> &mut Flow {
         &mut self.records[idx.index()]
+    }
+
+    /// What few connections have.
+    pub fn aside(&self, idx: FlowIdx) -> Aside {
+        self.asides.one(&self.get(idx).conn.aside)
+    }
+
+    /// Changes it. It has a place as long as there is something in it.
+    pub fn change_aside<T>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Aside) -> T) -> T {
+        let slot = &mut self.records[idx.index()].conn.aside;
+        let mut aside = self.asides.one(slot);
+        let result = change(&mut aside);
+        if aside == Aside::default() {
+            self.asides.vacate(slot);
+        } else if let Some(place) = self.asides.one_mut(slot) {
+            *place = aside;
+        } else {
+            debug_assert!(false, "there is a place for each");
+        }
+        result
+    }
+
+    /// Places that asides have.
+    pub fn asides(&self) -> usize {
+        self.asides.used()
     }
 
     #[inline]
@@ -142,6 +169,7 @@ impl FlowStore {
         self.came_in.remove(idx);
         self.by_neighbour.remove(idx);
         debug_assert!(self.used[idx.index()]);
+        debug_assert!(self.records[idx.index()].conn.aside.is_empty(), "given back with what was in it");
         self.used[idx.index()] = false;
         self.free.push(idx.0);
     }
