@@ -133,7 +133,7 @@ use counter::Counters;
 use limit::RateLimit;
 use pressure::Pressure;
 use reassembly::HeldPool;
-use record::{OpeningPool, RepairPool, ReportPool, TroublePool};
+use record::{OpeningPool, ParticularsPool, RepairPool, ReportPool, TroublePool};
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
 use send_queue::ExtentPool;
@@ -163,6 +163,8 @@ pub struct Tcp {
     pub openings: OpeningPool,
     /// Of what ACKs tell of beside how far the stream has come.
     pub reports: ReportPool,
+    /// What few connections have otherwise than the others.
+    pub particulars: ParticularsPool,
     pub config: TcpConfig,
     /// Of challenge ACKs.
     pub challenges: RateLimit,
@@ -170,7 +172,7 @@ pub struct Tcp {
 }
 
 /// The pools, as [`Tcp::used`] counts their places.
-pub const POOLS: [&str; 11] = [
+pub const POOLS: [&str; 12] = [
     "sent",
     "chunks of sent",
     "losses",
@@ -182,6 +184,7 @@ pub const POOLS: [&str; 11] = [
     "troubles",
     "openings",
     "reports",
+    "particulars",
 ];
 pub type PoolUse = [usize; POOLS.len()];
 
@@ -198,6 +201,7 @@ impl Tcp {
             troubles: TroublePool::of_smallest(connections),
             openings: OpeningPool::of_smallest(connections),
             reports: ReportPool::of_smallest(connections),
+            particulars: ParticularsPool::of_smallest(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),
@@ -219,6 +223,7 @@ impl Tcp {
             self.troubles.used(),
             self.openings.used(),
             self.reports.used(),
+            self.particulars.used(),
         ]
     }
 
@@ -237,6 +242,7 @@ impl Tcp {
             tcb.traffic.trouble.len(),
             tcb.fast_open.opening.len(),
             tcb.rcv.reports.len(),
+            tcb.particulars.len(),
         ]
     }
 
@@ -251,6 +257,7 @@ impl Tcp {
         self.troubles.vacate(&mut tcb.traffic.trouble);
         self.openings.vacate(&mut tcb.fast_open.opening);
         self.reports.vacate(&mut tcb.rcv.reports);
+        self.particulars.vacate(&mut tcb.particulars);
     }
 
     /// For a segment of a connection in TIME_WAIT.

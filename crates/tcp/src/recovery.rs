@@ -42,7 +42,7 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
         // What was lost at the tail is repaired already: once down with the window is all (RFC 8985 section 7.4.2).
         reduce(tcb, tcp, Phase::Reduced, event);
     }
-    path_mtu::acknowledged(tcb, now);
+    path_mtu::acknowledged(tcb, &mut tcp.particulars, now);
     marks::on_ack(tcb, &mut tcp.models, event.acked, event.ece);
     let was = tcb.cc.phase;
     let mistaken = is_mistaken(tcb, &mut tcp.repairs, event);
@@ -59,7 +59,7 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
     if !is_over {
         resize_window(tcb, tcp, now, event);
     }
-    congestion::note_usage(tcb, now);
+    congestion::note_usage(tcb, &mut tcp.particulars, now);
 }
 
 /// What is put back if nothing was lost.
@@ -119,7 +119,7 @@ fn is_mistaken(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) -> boo
 }
 
 fn open(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
-    if is_lost(tcb, tcp, now) && !path_mtu::is_probe_alone_lost(tcb, &tcp.sent, now) {
+    if is_lost(tcb, tcp, now) && !path_mtu::is_probe_alone_lost(tcb, tcp, now) {
         tcp.counters.add(Counter::FastRetransmits);
         enter_recovery(tcb, tcp, event);
         return;
@@ -316,7 +316,7 @@ pub fn on_reorder_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
             reduce_again(tcb, tcp, &event);
             resize_window(tcb, tcp, now, &event);
         }
-    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, &tcp.sent, now) {
+    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, tcp, now) {
         tcp.counters.add(Counter::FastRetransmits);
         enter_recovery(tcb, tcp, &event);
         resize_window(tcb, tcp, now, &event);

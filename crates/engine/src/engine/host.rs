@@ -24,7 +24,7 @@ use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use toe_tcp::config::AlgorithmName;
 use toe_tcp::memory::HostMemory;
-use toe_tcp::record::Hears;
+use toe_tcp::record::{Hears, Particulars, Patience};
 use toe_tcp::segment_arrives::credit_given;
 use toe_tcp::{congestion, timeout};
 use zerocopy::FromBytes;
@@ -341,6 +341,19 @@ fn seconds(value: u32) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
 
+/// How long it waits for what.
+fn set_patience(patience: &mut Patience, option: FlowOption, value: u32) {
+    match option {
+        FlowOption::KeepIdleSecs => patience.keep_idle_secs = seconds(value).max(1),
+        FlowOption::KeepIntervalSecs => patience.keep_interval_secs = seconds(value).max(1),
+        FlowOption::KeepCount => patience.keep_count = value.clamp(1, 127) as u8,
+        FlowOption::UserTimeoutMs => patience.user_timeout_ms = value,
+        FlowOption::SynRetries => patience.syn_retries = value.min(u32::from(timeout::SYN_RETRIES_MAX)) as u8,
+        FlowOption::FinWait2Secs => patience.fin_wait_2_secs = (value != u32::MAX).then_some(seconds(value)),
+        _ => {}
+    }
+}
+
 fn set_option(
     flow: &mut crate::flow::record::Flow,
     tcp: &mut toe_tcp::Tcp,
@@ -362,11 +375,16 @@ fn set_option(
             flow.tcb.snd.more &= options.cork;
         }
         FlowOption::KeepAlive => options.keepalive = value != 0,
-        FlowOption::KeepIdleSecs => options.keep_idle_secs = seconds(value).max(1),
-        FlowOption::KeepIntervalSecs => options.keep_interval_secs = seconds(value).max(1),
-        FlowOption::KeepCount => options.keep_count = value.clamp(1, 127) as u8,
-        FlowOption::UserTimeoutMs => options.user_timeout_ms = value,
-        FlowOption::SynRetries => options.syn_retries = value.min(u32::from(timeout::SYN_RETRIES_MAX)) as u8,
+        FlowOption::KeepIdleSecs
+        | FlowOption::KeepIntervalSecs
+        | FlowOption::KeepCount
+        | FlowOption::UserTimeoutMs
+        | FlowOption::SynRetries
+        | FlowOption::FinWait2Secs => {
+            if let Some(Particulars { patience, .. }) = tcp.particulars.one_mut(&mut flow.tcb.particulars) {
+                set_patience(patience, option, value);
+            }
+        }
         FlowOption::ReceiveShut => options.receive_shut = value != 0,
         FlowOption::ReceiveWindowMax => {
             options.receive_window_limit = value.clamp(WINDOW_MIN, WINDOW_MAX);
@@ -382,10 +400,10 @@ fn set_option(
         }
         FlowOption::Congestion => {
             if let Some(name) = AlgorithmName::from_number(value) {
-                congestion::choose(&mut flow.tcb, &mut tcp.models, name);
+                congestion::choose(&mut flow.tcb, tcp, name);
             }
         }
-        FlowOption::MaxPacingRate => congestion::limit_pacing(&mut flow.tcb, value),
+        FlowOption::MaxPacingRate => congestion::limit_pacing(&mut flow.tcb, &mut tcp.particulars, value),
         FlowOption::TrafficClass => options.traffic_class = value as u8 & !ECN_BITS,
         FlowOption::HopLimit => {
             if let Ok(limit @ 1..) = u8::try_from(value) {
@@ -402,10 +420,9 @@ fn set_option(
         FlowOption::SharesName => {}
         FlowOption::TellEnd => flow.report.tells_end = value != 0,
         FlowOption::AbortAtClose => flow.set_abort_at_close(value != 0),
-        FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(seconds(value)),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
-        timeout::rearm_keepalive(&mut flow.tcb, now);
+        timeout::rearm_keepalive(&mut flow.tcb, &tcp.particulars, now);
     }
 }
 

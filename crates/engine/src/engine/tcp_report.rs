@@ -38,7 +38,7 @@ impl Engine {
             segs_in: traffic.segments_in.into(),
             delivery_rate: rate.latest,
             app_limited: rate.latest_app_limited,
-            pacing_rate: rate.pacing,
+            pacing_rate: self.tcp.particulars.one(&flow.tcb.particulars).pacing.rate,
             unacked: flow.tcb.outstanding(),
             sacked: board.sacked(),
             lost: board.lost(),

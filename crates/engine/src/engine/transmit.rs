@@ -110,7 +110,7 @@ impl Engine {
         host: &mut H,
     ) -> (usize, TurnEnd) {
         let mut units = 0;
-        congestion::wake(&mut self.flows.get_mut(idx).tcb, now);
+        congestion::wake(&mut self.flows.get_mut(idx).tcb, &mut self.tcp.particulars, now);
         while let Some(tx) = self.ip.next_unit(now, self.flows.get(idx), &self.tcp) {
             if units == TURN {
                 return (units, TurnEnd::More);
@@ -137,7 +137,7 @@ impl Engine {
     /// The flow sent all that it could: the timers that follow from that, and what the owner may want to hear of it.
     pub(super) fn settle(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        output::settle(&mut flow.tcb, now);
+        output::settle(&mut flow.tcb, &mut self.tcp, now);
         let deadline = flow.tcb.timers.earliest();
         self.flows.wheel.set(idx, deadline);
         let flow = self.flows.get(idx);

@@ -7,15 +7,17 @@
 //! [`Timers`], and [`Report`] (what the host has yet to be told).
 
 mod fast_open;
+mod particulars;
 mod path;
 mod reports;
 mod soft_error;
 mod traffic;
 
 pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool};
+pub use particulars::{Pacing, Particulars, ParticularsPool, Patience, Search};
 pub use path::{
-    Algorithm, Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, Repair, RepairPool, RoundTrip,
-    Undo, WindowUse,
+    Algorithm, Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, Repair, RepairPool, RoundTrip, Undo,
+    WindowUse,
 };
 pub use soft_error::{Hears, Noted};
 pub use traffic::{Traffic, TroubleCounts, TroublePool, Wait};
@@ -55,7 +57,8 @@ pub struct Tcb {
     pub rate: DeliveryRate,
     pub traffic: Traffic,
     pub ecn: Ecn,
-    pub mtu: PathMtu,
+    /// Where [`ParticularsPool`] has what most connections have as it is from the beginning, once it has been changed.
+    pub particulars: PoolSlot,
     pub fast_open: FastOpen,
     pub timers: Timers,
     pub options: Options,
@@ -95,6 +98,8 @@ pub struct SendSequence {
     pub max_wnd: WindowSize,
     /// Segment payload limit towards the peer, options subtracted.
     pub mss: u16,
+    /// The same that link and peer take: the path may take less.
+    pub mss_max: u16,
     /// The program will send no more: FIN follows the queue.
     pub fin_queued: bool,
     /// The peer acknowledged our SYN.
@@ -185,19 +190,12 @@ pub struct Timers {
     pub probes_sent: u8,
 }
 
-/// What the program set.
+/// What the program set, but for what few set ([`Patience`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     pub no_delay: bool,
     pub cork: bool,
     pub keepalive: bool,
-    pub keep_idle_secs: u16,
-    pub keep_interval_secs: u16,
-    pub keep_count: u8,
-    /// 0: the system's default.
-    pub user_timeout_ms: u32,
-    /// How often a SYN is sent again once the waits double; 0: the system's default.
-    pub syn_retries: u8,
     /// Window auto-tuning stops here.
     pub receive_window_limit: u32,
     /// The program takes no more.
@@ -206,8 +204,6 @@ pub struct Options {
     pub traffic_class: u8,
     pub hop_limit: u8,
     pub soft_errors: Hears,
-    /// How long FIN_WAIT_2 lasts without a program; none: not at all.
-    pub fin_wait_2_secs: Option<u16>,
 }
 
 /// What the program has yet to be told.
@@ -280,35 +276,23 @@ impl Timers {
     }
 }
 
-impl Options {
-    /// How long FIN_WAIT_2 lasts without a program that has said so (RFC 9293 leaves it open; Linux: tcp_fin_timeout).
-    pub const FIN_WAIT_2_SECS: u16 = 60;
-}
-
 impl Default for Options {
-    /// Linux's defaults: tcp_keepalive_time, _intvl, _probes.
     fn default() -> Self {
         Options {
             no_delay: false,
             cork: false,
             keepalive: false,
-            keep_idle_secs: 7200,
-            keep_interval_secs: 75,
-            keep_count: 9,
-            user_timeout_ms: 0,
-            syn_retries: 0,
             receive_window_limit: toe_base::limits::RECEIVE_WINDOW_MAX,
             receive_shut: false,
             traffic_class: 0,
             hop_limit: toe_wire::ipv4::TTL,
             soft_errors: Hears::None,
-            fin_wait_2_secs: Some(Options::FIN_WAIT_2_SECS),
         }
     }
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 648);
+const _: () = assert!(size_of::<Tcb>() <= 608);
 
 impl Tcb {
     /// A record that stands for no connection.
@@ -327,7 +311,7 @@ impl Tcb {
             rate: DeliveryRate::default(),
             traffic: Traffic::default(),
             ecn: Ecn::default(),
-            mtu: PathMtu::default(),
+            particulars: PoolSlot::default(),
             fast_open: FastOpen::default(),
             timers: Timers::default(),
             options: Options::default(),

@@ -152,20 +152,6 @@ pub struct RoundTrip {
     pub timeouts: u8,
 }
 
-/// The largest segment that the path takes: see [`crate::path_mtu`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PathMtu {
-    /// Payload of a segment that link and peer take, options subtracted.
-    pub limit: u16,
-    /// One more was lost.
-    pub search_high: u16,
-    /// No probe before this.
-    pub search_at: Instant,
-    /// A probe is on its way, of so many bytes, and ends here; 0: none is.
-    pub probe_size: u16,
-    pub probe_end: SeqNum,
-}
-
 /// How fast bytes are delivered (draft-cheng-iccrg-delivery-rate-estimation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryRate {
@@ -178,14 +164,6 @@ pub struct DeliveryRate {
     /// The latest sample, in bytes a second.
     pub latest: u64,
     pub latest_app_limited: bool,
-    /// Bytes a second that may go out; 0: not paced.
-    pub pacing: u64,
-    /// What the program allows at most (SO_MAX_PACING_RATE); 0: anything.
-    pub pacing_max: u32,
-    /// When the next may, if paced.
-    pub next_send_at: Instant,
-    /// Pacing held it back, and it was called later than that: it makes up for it.
-    pub is_late: bool,
 }
 
 /// Explicit congestion notification (RFC 3168).

@@ -4,7 +4,7 @@ use super::sack;
 use super::step::{Step, challenge};
 use crate::ack_event::AckEvent;
 use crate::counter::Counter;
-use crate::record::Tcb;
+use crate::record::{ParticularsPool, Tcb};
 use crate::segment::{FlowEvent, Segment};
 use crate::state::{TcpEvent, TcpState};
 use crate::{RxContext, deferral, rack, recovery, rtt, soft_error, timeout};
@@ -102,7 +102,7 @@ fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, a
         tcb.rtt.backoff = backoff;
     }
     if fin_acked {
-        finish(tcb, cx.now);
+        finish(tcb, &cx.tcp.particulars, cx.now);
     }
 }
 
@@ -168,11 +168,11 @@ fn rearm(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
 }
 
 /// Our FIN is acknowledged.
-fn finish(tcb: &mut Tcb, now: Instant) {
+fn finish(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant) {
     tcb.state = tcb.state.after(TcpEvent::FinAcked);
     match tcb.state {
         TcpState::TimeWait => timeout::start_time_wait(tcb, now),
-        TcpState::FinWait2 if tcb.orphaned => timeout::start_fin_wait_2(tcb, now),
+        TcpState::FinWait2 if tcb.orphaned => timeout::start_fin_wait_2(tcb, pool, now),
         _ => {}
     }
 }
