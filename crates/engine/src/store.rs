@@ -324,10 +324,9 @@ impl FlowStore {
     // ---- by need ----
 
     /// The record has changed: its deadline, the memory that it has to spare.
-    pub fn note_change(&mut self, idx: FlowIdx) {
+    pub fn note_change(&mut self, idx: FlowIdx, deadline: Instant) {
         self.note_reclaimable(idx);
-        let flow = &self.records[idx.index()];
-        self.wheel.set(idx, flow.tcb.timers.earliest());
+        self.wheel.set(idx, deadline);
     }
 
     /// Notes what a flow has to spare.

@@ -260,6 +260,15 @@ impl Tcp {
         self.particulars.vacate(&mut tcb.particulars);
     }
 
+    /// When the connection next has something to do, whatever comes.
+    pub fn deadline(&self, tcb: &Tcb) -> Instant {
+        let often = tcb.timers.earliest();
+        if tcb.particulars.is_empty() {
+            return often;
+        }
+        often.min(self.particulars.one(&tcb.particulars).deadlines.earliest())
+    }
+
     /// For a segment of a connection in TIME_WAIT.
     pub fn in_time_wait(&mut self, now: Instant) -> TimeWaitContext<'_> {
         let Tcp { config, challenges, counters, .. } = self;

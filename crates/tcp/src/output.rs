@@ -248,7 +248,9 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     }
     if tcb.snd.nxt == tcb.queue_end() {
         tcb.snd.uncork = false;
-        tcb.timers.cork = Instant::FAR_FUTURE;
+        if let Some(Particulars { deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+            deadlines.cork = Instant::FAR_FUTURE;
+        }
     }
     if tcb.timers.persist.is_far_future() && tcb.timers.retransmit.is_far_future() {
         tcb.timers.retransmit = now.after_us(rtt::retransmit_us(tcb));
@@ -332,9 +334,9 @@ pub fn settle(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt) > 0;
     let waiting = unsent || tcb.board.lost() > 0;
     let outstanding = tcb.snd.nxt != tcb.snd.una;
-    if let Some(Particulars { pacing, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+    if let Some(Particulars { pacing, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
         if pacing.rate > 0 && waiting && now < pacing.next_send_at {
-            tcb.timers.pace = pacing.next_send_at;
+            deadlines.pace = pacing.next_send_at;
         } else {
             // It waits for something else.
             pacing.is_late = false;
@@ -352,8 +354,8 @@ pub fn settle(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
         return;
     }
     if tcb.snd.wnd.bytes() > 0 && waits_for_more(tcb) {
-        if tcb.timers.cork.is_far_future() {
-            tcb.timers.cork = now.after_us(CORK_US);
+        if let Some(Particulars { deadlines, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) {
+            deadlines.cork = deadlines.cork.min(now.after_us(CORK_US));
         }
         return;
     }

@@ -1,7 +1,7 @@
 //! How fast bytes arrive at the peer (draft-cheng-iccrg-delivery-rate-estimation), and pacing.
 //! [`stamp`] when a stretch goes out, [`Sample`] when it is delivered.
 
-use crate::record::{DeliveryRate, Pacing, ParticularsPool, Tcb};
+use crate::record::{DeliveryRate, Pacing, Particulars, ParticularsPool, Tcb};
 use crate::scoreboard::{DeliveryStamp, Losses, SentRange};
 use toe_base::Instant;
 
@@ -133,11 +133,9 @@ pub fn paced_room(pacing: &Pacing, now: Instant, mss: u32) -> u32 {
 /// `len` bytes went out: when the next may. A sender that pacing held back and that is called late makes up for half a round trip: on a busy
 /// machine that may be tens of ms, and whoever loses them each time takes his own lateness for the path's bandwidth.
 pub fn note_paced(tcb: &Tcb, pool: &mut ParticularsPool, now: Instant, len: u32) {
-    let Some(pacing) = pool.taken_mut(&tcb.particulars).map(|particulars| &mut particulars.pacing) else {
-        return;
-    };
+    let Some(Particulars { pacing, deadlines, .. }) = pool.taken_mut(&tcb.particulars) else { return };
     let Some(us) = (u64::from(len) * 1_000_000).checked_div(pacing.rate) else { return };
-    pacing.is_late |= tcb.timers.pace <= now;
+    pacing.is_late |= deadlines.pace <= now;
     let late_us = if pacing.is_late { LATE_MIN_US.max(u64::from(tcb.rtt.srtt_us) / 2) } else { LATE_MIN_US };
     let earliest = Instant::from_micros(now.as_micros().saturating_sub(late_us));
     pacing.next_send_at = pacing.next_send_at.max(earliest).after_us(us);
@@ -175,9 +173,10 @@ mod tests {
         for (late_ms, is_held_back, segments) in
             [(0, true, 1), (10, true, 11), (70, true, 21), (70, false, 3)]
         {
-            let (mut tcb, mut pool) = paced();
+            let (tcb, mut pool) = paced();
             if is_held_back {
-                tcb.timers.pace = Instant::from_millis(100);
+                let particulars = pool.taken_mut(&tcb.particulars).expect("paced");
+                particulars.deadlines.pace = Instant::from_millis(100);
             }
             let now = Instant::from_millis(100 + late_ms);
             assert_eq!(at_once(&tcb, &mut pool, now), segments, "{late_ms} ms, held back: {is_held_back}");

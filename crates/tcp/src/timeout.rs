@@ -1,7 +1,7 @@
 //! Time-outs (RFC 9293 section 3.10.8, RFC 6298 section 5, RFC 1122 section 4.2.3.6).
 
 use crate::counter::Counter;
-use crate::record::{Particulars, ParticularsPool, Patience, RoundTrip, Tcb};
+use crate::record::{Deadlines, Particulars, ParticularsPool, Patience, RoundTrip, Tcb};
 use crate::rtt::retransmit_us;
 use crate::segment::FlowEvent;
 use crate::state::{TcpEvent, TcpState};
@@ -31,10 +31,18 @@ const ORPHAN_PROBES: u8 = 12;
 const PROBES_OF_DOUBT: u8 = 4;
 
 /// Enters (or prolongs) TIME_WAIT.
-pub fn start_time_wait(tcb: &mut Tcb, now: Instant) {
-    tcb.timers.stop_all();
+pub fn start_time_wait(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
+    stop_all(tcb, pool);
     tcb.snd.probe = false;
     tcb.timers.linger = now.after_us(time_wait::lasts_us(tcb.is_local));
+}
+
+/// Disarms everything that concerns the peer.
+pub fn stop_all(tcb: &mut Tcb, pool: &mut ParticularsPool) {
+    tcb.timers.stop_all();
+    if let Some(Particulars { deadlines, .. }) = pool.taken_mut(&tcb.particulars) {
+        *deadlines = Deadlines::default();
+    }
 }
 
 /// A program that is gone cannot end FIN_WAIT_2: time does.
@@ -63,13 +71,13 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
         tcb.timers.delayed_ack = off;
         tcb.rcv.ack_now = true;
     }
-    if tcb.timers.cork <= now {
-        tcb.timers.cork = off;
-        tcb.snd.uncork = true;
-    }
-    if tcb.timers.pace <= now {
-        tcb.timers.pace = off;
-        if let Some(Particulars { pacing, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+    if let Some(Particulars { pacing, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+        if deadlines.cork <= now {
+            deadlines.cork = off;
+            tcb.snd.uncork = true;
+        }
+        if deadlines.pace <= now {
+            deadlines.pace = off;
             pacing.is_late = true;
         }
     }
@@ -88,7 +96,7 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     if tcb.timers.persist <= now {
         return probe_window(tcb, tcp, now);
     }
-    if tcb.timers.keepalive <= now {
+    if tcp.particulars.one(&tcb.particulars).deadlines.keepalive <= now {
         return keepalive(tcb, tcp, now);
     }
     FlowEvent::None
@@ -196,20 +204,22 @@ fn probe_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
 
 /// RFC 1122 section 4.2.3.6, RFC 9293 section 3.8.4.
 fn keepalive(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
-    let patience = patience(tcb, &tcp.particulars);
+    let Some(Particulars { patience, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) else {
+        return FlowEvent::None;
+    };
     if !tcb.state.is_synchronized() || tcb.snd.nxt != tcb.snd.una || !tcb.send_queue.is_empty() {
         // Data on its way, or waiting for the window, asks the peer already, and counts its own probes.
-        tcb.timers.keepalive = now.after_us(u64::from(patience.keep_idle_secs) * 1_000_000);
+        deadlines.keepalive = now.after_us(u64::from(patience.keep_idle_secs) * 1_000_000);
         return FlowEvent::None;
     }
     let idle_end = tcb.timers.heard.after_us(u64::from(patience.keep_idle_secs) * 1_000_000);
     if now < idle_end {
-        tcb.timers.keepalive = idle_end;
+        deadlines.keepalive = idle_end;
         return FlowEvent::None;
     }
     let count = tcb.timers.probes_sent;
     // A user timeout takes the place of the count here, too (RFC 5482 section 4.2; Linux since TCP_USER_TIMEOUT is there).
-    let is_over = if has_user_timeout(tcb, &patience) {
+    let is_over = if has_user_timeout(tcb, patience) {
         count > 0 && now.since_us(tcb.timers.heard) >= u64::from(patience.user_timeout_ms) * 1000
     } else {
         count >= patience.keep_count
@@ -221,15 +231,16 @@ fn keepalive(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     tcp.counters.add(Counter::KeepaliveProbes);
     tcb.timers.probes_sent = tcb.timers.probes_sent.saturating_add(1);
     tcb.snd.keepalive_probe = true;
-    tcb.timers.keepalive = now.after_us(u64::from(patience.keep_interval_secs) * 1_000_000);
+    deadlines.keepalive = now.after_us(u64::from(patience.keep_interval_secs) * 1_000_000);
     FlowEvent::None
 }
 
 /// Starts or stops the keepalive timer after an option changed.
-pub fn rearm_keepalive(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant) {
+pub fn rearm_keepalive(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     let has_peer = !matches!(tcb.state, TcpState::Closed | TcpState::TimeWait);
-    tcb.timers.keepalive = if tcb.options.keepalive && has_peer {
-        now.max(tcb.timers.heard).after_us(u64::from(patience(tcb, pool).keep_idle_secs) * 1_000_000)
+    let Some(Particulars { patience, deadlines, .. }) = pool.one_mut(&mut tcb.particulars) else { return };
+    deadlines.keepalive = if tcb.options.keepalive && has_peer {
+        now.max(tcb.timers.heard).after_us(u64::from(patience.keep_idle_secs) * 1_000_000)
     } else {
         Instant::FAR_FUTURE
     };

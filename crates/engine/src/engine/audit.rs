@@ -94,7 +94,7 @@ impl<'e> EngineView<'e> {
                     || queued > 0
                     || opening && !fast_open::waits(&flow.tcb)
                     || state == TcpState::TimeWait);
-            let deadline = flow.tcb.timers.earliest();
+            let deadline = self.0.tcp.deadline(&flow.tcb);
             FlowAudit {
                 key: flow.conn.key,
                 owner: flow.conn.tenancy.owner(),

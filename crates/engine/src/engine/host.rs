@@ -422,7 +422,7 @@ fn set_option(
         FlowOption::AbortAtClose => flow.set_abort_at_close(value != 0),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
-        timeout::rearm_keepalive(&mut flow.tcb, &tcp.particulars, now);
+        timeout::rearm_keepalive(&mut flow.tcb, &mut tcp.particulars, now);
     }
 }
 

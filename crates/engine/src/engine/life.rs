@@ -13,6 +13,7 @@ use crate::work::AnchorUse;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowIdx, SessionId};
 use toe_tcp::state::{TcpEvent, TcpState};
+use toe_tcp::timeout;
 
 impl EngineView<'_> {
     /// What an anchor stands for.
@@ -74,7 +75,7 @@ impl Engine {
         let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;
         flow.tcb.state = flow.tcb.state.after(TcpEvent::Delete);
         flow.conn.abort = Abort::No;
-        flow.tcb.timers.stop_all();
+        timeout::stop_all(&mut flow.tcb, &mut self.tcp.particulars);
         flow.tcb.rcv.ack_now = false;
         if was_connecting {
             let errno = if errno.is_ok() { Errno::ECONNREFUSED } else { errno };
@@ -199,7 +200,8 @@ impl Engine {
         }
         self.let_go_of_memory(idx);
         self.flows.count_leftover(idx);
-        self.flows.note_change(idx);
+        let deadline = self.tcp.deadline(&self.flows.get(idx).tcb);
+        self.flows.note_change(idx, deadline);
         let flow = self.flows.get(idx);
         debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
         if has_something(flow, &self.tcp.extents) {

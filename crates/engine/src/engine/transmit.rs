@@ -138,7 +138,7 @@ impl Engine {
     pub(super) fn settle(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
         output::settle(&mut flow.tcb, &mut self.tcp, now);
-        let deadline = flow.tcb.timers.earliest();
+        let deadline = self.tcp.deadline(&flow.tcb);
         self.flows.wheel.set(idx, deadline);
         let flow = self.flows.get(idx);
         if flow.report.unsent.is_some() && has_something(flow, &self.tcp.extents) {
@@ -208,7 +208,7 @@ impl Engine {
             self.send_alone(now, path, lone);
         }
         let Flow { conn, tcb, .. } = self.flows.get(idx);
-        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, now));
+        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, &self.tcp.particulars, now));
         self.empty_flow(idx);
         let steering = self.take_steering(idx);
         if self.flows.time_waits.is_full() {

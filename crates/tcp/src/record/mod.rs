@@ -14,7 +14,7 @@ mod soft_error;
 mod traffic;
 
 pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool};
-pub use particulars::{Pacing, Particulars, ParticularsPool, Patience, Search};
+pub use particulars::{Deadlines, Pacing, Particulars, ParticularsPool, Patience, Search};
 pub use path::{
     Algorithm, Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, Repair, RepairPool, RoundTrip, Undo,
     WindowUse,
@@ -161,7 +161,7 @@ impl ReceiveSequence {
     pub const LONG_AGO: u32 = 1 << 30;
 }
 
-/// Deadlines; `FAR_FUTURE` when not armed. The wheel holds the earliest.
+/// Deadlines, but for those that few connections have ([`Deadlines`]); `FAR_FUTURE` when not armed. The wheel holds the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     pub retransmit: Instant,
@@ -169,22 +169,15 @@ pub struct Timers {
     pub tail_probe: Instant,
     /// What is late by then is lost (RFC 8985 section 6.3).
     pub reorder: Instant,
-    /// The next paced unit may go.
-    pub pace: Instant,
     /// Zero-window probe (RFC 9293 section 3.8.6.1).
     pub persist: Instant,
     pub delayed_ack: Instant,
-    pub keepalive: Instant,
     /// TIME_WAIT, or FIN_WAIT_2 without a program.
     pub linger: Instant,
-    /// A partial segment held by TCP_CORK or MSG_MORE goes out.
-    pub cork: Instant,
     /// Idle receive memory goes back.
     pub release: Instant,
     /// When the peer was last heard.
     pub heard: Instant,
-    /// No empty segment out of the window is answered before this.
-    pub next_stray_answer: Instant,
     /// Since when the oldest unacknowledged data waits without progress.
     pub stalled_since: Instant,
     pub probes_sent: u8,
@@ -227,15 +220,11 @@ impl Default for Timers {
             retransmit: off,
             tail_probe: off,
             reorder: off,
-            pace: off,
             persist: off,
             delayed_ack: off,
-            keepalive: off,
             linger: off,
-            cork: off,
             release: off,
             heard: Instant::ZERO,
-            next_stray_answer: Instant::ZERO,
             stalled_since: off,
             probes_sent: 0,
         }
@@ -252,27 +241,24 @@ impl TcpEvents {
 }
 
 impl Timers {
-    /// The earliest deadline.
-    pub fn earliest(&self) -> Instant {
+    /// The earliest of these: [`crate::Tcp::deadline`] knows the others.
+    pub(crate) fn earliest(&self) -> Instant {
         let all = [
             self.retransmit,
             self.tail_probe,
             self.reorder,
-            self.pace,
             self.persist,
             self.delayed_ack,
-            self.keepalive,
             self.linger,
-            self.cork,
             self.release,
         ];
         all.into_iter().min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     /// Disarms everything that concerns the peer.
-    pub fn stop_all(&mut self) {
-        let Timers { heard, next_stray_answer, release, .. } = *self;
-        *self = Timers { heard, next_stray_answer, release, ..Timers::default() };
+    pub(crate) fn stop_all(&mut self) {
+        let Timers { heard, release, .. } = *self;
+        *self = Timers { heard, release, ..Timers::default() };
     }
 }
 
@@ -292,7 +278,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 608);
+const _: () = assert!(size_of::<Tcb>() <= 584);
 
 impl Tcb {
     /// A record that stands for no connection.

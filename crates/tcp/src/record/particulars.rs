@@ -13,6 +13,33 @@ pub struct Particulars {
     pub patience: Patience,
     pub pacing: Pacing,
     pub search: Search,
+    pub deadlines: Deadlines,
+    /// No empty segment out of the window is answered before this.
+    pub next_stray_answer: Instant,
+}
+
+/// What it waits for beside [`super::Timers`]; `FAR_FUTURE` when not armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    pub keepalive: Instant,
+    /// A partial segment held by TCP_CORK or MSG_MORE goes out.
+    pub cork: Instant,
+    /// The next paced unit may go.
+    pub pace: Instant,
+}
+
+impl Deadlines {
+    /// The earliest deadline.
+    pub fn earliest(&self) -> Instant {
+        self.keepalive.min(self.cork).min(self.pace)
+    }
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        let off = Instant::FAR_FUTURE;
+        Deadlines { keepalive: off, cork: off, pace: off }
+    }
 }
 
 /// How long it waits, as the program set it.

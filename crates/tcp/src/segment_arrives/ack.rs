@@ -102,7 +102,7 @@ fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, a
         tcb.rtt.backoff = backoff;
     }
     if fin_acked {
-        finish(tcb, &cx.tcp.particulars, cx.now);
+        finish(tcb, &mut cx.tcp.particulars, cx.now);
     }
 }
 
@@ -168,10 +168,10 @@ fn rearm(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
 }
 
 /// Our FIN is acknowledged.
-fn finish(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant) {
+fn finish(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     tcb.state = tcb.state.after(TcpEvent::FinAcked);
     match tcb.state {
-        TcpState::TimeWait => timeout::start_time_wait(tcb, now),
+        TcpState::TimeWait => timeout::start_time_wait(tcb, pool, now),
         TcpState::FinWait2 if tcb.orphaned => timeout::start_fin_wait_2(tcb, pool, now),
         _ => {}
     }
