@@ -14,10 +14,10 @@ mod soft_error;
 mod traffic;
 
 pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool};
-pub use particulars::{Deadlines, Pacing, Particulars, ParticularsPool, Patience, Search};
+pub use particulars::{Deadlines, Pacing, Particulars, ParticularsPool, Patience, Reordering, Search};
 pub use path::{
-    Algorithm, Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, Repair, RepairPool, RoundTrip, Undo,
-    WindowUse,
+    Algorithm, Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, Repair, RepairPool, RoundTrip,
+    TailProbe, Undo, WindowUse,
 };
 pub use soft_error::{Hears, Noted};
 pub use traffic::{Traffic, TroubleCounts, TroublePool, Wait};
@@ -278,7 +278,7 @@ impl Default for Options {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 584);
+const _: () = assert!(size_of::<Tcb>() <= 568);
 
 impl Tcb {
     /// A record that stands for no connection.

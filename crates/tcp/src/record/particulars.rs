@@ -1,5 +1,5 @@
 //! What most connections have as it is from the beginning, and which only a few have otherwise. One part of the record ([`super::Tcb`]);
-//! [`crate::timeout`], [`crate::rate`] and [`crate::path_mtu`] work on it.
+//! [`crate::timeout`], [`crate::rate`], [`crate::rack`] and [`crate::path_mtu`] work on it.
 
 use crate::pool::Pool;
 use toe_base::{Instant, SeqNum};
@@ -14,8 +14,19 @@ pub struct Particulars {
     pub pacing: Pacing,
     pub search: Search,
     pub deadlines: Deadlines,
+    pub reordering: Reordering,
     /// No empty segment out of the window is answered before this.
     pub next_stray_answer: Instant,
+}
+
+/// What the path was seen to put in another order (RFC 8985 section 6.2): the variables of RACK have their names there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reordering {
+    pub seen: bool,
+    pub reo_wnd_mult: u8,
+    pub reo_wnd_persist: u8,
+    /// One D-SACK a round trip widens the reordering window.
+    pub dsack_round: Option<SeqNum>,
 }
 
 /// What it waits for beside [`super::Timers`]; `FAR_FUTURE` when not armed.

@@ -24,8 +24,6 @@ pub struct Congestion {
     pub dup_acks: u32,
     /// NewReno's `recover`, RFC 6675's RecoveryPoint: a phase other than open lasts until it is acknowledged.
     pub recover: SeqNum,
-    /// [`crate::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
-    pub lost_before: u32,
     /// Where [`RepairPool`] has what a reduced window needs.
     pub repair: PoolSlot,
     pub frto: Frto,
@@ -60,6 +58,8 @@ pub type RepairPool = Pool<Repair, 1>;
 pub struct Repair {
     pub prr: Prr,
     pub undo: Option<Undo>,
+    /// [`crate::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
+    pub lost_before: u32,
 }
 
 /// Proportional rate reduction (RFC 9937): its variables have their names there.
@@ -126,14 +126,18 @@ pub struct Rack {
     pub rtt_us: u32,
     /// End of the furthest segment that arrived.
     pub fack: SeqNum,
-    pub reordering_seen: bool,
-    pub reo_wnd_mult: u8,
-    pub reo_wnd_persist: u8,
-    /// One D-SACK a round trip widens the reordering window.
-    pub dsack_round: Option<SeqNum>,
     /// A tail probe is on its way: `snd.nxt` behind it.
-    pub tlp_end_seq: Option<SeqNum>,
-    pub tlp_is_retransmit: bool,
+    pub tlp_end_seq: SeqNum,
+    pub tlp: TailProbe,
+}
+
+/// Whether a tail probe is on its way, and what it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TailProbe {
+    #[default]
+    None,
+    New,
+    Again,
 }
 
 /// Round-trip time and retransmission time-out (RFC 6298).

@@ -4,7 +4,7 @@
 use crate::ack_event::{AckEvent, RttSample};
 use crate::rack::{self, Heard};
 use crate::rate::Sample;
-use crate::record::Tcb;
+use crate::record::{Particulars, Tcb};
 use crate::scoreboard::SentRange;
 use crate::segment::Segment;
 use crate::{Tcp, outgoing};
@@ -51,6 +51,11 @@ pub(super) fn take(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, segment: &Segment
     }
     if tcb.snd.sack_permitted {
         event.duplicated = duplicated(tcb, segment, ack);
+    }
+    if overtaken > 0
+        && let Some(Particulars { reordering, .. }) = tcp.particulars.one_mut(&mut tcb.particulars)
+    {
+        reordering.seen = true;
     }
     count_trouble(tcb, tcp, &event, overtaken);
     event.rtt_us = rtt.latest;
