@@ -71,7 +71,7 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     if !was_sent {
         let opening = cx.tcp.openings.one(&tcb.fast_open.opening);
         segment.fast_open = opening.option;
-        let of_record = || record_ends::room_from(tcb.record_ends.ends(&cx.tcp.record_ends), tcb.data_una());
+        let of_record = || record_ends::room_from(cx.tcp.record_ends_of(tcb), tcb.data_una());
         segment.len = if answers { 0 } else { fast_open::syn_len(tcb, &opening).min(of_record()) };
     }
     Some(unit(tcb, segment, 0, was_sent))
@@ -242,7 +242,7 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
         tcb.ecn.tell_reduced = false;
     }
     if tx.is_retransmit
-        && let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble)
+        && let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.particulars)
     {
         trouble.note_resent(segment.len, tx.mss);
     }

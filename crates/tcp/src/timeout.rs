@@ -121,7 +121,7 @@ fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     let is_linear = tcb.state == TcpState::SynSent && tcb.rtt.timeouts < SYN_LINEAR_TIMEOUTS;
     tcb.rtt.backoff = tcb.rtt.backoff.saturating_add(u8::from(!is_linear));
     tcb.rtt.timeouts = tcb.rtt.timeouts.saturating_add(1);
-    if let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble) {
+    if let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) {
         trouble.time_outs.note(now);
     }
     path_mtu::timed_out(tcb, &mut tcp.particulars, now);

@@ -11,7 +11,7 @@ use toe_abi::errno::Errno;
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
 use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::memory::HostMemory;
-use toe_tcp::record::{Phase, TroubleCounts};
+use toe_tcp::record::{Particulars, Phase, TroubleCounts};
 use toe_tcp::scoreboard::Fate;
 use toe_tcp::state::TcpState;
 use toe_tcp::{Tcb, outgoing, rtt};
@@ -84,10 +84,10 @@ impl Engine {
             .map(|range| range.len().div_ceil(u32::from(flow.tcb.snd.mss).max(1)))
             .sum();
         let limitless = |rate: u64| if rate == 0 { u64::MAX } else { rate };
-        let pacing = self.tcp.particulars.one(&flow.tcb.particulars).pacing;
+        let Particulars { pacing, trouble, .. } = self.tcp.particulars.one(&flow.tcb.particulars);
         detail.pacing_rate = limitless(pacing.rate);
         detail.max_pacing_rate = limitless(pacing.rate_max.into());
-        counted(flow, &self.tcp.troubles.one(&flow.tcb.traffic.trouble), now, &mut detail);
+        counted(flow, &trouble, now, &mut detail);
         if let Some((len, info)) = flow.tcb.cc.algorithm.info(&self.tcp.models) {
             (detail.cc_len, detail.cc) = (len, info);
         }

@@ -11,7 +11,6 @@ use crate::control::names::{Purpose, Rest, Twin};
 use crate::counter::{Counter, Counters};
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
-use crate::flow::record::Unsent;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
@@ -126,7 +125,9 @@ impl Engine {
             }
             if send.end_of_record {
                 let end = flow.tcb.queue_end();
-                flow.tcb.record_ends.push(&mut self.tcp.record_ends, end);
+                if let Some(particulars) = self.tcp.particulars.one_mut(&mut flow.tcb.particulars) {
+                    particulars.record_ends.push(&mut self.tcp.record_ends, end);
+                }
             }
         }
         self.after(idx);
@@ -150,7 +151,7 @@ impl Engine {
         flow.tcb.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
         let pressure = self.hostif.pressure(memory);
         let flow = self.flows.get_mut(idx);
-        credit_given(&mut flow.tcb, now, credit.len, pressure);
+        credit_given(&mut flow.tcb, &self.tcp.particulars, now, credit.len, pressure);
         let empty = flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) == 0;
         flow.tcb.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
         self.after(idx);
@@ -387,14 +388,17 @@ fn set_option(
         }
         FlowOption::ReceiveShut => options.receive_shut = value != 0,
         FlowOption::ReceiveWindowMax => {
-            options.receive_window_limit = value.clamp(WINDOW_MIN, WINDOW_MAX);
+            let wanted = value.clamp(WINDOW_MIN, WINDOW_MAX);
+            if let Some(particulars) = tcp.particulars.one_mut(&mut flow.tcb.particulars) {
+                particulars.receive_window_limit = wanted;
+            }
             // Of less than a segment a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its timer
             // each time. What was offered stays offered; a larger window comes as it is earned.
             let segment = if is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.tcb.snd.mss) };
-            let limit = options.receive_window_limit.max(segment);
+            let limit = wanted.max(segment);
             flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(limit);
             // A channel's bytes wait in memory that only their sender bounds.
-            if options.receive_window_limit < RECEIVE_WINDOW_INITIAL {
+            if wanted < RECEIVE_WINDOW_INITIAL {
                 flow.conn.carrier.stay_with_engine();
             }
         }
@@ -412,9 +416,10 @@ fn set_option(
         }
         FlowOption::SoftErrors => options.soft_errors = Hears::from_value(value),
         FlowOption::UnsentLowWater => {
-            let told =
-                flow.report.unsent.map_or(flow.tcb.snd.nxt.later(flow.tcb.data_una()), |unsent| unsent.told);
-            flow.report.unsent = (value > 0).then_some(Unsent { low_water: value, told });
+            if flow.report.unsent.low_water == 0 {
+                flow.report.unsent.told = flow.tcb.snd.nxt.later(flow.tcb.data_una());
+            }
+            flow.report.unsent.low_water = value;
         }
         // The engine counts by it.
         FlowOption::SharesName => {}

@@ -89,7 +89,7 @@ impl Engine {
             flow.tcb.events.sent = flow.tcb.events.sent.saturating_add(returned);
         }
         flow.tcb.send_queue.clear(&mut self.tcp.extents);
-        flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
+        self.tcp.forget_record_ends(&flow.tcb);
         flow.tcb.board.clear(&mut self.tcp.sent);
         flow.tcb.events.return_late_bytes(&flow.tcb.send_queue);
         if flow.conn.indexed {

@@ -12,8 +12,7 @@ impl Engine {
         let flow = self.flows.get(idx);
         let detail = self.flow_detail(now, idx);
         let Tcb { snd, rcv, cc, rtt, rate, traffic, board, .. } = &flow.tcb;
-        let trouble = self.tcp.troubles.one(&traffic.trouble);
-        let Particulars { pacing, reordering, .. } = self.tcp.particulars.one(&flow.tcb.particulars);
+        let Particulars { pacing, reordering, trouble, .. } = self.tcp.particulars.one(&flow.tcb.particulars);
         let scaled = snd.scale.shift() != 0 || rcv.scale.shift() != 0;
         TcpReport {
             congestion: cc.algorithm.name().as_str().to_owned(),

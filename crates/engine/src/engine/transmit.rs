@@ -141,7 +141,7 @@ impl Engine {
         let deadline = self.tcp.deadline(&flow.tcb);
         self.flows.wheel.set(idx, deadline);
         let flow = self.flows.get(idx);
-        if flow.report.unsent.is_some() && has_something(flow, &self.tcp.extents) {
+        if flow.report.unsent.low_water > 0 && has_something(flow, &self.tcp.extents) {
             let owner = flow.conn.tenancy.owner();
             self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), idx);
         }

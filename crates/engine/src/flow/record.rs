@@ -19,10 +19,11 @@ use toe_tcp::state::TcpState;
 
 /// One connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Flow {
+    pub tcb: Tcb,
     pub conn: Conn,
     pub report: Report,
-    pub tcb: Tcb,
 }
 
 /// Who the connection is between, who holds it, and where it stands.
@@ -100,8 +101,8 @@ pub struct Report {
     pub connected: Option<Errno>,
     /// That its bytes go through a channel is new.
     pub direct: bool,
-    /// The owner wants to hear of what has gone out.
-    pub unsent: Option<Unsent>,
+    /// What has gone out.
+    pub unsent: Unsent,
     /// The state and the soft error that the flow information record shows.
     pub state: TcpState,
     pub published_error: Noted,
@@ -113,15 +114,16 @@ pub struct Report {
 }
 
 /// What has gone out is news when fewer bytes than half of the mark have not (`FlowOption::UnsentLowWater`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unsent {
+    /// 0: the owner does not want to hear of it.
     pub low_water: u32,
     /// How far it has been told.
     pub told: SeqNum,
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Flow>() <= 720 && size_of::<Conn>() <= 112);
+const _: () = assert!(size_of::<Flow>() <= 680 && size_of::<Conn>() <= 108);
 
 impl Flow {
     /// A connection that nobody has yet.

@@ -20,24 +20,26 @@ pub use path::{
     TailProbe, Undo, WindowUse,
 };
 pub use soft_error::{Hears, Noted};
-pub use traffic::{Traffic, TroubleCounts, TroublePool, Wait};
+pub use traffic::{Traffic, TroubleCounts, Wait};
 
 pub use reports::{AckReports, ReportPool};
 
 use crate::pool::PoolSlot;
 use crate::reassembly::Reassembly;
 use crate::receive_buffer::ReceiveBuffer;
-use crate::record_ends::RecordEnds;
 use crate::scoreboard::Scoreboard;
 use crate::send_queue::SendQueue;
 use crate::state::TcpState;
+use core::mem::offset_of;
 use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum, SessionId};
 
-/// One connection.
+/// One connection, in the order in which it is asked: what each segment of an established one looks at, what congestion control knows of
+/// its path, and the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Tcb {
     /// Changed by [`Tcb::enter`] alone.
     pub state: TcpState,
@@ -49,25 +51,23 @@ pub struct Tcb {
     pub orphaned: bool,
     pub snd: SendSequence,
     pub rcv: ReceiveSequence,
-    /// What is on its way, and what became of it.
-    pub board: Scoreboard,
-    pub cc: Congestion,
-    pub rack: Rack,
-    pub rtt: RoundTrip,
-    pub rate: DeliveryRate,
-    pub traffic: Traffic,
-    pub ecn: Ecn,
-    /// Where [`ParticularsPool`] has what most connections have as it is from the beginning, once it has been changed.
-    pub particulars: PoolSlot,
-    pub fast_open: FastOpen,
-    pub timers: Timers,
-    pub options: Options,
-    pub events: TcpEvents,
-    pub send_queue: SendQueue,
-    /// Where what is in the send queue must not meet in a segment.
-    pub record_ends: RecordEnds,
     pub receive: ReceiveBuffer,
     pub held: Reassembly,
+    pub send_queue: SendQueue,
+    /// What is on its way, and what became of it.
+    pub board: Scoreboard,
+    pub timers: Timers,
+    pub traffic: Traffic,
+    pub events: TcpEvents,
+    /// Where [`ParticularsPool`] has what most connections have as it is from the beginning, once it has been changed.
+    pub particulars: PoolSlot,
+    pub rtt: RoundTrip,
+    pub cc: Congestion,
+    pub rack: Rack,
+    pub rate: DeliveryRate,
+    pub ecn: Ecn,
+    pub options: Options,
+    pub fast_open: FastOpen,
 }
 
 /// Send sequence space.
@@ -118,7 +118,6 @@ pub struct SendSequence {
     pub probe: bool,
     /// A keepalive probe is to be sent now.
     pub keepalive_probe: bool,
-    pub soft_error: Noted,
 }
 
 /// Receive sequence space.
@@ -189,8 +188,6 @@ pub struct Options {
     pub no_delay: bool,
     pub cork: bool,
     pub keepalive: bool,
-    /// Window auto-tuning stops here.
-    pub receive_window_limit: u32,
     /// The program takes no more.
     pub receive_shut: bool,
     /// Diffserv field in its place in the byte, and TTL or hop limit, of what is sent.
@@ -208,7 +205,10 @@ pub struct TcpEvents {
     pub sent_behind: u32,
     /// Where the urgent byte is ([`ReceiveSequence::up`]).
     pub urgent: bool,
-    pub soft_error: Option<Errno>,
+    /// [`Errno::OK`]: none.
+    pub soft_error: Errno,
+    /// The one that is only noted.
+    pub noted: Noted,
     /// The peer sends no more.
     pub peer_closed: bool,
 }
@@ -268,7 +268,6 @@ impl Default for Options {
             no_delay: false,
             cork: false,
             keepalive: false,
-            receive_window_limit: toe_base::limits::RECEIVE_WINDOW_MAX,
             receive_shut: false,
             traffic_class: 0,
             hop_limit: toe_wire::ipv4::TTL,
@@ -277,8 +276,9 @@ impl Default for Options {
     }
 }
 
-/// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 568);
+/// Each connection costs this much, and each segment of an established one looks at so much before it comes to the congestion control: a field
+/// more is a decision.
+const _: () = assert!(size_of::<Tcb>() <= 536 && offset_of!(Tcb, rtt) <= 380);
 
 impl Tcb {
     /// A record that stands for no connection.
@@ -303,7 +303,6 @@ impl Tcb {
             options: Options::default(),
             events: TcpEvents::default(),
             send_queue: SendQueue::default(),
-            record_ends: RecordEnds::default(),
             receive: ReceiveBuffer::new(SessionId(0), SeqNum::default(), RECEIVE_WINDOW_INITIAL),
             held: Reassembly::default(),
         }

@@ -1,22 +1,46 @@
 //! What most connections have as it is from the beginning, and which only a few have otherwise. One part of the record ([`super::Tcb`]);
 //! [`crate::timeout`], [`crate::rate`], [`crate::rack`] and [`crate::path_mtu`] work on it.
 
+use super::TroubleCounts;
 use crate::pool::Pool;
+use crate::record_ends::RecordEnds;
+use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::{Instant, SeqNum};
 
 /// Where the particulars of all connections lie that have some. Each can have some, until its end.
 pub type ParticularsPool = Pool<Particulars, 1>;
 
 /// Of a connection without a place they are the default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Particulars {
     pub patience: Patience,
     pub pacing: Pacing,
     pub search: Search,
     pub deadlines: Deadlines,
     pub reordering: Reordering,
+    pub trouble: TroubleCounts,
     /// No empty segment out of the window is answered before this.
     pub next_stray_answer: Instant,
+    /// Window auto-tuning stops here.
+    pub receive_window_limit: u32,
+    /// Where what is in the send queue must not meet in a segment.
+    pub record_ends: RecordEnds,
+}
+
+impl Default for Particulars {
+    fn default() -> Self {
+        Particulars {
+            patience: Patience::default(),
+            pacing: Pacing::default(),
+            search: Search::default(),
+            deadlines: Deadlines::default(),
+            reordering: Reordering::default(),
+            trouble: TroubleCounts::default(),
+            next_stray_answer: Instant::ZERO,
+            receive_window_limit: RECEIVE_WINDOW_MAX,
+            record_ends: RecordEnds::default(),
+        }
+    }
 }
 
 /// What the path was seen to put in another order (RFC 8985 section 6.2): the variables of RACK have their names there.

@@ -156,8 +156,9 @@ pub struct RoundTrip {
     pub timeouts: u8,
 }
 
-/// How fast bytes are delivered (draft-cheng-iccrg-delivery-rate-estimation).
+/// How fast bytes are delivered (draft-cheng-iccrg-delivery-rate-estimation). No bytes are left between them, as each record has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(Rust, packed(2))]
 pub struct DeliveryRate {
     /// Bytes that arrived at the peer, in order or not.
     pub delivered: u64,

@@ -4,7 +4,7 @@ use super::sack;
 use super::step::{Step, challenge};
 use crate::ack_event::AckEvent;
 use crate::counter::Counter;
-use crate::record::{ParticularsPool, Tcb};
+use crate::record::{Particulars, ParticularsPool, Tcb};
 use crate::segment::{FlowEvent, Segment};
 use crate::state::{TcpEvent, TcpState};
 use crate::{RxContext, deferral, rack, recovery, rtt, soft_error, timeout};
@@ -137,13 +137,13 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
     }
     tcb.snd.una = ack;
     tcb.snd.up = tcb.snd.up.later(ack);
-    tcb.record_ends.acknowledge(&mut cx.tcp.record_ends, ack);
     tcb.rtt.timeouts = 0;
     if tcb.is_local {
         // There is no path whose round trip the next sample would tell: the peer has memory again.
         tcb.rtt.backoff = 0;
     }
-    if let Some(trouble) = cx.tcp.troubles.taken_mut(&tcb.traffic.trouble) {
+    if let Some(Particulars { record_ends, trouble, .. }) = cx.tcp.particulars.taken_mut(&tcb.particulars) {
+        record_ends.acknowledge(&mut cx.tcp.record_ends, ack);
         trouble.time_outs.overcome(cx.now);
     }
     tcb.snd.fin_acked |= fin_acked;

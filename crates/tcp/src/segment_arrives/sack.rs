@@ -69,7 +69,7 @@ fn count_trouble(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent, overtaken: u32)
     if !event.ece && event.duplicated == 0 && overtaken == 0 {
         return;
     }
-    let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble) else { return };
+    let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) else { return };
     trouble.overtaken = trouble.overtaken.wrapping_add(overtaken);
     trouble.duplicates_told = trouble.duplicates_told.wrapping_add((event.duplicated > 0).into());
     if event.ece {
