@@ -27,13 +27,19 @@ struct Leftovers {
     acknowledged: FlowLists,
 }
 
+/// Which records are some connection's, and which wait for one.
+#[derive(Debug)]
+struct RecordUse {
+    used: Vec<bool>,
+    free: Vec<u32>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct FlowStore {
     records: Vec<Flow>,
     asides: AsidePool,
-    used: Vec<bool>,
-    free: Vec<u32>,
+    in_use: RecordUse,
     /// So many there may be. Those that were never in use were never touched, so their pages were not either.
     max: usize,
     index: FlowIndex,
@@ -61,8 +67,7 @@ impl FlowStore {
         FlowStore {
             records: Vec::with_capacity(max),
             asides: AsidePool::of_smallest(max),
-            used: Vec::with_capacity(max),
-            free: Vec::new(),
+            in_use: RecordUse { used: Vec::with_capacity(max), free: Vec::new() },
             max,
             index: FlowIndex::new(secret, 1024),
             wheel: TimerWheel::new(max),
@@ -115,17 +120,17 @@ impl FlowStore {
 
     #[inline]
     pub fn is_used(&self, idx: FlowIdx) -> bool {
-        self.used.get(idx.index()).copied().unwrap_or(false)
+        self.in_use.used.get(idx.index()).copied().unwrap_or(false)
     }
 
     /// Every record in use.
     pub fn indices(&self) -> impl Iterator<Item = FlowIdx> + '_ {
-        (0..self.high()).map(FlowIdx).filter(|idx| self.used[idx.index()])
+        (0..self.high()).map(FlowIdx).filter(|idx| self.in_use.used[idx.index()])
     }
 
     /// Connections, those in TIME_WAIT among them.
     pub fn len(&self) -> usize {
-        self.records.len() - self.free.len() + self.time_waits.len()
+        self.records.len() - self.in_use.free.len() + self.time_waits.len()
     }
 
     /// Records from this one on were never in use.
@@ -140,13 +145,13 @@ impl FlowStore {
         if self.len() >= self.max {
             return None;
         }
-        if let Some(idx) = self.free.pop().map(FlowIdx) {
-            self.used[idx.index()] = true;
+        if let Some(idx) = self.in_use.free.pop().map(FlowIdx) {
+            self.in_use.used[idx.index()] = true;
             self.records[idx.index()] = Flow::vacant();
             return Some(idx);
         }
         self.records.push(Flow::vacant());
-        self.used.push(true);
+        self.in_use.used.push(true);
         Some(FlowIdx(self.records.len() as u32 - 1))
     }
 
@@ -168,10 +173,10 @@ impl FlowStore {
         self.reclaimables.note(idx, SessionId(0), 0);
         self.came_in.remove(idx);
         self.by_neighbour.remove(idx);
-        debug_assert!(self.used[idx.index()]);
+        debug_assert!(self.in_use.used[idx.index()]);
         debug_assert!(self.records[idx.index()].conn.aside.is_empty(), "given back with what was in it");
-        self.used[idx.index()] = false;
-        self.free.push(idx.0);
+        self.in_use.used[idx.index()] = false;
+        self.in_use.free.push(idx.0);
     }
 
     /// The flow, which has given back all that it had, goes on in TIME_WAIT. Not while there are as many as there may be.

@@ -247,10 +247,7 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
         trouble.note_resent(segment.len, tx.mss);
     }
     if tcb.snd.nxt == tcb.queue_end() {
-        tcb.snd.uncork = false;
-        if let Some(Particulars { deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
-            deadlines.cork = Instant::FAR_FUTURE;
-        }
+        all_is_out(tcb, tcp);
     }
     if tcb.timers.persist.is_far_future() && tcb.timers.retransmit.is_far_future() {
         tcb.timers.retransmit = now.after_us(rtt::retransmit_us(tcb));
@@ -262,6 +259,14 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
         rack::tail_probe_sent(tcb, tx.is_retransmit);
     } else if !tx.is_retransmit {
         rack::schedule_tail_probe(tcb, now);
+    }
+}
+
+/// All that was queued is out: no cork holds any of it.
+fn all_is_out(tcb: &mut Tcb, tcp: &mut Tcp) {
+    tcb.snd.uncork = false;
+    if let Some(Particulars { deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+        deadlines.cork = Instant::FAR_FUTURE;
     }
 }
 

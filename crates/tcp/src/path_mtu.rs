@@ -66,7 +66,7 @@ pub fn timed_out(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
 
 /// The size of a probe that could go now.
 pub fn next_probe(tcb: &Tcb, pool: &ParticularsPool, now: Instant) -> Option<u16> {
-    if tcb.snd.mss >= tcb.snd.mss_max {
+    if tcb.snd.mss_max <= tcb.snd.mss {
         return None;
     }
     let search = pool.one(&tcb.particulars).search;

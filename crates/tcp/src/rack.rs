@@ -185,7 +185,8 @@ pub fn tail_probe_sent(tcb: &mut Tcb, is_retransmit: bool) {
 /// Section 7.4: an ACK while a probe is on its way. Returns whether the probe repaired a loss, which counts as congestion.
 pub fn probe_answered(tcb: &mut Tcb, ack: SeqNum, duplicate: bool, is_empty_dup_ack: bool) -> bool {
     let end = tcb.rack.tlp_end_seq;
-    if tcb.rack.tlp == TailProbe::None || !ack.at_or_after(end) {
+    let is_out = tcb.rack.tlp != TailProbe::None;
+    if !is_out || !ack.at_or_after(end) {
         return false;
     }
     if tcb.rack.tlp == TailProbe::New || duplicate {

@@ -1,7 +1,7 @@
 //! Time-outs (RFC 9293 section 3.10.8, RFC 6298 section 5, RFC 1122 section 4.2.3.6).
 
 use crate::counter::Counter;
-use crate::record::{Deadlines, Particulars, ParticularsPool, Patience, RoundTrip, Tcb};
+use crate::record::{Deadlines, Particulars, ParticularsPool, RoundTrip, Tcb, WaitTimes};
 use crate::rtt::retransmit_us;
 use crate::segment::FlowEvent;
 use crate::state::{TcpEvent, TcpState};
@@ -52,7 +52,7 @@ pub fn start_fin_wait_2(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant) {
 }
 
 /// How long it waits.
-fn patience(tcb: &Tcb, pool: &ParticularsPool) -> Patience {
+fn patience(tcb: &Tcb, pool: &ParticularsPool) -> WaitTimes {
     pool.one(&tcb.particulars).patience
 }
 
@@ -62,7 +62,7 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     if tcb.timers.linger <= now {
         // As in Linux: the program that asked for another end than the usual one has the peer told.
         let lasts = patience(tcb, &tcp.particulars).fin_wait_2_secs;
-        let tells = lasts.is_none_or(|secs| secs > Patience::FIN_WAIT_2_SECS);
+        let tells = lasts.is_none_or(|secs| secs > WaitTimes::FIN_WAIT_2_SECS);
         let aborts = tcb.state == TcpState::FinWait2 && tells;
         tcb.state = tcb.state.after(TcpEvent::Timeout);
         return if aborts { FlowEvent::Abort(Errno::OK) } else { FlowEvent::Closed(Errno::OK) };
@@ -131,12 +131,12 @@ fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     FlowEvent::None
 }
 
-fn syn_retries(patience: &Patience) -> u8 {
+fn syn_retries(patience: &WaitTimes) -> u8 {
     if patience.syn_retries > 0 { patience.syn_retries } else { SYN_RETRIES }
 }
 
 /// Whether it was tried often enough. SYNs, and all between local ends, are tried more often: there the same time must pass.
-fn is_hopeless(tcb: &Tcb, patience: &Patience, now: Instant) -> bool {
+fn is_hopeless(tcb: &Tcb, patience: &WaitTimes, now: Instant) -> bool {
     let retries = match tcb.state {
         TcpState::SynSent => syn_retries(patience),
         TcpState::SynReceived => SYN_ACK_RETRIES,
@@ -152,7 +152,7 @@ fn is_hopeless(tcb: &Tcb, patience: &Patience, now: Instant) -> bool {
 }
 
 /// A user timeout takes the place of the count, be it shorter or longer (RFC 5482, RFC 9293 section 3.8.3).
-fn is_given_up(tcb: &Tcb, patience: &Patience, now: Instant) -> bool {
+fn is_given_up(tcb: &Tcb, patience: &WaitTimes, now: Instant) -> bool {
     if has_user_timeout(tcb, patience) && tcb.state.is_synchronized() {
         user_timeout_passed(tcb, patience, now)
     } else {
@@ -161,16 +161,16 @@ fn is_given_up(tcb: &Tcb, patience: &Patience, now: Instant) -> bool {
 }
 
 /// Nobody waits any more for what a program has left.
-fn has_user_timeout(tcb: &Tcb, patience: &Patience) -> bool {
+fn has_user_timeout(tcb: &Tcb, patience: &WaitTimes) -> bool {
     patience.user_timeout_ms > 0 && !tcb.orphaned
 }
 
 /// RFC 5482.
-fn user_timeout_passed(tcb: &Tcb, patience: &Patience, now: Instant) -> bool {
+fn user_timeout_passed(tcb: &Tcb, patience: &WaitTimes, now: Instant) -> bool {
     user_timeout_end(tcb, patience) <= now
 }
 
-fn user_timeout_end(tcb: &Tcb, patience: &Patience) -> Instant {
+fn user_timeout_end(tcb: &Tcb, patience: &WaitTimes) -> Instant {
     if patience.user_timeout_ms == 0 || tcb.timers.stalled_since.is_far_future() {
         return Instant::FAR_FUTURE;
     }

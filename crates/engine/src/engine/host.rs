@@ -23,7 +23,7 @@ use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use toe_tcp::config::AlgorithmName;
 use toe_tcp::memory::HostMemory;
-use toe_tcp::record::{Hears, Particulars, Patience};
+use toe_tcp::record::{Hears, Particulars, WaitTimes};
 use toe_tcp::segment_arrives::credit_given;
 use toe_tcp::{congestion, timeout};
 use zerocopy::FromBytes;
@@ -343,7 +343,7 @@ fn seconds(value: u32) -> u16 {
 }
 
 /// How long it waits for what.
-fn set_patience(patience: &mut Patience, option: FlowOption, value: u32) {
+fn set_patience(patience: &mut WaitTimes, option: FlowOption, value: u32) {
     match option {
         FlowOption::KeepIdleSecs => patience.keep_idle_secs = seconds(value).max(1),
         FlowOption::KeepIntervalSecs => patience.keep_interval_secs = seconds(value).max(1),
@@ -355,6 +355,20 @@ fn set_patience(patience: &mut Patience, option: FlowOption, value: u32) {
     }
 }
 
+fn limit_receive_window(flow: &mut crate::flow::record::Flow, tcp: &mut toe_tcp::Tcp, wanted: u32) {
+    if let Some(particulars) = tcp.particulars.one_mut(&mut flow.tcb.particulars) {
+        particulars.receive_window_limit = wanted;
+    }
+    // Of less than a segment a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its timer
+    // each time. What was offered stays offered; a larger window comes as it is earned.
+    let segment = if flow.tcb.is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.tcb.snd.mss) };
+    flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(wanted.max(segment));
+    // A channel's bytes wait in memory that only their sender bounds.
+    if wanted < RECEIVE_WINDOW_INITIAL {
+        flow.conn.carrier.stay_with_engine();
+    }
+}
+
 fn set_option(
     flow: &mut crate::flow::record::Flow,
     tcp: &mut toe_tcp::Tcp,
@@ -362,7 +376,6 @@ fn set_option(
     option: FlowOption,
     value: u32,
 ) {
-    let is_local = flow.tcb.is_local;
     let options = &mut flow.tcb.options;
     match option {
         FlowOption::NoDelay => {
@@ -387,21 +400,7 @@ fn set_option(
             }
         }
         FlowOption::ReceiveShut => options.receive_shut = value != 0,
-        FlowOption::ReceiveWindowMax => {
-            let wanted = value.clamp(WINDOW_MIN, WINDOW_MAX);
-            if let Some(particulars) = tcp.particulars.one_mut(&mut flow.tcb.particulars) {
-                particulars.receive_window_limit = wanted;
-            }
-            // Of less than a segment a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its timer
-            // each time. What was offered stays offered; a larger window comes as it is earned.
-            let segment = if is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.tcb.snd.mss) };
-            let limit = wanted.max(segment);
-            flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(limit);
-            // A channel's bytes wait in memory that only their sender bounds.
-            if wanted < RECEIVE_WINDOW_INITIAL {
-                flow.conn.carrier.stay_with_engine();
-            }
-        }
+        FlowOption::ReceiveWindowMax => limit_receive_window(flow, tcp, value.clamp(WINDOW_MIN, WINDOW_MAX)),
         FlowOption::Congestion => {
             if let Some(name) = AlgorithmName::from_number(value) {
                 congestion::choose(&mut flow.tcb, tcp, name);

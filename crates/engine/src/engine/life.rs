@@ -113,8 +113,20 @@ impl Engine {
 
     /// Gives back what the record no longer needs: staging memory, a dead session's region, a closed owner's slot.
     pub(super) fn let_go_of_memory(&mut self, idx: FlowIdx) {
-        if !self.flows.get(idx).conn.aside.is_empty() {
-            self.let_go_of_old_memory(idx);
+        let flow = self.flows.get(idx);
+        if !flow.conn.aside.is_empty() {
+            let (queue, user) = (flow.tcb.send_queue, flow.conn.user);
+            let Aside { staged, pinned, .. } = self.flows.aside(idx);
+            if let Some(block) = staged.filter(|_| !queue.uses(&self.tcp.extents, SessionId(0))) {
+                self.flows.change_aside(idx, |aside| aside.staged = None);
+                self.hostif.sessions.arena(SessionId(0), user).free(block);
+            }
+            if let Some(session) = pinned.filter(|session| !queue.uses(&self.tcp.extents, *session)) {
+                self.flows.change_aside(idx, |aside| aside.pinned = None);
+                if let Some(session) = self.hostif.sessions.get_mut(session) {
+                    session.pins -= 1;
+                }
+            }
         }
         let flow = self.flows.get(idx);
         let owner = flow.conn.tenancy.owner();
@@ -127,27 +139,6 @@ impl Engine {
             && !flow.tcb.send_queue.uses(&self.tcp.extents, owner.session)
         {
             self.disown(idx);
-        }
-    }
-
-    /// Of memory that is not its owner's.
-    fn let_go_of_old_memory(&mut self, idx: FlowIdx) {
-        let Aside { staged, pinned, .. } = self.flows.aside(idx);
-        let flow = self.flows.get(idx);
-        let (queue, user) = (flow.tcb.send_queue, flow.conn.user);
-        if let Some(block) = staged
-            && !queue.uses(&self.tcp.extents, SessionId(0))
-        {
-            self.flows.change_aside(idx, |aside| aside.staged = None);
-            self.hostif.sessions.arena(SessionId(0), user).free(block);
-        }
-        if let Some(session) = pinned
-            && !queue.uses(&self.tcp.extents, session)
-        {
-            self.flows.change_aside(idx, |aside| aside.pinned = None);
-            if let Some(session) = self.hostif.sessions.get_mut(session) {
-                session.pins -= 1;
-            }
         }
     }
 

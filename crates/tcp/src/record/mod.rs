@@ -14,7 +14,7 @@ mod soft_error;
 mod traffic;
 
 pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool};
-pub use particulars::{Deadlines, Pacing, Particulars, ParticularsPool, Patience, Reordering, Search};
+pub use particulars::{Deadlines, Pacing, Particulars, ParticularsPool, Reordering, Search, WaitTimes};
 pub use path::{
     Algorithm, Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, Repair, RepairPool, RoundTrip,
     TailProbe, Undo, WindowUse,
@@ -182,7 +182,7 @@ pub struct Timers {
     pub probes_sent: u8,
 }
 
-/// What the program set, but for what few set ([`Patience`]).
+/// What the program set, but for what few set ([`WaitTimes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     pub no_delay: bool,

@@ -13,7 +13,7 @@ pub type ParticularsPool = Pool<Particulars, 1>;
 /// Of a connection without a place they are the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Particulars {
-    pub patience: Patience,
+    pub patience: WaitTimes,
     pub pacing: Pacing,
     pub search: Search,
     pub deadlines: Deadlines,
@@ -30,7 +30,7 @@ pub struct Particulars {
 impl Default for Particulars {
     fn default() -> Self {
         Particulars {
-            patience: Patience::default(),
+            patience: WaitTimes::default(),
             pacing: Pacing::default(),
             search: Search::default(),
             deadlines: Deadlines::default(),
@@ -79,7 +79,7 @@ impl Default for Deadlines {
 
 /// How long it waits, as the program set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct WaitTimes {
     pub keep_idle_secs: u16,
     pub keep_interval_secs: u16,
     pub keep_count: u8,
@@ -91,21 +91,21 @@ pub struct Patience {
     pub fin_wait_2_secs: Option<u16>,
 }
 
-impl Patience {
+impl WaitTimes {
     /// How long FIN_WAIT_2 lasts without a program that has said so (RFC 9293 leaves it open; Linux: tcp_fin_timeout).
     pub const FIN_WAIT_2_SECS: u16 = 60;
 }
 
-impl Default for Patience {
+impl Default for WaitTimes {
     /// Linux's defaults: tcp_keepalive_time, _intvl, _probes.
     fn default() -> Self {
-        Patience {
+        WaitTimes {
             keep_idle_secs: 7200,
             keep_interval_secs: 75,
             keep_count: 9,
             syn_retries: 0,
             user_timeout_ms: 0,
-            fin_wait_2_secs: Some(Patience::FIN_WAIT_2_SECS),
+            fin_wait_2_secs: Some(WaitTimes::FIN_WAIT_2_SECS),
         }
     }
 }
