@@ -6,7 +6,7 @@ pub mod time_waits;
 use crate::control::arp::NEIGHBOURS_MAX;
 use crate::flow::key::{FlowIndex, FlowKey, KeyHolder, TimeWaitIdx};
 use crate::flow::lists::FlowLists;
-use crate::flow::record::{Flow, Leftover};
+use crate::flow::record::{Aside, AsidePool, Flow, Leftover};
 use crate::sched::reclaimables::Reclaimables;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::work::Path;
@@ -27,12 +27,19 @@ struct Leftovers {
     acknowledged: FlowLists,
 }
 
+/// Which records are some connection's, and which wait for one.
+#[derive(Debug)]
+struct RecordUse {
+    used: Vec<bool>,
+    free: Vec<u32>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct FlowStore {
     records: Vec<Flow>,
-    used: Vec<bool>,
-    free: Vec<u32>,
+    asides: AsidePool,
+    in_use: RecordUse,
     /// So many there may be. Those that were never in use were never touched, so their pages were not either.
     max: usize,
     index: FlowIndex,
@@ -59,8 +66,8 @@ impl FlowStore {
     pub fn new(max: usize, secret: &[u8; 16]) -> FlowStore {
         FlowStore {
             records: Vec::with_capacity(max),
-            used: Vec::with_capacity(max),
-            free: Vec::new(),
+            asides: AsidePool::of_smallest(max),
+            in_use: RecordUse { used: Vec::with_capacity(max), free: Vec::new() },
             max,
             index: FlowIndex::new(secret, 1024),
             wheel: TimerWheel::new(max),
@@ -86,19 +93,44 @@ impl FlowStore {
         &mut self.records[idx.index()]
     }
 
+    /// What few connections have.
+    pub fn aside(&self, idx: FlowIdx) -> Aside {
+        self.asides.one(&self.get(idx).conn.aside)
+    }
+
+    /// Changes it. It has a place as long as there is something in it.
+    pub fn change_aside<T>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Aside) -> T) -> T {
+        let slot = &mut self.records[idx.index()].conn.aside;
+        let mut aside = self.asides.one(slot);
+        let result = change(&mut aside);
+        if aside == Aside::default() {
+            self.asides.vacate(slot);
+        } else if let Some(place) = self.asides.one_mut(slot) {
+            *place = aside;
+        } else {
+            debug_assert!(false, "there is a place for each");
+        }
+        result
+    }
+
+    /// Places that asides have.
+    pub fn asides(&self) -> usize {
+        self.asides.used()
+    }
+
     #[inline]
     pub fn is_used(&self, idx: FlowIdx) -> bool {
-        self.used.get(idx.index()).copied().unwrap_or(false)
+        self.in_use.used.get(idx.index()).copied().unwrap_or(false)
     }
 
     /// Every record in use.
     pub fn indices(&self) -> impl Iterator<Item = FlowIdx> + '_ {
-        (0..self.high()).map(FlowIdx).filter(|idx| self.used[idx.index()])
+        (0..self.high()).map(FlowIdx).filter(|idx| self.in_use.used[idx.index()])
     }
 
     /// Connections, those in TIME_WAIT among them.
     pub fn len(&self) -> usize {
-        self.records.len() - self.free.len() + self.time_waits.len()
+        self.records.len() - self.in_use.free.len() + self.time_waits.len()
     }
 
     /// Records from this one on were never in use.
@@ -113,13 +145,13 @@ impl FlowStore {
         if self.len() >= self.max {
             return None;
         }
-        if let Some(idx) = self.free.pop().map(FlowIdx) {
-            self.used[idx.index()] = true;
+        if let Some(idx) = self.in_use.free.pop().map(FlowIdx) {
+            self.in_use.used[idx.index()] = true;
             self.records[idx.index()] = Flow::vacant();
             return Some(idx);
         }
         self.records.push(Flow::vacant());
-        self.used.push(true);
+        self.in_use.used.push(true);
         Some(FlowIdx(self.records.len() as u32 - 1))
     }
 
@@ -141,9 +173,10 @@ impl FlowStore {
         self.reclaimables.note(idx, SessionId(0), 0);
         self.came_in.remove(idx);
         self.by_neighbour.remove(idx);
-        debug_assert!(self.used[idx.index()]);
-        self.used[idx.index()] = false;
-        self.free.push(idx.0);
+        debug_assert!(self.in_use.used[idx.index()]);
+        debug_assert!(self.records[idx.index()].conn.aside.is_empty(), "given back with what was in it");
+        self.in_use.used[idx.index()] = false;
+        self.in_use.free.push(idx.0);
     }
 
     /// The flow, which has given back all that it had, goes on in TIME_WAIT. Not while there are as many as there may be.
@@ -296,10 +329,9 @@ impl FlowStore {
     // ---- by need ----
 
     /// The record has changed: its deadline, the memory that it has to spare.
-    pub fn note_change(&mut self, idx: FlowIdx) {
+    pub fn note_change(&mut self, idx: FlowIdx, deadline: Instant) {
         self.note_reclaimable(idx);
-        let flow = &self.records[idx.index()];
-        self.wheel.set(idx, flow.tcb.timers.earliest());
+        self.wheel.set(idx, deadline);
     }
 
     /// Notes what a flow has to spare.

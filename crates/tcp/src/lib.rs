@@ -125,7 +125,7 @@ mod tso;
 pub use record::Tcb;
 
 use toe_base::arena::Arena;
-use toe_base::{Instant, SessionId};
+use toe_base::{Instant, SeqNum, SessionId};
 
 use config::TcpConfig;
 use congestion::models::Models;
@@ -133,7 +133,7 @@ use counter::Counters;
 use limit::RateLimit;
 use pressure::Pressure;
 use reassembly::HeldPool;
-use record::{OpeningPool, RepairPool, ReportPool, TroublePool};
+use record::{OpeningPool, ParticularsPool, RepairPool, ReportPool};
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
 use send_queue::ExtentPool;
@@ -157,12 +157,12 @@ pub struct Tcp {
     pub models: Models,
     /// Of loss recovery.
     pub repairs: RepairPool,
-    /// Counts of what did not go as it should.
-    pub troubles: TroublePool,
     /// Of Fast Open, and of listeners that wait for first bytes.
     pub openings: OpeningPool,
     /// Of what ACKs tell of beside how far the stream has come.
     pub reports: ReportPool,
+    /// What few connections have otherwise than the others, what did not go as it should among it.
+    pub particulars: ParticularsPool,
     pub config: TcpConfig,
     /// Of challenge ACKs.
     pub challenges: RateLimit,
@@ -179,9 +179,9 @@ pub const POOLS: [&str; 11] = [
     "record ends",
     "models",
     "repairs",
-    "troubles",
     "openings",
     "reports",
+    "particulars",
 ];
 pub type PoolUse = [usize; POOLS.len()];
 
@@ -195,9 +195,9 @@ impl Tcp {
             record_ends: RecordEndPool::new(connections),
             models: Models::new(connections),
             repairs: RepairPool::of_smallest(connections),
-            troubles: TroublePool::of_smallest(connections),
             openings: OpeningPool::of_smallest(connections),
             reports: ReportPool::of_smallest(connections),
+            particulars: ParticularsPool::of_smallest(connections),
             config,
             challenges: RateLimit::new(secret, CHALLENGES_A_SECOND),
             counters: Counters::default(),
@@ -216,9 +216,9 @@ impl Tcp {
             self.record_ends.used(),
             self.models.used(),
             self.repairs.used(),
-            self.troubles.used(),
             self.openings.used(),
             self.reports.used(),
+            self.particulars.used(),
         ]
     }
 
@@ -231,12 +231,12 @@ impl Tcp {
             losses,
             tcb.held.places(),
             tcb.send_queue.slots(),
-            tcb.record_ends.places(),
+            self.particulars.one(&tcb.particulars).record_ends.places(),
             tcb.cc.algorithm.slots(),
             tcb.cc.repair.len(),
-            tcb.traffic.trouble.len(),
             tcb.fast_open.opening.len(),
             tcb.rcv.reports.len(),
+            tcb.particulars.len(),
         ]
     }
 
@@ -245,12 +245,32 @@ impl Tcp {
         tcb.board.clear(&mut self.sent);
         tcb.held.clear(&mut self.held);
         tcb.send_queue.clear(&mut self.extents);
-        tcb.record_ends.clear(&mut self.record_ends);
+        self.forget_record_ends(tcb);
         tcb.cc.algorithm.clear(&mut self.models);
         self.repairs.vacate(&mut tcb.cc.repair);
-        self.troubles.vacate(&mut tcb.traffic.trouble);
         self.openings.vacate(&mut tcb.fast_open.opening);
         self.reports.vacate(&mut tcb.rcv.reports);
+        self.particulars.vacate(&mut tcb.particulars);
+    }
+
+    /// Where the records end that are in its send queue.
+    pub(crate) fn record_ends_of(&self, tcb: &Tcb) -> &[SeqNum] {
+        let particulars = self.particulars.taken(&tcb.particulars);
+        particulars.map_or(&[], |particulars| particulars.record_ends.ends(&self.record_ends))
+    }
+
+    /// There is nothing in its send queue any more.
+    pub fn forget_record_ends(&mut self, tcb: &Tcb) {
+        if let Some(particulars) = self.particulars.taken_mut(&tcb.particulars) {
+            particulars.record_ends.clear(&mut self.record_ends);
+        }
+    }
+
+    /// When the connection next has something to do, whatever comes.
+    pub fn deadline(&self, tcb: &Tcb) -> Instant {
+        let often = tcb.timers.earliest();
+        let particulars = self.particulars.taken(&tcb.particulars);
+        particulars.map_or(often, |particulars| often.min(particulars.deadlines.earliest()))
     }
 
     /// For a segment of a connection in TIME_WAIT.

@@ -93,8 +93,7 @@ pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
     let overhead = if tcb.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 };
     let theirs = mss_offered(tcb.is_v4, syn).max(MSS_MIN);
     tcb.snd.mss = tcb.snd.mss.min(theirs) - overhead;
-    tcb.mtu.limit = tcb.snd.mss;
-    tcb.mtu.search_high = tcb.snd.mss;
+    tcb.snd.mss_max = tcb.snd.mss;
     tcb.cc = Congestion::initial(tcb.snd.mss, tcb.cc.algorithm);
     tcb.cc.recover = tcb.snd.iss;
     tcb.cc.usage.round_end = tcb.snd.iss;

@@ -47,7 +47,7 @@ impl<'a> Shape<'a> {
         let sack = sack_blocks(tcb, cx.tcp);
         // Any segment has room for all options and some data (`open::MSS_MIN`).
         let mss = u32::from(tcb.snd.mss).saturating_sub(sack.option_len() as u32).max(1);
-        Shape { now: cx.now, sack, mss, record_ends: tcb.record_ends.ends(&cx.tcp.record_ends) }
+        Shape { now: cx.now, sack, mss, record_ends: cx.tcp.record_ends_of(tcb) }
     }
 
     /// Bytes from `seq` on that are of one record.
@@ -57,14 +57,16 @@ impl<'a> Shape<'a> {
 }
 
 /// Bytes that congestion control and pacing let go now; 0 or at least a segment.
-pub(crate) fn path_left(tcb: &Tcb, now: Instant) -> u32 {
+pub(crate) fn path_left(tcb: &Tcb, tcp: &Tcp, now: Instant) -> u32 {
     if tcb.is_local {
         return u32::MAX;
     }
     let mss = u32::from(tcb.snd.mss);
-    let paced = match rate::paced_room(&tcb.rate, now, mss) {
+    let pacing =
+        tcp.particulars.taken(&tcb.particulars).map(|particulars| particulars.pacing).unwrap_or_default();
+    let paced = match rate::paced_room(&pacing, now, mss) {
         u32::MAX => u32::MAX,
-        room => room.max(congestion::burst::head_start(tcb)),
+        room => room.max(congestion::burst::head_start(tcb, &pacing)),
     };
     let left = tcb.cc.cwnd.saturating_sub(tcb.pipe());
     if paced > 0 && (left >= mss || tcb.pipe() == 0) { left.max(mss).min(paced) } else { 0 }

@@ -10,7 +10,7 @@ use crate::outgoing::{
     Shape, TxContext, data_segment, empty_seq, fin_held, header, offered_edge, path_left, sack_blocks,
     timestamp, unit,
 };
-use crate::record::{Frto, Phase, Repair, Tcb, Wait};
+use crate::record::{Frto, Particulars, Phase, Repair, Tcb, Wait};
 use crate::scoreboard::{Resent, SentRange};
 use crate::segment::{Segment, TxSegment};
 use crate::state::TcpState;
@@ -34,7 +34,7 @@ pub fn prepare(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
         .or_else(|| prepare_resend(tcb, cx, &shape))
         .or_else(|| probe::of_silence(tcb, &shape))
         .or_else(|| probe::of_tail(tcb, &shape))
-        .or_else(|| probe::of_mtu(tcb, &shape))
+        .or_else(|| probe::of_mtu(tcb, cx.tcp, &shape))
         .or_else(|| prepare_new(tcb, cx, &shape))
         .or_else(|| prepare_ack(tcb, cx))
 }
@@ -71,7 +71,7 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     if !was_sent {
         let opening = cx.tcp.openings.one(&tcb.fast_open.opening);
         segment.fast_open = opening.option;
-        let of_record = || record_ends::room_from(tcb.record_ends.ends(&cx.tcp.record_ends), tcb.data_una());
+        let of_record = || record_ends::room_from(cx.tcp.record_ends_of(tcb), tcb.data_una());
         segment.len = if answers { 0 } else { fast_open::syn_len(tcb, &opening).min(of_record()) };
     }
     Some(unit(tcb, segment, 0, was_sent))
@@ -93,7 +93,7 @@ fn prepare_resend(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxS
     let data_end = range.end.earlier(tcb.queue_end());
     let data_len = data_end.distance_from(range.start).min(shape.record_from(range.start));
     let offered = window_end.distance_from(range.start);
-    let path_left = path_left(tcb, cx.now);
+    let path_left = path_left(tcb, cx.tcp, cx.now);
     if path_left == 0 || offered == 0 && !fin_alone {
         return None;
     }
@@ -109,9 +109,9 @@ fn prepare_resend(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxS
 }
 
 fn prepare_new(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegment> {
-    let len = new_data_len(tcb, cx.limits.unit_max, shape);
+    let len = new_data_len(tcb, cx, shape);
     let fin_due = tcb.snd.fin_queued && tcb.snd.nxt.plus(len) == tcb.queue_end() && !tcb.snd.fin_acked;
-    if len == 0 && !fin_due || len > 0 && tso::defers(tcb, &cx.tcp.sent, shape) {
+    if len == 0 && !fin_due || len > 0 && tso::defers(tcb, cx.tcp, shape) {
         return None;
     }
     let mut tx = data_segment(tcb, shape, tcb.snd.nxt, len, false);
@@ -123,7 +123,7 @@ fn prepare_new(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegm
 /// the end of one large unit.
 fn ends_burst(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> bool {
     let window_left = tcb.snd.wnd.bytes().saturating_sub(tcb.outstanding());
-    let left = window_left.min(path_left(tcb, shape.now));
+    let left = window_left.min(path_left(tcb, cx.tcp, shape.now));
     left < 2 * shape.mss && tcb.board.last(&cx.tcp.sent).is_some_and(|last| last.sent_at == shape.now)
 }
 
@@ -145,7 +145,7 @@ fn prepare_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
 }
 
 /// Bytes of queued data that may go now from `snd.nxt` on.
-fn new_data_len(tcb: &Tcb, unit_max: u32, shape: &Shape<'_>) -> u32 {
+fn new_data_len(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> u32 {
     let mss = shape.mss;
     // Whoever cuts a large unit would repeat the urgent pointer in each piece, where it leads elsewhere.
     let is_urgent = tcb.is_urgent() && tcb.snd.nxt.before(tcb.snd.up);
@@ -153,14 +153,14 @@ fn new_data_len(tcb: &Tcb, unit_max: u32, shape: &Shape<'_>) -> u32 {
     let ready = queued.min(shape.record_from(tcb.snd.nxt));
     let outstanding = tcb.outstanding();
     let window_left = tcb.snd.wnd.bytes().saturating_sub(outstanding);
-    let path_left = path_left(tcb, shape.now);
+    let path_left = path_left(tcb, cx.tcp, shape.now);
     let may_go = ready.min(window_left).min(path_left);
     let len = if may_go < mss {
         may_go
     } else if is_urgent && !tcb.is_local {
         mss
     } else {
-        may_go.min(whole_unit(tcb, unit_max, mss))
+        may_go.min(whole_unit(tcb, cx.limits.unit_max, mss))
     };
     // What fits one segment needs no division.
     let tail = if len < mss { len } else { len % mss };
@@ -230,7 +230,7 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     }
     note_sent(tcb, tcp, now, tx);
     if tx.mss > tcb.snd.mss {
-        path_mtu::probe_sent(tcb, tx.mss);
+        path_mtu::probe_sent(tcb, &mut tcp.particulars, tx.mss);
     }
     if segment.syn
         && !tx.is_retransmit
@@ -242,13 +242,12 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
         tcb.ecn.tell_reduced = false;
     }
     if tx.is_retransmit
-        && let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble)
+        && let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.particulars)
     {
         trouble.note_resent(segment.len, tx.mss);
     }
     if tcb.snd.nxt == tcb.queue_end() {
-        tcb.snd.uncork = false;
-        tcb.timers.cork = Instant::FAR_FUTURE;
+        all_is_out(tcb, tcp);
     }
     if tcb.timers.persist.is_far_future() && tcb.timers.retransmit.is_far_future() {
         tcb.timers.retransmit = now.after_us(rtt::retransmit_us(tcb));
@@ -260,6 +259,14 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
         rack::tail_probe_sent(tcb, tx.is_retransmit);
     } else if !tx.is_retransmit {
         rack::schedule_tail_probe(tcb, now);
+    }
+}
+
+/// All that was queued is out: no cork holds any of it.
+fn all_is_out(tcb: &mut Tcb, tcp: &mut Tcp) {
+    tcb.snd.uncork = false;
+    if let Some(Particulars { deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+        deadlines.cork = Instant::FAR_FUTURE;
     }
 }
 
@@ -286,7 +293,7 @@ fn note_sent(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     let (seq, len, mss) = (tx.segment.seq, tx.segment.seq_len(), tx.mss);
     let end = seq.plus(len);
     if tcb.pipe() == 0 {
-        congestion::restart(tcb, &mut tcp.models, now);
+        congestion::restart(tcb, tcp, now);
     }
     let stamp = rate::stamp(tcb, now, len);
     let nxt = tcb.snd.nxt;
@@ -313,7 +320,7 @@ fn note_sent(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     {
         prr.out = prr.out.saturating_add(len);
     }
-    rate::note_paced(tcb, now, len);
+    rate::note_paced(tcb, &mut tcp.particulars, now, len);
     let pipe = tcb.pipe();
     tcb.cc.usage.sent(pipe);
 }
@@ -324,7 +331,7 @@ fn waits_for_more(tcb: &Tcb) -> bool {
 }
 
 /// Nothing more can be sent now: arms the timer that will change that, if none else will.
-pub fn settle(tcb: &mut Tcb, now: Instant) {
+pub fn settle(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     note_limit(tcb, now);
     if !tcb.state.is_synchronized() || tcb.snd.fin_acked {
         return;
@@ -332,11 +339,13 @@ pub fn settle(tcb: &mut Tcb, now: Instant) {
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt) > 0;
     let waiting = unsent || tcb.board.lost() > 0;
     let outstanding = tcb.snd.nxt != tcb.snd.una;
-    if tcb.rate.pacing > 0 && waiting && now < tcb.rate.next_send_at {
-        tcb.timers.pace = tcb.rate.next_send_at;
-    } else {
-        // It waits for something else.
-        tcb.rate.is_late = false;
+    if let Some(Particulars { pacing, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+        if pacing.rate > 0 && waiting && now < pacing.next_send_at {
+            deadlines.pace = pacing.next_send_at;
+        } else {
+            // It waits for something else.
+            pacing.is_late = false;
+        }
     }
     if !waiting && tcb.pipe() < tcb.cc.cwnd {
         rate::note_app_limited(tcb);
@@ -350,8 +359,8 @@ pub fn settle(tcb: &mut Tcb, now: Instant) {
         return;
     }
     if tcb.snd.wnd.bytes() > 0 && waits_for_more(tcb) {
-        if tcb.timers.cork.is_far_future() {
-            tcb.timers.cork = now.after_us(CORK_US);
+        if let Some(Particulars { deadlines, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) {
+            deadlines.cork = deadlines.cork.min(now.after_us(CORK_US));
         }
         return;
     }

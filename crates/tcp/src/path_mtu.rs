@@ -2,7 +2,7 @@
 //! ICMP does not come through, what probes and silence say (RFC 4821).
 //!
 //! ```text
-//!            snd.mss                search_high          limit
+//!            snd.mss                search.high        snd.mss_max
 //!    ───────────┼────────────────────────┼─────────────────┤ bytes of payload
 //!     gets through│  a probe lies here   │ was lost, or    │ link and peer
 //!                 │                      │ ICMP said so    │ take no more
@@ -10,9 +10,8 @@
 //!
 //! A connection whose segments have always got through has nothing to do here.
 
-use crate::outgoing;
-use crate::record::{Phase, Tcb};
-use crate::scoreboard::SentPool;
+use crate::record::{Particulars, ParticularsPool, Phase, Search, Tcb};
+use crate::{Tcp, outgoing};
 use toe_base::Instant;
 
 /// Payload that is sent when large segments seem to vanish (RFC 4821 section 7.2: a path MTU of 1024 bytes).
@@ -29,42 +28,53 @@ const CLOSE_ENOUGH: u16 = 16;
 const SEARCH_AGAIN_US: u64 = 600_000_000;
 
 /// A router says that datagrams with `mss` bytes of payload are the largest that it forwards.
-pub fn lowered(tcb: &mut Tcb, sent: &mut SentPool, mss: u16, now: Instant) {
+pub fn lowered(tcb: &mut Tcb, tcp: &mut Tcp, mss: u16, now: Instant) {
     let mss = mss.max(MSS_LEAST);
     if mss >= tcb.snd.mss {
         return;
     }
     tcb.snd.mss = mss;
-    tcb.mtu.search_high = mss;
-    tcb.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
-    tcb.mtu.probe_size = 0;
+    if let Some(Particulars { search, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) {
+        search.high = mss;
+        search.at = now.after_us(SEARCH_AGAIN_US);
+        search.probe_size = 0;
+    }
     // What was larger is gone, and that is no congestion (RFC 1191 section 6.4): it goes again in the size that fits.
-    tcb.board.mark_lost(sent, |_| true);
+    tcb.board.mark_lost(&mut tcp.sent, |_| true);
 }
 
 /// The retransmission timer ran out once more.
-pub fn timed_out(tcb: &mut Tcb, now: Instant) {
-    tcb.mtu.probe_size = 0;
+pub fn timed_out(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
+    if let Some(Particulars { search, .. }) = pool.taken_mut(&tcb.particulars) {
+        search.probe_size = 0;
+    }
     if !tcb.state.is_synchronized() {
         // A SYN is no large segment.
         return;
     }
     let base = if tcb.is_v4 { MSS_BASE } else { MSS_BASE_V6 } - outgoing::options_len(tcb);
-    if tcb.rtt.timeouts == SILENT_TIMEOUTS && tcb.snd.mss > base && !tcb.is_local {
-        tcb.mtu.search_high = tcb.snd.mss - 1;
+    if tcb.rtt.timeouts == SILENT_TIMEOUTS
+        && tcb.snd.mss > base
+        && !tcb.is_local
+        && let Some(Particulars { search, .. }) = pool.one_mut(&mut tcb.particulars)
+    {
+        search.high = tcb.snd.mss - 1;
+        search.at = now;
         tcb.snd.mss = base;
-        tcb.mtu.search_at = now;
     }
 }
 
 /// The size of a probe that could go now.
-pub fn next_probe(tcb: &Tcb, now: Instant) -> Option<u16> {
-    let mtu = &tcb.mtu;
-    let is_idle = tcb.cc.phase == Phase::Open && tcb.board.lost() == 0 && tcb.board.sacked() == 0;
-    if tcb.snd.mss >= mtu.limit || mtu.probe_size > 0 || now < mtu.search_at || !is_idle {
+pub fn next_probe(tcb: &Tcb, pool: &ParticularsPool, now: Instant) -> Option<u16> {
+    if tcb.snd.mss_max <= tcb.snd.mss {
         return None;
     }
-    let high = if mtu.search_high > tcb.snd.mss + CLOSE_ENOUGH { mtu.search_high } else { mtu.limit };
+    let search = pool.one(&tcb.particulars).search;
+    let is_idle = tcb.cc.phase == Phase::Open && tcb.board.lost() == 0 && tcb.board.sacked() == 0;
+    if search.probe_size > 0 || now < search.at || !is_idle {
+        return None;
+    }
+    let high = if search.high > tcb.snd.mss + CLOSE_ENOUGH { search.high } else { tcb.snd.mss_max };
     let size = tcb.snd.mss + (high - tcb.snd.mss).div_ceil(2);
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
     let room = tcb.snd.wnd.bytes().min(tcb.cc.cwnd).saturating_sub(tcb.outstanding());
@@ -74,42 +84,45 @@ pub fn next_probe(tcb: &Tcb, now: Instant) -> Option<u16> {
 }
 
 /// It went out, and ends at `snd.nxt`.
-pub fn probe_sent(tcb: &mut Tcb, size: u16) {
-    tcb.mtu.probe_end = tcb.snd.nxt;
-    tcb.mtu.probe_size = size;
-    if size > tcb.mtu.search_high {
+pub fn probe_sent(tcb: &mut Tcb, pool: &mut ParticularsPool, size: u16) {
+    let Some(Particulars { search, .. }) = pool.one_mut(&mut tcb.particulars) else { return };
+    search.probe_end = tcb.snd.nxt;
+    search.probe_size = size;
+    if size > search.high {
         // A new search.
-        tcb.mtu.search_high = tcb.mtu.limit;
+        search.high = tcb.snd.mss_max;
     }
 }
 
 /// Something was acknowledged.
-pub fn acknowledged(tcb: &mut Tcb, now: Instant) {
-    if tcb.mtu.probe_size > 0 && tcb.snd.una.at_or_after(tcb.mtu.probe_end) {
-        tcb.snd.mss = core::mem::take(&mut tcb.mtu.probe_size).min(tcb.mtu.limit);
-        rest_if_found(tcb, now);
+pub fn acknowledged(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
+    let Some(Particulars { search, .. }) = pool.taken_mut(&tcb.particulars) else { return };
+    if search.probe_size > 0 && tcb.snd.una.at_or_after(search.probe_end) {
+        tcb.snd.mss = core::mem::take(&mut search.probe_size).min(tcb.snd.mss_max);
+        rest_if_found(tcb, search, now);
     }
 }
 
 /// Something is newly lost. Whether it is the probe alone: then the path is too narrow for it, not congested (RFC 4821
 /// section 7.6.2).
-pub fn is_probe_alone_lost(tcb: &mut Tcb, sent: &SentPool, now: Instant) -> bool {
-    let (size, end) = (tcb.mtu.probe_size, tcb.mtu.probe_end);
-    let lost = tcb.board.first_lost(sent).filter(|lost| lost.len() == tcb.board.lost());
+pub fn is_probe_alone_lost(tcb: &Tcb, tcp: &mut Tcp, now: Instant) -> bool {
+    let Some(Particulars { search, .. }) = tcp.particulars.taken_mut(&tcb.particulars) else { return false };
+    let (size, end) = (search.probe_size, search.probe_end);
+    let lost = tcb.board.first_lost(&tcp.sent).filter(|lost| lost.len() == tcb.board.lost());
     if size == 0 || lost.is_none_or(|lost| lost.end != end || lost.len() != u32::from(size)) {
         return false;
     }
-    tcb.mtu.probe_size = 0;
-    tcb.mtu.search_high = size - 1;
-    rest_if_found(tcb, now);
+    search.probe_size = 0;
+    search.high = size - 1;
+    rest_if_found(tcb, search, now);
     true
 }
 
 /// The search is at its end for a while.
-fn rest_if_found(tcb: &mut Tcb, now: Instant) {
-    let is_found = tcb.mtu.search_high <= tcb.snd.mss + CLOSE_ENOUGH;
-    if is_found && tcb.mtu.search_high < tcb.mtu.limit {
-        tcb.mtu.search_at = now.after_us(SEARCH_AGAIN_US);
+fn rest_if_found(tcb: &Tcb, search: &mut Search, now: Instant) {
+    let is_found = search.high <= tcb.snd.mss + CLOSE_ENOUGH;
+    if is_found && search.high < tcb.snd.mss_max {
+        search.at = now.after_us(SEARCH_AGAIN_US);
     }
 }
 
@@ -120,19 +133,27 @@ mod tests {
     use crate::state::TcpState;
     use toe_base::SeqNum;
 
+    fn pools() -> Tcp {
+        Tcp::new(1, [0; 16], crate::config::TcpConfig::default())
+    }
+
+    fn search(tcb: &Tcb, tcp: &Tcp) -> Search {
+        tcp.particulars.one(&tcb.particulars).search
+    }
+
     /// A sender of four segments of 1000 bytes, the second of them a probe of 1400, and the rest of a large window.
-    fn with_probe(sent: &mut SentPool) -> Tcb {
+    fn with_probe(tcp: &mut Tcp) -> Tcb {
         let mut tcb = Tcb::vacant();
         tcb.snd.mss = 1000;
-        tcb.mtu.limit = 1460;
-        tcb.mtu.search_high = 1460;
+        tcb.snd.mss_max = 1460;
         tcb.cc.cwnd = 20_000;
         for end in [1000, 2400, 3400, 4400] {
             let range = SentRange { start: tcb.snd.nxt, end: SeqNum::new(end), ..SentRange::default() };
-            tcb.board.sent(sent, SentRange { sent_at: Instant::from_millis(u64::from(end)), ..range });
+            tcb.board
+                .sent(&mut tcp.sent, SentRange { sent_at: Instant::from_millis(u64::from(end)), ..range });
             tcb.snd.nxt = range.end;
             if end == 2400 {
-                probe_sent(&mut tcb, 1400);
+                probe_sent(&mut tcb, &mut tcp.particulars, 1400);
             }
         }
         tcb
@@ -140,30 +161,31 @@ mod tests {
 
     #[test]
     fn a_lost_probe_is_told_from_a_loss() {
-        let mut sent = SentPool::new(1);
+        let mut tcp = pools();
         let now = Instant::from_millis(10_000);
-        let mut tcb = with_probe(&mut sent);
-        tcb.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(2400));
-        assert!(is_probe_alone_lost(&mut tcb, &sent, now));
-        assert_eq!((tcb.mtu.search_high, tcb.mtu.probe_size), (1399, 0), "the path takes less");
-        assert!(!is_probe_alone_lost(&mut tcb, &sent, now), "known by now");
+        let mut tcb = with_probe(&mut tcp);
+        tcb.board.mark_lost(&mut tcp.sent, |r| r.end == SeqNum::new(2400));
+        assert!(is_probe_alone_lost(&tcb, &mut tcp, now));
+        let Search { high, probe_size, .. } = search(&tcb, &tcp);
+        assert_eq!((high, probe_size), (1399, 0), "the path takes less");
+        assert!(!is_probe_alone_lost(&tcb, &mut tcp, now), "known by now");
 
-        let mut sent = SentPool::new(1);
-        let mut tcb = with_probe(&mut sent);
-        tcb.board.mark_lost(&mut sent, |r| r.end.at_or_before(SeqNum::new(3400)));
-        assert!(!is_probe_alone_lost(&mut tcb, &sent, now), "the first was lost, too");
-        tcb.board.unmark_lost(&mut sent);
-        tcb.board.mark_lost(&mut sent, |r| r.end.after(SeqNum::new(1000)));
-        assert!(!is_probe_alone_lost(&mut tcb, &sent, now), "others were lost, too");
+        let mut tcp = pools();
+        let mut tcb = with_probe(&mut tcp);
+        tcb.board.mark_lost(&mut tcp.sent, |r| r.end.at_or_before(SeqNum::new(3400)));
+        assert!(!is_probe_alone_lost(&tcb, &mut tcp, now), "the first was lost, too");
+        tcb.board.unmark_lost(&mut tcp.sent);
+        tcb.board.mark_lost(&mut tcp.sent, |r| r.end.after(SeqNum::new(1000)));
+        assert!(!is_probe_alone_lost(&tcb, &mut tcp, now), "others were lost, too");
     }
 
     /// RFC 1191 section 3, RFC 8201 section 4, RFC 5927 section 7.2.
     #[test]
     fn what_a_router_says_makes_nothing_larger_and_not_much_smaller() {
         for (said, mss) in [(1400, 1000), (1000, 1000), (900, 900), (20, 536)] {
-            let mut sent = SentPool::new(1);
-            let mut tcb = with_probe(&mut sent);
-            lowered(&mut tcb, &mut sent, said, Instant::from_millis(1));
+            let mut tcp = pools();
+            let mut tcb = with_probe(&mut tcp);
+            lowered(&mut tcb, &mut tcp, said, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, mss, "{said}");
             assert_eq!(tcb.board.lost() > 0, mss < 1000, "{said}");
         }
@@ -173,51 +195,48 @@ mod tests {
     #[test]
     fn silence_leads_to_a_size_that_every_path_takes() {
         for (is_v4, packet) in [(true, 1024 - 40), (false, 1280 - 60)] {
-            let mut tcb = with_probe(&mut SentPool::new(1));
+            let mut tcp = pools();
+            let mut tcb = with_probe(&mut tcp);
             tcb.is_v4 = is_v4;
             tcb.is_local = false;
             tcb.rcv.ts_recent = Some(1);
             tcb.snd.mss = 1440;
             tcb.rtt.timeouts = SILENT_TIMEOUTS;
-            timed_out(&mut tcb, Instant::from_millis(1));
+            timed_out(&mut tcb, &mut tcp.particulars, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, 1440, "a SYN says nothing of large segments");
             tcb.state = TcpState::Established;
             tcb.rtt.timeouts = SILENT_TIMEOUTS - 1;
-            timed_out(&mut tcb, Instant::from_millis(1));
+            timed_out(&mut tcb, &mut tcp.particulars, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, 1440);
             tcb.rtt.timeouts += 1;
-            timed_out(&mut tcb, Instant::from_millis(1));
+            timed_out(&mut tcb, &mut tcp.particulars, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, packet - 12, "timestamps take their part");
         }
     }
 
     /// A sender with so much to send that was told of a path of 900 bytes, all of it answered.
-    fn lowered_with(queued: u32) -> Tcb {
-        use crate::send_queue::ExtentPool;
+    fn lowered_with(queued: u32) -> (Tcb, Tcp) {
         use toe_abi::entry::MemRange;
         use toe_base::SessionId;
-        let mut sent = SentPool::new(1);
-        let mut tcb = with_probe(&mut sent);
-        lowered(&mut tcb, &mut sent, 900, Instant::from_millis(1));
-        tcb.board.clear(&mut sent);
+        let mut tcp = pools();
+        let mut tcb = with_probe(&mut tcp);
+        lowered(&mut tcb, &mut tcp, 900, Instant::from_millis(1));
+        tcb.board.clear(&mut tcp.sent);
         tcb.snd.una = tcb.snd.nxt;
         tcb.snd.syn_acked = true;
         tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
         let range = MemRange { offset: 0, len: queued };
-        tcb.send_queue.push(&mut ExtentPool::new(1), SessionId(0), range).expect("room");
-        tcb
+        tcb.send_queue.push(&mut tcp.extents, SessionId(0), range).expect("room");
+        (tcb, tcp)
     }
 
     /// RFC 1191 section 6.3, RFC 8201 section 4.
     #[test]
     fn a_larger_size_is_tried_ten_minutes_after_a_router_spoke() {
-        let tcb = lowered_with(20_000);
+        let (tcb, tcp) = lowered_with(20_000);
         for (secs, is_tried) in [(0, false), (299, false), (599, false), (601, true)] {
-            assert_eq!(
-                next_probe(&tcb, Instant::from_millis(secs * 1000 + 1)).is_some(),
-                is_tried,
-                "{secs} s"
-            );
+            let now = Instant::from_millis(secs * 1000 + 1);
+            assert_eq!(next_probe(&tcb, &tcp.particulars, now).is_some(), is_tried, "{secs} s");
         }
     }
 
@@ -225,26 +244,27 @@ mod tests {
     #[test]
     fn a_probe_needs_others_behind_it() {
         let now = Instant::from_millis(700_000);
-        let size = u32::from(next_probe(&lowered_with(20_000), now).expect("enough to send"));
+        let next = |(tcb, tcp): (Tcb, Tcp)| next_probe(&tcb, &tcp.particulars, now);
+        let size = u32::from(next(lowered_with(20_000)).expect("enough to send"));
         let enough = size + 3 * 900;
-        assert_eq!(next_probe(&lowered_with(enough - 1), now), None);
-        assert!(next_probe(&lowered_with(enough), now).is_some());
-        let mut tcb = lowered_with(20_000);
+        assert_eq!(next(lowered_with(enough - 1)), None);
+        assert!(next(lowered_with(enough)).is_some());
+        let (mut tcb, tcp) = lowered_with(20_000);
         tcb.cc.cwnd = enough - 1;
-        assert_eq!(next_probe(&tcb, now), None, "the window would hold them back");
+        assert_eq!(next((tcb, tcp)), None, "the window would hold them back");
     }
 
     #[test]
     fn nothing_is_tried_while_something_is_missing() {
-        let mut sent = SentPool::new(1);
+        let mut tcp = pools();
         let now = Instant::from_millis(10_000);
-        let mut tcb = with_probe(&mut sent);
-        tcb.mtu.probe_size = 0;
+        let mut tcb = with_probe(&mut tcp);
+        tcp.particulars.one_mut(&mut tcb.particulars).expect("a place").search.probe_size = 0;
         tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
-        tcb.board.mark_lost(&mut sent, |r| r.end == SeqNum::new(1000));
-        assert_eq!(next_probe(&tcb, now), None);
-        tcb.board.unmark_lost(&mut sent);
-        tcb.board.sack(&mut sent, SeqNum::new(1000), SeqNum::new(2400), |_| {});
-        assert_eq!(next_probe(&tcb, now), None);
+        tcb.board.mark_lost(&mut tcp.sent, |r| r.end == SeqNum::new(1000));
+        assert_eq!(next_probe(&tcb, &tcp.particulars, now), None);
+        tcb.board.unmark_lost(&mut tcp.sent);
+        tcb.board.sack(&mut tcp.sent, SeqNum::new(1000), SeqNum::new(2400), |_| {});
+        assert_eq!(next_probe(&tcb, &tcp.particulars, now), None);
     }
 }

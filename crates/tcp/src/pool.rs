@@ -244,15 +244,20 @@ impl PoolSlot {
 impl<T: Copy + Default> Pool<T, 1> {
     /// What lies there: the default until somebody has asked to change it.
     pub fn one(&self, slot: &PoolSlot) -> T {
-        slot.index().map(|at| self.table[at]).unwrap_or_default()
+        self.taken(slot).copied().unwrap_or_default()
     }
 
-    /// The same, to be changed, if there is one.
+    /// The same, if there is one.
+    pub fn taken(&self, slot: &PoolSlot) -> Option<&T> {
+        slot.index().map(|at| &self.table[at])
+    }
+
+    /// The same, to be changed.
     pub fn taken_mut(&mut self, slot: &PoolSlot) -> Option<&mut T> {
         slot.index().map(|at| &mut self.table[at])
     }
 
-    /// The same, to be changed; `None` is for more slots than there are connections.
+    /// What is made if there is none; `None` is for more slots than there are connections.
     pub fn one_mut(&mut self, slot: &mut PoolSlot) -> Option<&mut T> {
         if slot.is_empty() {
             let base = self.take(1).ok()?;

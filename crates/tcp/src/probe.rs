@@ -4,7 +4,7 @@
 use crate::outgoing::{Shape, data_segment, header, unit};
 use crate::record::Tcb;
 use crate::segment::TxSegment;
-use crate::{path_mtu, rack, record_ends};
+use crate::{Tcp, path_mtu, rack, record_ends};
 use toe_base::SeqNum;
 use toe_wire::tcp::SackBlocks;
 
@@ -53,8 +53,8 @@ pub(super) fn of_tail(tcb: &Tcb, shape: &Shape<'_>) -> Option<TxSegment> {
 }
 
 /// One segment larger than those that get through for sure, where what is sent next is no smaller.
-pub(super) fn of_mtu(tcb: &Tcb, shape: &Shape<'_>) -> Option<TxSegment> {
-    let size = path_mtu::next_probe(tcb, shape.now)?;
+pub(super) fn of_mtu(tcb: &Tcb, tcp: &Tcp, shape: &Shape<'_>) -> Option<TxSegment> {
+    let size = path_mtu::next_probe(tcb, &tcp.particulars, shape.now)?;
     if shape.record_from(tcb.snd.nxt) < u32::from(size) {
         return None;
     }

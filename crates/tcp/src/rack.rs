@@ -1,9 +1,9 @@
 //! RACK-TLP (RFC 8985): a segment is lost when one that was sent sufficiently later has arrived; and a probe at the tail,
 //! where nothing later was sent. Its section 6.2 steps keep their numbers here.
 
-use crate::record::{Rack, Tcb};
-use crate::scoreboard::{Sending, SentPool, SentRange};
-use crate::{outgoing, rtt};
+use crate::record::{Particulars, ParticularsPool, Rack, TailProbe, Tcb};
+use crate::scoreboard::{Sending, SentRange};
+use crate::{Tcp, outgoing, rtt};
 use toe_base::{Instant, SeqNum};
 
 /// RFC 5681's DupThresh.
@@ -15,15 +15,12 @@ const MAX_ACK_DELAY_US: u64 = 200_000;
 /// The probe of a connection that has measured nothing (section 7.2).
 const PTO_INITIAL_US: u64 = 1_000_000;
 
-/// Steps 2 and 3 of section 6.2: `range` has arrived, in order or not. Returns whether one that was sent later had overtaken
-/// it.
+/// Step 2 of section 6.2: `range` has arrived, in order or not. Returns whether one that was sent later had overtaken
+/// it: it overtook nothing and nobody sent it twice, yet a later one came first.
 pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard, in_order: bool) -> bool {
     let overtaken = !range.end.after(rack.fack) && !range.resent;
     if range.end.after(rack.fack) {
         rack.fack = range.end;
-    } else if overtaken {
-        // It overtook nothing and nobody sent it twice, yet a later one came first.
-        rack.reordering_seen = true;
     }
     let rtt_us = heard.now.since_us(range.sent_at).min(u64::from(u32::MAX)) as u32;
     if range.resent {
@@ -67,34 +64,35 @@ const fn latest(rack: &Rack) -> Sending {
 }
 
 /// A D-SACK came (step 4): reordering was mistaken for loss, so wait longer, once a round trip.
-pub fn widen(tcb: &mut Tcb) {
-    let rack = &mut tcb.rack;
-    if rack.dsack_round.is_none_or(|round| tcb.snd.una.at_or_after(round)) {
-        rack.dsack_round = Some(tcb.snd.nxt);
-        rack.reo_wnd_mult = rack.reo_wnd_mult.max(1).saturating_add(1);
-        rack.reo_wnd_persist = REO_WND_PERSIST;
+pub fn widen(tcb: &mut Tcb, pool: &mut ParticularsPool) {
+    let Some(Particulars { reordering, .. }) = pool.one_mut(&mut tcb.particulars) else { return };
+    if reordering.dsack_round.is_none_or(|round| tcb.snd.una.at_or_after(round)) {
+        reordering.dsack_round = Some(tcb.snd.nxt);
+        reordering.reo_wnd_mult = reordering.reo_wnd_mult.max(1).saturating_add(1);
+        reordering.reo_wnd_persist = REO_WND_PERSIST;
     }
 }
 
 /// A recovery ended (step 4).
-pub fn recovery_ended(rack: &mut Rack) {
-    rack.reo_wnd_persist = rack.reo_wnd_persist.saturating_sub(1);
-    if rack.reo_wnd_persist == 0 {
-        rack.reo_wnd_mult = 0;
+pub fn recovery_ended(tcb: &Tcb, pool: &mut ParticularsPool) {
+    let Some(Particulars { reordering, .. }) = pool.taken_mut(&tcb.particulars) else { return };
+    reordering.reo_wnd_persist = reordering.reo_wnd_persist.saturating_sub(1);
+    if reordering.reo_wnd_persist == 0 {
+        reordering.reo_wnd_mult = 0;
     }
 }
 
-/// Step 4: how much later than others a segment may arrive.
-fn reordering_window_us(tcb: &Tcb, in_recovery: bool) -> u64 {
-    let rack = &tcb.rack;
-    if !rack.reordering_seen {
+/// Steps 3 and 4: how much later than others a segment may arrive.
+fn reordering_window_us(tcb: &Tcb, pool: &ParticularsPool, in_recovery: bool) -> u64 {
+    let reordering = pool.one(&tcb.particulars).reordering;
+    if !reordering.seen {
         let enough_sacked = tcb.board.sacked() > (DUP_THRESHOLD - 1) * u32::from(tcb.snd.mss);
         if in_recovery || enough_sacked {
             return 0;
         }
     }
     let quarter = u64::from(tcb.rtt.min_us / 4);
-    (quarter * u64::from(rack.reo_wnd_mult.max(1))).min(u64::from(tcb.rtt.srtt_us))
+    (quarter * u64::from(reordering.reo_wnd_mult.max(1))).min(u64::from(tcb.rtt.srtt_us))
 }
 
 /// What was newly found lost.
@@ -107,22 +105,22 @@ pub enum Loss {
 }
 
 /// Step 5: marks what is lost, and arms the timer for what may be.
-pub fn detect_loss(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, in_recovery: bool) -> Loss {
+pub fn detect_loss(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, in_recovery: bool) -> Loss {
     tcb.timers.reorder = Instant::FAR_FUTURE;
     if tcb.rack.xmit_at == Instant::ZERO {
         return Loss::None;
     }
-    let Some(oldest) = tcb.board.first(pool) else { return Loss::None };
+    let Some(oldest) = tcb.board.first(&tcp.sent) else { return Loss::None };
     let latest = latest(&tcb.rack);
     if tcb.board.sacked() == 0 && !oldest.resent && !latest.is_after(oldest.sending()) {
         // All is in order: the first stretch was sent first.
         return Loss::None;
     }
-    let patience_us = u64::from(tcb.rack.rtt_us) + reordering_window_us(tcb, in_recovery);
-    let lost_before = tcb.cc.lost_before;
+    let patience_us = u64::from(tcb.rack.rtt_us) + reordering_window_us(tcb, &tcp.particulars, in_recovery);
+    let lost_before = tcp.repairs.one(&tcb.cc.repair).lost_before;
     let (mut lost, mut again) = (false, false);
     let is_due = |sent_at: Instant| sent_at.after_us(patience_us) <= now;
-    let next = tcb.board.mark_due_lost(pool, latest, is_due, |range| {
+    let next = tcb.board.mark_due_lost(&mut tcp.sent, latest, is_due, |range| {
         lost = true;
         again |= range.resent && (range.stamp.lost.wrapping_sub(lost_before) as i32) >= 0;
     });
@@ -135,11 +133,12 @@ pub fn detect_loss(tcb: &mut Tcb, pool: &mut SentPool, now: Instant, in_recovery
 }
 
 /// Section 6.3: after a time-out the first segment is lost, and what was sent long enough before.
-pub fn mark_lost_on_timeout(tcb: &mut Tcb, pool: &mut SentPool, now: Instant) {
-    let patience_us = u64::from(tcb.rack.rtt_us) + reordering_window_us(tcb, true);
+pub fn mark_lost_on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
+    let patience_us = u64::from(tcb.rack.rtt_us) + reordering_window_us(tcb, &tcp.particulars, true);
     let (una, knows) = (tcb.snd.una, tcb.snd.sack_permitted && tcb.rack.xmit_at != Instant::ZERO);
-    tcb.board
-        .mark_lost(pool, |range| !knows || range.start == una || range.sent_at.after_us(patience_us) <= now);
+    tcb.board.mark_lost(&mut tcp.sent, |range| {
+        !knows || range.start == una || range.sent_at.after_us(patience_us) <= now
+    });
     tcb.timers.reorder = Instant::FAR_FUTURE;
 }
 
@@ -150,7 +149,7 @@ pub fn schedule_tail_probe(tcb: &mut Tcb, now: Instant) {
     let may = tcb.snd.sack_permitted
         && tcb.state.is_synchronized()
         && matches!(tcb.cc.phase, Phase::Open | Phase::Reduced)
-        && tcb.rack.tlp_end_seq.is_none()
+        && tcb.rack.tlp == TailProbe::None
         && tcb.timers.persist.is_far_future()
         && !tcb.board.is_empty()
         && tcb.board.lost() == 0;
@@ -179,24 +178,28 @@ pub fn tail_probe_due(tcb: &mut Tcb, now: Instant) {
 /// The probe went out.
 pub fn tail_probe_sent(tcb: &mut Tcb, is_retransmit: bool) {
     tcb.snd.tail_probe = false;
-    tcb.rack.tlp_end_seq = Some(tcb.snd.nxt);
-    tcb.rack.tlp_is_retransmit = is_retransmit;
+    tcb.rack.tlp_end_seq = tcb.snd.nxt;
+    tcb.rack.tlp = if is_retransmit { TailProbe::Again } else { TailProbe::New };
 }
 
 /// Section 7.4: an ACK while a probe is on its way. Returns whether the probe repaired a loss, which counts as congestion.
 pub fn probe_answered(tcb: &mut Tcb, ack: SeqNum, duplicate: bool, is_empty_dup_ack: bool) -> bool {
-    let Some(end) = tcb.rack.tlp_end_seq.filter(|end| ack.at_or_after(*end)) else { return false };
-    if !tcb.rack.tlp_is_retransmit || duplicate {
-        tcb.rack.tlp_end_seq = None;
+    let end = tcb.rack.tlp_end_seq;
+    let is_out = tcb.rack.tlp != TailProbe::None;
+    if !is_out || !ack.at_or_after(end) {
+        return false;
+    }
+    if tcb.rack.tlp == TailProbe::New || duplicate {
+        tcb.rack.tlp = TailProbe::None;
         return false;
     }
     if ack.after(end) {
-        tcb.rack.tlp_end_seq = None;
+        tcb.rack.tlp = TailProbe::None;
         return true;
     }
     if is_empty_dup_ack {
         // Both copies arrived.
-        tcb.rack.tlp_end_seq = None;
+        tcb.rack.tlp = TailProbe::None;
     }
     false
 }
@@ -220,13 +223,14 @@ mod tests {
         tcb.snd.mss = 1000;
         tcb.rtt.min_us = 40_000;
         tcb.rtt.srtt_us = 50_000;
-        assert_eq!(reordering_window_us(&tcb, false), 10_000);
-        assert_eq!(reordering_window_us(&tcb, true), 0, "in recovery, and nothing was ever reordered");
-        tcb.rack.reordering_seen = true;
-        assert_eq!(reordering_window_us(&tcb, true), 10_000);
+        let mut pool = ParticularsPool::of_smallest(1);
+        assert_eq!(reordering_window_us(&tcb, &pool, false), 10_000);
+        assert_eq!(reordering_window_us(&tcb, &pool, true), 0, "in recovery, and nothing was ever reordered");
+        pool.one_mut(&mut tcb.particulars).expect("a place").reordering.seen = true;
+        assert_eq!(reordering_window_us(&tcb, &pool, true), 10_000);
         for (mult, window) in [(2, 20_000), (5, 50_000), (6, 50_000), (255, 50_000)] {
-            tcb.rack.reo_wnd_mult = mult;
-            assert_eq!(reordering_window_us(&tcb, true), window, "{mult} quarters");
+            pool.taken_mut(&tcb.particulars).expect("a place").reordering.reo_wnd_mult = mult;
+            assert_eq!(reordering_window_us(&tcb, &pool, true), window, "{mult} quarters");
         }
     }
 
@@ -236,25 +240,26 @@ mod tests {
         let mut tcb = Tcb::vacant();
         tcb.rtt.min_us = 40_000;
         tcb.rtt.srtt_us = 400_000;
-        tcb.rack.reordering_seen = true;
+        let mut pool = ParticularsPool::of_smallest(1);
+        pool.one_mut(&mut tcb.particulars).expect("a place").reordering.seen = true;
         for quarters in [2, 3] {
             tcb.snd.nxt = tcb.snd.una.plus(100);
-            widen(&mut tcb);
-            widen(&mut tcb);
-            assert_eq!(reordering_window_us(&tcb, true), quarters * 10_000, "once a round");
+            widen(&mut tcb, &mut pool);
+            widen(&mut tcb, &mut pool);
+            assert_eq!(reordering_window_us(&tcb, &pool, true), quarters * 10_000, "once a round");
             tcb.snd.una = tcb.snd.nxt;
         }
         for _ in 0..REO_WND_PERSIST {
-            assert_eq!(reordering_window_us(&tcb, true), 30_000);
-            recovery_ended(&mut tcb.rack);
+            assert_eq!(reordering_window_us(&tcb, &pool, true), 30_000);
+            recovery_ended(&tcb, &mut pool);
         }
-        assert_eq!(reordering_window_us(&tcb, true), 10_000);
+        assert_eq!(reordering_window_us(&tcb, &pool, true), 10_000);
     }
 
     /// RFC 8985 section 6.3.
     #[test]
     fn a_time_out_marks_the_first_and_what_was_sent_long_enough_ago() {
-        let mut pool = SentPool::new(1);
+        let mut tcp = Tcp::new(1, [0; 16], crate::config::TcpConfig::default());
         let mut tcb = Tcb::vacant();
         tcb.snd.sack_permitted = true;
         tcb.rack.xmit_at = Instant::from_millis(1);
@@ -262,15 +267,15 @@ mod tests {
         for n in 0..4u32 {
             let (start, end) = (SeqNum::new(n * 100), SeqNum::new(n * 100 + 100));
             let sent_at = Instant::from_millis(1000 + u64::from(n) * 50);
-            tcb.board.sent(&mut pool, SentRange { start, end, sent_at, ..SentRange::default() });
+            tcb.board.sent(&mut tcp.sent, SentRange { start, end, sent_at, ..SentRange::default() });
         }
         let now = Instant::from_millis(1150);
         let mut of_all = tcb;
-        mark_lost_on_timeout(&mut tcb, &mut pool, now);
+        mark_lost_on_timeout(&mut tcb, &mut tcp, now);
         assert_eq!(tcb.board.lost(), 200, "sent at 1000 and 1050 ms; the others may still arrive");
-        tcb.board.unmark_lost(&mut pool);
+        tcb.board.unmark_lost(&mut tcp.sent);
         of_all.snd.sack_permitted = false;
-        mark_lost_on_timeout(&mut of_all, &mut pool, now);
+        mark_lost_on_timeout(&mut of_all, &mut tcp, now);
         assert_eq!(of_all.board.lost(), 400, "a peer without SACK tells of none of them");
     }
 }

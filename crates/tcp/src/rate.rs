@@ -1,7 +1,7 @@
 //! How fast bytes arrive at the peer (draft-cheng-iccrg-delivery-rate-estimation), and pacing.
 //! [`stamp`] when a stretch goes out, [`Sample`] when it is delivered.
 
-use crate::record::{DeliveryRate, Tcb};
+use crate::record::{DeliveryRate, Pacing, Particulars, ParticularsPool, Tcb};
 use crate::scoreboard::{DeliveryStamp, Losses, SentRange};
 use toe_base::Instant;
 
@@ -122,24 +122,24 @@ pub fn quantum(pacing: u64, mss: u32) -> u32 {
 }
 
 /// Bytes that pacing lets go now.
-pub fn paced_room(rate: &DeliveryRate, now: Instant, mss: u32) -> u32 {
-    match rate.pacing {
+pub fn paced_room(pacing: &Pacing, now: Instant, mss: u32) -> u32 {
+    match pacing.rate {
         0 => u32::MAX,
-        _ if now < rate.next_send_at => 0,
-        pacing => quantum(pacing, mss),
+        _ if now < pacing.next_send_at => 0,
+        rate => quantum(rate, mss),
     }
 }
 
 /// `len` bytes went out: when the next may. A sender that pacing held back and that is called late makes up for half a round trip: on a busy
 /// machine that may be tens of ms, and whoever loses them each time takes his own lateness for the path's bandwidth.
-pub fn note_paced(tcb: &mut Tcb, now: Instant, len: u32) {
-    let Some(us) = (u64::from(len) * 1_000_000).checked_div(tcb.rate.pacing) else { return };
-    let rate = &mut tcb.rate;
-    rate.is_late |= tcb.timers.pace <= now;
-    let late_us = if rate.is_late { LATE_MIN_US.max(u64::from(tcb.rtt.srtt_us) / 2) } else { LATE_MIN_US };
+pub fn note_paced(tcb: &Tcb, pool: &mut ParticularsPool, now: Instant, len: u32) {
+    let Some(Particulars { pacing, deadlines, .. }) = pool.taken_mut(&tcb.particulars) else { return };
+    let Some(us) = (u64::from(len) * 1_000_000).checked_div(pacing.rate) else { return };
+    pacing.is_late |= deadlines.pace <= now;
+    let late_us = if pacing.is_late { LATE_MIN_US.max(u64::from(tcb.rtt.srtt_us) / 2) } else { LATE_MIN_US };
     let earliest = Instant::from_micros(now.as_micros().saturating_sub(late_us));
-    rate.next_send_at = rate.next_send_at.max(earliest).after_us(us);
-    rate.is_late &= rate.next_send_at < now;
+    pacing.next_send_at = pacing.next_send_at.max(earliest).after_us(us);
+    pacing.is_late &= pacing.next_send_at < now;
 }
 
 #[cfg(test)]
@@ -149,19 +149,20 @@ mod tests {
     const MSS: u32 = 1_000;
 
     /// A sender of a million bytes a second, over 40 ms, whose next segment is due at 100 ms.
-    fn paced() -> Tcb {
-        let mut tcb = Tcb::vacant();
+    fn paced() -> (Tcb, ParticularsPool) {
+        let (mut tcb, mut pool) = (Tcb::vacant(), ParticularsPool::of_smallest(1));
         tcb.rtt.srtt_us = 40_000;
-        tcb.rate.pacing = 1_000_000;
-        tcb.rate.next_send_at = Instant::from_millis(100);
-        tcb
+        let next_send_at = Instant::from_millis(100);
+        let pacing = Pacing { rate: 1_000_000, next_send_at, ..Pacing::default() };
+        pool.one_mut(&mut tcb.particulars).expect("a place").pacing = pacing;
+        (tcb, pool)
     }
 
     /// Segments that go out at once at that time.
-    fn at_once(tcb: &mut Tcb, now: Instant) -> u32 {
+    fn at_once(tcb: &Tcb, pool: &mut ParticularsPool, now: Instant) -> u32 {
         let mut segments = 0;
-        while paced_room(&tcb.rate, now, MSS) > 0 {
-            note_paced(tcb, now, MSS);
+        while paced_room(&pool.one(&tcb.particulars).pacing, now, MSS) > 0 {
+            note_paced(tcb, pool, now, MSS);
             segments += 1;
         }
         segments
@@ -172,13 +173,15 @@ mod tests {
         for (late_ms, is_held_back, segments) in
             [(0, true, 1), (10, true, 11), (70, true, 21), (70, false, 3)]
         {
-            let mut tcb = paced();
+            let (tcb, mut pool) = paced();
             if is_held_back {
-                tcb.timers.pace = tcb.rate.next_send_at;
+                let particulars = pool.taken_mut(&tcb.particulars).expect("paced");
+                particulars.deadlines.pace = Instant::from_millis(100);
             }
             let now = Instant::from_millis(100 + late_ms);
-            assert_eq!(at_once(&mut tcb, now), segments, "{late_ms} ms, held back: {is_held_back}");
-            assert!(!tcb.rate.is_late && tcb.rate.next_send_at > now);
+            assert_eq!(at_once(&tcb, &mut pool, now), segments, "{late_ms} ms, held back: {is_held_back}");
+            let pacing = pool.one(&tcb.particulars).pacing;
+            assert!(!pacing.is_late && pacing.next_send_at > now);
         }
     }
 }

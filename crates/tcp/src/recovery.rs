@@ -17,7 +17,7 @@ use crate::congestion::window::Growth;
 use crate::congestion::{self, marks};
 use crate::counter::Counter;
 use crate::rack::Loss;
-use crate::record::{Frto, Phase, Prr, Repair, RepairPool, Tcb, Undo};
+use crate::record::{Frto, Phase, Prr, Repair, RepairPool, TailProbe, Tcb, Undo};
 use crate::rtt::RTO_AFTER_LOST_SYN_US;
 use crate::scoreboard::Fate;
 use crate::{Tcp, path_mtu, rack};
@@ -29,7 +29,7 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
         return;
     }
     if event.duplicated > 0 {
-        rack::widen(tcb);
+        rack::widen(tcb, &mut tcp.particulars);
         if let Some(undo) = undo_of(tcb, &mut tcp.repairs) {
             undo.unexplained = undo.unexplained.saturating_sub(event.duplicated);
         }
@@ -42,7 +42,7 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
         // What was lost at the tail is repaired already: once down with the window is all (RFC 8985 section 7.4.2).
         reduce(tcb, tcp, Phase::Reduced, event);
     }
-    path_mtu::acknowledged(tcb, now);
+    path_mtu::acknowledged(tcb, &mut tcp.particulars, now);
     marks::on_ack(tcb, &mut tcp.models, event.acked, event.ece);
     let was = tcb.cc.phase;
     let mistaken = is_mistaken(tcb, &mut tcp.repairs, event);
@@ -59,7 +59,7 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
     if !is_over {
         resize_window(tcb, tcp, now, event);
     }
-    congestion::note_usage(tcb, now);
+    congestion::note_usage(tcb, &mut tcp.particulars, now);
 }
 
 /// What is put back if nothing was lost.
@@ -119,7 +119,7 @@ fn is_mistaken(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) -> boo
 }
 
 fn open(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
-    if is_lost(tcb, tcp, now) && !path_mtu::is_probe_alone_lost(tcb, &tcp.sent, now) {
+    if is_lost(tcb, tcp, now) && !path_mtu::is_probe_alone_lost(tcb, tcp, now) {
         tcp.counters.add(Counter::FastRetransmits);
         enter_recovery(tcb, tcp, event);
         return;
@@ -146,7 +146,7 @@ fn open(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
 /// Whether something is found lost outside of recovery.
 fn is_lost(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> bool {
     if tcb.snd.sack_permitted {
-        return rack::detect_loss(tcb, &mut tcp.sent, now, false) != Loss::None;
+        return rack::detect_loss(tcb, tcp, now, false) != Loss::None;
     }
     if tcb.cc.dup_acks >= rack::DUP_THRESHOLD && may_begin(tcb) {
         return tcb.board.mark_head_lost(&mut tcp.sent, u32::from(tcb.snd.mss));
@@ -169,7 +169,7 @@ fn enter_recovery(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent) {
 
 /// What a probe would find out is known.
 fn forget_tail_probe(tcb: &mut Tcb) {
-    tcb.rack.tlp_end_seq = None;
+    tcb.rack.tlp = TailProbe::None;
     tcb.snd.tail_probe = false;
     tcb.timers.tail_probe = Instant::FAR_FUTURE;
 }
@@ -180,8 +180,8 @@ fn reduce(tcb: &mut Tcb, tcp: &mut Tcp, phase: Phase, event: &AckEvent) {
     let flight = event.outstanding_before.min(tcb.cc.cwnd);
     let mss = u32::from(tcb.snd.mss);
     tcb.cc.ssthresh = tcb.cc.reduced(&mut tcp.models, flight, mss, phase == Phase::Reduced && tcb.ecn.on);
-    tcb.cc.lost_before = tcb.board.lost_ever();
     if let Some(repair) = tcp.repairs.one_mut(&mut tcb.cc.repair) {
+        repair.lost_before = tcb.board.lost_ever();
         repair.prr = Prr { recover_fs: event.pipe_before.max(mss), delivered: 0, out: 0 };
         repair.undo = repair.undo.filter(|_| phase != Phase::Reduced);
     }
@@ -206,11 +206,11 @@ fn recovery(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistak
         tcb.cc.recovered(&tcp.models);
         tcb.cc.phase = Phase::Open;
         tcb.cc.dup_acks = 0;
-        rack::recovery_ended(&mut tcb.rack);
+        rack::recovery_ended(tcb, &mut tcp.particulars);
         return;
     }
     if tcb.snd.sack_permitted {
-        if rack::detect_loss(tcb, &mut tcp.sent, now, true) == Loss::OfRetransmission {
+        if rack::detect_loss(tcb, tcp, now, true) == Loss::OfRetransmission {
             reduce_again(tcb, tcp, event);
         }
     } else if event.acked > 0 {
@@ -249,11 +249,11 @@ fn loss(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistaken: 
         tcb.cc.phase = Phase::Open;
         tcb.cc.frto = Frto::Off;
         tcb.cc.dup_acks = 0;
-        rack::recovery_ended(&mut tcb.rack);
+        rack::recovery_ended(tcb, &mut tcp.particulars);
         return;
     }
     if tcb.snd.sack_permitted {
-        rack::detect_loss(tcb, &mut tcp.sent, now, true);
+        rack::detect_loss(tcb, tcp, now, true);
     }
 }
 
@@ -286,7 +286,7 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
         tcb.cc.timed_out(&mut tcp.models);
     }
     tcb.cc.recovery_begins(&mut tcp.models);
-    rack::mark_lost_on_timeout(tcb, &mut tcp.sent, now);
+    rack::mark_lost_on_timeout(tcb, tcp, now);
     tcb.cc.frto = if anew { Frto::Resent } else { Frto::Off };
     tcb.cc.phase = Phase::Loss;
     tcb.cc.recover = tcb.snd.nxt;
@@ -308,7 +308,7 @@ pub fn handshake_lost(tcb: &mut Tcb) {
 pub fn on_reorder_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     let before = tcb.pipe();
     let in_recovery = matches!(tcb.cc.phase, Phase::Recovery | Phase::Loss);
-    let lost = rack::detect_loss(tcb, &mut tcp.sent, now, in_recovery);
+    let lost = rack::detect_loss(tcb, tcp, now, in_recovery);
     let outstanding_before = tcb.outstanding();
     let event = AckEvent { pipe_before: before, outstanding_before, ..AckEvent::default() };
     if in_recovery {
@@ -316,7 +316,7 @@ pub fn on_reorder_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
             reduce_again(tcb, tcp, &event);
             resize_window(tcb, tcp, now, &event);
         }
-    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, &tcp.sent, now) {
+    } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, tcp, now) {
         tcp.counters.add(Counter::FastRetransmits);
         enter_recovery(tcb, tcp, &event);
         resize_window(tcb, tcp, now, &event);

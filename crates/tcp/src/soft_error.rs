@@ -13,9 +13,9 @@ pub const PATH_RETRIES: u8 = 3;
 /// Something is said to hinder the connection.
 pub fn arrived(tcb: &mut Tcb, errno: Errno) {
     if tcb.options.soft_errors == Hears::None {
-        tcb.snd.soft_error = Noted { errno, count: tcb.snd.soft_error.count.wrapping_add(1) };
+        tcb.events.noted = Noted { errno, count: tcb.events.noted.count.wrapping_add(1) };
     } else {
-        tcb.events.soft_error = Some(errno);
+        tcb.events.soft_error = errno;
     }
 }
 
@@ -23,17 +23,17 @@ pub fn arrived(tcb: &mut Tcb, errno: Errno) {
 pub fn timed_out(tcb: &mut Tcb) {
     let is_r1 = tcb.rtt.timeouts == PATH_RETRIES && tcb.state.is_synchronized() && !tcb.is_local;
     if is_r1 && tcb.options.soft_errors == Hears::IcmpAndR1 {
-        tcb.events.soft_error = Some(Errno::ETIMEDOUT);
+        tcb.events.soft_error = Errno::ETIMEDOUT;
     }
 }
 
 /// The peer acknowledges what it got: whatever was in the way is so no more.
 pub fn overcome(tcb: &mut Tcb) {
-    tcb.snd.soft_error.errno = Errno::OK;
+    tcb.events.noted.errno = Errno::OK;
 }
 
 /// What a program is told whose connection is given up after so many attempts.
 pub fn reason_to_give_up(tcb: &Tcb) -> Errno {
-    let noted = tcb.snd.soft_error.errno;
+    let noted = tcb.events.noted.errno;
     if noted.is_ok() { Errno::ETIMEDOUT } else { noted }
 }

@@ -1,7 +1,7 @@
 //! Time-outs (RFC 9293 section 3.10.8, RFC 6298 section 5, RFC 1122 section 4.2.3.6).
 
-use crate::counter::{Counter, Counters};
-use crate::record::{Options, RoundTrip, Tcb};
+use crate::counter::Counter;
+use crate::record::{Deadlines, Particulars, ParticularsPool, RoundTrip, Tcb, WaitTimes};
 use crate::rtt::retransmit_us;
 use crate::segment::FlowEvent;
 use crate::state::{TcpEvent, TcpState};
@@ -31,16 +31,29 @@ const ORPHAN_PROBES: u8 = 12;
 const PROBES_OF_DOUBT: u8 = 4;
 
 /// Enters (or prolongs) TIME_WAIT.
-pub fn start_time_wait(tcb: &mut Tcb, now: Instant) {
-    tcb.timers.stop_all();
+pub fn start_time_wait(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
+    stop_all(tcb, pool);
     tcb.snd.probe = false;
     tcb.timers.linger = now.after_us(time_wait::lasts_us(tcb.is_local));
 }
 
+/// Disarms everything that concerns the peer.
+pub fn stop_all(tcb: &mut Tcb, pool: &mut ParticularsPool) {
+    tcb.timers.stop_all();
+    if let Some(Particulars { deadlines, .. }) = pool.taken_mut(&tcb.particulars) {
+        *deadlines = Deadlines::default();
+    }
+}
+
 /// A program that is gone cannot end FIN_WAIT_2: time does.
-pub fn start_fin_wait_2(tcb: &mut Tcb, now: Instant) {
-    let secs = tcb.options.fin_wait_2_secs.map_or(0, |secs| secs.min(FIN_WAIT_2_SECS_MAX));
+pub fn start_fin_wait_2(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant) {
+    let secs = patience(tcb, pool).fin_wait_2_secs.map_or(0, |secs| secs.min(FIN_WAIT_2_SECS_MAX));
     tcb.timers.linger = now.after_us(u64::from(secs) * 1_000_000);
+}
+
+/// How long it waits.
+fn patience(tcb: &Tcb, pool: &ParticularsPool) -> WaitTimes {
+    pool.one(&tcb.particulars).patience
 }
 
 /// Handles every timer of the connection that is due.
@@ -48,7 +61,8 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     let off = Instant::FAR_FUTURE;
     if tcb.timers.linger <= now {
         // As in Linux: the program that asked for another end than the usual one has the peer told.
-        let tells = tcb.options.fin_wait_2_secs.is_none_or(|secs| secs > Options::FIN_WAIT_2_SECS);
+        let lasts = patience(tcb, &tcp.particulars).fin_wait_2_secs;
+        let tells = lasts.is_none_or(|secs| secs > WaitTimes::FIN_WAIT_2_SECS);
         let aborts = tcb.state == TcpState::FinWait2 && tells;
         tcb.state = tcb.state.after(TcpEvent::Timeout);
         return if aborts { FlowEvent::Abort(Errno::OK) } else { FlowEvent::Closed(Errno::OK) };
@@ -57,13 +71,15 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
         tcb.timers.delayed_ack = off;
         tcb.rcv.ack_now = true;
     }
-    if tcb.timers.cork <= now {
-        tcb.timers.cork = off;
-        tcb.snd.uncork = true;
-    }
-    if tcb.timers.pace <= now {
-        tcb.timers.pace = off;
-        tcb.rate.is_late = true;
+    if let Some(Particulars { pacing, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+        if deadlines.cork <= now {
+            deadlines.cork = off;
+            tcb.snd.uncork = true;
+        }
+        if deadlines.pace <= now {
+            deadlines.pace = off;
+            pacing.is_late = true;
+        }
     }
     if tcb.timers.reorder <= now {
         tcb.timers.reorder = off;
@@ -78,10 +94,10 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     }
 
     if tcb.timers.persist <= now {
-        return probe_window(tcb, now, &mut tcp.counters);
+        return probe_window(tcb, tcp, now);
     }
-    if tcb.timers.keepalive <= now {
-        return keepalive(tcb, now, &mut tcp.counters);
+    if tcp.particulars.one(&tcb.particulars).deadlines.keepalive <= now {
+        return keepalive(tcb, tcp, now);
     }
     FlowEvent::None
 }
@@ -91,37 +107,38 @@ fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     if deferral::ends(tcb, tcp, now) {
         return FlowEvent::None;
     }
-    if is_given_up(tcb, now) {
+    if is_given_up(tcb, &patience(tcb, &tcp.particulars), now) {
         return give_up(tcb);
     }
     if tcb.snd.wnd.bytes() == 0 && tcb.state.is_synchronized() && !tcb.send_queue.is_empty() {
         // The peer closed its window under what is out, which may be why it is silent: it is asked, and lost is nothing yet.
         tcb.timers.retransmit = Instant::FAR_FUTURE;
         tcb.timers.tail_probe = Instant::FAR_FUTURE;
-        return probe_window(tcb, now, &mut tcp.counters);
+        return probe_window(tcb, tcp, now);
     }
     tcp.counters.add(Counter::RetransmitTimeouts);
     recovery::on_timeout(tcb, tcp, now);
     let is_linear = tcb.state == TcpState::SynSent && tcb.rtt.timeouts < SYN_LINEAR_TIMEOUTS;
     tcb.rtt.backoff = tcb.rtt.backoff.saturating_add(u8::from(!is_linear));
     tcb.rtt.timeouts = tcb.rtt.timeouts.saturating_add(1);
-    if let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble) {
+    if let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) {
         trouble.time_outs.note(now);
     }
-    path_mtu::timed_out(tcb, now);
+    path_mtu::timed_out(tcb, &mut tcp.particulars, now);
     soft_error::timed_out(tcb);
-    tcb.timers.retransmit = now.after_us(retransmit_us(tcb)).min(user_timeout_end(tcb));
+    let user_timeout_end = user_timeout_end(tcb, &patience(tcb, &tcp.particulars));
+    tcb.timers.retransmit = now.after_us(retransmit_us(tcb)).min(user_timeout_end);
     FlowEvent::None
 }
 
-fn syn_retries(tcb: &Tcb) -> u8 {
-    if tcb.options.syn_retries > 0 { tcb.options.syn_retries } else { SYN_RETRIES }
+fn syn_retries(patience: &WaitTimes) -> u8 {
+    if patience.syn_retries > 0 { patience.syn_retries } else { SYN_RETRIES }
 }
 
 /// Whether it was tried often enough. SYNs, and all between local ends, are tried more often: there the same time must pass.
-fn is_hopeless(tcb: &Tcb, now: Instant) -> bool {
+fn is_hopeless(tcb: &Tcb, patience: &WaitTimes, now: Instant) -> bool {
     let retries = match tcb.state {
-        TcpState::SynSent => syn_retries(tcb),
+        TcpState::SynSent => syn_retries(patience),
         TcpState::SynReceived => SYN_ACK_RETRIES,
         _ if tcb.orphaned => ORPHAN_RETRIES,
         _ => DATA_RETRIES,
@@ -135,41 +152,42 @@ fn is_hopeless(tcb: &Tcb, now: Instant) -> bool {
 }
 
 /// A user timeout takes the place of the count, be it shorter or longer (RFC 5482, RFC 9293 section 3.8.3).
-fn is_given_up(tcb: &Tcb, now: Instant) -> bool {
-    if has_user_timeout(tcb) && tcb.state.is_synchronized() {
-        user_timeout_passed(tcb, now)
+fn is_given_up(tcb: &Tcb, patience: &WaitTimes, now: Instant) -> bool {
+    if has_user_timeout(tcb, patience) && tcb.state.is_synchronized() {
+        user_timeout_passed(tcb, patience, now)
     } else {
-        is_hopeless(tcb, now) || user_timeout_passed(tcb, now)
+        is_hopeless(tcb, patience, now) || user_timeout_passed(tcb, patience, now)
     }
 }
 
 /// Nobody waits any more for what a program has left.
-fn has_user_timeout(tcb: &Tcb) -> bool {
-    tcb.options.user_timeout_ms > 0 && !tcb.orphaned
+fn has_user_timeout(tcb: &Tcb, patience: &WaitTimes) -> bool {
+    patience.user_timeout_ms > 0 && !tcb.orphaned
 }
 
 /// RFC 5482.
-fn user_timeout_passed(tcb: &Tcb, now: Instant) -> bool {
-    user_timeout_end(tcb) <= now
+fn user_timeout_passed(tcb: &Tcb, patience: &WaitTimes, now: Instant) -> bool {
+    user_timeout_end(tcb, patience) <= now
 }
 
-fn user_timeout_end(tcb: &Tcb) -> Instant {
-    if tcb.options.user_timeout_ms == 0 || tcb.timers.stalled_since.is_far_future() {
+fn user_timeout_end(tcb: &Tcb, patience: &WaitTimes) -> Instant {
+    if patience.user_timeout_ms == 0 || tcb.timers.stalled_since.is_far_future() {
         return Instant::FAR_FUTURE;
     }
-    tcb.timers.stalled_since.after_us(u64::from(tcb.options.user_timeout_ms) * 1000)
+    tcb.timers.stalled_since.after_us(u64::from(patience.user_timeout_ms) * 1000)
 }
 
 /// RFC 9293 section 3.8.6.1: the probes go on for as long as the peer answers them.
-fn probe_window(tcb: &mut Tcb, now: Instant, counters: &mut Counters) -> FlowEvent {
+fn probe_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     debug_assert!(!tcb.send_queue.is_empty(), "FIN needs no window");
     let orphan = tcb.orphaned;
+    let patience = patience(tcb, &tcp.particulars);
     let retries = if orphan { ORPHAN_RETRIES } else { DATA_RETRIES };
-    let is_hopeless = tcb.timers.probes_sent >= retries && !has_user_timeout(tcb);
-    if is_hopeless || user_timeout_passed(tcb, now) || orphan && tcb.rtt.backoff >= ORPHAN_PROBES {
+    let is_hopeless = tcb.timers.probes_sent >= retries && !has_user_timeout(tcb, &patience);
+    if is_hopeless || user_timeout_passed(tcb, &patience, now) || orphan && tcb.rtt.backoff >= ORPHAN_PROBES {
         return give_up(tcb);
     }
-    counters.add(Counter::ZeroWindowProbes);
+    tcp.counters.add(Counter::ZeroWindowProbes);
     tcb.timers.probes_sent = tcb.timers.probes_sent.saturating_add(1);
     tcb.rtt.backoff = tcb.rtt.backoff.saturating_add(1);
     tcb.snd.probe = true;
@@ -180,46 +198,49 @@ fn probe_window(tcb: &mut Tcb, now: Instant, counters: &mut Counters) -> FlowEve
     if tcb.timers.stalled_since.is_far_future() {
         tcb.timers.stalled_since = now;
     }
-    tcb.timers.persist = now.after_us(tcb.rtt.timeout_us()).min(user_timeout_end(tcb));
+    tcb.timers.persist = now.after_us(tcb.rtt.timeout_us()).min(user_timeout_end(tcb, &patience));
     FlowEvent::None
 }
 
 /// RFC 1122 section 4.2.3.6, RFC 9293 section 3.8.4.
-fn keepalive(tcb: &mut Tcb, now: Instant, counters: &mut Counters) -> FlowEvent {
-    let options = &tcb.options;
+fn keepalive(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
+    let Some(Particulars { patience, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) else {
+        return FlowEvent::None;
+    };
     if !tcb.state.is_synchronized() || tcb.snd.nxt != tcb.snd.una || !tcb.send_queue.is_empty() {
         // Data on its way, or waiting for the window, asks the peer already, and counts its own probes.
-        tcb.timers.keepalive = now.after_us(u64::from(options.keep_idle_secs) * 1_000_000);
+        deadlines.keepalive = now.after_us(u64::from(patience.keep_idle_secs) * 1_000_000);
         return FlowEvent::None;
     }
-    let idle_end = tcb.timers.heard.after_us(u64::from(options.keep_idle_secs) * 1_000_000);
+    let idle_end = tcb.timers.heard.after_us(u64::from(patience.keep_idle_secs) * 1_000_000);
     if now < idle_end {
-        tcb.timers.keepalive = idle_end;
+        deadlines.keepalive = idle_end;
         return FlowEvent::None;
     }
     let count = tcb.timers.probes_sent;
     // A user timeout takes the place of the count here, too (RFC 5482 section 4.2; Linux since TCP_USER_TIMEOUT is there).
-    let is_over = if has_user_timeout(tcb) {
-        count > 0 && now.since_us(tcb.timers.heard) >= u64::from(options.user_timeout_ms) * 1000
+    let is_over = if has_user_timeout(tcb, patience) {
+        count > 0 && now.since_us(tcb.timers.heard) >= u64::from(patience.user_timeout_ms) * 1000
     } else {
-        count >= options.keep_count
+        count >= patience.keep_count
     };
     if is_over {
         // A peer that is there after all learns of it, as with Linux.
         return FlowEvent::Abort(close_without_answer(tcb));
     }
-    counters.add(Counter::KeepaliveProbes);
+    tcp.counters.add(Counter::KeepaliveProbes);
     tcb.timers.probes_sent = tcb.timers.probes_sent.saturating_add(1);
     tcb.snd.keepalive_probe = true;
-    tcb.timers.keepalive = now.after_us(u64::from(options.keep_interval_secs) * 1_000_000);
+    deadlines.keepalive = now.after_us(u64::from(patience.keep_interval_secs) * 1_000_000);
     FlowEvent::None
 }
 
 /// Starts or stops the keepalive timer after an option changed.
-pub fn rearm_keepalive(tcb: &mut Tcb, now: Instant) {
+pub fn rearm_keepalive(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     let has_peer = !matches!(tcb.state, TcpState::Closed | TcpState::TimeWait);
-    tcb.timers.keepalive = if tcb.options.keepalive && has_peer {
-        now.max(tcb.timers.heard).after_us(u64::from(tcb.options.keep_idle_secs) * 1_000_000)
+    let Some(Particulars { patience, deadlines, .. }) = pool.one_mut(&mut tcb.particulars) else { return };
+    deadlines.keepalive = if tcb.options.keepalive && has_peer {
+        now.max(tcb.timers.heard).after_us(u64::from(patience.keep_idle_secs) * 1_000_000)
     } else {
         Instant::FAR_FUTURE
     };

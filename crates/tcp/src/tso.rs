@@ -5,8 +5,8 @@
 //! [`super::output`] asks. What is put off needs no timer: something is in flight, and its ACK or its time-out asks again.
 
 use super::outgoing::{Shape, path_left};
+use crate::Tcp;
 use crate::record::{Algorithm, Phase, Tcb};
-use crate::scoreboard::SentPool;
 
 /// The largest unit, whatever the link cuts: a frame of IP.
 const UNIT_MAX: u32 = 64 << 10;
@@ -22,11 +22,11 @@ const WINDOW_PART: u32 = 3;
 const RTT_LOG: u32 = 9;
 
 /// Whether new data, of which more is queued than may go, waits for the next ACK.
-pub(super) fn defers(tcb: &Tcb, sent: &SentPool, shape: &Shape<'_>) -> bool {
+pub(super) fn defers(tcb: &Tcb, tcp: &Tcp, shape: &Shape<'_>) -> bool {
     // BBR paces, and marks of DCTCP tell of the bursts themselves.
     let clocked = !tcb.is_local
         && matches!(tcb.cc.algorithm, Algorithm::Reno(_) | Algorithm::Cubic(_))
-        && tcb.rate.pacing == 0
+        && tcp.particulars.one(&tcb.particulars).pacing.rate == 0
         && tcb.cc.phase == Phase::Open
         // RFC 3042 section 2: each of the first two duplicates lets a segment go.
         && tcb.board.sacked() == 0
@@ -37,7 +37,7 @@ pub(super) fn defers(tcb: &Tcb, sent: &SentPool, shape: &Shape<'_>) -> bool {
     }
     let queued = tcb.queue_end().distance_from(tcb.snd.nxt);
     let window_left = tcb.snd.wnd.bytes().saturating_sub(tcb.outstanding());
-    let limit = window_left.min(path_left(tcb, shape.now));
+    let limit = window_left.min(path_left(tcb, tcp, shape.now));
     let window = tcb.snd.wnd.bytes().min(tcb.cc.cwnd);
     let unit = unit(tcb);
     let worth = unit / shape.mss;
@@ -45,7 +45,9 @@ pub(super) fn defers(tcb: &Tcb, sent: &SentPool, shape: &Shape<'_>) -> bool {
     {
         return false;
     }
-    let (Some(head), Some(last)) = (tcb.board.first(sent), tcb.board.last(sent)) else { return false };
+    let (Some(head), Some(last)) = (tcb.board.first(&tcp.sent), tcb.board.last(&tcp.sent)) else {
+        return false;
+    };
     // What began to go is not cut off, and an ACK that is not to be expected soon is not waited for.
     shape.now != last.sent_at
         && shape.now.since_us(last.sent_at) <= RECENT_US
@@ -65,10 +67,9 @@ fn unit(tcb: &Tcb) -> u32 {
 mod tests {
     use super::*;
 
-    use crate::config::AlgorithmName;
-    use crate::congestion::{self, models::Models};
+    use crate::config::{AlgorithmName, TcpConfig};
+    use crate::congestion;
     use crate::scoreboard::SentRange;
-    use crate::send_queue::ExtentPool;
     use toe_abi::entry::MemRange;
     use toe_base::window::WindowSize;
     use toe_base::{Instant, SessionId};
@@ -78,24 +79,28 @@ mod tests {
     const NOW_MS: u64 = 106;
 
     /// A window of 36 segments, all but `room` of them out: the first for half a round trip of 12 ms, the last for 1 ms.
-    fn tcb(pool: &mut SentPool, room: u32) -> Tcb {
+    fn tcb(tcp: &mut Tcp, room: u32) -> Tcb {
         let mut tcb = Tcb::vacant();
         tcb.is_local = false;
         tcb.snd.mss = MSS as u16;
         tcb.snd.syn_acked = true;
         tcb.snd.wnd = WindowSize::new(1 << 20);
-        congestion::choose(&mut tcb, &mut Models::new(1), AlgorithmName::Cubic);
+        congestion::choose(&mut tcb, tcp, AlgorithmName::Cubic);
         (tcb.cc.cwnd, tcb.cc.ssthresh) = (36 * MSS, 20 * MSS);
         (tcb.rtt.srtt_us, tcb.rtt.min_us) = (12_000, 2_000);
         let range = MemRange { offset: 0, len: 100 * MSS };
-        tcb.send_queue.push(&mut ExtentPool::new(1), SessionId(0), range).expect("room");
+        tcb.send_queue.push(&mut tcp.extents, SessionId(0), range).expect("room");
         for (from, to, sent_ms) in [(0, 1, NOW_MS - 6), (1, 36 - room, NOW_MS - 1)] {
             let (start, end) = (tcb.snd.una.plus(from * MSS), tcb.snd.una.plus(to * MSS));
             let sent_at = Instant::from_millis(sent_ms);
-            tcb.board.sent(pool, SentRange { start, end, sent_at, ..SentRange::default() });
+            tcb.board.sent(&mut tcp.sent, SentRange { start, end, sent_at, ..SentRange::default() });
             tcb.snd.nxt = end;
         }
         tcb
+    }
+
+    fn tcp() -> Tcp {
+        Tcp::new(1, [0; 16], TcpConfig::default())
     }
 
     fn waits(change: impl FnOnce(&mut Tcb), room: u32) -> bool {
@@ -103,11 +108,15 @@ mod tests {
     }
 
     fn waits_at(now_ms: u64, change: impl FnOnce(&mut Tcb), room: u32) -> bool {
-        let mut pool = SentPool::new(1);
-        let mut tcb = tcb(&mut pool, room);
-        change(&mut tcb);
+        waits_with(now_ms, |tcb, _| change(tcb), room)
+    }
+
+    fn waits_with(now_ms: u64, change: impl FnOnce(&mut Tcb, &mut Tcp), room: u32) -> bool {
+        let mut tcp = tcp();
+        let mut tcb = tcb(&mut tcp, room);
+        change(&mut tcb, &mut tcp);
         let now = Instant::from_millis(now_ms);
-        defers(&tcb, &pool, &Shape { now, sack: SackBlocks::NONE, mss: MSS, record_ends: &[] })
+        defers(&tcb, &tcp, &Shape { now, sack: SackBlocks::NONE, mss: MSS, record_ends: &[] })
     }
 
     /// 36 segments in 12 ms are 3.5 in a thousandth of 1024 ms with a fifth more, and a shortest round trip of 2 ms adds 8 KiB.
@@ -137,20 +146,23 @@ mod tests {
 
     #[test]
     fn only_flows_that_acks_clock_wait() {
-        assert!(!waits(|tcb| congestion::choose(tcb, &mut Models::new(1), AlgorithmName::Dctcp), 2));
-        assert!(!waits(|tcb| tcb.rate.pacing = 1_000_000, 2));
+        let marked = |tcb: &mut Tcb, tcp: &mut Tcp| congestion::choose(tcb, tcp, AlgorithmName::Dctcp);
+        assert!(!waits_with(NOW_MS, marked, 2));
+        let paced =
+            |tcb: &mut Tcb, tcp: &mut Tcp| congestion::limit_pacing(tcb, &mut tcp.particulars, 1_000_000);
+        assert!(!waits_with(NOW_MS, paced, 2));
         assert!(!waits(|tcb| tcb.is_local = true, 2));
     }
 
     /// Nothing in flight: no ACK would ever come.
     #[test]
     fn nothing_waits_for_nothing() {
-        let mut pool = SentPool::new(1);
-        let mut tcb = tcb(&mut pool, 2);
-        tcb.board.clear(&mut pool);
+        let mut tcp = tcp();
+        let mut tcb = tcb(&mut tcp, 2);
+        tcb.board.clear(&mut tcp.sent);
         tcb.snd.una = tcb.snd.nxt;
         let shape =
             Shape { now: Instant::from_millis(NOW_MS), sack: SackBlocks::NONE, mss: MSS, record_ends: &[] };
-        assert!(!defers(&tcb, &pool, &shape));
+        assert!(!defers(&tcb, &tcp, &shape));
     }
 }

@@ -94,7 +94,7 @@ impl<'e> EngineView<'e> {
                     || queued > 0
                     || opening && !fast_open::waits(&flow.tcb)
                     || state == TcpState::TimeWait);
-            let deadline = flow.tcb.timers.earliest();
+            let deadline = self.0.tcp.deadline(&flow.tcb);
             FlowAudit {
                 key: flow.conn.key,
                 owner: flow.conn.tenancy.owner(),
@@ -128,6 +128,10 @@ impl Engine {
         let mut of_flows = PoolUse::default();
         for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
             of_flows.iter_mut().zip(self.tcp.used_by(&flow.tcb)).for_each(|(sum, places)| *sum += places);
+        }
+        let of_conns = self.flows.indices().map(|idx| self.flows.get(idx).conn.aside.len()).sum::<usize>();
+        if self.flows.asides() != of_conns {
+            return Err(format!("{} asides are taken, {of_conns} of flows", self.flows.asides()));
         }
         let taken = self.tcp.used();
         let what = || format!("places of {POOLS:?}: {taken:?} taken, {of_flows:?} of flows");
@@ -176,9 +180,10 @@ impl Engine {
     /// from is pinned by its readers.
     fn audit_memory(&self) -> Result<(), String> {
         let mut blocks = Vec::new();
-        for flow in self.flows.indices().map(|f| self.flows.get(f)) {
-            blocks.extend(flow.tcb.receive.blocks().map(|b| (flow.tcb.receive.session, b)));
-            blocks.extend(flow.conn.staged.into_iter().chain(flow.conn.options).map(|b| (SessionId(0), b)));
+        for idx in self.flows.indices() {
+            let receive = &self.flows.get(idx).tcb.receive;
+            blocks.extend(receive.blocks().map(|b| (receive.session, b)));
+            blocks.extend(self.flows.aside(idx).blocks().map(|b| (SessionId(0), b)));
         }
         blocks.extend(self.hostif.carried.blocks());
         blocks.sort_by_key(|(session, block)| (session.0, block.offset()));
@@ -198,7 +203,7 @@ impl Engine {
                 ));
             }
             let readers =
-                self.flows.indices().filter(|f| self.flows.get(*f).conn.pinned == Some(id)).count() as u32;
+                self.flows.indices().filter(|f| self.flows.aside(*f).pinned == Some(id)).count() as u32;
             if session.pins != readers {
                 return Err(format!("session {id} has {} pins and {readers} readers", session.pins));
             }

@@ -45,7 +45,7 @@ impl Engine {
                 toe_tcp::shutdown_send(&mut flow.tcb);
                 flow.tcb.held.clear(&mut self.tcp.held);
                 if flow.tcb.state == TcpState::FinWait2 {
-                    timeout::start_fin_wait_2(&mut flow.tcb, now);
+                    timeout::start_fin_wait_2(&mut flow.tcb, &self.tcp.particulars, now);
                 }
             }
         }

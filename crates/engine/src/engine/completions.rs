@@ -4,10 +4,11 @@
 use super::Engine;
 use super::notify::{has_end_to_tell, has_something, is_info_old, went_out};
 use crate::flow::carrier::Direct;
-use crate::flow::record::{Flow, Unsent};
+use crate::flow::record::Flow;
 use crate::hostif::outbox::Place;
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
+use toe_abi::errno::Errno;
 use toe_base::{FlowId, FlowIdx, QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
 
@@ -142,18 +143,19 @@ impl Engine {
         if !tell_data(flow, id, post) || !tell_sent(flow, id, post) {
             return false;
         }
-        if let Some(unsent) = flow.report.unsent {
-            let len = went_out(flow, unsent);
-            if len > 0 && !post(Completion::WentOut { flow: id, len }) {
+        let len = went_out(flow);
+        if len > 0 {
+            if !post(Completion::WentOut { flow: id, len }) {
                 return false;
             }
-            flow.report.unsent = Some(Unsent { told: unsent.told.plus(len), ..unsent });
+            flow.report.unsent.told = flow.report.unsent.told.plus(len);
         }
-        if let Some(errno) = flow.tcb.events.soft_error {
+        let errno = flow.tcb.events.soft_error;
+        if !errno.is_ok() {
             if !flow.tcb.orphaned && !post(Completion::SoftError { flow: id, errno }) {
                 return false;
             }
-            flow.tcb.events.soft_error = None;
+            flow.tcb.events.soft_error = Errno::OK;
         }
         if flow.tcb.events.peer_closed && !flow.report.peer_closed_told {
             if !flow.tcb.orphaned && !post(Completion::PeerClosed { flow: id }) {

@@ -11,7 +11,7 @@ use toe_abi::errno::Errno;
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
 use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::memory::HostMemory;
-use toe_tcp::record::{Phase, TroubleCounts};
+use toe_tcp::record::{Particulars, Phase, TroubleCounts};
 use toe_tcp::scoreboard::Fate;
 use toe_tcp::state::TcpState;
 use toe_tcp::{Tcb, outgoing, rtt};
@@ -83,7 +83,11 @@ impl Engine {
             .filter(|range| range.resent && range.fate == Fate::InFlight)
             .map(|range| range.len().div_ceil(u32::from(flow.tcb.snd.mss).max(1)))
             .sum();
-        counted(flow, &self.tcp.troubles.one(&flow.tcb.traffic.trouble), now, &mut detail);
+        let limitless = |rate: u64| if rate == 0 { u64::MAX } else { rate };
+        let Particulars { pacing, trouble, .. } = self.tcp.particulars.one(&flow.tcb.particulars);
+        detail.pacing_rate = limitless(pacing.rate);
+        detail.max_pacing_rate = limitless(pacing.rate_max.into());
+        counted(flow, &trouble, now, &mut detail);
         if let Some((len, info)) = flow.tcb.cc.algorithm.info(&self.tcp.models) {
             (detail.cc_len, detail.cc) = (len, info);
         }
@@ -97,7 +101,6 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
     let mss = u32::from(snd.mss).max(1);
     let segments = |bytes: u32| bytes.div_ceil(mss);
     let open = snd.syn_acked;
-    let limitless = |rate: u64| if rate == 0 { u64::MAX } else { rate };
     FlowDetail {
         state: match state {
             // Its last wait is not the program's any more: what that has is closed.
@@ -127,8 +130,6 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
         advmss: mss,
         reordering: REORDERING,
         rcv_space: flow.tcb.receive.window_max,
-        pacing_rate: limitless(rate.pacing),
-        max_pacing_rate: limitless(rate.pacing_max.into()),
         notsent_bytes: flow.tcb.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),
         min_rtt: if rtt.min_us == 0 { u32::MAX } else { rtt.min_us },
         delivery_rate: rate.latest,
@@ -203,7 +204,7 @@ impl IpLayer {
     /// The largest IP datagram of the path.
     pub(super) fn path_mtu_of(&self, flow: &Flow) -> u32 {
         match flow.conn.path {
-            Path::Port { port, .. } if flow.tcb.snd.mss >= flow.tcb.mtu.limit => {
+            Path::Port { port, .. } if flow.tcb.snd.mss >= flow.tcb.snd.mss_max => {
                 self.ports[port.index()].link.mtu
             }
             // What fits one segment: of a path that is known to take less than its link, or of none.

@@ -43,7 +43,7 @@ impl Engine {
             Trouble::TooBig { mtu } => {
                 let before = flow.tcb.snd.mss;
                 let mss = payload_within(flow, mtu, error.datagram_len);
-                path_mtu::lowered(&mut flow.tcb, &mut self.tcp.sent, mss, now);
+                path_mtu::lowered(&mut flow.tcb, &mut self.tcp, mss, now);
                 let is_lower = flow.tcb.snd.mss < before;
                 self.counters.add(if is_lower { Counter::PathMtuLowered } else { Counter::IcmpErrors });
             }

@@ -116,7 +116,7 @@ impl Engine {
 
     /// The listener's place is another's, or will be: the connection's end was a reset at `reset_at`.
     pub(super) fn leave_fast_open_queue(&mut self, idx: FlowIdx, reset_at: Option<Instant>) {
-        let listener = self.flows.get_mut(idx).conn.early_at.take();
+        let listener = self.flows.change_aside(idx, |aside| aside.early_at.take());
         if let Some(listener) = listener.and_then(|idx| self.listeners.get_mut(idx)) {
             listener.fast_open.left(reset_at);
         }

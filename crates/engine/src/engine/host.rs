@@ -11,7 +11,6 @@ use crate::control::names::{Purpose, Rest, Twin};
 use crate::counter::{Counter, Counters};
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
-use crate::flow::record::Unsent;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
@@ -24,7 +23,7 @@ use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use toe_tcp::config::AlgorithmName;
 use toe_tcp::memory::HostMemory;
-use toe_tcp::record::Hears;
+use toe_tcp::record::{Hears, Particulars, WaitTimes};
 use toe_tcp::segment_arrives::credit_given;
 use toe_tcp::{congestion, timeout};
 use zerocopy::FromBytes;
@@ -126,7 +125,9 @@ impl Engine {
             }
             if send.end_of_record {
                 let end = flow.tcb.queue_end();
-                flow.tcb.record_ends.push(&mut self.tcp.record_ends, end);
+                if let Some(particulars) = self.tcp.particulars.one_mut(&mut flow.tcb.particulars) {
+                    particulars.record_ends.push(&mut self.tcp.record_ends, end);
+                }
             }
         }
         self.after(idx);
@@ -150,7 +151,7 @@ impl Engine {
         flow.tcb.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
         let pressure = self.hostif.pressure(memory);
         let flow = self.flows.get_mut(idx);
-        credit_given(&mut flow.tcb, now, credit.len, pressure);
+        credit_given(&mut flow.tcb, &self.tcp.particulars, now, credit.len, pressure);
         let empty = flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) == 0;
         flow.tcb.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
         self.after(idx);
@@ -341,6 +342,33 @@ fn seconds(value: u32) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
 
+/// How long it waits for what.
+fn set_patience(patience: &mut WaitTimes, option: FlowOption, value: u32) {
+    match option {
+        FlowOption::KeepIdleSecs => patience.keep_idle_secs = seconds(value).max(1),
+        FlowOption::KeepIntervalSecs => patience.keep_interval_secs = seconds(value).max(1),
+        FlowOption::KeepCount => patience.keep_count = value.clamp(1, 127) as u8,
+        FlowOption::UserTimeoutMs => patience.user_timeout_ms = value,
+        FlowOption::SynRetries => patience.syn_retries = value.min(u32::from(timeout::SYN_RETRIES_MAX)) as u8,
+        FlowOption::FinWait2Secs => patience.fin_wait_2_secs = (value != u32::MAX).then_some(seconds(value)),
+        _ => {}
+    }
+}
+
+fn limit_receive_window(flow: &mut crate::flow::record::Flow, tcp: &mut toe_tcp::Tcp, wanted: u32) {
+    if let Some(particulars) = tcp.particulars.one_mut(&mut flow.tcb.particulars) {
+        particulars.receive_window_limit = wanted;
+    }
+    // Of less than a segment a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its timer
+    // each time. What was offered stays offered; a larger window comes as it is earned.
+    let segment = if flow.tcb.is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.tcb.snd.mss) };
+    flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(wanted.max(segment));
+    // A channel's bytes wait in memory that only their sender bounds.
+    if wanted < RECEIVE_WINDOW_INITIAL {
+        flow.conn.carrier.stay_with_engine();
+    }
+}
+
 fn set_option(
     flow: &mut crate::flow::record::Flow,
     tcp: &mut toe_tcp::Tcp,
@@ -348,7 +376,6 @@ fn set_option(
     option: FlowOption,
     value: u32,
 ) {
-    let is_local = flow.tcb.is_local;
     let options = &mut flow.tcb.options;
     match option {
         FlowOption::NoDelay => {
@@ -362,30 +389,24 @@ fn set_option(
             flow.tcb.snd.more &= options.cork;
         }
         FlowOption::KeepAlive => options.keepalive = value != 0,
-        FlowOption::KeepIdleSecs => options.keep_idle_secs = seconds(value).max(1),
-        FlowOption::KeepIntervalSecs => options.keep_interval_secs = seconds(value).max(1),
-        FlowOption::KeepCount => options.keep_count = value.clamp(1, 127) as u8,
-        FlowOption::UserTimeoutMs => options.user_timeout_ms = value,
-        FlowOption::SynRetries => options.syn_retries = value.min(u32::from(timeout::SYN_RETRIES_MAX)) as u8,
-        FlowOption::ReceiveShut => options.receive_shut = value != 0,
-        FlowOption::ReceiveWindowMax => {
-            options.receive_window_limit = value.clamp(WINDOW_MIN, WINDOW_MAX);
-            // Of less than a segment a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its timer
-            // each time. What was offered stays offered; a larger window comes as it is earned.
-            let segment = if is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.tcb.snd.mss) };
-            let limit = options.receive_window_limit.max(segment);
-            flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(limit);
-            // A channel's bytes wait in memory that only their sender bounds.
-            if options.receive_window_limit < RECEIVE_WINDOW_INITIAL {
-                flow.conn.carrier.stay_with_engine();
+        FlowOption::KeepIdleSecs
+        | FlowOption::KeepIntervalSecs
+        | FlowOption::KeepCount
+        | FlowOption::UserTimeoutMs
+        | FlowOption::SynRetries
+        | FlowOption::FinWait2Secs => {
+            if let Some(Particulars { patience, .. }) = tcp.particulars.one_mut(&mut flow.tcb.particulars) {
+                set_patience(patience, option, value);
             }
         }
+        FlowOption::ReceiveShut => options.receive_shut = value != 0,
+        FlowOption::ReceiveWindowMax => limit_receive_window(flow, tcp, value.clamp(WINDOW_MIN, WINDOW_MAX)),
         FlowOption::Congestion => {
             if let Some(name) = AlgorithmName::from_number(value) {
-                congestion::choose(&mut flow.tcb, &mut tcp.models, name);
+                congestion::choose(&mut flow.tcb, tcp, name);
             }
         }
-        FlowOption::MaxPacingRate => congestion::limit_pacing(&mut flow.tcb, value),
+        FlowOption::MaxPacingRate => congestion::limit_pacing(&mut flow.tcb, &mut tcp.particulars, value),
         FlowOption::TrafficClass => options.traffic_class = value as u8 & !ECN_BITS,
         FlowOption::HopLimit => {
             if let Ok(limit @ 1..) = u8::try_from(value) {
@@ -394,18 +415,18 @@ fn set_option(
         }
         FlowOption::SoftErrors => options.soft_errors = Hears::from_value(value),
         FlowOption::UnsentLowWater => {
-            let told =
-                flow.report.unsent.map_or(flow.tcb.snd.nxt.later(flow.tcb.data_una()), |unsent| unsent.told);
-            flow.report.unsent = (value > 0).then_some(Unsent { low_water: value, told });
+            if flow.report.unsent.low_water == 0 {
+                flow.report.unsent.told = flow.tcb.snd.nxt.later(flow.tcb.data_una());
+            }
+            flow.report.unsent.low_water = value;
         }
         // The engine counts by it.
         FlowOption::SharesName => {}
         FlowOption::TellEnd => flow.report.tells_end = value != 0,
         FlowOption::AbortAtClose => flow.set_abort_at_close(value != 0),
-        FlowOption::FinWait2Secs => options.fin_wait_2_secs = (value != u32::MAX).then_some(seconds(value)),
     }
     if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
-        timeout::rearm_keepalive(&mut flow.tcb, now);
+        timeout::rearm_keepalive(&mut flow.tcb, &mut tcp.particulars, now);
     }
 }
 

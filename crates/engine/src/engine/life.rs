@@ -4,7 +4,7 @@ use super::notify::has_something;
 use super::{Engine, EngineView};
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::flow::record::{Abort, Flow};
+use crate::flow::record::{Abort, Aside, Flow};
 use crate::flow::tenancy::{Tenancy, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::outbox::Place;
@@ -13,6 +13,7 @@ use crate::work::AnchorUse;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowIdx, SessionId};
 use toe_tcp::state::{TcpEvent, TcpState};
+use toe_tcp::timeout;
 
 impl EngineView<'_> {
     /// What an anchor stands for.
@@ -74,7 +75,7 @@ impl Engine {
         let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;
         flow.tcb.state = flow.tcb.state.after(TcpEvent::Delete);
         flow.conn.abort = Abort::No;
-        flow.tcb.timers.stop_all();
+        timeout::stop_all(&mut flow.tcb, &mut self.tcp.particulars);
         flow.tcb.rcv.ack_now = false;
         if was_connecting {
             let errno = if errno.is_ok() { Errno::ECONNREFUSED } else { errno };
@@ -88,7 +89,7 @@ impl Engine {
             flow.tcb.events.sent = flow.tcb.events.sent.saturating_add(returned);
         }
         flow.tcb.send_queue.clear(&mut self.tcp.extents);
-        flow.tcb.record_ends.clear(&mut self.tcp.record_ends);
+        self.tcp.forget_record_ends(&flow.tcb);
         flow.tcb.board.clear(&mut self.tcp.sent);
         flow.tcb.events.return_late_bytes(&flow.tcb.send_queue);
         if flow.conn.indexed {
@@ -112,20 +113,19 @@ impl Engine {
 
     /// Gives back what the record no longer needs: staging memory, a dead session's region, a closed owner's slot.
     pub(super) fn let_go_of_memory(&mut self, idx: FlowIdx) {
-        let flow = self.flows.get_mut(idx);
-        if let Some(block) = flow.conn.staged
-            && !flow.tcb.send_queue.uses(&self.tcp.extents, SessionId(0))
-        {
-            flow.conn.staged = None;
-            self.hostif.sessions.arena(SessionId(0), flow.conn.user).free(block);
-        }
-        let flow = self.flows.get_mut(idx);
-        if let Some(session) = flow.conn.pinned
-            && !flow.tcb.send_queue.uses(&self.tcp.extents, session)
-        {
-            flow.conn.pinned = None;
-            if let Some(session) = self.hostif.sessions.get_mut(session) {
-                session.pins -= 1;
+        let flow = self.flows.get(idx);
+        if !flow.conn.aside.is_empty() {
+            let (queue, user) = (flow.tcb.send_queue, flow.conn.user);
+            let Aside { staged, pinned, .. } = self.flows.aside(idx);
+            if let Some(block) = staged.filter(|_| !queue.uses(&self.tcp.extents, SessionId(0))) {
+                self.flows.change_aside(idx, |aside| aside.staged = None);
+                self.hostif.sessions.arena(SessionId(0), user).free(block);
+            }
+            if let Some(session) = pinned.filter(|session| !queue.uses(&self.tcp.extents, *session)) {
+                self.flows.change_aside(idx, |aside| aside.pinned = None);
+                if let Some(session) = self.hostif.sessions.get_mut(session) {
+                    session.pins -= 1;
+                }
             }
         }
         let flow = self.flows.get(idx);
@@ -191,7 +191,8 @@ impl Engine {
         }
         self.let_go_of_memory(idx);
         self.flows.count_leftover(idx);
-        self.flows.note_change(idx);
+        let deadline = self.tcp.deadline(&self.flows.get(idx).tcb);
+        self.flows.note_change(idx, deadline);
         let flow = self.flows.get(idx);
         debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
         if has_something(flow, &self.tcp.extents) {

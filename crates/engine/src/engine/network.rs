@@ -73,7 +73,7 @@ impl Engine {
             let flow = self.flows.get_mut(idx);
             flow.tcb.snd.mss = flow.tcb.snd.mss.min(mss_max);
             // Nor is a larger one probed for.
-            flow.tcb.mtu.limit = flow.tcb.mtu.limit.min(mss_max);
+            flow.tcb.snd.mss_max = flow.tcb.snd.mss_max.min(mss_max);
         }
     }
 

@@ -27,10 +27,10 @@ pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
             || report.connected.is_some()
             || report.direct
             || tcb.events.urgent
-            || tcb.events.soft_error.is_some()
+            || !tcb.events.soft_error.is_ok()
             || is_info_old(flow)
             || frees_enough(flow, extents)
-            || report.unsent.is_some_and(|unsent| went_out(flow, unsent) > 0)
+            || went_out(flow) > 0
             || tcb.events.peer_closed && !report.peer_closed_told
             || report.reset.is_some() && !report.reset_told
             || has_end_to_tell(flow)
@@ -42,7 +42,7 @@ impl Engine {
     pub(super) fn tell_flow_info<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) {
         let flow = self.flows.get_mut(idx);
         flow.report.state = flow.tcb.state;
-        flow.report.published_error = flow.tcb.snd.soft_error;
+        flow.report.published_error = flow.tcb.events.noted;
         let owner = flow.conn.tenancy.owner();
         if owner.is_nobody() {
             return;
@@ -56,12 +56,12 @@ impl Engine {
             } else {
                 flow.tcb.snd.mss
             },
-            soft_error: flow.tcb.snd.soft_error.errno.0 as u8,
-            soft_errors: flow.tcb.snd.soft_error.count,
+            soft_error: flow.tcb.events.noted.errno.0 as u8,
+            soft_errors: flow.tcb.events.noted.count,
             srtt_us: flow.tcb.rtt.srtt_us,
             rttvar_us: flow.tcb.rtt.rttvar_us,
             cwnd: flow.tcb.cc.cwnd,
-            retransmits: self.tcp.troubles.one(&flow.tcb.traffic.trouble).retransmits,
+            retransmits: self.tcp.particulars.one(&flow.tcb.particulars).trouble.retransmits,
             port: match flow.conn.path {
                 crate::work::Path::Local => 255,
                 crate::work::Path::Port { port, .. } => port.0,
@@ -111,16 +111,20 @@ fn frees_enough(flow: &Flow, extents: &ExtentPool) -> bool {
 }
 
 /// Bytes that have gone out and are to be told of.
-pub(super) fn went_out(flow: &Flow, unsent: Unsent) -> u32 {
+pub(super) fn went_out(flow: &Flow) -> u32 {
+    let Unsent { low_water, told } = flow.report.unsent;
+    if low_water == 0 {
+        return 0;
+    }
     let end = flow.tcb.queue_end();
     let out = flow.tcb.snd.nxt.earlier(end);
-    let is_low = u64::from(end.distance_from(out)) * 2 < u64::from(unsent.low_water);
-    if is_low && out.after(unsent.told) { out.distance_from(unsent.told) } else { 0 }
+    let is_low = u64::from(end.distance_from(out)) * 2 < u64::from(low_water);
+    if is_low && out.after(told) { out.distance_from(told) } else { 0 }
 }
 
 /// Whether the flow information record shows what is no longer so, of what a program must not find old.
 pub(super) fn is_info_old(flow: &Flow) -> bool {
-    flow.report.state != flow.tcb.state || flow.report.published_error != flow.tcb.snd.soft_error
+    flow.report.state != flow.tcb.state || flow.report.published_error != flow.tcb.events.noted
 }
 
 /// Whether a SYN is to have the bytes that the program sends first.

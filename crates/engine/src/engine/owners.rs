@@ -101,7 +101,7 @@ impl Engine {
         let conn = &self.flows.get(idx).conn;
         let (from, user) = (conn.tenancy.owner(), conn.user);
         let mut record = SocketOptions::default();
-        if let Some(block) = conn.options {
+        if let Some(block) = self.flows.aside(idx).options {
             host.read(SessionId(0), block.offset(), record.as_mut_bytes());
         } else if let Some(at) = self.hostif.place_of_options(from) {
             host.read(from.session, at, record.as_mut_bytes());
@@ -117,20 +117,19 @@ impl Engine {
             record.flow = to.flow_id.raw();
             host.write(to.session, at, record.as_bytes());
             self.forget_options(idx);
-        } else if self.flows.get(idx).conn.options.is_none() {
+        } else if self.flows.aside(idx).options.is_none() {
             let block =
                 self.hostif.sessions.arena(SessionId(0), user).alloc(size_of::<SocketOptions>() as u32);
             let Some(block) = block else { return false };
             host.write(SessionId(0), block.offset(), record.as_bytes());
-            self.flows.get_mut(idx).conn.options = Some(block);
+            self.flows.change_aside(idx, |aside| aside.options = Some(block));
         }
         true
     }
 
     pub(super) fn forget_options(&mut self, idx: FlowIdx) {
-        let conn = &mut self.flows.get_mut(idx).conn;
-        if let Some(block) = conn.options.take() {
-            self.hostif.sessions.arena(SessionId(0), conn.user).free(block);
+        if let Some(block) = self.flows.change_aside(idx, |aside| aside.options.take()) {
+            self.hostif.sessions.arena(SessionId(0), self.flows.get(idx).conn.user).free(block);
         }
     }
 
@@ -143,7 +142,7 @@ impl Engine {
         host: &mut H,
     ) -> bool {
         let flow = self.flows.get(idx);
-        let (queue, owner, old_block) = (flow.tcb.send_queue, flow.conn.tenancy.owner(), flow.conn.staged);
+        let (queue, owner) = (flow.tcb.send_queue, flow.conn.tenancy.owner());
         if !queue.uses_other_than(&self.tcp.extents, SessionId(0)) {
             return true;
         }
@@ -172,8 +171,7 @@ impl Engine {
         flow.tcb.send_queue.clear(extents);
         let pushed = flow.tcb.send_queue.push(extents, SessionId(0), range);
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
-        flow.conn.staged = Some(block);
-        if let Some(block) = old_block {
+        if let Some(block) = self.flows.change_aside(idx, |aside| aside.staged.replace(block)) {
             self.hostif.sessions.arena(SessionId(0), user).free(block);
         }
         true

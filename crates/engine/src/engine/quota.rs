@@ -83,8 +83,8 @@ impl Engine {
             return;
         }
         let received = if flow.tcb.receive.session.0 == 0 { flow.tcb.receive.memory() } else { 0 };
-        let blocks = flow.conn.staged.into_iter().chain(flow.conn.options);
-        let staged = received + blocks.map(|block| u64::from(block.len())).sum::<u64>();
+        let staged =
+            received + self.flows.aside(idx).blocks().map(|block| u64::from(block.len())).sum::<u64>();
         let users = self.hostif.sessions.users_mut();
         users.add(user, Resource::Flows, 1);
         users.add(user, Resource::StagingMemory, staged);

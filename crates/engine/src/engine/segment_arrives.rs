@@ -8,7 +8,7 @@ use crate::work::{Lone, Path, RxWork};
 use toe_base::{FlowIdx, Instant};
 use toe_tcp::RxContext;
 use toe_tcp::memory::HostMemory;
-use toe_tcp::record::Wait;
+use toe_tcp::record::{Particulars, Wait};
 use toe_tcp::segment::{FlowEvent, Segment};
 use toe_tcp::segment_arrives::segment_arrives;
 use toe_tcp::state::TcpState;
@@ -68,7 +68,7 @@ impl Engine {
         let event = segment_arrives(&mut flow.tcb, &mut cx, &work.rx);
         flow.tcb.traffic.note_received(now, work.rx.segment.len, flow.tcb.snd.mss);
         if work.rx.is_marked
-            && let Some(trouble) = cx.tcp.troubles.one_mut(&mut flow.tcb.traffic.trouble)
+            && let Some(Particulars { trouble, .. }) = cx.tcp.particulars.one_mut(&mut flow.tcb.particulars)
         {
             trouble.received_marked = trouble.received_marked.wrapping_add(1);
         }

@@ -180,14 +180,13 @@ impl Engine {
     /// Notes that a closed session's region is still read from. A flow notes one such region: when it reads from
     /// another one too, all goes to staging memory. `false`: there is not enough of that.
     fn pin<H: HostMemory>(&mut self, idx: FlowIdx, session: SessionId, host: &mut H) -> bool {
-        let flow = self.flows.get_mut(idx);
-        if !flow.tcb.send_queue.uses(&self.tcp.extents, session) {
+        if !self.flows.get(idx).tcb.send_queue.uses(&self.tcp.extents, session) {
             return true;
         }
-        if flow.conn.pinned.is_some() {
+        if self.flows.aside(idx).pinned.is_some() {
             return self.stage_send_data(idx, session, host);
         }
-        flow.conn.pinned = Some(session);
+        self.flows.change_aside(idx, |aside| aside.pinned = Some(session));
         if let Some(record) = self.hostif.sessions.get_mut(session) {
             record.pins += 1;
         }

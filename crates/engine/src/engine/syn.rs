@@ -273,7 +273,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         flow.conn.tenancy.apply(TenancyEvent::Opened { number: self.listeners.arrivals });
         flow.tcb.fast_open.early = true;
-        flow.conn.early_at = Some(listener_idx);
+        self.flows.change_aside(idx, |aside| aside.early_at = Some(listener_idx));
         let (flow, mut cx) = self.receiving(now, idx, host);
         flow.tcb.fast_open.taken = fast_open::take_syn_text(&mut flow.tcb, &mut cx, &work.rx);
         flow.tcb.traffic.received = u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));

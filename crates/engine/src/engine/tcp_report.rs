@@ -4,6 +4,7 @@ use super::Engine;
 use toe_abi::report::{TcpCounts, TcpReport};
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, FlowDetail};
 use toe_base::{FlowIdx, Instant};
+use toe_tcp::record::Particulars;
 use toe_tcp::{Tcb, rtt};
 
 impl Engine {
@@ -11,7 +12,7 @@ impl Engine {
         let flow = self.flows.get(idx);
         let detail = self.flow_detail(now, idx);
         let Tcb { snd, rcv, cc, rtt, rate, traffic, board, .. } = &flow.tcb;
-        let trouble = self.tcp.troubles.one(&traffic.trouble);
+        let Particulars { pacing, reordering, trouble, .. } = self.tcp.particulars.one(&flow.tcb.particulars);
         let scaled = snd.scale.shift() != 0 || rcv.scale.shift() != 0;
         TcpReport {
             congestion: cc.algorithm.name().as_str().to_owned(),
@@ -38,13 +39,13 @@ impl Engine {
             segs_in: traffic.segments_in.into(),
             delivery_rate: rate.latest,
             app_limited: rate.latest_app_limited,
-            pacing_rate: rate.pacing,
+            pacing_rate: pacing.rate,
             unacked: flow.tcb.outstanding(),
             sacked: board.sacked(),
             lost: board.lost(),
             retransmits: trouble.retransmits,
-            reordering_seen: flow.tcb.rack.reordering_seen,
-            reordering_window: flow.tcb.rack.reo_wnd_mult,
+            reordering_seen: reordering.seen,
+            reordering_window: reordering.reo_wnd_mult,
             notsent: flow.tcb.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),
             snd_wnd: snd.wnd.bytes(),
             rcv_wnd: if snd.syn_acked { flow.tcb.receive.window(rcv.nxt) } else { 0 },

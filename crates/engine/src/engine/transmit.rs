@@ -110,7 +110,7 @@ impl Engine {
         host: &mut H,
     ) -> (usize, TurnEnd) {
         let mut units = 0;
-        congestion::wake(&mut self.flows.get_mut(idx).tcb, now);
+        congestion::wake(&mut self.flows.get_mut(idx).tcb, &mut self.tcp.particulars, now);
         while let Some(tx) = self.ip.next_unit(now, self.flows.get(idx), &self.tcp) {
             if units == TURN {
                 return (units, TurnEnd::More);
@@ -137,11 +137,11 @@ impl Engine {
     /// The flow sent all that it could: the timers that follow from that, and what the owner may want to hear of it.
     pub(super) fn settle(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        output::settle(&mut flow.tcb, now);
-        let deadline = flow.tcb.timers.earliest();
+        output::settle(&mut flow.tcb, &mut self.tcp, now);
+        let deadline = self.tcp.deadline(&flow.tcb);
         self.flows.wheel.set(idx, deadline);
         let flow = self.flows.get(idx);
-        if flow.report.unsent.is_some() && has_something(flow, &self.tcp.extents) {
+        if flow.report.unsent.low_water > 0 && has_something(flow, &self.tcp.extents) {
             let owner = flow.conn.tenancy.owner();
             self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), idx);
         }
@@ -208,7 +208,7 @@ impl Engine {
             self.send_alone(now, path, lone);
         }
         let Flow { conn, tcb, .. } = self.flows.get(idx);
-        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, now));
+        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, &self.tcp.particulars, now));
         self.empty_flow(idx);
         let steering = self.take_steering(idx);
         if self.flows.time_waits.is_full() {

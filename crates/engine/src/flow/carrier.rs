@@ -46,18 +46,22 @@ impl Carrier {
     }
 }
 
-/// A connection's place in a channel.
+/// A connection's place in a channel. Of [`Earning`]'s bytes none lie where the side is, which says which of the two it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(2))]
 pub struct Direct {
     pub channel: ChannelId,
     pub slot: u32,
-    pub side: Side,
     pub generation: u16,
+    pub side: Side,
 }
+
+const _: () = assert!(size_of::<Carrier>() <= 12);
 
 /// Counts what a local connection receives, to tell when an attempt at a channel is due: at 4 units and then less and
 /// less often, so that a short connection pays nothing and a refused one does not pay for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(2))]
 pub struct Earning {
     units: u32,
     next: u32,

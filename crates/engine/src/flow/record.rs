@@ -13,15 +13,17 @@ use toe_abi::errno::Errno;
 use toe_base::arena::Block;
 use toe_base::{SeqNum, SessionId};
 use toe_tcp::Tcb;
+use toe_tcp::pool::{Pool, PoolSlot};
 use toe_tcp::record::Noted;
 use toe_tcp::state::TcpState;
 
 /// One connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Flow {
+    pub tcb: Tcb,
     pub conn: Conn,
     pub report: Report,
-    pub tcb: Tcb,
 }
 
 /// Who the connection is between, who holds it, and where it stands.
@@ -37,19 +39,36 @@ pub struct Conn {
     pub indexed: bool,
     /// While it is, it is counted so ([`crate::control::in_use`]).
     pub sharing: Sharing,
-    /// The listener that counts it as one that a program may have though its handshake is not complete (RFC 7413).
-    pub early_at: Option<ListenerIdx>,
     /// Its segments come to the engine because it is steered by itself, not by a listener or a reserved port.
     pub steered: bool,
+    pub carrier: Carrier,
+    /// What it counts as, once no program has it.
+    pub leftover: Leftover,
+    /// Where [`AsidePool`] has what few connections have.
+    pub aside: PoolSlot,
+}
+
+/// Where the asides of all connections lie that have one. Each can have one, as long as there is something in it.
+pub type AsidePool = Pool<Aside, 1>;
+
+/// What few connections have, and not for long: what goes from one owner to the next, or waits for one, and what Fast Open counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Aside {
     /// Staging memory that holds moved send data.
     pub staged: Option<Block>,
     /// Nobody has it: where the options wait in staging memory that its last owner wrote down ([`toe_abi::command::SocketOptions`]).
     pub options: Option<Block>,
     /// A closed session whose region still holds send data.
     pub pinned: Option<SessionId>,
-    pub carrier: Carrier,
-    /// What it counts as, once no program has it.
-    pub leftover: Leftover,
+    /// The listener that counts it as one that a program may have though its handshake is not complete (RFC 7413).
+    pub early_at: Option<ListenerIdx>,
+}
+
+impl Aside {
+    /// What it has of the staging memory.
+    pub fn blocks(&self) -> impl Iterator<Item = Block> {
+        self.staged.into_iter().chain(self.options)
+    }
 }
 
 /// Whether and when the peer gets RST for FIN.
@@ -82,8 +101,8 @@ pub struct Report {
     pub connected: Option<Errno>,
     /// That its bytes go through a channel is new.
     pub direct: bool,
-    /// The owner wants to hear of what has gone out.
-    pub unsent: Option<Unsent>,
+    /// What has gone out.
+    pub unsent: Unsent,
     /// The state and the soft error that the flow information record shows.
     pub state: TcpState,
     pub published_error: Noted,
@@ -95,15 +114,16 @@ pub struct Report {
 }
 
 /// What has gone out is news when fewer bytes than half of the mark have not (`FlowOption::UnsentLowWater`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unsent {
+    /// 0: the owner does not want to hear of it.
     pub low_water: u32,
     /// How far it has been told.
     pub told: SeqNum,
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Flow>() <= 824 && size_of::<Conn>() <= 136);
+const _: () = assert!(size_of::<Flow>() <= 680 && size_of::<Conn>() <= 108);
 
 impl Flow {
     /// A connection that nobody has yet.
@@ -149,13 +169,10 @@ impl Flow {
                 abort: Abort::No,
                 indexed: false,
                 sharing: Sharing::default(),
-                early_at: None,
                 steered: false,
-                staged: None,
-                options: None,
-                pinned: None,
                 carrier: Carrier::default(),
                 leftover: Leftover::No,
+                aside: PoolSlot::default(),
             },
             report: Report::default(),
             tcb: Tcb::vacant(),

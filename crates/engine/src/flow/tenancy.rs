@@ -35,8 +35,9 @@ pub enum Tenancy {
     Finishing { owner: Owner },
 }
 
-/// A connection that came in, whose program has not accepted it.
+/// A connection that came in, whose program has not accepted it. It begins at any multiple of four, as each record has room for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
 pub struct QueuePosition {
     /// The listener that counts it. None: it ended while a session had it on offer.
     pub listener: Option<ListenerIdx>,

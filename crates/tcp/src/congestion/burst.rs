@@ -5,7 +5,7 @@
 //! Algorithms with a model of the path pace all that they send, and do not come here.
 
 use super::window::initial_window;
-use crate::record::Tcb;
+use crate::record::{Pacing, Particulars, ParticularsPool, Tcb};
 use toe_base::Instant;
 
 /// A window leaves in this part of a round trip, so that the first ACKs find nothing left of it.
@@ -14,7 +14,7 @@ const SPREAD_PERCENT: u64 = 80;
 const ROUND_TRIP_MIN_US: u32 = 4_000;
 
 /// A connection may send, and nothing of it is out.
-pub(super) fn begins(tcb: &mut Tcb, now: Instant) {
+pub(super) fn begins(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     let is_idle = now.since_us(tcb.rate.delivered_at) >= tcb.rtt.timeout_us();
     if !is_idle || tcb.cc.cwnd <= initial_window(tcb.snd.mss) || tcb.rtt.srtt_us < ROUND_TRIP_MIN_US {
         return;
@@ -24,23 +24,26 @@ pub(super) fn begins(tcb: &mut Tcb, now: Instant) {
     tcb.cc.usage.most_before = 0;
     let spread_us = u64::from(tcb.rtt.srtt_us) * SPREAD_PERCENT / 100;
     let rate = u64::from(tcb.cc.cwnd) * 1_000_000 / spread_us;
-    tcb.rate.pacing = match tcb.rate.pacing_max {
-        0 => rate,
-        most => rate.min(u64::from(most)),
-    };
+    if let Some(Particulars { pacing, .. }) = pool.one_mut(&mut tcb.particulars) {
+        pacing.rate = match pacing.rate_max {
+            0 => rate,
+            most => rate.min(u64::from(most)),
+        };
+    }
 }
 
 /// A round trip is over.
-pub(super) fn ends(tcb: &mut Tcb) {
+pub(super) fn ends(tcb: &Tcb, pool: &mut ParticularsPool) {
+    let Some(Particulars { pacing, .. }) = pool.taken_mut(&tcb.particulars) else { return };
     let used = tcb.cc.usage.pipe_ack();
     if used > initial_window(tcb.snd.mss) || used >= tcb.cc.cwnd / 2 {
-        tcb.rate.pacing = u64::from(tcb.rate.pacing_max);
+        pacing.rate = u64::from(pacing.rate_max);
     }
 }
 
 /// Bytes that a connection which is paced may send beyond that, as it could have at its start.
-pub fn head_start(tcb: &Tcb) -> u32 {
-    if tcb.cc.follows_model() || tcb.rate.pacing == u64::from(tcb.rate.pacing_max) {
+pub fn head_start(tcb: &Tcb, pacing: &Pacing) -> u32 {
+    if tcb.cc.follows_model() || pacing.rate == u64::from(pacing.rate_max) {
         return 0;
     }
     initial_window(tcb.snd.mss).saturating_sub(tcb.pipe())

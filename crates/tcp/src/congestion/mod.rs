@@ -23,7 +23,7 @@ pub mod window;
 
 use crate::ack_event::AckEvent;
 use crate::config::AlgorithmName;
-use crate::record::{Algorithm, Congestion, Phase, Tcb};
+use crate::record::{Algorithm, Congestion, Particulars, ParticularsPool, Phase, Tcb};
 use crate::scoreboard::Losses;
 use crate::{Tcp, rate};
 use bbr::{Bbr, Steered};
@@ -142,40 +142,42 @@ pub fn restore(tcb: &mut Tcb, models: &mut Models) {
 }
 
 /// Another algorithm from now on (TCP_CONGESTION). The window stays, as Linux has it.
-pub fn choose(tcb: &mut Tcb, models: &mut Models, name: AlgorithmName) {
+pub fn choose(tcb: &mut Tcb, tcp: &mut Tcp, name: AlgorithmName) {
     if tcb.cc.algorithm.name() != name {
-        tcb.cc.algorithm.clear(models);
+        tcb.cc.algorithm.clear(&mut tcp.models);
         tcb.cc.algorithm = Algorithm::new(name);
-        tcb.rate.pacing = u64::from(tcb.rate.pacing_max);
+        if let Some(Particulars { pacing, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+            pacing.rate = u64::from(pacing.rate_max);
+        }
     }
 }
 
 /// SO_MAX_PACING_RATE; 0: no limit.
-pub fn limit_pacing(tcb: &mut Tcb, bytes_per_s: u32) {
-    tcb.rate.pacing_max = bytes_per_s;
-    tcb.rate.pacing = match (&tcb.cc.algorithm, bytes_per_s) {
-        (Algorithm::Bbr(_), 0) => tcb.rate.pacing,
-        (Algorithm::Bbr(_), most) if tcb.rate.pacing > 0 => tcb.rate.pacing.min(u64::from(most)),
+pub fn limit_pacing(tcb: &mut Tcb, pool: &mut ParticularsPool, bytes_per_s: u32) {
+    let Some(Particulars { pacing, .. }) = pool.one_mut(&mut tcb.particulars) else { return };
+    pacing.rate_max = bytes_per_s;
+    pacing.rate = match (&tcb.cc.algorithm, bytes_per_s) {
+        (Algorithm::Bbr(_), 0) => pacing.rate,
+        (Algorithm::Bbr(_), most) if pacing.rate > 0 => pacing.rate.min(u64::from(most)),
         (_, most) => u64::from(most),
     };
 }
 
 /// Data goes out where nothing was in the network.
-pub fn restart(tcb: &mut Tcb, models: &mut Models, now: Instant) {
+pub fn restart(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     if tcb.is_local || !tcb.state.is_synchronized() {
         return;
     }
     let app_limited = rate::is_app_limited(&tcb.rate);
     let (srtt_us, delivered) = (tcb.rtt.srtt_us, tcb.rate.delivered);
-    steer(tcb, models, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
+    steer(tcb, tcp, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
 }
 
 /// An ACK arrived: an algorithm with a model of the path sets window and pacing by it. Returns whether this is one.
 pub fn follow_model(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) -> bool {
-    let Tcp { sent, models, .. } = tcp;
-    let losses = tcb.board.take_losses(sent);
+    let losses = tcb.board.take_losses(&mut tcp.sent);
     let ack = bbr::Ack { losses, ..bbr_ack(tcb, now, event) };
-    let Some(holds_back) = steer(tcb, models, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
+    let Some(holds_back) = steer(tcb, tcp, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
     tcb.cc.cwnd = tcb.cc.cwnd.min(CWND_MAX);
     if holds_back {
         rate::note_app_limited(tcb);
@@ -183,17 +185,14 @@ pub fn follow_model(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent
     true
 }
 
-fn steer<T>(
-    tcb: &mut Tcb,
-    models: &mut Models,
-    act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T,
-) -> Option<T> {
+fn steer<T>(tcb: &mut Tcb, tcp: &mut Tcp, act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T) -> Option<T> {
     let Algorithm::Bbr(slot) = &mut tcb.cc.algorithm else { return None };
-    let bbr = models.bbr.one_mut(slot)?;
-    let mut steered = Steered { cwnd: &mut tcb.cc.cwnd, pacing: &mut tcb.rate.pacing };
+    let bbr = tcp.models.bbr.one_mut(slot)?;
+    let pacing = &mut tcp.particulars.one_mut(&mut tcb.particulars)?.pacing;
+    let mut steered = Steered { cwnd: &mut tcb.cc.cwnd, pacing: &mut pacing.rate };
     let result = act(bbr, &mut steered);
-    if tcb.rate.pacing_max > 0 {
-        tcb.rate.pacing = tcb.rate.pacing.min(u64::from(tcb.rate.pacing_max));
+    if pacing.rate_max > 0 {
+        pacing.rate = pacing.rate.min(u64::from(pacing.rate_max));
     }
     Some(result)
 }
@@ -220,7 +219,7 @@ fn bbr_ack(tcb: &Tcb, now: Instant, event: &AckEvent) -> bbr::Ack {
 }
 
 /// Starts a new round trip when the last one's data is acknowledged, and looks whether the window is used at all.
-pub fn note_usage(tcb: &mut Tcb, now: Instant) {
+pub fn note_usage(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     let follows_model = tcb.cc.follows_model();
     let usage = &mut tcb.cc.usage;
     if tcb.snd.una.before(usage.round_end) {
@@ -230,7 +229,7 @@ pub fn note_usage(tcb: &mut Tcb, now: Instant) {
     usage.most = 0;
     usage.round_end = tcb.snd.nxt;
     if !follows_model {
-        burst::ends(tcb);
+        burst::ends(tcb, pool);
     }
     let usage = &mut tcb.cc.usage;
     if usage.pipe_ack() >= tcb.cc.cwnd / 2 || follows_model {
@@ -244,7 +243,7 @@ pub fn note_usage(tcb: &mut Tcb, now: Instant) {
 }
 
 /// A connection may send. Where nothing is out no ACK has looked whether the window was used.
-pub fn wake(tcb: &mut Tcb, now: Instant) {
+pub fn wake(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     if tcb.snd.nxt != tcb.snd.una || tcb.cc.follows_model() {
         return;
     }
@@ -254,7 +253,7 @@ pub fn wake(tcb: &mut Tcb, now: Instant) {
         let_go_of_half(tcb);
         tcb.cc.usage.unvalidated_since = Some(now);
     }
-    burst::begins(tcb, now);
+    burst::begins(tcb, pool, now);
 }
 
 /// RFC 7661 section 4.4.3: half of the window was not used for too long.
@@ -298,38 +297,47 @@ mod tests {
     #[test]
     fn a_limit_to_pacing_holds_for_a_model_too() {
         for name in [AlgorithmName::Cubic, AlgorithmName::Bbr] {
-            let mut tcb = tcb(name);
+            let (mut tcb, mut tcp) = (tcb(name), tcp());
             let is_model = tcb.cc.follows_model();
-            limit_pacing(&mut tcb, 5_000);
-            assert_eq!(tcb.rate.pacing, 5_000, "{name:?}");
-            tcb.rate.pacing = 9_000;
-            limit_pacing(&mut tcb, 8_000);
-            assert_eq!(tcb.rate.pacing, 8_000, "{name:?}");
-            restart_with_model(&mut tcb, &mut Models::new(1));
-            assert!(tcb.rate.pacing <= 8_000, "{name:?}");
-            let before = tcb.rate.pacing;
-            limit_pacing(&mut tcb, 0);
-            assert_eq!(tcb.rate.pacing, if is_model { before } else { 0 }, "{name:?}: the model's own stays");
+            limit_pacing(&mut tcb, &mut tcp.particulars, 5_000);
+            assert_eq!(*rate(&mut tcb, &mut tcp), 5_000, "{name:?}");
+            *rate(&mut tcb, &mut tcp) = 9_000;
+            limit_pacing(&mut tcb, &mut tcp.particulars, 8_000);
+            assert_eq!(*rate(&mut tcb, &mut tcp), 8_000, "{name:?}");
+            restart_with_model(&mut tcb, &mut tcp);
+            let before = *rate(&mut tcb, &mut tcp);
+            assert!(before <= 8_000, "{name:?}");
+            limit_pacing(&mut tcb, &mut tcp.particulars, 0);
+            let after = if is_model { before } else { 0 };
+            assert_eq!(*rate(&mut tcb, &mut tcp), after, "{name:?}: the model's own stays");
         }
     }
 
-    fn restart_with_model(tcb: &mut Tcb, models: &mut Models) {
+    fn tcp() -> Tcp {
+        Tcp::new(1, [0; 16], crate::config::TcpConfig::default())
+    }
+
+    fn rate<'a>(tcb: &mut Tcb, tcp: &'a mut Tcp) -> &'a mut u64 {
+        &mut tcp.particulars.one_mut(&mut tcb.particulars).expect("a place").pacing.rate
+    }
+
+    fn restart_with_model(tcb: &mut Tcb, tcp: &mut Tcp) {
         tcb.is_local = false;
         tcb.state = crate::state::TcpState::Established;
-        restart(tcb, models, Instant::from_millis(1));
+        restart(tcb, tcp, Instant::from_millis(1));
     }
 
     #[test]
     fn another_algorithm_begins_anew_and_the_same_goes_on() {
-        let (mut tcb, mut models) = (tcb(AlgorithmName::Bbr), Models::new(1));
-        restart_with_model(&mut tcb, &mut models);
-        assert_eq!(models.used(), 1);
-        tcb.rate.pacing = 7_000;
-        choose(&mut tcb, &mut models, AlgorithmName::Bbr);
-        assert_eq!(tcb.rate.pacing, 7_000);
-        choose(&mut tcb, &mut models, AlgorithmName::Reno);
-        assert_eq!((tcb.rate.pacing, tcb.cc.algorithm.name()), (0, AlgorithmName::Reno));
-        assert_eq!(models.used(), 0);
+        let (mut tcb, mut tcp) = (tcb(AlgorithmName::Bbr), tcp());
+        restart_with_model(&mut tcb, &mut tcp);
+        assert_eq!(tcp.models.used(), 1);
+        *rate(&mut tcb, &mut tcp) = 7_000;
+        choose(&mut tcb, &mut tcp, AlgorithmName::Bbr);
+        assert_eq!(*rate(&mut tcb, &mut tcp), 7_000);
+        choose(&mut tcb, &mut tcp, AlgorithmName::Reno);
+        assert_eq!((*rate(&mut tcb, &mut tcp), tcb.cc.algorithm.name()), (0, AlgorithmName::Reno));
+        assert_eq!(tcp.models.used(), 0);
     }
 
     /// A mark counts once in a round trip: with the ACK that the phase begins with.
@@ -352,7 +360,7 @@ mod tests {
             let mut tcb = tcb(AlgorithmName::Cubic);
             tcb.cc.cwnd = 100_000;
             tcb.cc.usage.sent(used);
-            note_usage(&mut tcb, Instant::from_millis(1));
+            note_usage(&mut tcb, &mut ParticularsPool::of_smallest(1), Instant::from_millis(1));
             assert_eq!(tcb.cc.usage.unvalidated_since.is_none(), used >= 50_000);
             assert_eq!(
                 tcb.cc.reduced(&mut Models::new(1), used, 1000, false),

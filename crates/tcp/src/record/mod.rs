@@ -7,35 +7,39 @@
 //! [`Timers`], and [`Report`] (what the host has yet to be told).
 
 mod fast_open;
+mod particulars;
 mod path;
 mod reports;
 mod soft_error;
 mod traffic;
 
 pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool};
+pub use particulars::{Deadlines, Pacing, Particulars, ParticularsPool, Reordering, Search, WaitTimes};
 pub use path::{
-    Algorithm, Congestion, DeliveryRate, Ecn, Frto, PathMtu, Phase, Prr, Rack, Repair, RepairPool, RoundTrip,
-    Undo, WindowUse,
+    Algorithm, Congestion, DeliveryRate, Ecn, Frto, Phase, Prr, Rack, Repair, RepairPool, RoundTrip,
+    TailProbe, Undo, WindowUse,
 };
 pub use soft_error::{Hears, Noted};
-pub use traffic::{Traffic, TroubleCounts, TroublePool, Wait};
+pub use traffic::{Traffic, TroubleCounts, Wait};
 
 pub use reports::{AckReports, ReportPool};
 
 use crate::pool::PoolSlot;
 use crate::reassembly::Reassembly;
 use crate::receive_buffer::ReceiveBuffer;
-use crate::record_ends::RecordEnds;
 use crate::scoreboard::Scoreboard;
 use crate::send_queue::SendQueue;
 use crate::state::TcpState;
+use core::mem::offset_of;
 use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::window::{WindowScale, WindowSize};
 use toe_base::{Instant, SeqNum, SessionId};
 
-/// One connection.
+/// One connection, in the order in which it is asked: what each segment of an established one looks at, what congestion control knows of
+/// its path, and the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Tcb {
     /// Changed by [`Tcb::enter`] alone.
     pub state: TcpState,
@@ -47,24 +51,23 @@ pub struct Tcb {
     pub orphaned: bool,
     pub snd: SendSequence,
     pub rcv: ReceiveSequence,
-    /// What is on its way, and what became of it.
-    pub board: Scoreboard,
-    pub cc: Congestion,
-    pub rack: Rack,
-    pub rtt: RoundTrip,
-    pub rate: DeliveryRate,
-    pub traffic: Traffic,
-    pub ecn: Ecn,
-    pub mtu: PathMtu,
-    pub fast_open: FastOpen,
-    pub timers: Timers,
-    pub options: Options,
-    pub events: TcpEvents,
-    pub send_queue: SendQueue,
-    /// Where what is in the send queue must not meet in a segment.
-    pub record_ends: RecordEnds,
     pub receive: ReceiveBuffer,
     pub held: Reassembly,
+    pub send_queue: SendQueue,
+    /// What is on its way, and what became of it.
+    pub board: Scoreboard,
+    pub timers: Timers,
+    pub traffic: Traffic,
+    pub events: TcpEvents,
+    /// Where [`ParticularsPool`] has what most connections have as it is from the beginning, once it has been changed.
+    pub particulars: PoolSlot,
+    pub rtt: RoundTrip,
+    pub cc: Congestion,
+    pub rack: Rack,
+    pub rate: DeliveryRate,
+    pub ecn: Ecn,
+    pub options: Options,
+    pub fast_open: FastOpen,
 }
 
 /// Send sequence space.
@@ -95,6 +98,8 @@ pub struct SendSequence {
     pub max_wnd: WindowSize,
     /// Segment payload limit towards the peer, options subtracted.
     pub mss: u16,
+    /// The same that link and peer take: the path may take less.
+    pub mss_max: u16,
     /// The program will send no more: FIN follows the queue.
     pub fin_queued: bool,
     /// The peer acknowledged our SYN.
@@ -113,7 +118,6 @@ pub struct SendSequence {
     pub probe: bool,
     /// A keepalive probe is to be sent now.
     pub keepalive_probe: bool,
-    pub soft_error: Noted,
 }
 
 /// Receive sequence space.
@@ -156,7 +160,7 @@ impl ReceiveSequence {
     pub const LONG_AGO: u32 = 1 << 30;
 }
 
-/// Deadlines; `FAR_FUTURE` when not armed. The wheel holds the earliest.
+/// Deadlines, but for those that few connections have ([`Deadlines`]); `FAR_FUTURE` when not armed. The wheel holds the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     pub retransmit: Instant,
@@ -164,50 +168,32 @@ pub struct Timers {
     pub tail_probe: Instant,
     /// What is late by then is lost (RFC 8985 section 6.3).
     pub reorder: Instant,
-    /// The next paced unit may go.
-    pub pace: Instant,
     /// Zero-window probe (RFC 9293 section 3.8.6.1).
     pub persist: Instant,
     pub delayed_ack: Instant,
-    pub keepalive: Instant,
     /// TIME_WAIT, or FIN_WAIT_2 without a program.
     pub linger: Instant,
-    /// A partial segment held by TCP_CORK or MSG_MORE goes out.
-    pub cork: Instant,
     /// Idle receive memory goes back.
     pub release: Instant,
     /// When the peer was last heard.
     pub heard: Instant,
-    /// No empty segment out of the window is answered before this.
-    pub next_stray_answer: Instant,
     /// Since when the oldest unacknowledged data waits without progress.
     pub stalled_since: Instant,
     pub probes_sent: u8,
 }
 
-/// What the program set.
+/// What the program set, but for what few set ([`WaitTimes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     pub no_delay: bool,
     pub cork: bool,
     pub keepalive: bool,
-    pub keep_idle_secs: u16,
-    pub keep_interval_secs: u16,
-    pub keep_count: u8,
-    /// 0: the system's default.
-    pub user_timeout_ms: u32,
-    /// How often a SYN is sent again once the waits double; 0: the system's default.
-    pub syn_retries: u8,
-    /// Window auto-tuning stops here.
-    pub receive_window_limit: u32,
     /// The program takes no more.
     pub receive_shut: bool,
     /// Diffserv field in its place in the byte, and TTL or hop limit, of what is sent.
     pub traffic_class: u8,
     pub hop_limit: u8,
     pub soft_errors: Hears,
-    /// How long FIN_WAIT_2 lasts without a program; none: not at all.
-    pub fin_wait_2_secs: Option<u16>,
 }
 
 /// What the program has yet to be told.
@@ -219,7 +205,10 @@ pub struct TcpEvents {
     pub sent_behind: u32,
     /// Where the urgent byte is ([`ReceiveSequence::up`]).
     pub urgent: bool,
-    pub soft_error: Option<Errno>,
+    /// [`Errno::OK`]: none.
+    pub soft_error: Errno,
+    /// The one that is only noted.
+    pub noted: Noted,
     /// The peer sends no more.
     pub peer_closed: bool,
 }
@@ -231,15 +220,11 @@ impl Default for Timers {
             retransmit: off,
             tail_probe: off,
             reorder: off,
-            pace: off,
             persist: off,
             delayed_ack: off,
-            keepalive: off,
             linger: off,
-            cork: off,
             release: off,
             heard: Instant::ZERO,
-            next_stray_answer: Instant::ZERO,
             stalled_since: off,
             probes_sent: 0,
         }
@@ -256,59 +241,44 @@ impl TcpEvents {
 }
 
 impl Timers {
-    /// The earliest deadline.
-    pub fn earliest(&self) -> Instant {
+    /// The earliest of these: [`crate::Tcp::deadline`] knows the others.
+    pub(crate) fn earliest(&self) -> Instant {
         let all = [
             self.retransmit,
             self.tail_probe,
             self.reorder,
-            self.pace,
             self.persist,
             self.delayed_ack,
-            self.keepalive,
             self.linger,
-            self.cork,
             self.release,
         ];
         all.into_iter().min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     /// Disarms everything that concerns the peer.
-    pub fn stop_all(&mut self) {
-        let Timers { heard, next_stray_answer, release, .. } = *self;
-        *self = Timers { heard, next_stray_answer, release, ..Timers::default() };
+    pub(crate) fn stop_all(&mut self) {
+        let Timers { heard, release, .. } = *self;
+        *self = Timers { heard, release, ..Timers::default() };
     }
 }
 
-impl Options {
-    /// How long FIN_WAIT_2 lasts without a program that has said so (RFC 9293 leaves it open; Linux: tcp_fin_timeout).
-    pub const FIN_WAIT_2_SECS: u16 = 60;
-}
-
 impl Default for Options {
-    /// Linux's defaults: tcp_keepalive_time, _intvl, _probes.
     fn default() -> Self {
         Options {
             no_delay: false,
             cork: false,
             keepalive: false,
-            keep_idle_secs: 7200,
-            keep_interval_secs: 75,
-            keep_count: 9,
-            user_timeout_ms: 0,
-            syn_retries: 0,
-            receive_window_limit: toe_base::limits::RECEIVE_WINDOW_MAX,
             receive_shut: false,
             traffic_class: 0,
             hop_limit: toe_wire::ipv4::TTL,
             soft_errors: Hears::None,
-            fin_wait_2_secs: Some(Options::FIN_WAIT_2_SECS),
         }
     }
 }
 
-/// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 648);
+/// Each connection costs this much, and each segment of an established one looks at so much before it comes to the congestion control: a field
+/// more is a decision.
+const _: () = assert!(size_of::<Tcb>() <= 536 && offset_of!(Tcb, rtt) <= 380);
 
 impl Tcb {
     /// A record that stands for no connection.
@@ -327,13 +297,12 @@ impl Tcb {
             rate: DeliveryRate::default(),
             traffic: Traffic::default(),
             ecn: Ecn::default(),
-            mtu: PathMtu::default(),
+            particulars: PoolSlot::default(),
             fast_open: FastOpen::default(),
             timers: Timers::default(),
             options: Options::default(),
             events: TcpEvents::default(),
             send_queue: SendQueue::default(),
-            record_ends: RecordEnds::default(),
             receive: ReceiveBuffer::new(SessionId(0), SeqNum::default(), RECEIVE_WINDOW_INITIAL),
             held: Reassembly::default(),
         }

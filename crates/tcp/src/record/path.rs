@@ -24,8 +24,6 @@ pub struct Congestion {
     pub dup_acks: u32,
     /// NewReno's `recover`, RFC 6675's RecoveryPoint: a phase other than open lasts until it is acknowledged.
     pub recover: SeqNum,
-    /// [`crate::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
-    pub lost_before: u32,
     /// Where [`RepairPool`] has what a reduced window needs.
     pub repair: PoolSlot,
     pub frto: Frto,
@@ -60,6 +58,8 @@ pub type RepairPool = Pool<Repair, 1>;
 pub struct Repair {
     pub prr: Prr,
     pub undo: Option<Undo>,
+    /// [`crate::scoreboard::Scoreboard::lost_ever`] when the window was last reduced.
+    pub lost_before: u32,
 }
 
 /// Proportional rate reduction (RFC 9937): its variables have their names there.
@@ -126,14 +126,18 @@ pub struct Rack {
     pub rtt_us: u32,
     /// End of the furthest segment that arrived.
     pub fack: SeqNum,
-    pub reordering_seen: bool,
-    pub reo_wnd_mult: u8,
-    pub reo_wnd_persist: u8,
-    /// One D-SACK a round trip widens the reordering window.
-    pub dsack_round: Option<SeqNum>,
     /// A tail probe is on its way: `snd.nxt` behind it.
-    pub tlp_end_seq: Option<SeqNum>,
-    pub tlp_is_retransmit: bool,
+    pub tlp_end_seq: SeqNum,
+    pub tlp: TailProbe,
+}
+
+/// Whether a tail probe is on its way, and what it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TailProbe {
+    #[default]
+    None,
+    New,
+    Again,
 }
 
 /// Round-trip time and retransmission time-out (RFC 6298).
@@ -152,22 +156,9 @@ pub struct RoundTrip {
     pub timeouts: u8,
 }
 
-/// The largest segment that the path takes: see [`crate::path_mtu`].
+/// How fast bytes are delivered (draft-cheng-iccrg-delivery-rate-estimation). No bytes are left between them, as each record has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PathMtu {
-    /// Payload of a segment that link and peer take, options subtracted.
-    pub limit: u16,
-    /// One more was lost.
-    pub search_high: u16,
-    /// No probe before this.
-    pub search_at: Instant,
-    /// A probe is on its way, of so many bytes, and ends here; 0: none is.
-    pub probe_size: u16,
-    pub probe_end: SeqNum,
-}
-
-/// How fast bytes are delivered (draft-cheng-iccrg-delivery-rate-estimation).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(Rust, packed(2))]
 pub struct DeliveryRate {
     /// Bytes that arrived at the peer, in order or not.
     pub delivered: u64,
@@ -178,14 +169,6 @@ pub struct DeliveryRate {
     /// The latest sample, in bytes a second.
     pub latest: u64,
     pub latest_app_limited: bool,
-    /// Bytes a second that may go out; 0: not paced.
-    pub pacing: u64,
-    /// What the program allows at most (SO_MAX_PACING_RATE); 0: anything.
-    pub pacing_max: u32,
-    /// When the next may, if paced.
-    pub next_send_at: Instant,
-    /// Pacing held it back, and it was called later than that: it makes up for it.
-    pub is_late: bool,
 }
 
 /// Explicit congestion notification (RFC 3168).

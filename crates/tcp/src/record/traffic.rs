@@ -1,10 +1,11 @@
 //! What went over a connection so far, and when: for reports (`toe ss -i`, TCP_INFO). Nothing that TCP does depends on it.
 
-use crate::pool::{Pool, PoolSlot};
 use toe_base::Instant;
 
-/// Counted where segments go out and come in. What TCP_INFO has as 32 bits has no more here, and wraps as it does in Linux.
+/// Counted where segments go out and come in. What TCP_INFO has as 32 bits has no more here, and wraps as it does in Linux. No bytes are left
+/// between them, as each record has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(Rust, packed(2))]
 pub struct Traffic {
     /// Bytes of text, those sent again included.
     pub sent: u64,
@@ -19,12 +20,7 @@ pub struct Traffic {
     pub sent_at: Instant,
     pub received_at: Instant,
     pub limits: Limits,
-    /// Where [`TroublePool`] has what did not go as it should, once something has not.
-    pub trouble: PoolSlot,
 }
-
-/// Where the troubles of all connections lie that had some. Each can have one, until its end.
-pub type TroublePool = Pool<TroubleCounts, 1>;
 
 /// What did not go as it should, of a connection that is no longer without trouble.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ const PAWS_IDLE_MAX_US: u64 = 24 * 86_400 * 1_000_000;
 pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
     if is_old_duplicate(tcb, cx.now, segment) {
         cx.tcp.counters.add(Counter::DropOldTimestamp);
-        answer_stray(tcb, cx.now, segment);
+        answer_stray(tcb, cx, segment);
         return Step::Done(FlowEvent::None);
     }
     if tcb.rcv.ts_recent.is_some() && segment.timestamps.is_none() && !segment.rst && !segment.syn {
@@ -46,7 +46,7 @@ pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segme
     if !segment.syn {
         ack::process_stray(tcb, cx, segment);
     }
-    answer_stray(tcb, cx.now, segment);
+    answer_stray(tcb, cx, segment);
     Step::Done(FlowEvent::None)
 }
 

@@ -4,7 +4,7 @@ use super::sack;
 use super::step::{Step, challenge};
 use crate::ack_event::AckEvent;
 use crate::counter::Counter;
-use crate::record::Tcb;
+use crate::record::{Particulars, ParticularsPool, Tcb};
 use crate::segment::{FlowEvent, Segment};
 use crate::state::{TcpEvent, TcpState};
 use crate::{RxContext, deferral, rack, recovery, rtt, soft_error, timeout};
@@ -102,7 +102,7 @@ fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, a
         tcb.rtt.backoff = backoff;
     }
     if fin_acked {
-        finish(tcb, cx.now);
+        finish(tcb, &mut cx.tcp.particulars, cx.now);
     }
 }
 
@@ -137,13 +137,13 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
     }
     tcb.snd.una = ack;
     tcb.snd.up = tcb.snd.up.later(ack);
-    tcb.record_ends.acknowledge(&mut cx.tcp.record_ends, ack);
     tcb.rtt.timeouts = 0;
     if tcb.is_local {
         // There is no path whose round trip the next sample would tell: the peer has memory again.
         tcb.rtt.backoff = 0;
     }
-    if let Some(trouble) = cx.tcp.troubles.taken_mut(&tcb.traffic.trouble) {
+    if let Some(Particulars { record_ends, trouble, .. }) = cx.tcp.particulars.taken_mut(&tcb.particulars) {
+        record_ends.acknowledge(&mut cx.tcp.record_ends, ack);
         trouble.time_outs.overcome(cx.now);
     }
     tcb.snd.fin_acked |= fin_acked;
@@ -168,11 +168,11 @@ fn rearm(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
 }
 
 /// Our FIN is acknowledged.
-fn finish(tcb: &mut Tcb, now: Instant) {
+fn finish(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     tcb.state = tcb.state.after(TcpEvent::FinAcked);
     match tcb.state {
-        TcpState::TimeWait => timeout::start_time_wait(tcb, now),
-        TcpState::FinWait2 if tcb.orphaned => timeout::start_fin_wait_2(tcb, now),
+        TcpState::TimeWait => timeout::start_time_wait(tcb, pool, now),
+        TcpState::FinWait2 if tcb.orphaned => timeout::start_fin_wait_2(tcb, pool, now),
         _ => {}
     }
 }

@@ -16,12 +16,12 @@ mod text;
 mod urgent;
 
 use crate::memory::HostMemory;
-use crate::record::{AckReports, Tcb};
+use crate::record::{AckReports, ParticularsPool, Tcb};
 use crate::segment::{FlowEvent, RxSegment, Segment};
 use crate::state::{TcpEvent, TcpState};
-use crate::time_wait::{STRAY_ANSWERS_US, TimeWait, TimeWaitEffect, TimeWaitParams};
+use crate::time_wait::{TimeWait, TimeWaitEffect, TimeWaitParams};
 use crate::{RxContext, ecn, outgoing, timeout};
-use step::{Step, note_timestamp};
+use step::{Step, note_answer, note_timestamp};
 use toe_base::Instant;
 
 /// A step that looks at the header alone.
@@ -87,7 +87,7 @@ fn synchronized<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &Rx
 }
 
 /// What is left of a connection in TIME_WAIT, for a record of its own.
-pub fn time_wait(tcb: &Tcb, now: Instant) -> TimeWait {
+pub fn time_wait(tcb: &Tcb, pool: &ParticularsPool, now: Instant) -> TimeWait {
     let params = TimeWaitParams {
         is_local: tcb.is_local,
         sack_permitted: tcb.rcv.sack_permitted,
@@ -95,7 +95,7 @@ pub fn time_wait(tcb: &Tcb, now: Instant) -> TimeWait {
         scale: tcb.rcv.scale,
         traffic_class: tcb.options.traffic_class,
         until: tcb.timers.linger,
-        next_stray_answer: tcb.timers.next_stray_answer,
+        next_stray_answer: pool.one(&tcb.particulars).next_stray_answer,
         ack: outgoing::header(tcb, now, tcb.snd.nxt),
     };
     TimeWait::new(now, &params)
@@ -103,7 +103,7 @@ pub fn time_wait(tcb: &Tcb, now: Instant) -> TimeWait {
 
 /// A segment for a connection in TIME_WAIT that its program has still.
 fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> FlowEvent {
-    let before = time_wait(tcb, cx.now);
+    let before = time_wait(tcb, &cx.tcp.particulars, cx.now);
     let mut wait = before;
     let effect = wait.segment_arrives(&mut cx.tcp.in_time_wait(cx.now), segment);
     if segment.ack.is_some() && !segment.syn && !segment.rst {
@@ -111,10 +111,10 @@ fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
     }
     tcb.rcv.ts_recent = wait.ts_recent();
     if wait.until != before.until {
-        timeout::start_time_wait(tcb, cx.now);
+        timeout::start_time_wait(tcb, &mut cx.tcp.particulars, cx.now);
     }
     if wait.holds_back(cx.now) && !before.holds_back(cx.now) {
-        tcb.timers.next_stray_answer = cx.now.after_us(STRAY_ANSWERS_US);
+        note_answer(tcb, cx);
     }
     match effect {
         TimeWaitEffect::Nothing => {}

@@ -4,7 +4,7 @@
 use crate::ack_event::{AckEvent, RttSample};
 use crate::rack::{self, Heard};
 use crate::rate::Sample;
-use crate::record::Tcb;
+use crate::record::{Particulars, Tcb};
 use crate::scoreboard::SentRange;
 use crate::segment::Segment;
 use crate::{Tcp, outgoing};
@@ -52,6 +52,11 @@ pub(super) fn take(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, segment: &Segment
     if tcb.snd.sack_permitted {
         event.duplicated = duplicated(tcb, segment, ack);
     }
+    if overtaken > 0
+        && let Some(Particulars { reordering, .. }) = tcp.particulars.one_mut(&mut tcb.particulars)
+    {
+        reordering.seen = true;
+    }
     count_trouble(tcb, tcp, &event, overtaken);
     event.rtt_us = rtt.latest;
     tcb.rtt.acknowledged(&rtt, &event, outgoing::timestamp(tcb, now), now);
@@ -64,7 +69,7 @@ fn count_trouble(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent, overtaken: u32)
     if !event.ece && event.duplicated == 0 && overtaken == 0 {
         return;
     }
-    let Some(trouble) = tcp.troubles.one_mut(&mut tcb.traffic.trouble) else { return };
+    let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) else { return };
     trouble.overtaken = trouble.overtaken.wrapping_add(overtaken);
     trouble.duplicates_told = trouble.duplicates_told.wrapping_add((event.duplicated > 0).into());
     if event.ece {

@@ -5,7 +5,6 @@ use crate::counter::Counter;
 use crate::record::Tcb;
 use crate::segment::{FlowEvent, Segment};
 use crate::time_wait::STRAY_ANSWERS_US;
-use toe_base::Instant;
 
 /// What a step decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,22 +26,33 @@ pub(super) fn note_timestamp(tcb: &mut Tcb, segment: &Segment) {
 /// Who sent a segment that cannot be used is told where we stand. Two ends that disagree would answer each other's
 /// empty answers for ever, and a SYN brings one as well, so those are answered rarely (as Linux does; RFC 5961 section 5 has
 /// such a limit too).
-pub(super) fn answer_stray(tcb: &mut Tcb, now: Instant, segment: &Segment) {
+pub(super) fn answer_stray<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) {
     if segment.syn || segment.seq_len() == 0 {
-        if now < tcb.timers.next_stray_answer {
+        if !may_answer(tcb, cx) {
             return;
         }
-        tcb.timers.next_stray_answer = now.after_us(STRAY_ANSWERS_US);
+        note_answer(tcb, cx);
     }
     tcb.rcv.ack_now = true;
+}
+
+fn may_answer<H>(tcb: &Tcb, cx: &RxContext<'_, H>) -> bool {
+    cx.now >= cx.tcp.particulars.one(&tcb.particulars).next_stray_answer
+}
+
+/// The next ones are not answered for a while.
+pub(super) fn note_answer<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>) {
+    if let Some(particulars) = cx.tcp.particulars.one_mut(&mut tcb.particulars) {
+        particulars.next_stray_answer = cx.now.after_us(STRAY_ANSWERS_US);
+    }
 }
 
 /// Drops the segment with an ACK that tells the peer where we stand, unless that was done a moment ago or, for other
 /// connections, very often (RFC 5961 section 7).
 pub(super) fn challenge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>) -> Step {
-    if cx.now >= tcb.timers.next_stray_answer && cx.tcp.challenges.allows(cx.now) {
+    if may_answer(tcb, cx) && cx.tcp.challenges.allows(cx.now) {
         cx.tcp.counters.add(Counter::ChallengeAcks);
-        tcb.timers.next_stray_answer = cx.now.after_us(STRAY_ANSWERS_US);
+        note_answer(tcb, cx);
         tcb.rcv.ack_now = true;
     } else {
         cx.tcp.counters.add(Counter::ChallengeAcksHeldBack);

@@ -7,7 +7,7 @@ use crate::open::QUICK_ACKS;
 use crate::pressure::Pressure;
 use crate::reassembly::SeqRange;
 use crate::receive_buffer::{NoMemory, Text};
-use crate::record::{AckReports, Tcb};
+use crate::record::{AckReports, Particulars, ParticularsPool, Tcb};
 use crate::segment::{FlowEvent, Payload, RxSegment, Segment};
 use crate::{RxContext, Tcp};
 use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
@@ -129,7 +129,7 @@ fn take<H: HostMemory>(
         tcb.rcv.nxt = tcb.held.advance(&mut cx.tcp.held, nxt.plus(len));
         super::urgent::forget_old(tcb);
     } else if tcb.held.insert(&mut cx.tcp.held, first, first.plus(len)).is_ok() {
-        if let Some(trouble) = cx.tcp.troubles.one_mut(&mut tcb.traffic.trouble) {
+        if let Some(Particulars { trouble, .. }) = cx.tcp.particulars.one_mut(&mut tcb.particulars) {
             trouble.out_of_order = trouble.out_of_order.wrapping_add(1);
         }
         report_first(tcb, cx.tcp, first);
@@ -238,8 +238,8 @@ pub(super) fn delay_ack(tcb: &mut Tcb, now: Instant) {
 
 /// The host gave `len` bytes back: grow the window when it keeps up with the path, and tell the peer when that is
 /// worth a segment (RFC 9293 section 3.8.6.2.2).
-pub fn credit_given(tcb: &mut Tcb, now: Instant, len: u32, pressure: Pressure) {
-    tune_window(tcb, now, len, pressure);
+pub fn credit_given(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant, len: u32, pressure: Pressure) {
+    tune_window(tcb, pool, now, len, pressure);
     if tcb.receive.is_starved() && !pressure.is_high() {
         tcb.receive.note_memory(true);
     }
@@ -258,7 +258,7 @@ pub fn credit_given(tcb: &mut Tcb, now: Instant, len: u32, pressure: Pressure) {
 
 /// Doubles the window as soon as a quarter of it has been read within a round trip. A peer in slow start has twice as much
 /// under way in the next one, and so much again before the first of it is read: it never meets the window's edge.
-fn tune_window(tcb: &mut Tcb, now: Instant, len: u32, pressure: Pressure) {
+fn tune_window(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant, len: u32, pressure: Pressure) {
     let interval = u64::from(tcb.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
     let since = now.since_us(tcb.rcv.tune_since);
     tcb.rcv.tune_consumed = tcb.rcv.tune_consumed.saturating_add(len);
@@ -266,7 +266,7 @@ fn tune_window(tcb: &mut Tcb, now: Instant, len: u32, pressure: Pressure) {
     if keeps_up && !pressure.is_high() {
         let near = tcb.rtt.srtt_us < LONG_PATH_US;
         let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
-        let limit = tcb.options.receive_window_limit.min(most);
+        let limit = pool.one(&tcb.particulars).receive_window_limit.min(most);
         // What it has it keeps: only who sets the limit lowers it.
         let doubled = tcb.receive.window_max.saturating_mul(2).min(limit);
         tcb.receive.window_max = tcb.receive.window_max.max(doubled);
@@ -294,7 +294,13 @@ mod tests {
         tcb.rcv.edge = tcb.rcv.nxt;
         let mut tells = |len| {
             tcb.receive.consumed = tcb.receive.consumed.plus(len);
-            credit_given(&mut tcb, Instant::from_millis(1), len, Pressure::None);
+            credit_given(
+                &mut tcb,
+                &ParticularsPool::of_smallest(1),
+                Instant::from_millis(1),
+                len,
+                Pressure::None,
+            );
             tcb.rcv.ack_now
         };
         assert!(!tells(1000));
@@ -309,7 +315,7 @@ mod tests {
         for round in 1..20 {
             let now = Instant::from_micros(round * u64::from(srtt_us.max(1000)));
             let window = tcb.receive.window_max;
-            credit_given(&mut tcb, now, window, Pressure::None);
+            credit_given(&mut tcb, &ParticularsPool::of_smallest(1), now, window, Pressure::None);
         }
         tcb.receive.window_max
     }
@@ -326,7 +332,13 @@ mod tests {
         tcb.rtt.srtt_us = 50;
         for round in 1..20 {
             let window = tcb.receive.window_max;
-            credit_given(&mut tcb, Instant::from_millis(round), window, Pressure::High);
+            credit_given(
+                &mut tcb,
+                &ParticularsPool::of_smallest(1),
+                Instant::from_millis(round),
+                window,
+                Pressure::High,
+            );
         }
         assert_eq!(tcb.receive.window_max, RECEIVE_WINDOW_INITIAL);
     }
@@ -346,7 +358,13 @@ mod tests {
                 let under_way = flight + (n + 1) * (flight / credits);
                 assert!(tcb.receive.window_max >= under_way, "round {round}, credit {n}: {under_way}");
                 let now = Instant::from_millis(40 * round + u64::from(n));
-                credit_given(&mut tcb, now, flight / credits, Pressure::None);
+                credit_given(
+                    &mut tcb,
+                    &ParticularsPool::of_smallest(1),
+                    now,
+                    flight / credits,
+                    Pressure::None,
+                );
             }
         }
     }
@@ -357,7 +375,13 @@ mod tests {
         tcb.rtt.srtt_us = 10_000;
         for round in 1..20 {
             let window = tcb.receive.window_max;
-            credit_given(&mut tcb, Instant::from_millis(round * 10), window / 5, Pressure::None);
+            credit_given(
+                &mut tcb,
+                &ParticularsPool::of_smallest(1),
+                Instant::from_millis(round * 10),
+                window / 5,
+                Pressure::None,
+            );
         }
         assert_eq!(tcb.receive.window_max, RECEIVE_WINDOW_INITIAL);
     }

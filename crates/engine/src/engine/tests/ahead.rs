@@ -142,7 +142,7 @@ fn a_process_that_sleeps_and_has_no_connection_is_handed_one_unasked() {
     family.ask(PARENT);
     let flow = accepted(&family.told()[PARENT])[0];
     family.accept(PARENT, flow);
-    [PARENT, CHILD].map(|who| family.sleeps(who, true));
+    [PARENT, CHILD].into_iter().for_each(|who| family.sleeps(who, true));
     family.connects();
     let [parent, child] = family.told();
     assert_eq!((accepted(&parent).len(), accepted(&child).len()), (0, 1), "the parent has one");
