@@ -5,10 +5,10 @@
 //! Each is its level, its number, how many bytes follow, and these; what is not there is as if it had never been set. Who reads
 //! them believes them as little as the engine does: they come from a process that may be another user's.
 
-use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings, low_water_of};
+use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings};
 use crate::queue::{Queue, QueueIo};
 use crate::slots::Place;
-use crate::socket::own_options::Linger;
+use crate::socket::options::values::{Linger, low_water_of};
 use crate::socket::stream::{Link, Stream};
 use crate::socket::{Kind, Socket};
 use std::sync::atomic::Ordering;
