@@ -4,10 +4,10 @@
 //! call, and the engine says when nobody has it open any more ([`toe_abi::entry::Completion::AnchorFree`]). Used by
 //! [`crate::stack`] and by everything that makes a socket.
 
-pub(crate) use crate::anchor_pool::{AnchorPool, Cached};
 use crate::errno::from_os;
 use crate::fd_table;
 use crate::own_fds::OwnCopy;
+pub(crate) use crate::pool::{AnchorPool, Cached};
 use crate::queue::QueueSet;
 use crate::socket::Socket;
 use crate::stack::Stack;

@@ -5,11 +5,12 @@
 //! queue set of the thread that made it and stays there; other threads may use it, at the price of sharing the lock.
 
 mod asking;
-mod channels;
+
 pub(crate) mod draining;
 mod giving_back;
 mod incoming;
 mod leaving;
+mod pipes;
 mod sets;
 mod streams;
 

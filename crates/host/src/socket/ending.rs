@@ -33,14 +33,14 @@ impl Drop for Held {
     }
 }
 
-impl Socket {
-    /// [`Socket::remove_waiter`] for a thread that does not hold it: with the last one that waits the socket may end.
-    pub(crate) fn remove_last_waiter(&'static self, waiter: &'static Waiter) {
-        self.remove_waiter(waiter);
-        let ended = self.take_ending(&mut self.watch.lock());
-        self.end_at_last(ended);
-    }
+/// [`Socket::remove_waiter`] for a thread that does not hold the socket: with the last one that waits that may end.
+pub(crate) fn stop_waiting(socket: &'static Socket, waiter: &'static Waiter) {
+    socket.remove_waiter(waiter);
+    let ended = socket.take_ending(&mut socket.watch.lock());
+    socket.end_at_last(ended);
+}
 
+impl Socket {
     fn end_at_last(&'static self, ended: Option<OwnCopy>) {
         if let Some(kept) = ended {
             self.release(None);

@@ -16,7 +16,7 @@ pub mod claim;
 pub mod connect;
 pub(crate) mod copies;
 pub mod direct;
-mod ending;
+pub(crate) mod ending;
 mod family;
 mod flags;
 mod kept;
