@@ -13,6 +13,33 @@ use std::sync::atomic::Ordering;
 use toe_abi::errno::Errno;
 use toe_base::Endpoint;
 
+/// Nothing was in a lane for who does not wait: what he is told, by the kernel or at once. `None`: something has come meanwhile.
+fn without_wait(
+    datagram: &Datagram,
+    (fd, incoming): (RawFd, &mut Incoming),
+    (is_open, directly, was_empty): (bool, bool, bool),
+    may_open: bool,
+) -> Option<Step> {
+    if was_empty {
+        if may_open {
+            incoming.open();
+        }
+        return Some(Step::Failed(Errno::EAGAIN));
+    }
+    if directly {
+        // Who reads no more than he is told of never finds it empty.
+        if datagram.is_worth_a_look(is_open, may_open) {
+            incoming.open();
+        }
+        return Some(Step::kernel(incoming, false));
+    }
+    match datagram.look_at_kernel(fd, incoming) {
+        Found::Nothing if !incoming.has_something() => Some(Step::Failed(Errno::EAGAIN)),
+        Found::Lane | Found::Nothing => None,
+        found => Some(found.step(incoming)),
+    }
+}
+
 impl Datagram {
     /// Receives a datagram, or says how the kernel's call is to be made. `empty`: the one of [`Step::Kernel`] has just found nothing.
     pub fn receive(
@@ -53,26 +80,10 @@ impl Datagram {
             };
             self.note_lanes(&incoming);
             if !how.waits {
-                match was_empty {
-                    true => {
-                        if may_open {
-                            incoming.open();
-                        }
-                        return Step::Failed(Errno::EAGAIN);
-                    }
-                    false if directly => {
-                        // Who reads no more than he is told of never finds it empty.
-                        if self.is_worth_a_look(is_open, may_open) {
-                            incoming.open();
-                        }
-                        return Step::kernel(&incoming, false);
-                    }
-                    false => {}
-                }
-                match self.look_at_kernel(fd, &mut incoming) {
-                    Found::Nothing if !incoming.has_something() => return Step::Failed(Errno::EAGAIN),
-                    Found::Lane | Found::Nothing => continue,
-                    found => return found.step(&incoming),
+                let seen = (is_open, directly, was_empty);
+                match without_wait(self, (fd, &mut incoming), seen, may_open) {
+                    Some(step) => return step,
+                    None => continue,
                 }
             }
             let is_worth = self.is_worth_a_look(is_open, may_open);
