@@ -6,8 +6,8 @@
 
 use crate::errno::from_os;
 use crate::fd_table;
-use crate::own_fds::OwnCopy;
-pub(crate) use crate::pool::{AnchorPool, Cached};
+use crate::own_copies::OwnCopy;
+use crate::pool::{AnchorPool, Cached};
 use crate::queue::QueueSet;
 use crate::socket::Socket;
 use crate::stack::Stack;

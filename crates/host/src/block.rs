@@ -35,7 +35,7 @@ pub enum OnSignal {
     /// Its handler runs. If all of them have SA_RESTART, and there is no time limit, Linux restarts the call: ERESTART, or, where
     /// no switch layer stands around it, the wait begins anew; else EINTR.
     Restart,
-    /// EINTR. Whether to restart, and when the handler may run, is for the caller to see ([`restarts`]).
+    /// EINTR. Whether to restart, and when the handler may run, is for the caller to see ([`crate::wait::restarts`]).
     Tell,
 }
 

@@ -3,12 +3,12 @@
 //! A sender counts bytes before it has stored their entry. So whoever ends a direction may know of bytes that are not
 //! here yet: its peer stores them within the time of a copy, or was stopped or killed there and never does. Nobody waits
 //! for that with a lock in hand. A stream that is still owed bytes is noted in its channel ([`Leaving`]), every drain
-//! looks again, and a call that must have them waits between two drains ([`QueueSet::wait_until_left`]). A peer that is
+//! looks again, and a call that must have them waits between two drains ([`crate::queue::QueueSet::wait_until_left`]). A peer that is
 //! late has broken the contract: all connections over the channel are reset at once, so that a call waits once however
 //! many there are.
 //!
 //! A stream that is given back may also lack bytes that come before the channel's and that the engine still brings, if its
-//! peer has told the truth. It is noted in [`Queue`] ([`Yielding`]), every drain tries again, and who must have it done waits
+//! peer has told the truth. It is noted in [`crate::queue::Queue`] ([`Yielding`]), every drain tries again, and who must have it done waits
 //! in the same way. One that waits too long is reset.
 //!
 //! A user whose session has made anybody wait so long is remembered ([`Distrusted`]): he would only need a new session to do it

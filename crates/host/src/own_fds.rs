@@ -4,7 +4,7 @@
 //! machine's), which fork() does not. The child keeps these until it has a session itself, and closes them in a thread.
 
 use crate::file::at_hand;
-pub(crate) use crate::own_copies::OwnCopy;
+use crate::own_copies::OwnCopy;
 use crate::sys::{self};
 use rustix::fd::RawFd;
 use std::thread::Thread;

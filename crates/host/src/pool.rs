@@ -1,7 +1,7 @@
 //! The anchors of a session that are not in use.
 
 use crate::lock::Lock;
-use crate::own_fds::OwnCopy;
+use crate::own_copies::OwnCopy;
 use crate::sys;
 use crate::sys::Fd;
 use rustix::fd::RawFd;
@@ -26,7 +26,7 @@ pub struct AnchorPool {
 #[derive(Debug, Default)]
 pub struct Stock {
     pub(crate) free: Vec<AnchorHandle>,
-    /// To be opened and closed, once there is a descriptor for it; see [`Anchor`].
+    /// To be opened and closed, once there is a descriptor for it; see [`crate::anchor::Anchor`].
     pub(crate) spoiled: Vec<AnchorHandle>,
     /// Open already, with the descriptors, of which the engine knows nothing: made for a connection that went elsewhere.
     pub(crate) opened: Vec<(AnchorHandle, OwnCopy)>,

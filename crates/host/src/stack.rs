@@ -4,12 +4,12 @@
 //! Owns the control socket, the memory region and the queue sets. A stack is never freed: sockets
 //! and parked threads refer to it, and it is one a lifetime of the engine.
 
-use crate::anchor::AnchorPool;
 use crate::attach::{Control, engines};
 use crate::connect_credit::Heard;
 use crate::errno::from_os;
 use crate::lock::Lock;
 use crate::own_fds::{LeftFile, OwnFds};
+use crate::pool::AnchorPool;
 use crate::queue::QueueSet;
 use crate::settling::Settling;
 use crate::sys::{self, Fd};

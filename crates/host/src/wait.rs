@@ -8,7 +8,7 @@
 //! set when it comes and kicks the threads whose sockets changed. When it leaves, it wakes one of the others, its *heir*,
 //! which then leads, or, when its own wait is over, wakes another one. So an interrupt wakes one thread and not all.
 //!
-//! Used by the socket operations through [`block_on`], by [`crate::epoll`] and [`crate::poll`] through [`park`].
+//! Used by the socket operations through [`crate::block::block_on`], by [`crate::epoll`] and [`crate::poll`] through [`park`].
 
 use crate::errno::ERESTART;
 use crate::queue::QueueSet;

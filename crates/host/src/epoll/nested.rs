@@ -11,7 +11,7 @@ use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 impl EpollSet {
-    /// See [`Inner::nestings`]: before the kernel is asked.
+    /// See [`super::Inner::nestings`]: before the kernel is asked.
     pub(super) fn nestings(&self) -> u64 {
         if self.has_nested.load(Ordering::Acquire) { self.inner.lock().nestings } else { 0 }
     }

@@ -2,8 +2,7 @@
 //! so there is none of a file that it has locks of; and one that it comes to lock later is not closed before they are gone.
 
 use super::kind::at_hand;
-pub(super) use crate::file::locks::has_own_locks;
-use crate::own_fds::OwnCopy;
+use crate::own_copies::OwnCopy;
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
 use rustix::fd::{AsRawFd, BorrowedFd, RawFd};

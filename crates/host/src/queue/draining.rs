@@ -109,7 +109,7 @@ impl QueueSet {
     }
 
     /// Waits, without the lock, until nothing that leaves a channel is owed bytes. Ends soon after
-    /// [`LAST_ENTRY_WITHIN`], because then the channels of those that are owed some are reset.
+    /// [`crate::leaving::LAST_ENTRY_WITHIN`], because then the channels of those that are owed some are reset.
     pub(crate) fn wait_until_left(&self) {
         self.drain_until(give_up_at(), |queue| !queue.is_leaving());
     }
@@ -142,7 +142,7 @@ pub(crate) fn give_up_at() -> Duration {
 }
 
 /// A thread is about to take or give bytes of a stream whose flow other processes may have. `Some`: it is at that flow until
-/// [`QueueIo::end_use`]. A flow that was withdrawn is another's, though the completion that says so is not here yet.
+/// [`crate::queue::QueueIo::end_use`]. A flow that was withdrawn is another's, though the completion that says so is not here yet.
 pub(crate) fn begin_use(queue: &mut Queue, place: Place) -> Option<FlowId> {
     let flow = queue.streams.get(place)?.flow;
     let at = queue.io.owner_word(flow)?;

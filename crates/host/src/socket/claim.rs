@@ -3,7 +3,7 @@
 //! Holding the descriptor is the right to the socket. A child after fork, a program after exec, a process that was sent
 //! one, and the process that lost a flow to one of these, all get it (back) the same way.
 
-use crate::own_fds::OwnCopy;
+use crate::own_copies::OwnCopy;
 use crate::queue::{QueueGuard, QueueSet};
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{self, Stream};

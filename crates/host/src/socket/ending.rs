@@ -2,7 +2,7 @@
 //! by then, or is in one that will look at it again. Called by the descriptor table, and by whoever waits.
 
 use crate::block::{BlockOn, OnSignal, block_on};
-use crate::own_fds::OwnCopy;
+use crate::own_copies::OwnCopy;
 use crate::slots::Place;
 use crate::socket::arrivals::Closed;
 use crate::socket::listener::ENDS_WITHIN;

@@ -49,7 +49,7 @@ pub use turn::{Held, Turn};
 
 use crate::epoll::EpollSet;
 use crate::lock::Lock;
-use crate::own_fds::OwnCopy;
+use crate::own_copies::OwnCopy;
 use crate::process;
 use crate::queue::{QueueGuard, QueueSet};
 use crate::slots::Place;

@@ -3,7 +3,7 @@
 //! Called by the queue set that serves it, with that one's lock, and by whoever waits.
 
 use crate::epoll::EpollSet;
-use crate::own_fds::OwnCopy;
+use crate::own_copies::OwnCopy;
 use crate::queue::QueueSet;
 use crate::slots::Place;
 use crate::socket::{Kind, REGISTRY, Socket, Watch, Watcher, stream};
@@ -143,7 +143,7 @@ impl Socket {
     }
 }
 
-/// In the child of a fork: every socket in use is the parent's until it is claimed ([`copies`]); nobody waits.
+/// In the child of a fork: every socket in use is the parent's until it is claimed ([`super::copies`]); nobody waits.
 #[cold]
 pub fn after_fork_in_child() {
     REGISTRY.lock().all.iter().for_each(|socket| socket.forget_threads());

@@ -22,7 +22,7 @@ const TCP: i32 = libc::IPPROTO_TCP;
 struct Writer<'a>(&'a mut SocketOptions);
 
 impl Writer<'_> {
-    /// There is room for as many as there are; what has none is lost, as what [`KeptOptions`] has no room for is.
+    /// There is room for as many as there are; what has none is lost, as what [`crate::socket::options::remembered::KeptOptions`] has no room for is.
     fn put(&mut self, level: i32, name: i32, value: &[u8]) {
         let numbers = (u8::try_from(level), u8::try_from(name), u8::try_from(value.len()));
         let (Ok(level), Ok(name), Ok(len)) = numbers else { return };

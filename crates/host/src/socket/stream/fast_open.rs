@@ -2,7 +2,7 @@
 //! it is writable, though it is not connected.
 
 use super::{ConnectTold, OUT, Stream};
-pub(super) use crate::socket::stream::syn_room;
+use crate::socket::stream::syn_room;
 use toe_abi::command::FlowInfo;
 
 impl Stream {

@@ -233,7 +233,7 @@ impl Stream {
         stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
         if info.state == 2 {
             stream.link = Link::Connecting;
-            stream.syn_room = fast_open::syn_room(info);
+            stream.syn_room = crate::socket::stream::syn_room(info);
         }
         stream.read_addrs(info);
         stream
