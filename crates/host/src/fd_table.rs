@@ -8,7 +8,7 @@
 
 use crate::datagram::Datagram;
 use crate::epoll::EpollSet;
-use crate::fd_words::{HIGHEST, INTERNAL, load, put, word};
+use crate::fd_words::{HIGHEST, INTERNAL, load, put};
 pub use crate::fd_words::{forget_internal, is_internal, mark_internal};
 use crate::socket::Socket;
 use rustix::fd::RawFd;
@@ -18,20 +18,8 @@ const EPOLL: usize = 1;
 const DATAGRAM: usize = EPOLL | INTERNAL;
 const TAG: usize = EPOLL | INTERNAL;
 
-/// What [`remove`] took out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removed {
-    /// The descriptor was none of the library's.
-    Nothing,
-    Socket,
-    Epoll,
-    Datagram,
-    /// This is the child of a vfork, which shares the memory of its parent: only do the real close.
-    NotOurs,
-}
-
 #[inline]
-fn as_socket(value: usize) -> Option<&'static Socket> {
+pub(crate) fn as_socket(value: usize) -> Option<&'static Socket> {
     if value == 0 || value & TAG != 0 {
         return None;
     }
@@ -42,7 +30,7 @@ fn as_socket(value: usize) -> Option<&'static Socket> {
 }
 
 #[inline]
-fn as_epoll(value: usize) -> Option<&'static EpollSet> {
+pub(crate) fn as_epoll(value: usize) -> Option<&'static EpollSet> {
     if value & TAG != EPOLL {
         return None;
     }
@@ -52,7 +40,7 @@ fn as_epoll(value: usize) -> Option<&'static EpollSet> {
 }
 
 #[inline]
-fn as_datagram(value: usize) -> Option<&'static Datagram> {
+pub(crate) fn as_datagram(value: usize) -> Option<&'static Datagram> {
     if value & TAG != DATAGRAM {
         return None;
     }
@@ -117,80 +105,9 @@ pub fn duplicate(old: RawFd, new: RawFd) {
     }
 }
 
-/// The program is about to copy `old` over `new`, and `new` is what the table says until then. A thread that uses `new` meanwhile finds
-/// one of the two, and never a number of nothing.
-pub fn duplicate_over(old: RawFd, new: RawFd) -> Removed {
-    let Some(word) = word(new) else { return Removed::Nothing };
-    let value = load(old);
-    if let Some(socket) = as_socket(value) {
-        socket.add_reference();
-    } else if let Some(set) = as_epoll(value) {
-        set.add_reference();
-    } else if let Some(datagram) = as_datagram(value) {
-        datagram.add_reference();
-    } else {
-        return Removed::Nothing;
-    }
-    HIGHEST.fetch_max(new + 1, Ordering::Relaxed);
-    let before = word.swap(value, Ordering::AcqRel);
-    let removed = drop_reference(before, new, true);
-    as_socket(value).into_iter().for_each(|socket| socket.has_descriptor(new));
-    removed
-}
-
 /// Whether both are descriptors of one thing that the table knows.
 pub fn are_of_one(one: RawFd, other: RawFd) -> bool {
     !matches!(load(one), 0 | INTERNAL) && load(one) == load(other)
-}
-
-/// The program is about to close `fd`, which is open still and what the table says. The last reference ends the flow, the listener
-/// or the set.
-pub fn close(fd: RawFd) -> Removed {
-    remove_as(fd, true)
-}
-
-/// The program has closed `fd`, or is about to.
-pub fn remove(fd: RawFd) -> Removed {
-    remove_as(fd, false)
-}
-
-/// As [`remove`], if `fd` is a descriptor of `socket`: whether it was.
-pub fn remove_only(fd: RawFd, socket: &Socket) -> bool {
-    get(fd).is_some_and(|now| std::ptr::eq(now, socket)) && remove(fd) == Removed::Socket
-}
-
-fn remove_as(fd: RawFd, is_open: bool) -> Removed {
-    let Some(word) = word(fd) else { return Removed::Nothing };
-    let value = word.load(Ordering::Acquire);
-    if value == 0 || value == INTERNAL {
-        return Removed::Nothing;
-    }
-    if crate::fork::is_vfork_child() {
-        return Removed::NotOurs;
-    }
-    if word.compare_exchange(value, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return Removed::Nothing;
-    }
-    drop_reference(value, fd, is_open)
-}
-
-/// The table says no more that `fd` is `value`.
-fn drop_reference(value: usize, fd: RawFd, is_open: bool) -> Removed {
-    if let Some(set) = as_epoll(value) {
-        set.drop_reference(fd);
-        return Removed::Epoll;
-    }
-    if let Some(datagram) = as_datagram(value) {
-        datagram.drop_reference();
-        return Removed::Datagram;
-    }
-    match as_socket(value) {
-        Some(socket) => {
-            socket.drop_reference(fd, is_open);
-            Removed::Socket
-        }
-        None => Removed::Nothing,
-    }
 }
 
 /// Calls `each` for every known descriptor of the program from `low` to `high`.

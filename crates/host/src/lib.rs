@@ -1,17 +1,22 @@
 //! The host library: sockets and epoll over a TCP offload engine, for programs that link it and for the switch layer.
 //!
 //! Papers' names: the *TDDL* (attach, rings, doorbells) and the *TOPL* (socket operations to and from commands). The
-//! modules in the order in which data flows up: [`attach`], [`stack`] and [`anchor`] (the session), [`queue`] (completions to
-//! sockets), [`channel`] and [`leaving`] (bytes from
-//! another session), [`slots`], [`send_memory`], [`socket`], [`datagram`], [`wait`], [`epoll`] and [`poll`], [`file`], [`fd_table`], [`fork`],
-//! [`signals`], [`cancel`], [`helper`], [`confine`], [`address_space`], [`admit`], [`program_memory`], [`capi`] (the `toe_` functions of `include/toe.h`), and [`native`] (the same in Rust's words).
+//! modules in the order in which data flows up, each above those that it calls: [`process`] (this process among its children), [`attach`] and [`stack`]
+//! (the session), [`own_fds`] and [`anchor`], [`slots`], [`send_memory`], [`channel`] and [`leaving`] (bytes from another session); the state of
+//! [`socket`], [`queue`], [`datagram`] and [`epoll`] and what they do without waiting: a queue set tells its sockets, these tell who watches;
+//! [`fd_table`]; [`wait`] (a thread parks), [`fork`], [`attaching`] (the way to a session), [`block`] (a call that waits), and the calls on sockets; how
+//! things end ([`fd_release`]), [`adopt`], epoll's calls and [`poll`], [`file`], [`signals`], [`cancel`], [`helper`], [`confine`], [`address_space`],
+//! [`admit`], [`program_memory`], [`capi`] (the `toe_` functions of `include/toe.h`), and [`native`] (the same in Rust's words).
 //!
 //! Nothing here is called through the C library's socket functions: see [`sys`].
 
 pub mod address_space;
 pub mod admit;
+pub mod adopt;
 pub mod anchor;
 pub mod attach;
+mod attaching;
+pub mod block;
 pub mod cancel;
 mod capi;
 pub mod channel;
@@ -21,6 +26,7 @@ pub mod datagram;
 pub mod environment;
 pub mod epoll;
 pub mod errno;
+pub mod fd_release;
 pub mod fd_table;
 mod fd_words;
 pub mod file;
@@ -31,9 +37,12 @@ mod leaving;
 pub mod lock;
 mod looking;
 pub mod native;
+pub mod own_copies;
 pub mod own_fds;
 mod pace;
 pub mod poll;
+mod pool;
+pub mod process;
 pub mod program_memory;
 pub mod queue;
 mod queue_io;

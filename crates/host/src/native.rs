@@ -1,11 +1,10 @@
 //! TCP connections for a library that is written for the engine, in Rust's words: begun, taken, sent to and received from without waiting. Called by
 //! `toe-via`, whose messages to other hosts go in them. Who waits does so by [`crate::poll`], with their descriptors.
 
-use crate::fd_table;
 use crate::socket::slices::{Source, Target};
 use crate::socket::{AcceptError, AcceptHow, RecvFlags, SendFlags, Shutdown, Socket};
 use crate::stack::{EngineIdx, Stack};
-use crate::sys;
+use crate::{fd_table, sys};
 use rustix::fd::RawFd;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -84,7 +83,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        fd_table::close(self.fd);
+        crate::fd_release::close(self.fd);
         let _ = sys::close(self.fd);
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::epoll::wait::LEFT_TO_OTHERS;
 use crate::epoll::{EpollSet, Watched};
-use crate::fd_table;
 use crate::queue::QueueSet;
+use crate::socket::ending::stop_waiting;
 use crate::socket::{Kind, Socket, stream};
-use crate::sys;
 use crate::wait::{ParkOn, TakenWaiter, park, sleep, spin};
 use crate::waiter::Waiter;
+use crate::{fd_table, sys};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
@@ -68,7 +68,7 @@ fn poll_both(
     let me = TakenWaiter::take();
     let watch = |on: bool| {
         for socket in sockets {
-            if on { socket.add_waiter(&me) } else { socket.remove_waiter(&me) }
+            if on { socket.add_waiter(&me) } else { stop_waiting(socket, &me) }
         }
     };
     watch(true);

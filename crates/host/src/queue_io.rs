@@ -4,11 +4,10 @@
 use crate::channel::Channel;
 use crate::send_memory::{Blocks, SendMemory};
 use crate::slots::Place;
-use crate::socket::stream::Stream;
 use crate::stack::Stack;
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
-use toe_abi::entry::{Command, ReceiveCredit, Send};
+use toe_abi::entry::{Command, Send};
 use toe_abi::region::SND_ENTRIES;
 use toe_base::{ChannelId, FlowId};
 use toe_ring::{HostQueueSet, Region};
@@ -87,18 +86,5 @@ impl QueueIo {
     /// Publishes data; `false` when there is no room now.
     pub fn send(&mut self, send: Send) -> bool {
         self.ring.push_send(send).is_ok()
-    }
-
-    /// Publishes the credit that `stream` owes, or remembers to.
-    pub fn credit(&mut self, place: Place, stream: &mut Stream) {
-        if stream.pending_credit == 0 {
-            return;
-        }
-        let credit = ReceiveCredit { flow: stream.flow, len: stream.pending_credit };
-        if self.ring.push_credit(credit).is_ok() {
-            stream.pending_credit = 0;
-        } else if !self.owing.contains(&place) {
-            self.owing.push(place);
-        }
     }
 }

@@ -10,7 +10,6 @@ use crate::socket::{Socket, stream};
 use crate::{fd_table, helper, signals, sys};
 use rustix::fd::RawFd;
 use std::collections::HashMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use toe_abi::errno::Errno;
 
@@ -27,8 +26,6 @@ const F_OWNER_PGRP: i32 = 2;
 /// `si_code`: of the others, such as POLL_IN, the kernel lets only itself make use.
 const SI_SIGIO: i32 = -5;
 
-/// The set that the thread waits in, which no descriptor stands for.
-static SET: OnceLock<&'static EpollSet> = OnceLock::new();
 /// The process that the thread is in: in the child of a fork there is none at first.
 static THREAD_IN: AtomicI32 = AtomicI32::new(0);
 
@@ -50,7 +47,7 @@ pub fn is_about_owner(command: i32) -> bool {
 /// ENOMEM: there can be no thread.
 pub fn follow(fd: RawFd, socket: &'static Socket) -> Result<(), Errno> {
     let is_wanted = socket.tells_by_signals() || owner_of(fd).id != 0;
-    let set = *SET.get_or_init(EpollSet::without_descriptor);
+    let set = EpollSet::of_signals();
     if !is_wanted {
         set.stop_watching(fd, socket);
         return Ok(());
@@ -75,11 +72,6 @@ pub fn copy(from: RawFd, to: RawFd) -> Result<bool, Errno> {
     sys::fcntl(to, F_SETSIG, signal.into())?;
     sys::fcntl(to, F_SETOWN_EX, (&raw const owner).expose_provenance() as libc::c_long)?;
     Ok(owner.id != 0)
-}
-
-/// Whether the program has ever said of a socket who is to be told, or how: its open files may still say so.
-pub fn is_used() -> bool {
-    SET.get().is_some()
 }
 
 fn tell(set: &'static EpollSet) {

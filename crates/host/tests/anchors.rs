@@ -3,13 +3,13 @@
 mod fake;
 
 use fake::{Connection, Engine};
-use toe::{fd_table, sys};
+use toe::{fd_release, sys};
 use toe_abi::entry::{Command, Completion};
 use toe_base::AnchorHandle;
 
 /// As the program's close does it.
 fn close(c: Connection) {
-    fd_table::close(c.fd);
+    fd_release::close(c.fd);
     let _ = sys::close(c.fd);
     std::mem::forget(c);
 }

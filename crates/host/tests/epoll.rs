@@ -6,7 +6,7 @@ use fake::{Connection, Engine, until};
 use rustix::fd::AsRawFd;
 use std::time::Duration;
 use toe::errno::{EEXIST, ENOENT};
-use toe::{epoll, fd_table};
+use toe::{epoll, fd_release, fd_table};
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
 
@@ -63,7 +63,7 @@ impl Set {
 
 impl Drop for Set {
     fn drop(&mut self) {
-        fd_table::remove(self.0);
+        fd_release::remove(self.0);
         let _ = toe::sys::close(self.0);
     }
 }
@@ -184,7 +184,7 @@ fn a_closed_socket_leaves_and_its_number_can_be_used_again() {
         fd
     };
     let close = |fd| {
-        fd_table::remove(fd);
+        fd_release::remove(fd);
         let _ = toe::sys::close(fd);
     };
     let fd = copy(&c);

@@ -6,7 +6,7 @@ use fake::{Engine, until};
 use std::net::SocketAddr;
 use std::time::Duration;
 use toe::socket::{AcceptError, AcceptHow, OfKernel, Shutdown};
-use toe::{Anchor, Socket, Stack, epoll, fd_table};
+use toe::{Anchor, Socket, Stack, epoll, fd_release, fd_table};
 use toe_abi::attach::Reply;
 use toe_abi::command::{LISTEN_KERNEL_TOO, ListenArgs};
 use toe_abi::entry::{Command, Completion};
@@ -16,7 +16,7 @@ use zerocopy::FromBytes;
 const NOW: AcceptHow = AcceptHow { dont_wait: true, cloexec: true, nonblocking: true, with_twin: false };
 
 fn close(fd: i32) {
-    fd_table::remove(fd);
+    fd_release::remove(fd);
     let _ = toe::sys::close(fd);
 }
 
@@ -175,7 +175,7 @@ fn a_listener_with_a_twin_takes_from_both_and_outlives_the_engine() {
         let _client = std::net::TcpStream::connect(local).expect("the kernel listens");
         assert_eq!(acceptor.join().expect("no panic"), Err(AcceptError::OfKernel));
     });
-    fd_table::remove(fd);
+    fd_release::remove(fd);
     assert_eq!(engine.opened(handle), None, "the hidden anchor was closed with the listener");
 }
 
@@ -215,7 +215,7 @@ fn a_child_claims_what_it_uses_and_only_closes_what_it_does_not() {
             engine.data_to(1, 0, claimed, b"moved");
         });
         in_child(|| {
-            let closed = fd_table::remove(unused.fd) == fd_table::Removed::Socket;
+            let closed = fd_release::remove(unused.fd) == fd_release::Removed::Socket;
             let _ = toe::sys::close(unused.fd);
             used.socket.set_nonblocking(false);
             closed && used.recv(9) == Ok(b"moved".to_vec())
@@ -271,7 +271,7 @@ fn child_waits_with_inherited_set(parent_waits: bool) {
     });
     assert!(good, "the child's part");
     assert_eq!(engine.try_command(0), None, "nothing more was asked for by the parent");
-    fd_table::remove(epfd);
+    fd_release::remove(epfd);
     let _ = toe::sys::close(epfd);
 }
 

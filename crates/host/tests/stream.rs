@@ -5,7 +5,7 @@ mod fake;
 use fake::{Connection, Engine, until};
 use std::io::IoSliceMut;
 use toe::socket::{FastOpen, RecvFlags, SendFlags, Shutdown};
-use toe::{Stack, fd_table};
+use toe::{Stack, fd_release, fd_table};
 use toe_abi::attach::Reply;
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit};
 use toe_abi::errno::Errno;
@@ -519,7 +519,7 @@ fn copies_of_a_descriptor_are_one_socket() {
     let copy = toe::sys::dup_lowest(toe::sys::borrow(c.fd), true).expect("a descriptor");
     fd_table::duplicate(c.fd, copy);
     assert!(std::ptr::eq(fd_table::get(copy).expect("a socket"), c.socket));
-    assert_eq!(fd_table::remove(copy), fd_table::Removed::Socket);
+    assert_eq!(fd_release::remove(copy), fd_release::Removed::Socket);
     let _ = toe::sys::close(copy);
     assert_eq!(engine.open_anchors().len(), 1, "the other descriptor holds it");
     c.close();

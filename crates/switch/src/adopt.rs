@@ -17,8 +17,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType, sockopt};
-use toe::socket::Socket;
-use toe::{fd_table, fork, sys};
+use toe::socket::{Socket, claim};
+use toe::{fd_table, sys};
 
 /// What a descriptor may turn out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn inherited() {
     }
     // Listeners first: their anchors, which came along hidden, are let go of when they are held anew.
     came.sort_by_key(|(kind, fd)| (*kind != Came::Listener, *fd));
-    let had_listeners = came.iter().any(|(kind, fd)| *kind == Came::Anchor && fork::is_hidden(*fd));
+    let had_listeners = came.iter().any(|(kind, fd)| *kind == Came::Anchor && toe::adopt::is_hidden(*fd));
     // One socket may have come along under several numbers, such as 0 and 1 of a program that inetd started.
     let mut first: Vec<((u64, u64), c_int)> = Vec::new();
     for (kind, fd) in came {
@@ -98,7 +98,7 @@ static ANY_UNUSED: AtomicBool = AtomicBool::new(false);
 /// two loads.
 #[inline]
 pub fn is_any_unused() -> bool {
-    ANY_UNUSED.load(Ordering::Relaxed) || toe::fork::count() > 0
+    ANY_UNUSED.load(Ordering::Relaxed) || toe::process::count() > 0
 }
 
 /// The program accepts with this descriptor, or waits for it: a kernel socket that came from elsewhere, or that another
@@ -113,7 +113,7 @@ pub fn on_use(fd: c_int) {
 
 #[cold]
 fn use_inherited(fd: c_int) {
-    if sockopt::socket_acceptconn(sys::borrow(fd)) != Ok(true) || toe::fork::is_vfork_child() {
+    if sockopt::socket_acceptconn(sys::borrow(fd)) != Ok(true) || toe::process::is_vfork_child() {
         return;
     }
     adopt(fd, Came::Listener);
@@ -121,7 +121,7 @@ fn use_inherited(fd: c_int) {
 
 /// Called once, when the library is loaded: what a child of fork comes to use is noted as what comes over exec.
 pub fn note_claims() {
-    fork::notify_of_claims(|socket, fd| {
+    claim::notify_of_claims(|socket, fd| {
         if !why::is(fd, Reason::Claimed) {
             note_claimed(fd, socket);
         }
@@ -164,7 +164,7 @@ fn is_unused(fd: c_int) -> bool {
 fn adopt(fd: c_int, kind: Came) -> bool {
     match kind {
         Came::Anchor => {
-            if let Some(socket) = fork::adopt(fd) {
+            if let Some(socket) = toe::adopt::adopt(fd) {
                 note_claimed(fd, socket);
             }
         }

@@ -18,7 +18,7 @@ pub fn note_new_process() {
 /// Whether the caller runs in a child of vfork, which shares the parent's memory until it executes something: it must change none of our
 /// tables, and is known by its process id. Once there was one it costs a system call: asked only where one of our tables would change.
 pub fn in_vfork_child() -> bool {
-    toe::fork::is_vfork_child()
+    toe::process::is_vfork_child()
 }
 
 /// A thread has gone to another network namespace, or may have.

@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 use toe::errno::ERESTART;
 use toe::socket::{AcceptError, AcceptHow, Accepted, OfKernel, Shutdown, Socket};
 use toe::stack::EngineIdx;
-use toe::{Anchor, AnchorUse as Use, Errno, epoll, fd_table, sys, wait};
+use toe::{Anchor, AnchorUse as Use, Errno, epoll, fd_release, fd_table, sys, wait};
 use toe_base::{Addr, Endpoint};
 
 /// net/tcp_states.h
@@ -372,7 +372,7 @@ pub fn end(listener: &'static Socket) {
     let limits = State::of_options(|option| option.is_time_limit() && is_limited(option));
     for fd in descriptors {
         let is_watched = epoll::move_back(fd, listener);
-        fd_table::remove(fd);
+        fd_release::remove(fd);
         release_nonblocking(fd, wants);
         // What was set before it listened, its next connections are to have as well.
         socket_state::set(fd, socket_state::of_unknown(fd).with(State::WAS_LISTENER).with(limits));

@@ -58,7 +58,7 @@ impl State {
 
     /// A kernel socket as it was made just now.
     pub fn new_twin() -> State {
-        let (forks, others) = (toe::fork::count(), fork::made_otherwise());
+        let (forks, others) = (toe::process::count(), fork::made_otherwise());
         State(State::TWIN.0 | State::ages(forks, others))
     }
 
@@ -69,7 +69,7 @@ impl State {
 
     /// Whether a child of a fork has it, too. One that was made otherwise is to execute something at once.
     pub fn is_older_than_fork(self) -> bool {
-        self.has(State::TWIN) && (self.0 >> FORKS_SHIFT) as u16 != toe::fork::count() as u16
+        self.has(State::TWIN) && (self.0 >> FORKS_SHIFT) as u16 != toe::process::count() as u16
     }
 
     /// Why another process may have this undecided socket, too, if so.

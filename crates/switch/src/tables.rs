@@ -4,7 +4,7 @@ use crate::ffi::guarded;
 use crate::socket_state::{self, State};
 use crate::{fork, hidden_twin, real, replacing, why};
 use core::ffi::c_int;
-use toe::{epoll, fd_table, sys};
+use toe::{epoll, fd_release, fd_table, sys};
 
 /// Whether any of our tables has an entry for the descriptor.
 #[inline]
@@ -17,22 +17,22 @@ pub fn is_known(fd: c_int) -> bool {
 
 /// The descriptor is about to be closed, or was: it leaves all tables.
 pub fn forget(fd: c_int) {
-    forget_as(fd, fd_table::remove, |fd| fd_table::get(fd).is_none());
+    forget_as(fd, fd_release::remove, |fd| fd_table::get(fd).is_none());
 }
 
 /// The same of one that is open still and about to be closed, by a call of ours.
 pub fn forget_open(fd: c_int) {
-    forget_as(fd, fd_table::close, |fd| fd_table::get(fd).is_none());
+    forget_as(fd, fd_release::close, |fd| fd_table::get(fd).is_none());
 }
 
 /// `from` is about to be copied over `to`, both of which our tables know: of `to` the table of descriptors says so from now on. Unless another
 /// thread has closed `from` meanwhile: then the copy fails.
 pub fn forget_for_copy(from: c_int, to: c_int) {
     let is_done = |to| fd_table::are_of_one(from, to) || !fd_table::are_of_one(from, from);
-    forget_as(to, |to| fd_table::duplicate_over(from, to), is_done);
+    forget_as(to, |to| fd_release::duplicate_over(from, to), is_done);
 }
 
-fn forget_as(fd: c_int, remove: impl Fn(c_int) -> fd_table::Removed, is_done: impl Fn(c_int) -> bool) {
+fn forget_as(fd: c_int, remove: impl Fn(c_int) -> fd_release::Removed, is_done: impl Fn(c_int) -> bool) {
     if fork::in_vfork_child() {
         return;
     }

@@ -8,12 +8,13 @@ use crate::why::{self, Decided, Reason, Stack as On};
 use crate::{hidden_twin, real, twin_pool};
 use core::ffi::c_int;
 use libc::socklen_t;
-use toe::own_fds::OwnCopy;
+use toe::block::OnSignal;
+use toe::own_copies::OwnCopy;
 use toe::signals::let_handlers_run;
 use toe::socket::{Held as Waiting, Shutdown, Socket};
 use toe::stack::Stack;
-use toe::wait::{OnSignal, restarts};
-use toe::{Anchor, Errno, epoll, fd_table, signal_io, sys};
+use toe::wait::restarts;
+use toe::{Anchor, Errno, epoll, fd_release, fd_table, signal_io, sys};
 
 /// Whether the engine's socket is what is at a number.
 pub fn is_still(fd: c_int, socket: &'static Socket) -> bool {
@@ -229,7 +230,7 @@ fn put_at(fd: c_int, twin: c_int, socket: &'static Socket, state: State) -> Opti
 /// Takes an engine's socket out of the table so that something else can be put at its number. `None`: the program has ended it.
 fn take_out(fd: c_int, socket: &Socket) -> Option<Replacing> {
     let replacing = Replacing::begin_after_others(fd, State::default()).ok()?;
-    (replacing.place() && fd_table::remove_only(fd, socket)).then_some(replacing)
+    (replacing.place() && fd_release::remove_only(fd, socket)).then_some(replacing)
 }
 
 /// Gives the program a kernel socket in the place of an engine's that has failed or was disconnected: the one that has kept the port that the
@@ -285,7 +286,7 @@ fn copy_settings(fd: c_int, socket: &Socket, twin: &sys::Fd) -> Result<bool, Err
     let nonblocking = if socket.nonblocking() { libc::O_NONBLOCK } else { 0 };
     let signals = if socket.tells_by_signals() { libc::O_ASYNC } else { 0 };
     let others = sys::fcntl(twin.raw(), libc::F_GETFL, 0)? & !(libc::O_NONBLOCK | libc::O_ASYNC);
-    let has_owner = signal_io::is_used() && signal_io::copy(fd, twin.raw())?;
+    let has_owner = toe::epoll::are_signals_used() && signal_io::copy(fd, twin.raw())?;
     sys::fcntl(twin.raw(), libc::F_SETFL, (others | nonblocking | signals).into())?;
     Ok(has_owner || signals != 0)
 }

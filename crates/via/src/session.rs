@@ -96,7 +96,7 @@ impl Session {
             far: Arc::new(FarSet::new()?),
             doors: Doors::default(),
             pid: toe::sys::pid(),
-            forks: AtomicU32::new(toe::fork::count()),
+            forks: AtomicU32::new(toe::process::count()),
         })
     }
 
@@ -114,14 +114,14 @@ impl Session {
             doors: Doors::default(),
             // Of no process: what it asks for is refused at once.
             pid: 0,
-            forks: AtomicU32::new(toe::fork::count()),
+            forks: AtomicU32::new(toe::process::count()),
         }
     }
 
     /// Whether this is the process that made it, and not a child of fork. Where nothing has forked it costs a load.
     #[inline]
     pub(crate) fn is_this_process(&self) -> bool {
-        let forks = toe::fork::count();
+        let forks = toe::process::count();
         forks == self.forks.load(Ordering::Relaxed) || self.is_still_this_process(forks)
     }
 

@@ -443,7 +443,7 @@ pub extern "C" fn toe_close(fd: c_int) -> c_int {
     if Stack::is_internal_fd(fd) {
         return fail(Errno::EBADF);
     }
-    fd_table::close(fd);
+    crate::fd_release::close(fd);
     status(sys::close(fd))
 }
 

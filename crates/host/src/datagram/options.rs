@@ -1,12 +1,10 @@
 //! What the program has set of a socket that lanes have to know: how its datagrams go, and what it wants to be told of those that come. The
 //! kernel has all of it; here is what is needed with each datagram.
 
-use super::Datagram;
 use crate::sys;
 use core::ffi::c_int;
 use rustix::fd::RawFd;
 use rustix::net::sockopt;
-use std::sync::atomic::Ordering;
 use toe_base::Addr;
 
 /// What the program says of a datagram beside where it goes.
@@ -84,7 +82,7 @@ pub(super) fn option(fd: RawFd, level: c_int, name: c_int) -> Option<i32> {
 
 /// What is told beside a datagram, as the program has asked by setsockopt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told(u32);
+pub struct Told(pub(super) u32);
 
 impl Told {
     /// IP_PKTINFO and IP_RECVTOS.
@@ -106,7 +104,7 @@ impl Told {
 }
 
 /// What an option has a program told beside datagrams, as far as lanes know it.
-fn told_by(level: c_int, name: c_int) -> Option<Told> {
+pub(super) fn told_by(level: c_int, name: c_int) -> Option<Told> {
     match (level, name) {
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => Some(Told::V4_OWN),
         (libc::IPPROTO_IP, libc::IP_RECVTOS) => Some(Told::V4_CLASS),
@@ -114,64 +112,5 @@ fn told_by(level: c_int, name: c_int) -> Option<Told> {
         (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS) => Some(Told::V6_CLASS),
         (libc::SOL_UDP, libc::UDP_GRO) => Some(Told::JOINED),
         _ => None,
-    }
-}
-
-impl Datagram {
-    /// What it is told beside datagrams.
-    pub fn told(&self) -> Told {
-        Told(self.told.load(Ordering::Relaxed))
-    }
-
-    /// The program is about to set an option. What changes where datagrams go, or how many wait, is looked at anew by the engine. `false`: lanes
-    /// do not do it ([`Datagram::leave_to_kernel`]).
-    pub fn may_set(&self, level: c_int, name: c_int) -> bool {
-        match (level, name) {
-            _ if told_by(level, name).is_some() => {}
-            (libc::SOL_UDP, libc::UDP_SEGMENT) => {}
-            (
-                libc::SOL_SOCKET,
-                libc::SO_SNDBUF
-                | libc::SO_RCVTIMEO
-                | libc::SO_SNDTIMEO
-                | libc::SO_LINGER
-                | libc::SO_KEEPALIVE,
-            ) => {}
-            (
-                libc::SOL_SOCKET,
-                libc::SO_RCVBUF
-                | libc::SO_RCVBUFFORCE
-                | libc::SO_REUSEADDR
-                | libc::SO_REUSEPORT
-                | libc::SO_PRIORITY,
-            )
-            | (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_TTL | libc::IP_MTU_DISCOVER)
-            | (
-                libc::IPPROTO_IPV6,
-                libc::IPV6_V6ONLY
-                | libc::IPV6_TCLASS
-                | libc::IPV6_UNICAST_HOPS
-                | libc::IPV6_MTU_DISCOVER
-                | libc::IPV6_DONTFRAG,
-            ) => self.meet_again(),
-            _ => return false,
-        }
-        true
-    }
-
-    /// The kernel has set an option: what lanes have to know of it is what that says now.
-    pub fn was_set(&self, fd: RawFd, level: c_int, name: c_int) {
-        if let Some(told) = told_by(level, name) {
-            match option(fd, level, name).is_some_and(|is_on| is_on != 0) {
-                true => self.told.fetch_or(told.0, Ordering::Relaxed),
-                false => self.told.fetch_and(!told.0, Ordering::Relaxed),
-            };
-        }
-        if self.has_engine() {
-            self.by_engine.lock().options = SendOptions::read(fd);
-        }
-        if self.sends_by_lanes() {
-            self.outgoing.lock().options = SendOptions::read(fd);
-        }
     }
 }

@@ -39,7 +39,7 @@ impl Datagram {
                     // It came while the lanes were looked at, which is a part of the call: the kernel's must not sleep.
                     Step::Sleep { generation } if signals::is_any_kept() => {
                         self.end_wait(generation);
-                        Step::Failed(super::interruption(fd))
+                        Step::Failed(super::taking::interruption(fd))
                     }
                     next => next,
                 })

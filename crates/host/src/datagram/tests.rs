@@ -332,11 +332,11 @@ fn a_socket_that_is_left_to_the_kernel_stays_with_it() {
     assert!(matches!(datagram.receive(fd, &mut [], how, None), Step::Kernel { one: false, .. }));
     datagram.leave_to_kernel();
     assert!(!datagram.may_have(toe_abi::attach::Way::Sends));
-    assert_eq!(super::look_at_queue(fd), Ok(Queue::Empty));
+    assert_eq!(super::taking::look_at_queue(fd), Ok(Queue::Empty));
     udp.send_to(b"x", udp.local_addr().unwrap()).unwrap();
     let own = Endpoint::from(udp.local_addr().unwrap());
-    assert_eq!(super::look_at_queue(fd), Ok(Queue::From(Some(own))));
-    assert_eq!(super::look_at_queue(-1), Err(Errno::EBADF));
+    assert_eq!(super::taking::look_at_queue(fd), Ok(Queue::From(Some(own))));
+    assert_eq!(super::taking::look_at_queue(-1), Err(Errno::EBADF));
     datagram.drop_reference();
 }
 

@@ -1,8 +1,9 @@
 //! How an epoll set ends: with the last descriptor of the program's, or, as in Linux, with the last thread that waits in it by
 //! then. Called by the descriptor table, and by whoever waits.
 
-use super::{EpollSet, Inner, Interest, REGISTRY, moves};
+use crate::epoll::{EXCLUSIVE, EpollSet, Inner, Interest, REGISTRY};
 use crate::slots::Place;
+use crate::socket::Watcher;
 use crate::{fd_table, sys};
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -28,24 +29,11 @@ impl EpollSet {
         Sleeper(self)
     }
 
-    /// `epfd` while that is one of its descriptors; another one when a thread has closed it: the copy that is kept for a wait
-    /// which outlives the last one, if need be.
-    pub(super) fn descriptor(&self, epfd: RawFd) -> RawFd {
-        match fd_table::epoll_set(epfd) {
-            Some(set) if std::ptr::eq(set, self) => epfd,
-            _ => self.epfd.load(Ordering::Acquire),
-        }
-    }
-
-    pub(crate) fn add_reference(&self) {
-        self.references.fetch_add(1, Ordering::SeqCst);
-    }
-
     /// The program lets go of `fd`; with the last one the set ends, unless a thread sleeps on it: then when that is over. For it
     /// a copy of `fd` is kept; without room for one it ends now.
     pub(crate) fn drop_reference(&'static self, fd: RawFd) {
         if self.references.fetch_sub(1, Ordering::SeqCst) != 1 {
-            let other = moves::descriptor_of(self, fd).unwrap_or(-1);
+            let other = crate::epoll::ending::descriptor_of(self, fd).unwrap_or(-1);
             let _ = self.epfd.compare_exchange(fd, other, Ordering::AcqRel, Ordering::Relaxed);
             return;
         }
@@ -98,4 +86,55 @@ impl EpollSet {
         self.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
         REGISTRY.lock().free.push(self);
     }
+
+    /// The set is gone: it has no others, and no other has it any more.
+    pub(super) fn part_from_sets(&self) {
+        let (nested, outer) = {
+            let mut inner = self.inner.lock();
+            self.has_nested.store(false, Ordering::SeqCst);
+            (std::mem::take(&mut inner.nested), std::mem::take(&mut inner.outer))
+        };
+        nested.iter().for_each(|nested| nested.set.forget_outer(nested.fd, self));
+        for (fd, set) in outer {
+            let mut inner = set.inner.lock();
+            inner.nested.retain(|nested| !nested.is(fd, self));
+            set.has_nested.store(!inner.nested.is_empty(), Ordering::SeqCst);
+        }
+    }
+}
+
+/// A descriptor of the set, other than `not`.
+pub(super) fn descriptor_of(set: &EpollSet, not: RawFd) -> Option<RawFd> {
+    let mut found = None;
+    fd_table::for_each(0, RawFd::MAX, |fd| {
+        if fd != not && fd_table::epoll_set(fd).is_some_and(|other| std::ptr::eq(other, set)) {
+            found = Some(fd);
+        }
+    });
+    found
+}
+
+/// In the child of a fork: the sets are copies of the parent's; nobody waits; a socket in whose list a
+/// thread was at work has forgotten them.
+#[cold]
+pub fn after_fork_in_child() {
+    let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
+    for set in &sets {
+        let mut inner = set.inner.lock();
+        inner.waiters.clear();
+        set.kernel_waiters.store(0, Ordering::Relaxed);
+        set.sleepers.store(0, Ordering::Relaxed);
+        set.idle_listeners.store(true, Ordering::Relaxed);
+        set.moved.store(true, Ordering::Relaxed);
+        set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
+        for (place, interest) in inner.interests.iter() {
+            if interest.socket.is_watched_by(set, place) {
+                continue;
+            }
+            let exclusive = interest.events & EXCLUSIVE != 0;
+            interest.socket.add_watcher(Watcher { set, place, exclusive });
+        }
+    }
+    // Those who waited in them are not here.
+    sets.into_iter().for_each(EpollSet::end_if_due);
 }

@@ -6,27 +6,16 @@
 
 use super::{EDGE, EXCLUSIVE, EpollSet, ONE_SHOT};
 use crate::datagram::{Datagram, Waits};
-use crate::{fd_table, sys, wait};
+pub(super) use crate::epoll::Listed;
+use crate::epoll::kernel::is_readable;
+use crate::{fd_table, wait};
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// What a registration has to ask for.
 const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 /// Sockets of one set that keep their lanes.
 const SOCKETS_MAX: usize = 16;
-
-/// A registered socket.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Listed {
-    fd: RawFd,
-    datagram: &'static Datagram,
-    generation: u32,
-    events: u32,
-    data: u64,
-    /// What had come by lanes when it was last told.
-    told: Option<u64>,
-}
 
 /// What a wait has found and holds.
 pub(super) struct LaneWait {
@@ -153,12 +142,6 @@ impl EpollSet {
         }
         count
     }
-}
-
-/// Whether the kernel has something to tell of.
-pub(super) fn is_readable(epfd: RawFd) -> bool {
-    let mut polled = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];
-    sys::ppoll(&mut polled, Some(Duration::ZERO), None).is_ok_and(|ready| ready > 0)
 }
 
 impl LaneWait {

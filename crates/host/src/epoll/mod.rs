@@ -10,30 +10,34 @@
 
 mod control;
 mod ending;
+mod kernel;
 mod lanes;
 mod moves;
 mod nested;
 mod once;
+mod readiness;
+mod telling;
 pub mod wait;
 mod waiters;
+mod watching;
 
-pub use control::{check, ctl_add, ctl_del, ctl_mod, ctl_set};
-use moves::Registered;
-pub use moves::{move_back, note_disarmed, register_in_kernel};
+pub use control::{check, created, ctl_add, ctl_del, ctl_mod, ctl_set, note_kernel_fd};
+pub use ending::after_fork_in_child;
+pub use moves::{forget_kernel_fd, move_back, note_disarmed, register_in_kernel, replace};
 pub use once::{KernelOp, kernel_op};
 pub use wait::wait;
-pub(crate) use waiters::Watched;
+pub(crate) use watching::Watched;
 
-use crate::fd_table;
+use crate::datagram::Datagram;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
 use crate::slots::{Place, Slots};
-use crate::socket::{Kind, Socket, Watcher, stream};
+use crate::socket::{Kind, Socket, stream};
 use crate::stack::ENGINES_MAX;
 use rustix::fd::RawFd;
 use std::collections::{HashMap, VecDeque};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use toe_abi::errno::Errno;
 use toe_base::limits::QUEUE_SETS_MAX;
 
 const EDGE: u32 = libc::EPOLLET as u32;
@@ -176,45 +180,6 @@ fn for_all_held(each: impl FnMut(&&'static EpollSet)) {
     unsafe { REGISTRY.peek_held() }.all.iter().for_each(each);
 }
 
-/// In the child of a fork: the sets are copies of the parent's; nobody waits; a socket in whose list a
-/// thread was at work has forgotten them.
-#[cold]
-pub fn after_fork_in_child() {
-    let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
-    for set in &sets {
-        let mut inner = set.inner.lock();
-        inner.waiters.clear();
-        set.kernel_waiters.store(0, Ordering::Relaxed);
-        set.sleepers.store(0, Ordering::Relaxed);
-        set.idle_listeners.store(true, Ordering::Relaxed);
-        set.moved.store(true, Ordering::Relaxed);
-        set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
-        for (place, interest) in inner.interests.iter() {
-            if interest.socket.is_watched_by(set, place) {
-                continue;
-            }
-            let exclusive = interest.events & EXCLUSIVE != 0;
-            interest.socket.add_watcher(Watcher { set, place, exclusive });
-        }
-    }
-    // Those who waited in them are not here.
-    sets.into_iter().for_each(EpollSet::end_if_due);
-}
-
-/// The program has made an epoll descriptor.
-pub fn created(epfd: RawFd) {
-    make(epfd, false);
-}
-
-fn make(epfd: RawFd, kernel_fds: bool) -> &'static EpollSet {
-    fd_table::remove(epfd);
-    let set = unused();
-    set.epfd.store(epfd, Ordering::Relaxed);
-    set.kernel_fds.store(kernel_fds, Ordering::Relaxed);
-    fd_table::install_epoll(epfd, set);
-    set
-}
-
 /// An empty set.
 fn unused() -> &'static EpollSet {
     let mut registry = REGISTRY.lock();
@@ -244,164 +209,30 @@ fn unused() -> &'static EpollSet {
     }
 }
 
-/// The set of `epfd`, made now if the descriptor came from elsewhere (over exec), with who knows what in it.
-fn find_or_make(epfd: RawFd) -> &'static EpollSet {
-    fd_table::epoll_set(epfd).unwrap_or_else(|| make(epfd, true))
-}
-
 fn has_twin(socket: &Socket) -> bool {
     socket.kind() == Kind::Listener && socket.has_twin()
-}
-
-/// The kernel has carried out `op` (EPOLL_CTL_*) for a descriptor that is not on the engine: remembered in case it goes
-/// there later.
-pub fn note_kernel_fd(epfd: RawFd, fd: RawFd, op: i32, event: Option<libc::epoll_event>) {
-    let set = find_or_make(epfd);
-    set.note_datagram(fd, event.filter(|_| op != libc::EPOLL_CTL_DEL));
-    let mut inner = set.inner.lock();
-    match (op, event) {
-        (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(event)) => {
-            let (events, data) = (event.events, event.u64);
-            inner.kernel.insert(fd, Registered { events, data, armed: true, absent: false });
-            set.kernel_fds.store(true, Ordering::SeqCst);
-            // A thread that is parked now does not look at the kernel's epoll if that was empty.
-            inner.waiters.kick_all();
-        }
-        _ => {
-            inner.kernel.remove(&fd);
-        }
-    }
-}
-
-/// `fd` was the kernel's and is a socket on the engine now: its registrations move here.
-pub fn replace(fd: RawFd, socket: &'static Socket) {
-    let sets: Vec<&'static EpollSet> = REGISTRY.lock().all.clone();
-    for set in sets {
-        let noted = set.inner.lock().kernel.remove(&fd);
-        if let Some(registered) = noted {
-            let _ = set.add(fd, socket, registered);
-        }
-    }
-}
-
-/// A kernel descriptor was closed.
-pub fn forget_kernel_fd(fd: RawFd) {
-    for set in &REGISTRY.lock().all {
-        set.inner.lock().kernel.remove(&fd);
-        set.forget_datagram(fd);
-    }
 }
 
 fn key(fd: RawFd, socket: &Socket) -> (RawFd, usize) {
     (fd, std::ptr::from_ref(socket).addr())
 }
 
+/// The set that the thread waits in which sends signals of input and output ([`crate::signal_io`]); no descriptor stands for it.
+static OF_SIGNALS: OnceLock<&'static EpollSet> = OnceLock::new();
+
+/// Whether the program has ever said of a socket who is to be told by signals, or how: its open files may still say so.
+pub fn are_signals_used() -> bool {
+    OF_SIGNALS.get().is_some()
+}
+
 impl EpollSet {
-    /// For a thread of the library's own, which waits by [`EpollSet::wait_for_sockets`].
-    pub(crate) fn without_descriptor() -> &'static EpollSet {
-        let set = unused();
-        set.epfd.store(NO_DESCRIPTOR, Ordering::Relaxed);
-        set
-    }
-
-    /// Registers a socket, edge-triggered, for what happens from now on: with its descriptor as the data. One that is registered
-    /// stays as it is.
-    pub(crate) fn watch_from_now(&'static self, fd: RawFd, socket: &'static Socket, events: u32) {
-        // It may be ready: the first event is the next one.
-        let inserted = self.insert(
-            fd,
-            socket,
-            Registered { events: events | EDGE, data: fd as u64, armed: true, absent: false },
-        );
-        if inserted.is_ok() && socket.kind() == Kind::Listener {
-            self.listener_came();
-        }
-    }
-
-    pub(crate) fn stop_watching(&self, fd: RawFd, socket: &Socket) {
-        let _ = self.delete(fd, socket);
-    }
-
-    fn add(&'static self, fd: RawFd, socket: &'static Socket, wanted: Registered) -> Result<(), Errno> {
-        let place = self.insert(fd, socket, wanted)?;
-        socket.homes().for_each(QueueSet::drain);
-        self.check(place);
-        if socket.kind() == Kind::Listener {
-            self.listener_came();
-        }
-        self.end_kernel_waits();
-        Ok(())
-    }
-
-    fn insert(&'static self, fd: RawFd, socket: &'static Socket, wanted: Registered) -> Result<Place, Errno> {
-        let Registered { events, data, armed, .. } = wanted;
-        if events & ONE_SHOT != 0 && has_twin(socket) {
-            self.fires_once.store(true, Ordering::Relaxed);
-        }
-        let mut inner = self.inner.lock();
-        if inner.by_fd.contains_key(&key(fd, socket)) {
-            return Err(crate::errno::EEXIST);
-        }
-        let interest = Interest { fd, socket, events, data, armed, queued: false, happened: 0 };
-        let place = inner.interests.insert(interest);
-        inner.by_fd.insert(key(fd, socket), place);
-        // Room for all on the ready list, so that telling the set never allocates.
-        let (len, count) = (inner.ready.len(), inner.interests.capacity());
-        inner.ready.reserve(count - len.min(count));
-        drop(inner);
-        self.sockets.fetch_add(1, Ordering::SeqCst);
-        // First of all: where it goes from here on this set is told, and where it went before is looked at.
-        socket.add_watcher(Watcher { set: self, place, exclusive: events & EXCLUSIVE != 0 });
-        socket.homes().for_each(|home| self.add_home(home));
-        if socket.is_moved() {
-            self.note_moved();
-        }
-        Ok(place)
-    }
-
-    /// Puts a registration on the ready list if it is ready now.
-    fn check(&self, place: Place) {
-        let mut guard = self.inner.lock();
-        let inner = &mut *guard;
-        if let Some(interest) = inner.interests.get_mut(place)
-            && interest.due() != 0
-            && !interest.queued
-        {
-            interest.queued = true;
-            inner.ready.push_back(place);
-            self.tell(guard, None);
-        }
-    }
-
-    fn modify(&self, fd: RawFd, socket: &Socket, events: u32, data: u64) -> Result<(), Errno> {
-        let place = {
-            let mut inner = self.inner.lock();
-            let place = *inner.by_fd.get(&key(fd, socket)).ok_or(crate::errno::ENOENT)?;
-            if events & ONE_SHOT != 0 && has_twin(socket) {
-                self.fires_once.store(true, Ordering::Relaxed);
-            }
-            if let Some(interest) = inner.interests.get_mut(place) {
-                if interest.events & EXCLUSIVE != 0 {
-                    return Err(Errno::EINVAL);
-                }
-                (interest.events, interest.data, interest.armed) = (events, data, true);
-            }
-            place
-        };
-        socket.homes().for_each(QueueSet::drain);
-        self.check(place);
-        Ok(())
-    }
-
-    fn holds(&self, fd: RawFd, socket: &Socket) -> bool {
-        self.inner.lock().by_fd.contains_key(&key(fd, socket))
-    }
-
-    fn delete(&self, fd: RawFd, socket: &Socket) -> Result<(), Errno> {
-        let place = self.inner.lock().by_fd.get(&key(fd, socket)).copied().ok_or(crate::errno::ENOENT)?;
-        socket.remove_watcher(self, place);
-        self.drop_interest(place, socket);
-        Ok(())
+    /// The one of the thread that sends signals, which waits by [`EpollSet::wait_for_sockets`].
+    pub(crate) fn of_signals() -> &'static EpollSet {
+        OF_SIGNALS.get_or_init(|| {
+            let set = unused();
+            set.epfd.store(NO_DESCRIPTOR, Ordering::Relaxed);
+            set
+        })
     }
 
     /// Forgets the registration in `place`, if it is `socket`'s.
@@ -413,76 +244,6 @@ impl EpollSet {
         }
         inner.by_fd.remove(&key(interest.fd, socket));
         self.sockets.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// A socket tells of an event. `true`: a parked thread was woken for it.
-    pub(crate) fn notify(&self, place: Place, key: u32, by: Option<&QueueSet>) -> bool {
-        let mut guard = self.inner.lock();
-        let inner = &mut *guard;
-        let Some(interest) = inner.interests.get_mut(place) else { return false };
-        if !interest.armed || key & (interest.events | ALWAYS) == 0 {
-            return false;
-        }
-        interest.happened |= key;
-        if !interest.queued {
-            interest.queued = true;
-            inner.ready.push_back(place);
-        }
-        self.tell(guard, by)
-    }
-
-    /// Takes what is ready into `out`; returns how many.
-    fn harvest(&self, out: &mut [libc::epoll_event]) -> usize {
-        let mut inner = self.inner.lock();
-        let inner = &mut *inner;
-        let tells_past = self.epfd.load(Ordering::Relaxed) == NO_DESCRIPTOR;
-        let mut taken = 0;
-        for _ in 0..inner.ready.len() {
-            if taken == out.len() {
-                break;
-            }
-            let Some(place) = inner.ready.pop_front() else { break };
-            let Some(interest) = inner.interests.get_mut(place) else { continue };
-            let happened = std::mem::take(&mut interest.happened) & (interest.events | ALWAYS);
-            let due = if tells_past { happened } else { interest.due() };
-            interest.queued = false;
-            if due == 0 {
-                continue;
-            }
-            out[taken] = libc::epoll_event { events: due, u64: interest.data };
-            taken += 1;
-            if interest.events & ONE_SHOT != 0 {
-                interest.armed = false;
-                if has_twin(interest.socket) {
-                    let _ = once::remove_twin(self.epfd.load(Ordering::Relaxed), interest.fd);
-                }
-            } else if interest.events & EDGE == 0 {
-                interest.queued = true;
-                inner.ready.push_back(place);
-            }
-        }
-        taken
-    }
-
-    /// Whether a wait would find a socket ready: for polling the epoll descriptor itself.
-    pub fn is_ready(&self) -> bool {
-        self.is_ready_at(0)
-    }
-
-    fn is_ready_at(&self, depth: u32) -> bool {
-        self.wake_listeners();
-        self.drain();
-        let own = self.inner.lock().has_due();
-        own || self.nested_are_ready(depth)
-    }
-
-    /// Whether it holds sockets on the engine, by itself or in a set within it.
-    pub fn has_sockets(&self) -> bool {
-        self.has_sockets_at(0)
-    }
-
-    fn has_sockets_at(&self, depth: u32) -> bool {
-        self.sockets.load(Ordering::SeqCst) > 0 || self.nested_have_sockets(depth)
     }
 
     /// Its sockets' completions come to `home`.
@@ -510,38 +271,6 @@ impl EpollSet {
             .filter(|home| !home.is_dead())
     }
 
-    /// Calls `each` for every live queue set of its sockets.
-    pub(crate) fn each_home(&self, each: &mut dyn FnMut(&'static QueueSet)) {
-        self.each_home_at(0, each);
-    }
-
-    fn each_home_at(&self, depth: u32, each: &mut dyn FnMut(&'static QueueSet)) {
-        self.homes().for_each(&mut *each);
-        self.each_nested_home(depth, each);
-    }
-
-    pub(crate) fn drain(&self) {
-        self.homes().for_each(QueueSet::drain);
-    }
-
-    /// The next wait has a listener to look at; one that goes on looks now.
-    fn listener_came(&self) {
-        self.idle_listeners.store(true, Ordering::Release);
-        self.inner.lock().waiters.kick_all();
-    }
-
-    /// At a wait: listeners that came into the set since the last one begin to take connections. In the child of a fork
-    /// those that were in it are claimed by that.
-    fn wake_listeners(&self) {
-        if !self.idle_listeners.load(Ordering::Acquire) || !self.idle_listeners.swap(false, Ordering::AcqRel)
-        {
-            return;
-        }
-        let of = |interest: &Interest| interest.socket;
-        let sockets: Vec<&'static Socket> = self.inner.lock().interests.values().map(of).collect();
-        sockets.into_iter().filter(|socket| socket.kind() == Kind::Listener).for_each(Socket::activate);
-    }
-
     /// A socket in it is not this process's for now.
     pub(crate) fn note_moved(&self) {
         if self.epfd.load(Ordering::Relaxed) == NO_DESCRIPTOR {
@@ -552,31 +281,54 @@ impl EpollSet {
         self.inner.lock().waiters.kick_all();
     }
 
-    /// Whether one in it is not, or in a set in it.
-    pub(crate) fn has_moved(&self) -> bool {
-        let is_own = self.moved.load(Ordering::Acquire);
-        is_own || self.all_nested().iter().any(|set| set.moved.load(Ordering::Acquire))
-    }
-
-    /// Whoever waits for a socket wants its events: those that are not this process's are claimed, also in sets in this one. In the
-    /// child of a fork that is all of them.
-    pub(crate) fn take_back_moved(&self) {
-        let nested = self.all_nested();
-        for set in std::iter::once(self).chain(nested) {
-            if !set.moved.load(Ordering::Acquire) || !set.moved.swap(false, Ordering::AcqRel) {
-                continue;
-            }
-            let of = |interest: &Interest| interest.socket;
-            let sockets: Vec<&'static Socket> = set.inner.lock().interests.values().map(of).collect();
-            for socket in sockets.into_iter().filter(|socket| socket.is_moved()) {
-                // A claim that fails shows as readiness.
-                let _ = socket.settle();
-            }
-        }
+    pub(crate) fn add_reference(&self) {
+        self.references.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 fn as_home(at: *mut QueueSet) -> Option<&'static QueueSet> {
     // SAFETY: needed because homes are in atomics. They hold null or what `add_home` got, which is never freed.
     (!at.is_null()).then(|| unsafe { &*at })
+}
+
+/// What a descriptor was registered for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Registered {
+    pub events: u32,
+    pub data: u64,
+    /// Not disarmed by one-shot.
+    pub armed: bool,
+    /// Of a kernel descriptor: not in the kernel's set, because the engine has disarmed it (`once`).
+    pub absent: bool,
+}
+
+/// An inner set as its outer one has it: as in Linux, the set and the number together, which may be another one's by now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nested {
+    fd: RawFd,
+    set: &'static EpollSet,
+    events: u32,
+    data: u64,
+    /// Counts what has happened in the inner set while this one would have told of it.
+    come: u64,
+    /// That many of it are told, unless it is level-triggered.
+    told: u64,
+    /// Not disarmed by one-shot.
+    armed: bool,
+    /// Disarmed, and the kernel could not be told, as the number is no descriptor of the set any more: it reports it once more.
+    spent: bool,
+    /// Which of the outer set's [`Inner::nestings`] made it so.
+    nesting: u64,
+}
+
+/// A registered socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listed {
+    fd: RawFd,
+    datagram: &'static Datagram,
+    generation: u32,
+    events: u32,
+    data: u64,
+    /// What had come by lanes when it was last told.
+    told: Option<u64>,
 }

@@ -2,12 +2,11 @@
 //! engine has fired is taken out of the kernel's set until it is armed anew, because there is no way to disarm it there (one that
 //! asks for nothing still hears of the end); what the kernel has fired is found out by /proc.
 
-use super::moves::is_disarmed;
 use super::{EXCLUSIVE, EpollSet, Interest, ONE_SHOT, has_twin};
-use crate::errno::{EEXIST, ENOENT};
+pub(super) use crate::epoll::kernel::{is_disarmed, remove_twin};
+use crate::errno::EEXIST;
 use crate::fd_table;
 use crate::slots::Place;
-use crate::sys;
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
 use toe_abi::errno::Errno;
@@ -39,22 +38,6 @@ pub fn kernel_op(epfd: RawFd, fd: RawFd, op: i32, events: u32) -> KernelOp {
             KernelOp::Answer(Ok(()))
         }
         _ => KernelOp::Ask(op),
-    }
-}
-
-/// The registration of a listener's twin is as the program wants it from now on.
-pub(super) fn rearm_twin(epfd: RawFd, fd: RawFd, event: libc::epoll_event) -> Result<(), Errno> {
-    match sys::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, Some(event)) {
-        Err(ENOENT) => sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, Some(event)),
-        result => result,
-    }
-}
-
-/// The kernel reports a listener's twin no more.
-pub(super) fn remove_twin(epfd: RawFd, fd: RawFd) -> Result<(), Errno> {
-    match sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, None) {
-        Err(ENOENT) => Ok(()),
-        result => result,
     }
 }
 

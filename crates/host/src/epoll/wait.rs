@@ -1,16 +1,13 @@
 //! `epoll_wait` over both worlds.
 
-use super::{EpollSet, WAKE_TAG, Watched};
-use crate::fd_table;
+use crate::epoll::{ALWAYS, EDGE, EpollSet, NO_DESCRIPTOR, ONE_SHOT, WAKE_TAG, Watched, has_twin, once};
 use crate::queue::QueueSet;
 use crate::spin::spin_for;
-use crate::sys;
 use crate::wait::{ParkOn, TakenWaiter, park, sleep};
 use crate::waiter::Waiter;
-use rustix::event::EventfdFlags;
-use rustix::fd::{IntoRawFd, RawFd};
+use crate::{fd_table, sys};
+use rustix::fd::RawFd;
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::errno::Errno;
@@ -175,40 +172,6 @@ impl EpollSet {
         outcome
     }
 
-    /// Whether a wait in it is the kernel's as it is: nothing is the engine's, nor can become so in another set in it; and nobody looks at
-    /// it from outside, whom the eventfd that ends such a wait would mislead.
-    fn is_kernels_alone(&self) -> bool {
-        self.sockets.load(Ordering::SeqCst) == 0
-            && !self.has_nested.load(Ordering::SeqCst)
-            && !self.is_seen_elsewhere.load(Ordering::SeqCst)
-    }
-
-    /// Gets threads out of plain kernel waits, now that it is not the kernel's alone: a descriptor that is always readable is put into
-    /// the kernel's set until the last of them is out.
-    pub(super) fn end_kernel_waits(&self) {
-        if self.kernel_waiters.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let epfd = self.epfd.load(Ordering::Relaxed);
-        if let Some(eventfd) = always_readable() {
-            let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: WAKE_TAG };
-            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, eventfd, Some(event));
-        }
-        if self.kernel_waiters.load(Ordering::SeqCst) == 0 {
-            self.take_always_readable_out(epfd);
-        }
-    }
-
-    fn take_always_readable_out(&self, epfd: RawFd) {
-        if let Some(eventfd) = always_readable() {
-            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, eventfd, None);
-        }
-        // Somebody may have put it in for others meanwhile.
-        if !self.is_kernels_alone() {
-            self.end_kernel_waits();
-        }
-    }
-
     /// Takes the library's own event out of `events[..found]`, and the eventfd out of the set once nobody needs it.
     fn without_wake(&self, epfd: RawFd, events: &mut [libc::epoll_event], found: usize) -> usize {
         let kept = without_wake(events, found);
@@ -297,17 +260,39 @@ impl EpollSet {
             }
         }
     }
-}
 
-/// An eventfd that is always readable.
-fn always_readable() -> Option<RawFd> {
-    static EVENTFD: OnceLock<Option<RawFd>> = OnceLock::new();
-    *EVENTFD.get_or_init(|| {
-        let fd = rustix::event::eventfd(1, EventfdFlags::CLOEXEC).ok()?;
-        let fd = sys::move_to_high(sys::Fd::from_raw(fd.into_raw_fd())).into_raw();
-        crate::fd_words::mark_internal(fd);
-        Some(fd)
-    })
+    /// Takes what is ready into `out`; returns how many.
+    fn harvest(&self, out: &mut [libc::epoll_event]) -> usize {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let tells_past = self.epfd.load(Ordering::Relaxed) == NO_DESCRIPTOR;
+        let mut taken = 0;
+        for _ in 0..inner.ready.len() {
+            if taken == out.len() {
+                break;
+            }
+            let Some(place) = inner.ready.pop_front() else { break };
+            let Some(interest) = inner.interests.get_mut(place) else { continue };
+            let happened = std::mem::take(&mut interest.happened) & (interest.events | ALWAYS);
+            let due = if tells_past { happened } else { interest.due() };
+            interest.queued = false;
+            if due == 0 {
+                continue;
+            }
+            out[taken] = libc::epoll_event { events: due, u64: interest.data };
+            taken += 1;
+            if interest.events & ONE_SHOT != 0 {
+                interest.armed = false;
+                if has_twin(interest.socket) {
+                    let _ = once::remove_twin(self.epfd.load(Ordering::Relaxed), interest.fd);
+                }
+            } else if interest.events & EDGE == 0 {
+                interest.queued = true;
+                inner.ready.push_back(place);
+            }
+        }
+        taken
+    }
 }
 
 /// Takes the library's own event out of `events[..found]`; returns how many are left.

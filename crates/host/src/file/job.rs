@@ -1,12 +1,12 @@
 //! A transfer beside the program: a thread of the library's moves the bytes, and a descriptor tells when it is over.
 
-use super::kind::is_file;
-use super::{KeptFile, Stopped};
+use crate::block::{BlockOn, OnSignal, block_on};
+use crate::file::kind::is_file;
+use crate::file::{KeptFile, Stopped};
 use crate::pace::Pace;
 use crate::socket::stream::{HUP, IN, OUT};
 use crate::socket::{Held, RecvFlags, SendFlags, Socket, Turn};
 use crate::stack::Stack;
-use crate::wait::{BlockOn, OnSignal, block_on};
 use crate::{helper, spin};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,8 @@
 //! The program's file for the length of a call. Another thread may close its number, or give that to something else; a call of Linux's goes
 //! on with the file that it found, so one that is to wait keeps a copy of the descriptor.
 
-use super::copy::{Copy, has_own_locks};
+use super::copy::Copy;
+use crate::file::locks::has_own_locks;
 use crate::socket::Socket;
 use crate::stack::Stack;
 use crate::sys;

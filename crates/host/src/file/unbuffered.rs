@@ -1,8 +1,9 @@
 //! Files that were opened with O_DIRECT: their disks take and give whole blocks, from and to memory that begins at one. Bytes of a connection
 //! begin and end anywhere. So what is read is read around what is wanted, and what is written goes by the page cache.
 
-use super::copy::{Copy, has_own_locks};
+use super::copy::Copy;
 use super::kind::at_hand;
+use crate::file::locks::has_own_locks;
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
 use rustix::fd::{AsRawFd, BorrowedFd};

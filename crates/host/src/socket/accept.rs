@@ -1,11 +1,11 @@
 //! `accept` and what it waits for. A listener's own side is [`super::listener`]; what a session knows of it [`super::arrivals`].
 
-use super::arrivals::{Closed, Found};
-use super::{Kind, Socket, Turn};
 use crate::anchor::Anchor;
+use crate::block::{BlockOn, OnSignal, block_on};
 use crate::settling::ANSWER_WITHIN;
 use crate::slots::Place;
-use crate::wait::{BlockOn, OnSignal, block_on};
+use crate::socket::arrivals::{Closed, Found};
+use crate::socket::{Kind, Socket, Turn};
 use crate::{fd_table, sys};
 use rustix::fd::RawFd;
 use rustix::net::sockopt;

@@ -3,18 +3,16 @@
 //! Holding the descriptor is the right to the socket. A child after fork, a program after exec, a process that was sent
 //! one, and the process that lost a flow to one of these, all get it (back) the same way.
 
-use crate::fork::notified_of_claims;
-use crate::lock::Lock;
+use crate::own_copies::OwnCopy;
 use crate::queue::{QueueGuard, QueueSet};
-use crate::slots::Place;
 use crate::socket::arrivals::Listener;
-use crate::socket::copies::Copies;
 use crate::socket::stream::{self, Stream};
-use crate::socket::{Kind, Socket, Turn};
+use crate::socket::{Kind, NO_FD, Socket, Turn};
 use crate::stack::Stack;
-use crate::sys;
 use crate::tls::mark;
+use crate::{fd_table, sys};
 use rustix::fd::RawFd;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::attach::{Reply, Request};
@@ -27,36 +25,14 @@ const YIELD_PAUSE: Duration = Duration::from_millis(1);
 /// The same of a holder of another user's (EBUSY), who may never do so.
 const STRANGER_LOOKS: u32 = 100;
 
-/// Who has a socket: which other processes may, and whether a thread of this one is about to.
-#[derive(Debug)]
-pub(super) struct Claimable {
-    pub copies: Copies,
-    /// Held by a thread that claims it: whoever comes to the socket meanwhile finds it claimed.
-    pub claiming: Lock<()>,
-}
-
 /// Notified of a connection that was claimed, and of its descriptor.
 pub type Notified = fn(&Socket, RawFd);
 
-/// The lock of the queue set that a socket's stream is in, and where. A socket that another thread is claiming has no stream until that is
-/// done, which is waited for: so not for who holds the lock of a queue set.
-#[inline]
-pub(super) fn lock_claimed(socket: &Socket) -> Option<(QueueGuard<'static>, Place)> {
-    let locked = socket.lock_home()?;
-    if socket.copies().is_moved() { wait_if_claiming(socket, locked) } else { Some(locked) }
-}
+static NOTIFIED: OnceLock<Notified> = OnceLock::new();
 
-#[cold]
-fn wait_if_claiming(
-    socket: &Socket,
-    (mut queue, place): (QueueGuard<'static>, Place),
-) -> Option<(QueueGuard<'static>, Place)> {
-    if queue.stream(place, socket).is_some() {
-        return Some((queue, place));
-    }
-    drop(queue);
-    drop(socket.sharing.claiming.lock());
-    socket.lock_home()
+/// `notified` is told from now on of each descriptor whose connection this process has claimed because it came to use it.
+pub fn notify_of_claims(notified: Notified) {
+    let _ = NOTIFIED.set(notified);
 }
 
 /// Makes `socket` this session's. ECONNRESET: there is no engine, or it does not know the anchor any more. ENOBUFS: it does,
@@ -97,7 +73,7 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
     }
     drop(claiming);
     if let (Ok(()), Kind::Stream, Some(notified), Some(fd)) =
-        (outcome, socket.kind(), notified_of_claims(), socket.descriptor())
+        (outcome, socket.kind(), NOTIFIED.get(), socket.descriptor())
     {
         notified(socket, fd);
     }
@@ -189,5 +165,66 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             Ok(())
         }
         _ => Err(Errno::EPROTO),
+    }
+}
+
+impl Socket {
+    /// Makes it usable in this process: claims it if need be.
+    pub fn settle(&'static self) -> Result<(), Errno> {
+        if self.is_moved() { self.claim_all() } else { Ok(()) }
+    }
+
+    /// The same, and what other processes have done up to now is known: for what is told to the engine and not asked of
+    /// it. Told of a connection that has just moved away, it would be lost.
+    pub(crate) fn settle_here(&'static self) -> Result<(), Errno> {
+        self.settle()?;
+        if self.is_shared() {
+            // Takes what the engine has to say of it.
+            self.with_stream(|_, _, _| ());
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Claims it of each engine that has it. Of a listener those engines that do not know it (any more) are left out: it is not asked
+    /// for again.
+    pub(super) fn claim_all(&'static self) -> Result<(), Errno> {
+        let mut outcome = claim(self);
+        let is_lost = outcome == Err(Errno::ECONNRESET);
+        if self.kind() != Kind::Listener || self.siblings.at(0).is_none() && !is_lost {
+            return outcome;
+        }
+        for member in self.members(0).filter(|member| member.copies().is_moved()) {
+            match claim_or_why(member) {
+                Ok(()) => outcome = Ok(()),
+                Err(crate::errno::ENOENT | Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::ENETDOWN) => {
+                    member.copies().set_moved(false);
+                    member.lose_engine();
+                }
+                // It is tried again with the next call.
+                Err(_) => {}
+            }
+        }
+        if self.has_engine() { Ok(()) } else { outcome.and(Err(Errno::ECONNRESET)) }
+    }
+
+    /// The anchor to show for a claim: the hidden one, or a descriptor of the program's.
+    /// `None`: it has none.
+    ///
+    /// A copy, if there is room for one, because another thread may close that one meanwhile, and the number be another
+    /// connection's.
+    pub(super) fn anchor(&self, stack: &'static Stack) -> Option<(RawFd, Option<OwnCopy>)> {
+        let hidden = self.hidden_anchor.load(Ordering::Acquire);
+        let copied = |fd| (fd, stack.copy_of(fd).ok());
+        let known = || Some(self.of_descriptor(copied)).filter(|(fd, _)| *fd != NO_FD);
+        // None is known for a moment while one is closed and another has just been made.
+        let any = || fd_table::find(self, NO_FD).map(copied);
+        let (fd, copy) = if hidden == NO_FD { known().or_else(any)? } else { copied(hidden) };
+        Some((copy.as_ref().map_or(fd, OwnCopy::raw), copy))
+    }
+
+    /// Whether an engine serves this listener still.
+    pub fn has_engine(&'static self) -> bool {
+        self.members(0).any(|member| !member.has_lost_engine())
     }
 }

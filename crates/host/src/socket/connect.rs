@@ -1,33 +1,19 @@
 //! `connect`: asking the engine, and waiting for the peer.
 
 use crate::anchor::{Anchor, Use};
-use crate::queue::{Queue, QueueSet};
+use crate::block::{BlockOn, OnSignal, block_on};
 use crate::settling::ANSWER_WITHIN;
+use crate::socket::stream::fast_open::FastOpen;
 use crate::socket::stream::{self, ConnectTold, Link, Stream};
 use crate::socket::{Kind, NO_PLACE, Socket, Turn, twin};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
-use crate::wait::{BlockOn, OnSignal, block_on};
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::command::{CONNECT_FAST_OPEN, CONNECT_KERNEL_TOO, ConnectArgs, NO_HANDLE, WireAddr};
 use toe_abi::errno::Errno;
-
-/// How often it is looked for what comes without an interrupt.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
-
-/// Whether the program has bytes for the SYN (TCP Fast Open, RFC 7413).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FastOpen {
-    #[default]
-    No,
-    /// MSG_FASTOPEN: they come with this call.
-    Message,
-    /// TCP_FASTOPEN_CONNECT: with the first one that sends.
-    Option,
-}
 
 /// How to connect.
 #[derive(Clone, Copy, Debug, Default)]
@@ -208,105 +194,6 @@ impl Socket {
         self.kind.store(Kind::Fresh as u8, Ordering::Release);
         self.place.store(NO_PLACE, Ordering::Release);
         self.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
-    }
-
-    /// Publishes a command by `start` and waits for its result. Signals do not end the wait.
-    pub(super) fn command(
-        &'static self,
-        home: &'static QueueSet,
-        start: &mut dyn FnMut(&mut Queue) -> Option<u32>,
-    ) -> Result<u32, Errno> {
-        self.command_within(ANSWER_WITHIN, home, start)
-    }
-
-    /// The same for so long at most; ETIMEDOUT then, and at once while the engine owes another answer that was given up on.
-    pub(super) fn command_within(
-        &'static self,
-        limit: Duration,
-        home: &'static QueueSet,
-        start: &mut dyn FnMut(&mut Queue) -> Option<u32>,
-    ) -> Result<u32, Errno> {
-        // The wait parks on the home's interrupt.
-        self.set_home(home);
-        let deadline = sys::now() + limit;
-        let mut token = None;
-        let mut attempt = || {
-            let mut queue = home.lock();
-            if home.is_dead() {
-                return Err(Errno::ENETDOWN);
-            }
-            queue.drain();
-            if token.is_none() {
-                if queue.has_pending_answer() {
-                    return Err(Errno::ETIMEDOUT);
-                }
-                token = start(&mut queue);
-            }
-            match token.and_then(|token| queue.take_result(token)) {
-                Some(result) => result.map(Some),
-                None => {
-                    drop(queue);
-                    home.stack.look();
-                    Ok(None)
-                }
-            }
-        };
-        let turn = Turn::begin(self);
-        let outcome = loop {
-            let on = BlockOn {
-                turn: &turn,
-                deadline: Some(deadline),
-                too_late: Errno::ETIMEDOUT,
-                twin_ready: None,
-                on_signal: OnSignal::Defer,
-                moved: None,
-                pace: None,
-            };
-            match block_on(on, &mut attempt) {
-                Err(Errno::EINTR) => {}
-                other => break other,
-            }
-        };
-        if let (Err(_), Some(token)) = (outcome, token) {
-            home.lock().abandon_result(token);
-        }
-        outcome
-    }
-
-    /// Waits for the engine's turn if it connects without the engine's answer: as with Linux, what a program finds right after connect
-    /// to a listener of this host is a connection, with addresses, that can be written to. Where the peer does not answer at once the
-    /// addresses are all that there is. `true`: it has waited.
-    pub(crate) fn wait_for_turn(&'static self) -> bool {
-        if self.peek_stream(|stream| stream.is_unanswered()) != Some(true) {
-            return false;
-        }
-        let end = sys::now() + ANSWER_WITHIN;
-        let mut attempt = || {
-            let waits = self.with_stream(|_, stream, _| stream.is_unanswered());
-            Ok((waits != Some(true)).then_some(()))
-        };
-        let turn = Turn::begin(self);
-        loop {
-            let on = BlockOn {
-                turn: &turn,
-                // No interrupt tells of it where the peer's answer does not come at once.
-                deadline: Some(sys::now() + LOOK_AGAIN),
-                too_late: Errno::EAGAIN,
-                twin_ready: None,
-                on_signal: OnSignal::Defer,
-                moved: None,
-                pace: None,
-            };
-            let outcome: Result<(), Errno> = block_on(on, &mut attempt);
-            let info = self.flow_info();
-            self.peek_stream(|stream| info.inspect(|info| stream.read_name(info)));
-            if !matches!(outcome, Err(Errno::EAGAIN | Errno::EINTR)) {
-                return true;
-            }
-            if sys::now() >= end {
-                return false;
-            }
-        }
     }
 
     /// What `connect` returns. Blocking: waits until the peer has answered; EINPROGRESS after SO_SNDTIMEO. Non-blocking:

@@ -7,10 +7,9 @@
 //! is drained before an engine's completion for the flow is looked at).
 
 use crate::channel::Channel;
-use crate::send_memory::{SEND_LIMIT_MAX, SendMemory};
+use crate::send_memory::SendMemory;
 use crate::slots::Place;
-use crate::socket::stream::{self, Stream};
-use crate::socket::tcp_info::{Carried, LastSeen, add_carried};
+use crate::socket::carried::{Carried, LastSeen, add_carried};
 use std::collections::VecDeque;
 use std::time::Duration;
 use toe_abi::channel::{ALL_READ, ChannelEntry, Side};
@@ -326,56 +325,5 @@ impl Direct {
     /// This side refers to the slot no more: it may be used for another connection.
     pub fn done(&self) {
         self.memory.set_done(self.slot, self.side);
-    }
-}
-
-impl Stream {
-    /// What the peer put into the channel for this stream. `false`: it broke the contract.
-    pub(crate) fn on_channel_entry(&mut self, channel: &mut Channel, entry: ChannelEntry) -> bool {
-        let pieces = self.received.pieces();
-        let Some(direct) = &mut self.direct else { return true };
-        match entry {
-            // For all connections: see `let_engine_be_first`.
-            ChannelEntry::After { .. } => true,
-            ChannelEntry::Begin { after, .. } => {
-                direct.on_begin(after);
-                true
-            }
-            ChannelEntry::Data { data, .. } => {
-                let is_sane = channel.end.is_peer_data(data)
-                    && direct.unread() <= u64::from(SEND_LIMIT_MAX)
-                    && pieces + direct.held() < PIECES_MAX;
-                if is_sane {
-                    self.on_direct_data(data);
-                }
-                is_sane
-            }
-            ChannelEntry::Urgent { .. } => {
-                self.on_direct_urgent();
-                true
-            }
-            ChannelEntry::End { abort, .. } => {
-                let is_sane = pieces + direct.held() < PIECES_MAX;
-                stream::on_peer_end(self, abort && is_sane);
-                is_sane
-            }
-            ChannelEntry::Want { .. } => {
-                direct.on_want(channel);
-                true
-            }
-            ChannelEntry::Space { .. } => {
-                direct.on_space(channel);
-                // What was sent after the peer was asked may still be too much: it is asked again, when the ring has no room
-                // for that with the next drains.
-                let is_settled = direct.send.is_writable() || direct.want(channel, true);
-                if is_settled && !channel.is_short() {
-                    self.on_supply();
-                } else {
-                    self.retry_soon();
-                    self.publish(0);
-                }
-                true
-            }
-        }
     }
 }

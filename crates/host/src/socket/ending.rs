@@ -1,20 +1,23 @@
 //! How a socket ends: with the last descriptor of the program's, or, as in Linux, with the last thread that waits in a call on it
 //! by then, or is in one that will look at it again. Called by the descriptor table, and by whoever waits.
 
-use super::shared::close_copy;
-use super::stream::Link;
-use super::{Kind, NO_FD, Socket, Watch};
-use crate::own_fds::OwnCopy;
+use crate::block::{BlockOn, OnSignal, block_on};
+use crate::own_copies::OwnCopy;
+use crate::slots::Place;
+use crate::socket::arrivals::Closed;
+use crate::socket::listener::ENDS_WITHIN;
+use crate::socket::options::Settings;
+use crate::socket::shared::close_copy;
+use crate::socket::stream::{self, Link};
+use crate::socket::turn::Held;
+use crate::socket::{Kind, NO_FD, NO_PLACE, REGISTRY, Socket, Turn};
 use crate::waiter::Waiter;
-use crate::{fd_table, signal_io};
+use crate::{epoll, fd_table};
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
-use toe_abi::entry::Command;
-
-/// While it lives the socket does not end: with its last descriptor closed it ends when this is dropped, or with the last thread
-/// that waits then.
-#[derive(Debug)]
-pub struct Held(&'static Socket);
+use std::time::Duration;
+use toe_abi::entry::{Command, FlowOption};
+use toe_base::ListenerId;
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -30,44 +33,14 @@ impl Drop for Held {
     }
 }
 
+/// [`Socket::remove_waiter`] for a thread that does not hold the socket: with the last one that waits that may end.
+pub(crate) fn stop_waiting(socket: &'static Socket, waiter: &'static Waiter) {
+    socket.remove_waiter(waiter);
+    let ended = socket.take_ending(&mut socket.watch.lock());
+    socket.end_at_last(ended);
+}
+
 impl Socket {
-    pub(crate) fn add_waiter(&self, waiter: &'static Waiter) {
-        self.watch.lock().waiters.push(waiter);
-        self.watched.fetch_add(1, Ordering::SeqCst);
-    }
-
-    pub(crate) fn remove_waiter(&'static self, waiter: &'static Waiter) {
-        let mut watch = self.watch.lock();
-        if let Some(at) = watch.waiters.iter().position(|w| std::ptr::eq(*w, waiter)) {
-            watch.waiters.swap_remove(at);
-            self.watched.fetch_sub(1, Ordering::SeqCst);
-        }
-        let ended = self.take_ending(&mut watch);
-        drop(watch);
-        self.end_at_last(ended);
-    }
-
-    /// The calling thread is about to wait in a call on it, or to look at it several times: as if it waited already.
-    pub fn hold(&'static self) -> Held {
-        let _home = self.lock_home();
-        self.hold_locked()
-    }
-
-    /// The same for who has the lock of its home, if it has one.
-    pub(super) fn hold_locked(&'static self) -> Held {
-        self.holders.fetch_add(1, Ordering::SeqCst);
-        Held(self)
-    }
-
-    fn is_used(&self, watch: &Watch) -> bool {
-        !watch.waiters.is_empty() || self.holders.load(Ordering::SeqCst) > 0
-    }
-
-    /// What was kept for the last thread, if that has gone.
-    fn take_ending(&self, watch: &mut Watch) -> Option<OwnCopy> {
-        if self.is_used(watch) { None } else { watch.ending.take() }
-    }
-
     fn end_at_last(&'static self, ended: Option<OwnCopy>) {
         if let Some(kept) = ended {
             self.release(None);
@@ -78,15 +51,6 @@ impl Socket {
     /// Whether the program has several descriptors of it.
     pub fn has_copies(&self) -> bool {
         self.references.load(Ordering::Relaxed) > 1
-    }
-
-    pub(crate) fn add_reference(&self) {
-        self.references.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// `fd`, which is in the descriptor table as one of its descriptors, is the one that it knows of, if it knows of none.
-    pub(crate) fn has_descriptor(&self, fd: RawFd) {
-        let _ = self.fd.compare_exchange(NO_FD, fd, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// The program lets go of `fd`; with the last one the socket ends, unless a thread waits in a call on it: then when that is
@@ -166,7 +130,7 @@ impl Socket {
         if linger.is_some_and(|time| !time.is_zero()) && !self.is_shared() {
             self.wait_drained(linger.unwrap_or_default());
         }
-        let may_keep = last.filter(|_| !signal_io::is_used());
+        let may_keep = last.filter(|_| !epoll::are_signals_used());
         // What this process has sent from the other end is unread, and makes it a reset.
         self.homes().for_each(|home| home.stack.settle_first());
         let Some((mut queue, place)) = self.lock_home() else { return };
@@ -215,5 +179,98 @@ impl Socket {
             // This process may have the other end: a call on that one finds the reset, not a peer.
             stack.settle_first();
         }
+    }
+
+    /// Puts it back for reuse. Nothing refers to it but threads that are still inside a call on it.
+    pub(super) fn retire(&'static self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.kick_waiters();
+        self.kind.store(Kind::Fresh as u8, Ordering::Release);
+        self.place.store(NO_PLACE, Ordering::Release);
+        self.home.store(std::ptr::null_mut(), Ordering::Release);
+        self.copies().set_moved(false);
+        self.siblings.forget();
+        self.nonblocking.store(false, Ordering::Relaxed);
+        self.inet6.store(false, Ordering::Relaxed);
+        self.tells_unread.store(false, Ordering::Relaxed);
+        self.receive_timeout.store(0, Ordering::Relaxed);
+        self.send_timeout.store(0, Ordering::Relaxed);
+        self.fd.store(NO_FD, Ordering::Relaxed);
+        *self.settings.lock() = Settings::default();
+        self.has_new_options.store(false, Ordering::Relaxed);
+        self.drop_twin();
+        let hidden = self.hidden_anchor.swap(NO_FD, Ordering::AcqRel);
+        if hidden != NO_FD {
+            crate::fd_words::forget_internal(hidden);
+            let _ = crate::sys::close(hidden);
+        }
+        let mut registry = REGISTRY.lock();
+        // With the lock, or whoever notes it at this moment (`install_shared`) would note it of the socket's next connection.
+        self.inode.store(0, Ordering::Relaxed);
+        registry.free.push(self);
+    }
+
+    pub(super) fn close_listener(&'static self) {
+        let last = !self.watched_as().is_shared();
+        let Some((mut queue, place)) = self.lock_home() else { return };
+        let mut ends = None;
+        if let Some((io, listener)) = queue.listener(place, self)
+            && listener.closed == Closed::No
+        {
+            io.command(Command::CloseListener { listener: listener.id, last });
+            ends = Some(listener.id).filter(|_| last);
+        }
+        queue.remove_listener(place);
+        drop(queue);
+        self.wait_until_lapsed(ends);
+    }
+
+    /// The engine was told that a listener ends. Before the kernel can give the name to somebody else, everybody is to know that it has
+    /// lapsed: a client that goes on without asking would be refused though that one listens. Whatever is asked is answered behind it.
+    fn wait_until_lapsed(&'static self, ends: Option<ListenerId>) {
+        if let (Some(id), Some(home), true) = (ends, self.home(), self.has_twin()) {
+            let _ = self.command_within(ENDS_WITHIN, home, &mut |queue| {
+                queue.start_asking(home, self, |token| Command::CountWaiting { listener: id, token })
+            });
+        }
+    }
+
+    /// `shutdown` of a listener: it hands out nothing more.
+    pub(super) fn end_listener(&'static self, why: Closed) {
+        let last = !self.watched_as().is_shared();
+        let ends = self.with_listener(|io, listener| {
+            let was_open = listener.closed == Closed::No;
+            if was_open {
+                io.command(Command::CloseListener { listener: listener.id, last });
+                listener.end(why);
+            }
+            was_open.then_some(listener.id)
+        });
+        self.wait_until_lapsed(ends.flatten());
+    }
+
+    /// SO_LINGER: waits until all is acknowledged, the end of the stream among it, `time` at most. With bytes left unread there
+    /// is nothing to wait for: the connection is reset.
+    pub(super) fn wait_drained(&'static self, time: Duration) {
+        let mut is_told = false;
+        let mut look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _: Place| {
+            if stream.link != Link::Open || stream.unread() > 0 {
+                return true;
+            }
+            if !std::mem::replace(&mut is_told, true) {
+                let option = FlowOption::TellEnd;
+                io.command(Command::SetOption { flow: stream.flow, option, value: 1 });
+                io.shut_write(stream);
+            }
+            if !stream.is_acknowledged(io) {
+                return false;
+            }
+            io.end_is_acknowledged(stream.flow)
+        };
+        let mut done = || self.with_stream(&mut look).unwrap_or(true);
+        // The descriptor is to be closed, whatever comes.
+        let turn = Turn::begin(self);
+        let on = BlockOn { on_signal: OnSignal::Defer, ..Socket::block(&turn, Some(time), None) };
+        let _ = block_on(on, &mut || Ok(done().then_some(())));
     }
 }

@@ -8,7 +8,6 @@ use super::Socket;
 use rustix::fd::RawFd;
 use rustix::fs::SeekFrom;
 use std::sync::atomic::Ordering;
-use toe_abi::errno::Errno;
 
 /// The position of an anchor that is a connection of AF_INET6.
 const INET6_POSITION: u64 = 6;
@@ -22,16 +21,6 @@ impl Socket {
     /// It is of AF_INET6.
     pub fn set_inet6(&self) {
         self.inet6.store(true, Ordering::Relaxed);
-    }
-
-    /// It becomes one of AF_INET (IPV6_ADDRFORM), for whoever gets its anchor, too. EADDRNOTAVAIL: its peer's address is IPv6's.
-    pub fn become_inet(&'static self, fd: RawFd) -> Result<(), Errno> {
-        if !self.peer_addr()?.is_ipv4() {
-            return Err(Errno::EADDRNOTAVAIL);
-        }
-        self.inet6.store(false, Ordering::Relaxed);
-        let _ = rustix::fs::seek(crate::sys::borrow(fd), SeekFrom::Start(0));
-        Ok(())
     }
 
     /// Notes on its anchor, open at `fd`, that it is of AF_INET6, for processes that will get that.

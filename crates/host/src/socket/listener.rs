@@ -5,13 +5,11 @@
 //! merely holds a listener (a master of worker processes) is handed nothing.
 
 use crate::anchor::{Anchor, Use};
-use crate::own_fds::OwnCopy;
-use crate::queue::QueueIo;
 use crate::slots::Place;
-use crate::socket::arrivals::{CREDIT_MAX, Closed, Listener};
-use crate::socket::{Kind, NO_FD, Socket, twin};
+use crate::socket::arrivals::{CREDIT_MAX, Listener};
+use crate::socket::{Kind, NO_FD, Socket, stream, twin};
 use crate::stack::{EngineIdx, Stack};
-use crate::{fd_table, sys};
+use crate::sys;
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use rustix::net::sockopt;
 use std::net::SocketAddr;
@@ -27,7 +25,7 @@ use toe_abi::errno::Errno;
 use toe_base::{FlowId, ListenerId};
 
 /// How long it may take to end a listener before its program goes on all the same.
-const ENDS_WITHIN: Duration = Duration::from_millis(100);
+pub(super) const ENDS_WITHIN: Duration = Duration::from_millis(100);
 
 /// The kernel's listener at the same name, by which the engine knows whose that is.
 #[derive(Clone, Copy, Debug)]
@@ -194,11 +192,6 @@ impl Socket {
         self.settings.lock().backlog = backlog;
     }
 
-    /// Whether the kernel listens on the same port with the program's descriptor.
-    pub fn has_twin(&self) -> bool {
-        self.settings.lock().has_twin
-    }
-
     /// Posts accept credit, once. The connections come to the calling thread's queue set.
     pub(super) fn activate_listener(&'static self) -> Result<(), Errno> {
         self.settle()?;
@@ -242,60 +235,6 @@ impl Socket {
         Ok(())
     }
 
-    /// Its engine is gone, or does not know it.
-    pub(super) fn lose_engine(&self) {
-        self.with_listener(|_, listener| listener.on_death());
-    }
-
-    pub(super) fn has_lost_engine(&self) -> bool {
-        self.with_listener(|_, listener| listener.closed == Closed::EngineGone).unwrap_or(true)
-    }
-
-    pub(super) fn with_listener<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Listener) -> R) -> Option<R> {
-        let (mut queue, place) = self.lock_home()?;
-        queue.drain();
-        queue.listener(place, self).map(|(io, listener)| f(io, listener))
-    }
-
-    /// `shutdown` of a listener: it hands out nothing more.
-    pub(super) fn end_listener(&'static self, why: Closed) {
-        let last = !self.watched_as().is_shared();
-        let ends = self.with_listener(|io, listener| {
-            let was_open = listener.closed == Closed::No;
-            if was_open {
-                io.command(Command::CloseListener { listener: listener.id, last });
-                listener.end(why);
-            }
-            was_open.then_some(listener.id)
-        });
-        self.wait_until_lapsed(ends.flatten());
-    }
-
-    /// The engine was told that a listener ends. Before the kernel can give the name to somebody else, everybody is to know that it has
-    /// lapsed: a client that goes on without asking would be refused though that one listens. Whatever is asked is answered behind it.
-    fn wait_until_lapsed(&'static self, ends: Option<ListenerId>) {
-        if let (Some(id), Some(home), true) = (ends, self.home(), self.has_twin()) {
-            let _ = self.command_within(ENDS_WITHIN, home, &mut |queue| {
-                queue.start_asking(home, self, |token| Command::CountWaiting { listener: id, token })
-            });
-        }
-    }
-
-    pub(super) fn close_listener(&'static self) {
-        let last = !self.watched_as().is_shared();
-        let Some((mut queue, place)) = self.lock_home() else { return };
-        let mut ends = None;
-        if let Some((io, listener)) = queue.listener(place, self)
-            && listener.closed == Closed::No
-        {
-            io.command(Command::CloseListener { listener: listener.id, last });
-            ends = Some(listener.id).filter(|_| last);
-        }
-        queue.remove_listener(place);
-        drop(queue);
-        self.wait_until_lapsed(ends);
-    }
-
     /// Its hidden anchors go over exec as the program's descriptors do.
     pub fn keep_over_exec(&'static self, keep: bool) {
         self.members(0).for_each(|member| member.keep_anchor_over_exec(keep));
@@ -312,18 +251,40 @@ impl Socket {
         }
     }
 
-    /// The anchor to show for a claim: the hidden one, or a descriptor of the program's.
-    /// `None`: it has none.
-    ///
-    /// A copy, if there is room for one, because another thread may close that one meanwhile, and the number be another
-    /// connection's.
-    pub(super) fn anchor(&self, stack: &'static Stack) -> Option<(RawFd, Option<OwnCopy>)> {
-        let hidden = self.hidden_anchor.load(Ordering::Acquire);
-        let copied = |fd| (fd, stack.copy_of(fd).ok());
-        let known = || Some(self.of_descriptor(copied)).filter(|(fd, _)| *fd != NO_FD);
-        // None is known for a moment while one is closed and another has just been made.
-        let any = || fd_table::find(self, NO_FD).map(copied);
-        let (fd, copy) = if hidden == NO_FD { known().or_else(any)? } else { copied(hidden) };
-        Some((copy.as_ref().map_or(fd, OwnCopy::raw), copy))
+    /// A listener begins to take connections at all of its engines. An error: at none.
+    pub(super) fn activate_all(&'static self) -> Result<(), Errno> {
+        self.members(0).map(Socket::activate_listener).reduce(Result::or).unwrap_or(Ok(()))
+    }
+
+    /// `sibling` listens at another engine for the same descriptor.
+    pub fn join(&'static self, sibling: &'static Socket) {
+        let places = &self.siblings.others;
+        let Some(free) = places.iter().find(|place| place.load(Ordering::Relaxed).is_null()) else {
+            // Cannot be: there are as many places as further engines.
+            return sibling.abandon();
+        };
+        free.store(std::ptr::from_ref(sibling).cast_mut(), Ordering::Release);
+        sibling.siblings.head.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        sibling.tell_head(sibling.ready.load(Ordering::SeqCst));
+    }
+
+    /// Someone wants events of this socket: a listener begins to take connections.
+    pub(crate) fn activate(&'static self) {
+        if self.kind() == Kind::Listener {
+            let _ = self.activate_all();
+        }
+    }
+
+    /// The EPOLL bits that hold now, after taking the completions that wait.
+    pub fn ready(&'static self) -> u32 {
+        if self.settle().is_err() {
+            return stream::ALL;
+        }
+        self.activate();
+        self.homes().for_each(|home| {
+            home.drain();
+            home.stack.look();
+        });
+        self.ready_now()
     }
 }

@@ -8,55 +8,60 @@
 //! Called by the switch layer and the C API.
 
 mod accept;
+mod access;
 pub mod arrivals;
+mod asked;
+mod carried;
 pub mod claim;
 pub mod connect;
 pub(crate) mod copies;
 pub mod direct;
-mod ending;
+pub(crate) mod ending;
 mod family;
+mod flags;
 mod kept;
 pub mod listener;
 pub mod options;
 mod own_options;
+mod passing;
 pub mod received;
 pub(crate) mod shared;
 mod siblings;
 pub mod slices;
+mod state;
 pub mod stream;
 mod tcp_info;
 pub mod transfer;
 mod turn;
 mod twin;
 pub mod urgent;
+pub(crate) mod waits;
+pub(crate) mod watch;
 pub mod zerocopy;
 
 pub use accept::{AcceptError, AcceptHow, Accepted};
-pub use connect::{ConnectHow, FastOpen};
-pub use ending::Held;
+pub use connect::ConnectHow;
+pub use flags::{RecvFlags, SendFlags, Shutdown};
 pub use listener::OfKernel;
 pub use options::TCP_INQ;
-pub use transfer::{RecvFlags, SendFlags, Shutdown};
-pub use turn::Turn;
+pub use stream::fast_open::FastOpen;
+pub use turn::{Held, Turn};
 
 use crate::epoll::EpollSet;
-use crate::fork;
-use crate::leaving;
 use crate::lock::Lock;
-use crate::own_fds::OwnCopy;
-use crate::queue::{QueueGuard, QueueIo, QueueSet};
+use crate::own_copies::OwnCopy;
+use crate::process;
+use crate::queue::{QueueGuard, QueueSet};
 use crate::slots::Place;
+use crate::socket::copies::CopiesSeen;
+use crate::stack::ENGINES_MAX;
 use crate::waiter::Waiter;
-use claim::Claimable;
 use copies::Copies;
 use options::Settings;
 use rustix::fd::RawFd;
-use siblings::Siblings;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
-use stream::{Link, Stream};
-use toe_abi::errno::Errno;
+use stream::Link;
 
 /// What a socket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,22 +103,22 @@ pub struct Watcher {
 /// A socket. Never freed; reused after its last descriptor was closed.
 #[derive(Debug)]
 pub struct Socket {
-    kind: AtomicU8,
+    pub(crate) kind: AtomicU8,
     /// EPOLL bits.
-    ready: AtomicU32,
+    pub(crate) ready: AtomicU32,
     home: AtomicPtr<QueueSet>,
     /// A [`Place`] there.
     place: AtomicU64,
     /// Whose it is, or was: an index for [`crate::stack::EngineIdx`].
     engine: AtomicU8,
     /// Descriptors of this process.
-    references: AtomicU32,
+    pub(crate) references: AtomicU32,
     /// Counts reuses: a thread that is inside a call when the socket goes away notices by it.
     generation: AtomicU32,
     sharing: Claimable,
     /// The inode of its anchor, once it is shared with a process that may send it back.
     device: AtomicU64,
-    inode: AtomicU64,
+    pub(crate) inode: AtomicU64,
     nonblocking: AtomicBool,
     /// Of AF_INET6, see [`Socket::is_inet6`].
     inet6: AtomicBool,
@@ -142,21 +147,15 @@ pub struct Socket {
 /// All sockets that were ever made, and those that can be used again.
 #[derive(Debug)]
 pub struct Registry {
-    all: Vec<&'static Socket>,
+    pub(crate) all: Vec<&'static Socket>,
     free: Vec<&'static Socket>,
 }
 
-static REGISTRY: Lock<Registry> = Lock::new(Registry { all: Vec::new(), free: Vec::new() });
+pub(crate) static REGISTRY: Lock<Registry> = Lock::new(Registry { all: Vec::new(), free: Vec::new() });
 
 /// The registry's lock, for [`crate::fork`].
 pub fn registry_lock() -> &'static Lock<Registry> {
     &REGISTRY
-}
-
-/// In the child of a fork: every socket in use is the parent's until it is claimed ([`copies`]); nobody waits.
-#[cold]
-pub fn after_fork_in_child() {
-    REGISTRY.lock().all.iter().for_each(|socket| socket.forget_threads());
 }
 
 impl Socket {
@@ -201,39 +200,10 @@ impl Socket {
             }
         };
         drop(registry);
-        socket.sharing.copies.begin(fork::process());
+        socket.sharing.copies.begin(process::image());
         // What poll shows of a socket that is neither connected nor listening.
         socket.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
         socket
-    }
-
-    /// Puts it back for reuse. Nothing refers to it but threads that are still inside a call on it.
-    fn retire(&'static self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
-        self.kick_waiters();
-        self.kind.store(Kind::Fresh as u8, Ordering::Release);
-        self.place.store(NO_PLACE, Ordering::Release);
-        self.home.store(std::ptr::null_mut(), Ordering::Release);
-        self.copies().set_moved(false);
-        self.siblings.forget();
-        self.nonblocking.store(false, Ordering::Relaxed);
-        self.inet6.store(false, Ordering::Relaxed);
-        self.tells_unread.store(false, Ordering::Relaxed);
-        self.receive_timeout.store(0, Ordering::Relaxed);
-        self.send_timeout.store(0, Ordering::Relaxed);
-        self.fd.store(NO_FD, Ordering::Relaxed);
-        *self.settings.lock() = Settings::default();
-        self.has_new_options.store(false, Ordering::Relaxed);
-        self.drop_twin();
-        let hidden = self.hidden_anchor.swap(NO_FD, Ordering::AcqRel);
-        if hidden != NO_FD {
-            crate::fd_words::forget_internal(hidden);
-            let _ = crate::sys::close(hidden);
-        }
-        let mut registry = REGISTRY.lock();
-        // With the lock, or whoever notes it at this moment (`install_shared`) would note it of the socket's next connection.
-        self.inode.store(0, Ordering::Relaxed);
-        registry.free.push(self);
     }
 
     pub fn kind(&self) -> Kind {
@@ -256,22 +226,6 @@ impl Socket {
         (!home.is_null()).then(|| unsafe { &*home })
     }
 
-    pub(crate) fn set_home(&'static self, home: &'static QueueSet) {
-        self.home.store(std::ptr::from_ref(home).cast_mut(), Ordering::Release);
-        self.set_engine(home.stack.engine);
-        for watcher in &self.watched_as().watch.lock().sets {
-            watcher.set.add_home(home);
-        }
-    }
-
-    /// It is in `place` of `home` from now on. The caller holds the lock of `home`.
-    pub(crate) fn move_in(&'static self, home: &'static QueueSet, place: Place, kind: Kind) {
-        self.copies().begin_session();
-        self.place.store(place.to_bits(), Ordering::Release);
-        self.kind.store(kind as u8, Ordering::Release);
-        self.set_home(home);
-    }
-
     /// The lock of its home, with its place there.
     pub(crate) fn lock_home(&self) -> Option<(QueueGuard<'static>, Place)> {
         loop {
@@ -283,117 +237,51 @@ impl Socket {
         }
     }
 
-    /// Does `f` to its stream, after taking the completions that wait. `None`: it has none.
-    pub(crate) fn with_stream<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Stream, Place) -> R) -> Option<R> {
-        self.with_ready_stream(|_| false, f)
-    }
-
-    /// The same, but takes what waits only now and then when the stream says that it has what `f` needs.
-    pub(crate) fn with_ready_stream<R>(
-        &self,
-        has: impl FnOnce(&Stream) -> bool,
-        f: impl FnOnce(&mut QueueIo, &mut Stream, Place) -> R,
-    ) -> Option<R> {
-        let (mut queue, place) = claim::lock_claimed(self)?;
-        let shared = self.is_shared();
-        let used = if shared { leaving::begin_use(&mut queue, place) } else { None };
-        let ready = queue.stream(place, self).is_some_and(|(_, stream)| has(stream));
-        if !ready || shared || queue.is_drain_due() {
-            queue.drain();
-        }
-        let result = queue.stream(place, self).map(|(io, stream)| {
-            let result = f(io, stream, place);
-            (result, stream.is_starved())
-        });
-        if shared {
-            queue.settle_pending();
-            used.into_iter().for_each(|flow| queue.io.end_use(flow));
-        }
-        let is_newly_starved = matches!(result, Some((_, true))) && queue.starve(place);
-        if is_newly_starved {
-            queue.starve_siblings(place);
-        }
-        if shared {
-            self.finish_yielding(queue, place);
-        } else {
-            drop(queue);
-        }
-        if is_newly_starved && let Some(home) = self.home() {
-            home.parking.tell_stuck();
-        }
-        result.map(|(result, _)| result)
-    }
-
-    /// Does `f` to its stream as it is.
-    pub(crate) fn peek_stream<R>(&self, f: impl FnOnce(&mut Stream) -> R) -> Option<R> {
-        let (mut queue, place) = claim::lock_claimed(self)?;
-        queue.stream(place, self).map(|(_, stream)| f(stream))
-    }
-
     /// Whether another process has it, as far as is known, so that it must be claimed before use.
     pub fn is_moved(&self) -> bool {
         self.copies().is_moved() || self.siblings.have_moved()
     }
 
-    pub(crate) fn set_moved(&self) {
-        self.copies().set_moved(true);
-        for watcher in &self.watched_as().watch.lock().sets {
-            watcher.set.note_moved();
-        }
+    /// Whether another process may hold its descriptor.
+    pub fn is_shared(&self) -> bool {
+        self.copies().exist()
     }
 
-    /// Makes it usable in this process: claims it if need be.
-    pub fn settle(&'static self) -> Result<(), Errno> {
-        if self.is_moved() { self.claim_all() } else { Ok(()) }
+    /// What is known of its copies. It is in a session if it has, or had when it was another process's, a flow or listener there.
+    #[inline]
+    pub(crate) fn copies(&self) -> CopiesSeen<'_> {
+        self.sharing.copies.seen_by(process::image(), self.place.load(Ordering::Relaxed) != NO_PLACE)
     }
 
-    /// The same, and what other processes have done up to now is known: for what is told to the engine and not asked of
-    /// it. Told of a connection that has just moved away, it would be lost.
-    pub(crate) fn settle_here(&'static self) -> Result<(), Errno> {
-        self.settle()?;
-        if self.is_shared() {
-            // Takes what the engine has to say of it.
-            self.with_stream(|_, _, _| ());
-            self.settle()?;
-        }
-        Ok(())
+    /// One of its descriptors: the program's, or the copy that is kept for a wait which outlives the last of those.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        Some(self.fd.load(Ordering::Acquire)).filter(|fd| *fd != NO_FD)
     }
 
-    // Readiness.
-
-    /// Stores what holds now; `key`: what has just happened, 0 when nothing did that anybody waits for.
-    pub(crate) fn publish(&self, ready: u32, key: u32) {
-        // Only the holder of the queue set's lock writes it, so what has not changed need not be stored.
-        if self.ready.load(Ordering::Relaxed) != ready {
-            self.ready.store(ready, Ordering::SeqCst);
-            self.tell_head(ready);
-        }
-        self.tell(key);
-    }
-
-    /// `key` has just happened to it: tells who watches.
-    fn tell(&self, key: u32) {
-        let watched_as = self.watched_as();
-        if !std::ptr::eq(watched_as, self) {
-            return watched_as.tell(key);
-        }
-        if key == 0 || self.watched.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let watch = self.watch.lock();
-        // The lock is held by whoever tells, as a rule.
-        let home = self.home();
-        watch.waiters.iter().for_each(|waiter| {
-            QueueSet::kick_by(home, waiter);
-        });
-        // Of the exclusive registrations the first that wakes somebody ends the round.
-        let mut served = false;
-        for watcher in watch.sets.iter().filter(|_| key != stream::DRAINED) {
-            if !(watcher.exclusive && served) {
-                let woke = watcher.set.notify(watcher.place, key, home);
-                served |= woke && watcher.exclusive;
+    /// What `ask` says of one of its descriptors. Another thread may close that meanwhile, and the number be another file's at
+    /// once; but it is closed only after the socket has been told (`drop_reference`), so then another one is asked.
+    pub(crate) fn of_descriptor<R>(&self, ask: impl Fn(RawFd) -> R) -> R {
+        loop {
+            let fd = self.fd.load(Ordering::Acquire);
+            let answer = ask(fd);
+            if self.fd.load(Ordering::Acquire) == fd {
+                return answer;
             }
         }
+    }
+
+    /// Whether the kernel listens on the same port with the program's descriptor.
+    pub fn has_twin(&self) -> bool {
+        self.settings.lock().has_twin
+    }
+
+    pub(crate) fn add_reference(&self) {
+        self.references.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// `fd`, which is in the descriptor table as one of its descriptors, is the one that it knows of, if it knows of none.
+    pub(crate) fn has_descriptor(&self, fd: RawFd) {
+        let _ = self.fd.compare_exchange(NO_FD, fd, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// The EPOLL bits that hold, as last published.
@@ -406,157 +294,60 @@ impl Socket {
         self.ready_now() & (stream::IN | stream::HUP | stream::ERR) != 0
     }
 
-    /// The EPOLL bits that hold now, after taking the completions that wait.
-    pub fn ready(&'static self) -> u32 {
-        if self.settle().is_err() {
-            return stream::ALL;
-        }
-        self.activate();
-        self.homes().for_each(|home| {
-            home.drain();
-            home.stack.look();
-        });
-        self.ready_now()
-    }
-
-    /// Someone wants events of this socket: a listener begins to take connections.
-    pub(crate) fn activate(&'static self) {
-        if self.kind() == Kind::Listener {
-            let _ = self.activate_all();
-        }
-    }
-
-    pub(crate) fn kick_waiters(&self) {
-        self.watch.lock().waiters.iter().for_each(|waiter| {
-            waiter.kick();
-        });
-    }
-
-    /// An epoll set watches it from now on.
-    pub(crate) fn add_watcher(&self, watcher: Watcher) {
-        self.watch.lock().sets.push(watcher);
-        self.watched.fetch_add(1, Ordering::SeqCst);
-    }
-
-    pub(crate) fn remove_watcher(&self, set: &EpollSet, place: Place) {
-        let mut watch = self.watch.lock();
-        if let Some(at) = watch.sets.iter().position(|w| std::ptr::eq(w.set, set) && w.place == place) {
-            watch.sets.remove(at);
-            self.watched.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// In the child of a fork, whose other threads are not there. Where none was in a call nothing is written: the child would get a copy of
-    /// the page. Epoll sets that it has forgotten come again ([`crate::epoll::after_fork_in_child`]).
-    fn forget_threads(&self) {
-        if self.holders.load(Ordering::SeqCst) != 0 {
-            self.holders.store(0, Ordering::SeqCst);
-        }
-        let watched = self.watched.load(Ordering::SeqCst) as usize;
-        let has_sets_alone =
-            |watch: &Watch| watch.waiters.is_empty() && watch.ending.is_none() && watch.sets.len() == watched;
-        let forgotten = || {
-            self.watched.store(0, Ordering::SeqCst);
-            Watch::default()
-        };
-        // SAFETY: needed for a lock that was not taken before the fork. The child has this thread alone, which was in `fork` and not in a call that
-        // locks.
-        unsafe { self.watch.renew_after_fork(has_sets_alone, forgotten) };
-        self.settings.free_after_fork();
-        self.sharing.claiming.free_after_fork();
-    }
-
-    /// In the child of a fork: whether it knows of a registration.
-    pub(crate) fn is_watched_by(&self, set: &EpollSet, place: Place) -> bool {
-        let is_it = |watcher: &Watcher| std::ptr::eq(watcher.set, set) && watcher.place == place;
-        // SAFETY: as in `forget_threads`.
-        unsafe { self.watch.peek_in_child() }.is_some_and(|watch| watch.sets.iter().any(is_it))
-    }
-
-    // Small things.
-
-    /// Bytes received and not yet read (FIONREAD).
-    pub fn unread(&'static self) -> usize {
-        let _ = self.settle_here();
-        let look = || self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0);
-        self.seen(|unread| *unread == 0, look)
-    }
-
-    /// What TCP_INQ tells with a message, if it was asked for: bytes that wait, the end of the stream for one. It stays one
-    /// when it has been read, so that the program comes and finds it.
-    pub fn told_unread(&'static self) -> Option<usize> {
-        let tells = self.tells_unread.load(Ordering::Relaxed);
-        tells.then(|| self.with_stream(|_, stream, _| stream.unread_with_end()).unwrap_or(0))
-    }
-
-    /// Whether the next byte is the urgent one (SIOCATMARK).
-    pub fn is_at_mark(&'static self) -> bool {
-        let _ = self.settle_here();
-        let look = || self.with_stream(|_, stream, _| stream.is_at_mark()).unwrap_or(false);
-        self.seen(|is_at_mark| !is_at_mark, look)
-    }
-
-    /// Whether the urgent byte is next, and here.
-    pub fn stops_at_mark(&self) -> bool {
-        self.peek_stream(|stream| stream.is_at_mark() && stream.unread() > 0) == Some(true)
-    }
-
-    /// Bytes sent and not yet acknowledged (SIOCOUTQ).
-    pub fn unsent(&'static self) -> usize {
-        let _ = self.settle_here();
-        let look = || self.with_stream(|io, stream, _| stream.outstanding(io) as usize).unwrap_or(0);
-        self.seen(|unsent| *unsent > 0, look)
-    }
-
-    pub fn local_addr(&'static self) -> Result<SocketAddr, Errno> {
-        let _ = self.settle();
-        let _ = self.wait_for_turn();
-        let of_stream =
-            self.peek_stream(|stream| stream.addrs.filter(|_| stream.disconnected().is_none())).flatten();
-        let bound = self.settings.lock().local;
-        let named = of_stream.map(|(local, _)| local).or(bound);
-        // Linux goes on showing the port that it had.
-        let left = || self.peek_stream(|stream| stream.port_left()).flatten();
-        Ok(named.or_else(left).unwrap_or(UNBOUND))
-    }
-
-    /// ENOTCONN unless established.
-    pub fn peer_addr(&'static self) -> Result<SocketAddr, Errno> {
-        let _ = self.settle_here();
-        let _ = self.wait_for_turn();
-        let peer = self.with_stream(|_, stream, _| match stream.link {
-            // With both directions closed there is nobody any more.
-            Link::Open | Link::Moved if !(stream.peer_closed && stream.write_shut) => {
-                stream.addrs.map(|(_, remote)| remote)
-            }
-            _ => None,
-        });
-        peer.flatten().ok_or(Errno::ENOTCONN)
-    }
-
-    /// SO_ERROR: the error that waits, once.
-    pub fn take_error(&'static self) -> Errno {
-        if let Err(errno) = self.settle_here() {
-            return errno;
-        }
-        let look = || self.with_stream(|_, stream, _| stream.take_error()).unwrap_or(Errno::OK);
-        self.seen(|error| error.is_ok(), look)
-    }
-
-    /// Puts back an error of the connection that was taken too early.
-    pub fn put_error(&'static self, errno: Errno) {
-        self.peek_stream(|stream| stream.put_error(errno));
-    }
-
-    /// SO_RCVTIMEO.
-    pub fn receive_timeout(&self) -> Option<Duration> {
-        Self::time_limit(&self.receive_timeout)
-    }
-
-    /// SO_SNDTIMEO.
-    pub fn send_timeout(&self) -> Option<Duration> {
-        Self::time_limit(&self.send_timeout)
+    pub(super) fn ready_elsewhere(&self) -> u32 {
+        if self.siblings.ready.load(Ordering::SeqCst) == 0 { 0 } else { stream::IN }
     }
 }
 
 const UNBOUND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+
+/// Who has a socket: which other processes may, and whether a thread of this one is about to.
+#[derive(Debug)]
+pub(super) struct Claimable {
+    pub copies: Copies,
+    /// Held by a thread that claims it: whoever comes to the socket meanwhile finds it claimed.
+    pub claiming: Lock<()>,
+}
+
+/// What binds them together. Of most sockets empty.
+#[derive(Debug, Default)]
+pub(super) struct Siblings {
+    /// Of a sibling: its head.
+    head: AtomicPtr<Socket>,
+    /// Of a head: its siblings, without gaps.
+    others: [AtomicPtr<Socket>; ENGINES_MAX - 1],
+    /// Of a head: a bit for each sibling that has a connection.
+    ready: AtomicU32,
+}
+
+impl Siblings {
+    pub(super) fn forget(&self) {
+        self.head.store(std::ptr::null_mut(), Ordering::Release);
+        self.let_go();
+    }
+
+    fn let_go(&self) {
+        for other in &self.others {
+            other.store(std::ptr::null_mut(), Ordering::Release);
+        }
+        self.ready.store(0, Ordering::Relaxed);
+    }
+
+    fn at(&self, place: usize) -> Option<&'static Socket> {
+        as_socket(self.others.get(place)?.load(Ordering::Acquire))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &'static Socket> {
+        (0..ENGINES_MAX - 1).map_while(|place| self.at(place))
+    }
+
+    /// Whether another session has one of them.
+    pub(super) fn have_moved(&self) -> bool {
+        self.iter().any(|other| other.copies().is_moved())
+    }
+}
+
+fn as_socket(at: *mut Socket) -> Option<&'static Socket> {
+    // SAFETY: needed because siblings are in atomics. They hold null or what `join` got: a socket, which is never freed.
+    (!at.is_null()).then(|| unsafe { &*at })
+}

@@ -16,47 +16,6 @@ const RECEIVE_LOCKED: i32 = 2;
 /// A time limit of no time: whoever would wait does not. 0 is none.
 const AT_ONCE: u64 = u64::MAX;
 
-/// SO_LINGER. Linux goes on showing the time of one that is off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Linger {
-    on: bool,
-    secs: i32,
-}
-
-impl Linger {
-    /// As `struct linger` says it.
-    pub(super) fn set(&mut self, value: &[u8]) -> Result<(), Errno> {
-        let on = super::options::int(value)? != 0;
-        let secs = value.get(4..).map(super::options::int).ok_or(Errno::EINVAL)??;
-        *self = Linger { on, secs: if on { secs } else { self.secs } };
-        Ok(())
-    }
-
-    /// As [`Linger::value`] wrote it down.
-    pub(super) fn of(value: &[u8]) -> Linger {
-        let word = |at: usize| value.get(at..).and_then(|rest| super::options::int(rest).ok()).unwrap_or(0);
-        Linger { on: word(0) != 0, secs: word(4) }
-    }
-
-    /// Whether close ends the connection by a reset.
-    pub fn aborts(self) -> bool {
-        self.time() == Some(Duration::ZERO)
-    }
-
-    /// How long to wait, when on.
-    pub fn time(self) -> Option<Duration> {
-        // Linux reads it as unsigned, and then it is longer than it ever waits.
-        self.on.then(|| Duration::from_secs(u64::from(self.secs as u32)))
-    }
-
-    pub(super) fn value(self) -> [u8; 8] {
-        let mut value = [0; 8];
-        value[..4].copy_from_slice(&i32::from(self.on).to_ne_bytes());
-        value[4..].copy_from_slice(&self.secs.to_ne_bytes());
-        value
-    }
-}
-
 /// What Linux makes of the size of a buffer: twice the value, which of a negative one is as large as can be, unless it is forced.
 fn buffer(value: i32, is_forced: bool) -> u32 {
     let value = if is_forced { value.max(0) } else { value };
@@ -66,7 +25,9 @@ fn buffer(value: i32, is_forced: bool) -> u32 {
 /// SO_BUF_LOCK shows which sizes were set.
 fn lock_buffer(socket: &'static Socket, level: i32, which: i32) {
     let mut locked = 0;
-    socket.with_kept_option(level, SO_BUF_LOCK, |value| locked = super::options::int(value).unwrap_or(0));
+    socket.with_kept_option(level, SO_BUF_LOCK, |value| {
+        locked = crate::socket::options::values::int(value).unwrap_or(0)
+    });
     if locked & which == 0 {
         socket.keep_option(level, SO_BUF_LOCK, &(locked | which).to_ne_bytes());
     }
@@ -139,39 +100,12 @@ impl Socket {
         value[8..].copy_from_slice(&(us % 1_000_000).to_ne_bytes());
         value
     }
-
-    /// Every option that the program has set, with its value as setsockopt has it: for a socket that is to be as this one.
-    pub fn options_set(&'static self) -> Vec<(i32, i32, Vec<u8>)> {
-        let (names, mut set) = {
-            let settings = self.settings.lock();
-            (settings.names_set(), settings.kept.all())
-        };
-        let limits = [(libc::SO_RCVTIMEO, &self.receive_timeout), (libc::SO_SNDTIMEO, &self.send_timeout)];
-        let limits = limits.into_iter().filter(|(_, cell)| cell.load(Ordering::Relaxed) != 0);
-        let names = names.into_iter().chain(limits.map(|(name, _)| (libc::SOL_SOCKET, name)));
-        for (level, name) in names {
-            let mut value = [0; 16];
-            let Ok(len) = self.get_option(level, name, &mut value) else { continue };
-            if level == libc::SOL_SOCKET && matches!(name, libc::SO_RCVBUF | libc::SO_SNDBUF) {
-                // Told is twice what was set.
-                let doubled = super::options::int(&value).unwrap_or(0);
-                value[..4].copy_from_slice(&(doubled / 2).to_ne_bytes());
-            }
-            if matches!((level, name), (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO))
-                && value == [0; _]
-            {
-                // One that is over at once is shown as none.
-                value[..8].copy_from_slice(&(-1i64).to_ne_bytes());
-            }
-            set.push((level, name, value[..len].to_vec()));
-        }
-        set
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket::options::values::Linger;
 
     fn linger(on: i32, secs: i32) -> Vec<u8> {
         [on.to_ne_bytes(), secs.to_ne_bytes()].concat()

@@ -1,20 +1,18 @@
 //! Moving data: `recv`, `send`, `shutdown` and everything that is one of them under another name.
 
+use crate::block::{BlockOn, block_on};
 use crate::errno::ERESTART;
 use crate::pace::Pace;
 use crate::program_memory;
-use crate::slots::Place;
 use crate::socket::arrivals::Closed;
+use crate::socket::flags::{RecvFlags, SendFlags, Shutdown};
 use crate::socket::shared::LOCAL;
 use crate::socket::slices::{Gather, Scatter, Source, Target};
 use crate::socket::stream::{self, Attempt, Link};
 use crate::socket::{Kind, Socket, Turn};
-use crate::sys;
-use crate::wait::{BlockOn, OnSignal, block_on};
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
 
@@ -29,40 +27,6 @@ enum Look {
     Unprepared(usize),
     /// With it, how many bytes end the call.
     Over(Result<Attempt, Errno>, usize),
-}
-
-/// MSG_ flags of a receive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecvFlags {
-    /// MSG_PEEK.
-    pub peek: bool,
-    /// MSG_WAITALL.
-    pub wait_all: bool,
-    /// MSG_DONTWAIT.
-    pub dont_wait: bool,
-    /// MSG_TRUNC: the bytes are thrown away; the buffers only say how many.
-    pub discard: bool,
-}
-
-/// MSG_ flags of a send.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SendFlags {
-    /// MSG_DONTWAIT.
-    pub dont_wait: bool,
-    /// MSG_MORE.
-    pub more: bool,
-    /// MSG_OOB: the last byte is urgent.
-    pub urgent: bool,
-    /// MSG_EOR: the last byte ends a record, which no later byte joins in a segment.
-    pub end_of_record: bool,
-}
-
-/// Which direction ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shutdown {
-    Read,
-    Write,
-    Both,
 }
 
 /// What a call is told that finds no stream: `otherwise`, unless that is because the socket that it began on has ended.
@@ -113,18 +77,6 @@ fn when_settled<A: FnMut() -> Result<Option<()>, Errno>>(
 }
 
 impl Socket {
-    fn block<'a>(turn: &'a Turn, timeout: Option<Duration>, moved: Option<&'a Cell<usize>>) -> BlockOn<'a> {
-        BlockOn {
-            turn,
-            deadline: timeout.map(|timeout| sys::now() + timeout),
-            too_late: Errno::EAGAIN,
-            twin_ready: None,
-            on_signal: OnSignal::Restart,
-            moved,
-            pace: None,
-        }
-    }
-
     /// Receives into `into`: what is there, at least a byte; 0 at the end of the stream.
     ///
     /// Waits until something is there, unless the socket or the call is non-blocking (EAGAIN), until SO_RCVTIMEO is
@@ -483,7 +435,7 @@ impl Socket {
             }
             // Its port is shown when it has none any more.
             let _ = self.wait_for_turn();
-            let had_connection = self.state() != super::options::CLOSED;
+            let had_connection = self.state() != super::state::CLOSED;
             self.with_stream(|io, stream, _| stream.disconnect(io, had_connection));
             if !self.is_moved() {
                 return;
@@ -507,7 +459,7 @@ impl Socket {
         let_connect_answer(self);
         let state = self.state();
         // Both ends have said their last.
-        let ended = state == super::options::CLOSED;
+        let ended = state == super::state::CLOSED;
         let shut = self.with_stream(|io, stream, _| {
             match stream.link {
                 Link::Closed => {
@@ -515,7 +467,7 @@ impl Socket {
                     return Err(Errno::ENOTCONN);
                 }
                 // Both SYNs have crossed: of Linux the FIN goes out when the connection stands.
-                Link::Connecting if state == super::options::SYN_RECV => {}
+                Link::Connecting if state == super::state::SYN_RECV => {}
                 Link::Connecting => {
                     stream.disconnect(io, true);
                     return Ok((false, false));
@@ -549,40 +501,6 @@ impl Socket {
             self.homes().for_each(|home| home.stack.finish());
         }
         Ok(())
-    }
-
-    /// What comes from now on comes by the engine.
-    pub(super) fn leave_channel(&'static self) {
-        if let Some((mut queue, place)) = self.lock_home()
-            && queue.stream(place, self).is_some_and(|(_, stream)| stream.direct.is_some())
-        {
-            queue.leave(place);
-        }
-    }
-
-    /// SO_LINGER: waits until all is acknowledged, the end of the stream among it, `time` at most. With bytes left unread there
-    /// is nothing to wait for: the connection is reset.
-    pub(super) fn wait_drained(&'static self, time: Duration) {
-        let mut is_told = false;
-        let mut look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _: Place| {
-            if stream.link != Link::Open || stream.unread() > 0 {
-                return true;
-            }
-            if !std::mem::replace(&mut is_told, true) {
-                let option = FlowOption::TellEnd;
-                io.command(Command::SetOption { flow: stream.flow, option, value: 1 });
-                io.shut_write(stream);
-            }
-            if !stream.is_acknowledged(io) {
-                return false;
-            }
-            io.end_is_acknowledged(stream.flow)
-        };
-        let mut done = || self.with_stream(&mut look).unwrap_or(true);
-        // The descriptor is to be closed, whatever comes.
-        let turn = Turn::begin(self);
-        let on = BlockOn { on_signal: OnSignal::Defer, ..Socket::block(&turn, Some(time), None) };
-        let _ = block_on(on, &mut || Ok(done().then_some(())));
     }
 }
 

@@ -1,8 +1,9 @@
 //! One call's use of a socket: as a call of Linux has its file, it has the connection that it found, whatever becomes of the descriptor.
 //! Called by everything that looks at a socket more than once in a call.
 
-use super::{Held, Socket};
+use super::Socket;
 use std::cell::OnceCell;
+use std::sync::atomic::Ordering;
 use toe_abi::errno::Errno;
 
 /// From its beginning on a call is on this use of the socket and no later one. It costs a read until the call [goes on](Turn::hold).
@@ -34,6 +35,25 @@ impl Turn {
     pub(crate) fn hold(&self) -> Result<(), Errno> {
         self.held.get_or_init(|| self.socket.hold());
         if self.is_on() { Ok(()) } else { Err(Errno::EBADF) }
+    }
+}
+
+/// While it lives the socket does not end: with its last descriptor closed it ends when this is dropped, or with the last thread
+/// that waits then.
+#[derive(Debug)]
+pub struct Held(pub(super) &'static Socket);
+
+impl Socket {
+    /// The calling thread is about to wait in a call on it, or to look at it several times: as if it waited already.
+    pub fn hold(&'static self) -> Held {
+        let _home = self.lock_home();
+        self.hold_locked()
+    }
+
+    /// The same for who has the lock of its home, if it has one.
+    pub(super) fn hold_locked(&'static self) -> Held {
+        self.holders.fetch_add(1, Ordering::SeqCst);
+        Held(self)
     }
 }
 

@@ -4,9 +4,6 @@
 //!
 //! Owned by a stream; another process that takes the connection over counts anew.
 
-use super::Socket;
-use super::stream::ERR;
-
 /// The numbers of a socket's calls.
 #[derive(Debug, Default)]
 pub struct ZeroCopy {
@@ -17,13 +14,13 @@ pub struct ZeroCopy {
 
 impl ZeroCopy {
     /// A call has sent something.
-    fn count(&mut self) {
+    pub(super) fn count(&mut self) {
         self.next = self.next.wrapping_add(1);
         self.untold = self.untold.saturating_add(1);
     }
 
     /// The first and the last call that the program has not been told of; from now on it has.
-    fn tell(&mut self) -> Option<(u32, u32)> {
+    pub(super) fn tell(&mut self) -> Option<(u32, u32)> {
         let untold = std::mem::take(&mut self.untold);
         (untold > 0).then(|| (self.next.wrapping_sub(untold), self.next.wrapping_sub(1)))
     }
@@ -31,28 +28,6 @@ impl ZeroCopy {
     /// POLLERR.
     pub fn has_untold(&self) -> bool {
         self.untold > 0
-    }
-}
-
-impl Socket {
-    /// A call with MSG_ZEROCOPY has sent something; it is over.
-    pub fn count_zerocopy(&'static self) {
-        if self.settings.lock().has_zerocopy() {
-            self.with_stream(|_, stream, _| {
-                stream.zerocopy.count();
-                stream.publish(ERR);
-            });
-        }
-    }
-
-    /// What is next on the error queue: the first and last number of calls that are over.
-    pub fn take_zerocopy(&'static self) -> Option<(u32, u32)> {
-        let told = self.with_stream(|_, stream, _| {
-            let told = stream.zerocopy.tell();
-            stream.publish(0);
-            told
-        });
-        told.flatten()
     }
 }
 

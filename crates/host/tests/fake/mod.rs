@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use toe::socket::{ConnectHow, FastOpen};
-use toe::{Anchor, Socket, Stack, fd_table};
+use toe::{Anchor, Socket, Stack, fd_release, fd_table};
 use toe_abi::attach::{Reply, Unread};
 use toe_abi::channel::Side;
 use toe_abi::command::{CONNECT_FAST_OPEN, ConnectArgs, FLOW_WAITS_FOR_DATA, FlowInfo, ListenArgs};
@@ -519,7 +519,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        fd_table::remove(self.fd);
+        fd_release::remove(self.fd);
         let _ = toe::sys::close(self.fd);
     }
 }

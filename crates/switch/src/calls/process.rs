@@ -13,7 +13,7 @@ use libc::{FILE, gid_t, pid_t, uid_t};
 /// order, and ours needs what the host library has set right.
 pub fn install() {
     toe::fork::install_handlers();
-    toe::fork::watch_shared_memory();
+    toe::process::watch_shared_memory();
     // SAFETY: registers a function of ours that stays loaded as long as the process; it touches atomics, memory files
     // and mappings only, which a child of a program with several threads may do.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
@@ -53,13 +53,13 @@ pub fn before_child() {
 /// Before vfork and clone: the child may run in this process's memory. Returns the address of the real call.
 extern "C" fn before_vfork() -> *const c_void {
     before_child();
-    toe::fork::note_shared_memory();
+    toe::process::note_shared_memory();
     real::address_of_vfork()
 }
 
 extern "C" fn before_clone() -> *const c_void {
     before_child();
-    toe::fork::note_shared_memory();
+    toe::process::note_shared_memory();
     real::address_of_clone()
 }
 

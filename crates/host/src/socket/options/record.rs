@@ -5,10 +5,10 @@
 //! Each is its level, its number, how many bytes follow, and these; what is not there is as if it had never been set. Who reads
 //! them believes them as little as the engine does: they come from a process that may be another user's.
 
-use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings, low_water_of};
+use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings};
 use crate::queue::{Queue, QueueIo};
 use crate::slots::Place;
-use crate::socket::own_options::Linger;
+use crate::socket::options::values::{Linger, low_water_of};
 use crate::socket::stream::{Link, Stream};
 use crate::socket::{Kind, Socket};
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ const TCP: i32 = libc::IPPROTO_TCP;
 struct Writer<'a>(&'a mut SocketOptions);
 
 impl Writer<'_> {
-    /// There is room for as many as there are; what has none is lost, as what [`KeptOptions`] has no room for is.
+    /// There is room for as many as there are; what has none is lost, as what [`crate::socket::options::remembered::KeptOptions`] has no room for is.
     fn put(&mut self, level: i32, name: i32, value: &[u8]) {
         let numbers = (u8::try_from(level), u8::try_from(name), u8::try_from(value.len()));
         let (Ok(level), Ok(name), Ok(len)) = numbers else { return };

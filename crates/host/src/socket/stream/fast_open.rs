@@ -1,21 +1,11 @@
 //! A connection whose SYN takes the program's first bytes with it (TCP Fast Open, RFC 7413): until the program has sent them
 //! it is writable, though it is not connected.
 
-use super::{ConnectTold, Link, OUT, Stream};
-use crate::socket::FastOpen;
-use toe_abi::command::{FLOW_WAITS_FOR_DATA, FlowInfo};
-
-/// Bytes that fit a SYN that waits for them; 0: it does not wait.
-pub(super) fn syn_room(info: &FlowInfo) -> u32 {
-    if info.flags & FLOW_WAITS_FOR_DATA != 0 { info.mss.into() } else { 0 }
-}
+use super::{ConnectTold, OUT, Stream};
+use crate::socket::stream::syn_room;
+use toe_abi::command::FlowInfo;
 
 impl Stream {
-    /// Whether the SYN waits for the first bytes that the program sends.
-    pub fn waits_for_bytes(&self) -> bool {
-        self.syn_room > 0 && self.link == Link::Connecting
-    }
-
     /// The engine may have a cookie of the server's.
     pub fn open_fast(&mut self, fast: FastOpen, info: &FlowInfo) {
         self.syn_room = syn_room(info);
@@ -28,4 +18,15 @@ impl Stream {
         }
         self.publish(OUT);
     }
+}
+
+/// Whether the program has bytes for the SYN (TCP Fast Open, RFC 7413).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FastOpen {
+    #[default]
+    No,
+    /// MSG_FASTOPEN: they come with this call.
+    Message,
+    /// TCP_FASTOPEN_CONNECT: with the first one that sends.
+    Option,
 }

@@ -13,8 +13,10 @@
 //! | reset, data left | data | errno once, then EPIPE | IN OUT ERR HUP RDHUP |
 //! | reset, no data left | errno once, then 0 | errno once, then EPIPE | the same; no ERR once the errno was told |
 
+mod calls;
+mod direct;
 mod disconnect;
-mod fast_open;
+pub(crate) mod fast_open;
 mod records;
 mod recv;
 mod send;
@@ -23,16 +25,19 @@ mod unsent;
 
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
+use crate::slots::Place;
 use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
 use crate::socket::urgent::{Plan, Urgent};
 use crate::socket::zerocopy::ZeroCopy;
 use crate::tls::Tls;
+use crate::tls::incoming::EKEYEXPIRED;
+use crate::tls::keys::EBADMSG;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
-use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
-use toe_abi::entry::MemRange;
+use toe_abi::command::{FLOW_RECEIVE_SHUT, FLOW_WAITS_FOR_DATA, FlowInfo};
+use toe_abi::entry::{MemRange, ReceiveCredit};
 use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{AnchorHandle, FlowId};
@@ -228,7 +233,7 @@ impl Stream {
         stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
         if info.state == 2 {
             stream.link = Link::Connecting;
-            stream.syn_room = fast_open::syn_room(info);
+            stream.syn_room = crate::socket::stream::syn_room(info);
         }
         stream.read_addrs(info);
         stream
@@ -281,7 +286,7 @@ impl Stream {
         bits
     }
 
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.has_memory() && (self.unsent.is_low() || self.direct.as_ref().is_some_and(|d| d.is_sending()))
     }
 
@@ -291,19 +296,6 @@ impl Stream {
             _ => &self.send,
         };
         !self.starved && !self.draining && memory.is_writable()
-    }
-
-    /// TCP_NOTSENT_LOWAT.
-    pub fn set_unsent_low_water(&mut self, bytes: u32) {
-        self.unsent.set_low_water(bytes);
-        self.publish(if self.has_room() { OUT } else { 0 });
-    }
-
-    /// So many bytes have gone out.
-    pub fn on_went_out(&mut self, bytes: u32) {
-        let had_room = self.has_room();
-        self.unsent.went_out(bytes);
-        self.publish(if !had_room && self.has_room() { OUT } else { 0 });
     }
 
     /// Whether a send needs nothing from the engine. For room in the channel's ring it looks itself.
@@ -474,17 +466,6 @@ impl Stream {
         }
     }
 
-    /// Bytes came through the channel.
-    pub fn on_direct_data(&mut self, data: MemRange) {
-        let Some(direct) = &mut self.direct else { return };
-        let in_order = direct.on_data(data, self.engine_arrived);
-        if let Some(data) = in_order.filter(|_| !self.let_go) {
-            self.is_unwanted |= self.read_shut && self.write_shut;
-            self.received.append(Source::Channel, data);
-            self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
-        }
-    }
-
     pub fn on_sent(&mut self, blocks: &mut Blocks, len: u32) {
         let had_room = self.has_room();
         if !self.has_memory() {
@@ -497,16 +478,6 @@ impl Stream {
             key |= DRAINED;
         }
         self.publish(key);
-    }
-
-    /// The peer will say no more of room: what waited for its word goes on.
-    pub fn release_sender(&mut self, io: &mut QueueIo) {
-        if let Some(direct) = &mut self.direct
-            && let Some(channel) = io.channel(direct.channel)
-        {
-            direct.on_space(channel);
-            self.on_supply();
-        }
     }
 
     pub fn on_peer_closed(&mut self) {
@@ -567,18 +538,52 @@ impl Stream {
         self.error = state.error;
         self.noted_errors_told = state.noted_errors_told;
     }
+
+    /// Whether what has been received and not read makes the stream readable, `least` bytes of it where there are no records.
+    pub(super) fn has_unread(&self, least: usize) -> bool {
+        let unread = self.received.len();
+        match self.tls.as_ref().and_then(|tls| tls.incoming.as_ref()) {
+            Some(incoming) => incoming.is_ready(unread),
+            None => unread >= least,
+        }
+    }
+
+    /// What stands in the way of the next record is told as often as it is asked for: it need not be kept for the next call.
+    pub(super) fn tells_again(&self, errno: Errno) -> bool {
+        self.opens_records()
+            && [Errno::EIO, EBADMSG, Errno::EMSGSIZE, Errno::EINVAL, EKEYEXPIRED].contains(&errno)
+    }
+
+    pub(crate) fn opens_records(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.incoming.is_some())
+    }
+
+    pub(super) fn makes_records(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.outgoing.is_some())
+    }
+
+    /// Whether the SYN waits for the first bytes that the program sends.
+    pub fn waits_for_bytes(&self) -> bool {
+        self.syn_room > 0 && self.link == Link::Connecting
+    }
 }
 
-/// The peer has told its end. The engine will, too.
-pub fn on_peer_end(stream: &mut Stream, abort: bool) {
-    let is_heard = stream.link == Link::Open && !stream.let_go;
-    let Some(direct) = stream.direct.as_mut().filter(|_| is_heard) else { return };
-    if !abort {
-        if direct.on_end(stream.engine_arrived) {
-            stream.on_peer_closed();
+impl QueueIo {
+    /// Publishes the credit that `stream` owes, or remembers to.
+    pub fn credit(&mut self, place: Place, stream: &mut Stream) {
+        if stream.pending_credit == 0 {
+            return;
         }
-    } else if stream.send.outstanding() == 0 {
-        // Else the engine has memory of this side, and is the one to give it back.
-        stream.on_reset(None, Errno::ECONNRESET);
+        let credit = ReceiveCredit { flow: stream.flow, len: stream.pending_credit };
+        if self.ring.push_credit(credit).is_ok() {
+            stream.pending_credit = 0;
+        } else if !self.owing.contains(&place) {
+            self.owing.push(place);
+        }
     }
+}
+
+/// Bytes that fit a SYN that waits for them; 0: it does not wait.
+pub(super) fn syn_room(info: &FlowInfo) -> u32 {
+    if info.flags & FLOW_WAITS_FOR_DATA != 0 { info.mss.into() } else { 0 }
 }

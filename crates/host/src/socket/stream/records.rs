@@ -4,12 +4,12 @@
 use super::{Attempt, IN, Link, OUT, Stream};
 use crate::queue::QueueIo;
 use crate::slots::Place;
+use crate::socket::flags::SendFlags;
 use crate::socket::received::How;
 use crate::socket::slices::{Gather, Scatter, Source, Target};
-use crate::socket::transfer::SendFlags;
 use crate::tls::Tls;
-use crate::tls::incoming::{EKEYEXPIRED, Given, Incoming};
-use crate::tls::keys::{EBADMSG, HEADER};
+use crate::tls::incoming::{Given, Incoming};
+use crate::tls::keys::HEADER;
 use crate::tls::outgoing::{AT_ONCE, Outgoing};
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
@@ -22,35 +22,12 @@ const LEAST: usize = 1024;
 const ENTRIES: u32 = 8;
 
 impl Stream {
-    pub(super) fn makes_records(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.outgoing.is_some())
-    }
-
-    pub(crate) fn opens_records(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.incoming.is_some())
-    }
-
-    /// Whether what has been received and not read makes the stream readable, `least` bytes of it where there are no records.
-    pub(super) fn has_unread(&self, least: usize) -> bool {
-        let unread = self.received.len();
-        match self.tls.as_ref().and_then(|tls| tls.incoming.as_ref()) {
-            Some(incoming) => incoming.is_ready(unread),
-            None => unread >= least,
-        }
-    }
-
     /// Whether a read of `room` bytes is certain to be filled by what is here.
     pub fn fills(&self, room: usize) -> bool {
         match self.tls.as_ref().and_then(|tls| tls.incoming.as_ref()) {
             Some(incoming) => incoming.opened() >= room.max(1),
             None => self.received.len() >= room,
         }
-    }
-
-    /// What stands in the way of the next record is told as often as it is asked for: it need not be kept for the next call.
-    pub(super) fn tells_again(&self, errno: Errno) -> bool {
-        self.opens_records()
-            && [Errno::EIO, EBADMSG, Errno::EMSGSIZE, Errno::EINVAL, EKEYEXPIRED].contains(&errno)
     }
 
     /// Bytes that were received are to be received again, before all others.

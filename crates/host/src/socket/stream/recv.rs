@@ -4,52 +4,12 @@ use super::{Attempt, IN, Link, PRI, Stream};
 use crate::queue::QueueIo;
 use crate::slots::Place;
 use crate::socket::received::{Copied, How};
-use crate::socket::slices::{Scatter, Target};
+use crate::socket::slices::Scatter;
 use crate::socket::urgent::Plan;
 use std::io::IoSliceMut;
 use toe_abi::errno::Errno;
 
 impl Stream {
-    /// Reads into `into` what is there: up to its room, but nothing before `target` bytes are there, unless no more
-    /// will come. A peek leaves everything as it is.
-    pub fn recv(
-        &mut self,
-        io: &mut QueueIo,
-        place: Place,
-        into: &mut impl Target,
-        target: usize,
-        peek: bool,
-    ) -> Result<Attempt, Errno> {
-        if self.link == Link::Moved {
-            // What is unread is with whoever has it now, so its end is not here.
-            return Ok(Attempt::Wait);
-        }
-        if self.opens_records() {
-            return self.recv_records(io, place, into, peek);
-        }
-        let over = self.read_shut || self.peer_closed || self.link == Link::Closed || !self.error.is_ok();
-        let (most, skip) = self.heed_mark(io, place, peek)?;
-        let there = self.received.len().min(most).saturating_sub(skip);
-        if there > 0 && (there >= target || over || most < usize::MAX) {
-            let how = How { skip, most: most.min(into.most_at_once()), peek };
-            let copied = self.received.copy_out(io, self.direct.as_deref(), into, how)?;
-            if !peek {
-                self.settle_read(io, place, &copied);
-                self.urgent.on_read(self.received.read());
-                leave_out_taken(self, io, place);
-                self.publish(0);
-            }
-            let copied = copied.all();
-            return Ok(Attempt::Done(copied));
-        }
-        // A peek leaves out the urgent byte and looks behind it, where nothing may come any more.
-        let is_all_left_out = there == 0 && over;
-        if !self.received.is_empty() && !is_all_left_out || self.link == Link::Connecting {
-            return Ok(Attempt::Wait);
-        }
-        self.recv_nothing()
-    }
-
     /// There is nothing to read: whether there will be.
     pub(super) fn recv_nothing(&mut self) -> Result<Attempt, Errno> {
         if self.peer_closed {
@@ -67,7 +27,12 @@ impl Stream {
     }
 
     /// How many bytes a read may take and how many it leaves out at first; an urgent one that is next is dropped.
-    fn heed_mark(&mut self, io: &mut QueueIo, place: Place, peek: bool) -> Result<(usize, usize), Errno> {
+    pub(super) fn heed_mark(
+        &mut self,
+        io: &mut QueueIo,
+        place: Place,
+        peek: bool,
+    ) -> Result<(usize, usize), Errno> {
         match self.urgent.plan(self.received.read(), self.received.len()) {
             Plan::Free => Ok((usize::MAX, 0)),
             Plan::Before(most) => Ok((most, 0)),
@@ -180,7 +145,7 @@ impl Stream {
 
 /// What MSG_OOB has read is no part of the stream for anybody, once it is next. Where that fails, the next read leaves it out: what the
 /// call has given to the program counts.
-fn leave_out_taken(stream: &mut Stream, io: &mut QueueIo, place: Place) {
+pub(super) fn leave_out_taken(stream: &mut Stream, io: &mut QueueIo, place: Place) {
     if stream.urgent.is_taken_next(stream.received.read(), stream.received.len()) {
         let _ = stream.take_unread(io, place, 1);
     }

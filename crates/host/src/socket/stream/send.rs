@@ -3,10 +3,10 @@
 use super::{Attempt, DRAINED, Link, OUT, Stream};
 use crate::queue::QueueIo;
 use crate::socket::direct::{Direct, Waits};
+use crate::socket::flags::SendFlags;
 use crate::socket::slices::{Room, Source};
-use crate::socket::transfer::SendFlags;
 use toe_abi::channel::ChannelEntry;
-use toe_abi::entry::{Command, MemRange, Send};
+use toe_abi::entry::{MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_base::ChannelId;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
@@ -32,20 +32,6 @@ impl Stream {
         let has_room = self.has_room();
         let is_event = has_room && self.socket.is_some_and(|socket| socket.ready_now() & OUT == 0);
         self.publish(if is_event { OUT } else { 0 });
-    }
-
-    /// Sends as much of `from` as there is room for; after [`Stream::send_error`] has been asked.
-    pub fn send(
-        &mut self,
-        io: &mut QueueIo,
-        from: &mut impl Source,
-        flags: SendFlags,
-    ) -> Result<Attempt, Errno> {
-        if self.makes_records() {
-            self.send_records(io, from, flags)
-        } else {
-            self.send_bytes(io, from, flags)
-        }
     }
 
     /// The same of bytes as they are.
@@ -255,19 +241,32 @@ impl Stream {
         let Some(channel) = io.channel(direct.channel) else { return true };
         direct.send.is_writable() || direct.want(channel, true)
     }
+
+    /// The peer will say no more of room: what waited for its word goes on.
+    pub fn release_sender(&mut self, io: &mut QueueIo) {
+        if let Some(direct) = &mut self.direct
+            && let Some(channel) = io.channel(direct.channel)
+        {
+            direct.on_space(channel);
+            self.on_supply();
+        }
+    }
+
+    /// TCP_NOTSENT_LOWAT.
+    pub fn set_unsent_low_water(&mut self, bytes: u32) {
+        self.unsent.set_low_water(bytes);
+        self.publish(if self.has_room() { OUT } else { 0 });
+    }
+
+    /// So many bytes have gone out.
+    pub fn on_went_out(&mut self, bytes: u32) {
+        let had_room = self.has_room();
+        self.unsent.went_out(bytes);
+        self.publish(if !had_room && self.has_room() { OUT } else { 0 });
+    }
 }
 
 impl QueueIo {
-    /// The stream's program sends no more.
-    pub fn shut_write(&mut self, stream: &mut Stream) {
-        stream.end_records(self);
-        stream.write_shut = true;
-        if may_tell_end(stream) {
-            self.tell_end(stream, false);
-        }
-        self.command(Command::ShutdownSend { flow: stream.flow });
-    }
-
     /// Whether the end of one that is being closed can be told through a channel: bytes that the engine may still bring would be
     /// answered by a reset.
     pub fn may_tell_close(&self, stream: &Stream) -> bool {
@@ -297,6 +296,6 @@ impl QueueIo {
 }
 
 /// Whether the end can be told through a channel: the last bytes have gone there.
-fn may_tell_end(stream: &Stream) -> bool {
+pub(super) fn may_tell_end(stream: &Stream) -> bool {
     stream.channel().is_some() && stream.tls.is_none()
 }

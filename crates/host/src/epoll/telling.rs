@@ -1,0 +1,135 @@
+//! Something has happened to a socket of a set: it goes on the ready list, and who waits is told, here and in the sets that have this one.
+
+use crate::epoll::{ALWAYS, EDGE, EpollSet, Inner, Nested, ONE_SHOT};
+use crate::fd_table;
+use crate::lock::Guard;
+use crate::queue::QueueSet;
+use crate::slots::Place;
+use rustix::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+impl EpollSet {
+    /// A socket tells of an event. `true`: a parked thread was woken for it.
+    pub(crate) fn notify(&self, place: Place, key: u32, by: Option<&QueueSet>) -> bool {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        let Some(interest) = inner.interests.get_mut(place) else { return false };
+        if !interest.armed || key & (interest.events | ALWAYS) == 0 {
+            return false;
+        }
+        interest.happened |= key;
+        if !interest.queued {
+            interest.queued = true;
+            inner.ready.push_back(place);
+        }
+        self.tell(guard, by)
+    }
+
+    /// Puts a registration on the ready list if it is ready now.
+    pub(super) fn check(&self, place: Place) {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        if let Some(interest) = inner.interests.get_mut(place)
+            && interest.due() != 0
+            && !interest.queued
+        {
+            interest.queued = true;
+            inner.ready.push_back(place);
+            self.tell(guard, None);
+        }
+    }
+
+    pub(super) fn nested(&self) -> Vec<Nested> {
+        if !self.has_nested.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.inner.lock().nested.clone()
+    }
+
+    /// `outer` has this set by `fd` once less.
+    pub(super) fn forget_outer(&self, fd: RawFd, outer: &EpollSet) {
+        let known = &mut self.inner.lock().outer;
+        if let Some(at) = known.iter().position(|(by, set)| *by == fd && std::ptr::eq(*set, outer)) {
+            known.remove(at);
+        }
+    }
+
+    /// Something has happened to one of the sockets. `true`: a parked thread was woken for it.
+    pub(super) fn tell(&self, inner: Guard<'_, Inner>, by: Option<&QueueSet>) -> bool {
+        if inner.outer.is_empty() {
+            return inner.waiters.tell(by);
+        }
+        drop(inner);
+        // Who is woken finds it counted.
+        self.tell_outer_sets(0);
+        self.inner.lock().waiters.tell(by)
+    }
+
+    /// Something has happened here: it is counted in the sets that would tell of it, however far out. No lock of a set is held
+    /// while another one's is taken.
+    pub(super) fn tell_outer_sets(&self, depth: u32) {
+        let mut left = if depth < DEPTH { self.inner.lock().outer.len() } else { 0 };
+        // Backwards: when one goes meanwhile, none of the others is passed over.
+        while left > 0 {
+            left -= 1;
+            let outer = self.inner.lock().outer.get(left).copied();
+            if let Some((fd, set)) = outer
+                && set.count_in(fd, self)
+            {
+                set.tell_outer_sets(depth + 1);
+            }
+        }
+    }
+
+    /// Something has happened in `nested`. Whether it would be told of.
+    pub(super) fn count_in(&self, fd: RawFd, nested: &EpollSet) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(noted) = inner.nested_mut(fd, nested).filter(|noted| noted.wants()) else { return false };
+        noted.come += 1;
+        true
+    }
+}
+
+impl Nested {
+    pub(super) fn is(&self, fd: RawFd, set: &EpollSet) -> bool {
+        self.fd == fd && std::ptr::eq(self.set, set)
+    }
+
+    /// Whether it would be told of something: all that an epoll set can be is readable.
+    pub(super) fn wants(&self) -> bool {
+        self.armed && self.events & libc::EPOLLIN as u32 != 0
+    }
+
+    pub(super) fn has_events(&self) -> bool {
+        self.come != self.told
+    }
+
+    /// To be told of once it is ready.
+    pub(super) fn is_due(&self) -> bool {
+        self.wants() && (self.events & EDGE == 0 || self.has_events())
+    }
+
+    pub(super) fn note_told(&mut self) {
+        if self.events & (EDGE | ONE_SHOT) != 0 {
+            self.told = self.come;
+        }
+    }
+
+    /// A one-shot registration has been used up by what the engine has; of an epoll set nothing is reported that was not asked for.
+    pub(super) fn disarm(&mut self, epfd: RawFd) {
+        let event = libc::epoll_event { events: ONE_SHOT, u64: self.data };
+        let is_its_number = fd_table::epoll_set(self.fd).is_some_and(|set| std::ptr::eq(set, self.set));
+        let disarm = || crate::sys::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, self.fd, Some(event));
+        self.spent = !is_its_number || disarm().is_err();
+        self.armed = false;
+    }
+}
+
+impl Inner {
+    pub(super) fn nested_mut(&mut self, fd: RawFd, set: &EpollSet) -> Option<&mut Nested> {
+        self.nested.iter_mut().find(|nested| nested.is(fd, set))
+    }
+}
+
+/// Linux: EP_MAX_NESTS, and one.
+pub(super) const DEPTH: u32 = 5;

@@ -1,0 +1,166 @@
+//! The queue sets of a session: which one a thread has, and when one more is opened.
+
+use crate::attach::is_hangup;
+use crate::queue::QueueSet;
+use crate::stack::{ATTACHING, CURRENT, ENGINES_MAX, FAILED, LOOK_MS, Stack, into_std};
+use crate::sys::{self, Fd};
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use toe_abi::attach::{Reply, Request};
+use toe_abi::errno::Errno;
+use toe_base::limits::QUEUE_SETS_MAX;
+use toe_ring::{HostQueueSet, Region};
+
+/// The queue sets of a thread, one for each engine; their owner counts go down when the thread ends.
+#[derive(Debug)]
+struct Mine(Chosen);
+
+type Chosen = [Cell<Option<&'static QueueSet>>; ENGINES_MAX];
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        for queue in self.0.iter().filter_map(Cell::take) {
+            queue.owners.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+thread_local! {
+    static MINE: Mine = const { Mine([const { Cell::new(None) }; ENGINES_MAX]) };
+    /// The same without a destructor, for the fast path and for what runs after the thread's destructors.
+    static CHOSEN: Chosen = const { [const { Cell::new(None) }; ENGINES_MAX] };
+}
+
+impl Stack {
+    /// The queue sets that are open.
+    pub fn queue_sets(&self) -> impl Iterator<Item = &'static QueueSet> {
+        self.queue_sets.iter().filter_map(|slot| {
+            let queue = slot.load(Ordering::Acquire);
+            // SAFETY: needed because queue sets are in atomics. A slot holds null or what `open_queue_set` leaked.
+            (!queue.is_null()).then(|| unsafe { &*queue })
+        })
+    }
+
+    /// The calling thread's queue set: its own while there are enough, one that it shares otherwise.
+    pub fn my_queue(&'static self) -> Result<&'static QueueSet, Errno> {
+        let engine = self.engine.index();
+        if let Some(queue) = CHOSEN.try_with(|chosen| chosen[engine].get()).ok().flatten()
+            && std::ptr::eq(queue.stack, self)
+        {
+            return Ok(queue);
+        }
+        let queue = self.choose_queue()?;
+        queue.owners.fetch_add(1, Ordering::Relaxed);
+        let before = MINE.try_with(|mine| mine.0[engine].replace(Some(queue)));
+        if let Ok(Some(before)) = before {
+            before.owners.fetch_sub(1, Ordering::Relaxed);
+        }
+        let _ = CHOSEN.try_with(|chosen| chosen[engine].set(Some(queue)));
+        Ok(queue)
+    }
+
+    pub(crate) fn choose_queue(&'static self) -> Result<&'static QueueSet, Errno> {
+        let mut opened = self.opening.lock();
+        let owners = |queue: &&'static QueueSet| queue.owners.load(Ordering::Relaxed);
+        let least = self.queue_sets().min_by_key(owners);
+        let most = usize::min(self.layout.queue_sets as usize, QUEUE_SETS_MAX);
+        match least {
+            Some(queue) if owners(&queue) == 0 || usize::from(*opened) >= most => Ok(queue),
+            _ => {
+                let queue = self.open_queue_set();
+                *opened += u8::from(queue.is_ok());
+                // An engine that gives no more leaves those that there are.
+                queue.or_else(|errno| least.ok_or(errno))
+            }
+        }
+    }
+
+    fn open_queue_set(&'static self) -> Result<&'static QueueSet, Errno> {
+        let (reply, fds) = self.control.request(Request::AddQueueSet, &[])?;
+        let Reply::QueueSet { index } = reply else { return Err(Errno::EPROTO) };
+        let slot = self.queue_sets.get(usize::from(index)).ok_or(Errno::EPROTO)?;
+        let [irq] = <[Fd; 1]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
+        let irq_fd = irq.raw();
+        let ring =
+            HostQueueSet::new(&self.region, &self.layout, index, into_std(irq)).map_err(|_| Errno::EPROTO)?;
+        crate::fd_words::mark_internal(irq_fd);
+        self.own_fds.lock().push(irq_fd);
+        let queue: &'static QueueSet = Box::leak(Box::new(QueueSet::new(self, index, irq_fd, ring)));
+        slot.store(std::ptr::from_ref(queue).cast_mut(), Ordering::Release);
+        Ok(queue)
+    }
+
+    /// Makes `stack` the process's.
+    pub fn adopt(stack: Stack) -> &'static Stack {
+        let stack: &'static Stack = Box::leak(Box::new(stack));
+        CURRENT[stack.engine.index()].store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+        // The engine looks at no region before its first queue set, not even for who has datagrams alone. What cannot be had now is asked
+        // for again when it is needed.
+        let _ = stack.choose_queue();
+        stack
+    }
+
+    /// The engine has ended or fenced the session: every socket of it is reset.
+    pub fn on_death(&'static self) {
+        if self.dead.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        for queue in self.queue_sets() {
+            queue.on_death();
+        }
+    }
+
+    /// In the child of a fork: the session is the parent's. Its descriptors are closed here, so that the parent's
+    /// death and closes count, as far as that waits for nothing; its memory is unmapped.
+    #[cold]
+    pub fn abandon_in_child(&self) {
+        self.foreign.store(true, Ordering::Release);
+        let engine = self.engine.index();
+        CURRENT[engine].store(std::ptr::null_mut(), Ordering::Release);
+        FAILED[engine].store(0, Ordering::Relaxed);
+        ATTACHING.left.lock().extend(self.own_fds.lock().leave_to_parent());
+        let _ = MINE.try_with(|mine| mine.0[engine].take());
+        let _ = CHOSEN.try_with(|chosen| chosen[engine].set(None));
+        for queue in self.queue_sets() {
+            for channel in &queue.lock().io.channels {
+                let region: &Region = channel.end.memory().region();
+                // SAFETY: needed to give the memory back. The child of a fork has one thread, and it is here.
+                unsafe { region.abandon() };
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.region.abandon() };
+    }
+
+    /// Looks whether the engine is there, unless that was done a moment ago: for threads that poll without parking.
+    pub fn look(&'static self) {
+        let now = sys::coarse_ms();
+        let before = self.looked_at.load(Ordering::Relaxed);
+        // A filter may forbid the look; a thread that parks learns of the end by poll.
+        let is_due = now.saturating_sub(before) >= LOOK_MS && !crate::sys::is_filtered();
+        if !is_due || !self.alive() || self.is_foreign() {
+            return;
+        }
+        self.looked_at.store(now, Ordering::Relaxed);
+        if self.control.is_gone() {
+            self.on_death();
+        }
+    }
+
+    /// A thread that waited on the control socket was woken by this of it.
+    pub fn on_control(&'static self, revents: i16) {
+        // select(2) cannot tell the end from an answer for which another thread waits. Behind a filter there are no answers.
+        let is_readable = revents & libc::POLLIN != 0;
+        if is_hangup(revents) || is_readable && (crate::sys::is_filtered() || self.control.is_gone()) {
+            self.on_death();
+        }
+    }
+
+    /// Ends the sessions: the engines end all their flows.
+    pub fn detach() {
+        for stack in Stack::all_attached() {
+            let _ = rustix::net::shutdown(stack.control.fd(), rustix::net::Shutdown::Both);
+            stack.on_death();
+        }
+    }
+}

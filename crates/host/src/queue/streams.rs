@@ -1,0 +1,119 @@
+//! The streams and listeners of a queue set: how they come, are told, and go.
+
+use crate::channel::SWEEP;
+use crate::queue::Queue;
+use crate::queue_io::QueueIo;
+use crate::slots::Place;
+use crate::socket::arrivals::Listener;
+use crate::socket::stream::{Link, Stream};
+use toe_abi::entry::Command;
+use toe_base::{FlowId, ListenerId};
+
+impl Queue {
+    /// A stream that the program has let go of but whose data the engine still reads, or that another process is to have.
+    pub fn orphan(&mut self, place: Place) {
+        let Some(stream) = self.streams.get_mut(place) else { return };
+        stream.socket = None;
+        let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.lent);
+        let is_held = (in_channel || stream.yields) && !self.io.stack.is_foreign();
+        if !is_held && (stream.send.outstanding() == 0 || stream.link == Link::Closed) {
+            self.remove_stream(place);
+        }
+    }
+
+    pub(crate) fn remove_stream(&mut self, place: Place) {
+        if let Some(mut stream) = self.streams.remove(place) {
+            stream.send.release_all(&mut self.io.blocks);
+            if self.by_flow.get(&stream.flow.raw()) == Some(&place) {
+                self.by_flow.remove(&stream.flow.raw());
+            }
+            if let Some(mut direct) = stream.direct.take() {
+                self.end_direct(&mut direct);
+            }
+        }
+    }
+
+    /// Drops a listener and the connections that wait in it; they are another session's now.
+    pub fn remove_listener(&mut self, place: Place) {
+        if let Some(mut listener) = self.listeners.remove(place) {
+            while let Some(stream) = listener.take_waiting() {
+                self.remove_stream(stream);
+            }
+        }
+    }
+
+    /// Does `f` to the flow's stream, and lets the stream go when it was an orphan and has nothing left to wait for.
+    pub(crate) fn with_flow(&mut self, flow: FlowId, f: impl FnOnce(&mut QueueIo, &mut Stream)) {
+        let Some(place) = self.place_of(flow) else { return };
+        let Some(stream) = self.streams.get_mut(place) else { return };
+        let was_connecting = stream.link == Link::Connecting;
+        f(&mut self.io, stream);
+        if was_connecting && stream.link == Link::Closed && !stream.let_go {
+            // Host interface: the host closes what could not connect.
+            stream.let_go = true;
+            self.io.command(Command::Close { flow, abort: false });
+        }
+        if stream.is_unwanted {
+            self.reset_stream(place);
+        } else if stream.socket.is_none() && !stream.waits_in_listener {
+            self.orphan(place);
+        }
+    }
+
+    pub(super) fn with_listener(&mut self, id: ListenerId, f: impl FnOnce(&mut Listener)) {
+        if let Some(listener) = self.listeners.values_mut().find(|listener| listener.id == id) {
+            f(listener);
+        }
+    }
+
+    pub(super) fn on_accepted(&mut self, id: ListenerId, flow: FlowId) {
+        if !self.listeners.values().any(|listener| listener.id == id) {
+            return;
+        }
+        let mut stream = Stream::accepted(flow);
+        stream.read_addrs(&self.flow_info(flow));
+        let place = self.add_stream(stream);
+        self.with_listener(id, |listener| listener.on_connection(place));
+    }
+
+    /// The engine has taken back what was handed to this session's listeners and not accepted yet.
+    pub(crate) fn give_back_connections(&mut self) {
+        self.listeners.values_mut().for_each(Listener::give_back);
+        let untaken = |(place, stream): (Place, &Stream)| stream.waits_in_listener.then_some(place);
+        let untaken: Vec<Place> = self.streams.iter().filter_map(untaken).collect();
+        untaken.into_iter().for_each(|place| self.remove_stream(place));
+    }
+
+    /// Takes back memory that peers have read, of some streams. Called before the thread sleeps and now and then.
+    pub(crate) fn sweep_lent(&mut self) {
+        if self.io.stack.is_foreign() {
+            return;
+        }
+        // Backwards: with its last stream a channel may go, and another one come to its place.
+        for at in (0..self.io.channels.len()).rev() {
+            let looks = self.io.channels.get(at).map_or(0, |channel| SWEEP.min(channel.lent.len()));
+            for _ in 0..looks {
+                let lent = self.io.channels.get_mut(at).and_then(|channel| channel.lent.pop_front());
+                let Some(place) = lent else { break };
+                self.sweep_stream(at, place);
+            }
+        }
+    }
+
+    fn sweep_stream(&mut self, at: usize, place: Place) {
+        let Some(channel) = self.io.channels.get_mut(at) else { return };
+        let Some(stream) = self.streams.get_mut(place) else { return };
+        let direct = stream.direct.as_mut().filter(|direct| direct.lent && direct.channel == channel.id);
+        let Some(direct) = direct else { return };
+        direct.reclaim(channel);
+        direct.lent = direct.send.outstanding() > 0;
+        if direct.lent {
+            channel.lent.push_back(place);
+        }
+        let is_idle = !direct.lent;
+        stream.on_reclaimed();
+        if is_idle && stream.socket.is_none() && !stream.waits_in_listener {
+            self.orphan(place);
+        }
+    }
+}

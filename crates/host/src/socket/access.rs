@@ -1,0 +1,131 @@
+//! The way to a socket's stream: the lock of its home, what waits there taken first, and what another process is to have given back after.
+
+use crate::queue::draining::give_up_at;
+use crate::queue::{QueueGuard, QueueIo};
+use crate::slots::Place;
+use crate::socket::Socket;
+use crate::socket::arrivals::{Closed, Listener};
+use crate::socket::stream::Stream;
+
+impl Socket {
+    /// Does `f` to its stream, after taking the completions that wait. `None`: it has none.
+    pub(crate) fn with_stream<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Stream, Place) -> R) -> Option<R> {
+        self.with_ready_stream(|_| false, f)
+    }
+
+    /// The same, but takes what waits only now and then when the stream says that it has what `f` needs.
+    pub(crate) fn with_ready_stream<R>(
+        &self,
+        has: impl FnOnce(&Stream) -> bool,
+        f: impl FnOnce(&mut QueueIo, &mut Stream, Place) -> R,
+    ) -> Option<R> {
+        let (mut queue, place) = crate::socket::access::lock_claimed(self)?;
+        let shared = self.is_shared();
+        let used = if shared { crate::queue::draining::begin_use(&mut queue, place) } else { None };
+        let ready = queue.stream(place, self).is_some_and(|(_, stream)| has(stream));
+        if !ready || shared || queue.is_drain_due() {
+            queue.drain();
+        }
+        let result = queue.stream(place, self).map(|(io, stream)| {
+            let result = f(io, stream, place);
+            (result, stream.is_starved())
+        });
+        if shared {
+            queue.settle_pending();
+            used.into_iter().for_each(|flow| queue.io.end_use(flow));
+        }
+        let is_newly_starved = matches!(result, Some((_, true))) && queue.starve(place);
+        if is_newly_starved {
+            queue.starve_siblings(place);
+        }
+        if shared {
+            self.finish_yielding(queue, place);
+        } else {
+            drop(queue);
+        }
+        if is_newly_starved && let Some(home) = self.home() {
+            home.parking.tell_stuck();
+        }
+        result.map(|(result, _)| result)
+    }
+
+    /// Does `f` to its stream as it is.
+    pub(crate) fn peek_stream<R>(&self, f: impl FnOnce(&mut Stream) -> R) -> Option<R> {
+        let (mut queue, place) = crate::socket::access::lock_claimed(self)?;
+        queue.stream(place, self).map(|(_, stream)| f(stream))
+    }
+
+    /// A look has found nothing: what anybody handed to its engines before comes first. Whether to drain and look again.
+    pub(crate) fn let_engine_finish(&self) -> bool {
+        self.homes().fold(false, |waited, home| {
+            let more = home.stack.settle();
+            if more {
+                home.drain();
+            }
+            waited | more
+        })
+    }
+
+    /// What `look` sees; once more if it says nothing yet (`is_nothing`) and what was handed to the engine may change that.
+    pub(super) fn seen<T>(&self, is_nothing: impl Fn(&T) -> bool, look: impl Fn() -> T) -> T {
+        let first = look();
+        if is_nothing(&first) && self.let_engine_finish() { look() } else { first }
+    }
+
+    /// Gives the connection back to the engine. Waits for what its peer has said to send and the engine still brings, without
+    /// a lock.
+    pub(super) fn relinquish(&self) {
+        let Some((mut queue, place)) = self.lock_home() else { return };
+        if queue.stream(place, self).is_none() {
+            return;
+        }
+        queue.relinquish(place);
+        self.finish_yielding(queue, place);
+    }
+
+    /// At the end of a call: what is being given back is given back before the program goes on, which may make no other call.
+    /// What the engine has to say first, and what it still brings, comes with the drains.
+    pub(super) fn finish_yielding(&self, queue: QueueGuard<'static>, place: Place) {
+        let awaits = queue.awaits_rest_of(place);
+        drop(queue);
+        if let (true, Some(home)) = (awaits, self.home()) {
+            home.drain_until(give_up_at(), |queue| !queue.awaits_rest_of(place));
+        }
+    }
+
+    pub(super) fn with_listener<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Listener) -> R) -> Option<R> {
+        let (mut queue, place) = self.lock_home()?;
+        queue.drain();
+        queue.listener(place, self).map(|(io, listener)| f(io, listener))
+    }
+
+    /// Its engine is gone, or does not know it.
+    pub(super) fn lose_engine(&self) {
+        self.with_listener(|_, listener| listener.on_death());
+    }
+
+    pub(super) fn has_lost_engine(&self) -> bool {
+        self.with_listener(|_, listener| listener.closed == Closed::EngineGone).unwrap_or(true)
+    }
+}
+
+/// The lock of the queue set that a socket's stream is in, and where. A socket that another thread is claiming has no stream until that is
+/// done, which is waited for: so not for who holds the lock of a queue set.
+#[inline]
+pub(super) fn lock_claimed(socket: &Socket) -> Option<(QueueGuard<'static>, Place)> {
+    let locked = socket.lock_home()?;
+    if socket.copies().is_moved() { wait_if_claiming(socket, locked) } else { Some(locked) }
+}
+
+#[cold]
+fn wait_if_claiming(
+    socket: &Socket,
+    (mut queue, place): (QueueGuard<'static>, Place),
+) -> Option<(QueueGuard<'static>, Place)> {
+    if queue.stream(place, socket).is_some() {
+        return Some((queue, place));
+    }
+    drop(queue);
+    drop(socket.sharing.claiming.lock());
+    socket.lock_home()
+}

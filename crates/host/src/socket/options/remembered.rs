@@ -1,0 +1,78 @@
+//! Options that the library keeps for the program as it gave them.
+
+use crate::socket::kept::WINDOW_CLAMP_MIN;
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    level: i32,
+    name: i32,
+    len: u8,
+    value: [u8; VALUE_MAX],
+}
+
+/// What was set, each option once.
+#[derive(Clone, Debug, Default)]
+pub struct KeptOptions(Vec<Kept>);
+
+impl KeptOptions {
+    pub(crate) fn set(&mut self, level: i32, name: i32, bytes: &[u8]) {
+        let bytes = &bytes[..bytes.len().min(VALUE_MAX)];
+        let mut value = [0; VALUE_MAX];
+        value[..bytes.len()].copy_from_slice(bytes);
+        let kept = Kept { level, name, len: bytes.len() as u8, value };
+        let is_full = self.0.len() >= KEPT_MAX;
+        match self.0.iter_mut().find(|known| (known.level, known.name) == (level, name)) {
+            Some(known) => *known = kept,
+            None if is_full => {}
+            None => self.0.push(kept),
+        }
+    }
+
+    pub(super) fn each(&self, mut f: impl FnMut(i32, i32, &[u8])) {
+        self.0.iter().for_each(|kept| f(kept.level, kept.name, &kept.value[..usize::from(kept.len)]));
+    }
+
+    pub(super) fn forget(&mut self, level: i32, name: i32) {
+        self.0.retain(|known| (known.level, known.name) != (level, name));
+    }
+
+    /// What TCP_WINDOW_CLAMP lets the peer be offered, where it is set; Linux takes no less than half of its smallest buffer.
+    pub(super) fn window_clamp(&self) -> Option<u32> {
+        let value = self.get(libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?.first_chunk()?;
+        Some(i32::from_ne_bytes(*value).max(WINDOW_CLAMP_MIN) as u32)
+    }
+
+    pub(super) fn all(&self) -> Vec<(i32, i32, Vec<u8>)> {
+        let one = |kept: &Kept| (kept.level, kept.name, kept.value[..usize::from(kept.len)].to_vec());
+        self.0.iter().map(one).collect()
+    }
+
+    pub(crate) fn get(&self, level: i32, name: i32) -> Option<&[u8]> {
+        let kept = self.0.iter().find(|known| (known.level, known.name) == (level, name))?;
+        Some(&kept.value[..usize::from(kept.len)])
+    }
+}
+
+/// There are not as many options.
+pub(crate) const KEPT_MAX: usize = 128;
+
+/// Longer values are not asked for again.
+pub(crate) const VALUE_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_value_of_each_option_is_kept() {
+        let mut kept = KeptOptions::default();
+        kept.set(1, 2, &[1, 0, 0, 0]);
+        kept.set(1, 3, &[9; 40]);
+        kept.set(1, 2, &[7]);
+        assert_eq!(kept.get(1, 2), Some(&[7][..]));
+        assert_eq!(kept.get(1, 3), Some(&[9; VALUE_MAX][..]));
+        assert_eq!(kept.get(6, 2), None);
+        (0..1000).for_each(|name| kept.set(1, name, &[1]));
+        assert_eq!(kept.0.len(), KEPT_MAX);
+    }
+}

@@ -1,0 +1,28 @@
+//! A descriptor goes to another process while this one may have what only it can reach.
+
+use crate::socket::Socket;
+use crate::socket::shared::LOCAL;
+use crate::socket::stream::Link;
+use toe_abi::entry::Command;
+
+impl Socket {
+    /// Waits until no thread is inside a call that began before [`Socket::mark_shared`], and gives up what only this process
+    /// can reach: whoever gets the descriptor must not have to wait until this process makes a call.
+    pub fn let_others_finish(&'static self) {
+        self.with_stream(|_, _, _| ());
+        let Some((mut queue, place)) = self.lock_home() else { return };
+        queue.write_options(Some(place));
+        let Some((io, stream)) = queue.stream(place, self) else { return };
+        if let Some(anchor) = stream.anchor {
+            // The receiver is believed only then, if the anchor had been another connection's.
+            io.command(Command::Lend { anchor });
+        }
+        let flow = (stream.link == Link::Open && !stream.let_go).then_some(stream.flow);
+        // One between programs may get a channel later.
+        let may_be_direct = flow.is_some_and(|flow| queue.flow_info(flow).port == LOCAL);
+        drop(queue);
+        if may_be_direct {
+            self.relinquish();
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What comes for a stream by its channel.
+
+use crate::channel::Channel;
+use crate::send_memory::SEND_LIMIT_MAX;
+use crate::socket::direct::PIECES_MAX;
+use crate::socket::received::Source;
+use crate::socket::stream::{IN, Link, Stream};
+use toe_abi::channel::ChannelEntry;
+use toe_abi::entry::MemRange;
+use toe_abi::errno::Errno;
+
+impl Stream {
+    /// What the peer put into the channel for this stream. `false`: it broke the contract.
+    pub(crate) fn on_channel_entry(&mut self, channel: &mut Channel, entry: ChannelEntry) -> bool {
+        let pieces = self.received.pieces();
+        let Some(direct) = &mut self.direct else { return true };
+        match entry {
+            // For all connections: see `let_engine_be_first`.
+            ChannelEntry::After { .. } => true,
+            ChannelEntry::Begin { after, .. } => {
+                direct.on_begin(after);
+                true
+            }
+            ChannelEntry::Data { data, .. } => {
+                let is_sane = channel.end.is_peer_data(data)
+                    && direct.unread() <= u64::from(SEND_LIMIT_MAX)
+                    && pieces + direct.held() < PIECES_MAX;
+                if is_sane {
+                    self.on_direct_data(data);
+                }
+                is_sane
+            }
+            ChannelEntry::Urgent { .. } => {
+                self.on_direct_urgent();
+                true
+            }
+            ChannelEntry::End { abort, .. } => {
+                let is_sane = pieces + direct.held() < PIECES_MAX;
+                crate::socket::stream::direct::on_peer_end(self, abort && is_sane);
+                is_sane
+            }
+            ChannelEntry::Want { .. } => {
+                direct.on_want(channel);
+                true
+            }
+            ChannelEntry::Space { .. } => {
+                direct.on_space(channel);
+                // What was sent after the peer was asked may still be too much: it is asked again, when the ring has no room
+                // for that with the next drains.
+                let is_settled = direct.send.is_writable() || direct.want(channel, true);
+                if is_settled && !channel.is_short() {
+                    self.on_supply();
+                } else {
+                    self.retry_soon();
+                    self.publish(0);
+                }
+                true
+            }
+        }
+    }
+
+    /// Bytes came through the channel.
+    pub fn on_direct_data(&mut self, data: MemRange) {
+        let Some(direct) = &mut self.direct else { return };
+        let in_order = direct.on_data(data, self.engine_arrived);
+        if let Some(data) = in_order.filter(|_| !self.let_go) {
+            self.is_unwanted |= self.read_shut && self.write_shut;
+            self.received.append(Source::Channel, data);
+            self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
+        }
+    }
+}
+
+/// The peer has told its end. The engine will, too.
+pub fn on_peer_end(stream: &mut Stream, abort: bool) {
+    let is_heard = stream.link == Link::Open && !stream.let_go;
+    let Some(direct) = stream.direct.as_mut().filter(|_| is_heard) else { return };
+    if !abort {
+        if direct.on_end(stream.engine_arrived) {
+            stream.on_peer_closed();
+        }
+    } else if stream.send.outstanding() == 0 {
+        // Else the engine has memory of this side, and is the one to give it back.
+        stream.on_reset(None, Errno::ECONNRESET);
+    }
+}
