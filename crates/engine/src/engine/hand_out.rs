@@ -52,7 +52,12 @@ impl Engine {
             return;
         }
         if listener.is_asked() {
-            self.hand_to_sleepers(now, listener_idx, host);
+            // Who sleeps and has no connection most likely waits for one: no question is needed.
+            while let Some(listener) = self.listeners.get_mut(listener_idx).filter(|l| !l.waiting.is_empty())
+                && let Some(holder) =
+                    listener.next_idle(|holder| self.hostif.sleeps_without_flows(holder, host))
+                && self.hand_first(now, listener_idx, &holder, Handed::ToSleeper, host)
+            {}
             self.tell_waiting(now, listener_idx, false);
             self.listeners.watch_untaken(now, listener_idx);
             return;
@@ -83,19 +88,6 @@ impl Engine {
         }
         if !listener.waiting.is_empty() {
             self.listeners.set_tell_all(listener_idx, now.after_us(TELL_DEAF_AFTER_US));
-        }
-    }
-
-    /// Hands what waits to processes that sleep and have no connection: most likely it is what they wait for, and no question is needed.
-    fn hand_to_sleepers<H: HostMemory>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
-        while let Some(listener) = self.listeners.get_mut(idx).filter(|l| !l.waiting.is_empty()) {
-            let hostif = &self.hostif;
-            let Some(holder) = listener.next_idle(|holder| hostif.sleeps_without_flows(holder, host)) else {
-                return;
-            };
-            if !self.hand_first(now, idx, &holder, Handed::ToSleeper, host) {
-                return;
-            }
         }
     }
 
