@@ -115,7 +115,7 @@ fn a_sender_has_as_much_under_way_as_it_asked_for() {
 /// Of what a channel held at most and a few bytes that the engine had brought before it nothing came, and the next process took that for the end.
 #[test]
 fn what_is_unread_goes_to_the_next_process_however_much_it_is() {
-    let [kernel, engine] = said_on_both("passed_unread.py", include_str!("passed_unread.py"), 16);
+    let [kernel, engine] = said_on_both("passed_unread.py", include_str!("passed_unread.py"), 24);
     assert_eq!([kernel.trim(), engine.trim()], ["same", "same"]);
 }
 
