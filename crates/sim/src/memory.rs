@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::Completion;
 use toe_abi::owner_word::Owned;
-use toe_abi::region::{FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, QueueSetLayout, RegionLayout};
-use toe_abi::register::HostRegisters;
+use toe_abi::region::{FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, RegionLayout};
 use toe_base::{FlowId, Instant, SessionId};
 use toe_engine::kit::hand_over;
 use toe_engine::{
@@ -120,9 +119,6 @@ struct Ring {
     /// Where the owner words begin, and what they are.
     words_at: u64,
     words: Vec<AtomicU64>,
-    /// The first queue set's register by which its program says that it sleeps: it does when it has found nothing.
-    armed_at: u64,
-    armed: AtomicU64,
     len: usize,
     open: bool,
 }
@@ -229,8 +225,6 @@ impl Memory {
         ring.words.clear();
         ring.words.resize_with(layout.flows as usize, AtomicU64::default);
         ring.words_at = layout.owner_word(0);
-        ring.armed_at = layout.queue_set(0) + QueueSetLayout::HOST_REGISTERS + HostRegisters::IRQ_ARMED;
-        *ring.armed.get_mut() = 0;
         (ring.len, ring.open) = (ring_len, true);
     }
 
@@ -263,7 +257,6 @@ impl Memory {
     /// The next completion, and for `Accepted` the ends of the connection.
     pub fn next(&mut self, session: SessionId) -> Option<(Completion, Option<(SocketAddr, SocketAddr)>)> {
         let ring = &mut self.rings[session.index()];
-        *ring.armed.get_mut() = u64::from(ring.entries.is_empty());
         let completion = ring.entries.pop_front()?;
         let ends = matches!(completion, Completion::Accepted { .. }).then(|| ring.accepted.pop_front());
         Some((completion, ends.flatten()))
@@ -299,11 +292,8 @@ impl Memory {
         }
     }
 
-    fn word_of(&mut self, session: SessionId, offset: u64) -> Option<&AtomicU64> {
+    fn owner_word(&mut self, session: SessionId, offset: u64) -> Option<&AtomicU64> {
         let ring = self.rings.get_mut(session.index())?;
-        if offset == ring.armed_at {
-            return Some(&ring.armed);
-        }
         let slot = offset.checked_sub(ring.words_at)? / OWNER_WORD_LEN;
         let word = ring.words.get(slot as usize);
         if word.is_none() {
@@ -492,7 +482,7 @@ impl HostMemory for Memory {
 
     fn word(&mut self, memory: SharedMemory, offset: u64) -> Option<&AtomicU64> {
         match memory {
-            SharedMemory::OfSession(session) => self.word_of(session, offset),
+            SharedMemory::OfSession(session) => self.owner_word(session, offset),
             SharedMemory::OfPair(id) => self.channels.word(id, offset, &mut self.verdict),
         }
     }

@@ -151,12 +151,6 @@ impl Listener {
         self.next(|holder| holder.credit > 0).copied()
     }
 
-    /// The next holder, round robin, that takes connections, has let none wait of late, and is idle.
-    pub fn next_idle(&mut self, mut is_idle: impl FnMut(&Holder) -> bool) -> Option<Holder> {
-        self.next(|holder| holder.takes && !holder.told && holder.ahead.most() > 0 && is_idle(holder))
-            .copied()
-    }
-
     /// The next holder to be told that connections wait, of those that can be.
     pub fn next_untold(&mut self, can_be: impl Fn(&Holder) -> bool) -> Option<Holder> {
         let holder = self.next(|holder| holder.takes && !holder.told && can_be(holder))?;
@@ -176,7 +170,7 @@ impl Listener {
             .collect()
     }
 
-    fn next(&mut self, mut is_it: impl FnMut(&Holder) -> bool) -> Option<&mut Holder> {
+    fn next(&mut self, is_it: impl Fn(&Holder) -> bool) -> Option<&mut Holder> {
         let n = self.holders.len();
         let at = (0..n).map(|step| (self.turn + step) % n).find(|&at| is_it(&self.holders[at]))?;
         self.turn = at + 1;

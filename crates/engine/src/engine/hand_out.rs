@@ -17,8 +17,6 @@ pub(super) const TELL_ALL_AFTER_US: u64 = 1000;
 const TELL_DEAF_AFTER_US: u64 = 100_000;
 /// A connection that was handed out ahead, and that others want, goes back after so long.
 const UNTAKEN_FOR_US: u64 = 1_000;
-/// One that was handed to a process that slept, after this: that may lack a processor, for a slice of somebody else's, or sleep for something else.
-const SLEPT_FOR_US: u64 = 4_000;
 /// One that was asked for, after this: its program may have ceased to wait meanwhile (SO_RCVTIMEO, a signal), but most often it only lacks a processor.
 const ASKED_FOR_US: u64 = 50_000;
 
@@ -26,19 +24,13 @@ const ASKED_FOR_US: u64 = 50_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handed {
     Ahead,
-    /// It slept, and had no connection.
-    ToSleeper,
     /// It answers a question.
     AskedFor,
 }
 
 impl Handed {
     pub(super) fn goes_back_at(self, now: Instant) -> Instant {
-        now.after_us(match self {
-            Handed::Ahead => UNTAKEN_FOR_US,
-            Handed::ToSleeper => SLEPT_FOR_US,
-            Handed::AskedFor => ASKED_FOR_US,
-        })
+        now.after_us(if self == Handed::AskedFor { ASKED_FOR_US } else { UNTAKEN_FOR_US })
     }
 }
 
@@ -52,12 +44,6 @@ impl Engine {
             return;
         }
         if listener.is_asked() {
-            // Who sleeps and has no connection most likely waits for one: no question is needed.
-            while let Some(listener) = self.listeners.get_mut(listener_idx).filter(|l| !l.waiting.is_empty())
-                && let Some(holder) =
-                    listener.next_idle(|holder| self.hostif.sleeps_without_flows(holder, host))
-                && self.hand_first(now, listener_idx, &holder, Handed::ToSleeper, host)
-            {}
             self.tell_waiting(now, listener_idx, false);
             self.listeners.watch_untaken(now, listener_idx);
             return;

@@ -13,8 +13,6 @@ use toe_abi::command::{NO_HANDLE, SocketOptions};
 use toe_abi::entry::MemRange;
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
-use toe_abi::region::QueueSetLayout;
-use toe_abi::register::HostRegisters;
 use toe_base::{AnchorHandle, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::memory::{HostMemory, SharedMemory};
 use toe_tcp::receive_buffer::{Destination, Prefetched};
@@ -212,19 +210,6 @@ impl Engine {
 }
 
 impl HostInterface {
-    /// Whether the process has no connection, and waits for its completions.
-    pub(super) fn sleeps_without_flows<H: HostMemory>(&self, holder: &Holder, host: &mut H) -> bool {
-        let Some(session) = self.sessions.get(holder.session).filter(|session| session.flows.is_empty())
-        else {
-            return false;
-        };
-        let registers =
-            session.layout.queue_set(u32::from(holder.queue_set.0)) + QueueSetLayout::HOST_REGISTERS;
-        let word = host.word(SharedMemory::OfSession(holder.session), registers + HostRegisters::IRQ_ARMED);
-        // The register has the word's first half.
-        word.is_some_and(|word| word.load(Ordering::Relaxed).to_le_bytes()[..4] != [0; 4])
-    }
-
     /// Where the owner of a flow writes its options down. `None`: it is nobody.
     fn place_of_options(&self, owner: Owner) -> Option<u64> {
         let session = self.sessions.get(owner.session).filter(|_| !owner.is_nobody())?;

@@ -4,15 +4,11 @@ use super::sessions::{completions_of, second_session};
 use super::world::{A, B, LAYOUT, World, addr};
 use crate::control::listen::{Listener, ListenerIdx};
 use crate::work::Claimed;
-use core::sync::atomic::Ordering;
 use toe_abi::attach::Unread;
 use toe_abi::entry::{Command, Completion, MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
-use toe_abi::region::QueueSetLayout;
-use toe_abi::register::HostRegisters;
 use toe_base::{AnchorHandle, FlowId, ListenerId, QueueSetId, SessionId};
-use toe_tcp::memory::{HostMemory, SharedMemory};
 
 const QUEUE_SET: QueueSetId = QueueSetId(0);
 /// Longer than a connection is left with a program that does not take it.
@@ -101,14 +97,6 @@ impl Family {
         self.world.sides[B].memory.owns(self.sessions[who], flow, (Owned::Offered, Owned::Held))
     }
 
-    /// It arms its interrupt, or takes that back.
-    fn sleeps(&mut self, who: usize, sleeps: bool) {
-        let registers = LAYOUT.queue_set(0) + QueueSetLayout::HOST_REGISTERS;
-        let memory = SharedMemory::OfSession(self.sessions[who]);
-        let word = self.world.sides[B].memory.word(memory, registers + HostRegisters::IRQ_ARMED);
-        word.expect("has memory").store(u64::from(sleeps), Ordering::Relaxed);
-    }
-
     /// How many connections wait for somebody to ask.
     fn waiting(&self) -> usize {
         self.listener().waiting.len()
@@ -129,46 +117,6 @@ fn moved(told: &[Completion]) -> Vec<FlowId> {
         _ => None,
     };
     told.iter().filter_map(flow).collect()
-}
-
-/// A worker of Apache's prefork: a question and its answer cost more than the connection.
-#[test]
-fn a_process_that_sleeps_and_has_no_connection_is_handed_one_unasked() {
-    let mut family = Family::new();
-    family.takes(PARENT);
-    family.connects();
-    let nobody = family.told().map(|told| accepted(&told).len());
-    assert_eq!((nobody, family.waiting()), ([0, 0], 1), "both are awake");
-    family.ask(PARENT);
-    let flow = accepted(&family.told()[PARENT])[0];
-    family.accept(PARENT, flow);
-    [PARENT, CHILD].into_iter().for_each(|who| family.sleeps(who, true));
-    family.connects();
-    let [parent, child] = family.told();
-    assert_eq!((accepted(&parent).len(), accepted(&child).len()), (0, 1), "the parent has one");
-    family.connects();
-    assert_eq!(family.told().map(|told| accepted(&told).len()), [0, 0], "now the child has one, too");
-    assert_eq!(family.waiting(), 1);
-}
-
-#[test]
-fn one_that_slept_for_something_else_lets_it_go_and_is_asked_for_a_while() {
-    let mut family = Family::new();
-    family.takes(PARENT);
-    family.sleeps(CHILD, true);
-    family.connects();
-    let handed = accepted(&family.told()[CHILD]);
-    assert_eq!(handed.len(), 1);
-    family.world.run_ms(LONG_MS);
-    assert_eq!(moved(&family.told()[CHILD]), [], "it may lack a processor");
-    family.world.run_ms(LONG_MS);
-    let [parent, child] = family.told();
-    assert_eq!(moved(&child), handed);
-    let waits = Completion::ConnectionsWait { listener: family.names[PARENT] };
-    assert!(parent.contains(&waits), "{parent:?}");
-    family.ask(PARENT);
-    family.connects();
-    assert_eq!(accepted(&family.told()[CHILD]), []);
 }
 
 /// nginx's master opens the listener and a worker takes from it: an exchange for each connection halved its rate.
