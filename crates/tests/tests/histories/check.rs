@@ -119,7 +119,7 @@ impl End {
     }
 }
 
-/// The most bytes unread that a send has to find room beside.
+/// The most bytes unread that a send has to find room beside, and that FIONREAD has to count.
 pub const ROOM: u64 = 8192;
 
 fn check_end(own: &End, peer: &End, found: &mut Vec<Violation>) {
@@ -130,7 +130,9 @@ fn check_end(own: &End, peer: &End, found: &mut Vec<Violation>) {
         let is_reset = reset.filter(|end| *end < look.begin);
         let (sent, _) = until(&peer.sent, look.begin);
         let bytes = (sent > read).then(|| when(&peer.sent, read));
-        let ended = peer.ended().filter(|end| *end < look.begin);
+        // The end of more than finds room here has not come.
+        let has_room = peer.total_sent() - read.min(peer.total_sent()) <= ROOM;
+        let ended = peer.ended().filter(|end| *end < look.begin && has_room);
         // Whoever has ended and has been read to the end.
         let end = ended.filter(|_| read >= peer.total_sent());
         match look.call {
@@ -143,13 +145,16 @@ fn check_end(own: &End, peer: &End, found: &mut Vec<Violation>) {
                 }
             }
             Call::Recv => {
-                if let Some(since) = bytes {
+                // A reset takes along what its sender had not got rid of.
+                if let Some(since) = bytes.filter(|_| reset.is_none()) {
                     violation(Missing::Lost, since);
                 }
             }
             Call::Unread => {
-                if let Some(since) = bytes.filter(|_| look.result.unsigned_abs() < sent - read) {
-                    violation(Missing::Bytes, since);
+                // What finds no room here has not come: FIONREAD does not count it.
+                let counted = look.result.unsigned_abs();
+                if counted < sent.saturating_sub(read).min(ROOM) {
+                    violation(Missing::Bytes, when(&peer.sent, read + counted));
                 }
             }
             Call::Poll | Call::Epoll => {

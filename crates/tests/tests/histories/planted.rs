@@ -1,6 +1,6 @@
 //! Histories with a violation planted, which the checker finds, and the same without it, of which it says nothing.
 
-use crate::check::{Missing, check};
+use crate::check::{Missing, ROOM, check};
 use crate::history::{Call, Event, SLOTS, Side, listener_of};
 
 const CONNECTION: u32 = SLOTS;
@@ -78,7 +78,7 @@ fn bytes_are_missed_whose_send_has_returned() {
         (server(35, Call::Epoll, RDHUP), Some(5)),
         (server(35, Call::Unread, 99), Some(5)),
         (server(45, Call::Unread, 100), None),
-        (server(51, Call::Unread, 100), Some(21)),
+        (server(51, Call::Unread, 100), Some(1)),
         (server(35, Call::Recv, 0), None),
     ];
     for (look, age) in looks {
@@ -162,4 +162,22 @@ fn room_is_missed_that_was_made_by_a_returned_recv() {
     };
     assert_eq!(missing(&own(65), &peer), []);
     assert_eq!(missing(&own(80), &peer), [(Missing::Room, 80, 10)]);
+}
+
+#[test]
+fn what_finds_no_room_is_not_missed() {
+    let much = 3 * ROOM.cast_signed();
+    let connects = client(0, Call::Connect, 0);
+    let sends = [connects, client(20, Call::Send, much), client(40, Call::Close, 0)];
+    let begin = server(5, Call::Accept, 0);
+    let counted = |bytes| missing(&sends[..2], &[begin, server(35, Call::Unread, bytes)]);
+    assert_eq!(counted(ROOM.cast_signed()), []);
+    assert_eq!(counted(ROOM.cast_signed() - 1), [(Missing::Bytes, 35, 5)]);
+    assert_eq!(missing(&sends, &[begin, server(60, Call::Poll, IN)]), []);
+    let most = server(52, Call::Recv, 2 * ROOM.cast_signed());
+    assert_eq!(missing(&sends, &[begin, most, server(70, Call::Poll, IN)]), [(Missing::End, 70, 20)]);
+    // A reset may take bytes along, an orderly end may not.
+    let end = server(60, Call::Recv, 0);
+    assert_eq!(missing(&sends, &[begin, server(6, Call::Send, 7), end]), []);
+    assert_eq!(missing(&sends, &[begin, end]), [(Missing::Lost, 60, 30)]);
 }
