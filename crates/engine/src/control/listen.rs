@@ -1,79 +1,19 @@
 //! Listeners: where connections come in, who may take them, and who takes the next one.
 
-use super::ahead::Allowance;
+use super::accept_queue::AcceptQueue;
 use super::fast_open::FastOpenQueue;
+use super::holders::Holders;
+use super::listener_idx::ListenerIdx;
 use super::names::Twin;
 use super::process_each::ProcessEach;
 use crate::flow::key::Scope;
-use crate::work::{Sharing, UserIdx};
+use crate::work::UserIdx;
 use foldhash::HashMap;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use toe_abi::errno::Errno;
 use toe_base::limits::LISTENERS_MAX;
-use toe_base::{Addr, AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{Addr, AnchorHandle, Endpoint, Instant};
 use toe_tcp::deferral;
-
-/// The place of a listener's record, and which use of that it is: one that has gone is not taken for the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ListenerIdx(pub(crate) u32);
-
-/// Bits of a [`ListenerIdx`] that are the place.
-const SLOT_BITS: u32 = LISTENERS_MAX.trailing_zeros();
-
-impl ListenerIdx {
-    const fn new(slot: u32, generation: u32) -> ListenerIdx {
-        ListenerIdx(generation << SLOT_BITS | slot)
-    }
-
-    /// The place alone.
-    pub const fn slot(self) -> u32 {
-        self.0 & (LISTENERS_MAX as u32 - 1)
-    }
-}
-
-/// A session that holds the listener, by one of its anchors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder {
-    pub session: SessionId,
-    pub anchor: AnchorHandle,
-    pub queue_set: QueueSetId,
-    pub id: ListenerId,
-    /// Connections that it may still be handed.
-    pub credit: u32,
-    /// Its program takes connections: there was credit once.
-    pub takes: bool,
-    /// What it may be handed besides a connection that it asks for.
-    pub ahead: Allowance,
-    /// It knows that connections wait, where they are asked for.
-    pub told: bool,
-    pub fd: u32,
-}
-
-impl Holder {
-    /// One that does not take connections yet, and has no name for the listener.
-    pub fn new(session: SessionId, queue_set: QueueSetId, anchor: AnchorHandle, fd: u32) -> Holder {
-        Holder {
-            session,
-            anchor,
-            queue_set,
-            id: ListenerId::default(),
-            credit: 0,
-            takes: false,
-            ahead: Allowance::default(),
-            told: false,
-            fd,
-        }
-    }
-}
-
-/// Most connections that one holder can ask for in advance.
-pub const CREDIT_MAX: u32 = 4096;
-/// Longest backlog; longer ones count as this.
-pub const BACKLOG_MAX: u32 = 4096;
-/// Connections that are not open yet have room for so many at a listener with a short backlog.
-const HALF_OPEN_MIN: u32 = 128;
-/// Most anchors that hold one listener.
-const ANCHORS_MAX: usize = 4096;
 
 /// One listener.
 #[derive(Debug)]
@@ -85,33 +25,14 @@ pub struct Listener {
     pub user: UserIdx,
     /// What comes by IPv4 is not for it, though it is at the unspecified address of IPv6 (RFC 3493 section 5.3).
     pub v6_only: bool,
-    pub backlog: u32,
-    /// It lives as long as one of these is open. Each came with the kernel socket that gives whoever opened it the name.
-    anchors: Vec<(AnchorHandle, Twin)>,
-    pub holders: Vec<Holder>,
-    /// Several processes may take from it. Where only one of them does, and has given credit since it last made a child, connections are handed to it in
-    /// advance, as of a listener that is not shared. Else each asks for a connection when its program wants one, or one that stands still would keep it from the others.
-    pub is_shared: bool,
-    /// One who let go of it said that others may have the kernel's socket: it may be on its way to them.
-    pub is_passed_on: bool,
+    pub holders: Holders,
+    pub queue: AcceptQueue,
     /// What comes to it at an address that is the kernel's too comes to the engine.
     pub is_steered: bool,
     /// When all are told that connections wait, and not only one.
     pub tell_all_at: Instant,
     /// Since when connections wait and no session holds it: a process is about to come back to it, over exec perhaps.
     pub orphan_since: Option<Instant>,
-    /// Whose turn it is.
-    turn: usize,
-    /// Established connections that no session has been handed.
-    pub waiting: VecDeque<FlowIdx>,
-    /// Connections in SYN_RECEIVED.
-    pub half_open: u32,
-    /// Those of them that their peers hold to be open and that find no place in the backlog, in their order.
-    pub line: VecDeque<FlowIdx>,
-    /// Connections handed to a session and not taken by its program yet.
-    pub handed: u32,
-    /// Until then an ACK may bring a cookie back.
-    pub cookies_until: Instant,
     pub fast_open: FastOpenQueue,
     /// It wants connections with their first bytes, for so many seconds (TCP_DEFER_ACCEPT); 0: as soon as they are open.
     pub defer_secs: u32,
@@ -123,123 +44,7 @@ impl Listener {
     pub fn defers_until(&self, now: Instant) -> Option<Instant> {
         (self.defer_secs > 0).then(|| deferral::until(now, self.defer_secs))
     }
-
-    /// Whether connections that its program has not taken are as many as it wants to wait. Linux lets one more come than
-    /// `listen` says.
-    pub fn is_full(&self) -> bool {
-        self.waiting.len() as u32 + self.handed > self.backlog
-    }
-
-    /// Whether another SYN may have a record.
-    pub fn has_room_for_half_open(&self) -> bool {
-        self.half_open < self.backlog.max(HALF_OPEN_MIN)
-    }
-
-    /// How many sessions take connections.
-    pub fn takers(&self) -> usize {
-        self.holders.iter().filter(|holder| holder.takes).count()
-    }
-
-    /// Whether each asks for a connection when its program wants one.
-    pub fn is_asked(&self) -> bool {
-        let mut takers = self.holders.iter().filter(|holder| holder.takes);
-        self.is_shared && !matches!((takers.next(), takers.next()), (Some(only), None) if only.credit > 0)
-    }
-
-    /// The next holder with credit, round robin.
-    pub fn next_taker(&mut self) -> Option<Holder> {
-        self.next(|holder| holder.credit > 0).copied()
-    }
-
-    /// The next holder to be told that connections wait, of those that can be.
-    pub fn next_untold(&mut self, can_be: impl Fn(&Holder) -> bool) -> Option<Holder> {
-        let holder = self.next(|holder| holder.takes && !holder.told && can_be(holder))?;
-        holder.told = true;
-        Some(*holder)
-    }
-
-    /// All holders that can be told and are not. Whose turn it is stays as it was: with two of them the first would
-    /// otherwise be the first each time, and take everything.
-    pub fn all_untold(&mut self, can_be: impl Fn(&Holder) -> bool) -> Vec<Holder> {
-        let untold = self.holders.iter_mut().filter(|holder| holder.takes && !holder.told && can_be(holder));
-        untold
-            .map(|holder| {
-                holder.told = true;
-                *holder
-            })
-            .collect()
-    }
-
-    fn next(&mut self, is_it: impl Fn(&Holder) -> bool) -> Option<&mut Holder> {
-        let n = self.holders.len();
-        let at = (0..n).map(|step| (self.turn + step) % n).find(|&at| is_it(&self.holders[at]))?;
-        self.turn = at + 1;
-        self.holders.get_mut(at)
-    }
-
-    /// Whether all who listen here are of this user.
-    pub fn is_of(&self, uid: u32) -> bool {
-        self.anchors.iter().all(|(_, twin)| twin.uid == uid)
-    }
-
-    pub fn holder_mut(&mut self, session: SessionId, id: ListenerId) -> Option<&mut Holder> {
-        self.holders.iter_mut().find(|h| h.session == session && h.id == id)
-    }
-
-    /// Removes those holders that `is_gone` says.
-    pub fn drop_holders(&mut self, is_gone: impl Fn(&Holder) -> bool) {
-        self.holders.retain(|h| !is_gone(h));
-    }
-
-    /// The anchor holds the listener no more. Returns what it came with.
-    pub fn drop_anchor(&mut self, anchor: AnchorHandle) -> Option<Twin> {
-        let at = self.anchors.iter().position(|(known, _)| *known == anchor)?;
-        Some(self.anchors.remove(at).1)
-    }
-
-    /// Its last anchor is gone, and the kernel's socket holds it: that is in a message that nobody has received yet, or its
-    /// receiver has not listened yet.
-    pub fn is_on_its_way(&self) -> bool {
-        self.anchors.first().is_some_and(|(anchor, _)| *anchor == ON_ITS_WAY)
-    }
-
-    /// From here on the kernel's socket alone holds it; that one is returned. `None`: it has other anchors.
-    pub fn send_on_its_way(&mut self, anchor: AnchorHandle) -> Option<Twin> {
-        let [(last, twin)] = self.anchors.as_mut_slice() else { return None };
-        if *last != anchor {
-            return None;
-        }
-        *last = ON_ITS_WAY;
-        Some(*twin)
-    }
-
-    /// Whether no anchor holds it.
-    pub fn is_unanchored(&self) -> bool {
-        self.anchors.is_empty()
-    }
-
-    /// What connections that come in let others have of their name: as the socket that was shown first.
-    pub fn sharing(&self) -> Sharing {
-        self.anchors.first().map_or_else(Sharing::default, |(_, twin)| twin.sharing())
-    }
-
-    /// The kernel sockets that give its holders the name.
-    pub fn twins(&self) -> impl Iterator<Item = Twin> {
-        self.anchors.iter().map(|(_, twin)| *twin)
-    }
-
-    /// What it rests on: each anchor with its twin's identity.
-    pub fn rests(&self) -> impl Iterator<Item = (u64, AnchorHandle)> {
-        self.anchors.iter().map(|(anchor, twin)| (twin.identity, *anchor))
-    }
-
-    pub fn anchors(&self) -> impl Iterator<Item = AnchorHandle> {
-        self.anchors.iter().map(|(anchor, _)| *anchor)
-    }
 }
-
-/// In the place of an anchor: no directory has this number.
-pub const ON_ITS_WAY: AnchorHandle = AnchorHandle(toe_abi::command::NO_HANDLE);
 
 /// All listeners of an engine.
 #[derive(Debug, Default)]
@@ -281,7 +86,10 @@ impl Listeners {
         let overlapping = at_port
             .filter_map(|idx| self.get(*idx))
             .filter(|listener| overlap((listener.local, listener.v6_only), (local, v6_only)));
-        overlapping.flat_map(Listener::twins).filter(|known| !known.goes_with(twin)).collect()
+        overlapping
+            .flat_map(|listener| listener.holders.twins())
+            .filter(|known| !known.goes_with(twin))
+            .collect()
     }
 
     /// A new listener at `local`, without holders yet; or the one that is there, held by one anchor more. It has no
@@ -296,11 +104,7 @@ impl Listeners {
     ) -> Result<ListenerIdx, Errno> {
         if let Some(&idx) = self.by_addr.get(&(scope, local)) {
             let listener = self.get_mut(idx).ok_or(Errno::EADDRINUSE)?;
-            if listener.anchors.len() >= ANCHORS_MAX {
-                return Err(Errno::EMFILE);
-            }
-            listener.anchors.push((anchor, twin));
-            return Ok(idx);
+            return listener.holders.add_lifetime(anchor, twin).map(|()| idx);
         }
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -315,20 +119,11 @@ impl Listeners {
             local,
             user: UserIdx::NOBODY,
             v6_only,
-            backlog: backlog.min(BACKLOG_MAX),
-            anchors: vec![(anchor, twin)],
-            holders: Vec::new(),
-            is_shared: false,
-            is_passed_on: false,
+            holders: Holders::new(anchor, twin),
+            queue: AcceptQueue::new(backlog),
             is_steered: false,
             tell_all_at: Instant::FAR_FUTURE,
             orphan_since: None,
-            turn: 0,
-            waiting: VecDeque::new(),
-            half_open: 0,
-            line: VecDeque::new(),
-            handed: 0,
-            cookies_until: Instant::ZERO,
             fast_open: FastOpenQueue::default(),
             defer_secs: 0,
             process_each: ProcessEach::default(),
@@ -344,8 +139,7 @@ impl Listeners {
     /// Removes a listener and returns its record.
     pub fn close(&mut self, idx: ListenerIdx) -> Option<Listener> {
         let listener = self.slot_mut(idx)?.listener.take()?;
-        self.slots[idx.slot() as usize].generation =
-            (idx.0 >> SLOT_BITS).wrapping_add(1) << SLOT_BITS >> SLOT_BITS;
+        self.slots[idx.slot() as usize].generation = idx.next_generation();
         self.free.push(idx.slot());
         self.due.remove(&(listener.tell_all_at, idx));
         self.by_addr.remove(&(listener.scope, listener.local));
@@ -418,7 +212,7 @@ impl Listeners {
     /// Whether somebody else than this user listens where `local` is, or at a part of it.
     pub fn others_listen_at(&self, scope: Scope, local: Endpoint, uid: u32) -> bool {
         let listener = self.find(scope, local).and_then(|idx| self.get(idx));
-        listener.is_some_and(|listener| !listener.is_of(uid))
+        listener.is_some_and(|listener| !listener.holders.is_of(uid))
     }
 
     /// What is in a slot; `None` behind the last one.
@@ -460,34 +254,6 @@ mod tests {
         assert_eq!(listeners.find(Scope::OWN, at([10, 0, 0, 2], 81)), None);
         listeners.close(one);
         assert_eq!(listeners.find(Scope::OWN, at([10, 0, 0, 2], 80)), Some(any));
-    }
-
-    /// Node.js with two workers at one listener: on a busy machine one of them took everything.
-    #[test]
-    fn whoever_was_told_second_is_told_first_the_next_time_though_all_were_told() {
-        let mut listeners = Listeners::default();
-        let idx = open(&mut listeners, at([0; 4], 80), twin(7, at([0; 4], 80)));
-        let listener = listeners.get_mut(idx).expect("open");
-        for session in [1, 2] {
-            listener.holders.push(Holder {
-                session: SessionId(session),
-                anchor: AnchorHandle(1),
-                queue_set: QueueSetId(0),
-                id: ListenerId::default(),
-                credit: 0,
-                takes: true,
-                ahead: Allowance::default(),
-                told: false,
-                fd: 3,
-            });
-        }
-        let firsts = [(); 4].map(|()| {
-            let first = listener.next_untold(|_| true).map(|holder| holder.session.0);
-            assert_eq!(listener.all_untold(|_| true).len(), 1, "the other one, a moment later");
-            listener.holders.iter_mut().for_each(|holder| holder.told = false);
-            first
-        });
-        assert_eq!(firsts, [Some(1), Some(2), Some(1), Some(2)]);
     }
 
     #[test]
@@ -560,35 +326,5 @@ mod tests {
                 "{first:?} {second:?}"
             );
         }
-    }
-
-    #[test]
-    fn connections_go_round_the_holders_that_asked_for_some() {
-        let mut listeners = Listeners::default();
-        let idx = open(&mut listeners, at([0; 4], 80), twin(7, at([0; 4], 80)));
-        let listener = listeners.get_mut(idx).expect("open");
-        for (session, credit) in [(1, 2), (2, 0), (3, 2)] {
-            listener.holders.push(Holder {
-                session: SessionId(session),
-                anchor: AnchorHandle(1),
-                queue_set: QueueSetId(0),
-                id: ListenerId::default(),
-                credit,
-                takes: session != 2,
-                ahead: Allowance::default(),
-                told: false,
-                fd: 3,
-            });
-        }
-        let mut next = || {
-            let taker = listener.next_taker()?;
-            listener.holder_mut(taker.session, taker.id).expect("holds it").credit -= 1;
-            Some(taker.session.0)
-        };
-        let order: Vec<_> = std::iter::from_fn(&mut next).collect();
-        assert_eq!(order, [1, 3, 1, 3]);
-        let told: Vec<_> =
-            std::iter::from_fn(|| listener.next_untold(|_| true)).map(|h| h.session.0).collect();
-        assert_eq!(told, [1, 3], "each once, though the credit of both is used up");
     }
 }

@@ -1,6 +1,7 @@
 //! The control plane (IXP paper): what is not a flow's data. Addresses and routes, ARP, ICMP, listeners, and
 //! what is shared with the kernel.
 
+pub mod accept_queue;
 pub mod ahead;
 pub mod arp;
 pub mod cookie;
@@ -8,9 +9,11 @@ pub mod ephemeral;
 pub mod event;
 pub mod fast_open;
 pub mod fragments;
+pub mod holders;
 pub mod icmp;
 pub mod in_use;
 pub mod listen;
+pub mod listener_idx;
 pub mod names;
 pub mod network;
 pub mod port_choice;

@@ -30,7 +30,7 @@
 //! goes to it whatever connection was begun before it listened.
 
 use crate::control::in_use::InUse;
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::control::port_choice::PortCounters;
 use crate::control::scopes::Scopes;
 use crate::flow::key::Scope;

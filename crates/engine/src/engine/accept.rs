@@ -3,7 +3,7 @@
 use super::hand_out::{Handed, TELL_ALL_AFTER_US};
 use super::listener_end::ON_ITS_WAY_FOR_US;
 use super::{Engine, EngineView};
-use crate::control::listen::{Listener, ListenerIdx};
+use crate::control::listener_idx::ListenerIdx;
 use crate::counter::Counter;
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::attach::FenceReason;
@@ -37,7 +37,7 @@ impl EngineView<'_> {
             }
             Some(AnchorTarget::Listener(idx)) => {
                 let listener = self.0.listeners.get(idx);
-                listener.into_iter().flat_map(|l| &l.holders).for_each(|holder| add(holder.session));
+                listener.into_iter().flat_map(|l| &l.holders.list).for_each(|holder| add(holder.session));
             }
             Some(AnchorTarget::Nothing) | None => {}
         }
@@ -50,7 +50,7 @@ impl Engine {
         while let Some(idx) = self.listeners.due(now) {
             self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
             if !self.listeners.is_orphaned(now, idx) {
-                if self.listeners.get(idx).is_some_and(Listener::is_asked) {
+                if self.listeners.get(idx).is_some_and(|listener| listener.holders.is_asked()) {
                     self.tell_waiting(now, idx, true);
                     self.take_back_late(now, idx, host);
                 } else {
@@ -59,9 +59,10 @@ impl Engine {
                 continue;
             }
             let Some(listener) = self.listeners.get_mut(idx) else { continue };
-            let (local, is_held) = (listener.local, !listener.holders.is_empty());
+            let (local, is_held) = (listener.local, !listener.holders.list.is_empty());
             let since = listener.orphan_since.unwrap_or(now);
-            let patience_us = if listener.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
+            let patience_us =
+                if listener.holders.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
             let (left_at, closes_at) = (since.after_us(UNTAKEN_FOR_US), since.after_us(patience_us));
             if now < left_at {
                 self.listeners.set_tell_all(idx, left_at);
@@ -99,8 +100,8 @@ impl Engine {
             return Ok(());
         };
         let Some(listener) = self.listeners.get_mut(idx) else { return Ok(()) };
-        let is_waiting = !listener.waiting.is_empty();
-        let Some(holder) = listener.holder_mut(session, id) else { return Ok(()) };
+        let is_waiting = !listener.queue.waiting.is_empty();
+        let Some(holder) = listener.holders.get_mut(session, id) else { return Ok(()) };
         holder.queue_set = queue_set;
         let holder = *holder;
         if self.hand_first(now, idx, &holder, Handed::AskedFor, host) {
@@ -130,9 +131,9 @@ impl Engine {
         let listeners: Vec<ListenerIdx> = record.listeners.values().collect();
         for idx in listeners.iter().copied() {
             if let Some(listener) = self.listeners.get_mut(idx) {
-                listener.is_shared = true;
+                listener.holders.is_shared = true;
                 // What is in its reach must be in its child's, too: it asks from here on.
-                listener.holders.iter_mut().filter(|h| h.session == session).for_each(|h| h.credit = 0);
+                listener.holders.list.iter_mut().filter(|h| h.session == session).for_each(|h| h.credit = 0);
             }
         }
         for idx in flows.iter().copied() {

@@ -131,7 +131,7 @@ impl Engine {
                 // Every kernel has the loopback addresses; others may be the engine's alone.
                 if can_ask_kernel && remote.addr.is_loopback() {
                     let whose = listener.process_each.next(now);
-                    if whose == Whose::Kernels || listener.is_on_its_way() {
+                    if whose == Whose::Kernels || listener.holders.is_on_its_way() {
                         return Err(Errno::EHOSTDOWN);
                     }
                     if whose == Whose::EnginesLast {

@@ -9,7 +9,8 @@
 
 use super::Engine;
 use super::hand_out::Handed;
-use crate::control::listen::ListenerIdx;
+use crate::control::listen::Listener;
+use crate::control::listener_idx::ListenerIdx;
 use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
@@ -29,8 +30,8 @@ impl Engine {
         host: &mut H,
     ) {
         let Some(listener) = self.listeners.get_mut(idx) else { return };
-        let share = (listener.waiting.len() / listener.takers().max(1)) as u32;
-        let Some(holder) = listener.holder_mut(session, id) else { return };
+        let share = (listener.queue.waiting.len() / listener.holders.takers().max(1)) as u32;
+        let Some(holder) = listener.holders.get_mut(session, id) else { return };
         holder.ahead.asked();
         let holder = *holder;
         for _ in 0..share.min(holder.ahead.most()).min(holder.credit) {
@@ -43,7 +44,8 @@ impl Engine {
 
     /// Takes connections back from the sessions that have let them wait too long.
     pub(super) fn take_back_late<H: HostMemory>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
-        if self.listeners.get(idx).is_none_or(|listener| listener.handed == 0 || listener.takers() < 2) {
+        let stays = |listener: &Listener| listener.queue.handed == 0 || listener.holders.takers() < 2;
+        if self.listeners.get(idx).is_none_or(stays) {
             return;
         }
         let (mut late, mut next) = (Vec::new(), Instant::FAR_FUTURE);
@@ -88,7 +90,7 @@ impl Engine {
             return true;
         };
         let holder = self.listeners.get_mut(listener_idx);
-        if let Some(holder) = holder.and_then(|l| l.holder_mut(owner.session, handed_to)) {
+        if let Some(holder) = holder.and_then(|l| l.holders.get_mut(owner.session, handed_to)) {
             holder.ahead.was_late();
         }
         if !self.take_untaken(idx, host) {

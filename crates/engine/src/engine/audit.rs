@@ -165,11 +165,12 @@ impl Engine {
                     _ => {}
                 }
             }
-            if (listener.half_open, listener.handed) != (half_open, handed) {
+            if (listener.queue.half_open, listener.queue.handed) != (half_open, handed) {
                 return Err(format!("half open {half_open}, handed {handed}, but {listener:?}"));
             }
         }
-        let half_open = self.listeners.iter().map(|(_, listener)| listener.half_open as usize).sum::<usize>();
+        let half_open =
+            self.listeners.iter().map(|(_, listener)| listener.queue.half_open as usize).sum::<usize>();
         if self.listeners.half_open != half_open {
             return Err(format!("half open {half_open}, but {} are counted", self.listeners.half_open));
         }

@@ -80,7 +80,7 @@ impl Engine {
             }
             None => self.listeners.find(key.scope, key.local),
         };
-        let holder = self.listeners.get(listener?)?.holders.first()?;
+        let holder = self.listeners.get(listener?)?.holders.list.first()?;
         Some(SightingEnd { session: holder.session, fd: holder.fd, listens: true })
     }
 }

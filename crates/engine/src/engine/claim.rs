@@ -4,7 +4,7 @@
 //! connection that is not accepted ([`super::ahead`]).
 
 use super::Engine;
-use crate::control::listen::Holder;
+use crate::control::holders::Holder;
 use crate::counter::Counter;
 use crate::flow::tenancy::{Notice, Ownership, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;

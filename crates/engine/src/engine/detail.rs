@@ -69,7 +69,7 @@ impl Engine {
             .and_then(|session| session.listener(id))
             .ok_or(Errno::EINVAL)?;
         let listener = self.listeners.get(idx).ok_or(Errno::EINVAL)?;
-        Ok(listener.waiting.len() as u32 + listener.handed)
+        Ok(listener.queue.not_taken())
     }
 
     pub(super) fn flow_detail(&self, now: Instant, idx: FlowIdx) -> FlowDetail {

@@ -4,7 +4,7 @@
 use super::Engine;
 use crate::control::fast_open as cookies;
 use crate::control::fast_open::{Check, Heard, Known};
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::counter::Counter;
 use crate::work::{Path, RxWork};
 use toe_abi::errno::Errno;
@@ -98,7 +98,7 @@ impl Engine {
         }
         // It may be the copy of one that was answered with a SYN cookie, and then the ACK of that is on its way, perhaps with the same
         // bytes: the handshake tells.
-        let is_copy_perhaps = now < listener.cookies_until;
+        let is_copy_perhaps = now < listener.queue.cookies_until;
         let secret = &self.config.secret;
         let gives = Some(cookies::make(secret, &work.key, now));
         match cookies::check(secret, &work.key, &offered, now) {

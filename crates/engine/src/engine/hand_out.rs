@@ -2,7 +2,9 @@
 //! is told first.
 
 use super::Engine;
-use crate::control::listen::{Holder, ListenerIdx, Listeners};
+use crate::control::holders::Holder;
+use crate::control::listen::Listeners;
+use crate::control::listener_idx::ListenerIdx;
 use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
 use crate::work::Owner;
 use toe_abi::entry::Completion;
@@ -38,24 +40,28 @@ impl Engine {
     /// Gives waiting connections to holders with credit, or says that they wait.
     pub(super) fn hand_out<H: HostMemory>(&mut self, now: Instant, listener_idx: ListenerIdx, host: &mut H) {
         let Some(listener) = self.listeners.get(listener_idx) else { return };
-        if listener.takers() == 0 && !listener.waiting.is_empty() {
+        if listener.holders.takers() == 0 && !listener.queue.waiting.is_empty() {
             let look_at = listener.tell_all_at.min(now.after_us(TELL_ALL_AFTER_US));
             self.listeners.set_tell_all(listener_idx, look_at);
             return;
         }
-        if listener.is_asked() {
+        if listener.holders.is_asked() {
             self.tell_waiting(now, listener_idx, false);
             self.listeners.watch_untaken(now, listener_idx);
             return;
         }
         let mut without_room = Vec::new();
-        while let Some(listener) = self.listeners.get_mut(listener_idx).filter(|l| !l.waiting.is_empty()) {
-            let Some(holder) = listener.next_taker() else { break };
+        while let Some(listener) =
+            self.listeners.get_mut(listener_idx).filter(|l| !l.queue.waiting.is_empty())
+        {
+            let Some(holder) = listener.holders.next_taker() else { break };
             if self.hand_first(now, listener_idx, &holder, Handed::Ahead, host) {
                 continue;
             }
-            if let Some(known) =
-                self.listeners.get_mut(listener_idx).and_then(|l| l.holder_mut(holder.session, holder.id))
+            if let Some(known) = self
+                .listeners
+                .get_mut(listener_idx)
+                .and_then(|l| l.holders.get_mut(holder.session, holder.id))
             {
                 // Its quota is used up: what waits goes to others, or to this one a little later.
                 without_room.push((holder.session, holder.id, holder.credit));
@@ -68,11 +74,11 @@ impl Engine {
             return;
         };
         for (session, id, credit) in without_room {
-            if let Some(holder) = listener.holder_mut(session, id) {
+            if let Some(holder) = listener.holders.get_mut(session, id) {
                 holder.credit = credit;
             }
         }
-        if !listener.waiting.is_empty() {
+        if !listener.queue.waiting.is_empty() {
             self.listeners.set_tell_all(listener_idx, now.after_us(TELL_DEAF_AFTER_US));
         }
     }
@@ -86,14 +92,15 @@ impl Engine {
         handed: Handed,
         host: &mut H,
     ) -> bool {
-        let first = self.listeners.get(listener_idx).and_then(|listener| listener.waiting.front().copied());
+        let first =
+            self.listeners.get(listener_idx).and_then(|listener| listener.queue.waiting.front().copied());
         let Some(idx) = first.filter(|idx| self.hand_to(now, *idx, (holder, handed), host)) else {
             return false;
         };
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
-            listener.waiting.pop_front();
-            listener.handed += 1;
-            if let Some(known) = listener.holder_mut(holder.session, holder.id) {
+            listener.queue.waiting.pop_front();
+            listener.queue.handed += 1;
+            if let Some(known) = listener.holders.get_mut(holder.session, holder.id) {
                 known.credit = known.credit.saturating_sub(1);
             }
         }
@@ -139,19 +146,19 @@ impl Engine {
     /// still after a moment, all are told.
     pub(super) fn tell_waiting(&mut self, now: Instant, listener_idx: ListenerIdx, all: bool) {
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
-        if listener.waiting.is_empty() {
+        if listener.queue.waiting.is_empty() {
             return;
         }
         let sessions = &self.hostif.sessions;
         let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
         let told = if all {
-            listener.all_untold(has_room)
+            listener.holders.all_untold(has_room)
         } else {
-            listener.next_untold(has_room).into_iter().collect()
+            listener.holders.next_untold(has_room).into_iter().collect()
         };
         if all {
             // Whoever takes no completions is told when it does again.
-            let deaf = listener.holders.iter().any(|holder| holder.takes && !holder.told);
+            let deaf = listener.holders.list.iter().any(|holder| holder.takes && !holder.told);
             let again = if deaf { now.after_us(TELL_DEAF_AFTER_US) } else { Instant::FAR_FUTURE };
             self.listeners.set_tell_all(listener_idx, again);
         } else if listener.tell_all_at > now.after_us(TELL_ALL_AFTER_US) {
@@ -166,7 +173,8 @@ impl Engine {
 
     /// When no connection waits any more, those who were told that one does need not ask.
     pub(super) fn tell_nothing_waits(&mut self, idx: ListenerIdx) {
-        let Some(listener) = self.listeners.get_mut(idx).filter(|l| l.is_shared && l.waiting.is_empty())
+        let Some(listener) =
+            self.listeners.get_mut(idx).filter(|l| l.holders.is_shared && l.queue.waiting.is_empty())
         else {
             return;
         };
@@ -174,11 +182,11 @@ impl Engine {
         // One that takes no completions goes on believing that it has to ask.
         let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
         let mut told = Vec::new();
-        for holder in listener.holders.iter_mut().filter(|holder| holder.told && has_room(holder)) {
+        for holder in listener.holders.list.iter_mut().filter(|holder| holder.told && has_room(holder)) {
             holder.told = false;
             told.push(*holder);
         }
-        if self.listeners.get(idx).is_some_and(|listener| listener.handed == 0) {
+        if self.listeners.get(idx).is_some_and(|listener| listener.queue.handed == 0) {
             self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
         }
         for holder in told {
@@ -233,7 +241,7 @@ impl Engine {
             return;
         };
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
-        listener.waiting.push_back(idx);
+        listener.queue.waiting.push_back(idx);
         self.uncount_half_open(listener_idx, idx);
         self.listeners.arrivals += 1;
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Opened { number: self.listeners.arrivals });
@@ -253,7 +261,7 @@ impl Engine {
 
 impl Listeners {
     pub(super) fn untell(&mut self, idx: ListenerIdx, session: SessionId, id: ListenerId) {
-        if let Some(holder) = self.get_mut(idx).and_then(|l| l.holder_mut(session, id)) {
+        if let Some(holder) = self.get_mut(idx).and_then(|l| l.holders.get_mut(session, id)) {
             holder.told = false;
         }
     }
@@ -262,7 +270,7 @@ impl Listeners {
     pub(super) fn watch_untaken(&mut self, now: Instant, idx: ListenerIdx) {
         let Some(listener) = self.get(idx) else { return };
         let at = listener.tell_all_at.min(now.after_us(UNTAKEN_FOR_US));
-        if listener.handed > 0 && listener.takers() > 1 {
+        if listener.queue.handed > 0 && listener.holders.takers() > 1 {
             self.set_tell_all(idx, at);
         }
     }

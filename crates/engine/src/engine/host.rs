@@ -5,7 +5,9 @@
 
 use super::Engine;
 use super::names::endpoint_of;
-use crate::control::listen::{BACKLOG_MAX, CREDIT_MAX, Holder, ListenerIdx, ON_ITS_WAY};
+use crate::control::accept_queue::BACKLOG_MAX;
+use crate::control::holders::{CREDIT_MAX, Holder, ON_ITS_WAY};
+use crate::control::listener_idx::ListenerIdx;
 use crate::control::names;
 use crate::control::names::{Purpose, Rest, Twin};
 use crate::counter::{Counter, Counters};
@@ -291,7 +293,7 @@ impl Engine {
             return;
         };
         let Some(listener) = self.listeners.get_mut(idx) else { return };
-        if let Some(holder) = listener.holder_mut(session, id) {
+        if let Some(holder) = listener.holders.get_mut(session, id) {
             holder.credit = holder.credit.saturating_add(count).min(CREDIT_MAX);
             holder.takes |= count > 0;
             holder.queue_set = queue_set;
@@ -329,7 +331,7 @@ impl Engine {
         let came_in = tenancy.listener();
         tenancy.apply(TenancyEvent::Accepted { lifetime: anchor, fd });
         if let Some(listener) = came_in.and_then(|l| self.listeners.get_mut(l)) {
-            listener.handed -= 1;
+            listener.queue.handed -= 1;
         }
         came_in.into_iter().for_each(|listener| self.call_next_in_line(listener));
         self.after(idx);

@@ -1,7 +1,9 @@
 //! A listener loses a holder, its last one, or its name: what waits there is handed back, closed, or waits for who is next.
 
 use super::Engine;
-use crate::control::listen::{Holder, ListenerIdx, Listeners, ON_ITS_WAY};
+use crate::control::holders::{Holder, ON_ITS_WAY};
+use crate::control::listen::Listeners;
+use crate::control::listener_idx::ListenerIdx;
 use crate::control::names::{Rest, Twin};
 use crate::counter::Counter;
 use crate::flow::key::Scope;
@@ -19,12 +21,12 @@ impl Engine {
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
     pub(super) fn close_listener<H: HostMemory>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
         let Some(listener) = self.remove_listener(idx) else { return };
-        for holder in &listener.holders {
+        for holder in &listener.holders.list {
             if let Some(session) = self.hostif.sessions.get_mut(holder.session) {
                 session.listeners.remove(holder.id.0);
             }
         }
-        for anchor in listener.anchors() {
+        for anchor in listener.holders.lifetimes() {
             self.hostif.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
         while let Some(flow) = self.flows.came_in.pop(idx.slot()) {
@@ -66,7 +68,8 @@ impl Engine {
         host: &mut H,
     ) {
         let Some(listener) = self.listeners.get(idx) else { return };
-        let gone: Vec<Holder> = listener.holders.iter().filter(|h| h.anchor == anchor).copied().collect();
+        let gone: Vec<Holder> =
+            listener.holders.list.iter().filter(|h| h.anchor == anchor).copied().collect();
         for holder in gone {
             self.drop_listener_holder(now, holder.session, holder.id, false, host);
         }
@@ -90,8 +93,8 @@ impl Engine {
         let mine: Vec<FlowIdx> = self.flows.came_in.iter(idx.slot()).filter(is_mine).collect();
         let mut anchor = None;
         if let Some(listener) = self.listeners.get_mut(idx) {
-            anchor = listener.holder_mut(session, id).map(|holder| holder.anchor);
-            listener.drop_holders(|h| h.session == session && h.id == id);
+            anchor = listener.holders.get_mut(session, id).map(|holder| holder.anchor);
+            listener.holders.remove(|h| h.session == session && h.id == id);
         }
         for flow in mine {
             if self.was_accepted(flow, host) {
@@ -112,7 +115,7 @@ impl Engine {
         // that hold the listener by the same anchor know better than the one that says it was the last.
         let listener = self.listeners.get(idx).filter(|_| last);
         if let Some((listener, anchor)) = listener.zip(anchor)
-            && listener.holders.iter().all(|holder| holder.anchor != anchor)
+            && listener.holders.list.iter().all(|holder| holder.anchor != anchor)
         {
             self.hostif.anchors.release(anchor, AnchorTarget::Listener(idx));
             if self.unanchor(idx, anchor) {
@@ -132,8 +135,8 @@ impl Engine {
         anchor: AnchorHandle,
         host: &mut H,
     ) -> bool {
-        let passed_on = self.listeners.get_mut(idx).filter(|listener| listener.is_passed_on);
-        let Some(twin) = passed_on.and_then(|listener| listener.send_on_its_way(anchor)) else {
+        let passed_on = self.listeners.get_mut(idx).filter(|listener| listener.holders.is_passed_on);
+        let Some(twin) = passed_on.and_then(|listener| listener.holders.send_on_its_way(anchor)) else {
             return false;
         };
         self.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
@@ -143,7 +146,7 @@ impl Engine {
         // Nobody listens by it any more; what was handed out and not taken waits again.
         self.drop_holders_of(now, idx, anchor, host);
         if let Some(listener) = self.listeners.get_mut(idx) {
-            listener.is_shared = true;
+            listener.holders.is_shared = true;
             listener.orphan_since = Some(now);
         }
         self.listeners.set_tell_all(idx, now.after_us(ON_ITS_WAY_FOR_US));
@@ -154,7 +157,7 @@ impl Engine {
     pub(super) fn note_passed_on(&mut self, session: SessionId, id: ListenerId, last: bool) {
         let idx = self.hostif.sessions.get(session).and_then(|session| session.listener(id));
         if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
-            listener.is_passed_on |= !last;
+            listener.holders.is_passed_on |= !last;
         }
     }
 
@@ -200,7 +203,8 @@ impl Listeners {
     /// Whether a listener that no session takes from is kept: connections wait at it, or its kernel socket is on its way.
     pub(super) fn is_orphaned(&mut self, now: Instant, idx: ListenerIdx) -> bool {
         let Some(listener) = self.get_mut(idx) else { return false };
-        let orphaned = listener.takers() == 0 && (!listener.waiting.is_empty() || listener.is_on_its_way());
+        let orphaned = listener.holders.takers() == 0
+            && (!listener.queue.waiting.is_empty() || listener.holders.is_on_its_way());
         listener.orphan_since = orphaned.then(|| listener.orphan_since.unwrap_or(now));
         orphaned
     }

@@ -2,7 +2,8 @@
 //! is room. Whoever ends a connection takes it out of here.
 
 use super::Engine;
-use crate::control::listen::{Listener, ListenerIdx, Listeners};
+use crate::control::listen::{Listener, Listeners};
+use crate::control::listener_idx::ListenerIdx;
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{QueuePosition, Tenancy, TenancyEvent};
 use toe_base::FlowIdx;
@@ -25,10 +26,10 @@ impl Engine {
         }
         flow.conn.tenancy.apply(TenancyEvent::Forgotten);
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
-        if let Some(at) = listener.waiting.iter().position(|w| *w == idx) {
-            listener.waiting.remove(at);
+        if let Some(at) = listener.queue.waiting.iter().position(|w| *w == idx) {
+            listener.queue.waiting.remove(at);
         } else {
-            listener.handed -= 1;
+            listener.queue.handed -= 1;
         }
         self.call_next_in_line(listener_idx);
     }
@@ -41,20 +42,21 @@ impl Engine {
         flow.tcb.events.sent_behind = 0;
         let Tenancy::Queued(QueuePosition { listener, number }) = flow.conn.tenancy else { return };
         let Some(listener) = listener.and_then(|l| self.listeners.get_mut(l)) else { return };
-        listener.handed -= 1;
+        listener.queue.handed -= 1;
         let later =
             |waiting: &FlowIdx| self.flows.get(*waiting).conn.tenancy.arrival().is_some_and(|n| n > number);
-        let at = listener.waiting.iter().position(later).unwrap_or(listener.waiting.len());
-        listener.waiting.insert(at, idx);
+        let at = listener.queue.waiting.iter().position(later).unwrap_or(listener.queue.waiting.len());
+        listener.queue.waiting.insert(at, idx);
     }
 
     /// There is a place at a listener that was full: who has waited longest for one gets the SYN-ACK again, whose answer
     /// completes the connection. Linux leaves that to time-outs, and resets who has no luck at any of them.
     pub(super) fn call_next_in_line(&mut self, listener: ListenerIdx) {
-        let Some(listener) = self.listeners.get_mut(listener).filter(|listener| !listener.is_full()) else {
+        let Some(listener) = self.listeners.get_mut(listener).filter(|listener| !listener.queue.is_full())
+        else {
             return;
         };
-        let Some(idx) = listener.line.pop_front() else { return };
+        let Some(idx) = listener.queue.line.pop_front() else { return };
         let flow = self.flows.get_mut(idx);
         flow.conn.tenancy.set_in_line(false);
         flow.tcb.board.mark_lost(&mut self.tcp.sent, |_| true);
@@ -66,16 +68,16 @@ impl Engine {
         self.listeners.half_open -= 1;
         let was_in_line = self.flows.get_mut(idx).conn.tenancy.set_in_line(false);
         if let Some(listener) = self.listeners.get_mut(listener) {
-            listener.half_open -= 1;
+            listener.queue.half_open -= 1;
             if was_in_line {
-                listener.line.retain(|other| *other != idx);
+                listener.queue.line.retain(|other| *other != idx);
             }
         }
     }
 
     /// Whether another connection may have a record before it is open, by its listener and by the engine.
     pub(super) fn has_room_for_half_open(&self, listener: &Listener) -> bool {
-        listener.has_room_for_half_open()
+        listener.queue.has_room_for_half_open()
             && self.listeners.half_open < self.config.flows_max / HALF_OPEN_ONE_IN
     }
 
@@ -89,9 +91,9 @@ impl Engine {
         let Some(listener) = conn.tenancy.listener().and_then(|idx| self.listeners.get_mut(idx)) else {
             return false;
         };
-        let must_wait = listener.is_full();
+        let must_wait = listener.queue.is_full();
         if must_wait && !conn.tenancy.set_in_line(true) {
-            listener.line.push_back(idx);
+            listener.queue.line.push_back(idx);
         }
         must_wait
     }
@@ -101,7 +103,7 @@ impl Listeners {
     pub(super) fn count_half_open(&mut self, listener: ListenerIdx) {
         self.half_open += 1;
         if let Some(listener) = self.get_mut(listener) {
-            listener.half_open += 1;
+            listener.queue.half_open += 1;
         }
     }
 }

@@ -2,7 +2,7 @@
 //! which addresses a session's namespace has.
 
 use super::Engine;
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::control::names::{Rest, Twin};
 use crate::control::route::Route;
 use crate::flow::key::{FlowKey, Scope};
@@ -88,7 +88,7 @@ impl Engine {
         let listener = self.listeners.close(idx)?;
         self.names.note_lapse();
         self.hostif.sessions.users_mut().give(listener.user, Resource::Listeners, 1);
-        for (identity, anchor) in listener.rests() {
+        for (identity, anchor) in listener.holders.rests() {
             self.names.rests.remove(identity, Rest::Listener(idx, anchor));
         }
         self.names.leave(listener.scope);
@@ -101,10 +101,10 @@ impl Engine {
     /// Takes an anchor from a listener. `true`: it was the last one.
     pub(super) fn unanchor(&mut self, idx: ListenerIdx, anchor: toe_base::AnchorHandle) -> bool {
         let Some(listener) = self.listeners.get_mut(idx) else { return false };
-        if let Some(twin) = listener.drop_anchor(anchor) {
+        if let Some(twin) = listener.holders.drop_lifetime(anchor) {
             self.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
         }
-        listener.is_unanchored()
+        listener.holders.is_unanchored()
     }
 
     /// Whether a SYN that meets a connection which a program is opening is for another user's listener all the same.

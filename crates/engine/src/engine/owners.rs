@@ -2,7 +2,8 @@
 //! is charged to whom. A change of hands ([`super::claim`], [`super::hand_out`], [`super::session_end`]) is made of these.
 
 use super::Engine;
-use crate::control::listen::{Holder, ListenerIdx};
+use crate::control::holders::Holder;
+use crate::control::listener_idx::ListenerIdx;
 use crate::control::process_each;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::session::Beginning;
@@ -183,14 +184,14 @@ impl Engine {
     ) -> Result<ListenerId, Errno> {
         let listener = self.listeners.get_mut(idx).ok_or(Errno::EBADF)?;
         let same = |known: &&Holder| known.session == holder.session && known.anchor == holder.anchor;
-        if let Some(known) = listener.holders.iter().find(same) {
+        if let Some(known) = listener.holders.list.iter().find(same) {
             return Ok(known.id);
         }
         let record = self.hostif.sessions.get_mut(holder.session).ok_or(Errno::EBADF)?;
         holder.id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
-        listener.holders.push(holder);
+        listener.holders.list.push(holder);
         listener.orphan_since = None;
-        listener.is_shared |= listener.holders.len() > 1;
+        listener.holders.is_shared |= listener.holders.list.len() > 1;
         Ok(holder.id)
     }
 

@@ -2,7 +2,7 @@
 //! [`crate::hostif::users`].
 
 use super::Engine;
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::counter::{Counter, Counters};
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx};

@@ -143,7 +143,8 @@ impl<'e> EngineView<'e> {
             let SocketCursor { now, listeners, flows, time_waits, datagrams } = cursor;
             if let Some(listener) = self.0.listeners.in_slot(*listeners) {
                 *listeners += 1;
-                left = left.saturating_sub(1 + listener.map_or(0, |listener| listener.holders.len() / 8));
+                left =
+                    left.saturating_sub(1 + listener.map_or(0, |listener| listener.holders.list.len() / 8));
                 sockets.extend(listener.map(|listener| self.listener_view(listener)));
             } else if *flows < self.0.flows.high() {
                 let idx = FlowIdx(*flows);
@@ -210,7 +211,7 @@ impl<'e> EngineView<'e> {
 
     /// The kernel sockets that steered listeners rely on: they must go on listening.
     pub fn steered_twins(self) -> impl Iterator<Item = Twin> {
-        self.0.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.twins())
+        self.0.listeners.iter().filter(|(_, l)| l.is_steered).flat_map(|(_, l)| l.holders.twins())
     }
 
     /// Whether connections have this address.
@@ -224,9 +225,9 @@ impl<'e> EngineView<'e> {
             state: "LISTEN",
             local: listener.local.to_socket_addr(),
             remote: Endpoint { addr: listener.local.addr.unspecified(), port: 0 }.to_socket_addr(),
-            recv_q: listener.waiting.len() as u32 + listener.handed,
-            send_q: listener.backlog,
-            holders: listener.holders.iter().map(|h| (h.session, h.fd)).collect(),
+            recv_q: listener.queue.not_taken(),
+            send_q: listener.queue.backlog,
+            holders: listener.holders.list.iter().map(|h| (h.session, h.fd)).collect(),
             port: None,
             listener: true,
             tcp: None,

@@ -72,7 +72,7 @@ impl Engine {
         // First of all: it is handed nothing more.
         for idx in listeners {
             if let Some(listener) = self.listeners.get_mut(idx) {
-                listener.drop_holders(|holder| holder.session == session);
+                listener.holders.remove(|holder| holder.session == session);
             }
         }
         self.note_end_of(now, beginning);

@@ -1,7 +1,7 @@
 //! Addresses that are the kernel's too: which frames are steered to the engine, and the port numbers that the kernel keeps for it.
 
 use super::Engine;
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::control::steer::{SteerChange, SteeredBy};
 use crate::flow::key::FlowKey;
 use crate::parts::IpLayer;

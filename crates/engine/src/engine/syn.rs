@@ -8,7 +8,7 @@
 use super::Engine;
 use crate::control::cookie;
 use crate::control::cookie::Offer;
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::counter::Counter;
 use crate::flow::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::record::Flow;
@@ -43,7 +43,7 @@ impl Engine {
             return;
         };
         let Some(listener) = self.listeners.get(listener_idx) else { return };
-        if listener.is_full() {
+        if listener.queue.is_full() {
             self.counters.add(Counter::DropAcceptQueueFull);
             return;
         }
@@ -67,7 +67,7 @@ impl Engine {
         let params = self.passive_params(now, work, iss);
         let mut flow = Flow::new(work.key, work.path, open::passive(&params, &work.rx.segment));
         flow.conn.tenancy.apply(TenancyEvent::CameIn(listener_idx));
-        flow.conn.sharing = listener.sharing();
+        flow.conn.sharing = listener.holders.sharing();
         let deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
         let fast = self.take_fast_open(now, listener_idx, work);
         if let Ok(idx) = self.insert_flow(user, flow) {
@@ -135,7 +135,7 @@ impl Engine {
             len: 0,
         };
         if let Some(listener) = self.listeners.get_mut(listener) {
-            listener.cookies_until = now.after_us(cookie::BELIEVED_FOR_US);
+            listener.queue.cookies_until = now.after_us(cookie::BELIEVED_FOR_US);
         }
         self.counters.add(Counter::CookiesSent);
         let answer = Lone { key: work.key, segment: answer, traffic_class: 0 };
@@ -153,10 +153,10 @@ impl Engine {
         let segment = &work.rx.segment;
         let Some(ack) = segment.ack.filter(|_| !segment.syn && !segment.rst) else { return false };
         let Some(listener_idx) = self.listeners.find(work.key.scope, work.key.local) else { return false };
-        let Some(listener) = self.listeners.get(listener_idx).filter(|l| now < l.cookies_until) else {
+        let Some(listener) = self.listeners.get(listener_idx).filter(|l| now < l.queue.cookies_until) else {
             return false;
         };
-        let is_too_many = listener.is_full() && !self.has_room_for_half_open(listener);
+        let is_too_many = listener.queue.is_full() && !self.has_room_for_half_open(listener);
         let Some((irs, mss)) = self.read_cookie(now, work, ack.minus(1)) else {
             self.counters.add(Counter::CookiesBad);
             // What follows an ACK that is still to come, or was turned away, is no stranger's: its peer sends it again. Peers that
@@ -197,7 +197,7 @@ impl Engine {
             return false;
         };
         let strange =
-            segment.ack.filter(|ack| *ack != flow.tcb.snd.iss.plus(1) && now < listener.cookies_until);
+            segment.ack.filter(|ack| *ack != flow.tcb.snd.iss.plus(1) && now < listener.queue.cookies_until);
         strange.is_some_and(|ack| self.read_cookie(now, work, ack.minus(1)).is_some())
     }
 
@@ -240,7 +240,7 @@ impl Engine {
         let mut flow = Flow::new(work.key, work.path, open::passive(&params, &syn));
         flow.conn.tenancy.apply(TenancyEvent::CameIn(listener));
         let listens = self.listeners.get(listener)?;
-        flow.conn.sharing = listens.sharing();
+        flow.conn.sharing = listens.holders.sharing();
         let user = listens.user;
         let idx = self.insert_flow(user, flow).ok()?;
         self.peers.spent_cookies.spend(&self.config.secret, &work.key, iss);
@@ -279,7 +279,7 @@ impl Engine {
         flow.tcb.traffic.received = u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.fast_open.came();
-            listener.waiting.push_back(idx);
+            listener.queue.waiting.push_back(idx);
         }
         self.hand_out(now, listener_idx, host);
     }

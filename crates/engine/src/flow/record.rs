@@ -4,7 +4,7 @@
 //! Split by who works on it: [`Conn`] (who has it, between whom it is), [`Report`] (what the host has yet to be told), and
 //! the transmission control block, which is [`toe_tcp`]'s.
 
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::flow::carrier::Carrier;
 use crate::flow::key::{FlowKey, NO_KEY};
 use crate::flow::tenancy::Tenancy;

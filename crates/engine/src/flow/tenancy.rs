@@ -11,7 +11,7 @@
 //!
 //! Whether TCP goes on without a program is the transmission control block's (`orphaned`), which is set when this is *finishing*.
 
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::work::Owner;
 use toe_base::{AnchorHandle, Instant, ListenerId, SessionId};
 

@@ -1,7 +1,7 @@
 //! Anchors: the kernel objects whose last close ends a flow or a listener. The daemon owns them; the engine knows them by
 //! handle, and what each stands for.
 
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::hostif::users::UserIdx;
 use foldhash::HashMap;
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Sessions: one attached process each, its memory and what it may name.
 
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::control::names::Twin;
 use crate::flow::key::Scope;
 use crate::hostif::users::{Quotas, Refused, Resource, UserIdx, Users};

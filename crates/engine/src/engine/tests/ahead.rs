@@ -2,7 +2,8 @@
 
 use super::sessions::{completions_of, second_session};
 use super::world::{A, B, LAYOUT, World, addr};
-use crate::control::listen::{Listener, ListenerIdx};
+use crate::control::listen::Listener;
+use crate::control::listener_idx::ListenerIdx;
 use crate::work::Claimed;
 use toe_abi::attach::Unread;
 use toe_abi::entry::{Command, Completion, MemRange, Send};
@@ -84,7 +85,7 @@ impl Family {
     fn connects(&mut self) {
         let there = |world: &World| {
             let listener = world.sides[B].engine.listeners.get(ListenerIdx(0)).expect("one listens");
-            listener.waiting.len() + listener.handed as usize
+            listener.queue.waiting.len() + listener.queue.handed as usize
         };
         let before = there(&self.world);
         let now = self.world.now;
@@ -99,7 +100,7 @@ impl Family {
 
     /// How many connections wait for somebody to ask.
     fn waiting(&self) -> usize {
-        self.listener().waiting.len()
+        self.listener().queue.waiting.len()
     }
 }
 
@@ -145,7 +146,7 @@ fn what_one_has_not_taken_goes_to_another_who_does() {
     assert_eq!((accepted(&parent).len(), accepted(&child).len()), (2, 0), "one and its share of the rest");
     let taken = accepted(&parent)[0];
     family.accept(PARENT, taken);
-    assert_eq!(family.listener().handed, 1);
+    assert_eq!(family.listener().queue.handed, 1);
 }
 
 /// Two children begin at a listener that nobody held for a moment while a connection waited: it was looked at again in a minute.
@@ -183,7 +184,7 @@ fn what_its_program_has_accepted_is_not_taken_back() {
     family.world.run_ms(LONG_MS);
     assert_eq!((moved(&family.told()[CHILD]), family.waiting()), (vec![], 0));
     family.accept(CHILD, flow);
-    assert_eq!(family.listener().handed, 0);
+    assert_eq!(family.listener().queue.handed, 0);
     let side = &mut family.world.sides[B];
     let given_back =
         side.engine.relinquish(family.sessions[CHILD], flow, Unread::default(), &mut side.memory);
@@ -249,11 +250,11 @@ fn one_that_is_reset_once_it_is_back_waits_on() {
     let flow = side.conns[0].id;
     side.plain(now, Command::Close { flow, abort: true });
     family.world.run_ms(1);
-    assert_eq!((family.listener().waiting.len(), family.listener().handed), (1, 0));
+    assert_eq!((family.listener().queue.waiting.len(), family.listener().queue.handed), (1, 0));
     family.ask(PARENT);
     let told = &family.told()[PARENT];
     assert!(told.iter().any(|c| matches!(c, Completion::Reset { errno: Errno::ECONNRESET, .. })), "{told:?}");
-    assert_eq!((family.listener().waiting.len(), family.listener().handed), (0, 1));
+    assert_eq!((family.listener().queue.waiting.len(), family.listener().queue.handed), (0, 1));
 }
 
 #[test]
@@ -303,7 +304,7 @@ fn a_question_whose_connection_goes_back_before_it_is_told_is_answered() {
     let ring_len = std::mem::replace(&mut family.world.sides[B].memory.ring_len, 0);
     family.ask(CHILD);
     family.world.run_ms(60);
-    assert_eq!(family.listener().waiting.len(), 1, "it takes no completions");
+    assert_eq!(family.listener().queue.waiting.len(), 1, "it takes no completions");
     let side = &mut family.world.sides[B];
     side.memory.ring_len = ring_len;
     // One that had no room is looked at now and then.
@@ -359,7 +360,11 @@ fn a_session_that_ends_meanwhile_gives_back_what_it_had_once() {
     family.world.run_ms(LONG_MS);
     let (now, side) = (family.world.now, &mut family.world.sides[B]);
     side.engine.close_session(now, family.sessions[CHILD], &mut side.memory);
-    assert_eq!((family.listener().waiting.len(), family.listener().handed), (0, 1), "the other has it");
+    assert_eq!(
+        (family.listener().queue.waiting.len(), family.listener().queue.handed),
+        (0, 1),
+        "the other has it"
+    );
     assert_eq!(accepted(&family.told()[PARENT]).len(), 1, "who is the only one now");
 }
 
@@ -372,7 +377,7 @@ fn what_its_program_has_accepted_outlives_the_listener() {
         (0..2).for_each(|_| family.connects());
         let handed = accepted(&family.told()[CHILD]);
         assert!(family.accepts_quietly(CHILD, handed[0]));
-        let identity = family.listener().twins().next().expect("one holds it").identity;
+        let identity = family.listener().holders.twins().next().expect("one holds it").identity;
         let (now, side) = (family.world.now, &mut family.world.sides[B]);
         if by_anchor {
             side.engine.anchor_closed(now, AnchorHandle(0), &mut side.memory);

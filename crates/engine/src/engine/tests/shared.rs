@@ -2,7 +2,7 @@
 
 use super::sessions::{completions_of, second_session};
 use super::world::{A, B, World, addr};
-use crate::control::listen::ListenerIdx;
+use crate::control::listener_idx::ListenerIdx;
 use crate::work::Claimed;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion};
@@ -61,7 +61,7 @@ fn connects(world: &mut World) {
     world.sides[A].connect(now, addr(B, 80)).expect("starts");
     let there = |world: &World| {
         let listener = world.sides[B].engine.listeners.get(ListenerIdx(0)).expect("one listens");
-        listener.waiting.len() + listener.handed as usize
+        listener.queue.waiting.len() + listener.queue.handed as usize
     };
     let before = there(world);
     assert!(world.run_until(1000, |world| there(world) > before));
@@ -147,6 +147,7 @@ fn connections_that_are_given_back_wait_in_the_order_in_which_they_came() {
     side.engine.share(now, session, &mut side.memory).expect("shares");
     let listener = side.engine.listeners.get(ListenerIdx(0)).expect("one listens");
     let order: Vec<u64> = listener
+        .queue
         .waiting
         .iter()
         .map(|f| side.engine.flows.get(*f).conn.tenancy.arrival().expect("it waits"))
