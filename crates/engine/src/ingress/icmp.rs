@@ -1,6 +1,6 @@
 //! ICMP and ICMPv6: echo requests, errors about segments that the engine sent, neighbour discovery.
 
-use super::Arrived;
+use super::arrived::Arrived;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::work::{Arrival, IcmpError, NeighbourMessage, RxDatagramError, Trouble};

@@ -1,16 +1,18 @@
-//! The RX parser: a frame becomes a value of [`Arrived`], or a reason for which it is dropped.
+//! The RX parser: a frame becomes a value of [`arrived`], or a reason for which it is dropped.
 //!
 //! Called by the engine with every frame of every port, and again with what was put together from fragments. Everything a
 //! peer can get wrong in a header ends here. [`icmp`] has the messages about other packets, of both families.
 
 mod icmp;
 
+pub mod arrived;
 pub mod facts;
 
 use crate::control::route::Routes;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::work::{Arrival, IcmpError, Link, NeighbourMessage, Piece, RxDatagram, RxDatagramError};
+use crate::work::{Arrival, Link, Piece, RxDatagram};
+use arrived::{Arrived, ArrivedTcp};
 use core::net::Ipv6Addr;
 use toe_base::{Addr, Endpoint, PortId};
 use toe_tcp::segment::Segment;
@@ -27,47 +29,6 @@ use toe_wire::vlan::{self, VlanId};
 /// The ECN bits of an IP header, and congestion experienced (RFC 3168 section 5).
 const ECN_MASK: u8 = 0b11;
 const CE: u8 = 0b11;
-
-/// What a frame is.
-#[derive(Clone, Debug)]
-pub enum Arrived<'a> {
-    Arp(ArpRepr),
-    Neighbour(NeighbourMessage),
-    EchoRequest {
-        arrival: Arrival,
-        ident: u16,
-        seq: u16,
-        data: &'a [u8],
-    },
-    /// Something went wrong with a segment that quotes itself.
-    IcmpError(IcmpError),
-    /// A piece of a packet.
-    Fragment(Piece<'a>),
-    Tcp(ArrivedTcp<'a>),
-    Datagram(RxDatagram<'a>),
-    DatagramError(RxDatagramError<'a>),
-    /// A packet of another protocol, for [`crate::protocols`].
-    Other {
-        arrival: Arrival,
-        protocol: u8,
-        bytes: &'a [u8],
-    },
-    /// Well-formed, and nothing that the engine answers.
-    Ignored,
-}
-
-/// A segment, checked.
-#[derive(Clone, Copy, Debug)]
-pub struct ArrivedTcp<'a> {
-    pub from_mac: MacAddr,
-    pub key: FlowKey,
-    pub segment: Segment,
-    /// It came through a congested queue (CE, RFC 3168 section 5).
-    pub is_marked: bool,
-    /// A SYN's window scale counts as less than it says.
-    pub is_scale_too_large: bool,
-    pub payload: &'a [u8],
-}
 
 /// Where a frame arrived.
 #[derive(Clone, Copy, Debug)]
