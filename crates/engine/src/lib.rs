@@ -25,9 +25,9 @@ pub mod via;
 pub mod work;
 
 pub use control::event::ControlEvent;
+pub use control::network::SteerChange;
 pub use control::network::{NetworkChange, NetworkRequest};
 pub use control::route::{KernelRoute, KernelVia};
-pub use control::steer::SteerChange;
 pub use counter::Counter;
 pub use engine::{
     Change, CompletionBatch, DriverRequest, Engine, EngineConfig, EngineView, FlowAudit, GivenLane,

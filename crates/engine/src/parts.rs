@@ -17,14 +17,14 @@ use crate::hostif::carried::Prefetches;
 use crate::hostif::channels::Channels;
 use crate::hostif::closing::Closing;
 use crate::hostif::outbox::Outbox;
-use crate::hostif::session::Sessions;
+use crate::hostif::sessions::Sessions;
 use crate::hostif::users::{Quotas, STAGING_LEN, UserIdx};
 use crate::sched::fair::FairList;
 use crate::udp::Lanes;
-use crate::work::{ControlFrame, Link, Path};
+use crate::work::{ControlFrame, Link, Path, Sighting};
 use std::collections::VecDeque;
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;
-use toe_base::{Addr, Instant, NetNs, PortId};
+use toe_base::{Addr, Instant, NetNs, PortId, SessionId};
 use toe_tcp::limit::RateLimit;
 use toe_tcp::outgoing::{SendLimits, TxContext};
 use toe_tcp::segment::{Segment, TxSegment};
@@ -63,6 +63,18 @@ impl HostInterface {
             closing: VecDeque::new(),
             carried: Prefetches::default(),
             capture: Capture::default(),
+        }
+    }
+
+    /// [`Capture::may_want`].
+    pub fn may_want(&self, packet: &Sighting) -> bool {
+        self.capture.may_want(packet, |id| self.sessions.get(id).map(|session| session.cred))
+    }
+
+    /// What was copied ahead for a session and not needed: its memory is free again.
+    pub fn forget_carried(&mut self, asker: SessionId) {
+        for (session, payer, block) in self.carried.take(asker) {
+            self.sessions.arena(session, payer).free(block);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! kernel, all of that is the kernel's, and the driver follows it.
 
 use crate::control::route::KernelRoute;
-use crate::control::steer::SteerChange;
+use crate::flow::key::FlowKey;
 use crate::work::Link;
 use toe_base::{Addr, Endpoint, PortId};
 use toe_wire::link::MacAddr;
@@ -32,6 +32,13 @@ pub enum NetworkChange<'a> {
     PortReserved(u16),
     /// What comes to the listener cannot be steered here: it is the kernel's, and the listener's kernel socket takes it.
     SteeringRefused { local: Endpoint },
+}
+
+/// A change of what is steered to the engine, for the driver to carry out before it sends or answers anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SteerChange {
+    Listen { local: Endpoint, on: bool },
+    Flow { key: FlowKey, on: bool },
 }
 
 /// Something that the driver is to do in the kernel.

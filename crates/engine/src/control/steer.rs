@@ -5,7 +5,7 @@
 //! connections: of a program that had bound its port, or whose listener is closed by now.
 
 use crate::control::ephemeral;
-use crate::control::network::NetworkRequest;
+use crate::control::network::{NetworkRequest, SteerChange};
 use std::collections::{HashMap, HashSet, VecDeque};
 use toe_base::{Addr, Endpoint, PortId};
 
@@ -20,13 +20,6 @@ const BATCH_MAX: usize = 512;
 /// Listeners and connections that can be steered each by itself; `bpf/steer.bpf.c` of the port has room for them.
 const LISTENERS_MAX: usize = 65_536;
 const FLOWS_MAX: usize = 131_072;
-
-/// A change of what is steered to the engine, for the driver to carry out before it sends or answers anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SteerChange {
-    Listen { local: Endpoint, on: bool },
-    Flow { key: FlowKey, on: bool },
-}
 
 /// Why segments come to the engine that are for an address of the kernel's, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

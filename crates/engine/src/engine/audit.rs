@@ -197,7 +197,7 @@ impl Engine {
         for id in self.hostif.sessions.ids().chain([SessionId(0)]) {
             let held: u64 = blocks.iter().filter(|(s, _)| *s == id).map(|(_, b)| u64::from(b.len())).sum();
             let Some(session) = self.hostif.sessions.get(id) else { continue };
-            let (given, retired) = (session.arena.used(), session.arena.retired());
+            let (given, retired) = (session.receive.arena.used(), session.receive.arena.retired());
             if given != held + retired {
                 return Err(format!(
                     "session {id} has given out {given}, flows hold {held}, {retired} are retired"
@@ -205,8 +205,8 @@ impl Engine {
             }
             let readers =
                 self.flows.indices().filter(|f| self.flows.aside(*f).pinned == Some(id)).count() as u32;
-            if session.pins != readers {
-                return Err(format!("session {id} has {} pins and {readers} readers", session.pins));
+            if session.counts.pins != readers {
+                return Err(format!("session {id} has {} pins and {readers} readers", session.counts.pins));
             }
         }
         Ok(())

@@ -31,16 +31,14 @@ impl Engine {
         let Some((mut sighting, bytes)) = self.hostif.capture.unsettled.take() else { return };
         sighting.reason = self.take_drop();
         sighting.facts.dropped = sighting.reason.is_some();
-        if self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
+        if self.hostif.may_want(&sighting) {
             self.hostif.capture.show(sighting, bytes);
         }
     }
 
     /// Whether segments of a local connection are wanted.
     pub(super) fn is_watched(&self, key: &FlowKey) -> bool {
-        [*key, key.reversed()]
-            .iter()
-            .any(|key| self.hostif.capture.may_want(&self.local_sighting(key, None), &self.hostif.sessions))
+        [*key, key.reversed()].iter().any(|key| self.hostif.may_want(&self.local_sighting(key, None)))
     }
 
     /// A segment from `key.local` to `key.remote`, both here.

@@ -58,7 +58,7 @@ pub(super) fn carry<H: HostMemory>(
         if sent_len(engine, idx).max(received_len(engine, idx, &to)) <= STEP {
             return false;
         }
-        engine.hostif.carried.forget(&mut engine.hostif.sessions, asker);
+        engine.hostif.forget_carried(asker);
         engine.hostif.carried.insert(asker, Ready { of, sent: None, received: None });
     }
     let Some(ready) = engine.hostif.carried.get_mut(asker, of) else { return false };

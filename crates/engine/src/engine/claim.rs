@@ -33,7 +33,7 @@ impl Engine {
         let conn = &self.flows.get(idx).conn;
         let Some(&Ownership { owner, notice, .. }) = conn.tenancy.hold() else { return Ok(()) };
         let must_yield = conn.carrier.channel().is_some();
-        let is_open = self.hostif.sessions.get(owner.session).is_some_and(|session| session.open);
+        let is_open = self.hostif.sessions.get(owner.session).is_some_and(|session| session.is_open());
         if !is_open || notice == Notice::Moved || must_yield {
             return Ok(());
         }
@@ -62,8 +62,8 @@ impl Engine {
         anchor: AnchorHandle,
         host: &mut H,
     ) -> Result<Claimed, Errno> {
-        let record = self.hostif.sessions.get(session).filter(|s| s.open).ok_or(Errno::EBADF)?;
-        if session.0 == 0 || queue_set.0 >= record.queue_sets {
+        let record = self.hostif.sessions.get(session).filter(|s| s.is_open()).ok_or(Errno::EBADF)?;
+        if session.0 == 0 || queue_set.index() >= record.queue_sets.len() {
             return Err(Errno::EINVAL);
         }
         self.hostif.may_show(session, anchor)?;
@@ -80,7 +80,7 @@ impl Engine {
                 let claim =
                     FirstClaim { scope: conn.key.scope, local: conn.key.local, user: conn.user, at: now };
                 let claimed = self.claim_flow(owner, idx, host);
-                self.hostif.carried.forget(&mut self.hostif.sessions, session);
+                self.hostif.forget_carried(session);
                 let (id, counts) = claimed?;
                 if let Some(record) = self.hostif.sessions.get_mut(session)
                     && matches!(record.beginning, Beginning::Nothing)
@@ -121,7 +121,8 @@ impl Engine {
         if !self.stage_send_data(idx, asker, host) || !self.move_receive_memory(idx, asker, to, host) {
             let record = self.hostif.sessions.get_mut(owner.session);
             // Most of its memory is out of reach until pages of it have been given back.
-            let is_trimmed = record.as_ref().is_some_and(|record| record.arena.trimmed_from().is_some());
+            let is_trimmed =
+                record.as_ref().is_some_and(|record| record.receive.arena.trimmed_from().is_some());
             if let Some(record) = record {
                 record.flows.remove(owner.flow_id);
             }

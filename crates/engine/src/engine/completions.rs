@@ -80,8 +80,8 @@ impl Engine {
         host: &mut H,
     ) -> (usize, bool) {
         if let Some(session) = self.hostif.sessions.get_mut(place.session()) {
-            let answers = session.answers.get_mut(place.queue_set().index());
-            if answers.is_some_and(|answers| !post_all(answers, post)) {
+            let queue_set = session.queue_sets.get_mut(place.queue_set().index());
+            if queue_set.is_some_and(|of| !post_all(&mut of.answers, post)) {
                 return (0, false);
             }
             session.flows.reuse(place.queue_set());
@@ -110,8 +110,7 @@ impl Engine {
     ) -> bool {
         let flow = self.flows.get_mut(idx);
         let owner = flow.conn.tenancy.owner();
-        let waiting =
-            self.hostif.sessions.get(owner.session).and_then(|s| s.answers.get(owner.queue_set.index()));
+        let waiting = self.hostif.sessions.get(owner.session).and_then(|s| s.answers(owner.queue_set));
         if waiting.is_some_and(|a| !a.is_empty()) {
             // The answer that names the flow must come before what is said of it.
             return false;

@@ -4,6 +4,7 @@
 
 use super::Engine;
 use crate::hostif::anchors::AnchorTarget;
+use crate::hostif::session::SessionQueueSet;
 use crate::hostif::users::Resource;
 use crate::work::Owner;
 use toe_abi::attach::FenceReason;
@@ -37,9 +38,9 @@ impl Engine {
         if !record.flows.is_promised(flow) {
             return Err(FenceReason::BadArgument);
         }
-        if let Some(credit) = record.connect_credit.get_mut(queue_set.index()) {
+        if let Some(of) = record.queue_sets.get_mut(queue_set.index()) {
             // It may have been given through another queue set.
-            credit.has = credit.has.saturating_sub(1);
+            of.connect_credit.has = of.connect_credit.has.saturating_sub(1);
         }
         let anchor = AnchorHandle(args.anchor);
         let mut result = Err(Errno::EAGAIN);
@@ -85,8 +86,14 @@ impl Engine {
         let headroom = (self.config.flows_max / HEADROOM_ONE_IN) as u64;
         let may_have_more = self.hostif.sessions.users().may_take(user, Resource::Flows, headroom).is_ok()
             && self.hostif.sessions.may_have_flow(session);
-        let Some(record) = self.hostif.sessions.get_mut(session).filter(|record| record.open) else { return };
-        let Some(credit) = record.connect_credit.get_mut(queue_set.index()) else { return };
+        let Some(record) = self.hostif.sessions.get_mut(session).filter(|record| record.is_open()) else {
+            return;
+        };
+        let Some(SessionQueueSet { connect_credit: credit, .. }) =
+            record.queue_sets.get_mut(queue_set.index())
+        else {
+            return;
+        };
         let most =
             u32::from(CREDIT_MAX).min(record.layout.flows / u32::from(CREDIT_MAX)).min(ports / 4) as u8;
         credit.wants = (credit.wants * 2).clamp(2, CREDIT_MAX).min(most);

@@ -73,7 +73,8 @@ impl Engine {
         (purpose, peer): (Use, Endpoint),
         presented: &Presented,
     ) -> Result<OpenedDatagrams, Errno> {
-        let record = self.hostif.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+        let record =
+            self.hostif.sessions.get(session).filter(|session| session.is_open()).ok_or(Errno::EINVAL)?;
         let (user, netns) = (record.user, record.cred.netns);
         let source = self.source_of(purpose, peer, presented, netns)?;
         let (path_mtu, link_mtu) = self.mtus_of(now, self.ip.routes.to(peer.addr), peer.addr);

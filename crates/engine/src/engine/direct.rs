@@ -9,7 +9,7 @@ use crate::flow::carrier::{Carrier, Direct, Earning};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{Notice, TenancyEvent};
 use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A_USER_MAX};
-use crate::hostif::session::Sessions;
+use crate::hostif::sessions::Sessions;
 use crate::hostif::slots;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::parts::HostInterface;
@@ -109,7 +109,7 @@ impl Engine {
     fn direct_end(&self, idx: FlowIdx) -> Option<End> {
         let flow = self.flows.get(idx);
         let owner = flow.conn.tenancy.owner();
-        let open = !owner.is_nobody() && self.hostif.sessions.get(owner.session).is_some_and(|s| s.open);
+        let open = !owner.is_nobody() && self.hostif.sessions.get(owner.session).is_some_and(|s| s.is_open());
         // Another process that has a copy may want to go on, and its owner may be at something else for long.
         let is_alone =
             flow.conn.tenancy.lifetime().is_some_and(|lifetime| self.hostif.anchors.is_single(lifetime));
@@ -128,7 +128,7 @@ impl Engine {
         let untold = core::mem::take(&mut flow.report.direct);
         let owner = flow.conn.tenancy.owner().session;
         // A host that lives and knows of the slot says itself when it looks at it no more.
-        let gone = untold || !self.hostif.sessions.get(owner).is_some_and(|session| session.open);
+        let gone = untold || !self.hostif.sessions.get(owner).is_some_and(|session| session.is_open());
         let unread = slots::end(host, (channel, slot), side, gone);
         if let Some(payer) = self.hostif.channels.let_go(channel, slot, side) {
             self.hostif.sessions.users_mut().give(payer, Resource::Channels, 1);
@@ -158,7 +158,7 @@ impl Engine {
         host: &mut H,
     ) -> Result<(), Errno> {
         let given_back = give_back(self, session, id, given, host);
-        self.hostif.carried.forget(&mut self.hostif.sessions, session);
+        self.hostif.forget_carried(session);
         given_back
     }
 

@@ -19,7 +19,7 @@ impl Engine {
                     .anchors
                     .leave_home(anchor)
                     .and_then(|home| self.hostif.sessions.get_mut(home));
-                home.into_iter().for_each(|home| home.anchors -= 1);
+                home.into_iter().for_each(|home| home.counts.anchors -= 1);
             }
             ControlEvent::SocketGone(identity) => {
                 self.twin_gone(now, identity, host);

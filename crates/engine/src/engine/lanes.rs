@@ -20,8 +20,12 @@ pub struct Given {
 impl Engine {
     /// A program says of a socket where its datagrams come from or go to. `None`: the other one has not said so yet.
     pub fn ask_lane(&mut self, asked: Asked) -> Result<Option<Given>, Errno> {
-        let session =
-            self.hostif.sessions.get(asked.session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+        let session = self
+            .hostif
+            .sessions
+            .get(asked.session)
+            .filter(|session| session.is_open())
+            .ok_or(Errno::EINVAL)?;
         let (cred, payer) = (session.cred, session.user);
         if !self.config.direct {
             return Err(Errno::EOPNOTSUPP);

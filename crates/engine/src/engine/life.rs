@@ -124,7 +124,7 @@ impl Engine {
             if let Some(session) = pinned.filter(|session| !queue.uses(&self.tcp.extents, *session)) {
                 self.flows.change_aside(idx, |aside| aside.pinned = None);
                 if let Some(session) = self.hostif.sessions.get_mut(session) {
-                    session.pins -= 1;
+                    session.counts.pins -= 1;
                 }
             }
         }

@@ -127,7 +127,7 @@ impl Engine {
             receiver: before.receiver.or(after.receiver),
             ..after
         };
-        if !self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
+        if !self.hostif.may_want(&sighting) {
             return;
         }
         let (from, to) = (key.local.addr, key.remote.addr);

@@ -106,7 +106,7 @@ use crate::control::names::Names;
 use crate::counter::Counters;
 use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
 use crate::parts::{HostInterface, IpLayer, KnownPeers};
-use crate::protocols::Protocols;
+use crate::protocols::{Protocols, registered};
 use crate::store::FlowStore;
 use crate::udp::Udp;
 use crate::via::Via;
@@ -208,7 +208,7 @@ impl Engine {
             ip: IpLayer::new(config.flows_max),
             udp: Udp::new(config.secret),
             via: Via::default(),
-            protocols: Protocols::default(),
+            protocols: registered::all(),
             counters: Counters::default(),
             config,
         }

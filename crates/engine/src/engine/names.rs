@@ -22,7 +22,7 @@ impl Engine {
     /// The session showed a kernel socket; the answer is its handle, for one command. `None`: it has shown too many that no
     /// command has named.
     pub fn add_twin(&mut self, session: SessionId, twin: Twin) -> Option<u32> {
-        let record = self.hostif.sessions.get_mut(session).filter(|record| record.open)?;
+        let record = self.hostif.sessions.get_mut(session).filter(|record| record.is_open())?;
         let id = record.twins.insert(twin)?;
         self.names.rests.add(twin.identity, Rest::Presented(session, id));
         Some(id.raw())

@@ -26,9 +26,10 @@ impl Engine {
     /// A new anchor for the session, which may have one for each of its flows and listeners, and some in hand; the driver makes the
     /// object.
     pub fn take_anchor(&mut self, session: SessionId) -> Result<AnchorHandle, Errno> {
-        let record = self.hostif.sessions.get(session).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+        let record =
+            self.hostif.sessions.get(session).filter(|session| session.is_open()).ok_or(Errno::EINVAL)?;
         let user = record.user;
-        if record.anchors >= record.flows.len() + record.listeners.len() + IN_HAND_MAX {
+        if record.counts.anchors >= record.flows.len() + record.listeners.len() + IN_HAND_MAX {
             return Err(self.hostif.refuse(&mut self.counters, user, Resource::Anchors, Refused::OverQuota));
         }
         self.hostif.may_take(&mut self.counters, user, Resource::Anchors)?;
@@ -50,9 +51,9 @@ impl Engine {
     pub(super) fn handle_given_back(&mut self, session: SessionId, offset: u64, len: u32, gone: bool) {
         let Some(record) = self.hostif.sessions.get(session) else { return };
         let user = record.user;
-        if record.arena.trimmed_from() == Some(offset) {
+        if record.receive.arena.trimmed_from() == Some(offset) {
             self.hostif.sessions.end_trim(session, gone);
-        } else if record.arena.retired() >= u64::from(len) {
+        } else if record.receive.arena.retired() >= u64::from(len) {
             self.hostif.sessions.arena(session, user).reclaim(offset, len);
         }
     }
@@ -99,7 +100,7 @@ impl HostInterface {
         let user = self.sessions.user_of(session);
         self.sessions.users_mut().add(user, Resource::Anchors, 1);
         if let Some(record) = self.sessions.get_mut(session) {
-            record.anchors += 1;
+            record.counts.anchors += 1;
         }
         self.anchors.take(session, user)
     }

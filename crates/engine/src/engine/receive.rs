@@ -267,7 +267,7 @@ impl Engine {
         let reason = self.take_drop();
         let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
         let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);
-        let wants = |packet: &Sighting| self.hostif.capture.may_want(packet, &self.hostif.sessions);
+        let wants = |packet: &Sighting| self.hostif.may_want(packet);
         // What is still to be handed over may be dropped yet.
         let is_settled = incoming.is_none();
         let dropped = Sighting { facts: Facts { dropped: true, ..sighting.facts }, ..sighting };

@@ -110,7 +110,7 @@ impl<'e> EngineView<'e> {
         self.0.hostif.sessions.get(session).map_or(SessionView::default(), |s| SessionView {
             flows: s.flows.len(),
             listeners: s.listeners.len(),
-            receive_memory_used: s.arena.used(),
+            receive_memory_used: s.receive.arena.used(),
             account: self.0.hostif.sessions.users().get(s.user).map_or(Cred::default(), |user| user.cred),
             netns: s.cred.netns,
         })

@@ -5,6 +5,7 @@ use super::Engine;
 use super::carry::{STEP, carry};
 use crate::counter::Counter;
 use crate::hostif::closing::{Closing, Resets};
+use crate::hostif::session::{SessionQueueSet, SessionStage};
 use crate::hostif::users::{Resource, UserIdx};
 use crate::parts::HostInterface;
 use crate::via::Ended;
@@ -56,15 +57,14 @@ impl Engine {
         host: &mut H,
     ) {
         let Some(record) = self.hostif.sessions.get_mut(session) else { return };
-        if session.0 == 0 || !record.open {
+        if session.0 == 0 || !record.is_open() {
             return;
         }
-        self.hostif.carried.forget(&mut self.hostif.sessions, session);
+        self.hostif.forget_carried(session);
         let Some(record) = self.hostif.sessions.get_mut(session) else { return };
-        record.open = false;
-        record.leaving = true;
+        record.stage = SessionStage::Leaving;
         let beginning = core::mem::take(&mut record.beginning);
-        for answers in &mut record.answers {
+        for SessionQueueSet { answers, .. } in &mut record.queue_sets {
             answers.clear();
         }
         let has_none = record.flows.is_empty();
@@ -119,7 +119,7 @@ impl Engine {
                 return done + 1;
             }
             self.leave_flow(now, idx, session, host);
-            self.hostif.carried.forget(&mut self.hostif.sessions, session);
+            self.hostif.forget_carried(session);
             if copied >= STEP {
                 return done + 1;
             }
@@ -130,7 +130,7 @@ impl Engine {
     /// The session has no connections any more.
     fn end_closing<H: HostMemory>(&mut self, now: Instant, session: SessionId, host: &mut H) {
         let Some(record) = self.hostif.sessions.get_mut(session) else { return };
-        record.leaving = false;
+        record.stage = SessionStage::Closed;
         let listeners: Vec<_> = record.listeners.values().collect();
         for idx in listeners {
             self.hand_out(now, idx, host);
@@ -188,7 +188,7 @@ impl Engine {
         }
         self.flows.change_aside(idx, |aside| aside.pinned = Some(session));
         if let Some(record) = self.hostif.sessions.get_mut(session) {
-            record.pins += 1;
+            record.counts.pins += 1;
         }
         true
     }

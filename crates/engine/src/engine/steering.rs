@@ -2,7 +2,8 @@
 
 use super::Engine;
 use crate::control::listener_idx::ListenerIdx;
-use crate::control::steer::{SteerChange, SteeredBy};
+use crate::control::network::SteerChange;
+use crate::control::steer::SteeredBy;
 use crate::flow::key::FlowKey;
 use crate::parts::IpLayer;
 use crate::work::Path;

@@ -239,7 +239,7 @@ impl Engine {
             let known = facts_of(&frame);
             let owner = known.key(Direction::Out, zone).and_then(|key| self.end_of(&key));
             let sighting = known.sighting(Some(port), Direction::Out, [owner, None], None);
-            if self.hostif.capture.may_want(&sighting, &self.hostif.sessions) {
+            if self.hostif.may_want(&sighting) {
                 self.hostif.capture.show(sighting, frame);
             }
         }

@@ -15,7 +15,7 @@ impl Engine {
         match request {
             Request::ViaName { name } => {
                 let session =
-                    self.hostif.sessions.get(id).filter(|session| session.open).ok_or(Errno::EINVAL)?;
+                    self.hostif.sessions.get(id).filter(|session| session.is_open()).ok_or(Errno::EINVAL)?;
                 let cred = session.cred;
                 if !self.config.direct {
                     return Err(Errno::EOPNOTSUPP);

@@ -1,6 +1,5 @@
 //! What captures want, and copies of it that wait for the driver.
 
-use crate::hostif::session::Sessions;
 use crate::work::{CaptureRule, Captured, Sighting, SightingEnd};
 use std::collections::VecDeque;
 use toe_abi::capture::{Direction, Facts};
@@ -37,7 +36,7 @@ impl Capture {
     }
 
     /// Whether a capture wants the packet, or may want it for a process that has left an end of it.
-    pub fn may_want(&self, packet: &Sighting, sessions: &Sessions) -> bool {
+    pub fn may_want(&self, packet: &Sighting, cred_of: impl Fn(SessionId) -> Option<Cred>) -> bool {
         let ends = [packet.sender, packet.receiver];
         let is_known = |end: Option<SightingEnd>| end.is_some_and(|end| !end.listens);
         let is_clear = match packet.direction {
@@ -49,10 +48,7 @@ impl Capture {
             end.and_then(|end| self.pids.get(end.session.index()).copied()).unwrap_or(0)
         };
         let facts = Facts { pids: ends.map(pid), ..packet.facts };
-        let is_of = |cred: Cred| {
-            let owners = ends.into_iter().flatten().filter_map(|end| sessions.get(end.session));
-            owners.map(|session| session.cred).any(|owner| owner == cred)
-        };
+        let is_of = |cred: Cred| ends.into_iter().flatten().any(|end| cred_of(end.session) == Some(cred));
         self.rules.iter().any(|rule| {
             rule.interface.is_none_or(|only| only == packet.interface())
                 && rule.only.is_none_or(|only| !is_clear || is_of(only))

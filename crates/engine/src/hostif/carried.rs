@@ -1,6 +1,5 @@
 //! Bytes of connections that are about to change hands, copied ahead of that: whoever asks for one has those that are for it.
 
-use super::session::Sessions;
 use super::users::UserIdx;
 use crate::flow::key::FlowKey;
 use std::collections::BTreeMap;
@@ -34,13 +33,14 @@ impl Prefetches {
         self.0.insert(asker, ready);
     }
 
-    /// The memory of what was not needed is free again.
-    pub fn forget(&mut self, sessions: &mut Sessions, asker: SessionId) {
-        let Some(Ready { of: (.., payer), sent, received }) = self.0.remove(&asker) else { return };
-        let sent = sent.map(|ahead| (SessionId(0), ahead));
-        for (session, ahead) in sent.into_iter().chain(received) {
-            sessions.arena(session, payer).free(ahead.block);
-        }
+    /// What was not needed: whose memory it is, who pays for it, and where it lies.
+    pub fn take(&mut self, asker: SessionId) -> impl Iterator<Item = (SessionId, UserIdx, Block)> + use<> {
+        let of = |ready: Ready| {
+            let (.., payer) = ready.of;
+            let sent = ready.sent.map(|ahead| (SessionId(0), ahead));
+            sent.into_iter().chain(ready.received).map(move |(session, ahead)| (session, payer, ahead.block))
+        };
+        self.0.remove(&asker).into_iter().flat_map(of)
     }
 
     pub fn blocks(&self) -> impl Iterator<Item = (SessionId, Block)> {

@@ -1,163 +1,20 @@
-//! Sessions: one attached process each, its memory and what it may name.
+//! A session: one attached process, its memory and what it may name.
 
 use crate::control::listener_idx::ListenerIdx;
 use crate::control::names::Twin;
 use crate::flow::key::Scope;
-use crate::hostif::users::{Quotas, Refused, Resource, UserIdx, Users};
+use crate::hostif::id_table::Slots;
+use crate::hostif::users::UserIdx;
 use crate::work::Owner;
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
-use toe_abi::region::{
-    ENTRY_LEN, FLOW_DETAIL_LEN, FLOW_INFO_LEN, OWNER_WORD_LEN, PAGE, QUEUE_SET_STRIDE, RegionLayout,
-};
-use toe_base::arena::{Arena, Room};
-use toe_base::limits::{QUEUE_SETS_MAX, SESSION_LISTENERS_MAX, SESSIONS_MAX};
-use toe_base::{Cred, Endpoint, FlowId, FlowIdx, Instant, ListenerId, NetNs, QueueSetId, SessionId};
+use toe_abi::region::RegionLayout;
+use toe_base::arena::Arena;
+use toe_base::limits::SESSION_LISTENERS_MAX;
+use toe_base::{Cred, Endpoint, FlowIdx, Instant, ListenerId, QueueSetId};
 
-/// What is in a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot<T> {
-    Free,
-    /// The session may say what is to be in it.
-    Promised,
-    Used(T),
-}
-
-impl<T: Copy> Slot<T> {
-    fn value(self) -> Option<T> {
-        if let Slot::Used(value) = self { Some(value) } else { None }
-    }
-}
-
-/// Slots under generation-checked ids: what a session calls its flows or listeners.
-#[derive(Debug)]
-pub struct Slots<T> {
-    slots: Vec<(u16, Slot<T>)>,
-    free: Vec<u32>,
-    /// Free as soon as the queue set has been told what became of the last to have them ([`Slots::retire`]).
-    retired: Vec<(QueueSetId, u32)>,
-    used: u32,
-    max: u32,
-}
-
-impl<T: Copy> Slots<T> {
-    fn new(max: u32) -> Slots<T> {
-        Slots { slots: Vec::new(), free: Vec::new(), retired: Vec::new(), used: 0, max }
-    }
-
-    pub fn insert(&mut self, value: T) -> Option<FlowId> {
-        let id = self.promise()?;
-        self.fulfil(id, value).then_some(id)
-    }
-
-    /// An id that nothing has yet.
-    pub fn promise(&mut self) -> Option<FlowId> {
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None if (self.slots.len() as u32) < self.max => {
-                self.slots.push((0, Slot::Free));
-                self.slots.len() as u32 - 1
-            }
-            None => return None,
-        };
-        let entry = &mut self.slots[slot as usize];
-        entry.1 = Slot::Promised;
-        Some(FlowId::new(slot, entry.0))
-    }
-
-    pub fn is_promised(&self, id: FlowId) -> bool {
-        self.at(id).is_some_and(|slot| matches!(slot, Slot::Promised))
-    }
-
-    /// Gives a promised id to `value`; `false`: it was not promised.
-    pub fn fulfil(&mut self, id: FlowId, value: T) -> bool {
-        let is_promised = self.is_promised(id);
-        if is_promised {
-            self.slots[id.slot()].1 = Slot::Used(value);
-            self.used += 1;
-        }
-        is_promised
-    }
-
-    /// Takes a promise back: its id means nothing any more.
-    pub fn withdraw(&mut self, id: FlowId) {
-        if self.is_promised(id) {
-            self.empty(id);
-            self.free.push(id.slot() as u32);
-        }
-    }
-
-    fn at(&self, id: FlowId) -> Option<Slot<T>> {
-        let (generation, slot) = self.slots.get(id.slot())?;
-        (*generation == id.generation()).then_some(*slot)
-    }
-
-    pub fn get(&self, id: FlowId) -> Option<T> {
-        self.at(id)?.value()
-    }
-
-    pub fn remove(&mut self, id: FlowId) -> Option<T> {
-        let value = self.take(id)?;
-        self.free.push(id.slot() as u32);
-        Some(value)
-    }
-
-    /// As [`Slots::remove`], of one whose end the queue set has yet to be told: nobody else has the slot before that.
-    fn retire(&mut self, id: FlowId, queue_set: QueueSetId) {
-        if self.take(id).is_some() {
-            self.retired.push((queue_set, id.slot() as u32));
-        }
-    }
-
-    /// The queue set has been told everything.
-    pub fn reuse(&mut self, queue_set: QueueSetId) {
-        self.free
-            .extend(self.retired.extract_if(.., |retired| retired.0 == queue_set).map(|retired| retired.1));
-    }
-
-    /// Its id means nothing any more.
-    fn take(&mut self, id: FlowId) -> Option<T> {
-        let value = self.get(id)?;
-        self.empty(id);
-        self.used -= 1;
-        Some(value)
-    }
-
-    fn empty(&mut self, id: FlowId) {
-        let entry = &mut self.slots[id.slot()];
-        *entry = ((entry.0 + 1) & 0xfff, Slot::Free);
-    }
-
-    /// The first value in a place from `from` on, and the place behind it.
-    pub fn next_from(&self, from: usize) -> Option<(usize, T)> {
-        let mut slots = self.slots.iter().enumerate().skip(from);
-        slots.find_map(|(at, (_, slot))| Some((at + 1, slot.value()?)))
-    }
-
-    /// Whether there can be no other one, as it is.
-    fn is_full(&self) -> bool {
-        self.free.is_empty() && self.slots.len() as u32 >= self.max
-    }
-
-    pub fn len(&self) -> u32 {
-        self.used
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.used == 0
-    }
-
-    /// Takes all of them out.
-    pub fn drain(&mut self) -> Vec<(FlowId, T)> {
-        let ids = self.slots.iter().enumerate().filter(|(_, (_, slot))| slot.value().is_some());
-        let ids: Vec<_> = ids.map(|(slot, (generation, _))| FlowId::new(slot as u32, *generation)).collect();
-        ids.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
-    }
-
-    pub fn values(&self) -> impl Iterator<Item = T> + '_ {
-        self.slots.iter().filter_map(|(_, slot)| slot.value())
-    }
-}
+/// Kernel sockets that one session may have shown for commands that are still to come: many more than it has threads.
+const TWINS_MAX: u32 = 1024;
 
 /// How many ids a queue set has for connections whose answer nobody waits for, and how many it is to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,9 +22,6 @@ pub struct ConnectCredit {
     pub has: u8,
     pub wants: u8,
 }
-
-/// Answers that wait for room in `cpl`, per queue set. A host that leaves more than this untaken is fenced.
-pub const ANSWERS_MAX: usize = 8192;
 
 /// One session.
 #[derive(Debug)]
@@ -178,34 +32,63 @@ pub struct Session {
     /// Who is charged for what it has.
     pub user: UserIdx,
     pub layout: RegionLayout,
-    /// Cleared when the process is gone; the record stays until nothing refers to the region.
-    pub open: bool,
-    /// Closed, and what it had is being given up.
-    pub leaving: bool,
-    pub queue_sets: u8,
+    pub stage: SessionStage,
+    pub queue_sets: Vec<SessionQueueSet>,
     /// As many as its user has paid for, of those that the region has room for.
     pub flows: Slots<FlowIdx>,
     pub listeners: Slots<ListenerIdx>,
     /// Kernel sockets shown as evidence of a bound address that no command has named yet.
     pub twins: Slots<Twin>,
-    /// The receive part of the region.
-    pub arena: Arena,
-    /// Answers and notices that belong to no live flow.
-    pub answers: Vec<VecDeque<Completion>>,
-    /// Per queue set: ids promised for connections that are to come.
-    pub connect_credit: Vec<ConnectCredit>,
-    /// Flows that still send from this region after the session was closed.
+    pub receive: ReceivePart,
+    pub counts: SessionCounts,
+    /// What it has begun with.
+    pub beginning: Beginning,
+}
+
+/// What is counted of a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionCounts {
+    /// Flows that still send from its region after it was closed.
     pub pins: u32,
     /// Anchors that it may have, and has not lost yet.
     pub anchors: u32,
-    /// What it has begun with.
-    pub beginning: Beginning,
     /// Bytes of memory beside the receive part that its user is charged for.
-    memory: u64,
-    /// What its arena may hand out was true at this version of what users have.
-    room_version: Option<u64>,
-    /// Its receive part may have pages that nobody needs: it is in the list of those, or some are on their way.
-    trimming: bool,
+    pub memory: u64,
+}
+
+/// How far a session is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionStage {
+    Open,
+    /// The process is gone, and what it had is being given up.
+    Leaving,
+    /// The record stays until nothing refers to the region.
+    Closed,
+}
+
+/// What the engine keeps for a queue set.
+#[derive(Debug, Default)]
+pub struct SessionQueueSet {
+    /// Answers and notices that belong to no live flow.
+    pub answers: VecDeque<Completion>,
+    /// Ids promised for connections that are to come.
+    pub connect_credit: ConnectCredit,
+}
+
+/// The receive part of a session's region.
+#[derive(Debug)]
+pub struct ReceivePart {
+    pub arena: Arena,
+    /// What the arena may hand out was true at this version of what users have.
+    pub room_version: Option<u64>,
+    /// It may have pages that nobody needs: it is in the list of those, or some are on their way.
+    pub trimming: bool,
+}
+
+impl ReceivePart {
+    fn new(arena: Arena) -> ReceivePart {
+        ReceivePart { arena, room_version: None, trimming: false }
+    }
 }
 
 /// What a session has begun with.
@@ -229,340 +112,40 @@ pub struct FirstClaim {
     pub at: Instant,
 }
 
-/// All sessions. Session 0 is the engine's staging memory.
-#[derive(Debug)]
-pub struct Sessions {
-    table: Vec<Option<Session>>,
-    users: Users,
-    /// The arena that was asked for last; what came of it is not charged yet.
-    lent: Option<Lent>,
-    /// Sessions with pages that nobody needs, and since when.
-    trims: VecDeque<(SessionId, Option<Instant>)>,
-}
-
-/// An arena in somebody's hands.
-#[derive(Clone, Copy, Debug)]
-struct Lent {
-    session: SessionId,
-    payer: UserIdx,
-    /// What was charged for it then.
-    before: u64,
-}
-
-/// Pages that nobody needs stay so long: whoever ends one transfer may begin another.
-const TRIM_AFTER_US: u64 = 1_000_000;
-/// So many bytes of them are worth a system call.
-const TRIM_MIN: u64 = 1 << 20;
-/// So many of them are given back at once: some tenths of a millisecond.
-const TRIM_STEP: u64 = 4 << 20;
-/// The same of staging memory, which the engine's own thread gives back: some 20 µs of its time.
-const TRIM_STEP_STAGING: u64 = 512 << 10;
-/// So many stay behind what is handed out: meanwhile nothing beyond can be.
-const TRIM_SLACK: u64 = TRIM_MIN / 2;
-
-/// Kernel sockets that one session may have shown for commands that are still to come: many more than it has threads.
-const TWINS_MAX: u32 = 1024;
-
-/// What a session takes without anything in it: its header, objects of the kernel's, what the driver knows of it.
-const SESSION_COST: u64 = 32 << 10;
-/// The same of a queue set, beside its rings.
-const QUEUE_SET_COST: u64 = QUEUE_SET_STRIDE + (8 << 10);
-/// So many places of flows are paid for at once: a page of their information, and what their owner words and details take.
-const FLOW_PLACES: u32 = (PAGE / FLOW_INFO_LEN) as u32;
-const FLOW_PLACES_COST: u64 = FLOW_PLACES as u64 * (FLOW_INFO_LEN + OWNER_WORD_LEN + FLOW_DETAIL_LEN);
-/// Answers that are paid for with their queue set, and what each beyond takes.
-const ANSWERS_PAID: usize = 256;
-const ANSWER_COST: u64 = 2 * ENTRY_LEN;
-
-const fn trim_step(id: SessionId) -> u64 {
-    if id.0 == 0 { TRIM_STEP_STAGING } else { TRIM_STEP }
-}
-
-impl Sessions {
-    pub fn new(staging_len: u64, quotas: Quotas, own: NetNs) -> Sessions {
-        let layout = RegionLayout { queue_sets: 0, flows: 0, receive_len: 0, send_len: 0 };
-        let mut staging = Session::new(Cred::default(), Scope::OWN, UserIdx::NOBODY, layout);
-        staging.arena = Arena::new(0, staging_len);
-        Sessions {
-            table: vec![Some(staging)],
-            users: Users::new(quotas, own),
-            lent: None,
-            trims: VecDeque::new(),
-        }
-    }
-
-    pub fn open(&mut self, cred: Cred, scope: Scope, layout: RegionLayout) -> Result<SessionId, Refused> {
-        let at = match self.table.iter().position(Option::is_none) {
-            Some(at) => at,
-            None if self.table.len() < SESSIONS_MAX => {
-                self.table.push(None);
-                self.table.len() - 1
-            }
-            None => return Err(Refused::UsedUp),
-        };
-        let user = self.users_mut().enter(cred, Resource::Sessions)?;
-        self.table[at] = Some(Session::new(cred, scope, user, layout));
-        let id = SessionId(at as u16);
-        if let Err(refused) = self.take_memory(id, SESSION_COST) {
-            self.forget(id);
-            return Err(refused);
-        }
-        Ok(id)
-    }
-
-    /// The session's memory beside the receive part becomes larger.
-    fn take_memory(&mut self, id: SessionId, bytes: u64) -> Result<(), Refused> {
-        let user = self.user_of(id);
-        self.users_mut().take(user, Resource::SessionMemory, bytes)?;
-        self.charge_memory(id, bytes);
-        Ok(())
-    }
-
-    fn charge_memory(&mut self, id: SessionId, bytes: u64) {
-        if let Some(session) = self.get_mut(id) {
-            session.memory += bytes;
-        }
-    }
-
-    /// A new queue set, if there may be one.
-    pub fn add_queue_set(&mut self, id: SessionId) -> Option<QueueSetId> {
-        let session = self.get(id)?;
-        let most = QUEUE_SETS_MAX.min(session.layout.queue_sets as usize);
-        if usize::from(session.queue_sets) >= most {
-            return None;
-        }
-        self.take_memory(id, QUEUE_SET_COST).ok()?;
-        let session = self.get_mut(id)?;
-        session.queue_sets += 1;
-        session.answers.push(VecDeque::new());
-        session.connect_credit.push(ConnectCredit::default());
-        Some(QueueSetId(session.queue_sets - 1))
-    }
-
-    /// Makes room for one more flow of a session, as far as its region has it. `false`: its user may not have the memory.
-    pub fn may_have_flow(&mut self, id: SessionId) -> bool {
-        let grows = |session: &&Session| session.flows.is_full() && session.flows.max < session.layout.flows;
-        if self.get(id).filter(grows).is_none() {
-            return true;
-        }
-        let may = self.take_memory(id, FLOW_PLACES_COST).is_ok();
-        if let Some(session) = self.get_mut(id).filter(|_| may) {
-            session.flows.max = (session.flows.max + FLOW_PLACES).min(session.layout.flows);
-        }
-        may
-    }
-
-    /// A completion waits for room in `cpl`. `false`: there is no such queue set.
-    pub fn add_answer(&mut self, id: SessionId, queue_set: QueueSetId, answer: Completion) -> bool {
-        let Some(record) = self.get_mut(id).filter(|record| record.open) else { return false };
-        let Some(answers) = record.answers.get_mut(queue_set.index()) else { return false };
-        let before = answers.capacity();
-        answers.push_back(answer);
-        let beyond = answers.capacity().saturating_sub(before.max(ANSWERS_PAID)) as u64 * ANSWER_COST;
-        if beyond > 0 {
-            // They have to be told; whether there may be more is asked elsewhere.
-            let user = record.user;
-            self.users_mut().add(user, Resource::SessionMemory, beyond);
-            self.charge_memory(id, beyond);
-        }
-        true
-    }
-
-    /// What each user has. What the arena that was lent last has cost is not in it yet.
-    pub fn users(&self) -> &Users {
-        &self.users
-    }
-
-    /// The same, with everything charged.
-    pub fn users_mut(&mut self) -> &mut Users {
-        self.settle();
-        &mut self.users
-    }
-
-    /// Who is charged for what a session has.
-    pub fn user_of(&self, id: SessionId) -> UserIdx {
-        self.get(id).map_or(UserIdx::NOBODY, |session| session.user)
-    }
-
-    /// What is charged for an arena: of a session's receive part all pages that there may be, of the staging memory, in
-    /// which many have a part, what is handed out.
-    fn charged(id: SessionId, arena: &Arena) -> u64 {
-        if id.0 == 0 { arena.used() } else { arena.touched() }
-    }
-
-    fn settle(&mut self) {
-        let Some(Lent { session: id, payer, before }) = self.lent.take() else { return };
-        let Some(Some(session)) = self.table.get_mut(id.index()) else { return };
-        let now = Sessions::charged(id, &session.arena);
-        let resource = if id.0 == 0 { Resource::StagingMemory } else { Resource::ReceiveMemory };
-        if now > before {
-            self.users.add(payer, resource, now - before);
-        } else if now < before {
-            self.users.give(payer, resource, before - now);
-        }
-        let idle = session.arena.touched() - session.arena.used();
-        if idle >= TRIM_MIN && !core::mem::replace(&mut session.trimming, true) {
-            self.trims.push_back((id, None));
-        }
-    }
-
-    pub fn get(&self, id: SessionId) -> Option<&Session> {
-        self.table.get(id.index())?.as_ref()
-    }
-
-    pub fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
-        self.table.get_mut(id.index())?.as_mut()
-    }
-
-    /// The arena that the receive memory of a flow of `user` comes from; it hands out what the one who pays may take. A
-    /// session that flows still refer to is there.
-    pub fn arena(&mut self, id: SessionId, user: UserIdx) -> &mut Arena {
-        self.settle();
-        let id = if self.get(id).is_some() { id } else { SessionId(0) };
-        match &mut self.table[id.index()] {
-            Some(session) => {
-                let payer = if id.0 == 0 { user } else { session.user };
-                // Of the staging memory each time another one may take.
-                if id.0 == 0 || session.room_version != Some(self.users.version()) {
-                    session.arena.set_room(Sessions::room(&self.users, id, payer));
-                    session.room_version = Some(self.users.version());
-                }
-                self.lent = Some(Lent { session: id, payer, before: Sessions::charged(id, &session.arena) });
-                &mut session.arena
-            }
-            None => unreachable!("session 0 is never removed"),
-        }
-    }
-
-    /// How much the one who pays may take of a session's arena.
-    fn room(users: &Users, id: SessionId, payer: UserIdx) -> Room {
-        if id.0 == 0 {
-            Room { used: users.room(payer, Resource::StagingMemory), ..Room::UNLIMITED }
-        } else {
-            Room { touched: users.room(payer, Resource::ReceiveMemory), ..Room::UNLIMITED }
-        }
-    }
-
-    /// Moves memory of a flow of `user` from one session to another: `change` gets both arenas.
-    pub fn with_two_arenas<R>(
-        &mut self,
-        (from, to): (SessionId, SessionId),
-        user: UserIdx,
-        change: impl FnOnce(&mut Arena, &mut Arena) -> R,
-    ) -> Option<R> {
-        self.settle();
-        let users = &self.users;
-        let [a, b] = self.table.get_disjoint_mut([from.index(), to.index()]).ok()?;
-        let (a, b) = (a.as_mut()?, b.as_mut()?);
-        let lend = |id: SessionId, session: &mut Session| {
-            let payer = if id.0 == 0 { user } else { session.user };
-            session.arena.set_room(Sessions::room(users, id, payer));
-            session.room_version = Some(users.version());
-            Lent { session: id, payer, before: Sessions::charged(id, &session.arena) }
-        };
-        let lent = [lend(from, a), lend(to, b)];
-        let result = change(&mut a.arena, &mut b.arena);
-        for one in lent {
-            self.lent = Some(one);
-            self.settle();
-        }
-        Some(result)
-    }
-
-    /// The next pages of a session's receive part, or of the staging memory, that nobody needs: where they begin, and how many bytes. Nothing is
-    /// handed out there or beyond until [`Sessions::end_trim`].
-    pub fn next_trim(&mut self, now: Instant) -> Option<(SessionId, u64, u64)> {
-        self.settle();
-        let (id, since) = self.trims.front_mut()?;
-        let (id, since) = (*id, *since.get_or_insert(now));
-        if now < since.after_us(TRIM_AFTER_US) {
-            return None;
-        }
-        self.trims.pop_front();
-        let session = self.get_mut(id)?;
-        let (at, len) = session.arena.trim(trim_step(id), TRIM_SLACK);
-        session.trimming = len > 0;
-        (len > 0).then_some((id, at, len))
-    }
-
-    /// A trim is over; `gone`: nobody is charged for those pages any more.
-    pub fn end_trim(&mut self, id: SessionId, gone: bool) {
-        let user = self.user_of(id);
-        if self.get(id).is_none() {
-            return;
-        }
-        let len = self.arena(id, user).end_trim(gone);
-        self.settle();
-        if gone && len == trim_step(id) {
-            // There may be more. It has waited.
-            self.trims.push_front((id, Some(Instant::ZERO)));
-        } else if let Some(session) = self.get_mut(id) {
-            session.trimming = false;
-        }
-    }
-
-    /// When [`Sessions::next_trim`] is to be asked, or has to be in order to know: nobody need look before.
-    pub fn trim_due(&self) -> Option<Instant> {
-        self.trims
-            .front()
-            .map(|(_, since)| since.map_or(Instant::ZERO, |since| since.after_us(TRIM_AFTER_US)))
-    }
-
-    /// Whether a queue set leaves so many answers untaken that no more may be added to them.
-    pub fn answers_are_full(&self, id: SessionId, queue_set: QueueSetId) -> bool {
-        let Some(session) = self.get(id) else { return false };
-        let waiting = session.answers.get(queue_set.index()).map_or(0, VecDeque::len);
-        let is_over_quota = || self.users.room(session.user, Resource::SessionMemory) == 0;
-        waiting > ANSWERS_MAX || waiting > ANSWERS_PAID && is_over_quota()
-    }
-
-    pub fn forget(&mut self, id: SessionId) -> Option<Session> {
-        self.settle();
-        let session = self.table.get_mut(id.index()).filter(|_| id.0 != 0)?.take()?;
-        self.trims.retain(|(other, _)| *other != id);
-        self.users.give(session.user, Resource::ReceiveMemory, session.arena.touched());
-        self.users.give(session.user, Resource::SessionMemory, session.memory);
-        self.users.give(session.user, Resource::Sessions, 1);
-        Some(session)
-    }
-
-    pub fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
-        (1..self.table.len()).filter(|i| self.table[*i].is_some()).map(|i| SessionId(i as u16))
-    }
-}
-
 impl Session {
     /// The flow of `owner` is not this session's any more. Its slot is nobody's before the queue set has been told what became of it: a host that
     /// finds another flow's owner word there finds that among its completions.
     pub fn leave_slot(&mut self, owner: Owner) {
-        match self.answers.get(owner.queue_set.index()) {
+        match self.answers(owner.queue_set) {
             Some(answers) if !answers.is_empty() => self.flows.retire(owner.flow_id, owner.queue_set),
             _ => _ = self.flows.remove(owner.flow_id),
         }
     }
 
-    fn new(cred: Cred, scope: Scope, user: UserIdx, layout: RegionLayout) -> Session {
+    pub fn new(cred: Cred, scope: Scope, user: UserIdx, layout: RegionLayout) -> Session {
         Session {
             cred,
             scope,
             user,
             layout,
-            open: true,
-            leaving: false,
-            queue_sets: 0,
+            stage: SessionStage::Open,
+            queue_sets: Vec::new(),
             flows: Slots::new(0),
             listeners: Slots::new(SESSION_LISTENERS_MAX as u32),
             twins: Slots::new(TWINS_MAX),
-            arena: Arena::new(layout.receive_offset(), layout.receive_len),
-            answers: Vec::new(),
-            connect_credit: Vec::new(),
-            pins: 0,
-            anchors: 0,
+            receive: ReceivePart::new(Arena::new(layout.receive_offset(), layout.receive_len)),
+            counts: SessionCounts::default(),
             beginning: Beginning::Nothing,
-            memory: 0,
-            room_version: None,
-            trimming: false,
         }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.stage == SessionStage::Open
+    }
+
+    /// What waits for room in a queue set's `cpl`, of no live flow.
+    pub fn answers(&self, queue_set: QueueSetId) -> Option<&VecDeque<Completion>> {
+        self.queue_sets.get(queue_set.index()).map(|of| &of.answers)
     }
 
     /// The listener's record behind the session's name for it.
@@ -572,6 +155,8 @@ impl Session {
 
     /// Closed, and nothing of the engine refers to its region any more.
     pub fn is_drained(&self) -> bool {
-        !self.open && !self.leaving && self.arena.used() == self.arena.retired() && self.pins == 0
+        self.stage == SessionStage::Closed
+            && self.receive.arena.used() == self.receive.arena.retired()
+            && self.counts.pins == 0
     }
 }

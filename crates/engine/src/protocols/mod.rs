@@ -57,13 +57,11 @@ impl Out {
 #[derive(Debug)]
 pub struct Protocols(Vec<Box<dyn IpProtocol>>);
 
-impl Default for Protocols {
-    fn default() -> Protocols {
-        Protocols(registered::all())
-    }
-}
-
 impl Protocols {
+    pub fn new(all: Vec<Box<dyn IpProtocol>>) -> Protocols {
+        Protocols(all)
+    }
+
     /// What is to be sent; `None`: nobody knows such a protocol.
     pub fn receive(&mut self, now: Instant, packet: &RxPacket<'_>) -> Option<Vec<(PortId, TxPacket)>> {
         let protocol = self.0.iter_mut().find(|protocol| protocol.number() == packet.protocol)?;

@@ -1,17 +1,17 @@
 //! Which protocols there are: the one place outside its folder that a new one touches.
 
-use super::IpProtocol;
+use super::{IpProtocol, Protocols};
 
 /// For tests alone.
 #[cfg(test)]
 #[path = "tally/mod.rs"]
 mod tally;
 
-pub fn all() -> Vec<Box<dyn IpProtocol>> {
+pub fn all() -> Protocols {
     let all: Vec<Box<dyn IpProtocol>> = Vec::new();
     #[cfg(test)]
     let all = and(all, tally::Tally::default());
-    all
+    Protocols::new(all)
 }
 
 #[cfg(test)]

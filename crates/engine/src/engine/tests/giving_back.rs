@@ -19,7 +19,7 @@ fn with_pages_on_their_way() -> (World, (usize, usize)) {
     let side = &world.sides[B];
     let going_back: u64 = side.memory.going_back.iter().map(|(_, _, len)| u64::from(*len)).sum();
     assert!(going_back > 0, "its blocks go back");
-    let arena = &side.engine.hostif.sessions.get(side.session).expect("open").arena;
+    let arena = &side.engine.hostif.sessions.get(side.session).expect("open").receive.arena;
     assert_eq!((arena.used(), arena.retired()), (going_back, going_back));
     (world, conns)
 }
@@ -54,7 +54,8 @@ fn what_is_on_its_way_is_not_handed_out() {
         "it was written elsewhere"
     );
     assert!(reported > 0);
-    let arena = &world.sides[B].engine.hostif.sessions.get(world.sides[B].session).expect("open").arena;
+    let arena =
+        &world.sides[B].engine.hostif.sessions.get(world.sides[B].session).expect("open").receive.arena;
     assert_eq!(arena.retired(), 0);
     world.sides[B].engine.view().audit().expect("sound");
 }
@@ -74,7 +75,7 @@ fn a_session_ends_whatever_is_on_its_way_and_its_successor_hears_nothing_of_it()
     assert_eq!(side.engine.open_session(Cred::default(), LAYOUT), Ok(session), "the number is used again");
     report_all(&mut world, true);
     let side = &mut world.sides[B];
-    let arena = &side.engine.hostif.sessions.get(session).expect("open").arena;
+    let arena = &side.engine.hostif.sessions.get(session).expect("open").receive.arena;
     assert_eq!((arena.used(), arena.retired(), arena.touched()), (0, 0, 0));
     side.engine.view().audit().expect("sound");
     side.engine.view().audit().expect("sound");

@@ -4,8 +4,8 @@
 use super::super::Engine;
 use super::world::{A, B, Side, World, addr, pattern};
 use crate::control::names::Twin;
+use crate::control::network::SteerChange;
 use crate::control::route::{KernelRoute, KernelVia};
-use crate::control::steer::SteerChange;
 use crate::flow::key::FlowKey;
 use crate::work::Link;
 use crate::{DriverRequest, NetworkChange, NetworkRequest};
