@@ -22,11 +22,12 @@ impl Engine {
         self.closed(idx, errno);
     }
 
-    /// Ends the connection with RST, behind what the peer takes at once: of Linux it would have got that when it was
+    /// Ends the connection with RST, behind what the peer takes at once, its end among it: of Linux it would have got that when it was
     /// sent, and may read it yet.
     pub(super) fn abort_behind_data(&mut self, now: Instant, idx: FlowIdx) {
         let flow = self.flows.get_mut(idx);
-        if flow.tcb.state.is_synchronized() && flow.tcb.queue_end().after(flow.tcb.snd.nxt) {
+        let end = flow.tcb.queue_end().plus(u32::from(flow.tcb.snd.fin_queued));
+        if flow.tcb.state.is_synchronized() && end.after(flow.tcb.snd.nxt) {
             flow.conn.abort = Abort::WhenIdle;
         } else {
             self.abort_unread(now, idx);

@@ -2,6 +2,7 @@
 
 use super::direct::{CLIENT_UID, Ends, LAYOUT, Machine};
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, Send};
+use toe_abi::errno::Errno;
 use toe_base::{FlowId, SessionId};
 
 /// A client's bytes of which the engine knows and which no turn has brought to the server yet, and then what the server says.
@@ -50,4 +51,22 @@ fn what_was_sent_before_both_directions_were_shut_is_data() {
         );
         assert!(client.iter().any(|c| matches!(c, Completion::PeerClosed { .. })), "{client:?}");
     }
+}
+
+/// The other end has its turn first, since there was something for it to do: its bytes meet a connection whose end waits for a turn.
+#[test]
+fn who_sends_after_a_close_hears_of_that_before_the_reset() {
+    let mut m = Machine::new(CLIENT_UID);
+    let client = m.attach(CLIENT_UID);
+    let [own, other]: Ends = m.connect(client);
+    m.told(client);
+    let no_delay = Command::SetOption { flow: own.1, option: FlowOption::NoDelay, value: 1 };
+    carry_out(&mut m, own, other.0, no_delay);
+    let anchor = m.anchor_of(other).expect("it has one");
+    m.engine.anchor_closed(m.now, anchor, &mut m.hosts);
+    let data = MemRange { offset: LAYOUT.send_offset(), len: 5 };
+    m.engine.handle_send(m.now, own.0, Send::new(own.1, data)).expect("fits");
+    let told = m.told(client);
+    let reset = Completion::Reset { flow: own.1, errno: Errno::EPIPE };
+    assert!(told.contains(&Completion::PeerClosed { flow: own.1 }) && told.contains(&reset), "{told:?}");
 }
