@@ -136,7 +136,6 @@ impl Socket {
         let Some((mut queue, place)) = self.lock_home() else { return };
         // With the lock no child is made.
         let shared = self.is_shared();
-        let mut ends_at_once = false;
         queue.drain();
         let Some((io, stream)) = queue.stream(place, self) else { return };
         if shared && (stream.direct.is_some() || stream.received.private() > 0) {
@@ -169,16 +168,13 @@ impl Socket {
             } else if !stream.write_shut && stream.link == Link::Open {
                 io.command(Command::ShutdownSend { flow });
             }
-            ends_at_once = resets;
         }
         close_copy(io, stream);
         let stack = io.stack;
         queue.orphan(place);
         drop(queue);
-        if ends_at_once {
-            // This process may have the other end: a call on that one finds the reset, not a peer.
-            stack.settle_first();
-        }
+        // This process may have the other end: a call on that one finds the end, or the reset, not a peer.
+        stack.settle_first();
     }
 
     /// Puts it back for reuse. Nothing refers to it but threads that are still inside a call on it.

@@ -123,7 +123,7 @@ fn what_is_unread_goes_to_the_next_process_however_much_it_is() {
 /// a reset by the other end's close (CPython's test_preauth_data_to_tls_server): whoever was faster decided what they said.
 #[test]
 fn what_has_just_been_done_is_found() {
-    let [kernel, engine] = said_on_both("just_done.py", include_str!("just_done.py"), 438);
+    let [kernel, engine] = said_on_both("just_done.py", include_str!("just_done.py"), 1038);
     assert_eq!(kernel, engine);
 }
 

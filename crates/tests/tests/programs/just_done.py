@@ -11,6 +11,8 @@ import sys
 ROUNDS = 10
 # Of what makes a process each time.
 FEW = 3
+# Of what went wrong in some of a hundred rounds.
+MANY = 200
 UNREAD = b"u" * 500
 OF_RESET = {
     "peer": lambda end: end.getpeername(),
@@ -88,6 +90,13 @@ def other_end_is_reset(at, warmth, is_unread, call):
     return name(call, server)
 
 
+def sent_to_who_has_closed(at, warmth):
+    client, server = pair(at, warmth)
+    client.close()
+    server.send(b"s")
+    return name(server.send, b"s")
+
+
 def limit_of_a_child(warmth, option, blocks):
     """Both have used it when the child sets the time that this process waits."""
     at = listener()
@@ -132,6 +141,7 @@ def main():
         for is_unread in False, True:
             for what, call in OF_RESET.items():
                 each(f"{what} {is_unread} {warmth}", lambda: other_end_is_reset(at, warmth, is_unread, call))
+        each(f"twice {warmth}", lambda: sent_to_who_has_closed(at, warmth), MANY)
         each(f"receive {warmth}", lambda: limit_of_a_child(warmth, socket.SO_RCVTIMEO, lambda one: one.recv(1)), FEW)
         each(f"send {warmth}", lambda: limit_of_a_child(warmth, socket.SO_SNDTIMEO, fills), FEW)
 
