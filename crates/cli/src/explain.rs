@@ -118,8 +118,9 @@ impl Explanation {
             }
         }
         if self.stacks.iter().all(|share| share.sockets == 0) {
-            text += "no socket of the program's was seen: it made none, or it passed by (statically linked, set-user-id, or with an \
-                     environment of its own); 'toe why PID' tells of one that runs\n";
+            text += "no socket of the program's was seen: it made none, it waits for io_uring, which is refused here (TOE_DISABLE=1 \
+                     lets it), or it passed by (statically linked, set-user-id, or with an environment of its own); 'toe why PID' tells of \
+                     one that runs\n";
         }
         text
     }
@@ -152,8 +153,9 @@ mod tests {
         let tally = Tally::new().expect("memory");
         assert_eq!(
             tally.explanation().expect("a table").table(),
-            "        0 on the engine\n        0 on the kernel's stack\nno socket of the program's was seen: it made none, or it passed by \
-             (statically linked, set-user-id, or with an environment of its own); 'toe why PID' tells of one that runs\n"
+            "        0 on the engine\n        0 on the kernel's stack\nno socket of the program's was seen: it made none, it waits for \
+             io_uring, which is refused here (TOE_DISABLE=1 lets it), or it passed by (statically linked, set-user-id, or with an environment \
+             of its own); 'toe why PID' tells of one that runs\n"
         );
     }
 }
