@@ -1,5 +1,7 @@
 //! What an engine may do, who may use it, and whose engine a program trusts.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use toe_tests::bins;
@@ -206,3 +208,40 @@ fn a_listener_that_nobody_takes_from_is_left_to_the_kernel() {
     let counters = engine.status().counters;
     assert_eq!(counters.get("listeners_nobody_takes_from"), Some(&1), "{counters:?}");
 }
+
+/// What the environment names is an engine of who executes the program: as it stands that hears of it, and not once its file makes it
+/// root's.
+#[test]
+fn a_program_that_is_made_roots_heeds_no_environment() {
+    let lab = Lab::new();
+    shared_programs(&lab);
+    std::fs::copy(bins::path("libtoe.so"), lab.dir().join("libtoe.so")).expect("a copy");
+    let dir = lab.dir().display().to_string();
+    let headers = bins::workspace().join("include").display().to_string();
+    let flags = ["-I", &headers, "-L", &dir, "-ltoe", &format!("-Wl,-rpath,{dir}")];
+    let program = super::layer::compiled(&lab, "connects", CONNECTS, &flags);
+    let path = lab.dir().join("strange").join("x.sock");
+    let mut command = lab.command(Side::Server, "/usr/bin/python3");
+    let mut stranger =
+        Program::spawn("stranger", command.arg(script(&lab)).arg("stranger").arg(&path).arg("listens"));
+    stranger.wait_for_line("listens", SOON);
+    let run = || {
+        let mut command = as_nobody(&lab, &program);
+        child::run("connects", command.env("TOE_ENGINE", &path).env("TOE_ENGINE_UID", "65533"), SOON)
+    };
+    run();
+    stranger.wait_for_line("heard 64", SOON);
+    std::fs::set_permissions(&program, Permissions::from_mode(0o4755)).expect("its file is ours");
+    assert_eq!(run().expect_success("connects"), "as 0\n");
+    let mut command = lab.command(Side::Server, "/usr/bin/python3");
+    child::run("knock", command.arg(script(&lab)).arg("knock").arg(&path), SOON).expect_success("knock");
+    stranger.wait_for_line("heard 5", SOON);
+    assert_eq!(stranger.output().matches("heard 64").count(), 1, "{}", stranger.output());
+}
+
+const CONNECTS: &str = "#include <arpa/inet.h>\n#include <stdio.h>\n#include <toe.h>\n#include <unistd.h>\n\
+    int main(void) {\n\
+        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};\n\
+        toe_connect(toe_socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&to, sizeof to);\n\
+        printf(\"as %d\\n\", geteuid());\n\
+    }\n";
