@@ -116,6 +116,18 @@ def reset():
     show("reset: client's", here)
 
 
+def listener_is_shut():
+    """Often: of a connection's port, too, it was said now and then that it is free."""
+    said = set()
+    for _ in range(100):
+        with stream() as listener:
+            listener.bind((ONE, 20_002))
+            listener.listen(5)
+            listener.shutdown(socket.SHUT_RDWR)
+            said.add(binds(20_002, ONE))
+    print("a shut listener's", said)
+
+
 def set_later():
     listener, client, accepted = connected()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -164,6 +176,7 @@ for listeners in (0, 1):
     for shares in (0, 1):
         closed_by_server(listeners, shares)
 reset()
+listener_is_shut()
 set_later()
 named_by_program(ONE, 20_001)
 errors_that_come_first()
