@@ -24,7 +24,9 @@ use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::udp::Asked;
-use toe_engine::{AnchorUse, Change, Claimed, ControlEvent, Engine, Resource, StreamCounts, carry_some};
+use toe_engine::{
+    AnchorUse, Change, Claimed, ControlEvent, Engine, Resource, StreamCounts, carry_some, take_back_some,
+};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -61,7 +63,7 @@ impl Daemon {
             return;
         }
         let before = account.map(|account| (account, self.timing.clock.nanos()));
-        if account.is_some() && carries_some(self, &ask.matter) {
+        if account.is_some() && carries_some(self, now, &ask.matter) {
             self.hosts.deferred.push_back(ask);
         } else {
             answer(self, now, ask);
@@ -349,9 +351,12 @@ impl Daemon {
 }
 
 /// Whether there was something to copy before what is asked can be done at once. A step of it was.
-fn carries_some(daemon: &mut Daemon, matter: &Matter) -> bool {
+fn carries_some(daemon: &mut Daemon, now: Instant, matter: &Matter) -> bool {
     let Matter::Request { place, request, evidence } = matter else { return false };
     let Ok(id) = daemon.session_of(*place) else { return false };
+    if matches!(request, Request::Share) {
+        return take_back_some(&mut daemon.engine, now, id, &mut daemon.sessions);
+    }
     let change = match (request, evidence) {
         (Request::Claim { .. }, Evidence::Object(presented)) => {
             daemon.anchors.recognise(*presented).map(Change::Claim)

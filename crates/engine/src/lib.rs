@@ -32,7 +32,7 @@ pub use counter::Counter;
 pub use engine::{
     Change, CompletionBatch, DriverRequest, Engine, EngineConfig, EngineView, FlowAudit, GivenLane,
     LeftBehind, NewEnd, OpenedDatagrams, PortRange, RxFrame, SessionView, SocketCursor, SocketView, Totals,
-    carry_some,
+    carry_some, take_back_some,
 };
 pub use hostif::channels::ChannelRequest;
 pub use hostif::users::{Limit, Quotas, Resource, STAGING_LEN, User, UserIdx, Users};

@@ -60,6 +60,8 @@ pub struct Listeners {
     pub half_open: usize,
     /// Connections that ever came in.
     pub arrivals: u64,
+    /// When bytes of connections that nobody has accepted were copied last, and how many at that moment.
+    pub copied: (Instant, u32),
 }
 
 #[derive(Debug, Default)]

@@ -44,42 +44,85 @@ impl EngineView<'_> {
     }
 }
 
+/// Before [`Engine::share`]: what the session was handed goes back in steps. Whether there are more.
+pub fn take_back_some<H: HostMemory>(
+    engine: &mut Engine,
+    now: Instant,
+    session: SessionId,
+    host: &mut H,
+) -> bool {
+    let Some(record) = engine.hostif.sessions.get(session) else { return false };
+    let flows: Vec<FlowIdx> = record.flows.values().collect();
+    let listeners: Vec<ListenerIdx> = record.listeners.values().collect();
+    stop_handing(engine, session, &listeners);
+    for idx in flows {
+        if !engine.listeners.may_copy_more(now) {
+            return true;
+        }
+        take_back_at_once(engine, now, idx, host);
+    }
+    false
+}
+
+/// What is in a session's reach must be in its child's, too: it asks from here on.
+fn stop_handing(engine: &mut Engine, to: SessionId, listeners: &[ListenerIdx]) {
+    for idx in listeners {
+        if let Some(listener) = engine.listeners.get_mut(*idx) {
+            listener.holders.is_shared = true;
+            listener.holders.list.iter_mut().filter(|h| h.session == to).for_each(|h| h.credit = 0);
+        }
+    }
+}
+
+fn take_back_at_once<H: HostMemory>(engine: &mut Engine, now: Instant, idx: FlowIdx, host: &mut H) {
+    let flow = engine.flows.get(idx);
+    if flow.conn.tenancy.offer().is_some() && !flow.tcb.is_written() && engine.withdraw(idx, host) {
+        if !engine.take_untaken(now, idx, host) {
+            engine.abort(now, idx, Errno::ENOMEM);
+        }
+        engine.return_to_listener(idx);
+        engine.after(idx);
+    }
+}
+
+/// Connections wait at a listener that no session takes from.
+fn look_after_orphan<H: HostMemory>(engine: &mut Engine, now: Instant, idx: ListenerIdx, host: &mut H) {
+    let Some(listener) = engine.listeners.get_mut(idx) else { return };
+    let (local, is_held) = (listener.local, !listener.holders.list.is_empty());
+    let since = listener.orphan_since.unwrap_or(now);
+    let patience_us = if listener.holders.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
+    let (left_at, closes_at) = (since.after_us(UNTAKEN_FOR_US), since.after_us(patience_us));
+    if now < left_at {
+        engine.listeners.set_tell_all(idx, left_at);
+        return;
+    }
+    if listener.process_each.on_nobody_takes() {
+        engine.counters.add(Counter::ListenersLeft);
+        engine.names.note_lapse();
+        engine.leave_listener_to_kernel(local);
+    }
+    if is_held {
+        // Its program may come to it: what waits, waits on.
+    } else if now < closes_at {
+        engine.listeners.set_tell_all(idx, closes_at);
+    } else {
+        engine.close_listener(now, idx, host);
+    }
+}
+
 impl Engine {
     /// Listeners whose time has come.
     pub(super) fn tell_waiting_when_due<H: HostMemory>(&mut self, now: Instant, host: &mut H) {
         while let Some(idx) = self.listeners.due(now) {
             self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
-            if !self.listeners.is_orphaned(now, idx) {
-                if self.listeners.get(idx).is_some_and(|listener| listener.holders.is_asked()) {
-                    self.tell_waiting(now, idx, true);
-                    self.take_back_late(now, idx, host);
-                } else {
-                    self.hand_out(now, idx, host);
-                }
-                continue;
-            }
-            let Some(listener) = self.listeners.get_mut(idx) else { continue };
-            let (local, is_held) = (listener.local, !listener.holders.list.is_empty());
-            let since = listener.orphan_since.unwrap_or(now);
-            let patience_us =
-                if listener.holders.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
-            let (left_at, closes_at) = (since.after_us(UNTAKEN_FOR_US), since.after_us(patience_us));
-            if now < left_at {
-                self.listeners.set_tell_all(idx, left_at);
-                continue;
-            }
-            if listener.process_each.on_nobody_takes() {
-                self.counters.add(Counter::ListenersLeft);
-                self.names.note_lapse();
-                self.leave_listener_to_kernel(local);
-            }
-            if is_held {
-                // Its program may come to it: what waits, waits on.
-            } else if now < closes_at {
-                self.listeners.set_tell_all(idx, closes_at);
+            if self.listeners.is_orphaned(now, idx) {
+                look_after_orphan(self, now, idx, host);
+            } else if self.listeners.get(idx).is_some_and(|listener| listener.holders.is_asked()) {
+                self.tell_waiting(now, idx, true);
             } else {
-                self.close_listener(now, idx, host);
+                self.hand_out(now, idx, host);
             }
+            self.take_back_late(now, idx, host);
         }
     }
 
@@ -129,23 +172,8 @@ impl Engine {
         let record = self.hostif.sessions.get(session).ok_or(Errno::EINVAL)?;
         let flows: Vec<FlowIdx> = record.flows.values().collect();
         let listeners: Vec<ListenerIdx> = record.listeners.values().collect();
-        for idx in listeners.iter().copied() {
-            if let Some(listener) = self.listeners.get_mut(idx) {
-                listener.holders.is_shared = true;
-                // What is in its reach must be in its child's, too: it asks from here on.
-                listener.holders.list.iter_mut().filter(|h| h.session == session).for_each(|h| h.credit = 0);
-            }
-        }
-        for idx in flows.iter().copied() {
-            let flow = self.flows.get(idx);
-            if flow.conn.tenancy.offer().is_some() && !flow.tcb.is_written() && self.withdraw(idx, host) {
-                if !self.take_untaken(idx, host) {
-                    self.abort(now, idx, Errno::ENOMEM);
-                }
-                self.return_to_listener(idx);
-                self.after(idx);
-            }
-        }
+        stop_handing(self, session, &listeners);
+        flows.iter().for_each(|idx| take_back_at_once(self, now, *idx, host));
         for idx in listeners {
             self.hand_out(now, idx, host);
         }

@@ -9,9 +9,8 @@
 
 use super::Engine;
 use super::hand_out::Handed;
-use crate::control::listen::Listener;
 use crate::control::listener_idx::ListenerIdx;
-use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
+use crate::flow::tenancy::{AcceptOffer, GOES_BACK_AT_ONCE, TenancyEvent};
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, ListenerId, SessionId};
@@ -35,29 +34,45 @@ impl Engine {
         holder.ahead.asked();
         let holder = *holder;
         for _ in 0..share.min(holder.ahead.most()).min(holder.credit) {
-            if !self.hand_first(now, idx, &holder, Handed::Ahead, host) {
+            if !self.listeners.may_copy_more(now) || !self.hand_first(now, idx, &holder, Handed::Ahead, host)
+            {
                 break;
             }
         }
         self.listeners.watch_untaken(now, idx);
     }
 
-    /// Takes connections back from the sessions that have let them wait too long.
+    /// Takes connections back from the sessions that have let them wait too long, if others take some, or that have let go of the listener.
     pub(super) fn take_back_late<H: HostMemory>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
-        let stays = |listener: &Listener| listener.queue.handed == 0 || listener.holders.takers() < 2;
-        if self.listeners.get(idx).is_none_or(stays) {
+        let Some(listener) = self.listeners.get(idx).filter(|listener| listener.queue.handed > 0) else {
             return;
-        }
+        };
+        let is_late_at = if listener.holders.is_asked() && listener.holders.takers() > 1 {
+            now
+        } else {
+            GOES_BACK_AT_ONCE
+        };
         let (mut late, mut next) = (Vec::new(), Instant::FAR_FUTURE);
         for flow in self.flows.came_in.iter(idx.slot()) {
             let offer = self.flows.get(flow).conn.tenancy.offer();
             let Some(due) = offer.map(|offer| offer.goes_back_at) else { continue };
-            if due <= now { late.push(flow) } else { next = next.min(due) }
+            if due <= is_late_at {
+                late.push(flow);
+            } else if is_late_at == now {
+                next = next.min(due);
+            }
         }
         for flow in late {
+            if !self.listeners.may_copy_more(now) {
+                next = now.after_us(1);
+                break;
+            }
             if !self.take_back(now, flow, host) {
                 let again_at = now.after_us(AGAIN_US);
-                self.flows.get_mut(flow).conn.tenancy.apply(TenancyEvent::StaysUntil(again_at));
+                let tenancy = &mut self.flows.get_mut(flow).conn.tenancy;
+                if tenancy.offer().is_some_and(|offer| offer.goes_back_at != GOES_BACK_AT_ONCE) {
+                    tenancy.apply(TenancyEvent::StaysUntil(again_at));
+                }
                 next = next.min(again_at);
             }
         }
@@ -93,7 +108,7 @@ impl Engine {
         if let Some(holder) = holder.and_then(|l| l.holders.get_mut(owner.session, handed_to)) {
             holder.ahead.was_late();
         }
-        if !self.take_untaken(idx, host) {
+        if !self.take_untaken(now, idx, host) {
             self.abort(now, idx, Errno::ENOMEM);
         }
         self.return_to_listener(idx);

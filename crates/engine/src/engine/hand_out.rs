@@ -22,6 +22,9 @@ const UNTAKEN_FOR_US: u64 = 1_000;
 /// One that was asked for, after this: its program may have ceased to wait meanwhile (SO_RCVTIMEO, a signal), but most often it only lacks a processor.
 const ASKED_FOR_US: u64 = 50_000;
 
+/// Of connections that nobody has accepted, and that change hands, so many bytes are copied at one moment.
+pub(super) const COPIED_AT_ONCE: u32 = 256 << 10;
+
 /// Why a holder is handed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handed {
@@ -51,10 +54,16 @@ impl Engine {
             return;
         }
         let mut without_room = Vec::new();
+        let mut again_at = now.after_us(TELL_DEAF_AFTER_US);
         while let Some(listener) =
             self.listeners.get_mut(listener_idx).filter(|l| !l.queue.waiting.is_empty())
         {
             let Some(holder) = listener.holders.next_taker() else { break };
+            if !self.listeners.may_copy_more(now) {
+                again_at = now.after_us(1);
+                self.listeners.set_tell_all(listener_idx, again_at);
+                break;
+            }
             if self.hand_first(now, listener_idx, &holder, Handed::Ahead, host) {
                 continue;
             }
@@ -79,7 +88,7 @@ impl Engine {
             }
         }
         if !listener.queue.waiting.is_empty() {
-            self.listeners.set_tell_all(listener_idx, now.after_us(TELL_DEAF_AFTER_US));
+            self.listeners.set_tell_all(listener_idx, again_at);
         }
     }
 
@@ -122,7 +131,7 @@ impl Engine {
         else {
             return false;
         };
-        if !self.move_receive_memory(idx, holder.session, holder.session, host) {
+        if !move_unaccepted(self, now, idx, holder.session, host) {
             if let Some(session) = self.hostif.sessions.get_mut(holder.session) {
                 session.flows.remove(flow_id);
             }
@@ -197,10 +206,10 @@ impl Engine {
 
     /// Takes a flow from a session that was handed it and whose program has not taken it. `false`: there is no memory
     /// for what it holds. Nothing was sent by it.
-    pub(super) fn take_untaken<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    pub(super) fn take_untaken<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) -> bool {
         self.answer_otherwise(idx);
         self.disown(idx);
-        self.move_receive_memory(idx, SessionId(0), SessionId(0), host)
+        move_unaccepted(self, now, idx, SessionId(0), host)
     }
 
     /// A session whose question the flow was to answer has not heard of it, and will not: it has that answer to wait for no longer, and asks
@@ -260,6 +269,16 @@ impl Engine {
 }
 
 impl Listeners {
+    /// Whether more may change hands at this moment. Of very many, each with bytes, the rest do later.
+    pub(super) fn may_copy_more(&self, now: Instant) -> bool {
+        self.copied.0 != now || self.copied.1 < COPIED_AT_ONCE
+    }
+
+    fn note_copied(&mut self, now: Instant, len: u32) {
+        let before = if self.copied.0 == now { self.copied.1 } else { 0 };
+        self.copied = (now, before.saturating_add(len));
+    }
+
     pub(super) fn untell(&mut self, idx: ListenerIdx, session: SessionId, id: ListenerId) {
         if let Some(holder) = self.get_mut(idx).and_then(|l| l.holders.get_mut(session, id)) {
             holder.told = false;
@@ -274,4 +293,19 @@ impl Listeners {
             self.set_tell_all(idx, at);
         }
     }
+}
+
+/// Moves the unread data of a connection that nobody has accepted.
+fn move_unaccepted<H: HostMemory>(
+    engine: &mut Engine,
+    now: Instant,
+    idx: FlowIdx,
+    to: SessionId,
+    host: &mut H,
+) -> bool {
+    let tcb = &engine.flows.get(idx).tcb;
+    if tcb.receive.session != to {
+        engine.listeners.note_copied(now, tcb.receive.unconsumed(tcb.data_nxt()));
+    }
+    engine.move_receive_memory(idx, to, to, host)
 }

@@ -7,7 +7,7 @@ use crate::control::listener_idx::ListenerIdx;
 use crate::control::names::{Rest, Twin};
 use crate::counter::Counter;
 use crate::flow::key::Scope;
-use crate::flow::tenancy::Tenancy;
+use crate::flow::tenancy::{GOES_BACK_AT_ONCE, Tenancy, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, SessionId};
@@ -96,7 +96,13 @@ impl Engine {
             anchor = listener.holders.get_mut(session, id).map(|holder| holder.anchor);
             listener.holders.remove(|h| h.session == session && h.id == id);
         }
+        let mut goes_back_later = false;
         for flow in mine {
+            if !self.listeners.may_copy_more(now) && !self.flows.get(flow).tcb.is_written() {
+                self.flows.get_mut(flow).conn.tenancy.apply(TenancyEvent::StaysUntil(GOES_BACK_AT_ONCE));
+                goes_back_later = true;
+                continue;
+            }
             if self.was_accepted(flow, host) {
                 continue;
             }
@@ -105,7 +111,7 @@ impl Engine {
                 self.app_close(now, flow, true, host);
                 continue;
             }
-            if !self.flows.get(flow).tcb.is_written() && self.take_untaken(flow, host) {
+            if !self.flows.get(flow).tcb.is_written() && self.take_untaken(now, flow, host) {
                 self.return_to_listener(flow);
             } else {
                 self.app_close(now, flow, true, host);
@@ -124,6 +130,9 @@ impl Engine {
             }
         }
         self.hand_out(now, idx, host);
+        if goes_back_later {
+            self.listeners.set_tell_all(idx, now.after_us(1));
+        }
     }
 
     /// The last descriptor of a listener's last anchor was closed. If others may have the kernel's socket, that holds the listener for

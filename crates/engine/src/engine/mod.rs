@@ -91,6 +91,7 @@ mod via;
 #[cfg(test)]
 mod tests;
 
+pub use accept::take_back_some;
 pub use audit::FlowAudit;
 pub use carry::{Change, carry_some};
 pub use completions::CompletionBatch;

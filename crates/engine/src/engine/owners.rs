@@ -20,6 +20,9 @@ use toe_tcp::receive_buffer::{Destination, Prefetched};
 use toe_tcp::send_queue::Extent;
 use zerocopy::IntoBytes;
 
+/// Of what came out of order so many bytes go along: they are copied at once, as what fills the gaps between them may come at any time.
+const OUT_OF_ORDER_MAX: u32 = 1 << 20;
+
 impl Engine {
     /// A session has the flow from now on, and its user is charged for it.
     pub(super) fn own(&mut self, idx: FlowIdx, event: TenancyEvent) {
@@ -56,6 +59,12 @@ impl Engine {
         if flow.tcb.receive.session == to.session {
             return to.unread.is_none();
         }
+        let held = flow.tcb.held.ranges(&self.tcp.held).iter();
+        let out_of_order: u32 = held.map(|range| range.end.distance_from(range.start)).sum();
+        if out_of_order > OUT_OF_ORDER_MAX {
+            self.forget_out_of_order(idx);
+        }
+        let flow = self.flows.get_mut(idx);
         let ready = self.hostif.carried.get_mut(asker, (idx, flow.conn.key, flow.conn.user));
         let ahead = ready.and_then(|ready| ready.received.take_if(|(session, _)| *session == to.session));
         let ahead = ahead.map(|(_, ahead)| ahead);

@@ -21,31 +21,36 @@ impl Engine {
                 return;
             }
             let Some(idx) = self.flows.reclaimables.take_largest(session) else { return };
-            self.prune(idx);
+            prune(self, idx);
         }
     }
 
-    fn prune(&mut self, idx: FlowIdx) {
+    /// To its peer it is as if what came out of order had been lost.
+    pub(super) fn forget_out_of_order(&mut self, idx: FlowIdx) {
+        self.counters.add(Counter::PrunedOutOfOrder);
         let flow = self.flows.get_mut(idx);
-        let before = flow.tcb.receive.memory();
-        if !flow.tcb.held.is_empty() {
-            self.counters.add(Counter::PrunedOutOfOrder);
-            flow.tcb.held.clear(&mut self.tcp.held);
-            if let Some(reports) = self.tcp.reports.taken_mut(&flow.tcb.rcv.reports) {
-                reports.up_to = flow.tcb.rcv.nxt;
-            }
-            flow.tcb.rcv.dup_acks = 0;
+        flow.tcb.held.clear(&mut self.tcp.held);
+        if let Some(reports) = self.tcp.reports.taken_mut(&flow.tcb.rcv.reports) {
+            reports.up_to = flow.tcb.rcv.nxt;
         }
-        let data_nxt = flow.tcb.data_nxt();
-        flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(RECEIVE_WINDOW_INITIAL);
-        flow.tcb
-            .receive
-            .collapse(self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user), data_nxt);
-        if flow.tcb.receive.memory() < before {
-            self.counters.add(Counter::CollapsedWindows);
-        }
-        self.flows.note_reclaimable(idx);
+        flow.tcb.rcv.dup_acks = 0;
     }
+}
+
+fn prune(engine: &mut Engine, idx: FlowIdx) {
+    let before = engine.flows.get(idx).tcb.receive.memory();
+    if !engine.flows.get(idx).tcb.held.is_empty() {
+        engine.forget_out_of_order(idx);
+    }
+    let flow = engine.flows.get_mut(idx);
+    let data_nxt = flow.tcb.data_nxt();
+    flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(RECEIVE_WINDOW_INITIAL);
+    let arena = engine.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
+    flow.tcb.receive.collapse(arena, data_nxt);
+    if flow.tcb.receive.memory() < before {
+        engine.counters.add(Counter::CollapsedWindows);
+    }
+    engine.flows.note_reclaimable(idx);
 }
 
 impl HostInterface {

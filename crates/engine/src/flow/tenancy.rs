@@ -242,6 +242,9 @@ impl Ownership {
     }
 }
 
+/// When it goes back whoever else takes any: its session has let go of the listener.
+pub const GOES_BACK_AT_ONCE: Instant = Instant::ZERO;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,7 @@ mod hostile;
 mod ipv6;
 mod leftovers;
 mod long_stream;
+mod many_at_once;
 mod memory;
 mod names;
 mod passed_on;

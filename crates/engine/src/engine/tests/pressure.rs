@@ -1,9 +1,10 @@
 //! Peers that make a session's receive memory scarce: what they pin comes back, what is in order stays, and others receive.
 
 use super::hostile::fix_ip_checksum;
+use super::sessions::second_session;
 use super::world::{A, B, World, pattern};
-use crate::Counter;
-use toe_base::{PortId, SeqNum};
+use crate::{Claimed, Counter};
+use toe_base::{PortId, QueueSetId, SeqNum};
 use toe_wire::link::RxOffload;
 
 /// TCP header in a frame of IPv4 without options.
@@ -39,13 +40,18 @@ fn last_text(world: &World, port: Option<u16>) -> Vec<u8> {
 
 /// One byte of the peer's, so many beyond what it has sent.
 fn one_byte(world: &mut World, port: u16, beyond: u32) {
+    some_text(world, port, beyond, 1);
+}
+
+/// The same of up to so many. Returns how many they are.
+fn some_text(world: &mut World, port: u16, beyond: u32, most: usize) -> u32 {
     let mut frame = last_text(world, Some(port));
     let header = usize::from(frame[TRANSPORT + 12] >> 4) * 4;
     let seq = u32::from_be_bytes([38, 39, 40, 41].map(|at| frame[at]));
     let sent = (frame.len() - TRANSPORT - header) as u32;
     let seq = SeqNum::new(seq).plus(sent + beyond).raw();
     frame[TRANSPORT + 4..TRANSPORT + 8].copy_from_slice(&seq.to_be_bytes());
-    frame.truncate(TRANSPORT + header + 1);
+    frame.truncate(TRANSPORT + header + most);
     let total = (frame.len() - 14) as u16;
     frame[16..18].copy_from_slice(&total.to_be_bytes());
     fix_ip_checksum(&mut frame);
@@ -53,6 +59,7 @@ fn one_byte(world: &mut World, port: u16, beyond: u32) {
     let checked = RxOffload { checksum_ok: true, coalesced_mss: None };
     side.engine.handle_frame(now, PortId(0), &frame, checked, &mut side.memory);
     world.run_until(0, |_| false);
+    (frame.len() - TRANSPORT - header) as u32
 }
 
 fn count(world: &World, counter: Counter) -> u64 {
@@ -231,4 +238,28 @@ fn between_local_ends_all_goes_on_as_soon_as_there_is_memory_again() {
         world.run_until(1_000, |world| have(world, 1_280_000)),
         "what waits is sent within some time-outs"
     );
+}
+
+/// It is copied at once: 16 MiB of it would hold up everybody for as long.
+#[test]
+fn of_what_came_out_of_order_little_goes_to_another_session() {
+    let (mut world, conns, ports) = with_large_windows(1);
+    let mut beyond = 1;
+    while beyond < MIB as u32 / 2 {
+        beyond += some_text(&mut world, ports[0], beyond, MIB);
+    }
+    let child = second_session(&mut world);
+    let (now, side) = (world.now, &mut world.sides[B]);
+    let anchor = side.conns[conns[0].1].anchor;
+    let claimed = side.engine.claim(now, child, QueueSetId(0), 3, anchor, &mut side.memory);
+    assert!(matches!(claimed, Ok(Claimed::Flow(..))), "{claimed:?}");
+    assert_eq!(count(&world, Counter::PrunedOutOfOrder), 0, "less than so much");
+    while beyond < MIB as u32 + 2 {
+        beyond += some_text(&mut world, ports[0], beyond, MIB);
+    }
+    let (now, session, side) = (world.now, world.sides[B].session, &mut world.sides[B]);
+    let claimed = side.engine.claim(now, session, QueueSetId(0), 3, anchor, &mut side.memory);
+    assert!(matches!(claimed, Ok(Claimed::Flow(..))), "{claimed:?}");
+    assert_eq!(count(&world, Counter::PrunedOutOfOrder), 1);
+    world.sides[B].engine.view().audit().expect("sound");
 }
