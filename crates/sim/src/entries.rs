@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use toe_abi::entry::{ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, Instant, SessionId};
-use toe_engine::{Claimed, ControlEvent, Engine, FlowAudit};
+use toe_engine::{Change, Claimed, ControlEvent, Engine, FlowAudit, carry_some};
 use toe_tcp::state::TcpState;
 
 /// Of what lies in no command ring.
@@ -86,6 +86,7 @@ impl Node {
         anchor: AnchorHandle,
     ) -> Result<Claimed, Errno> {
         let Node { engine, memory, .. } = self;
+        carry_some(engine, id, Change::Claim(anchor), memory);
         catch_up_at(engine, memory, clock, anchor);
         catch_up(engine, memory, clock, id);
         let claimed = engine.claim(clock, id, QS, fd, anchor, memory)?;

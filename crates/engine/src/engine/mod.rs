@@ -4,7 +4,7 @@
 //! |---|---|
 //! | in | [`receive`] (frames), [`segment_arrives`], [`local`] (between two local ends, and what counts before an entry of another session's), [`host`] (entries), [`events`] (what nobody waits for), [`datagrams`], [`lanes`] (datagrams that go past it), [`errors`] (what did not arrive) |
 //! | connections begin | [`connect`], [`connect_credit`] (without an answer), [`active_open`], [`syn`], [`fast_open`] |
-//! | at listeners | [`listener_queue`] (half open, or waiting), [`hand_out`], [`accept`] (who takes from them), [`ahead`] (before anybody asks), [`listener_end`] |
+//! | at listeners | [`listener_queue`] (half open, or waiting), [`hand_out`], [`accept`] (who takes from them; before `share` the driver has what goes back go in steps), [`ahead`] (before anybody asks), [`listener_end`] |
 //! | change hands | [`owners`], [`claim`], [`carry`] (what goes along, in steps before the driver has them claim or relinquish), [`direct`] (they leave the engine) |
 //! | end | [`descriptors`] (the last one is closed), [`close`], [`abort`] (with RST), [`session_end`], [`life`] (their records), [`leftovers`] (nobody has them any more) |
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`datagram_queue`], [`notify`] (what a record has to say), [`completions`] |

@@ -12,7 +12,7 @@ use crate::world::{What, World};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, ListenerId};
-use toe_engine::Claimed;
+use toe_engine::{Claimed, take_back_some};
 
 /// Who let go of a listener, or inherits a socket, turns to it within this.
 const TURNS_TO_IT_US: u32 = 2_000_000;
@@ -38,6 +38,8 @@ impl World {
             session.serve(cx);
             entries::catch_up(cx.engine, cx.memory, cx.clock, session.id);
             cx.memory.hear(cx.engine);
+            // A step, as the driver makes them until there are no more; the call itself does what is left.
+            take_back_some(cx.engine, cx.clock, session.id, cx.memory);
             let shared = cx.engine.share(cx.clock, session.id, cx.memory);
             cx.memory.hear(cx.engine);
             cx.event(session, None, "forks", format_args!("{shared:?}"));
