@@ -209,6 +209,38 @@ fn a_listener_that_nobody_takes_from_is_left_to_the_kernel() {
     assert_eq!(counters.get("listeners_nobody_takes_from"), Some(&1), "{counters:?}");
 }
 
+#[test]
+fn who_may_have_no_more_processes_is_told() {
+    let lab = Lab::new();
+    let toe = shared_programs(&lab);
+    let mut command = as_nobody(&lab, &"prlimit".into());
+    command.arg("--nproc=1").arg(toe).args(["run", "--private", "--", "/bin/true"]);
+    let text = child::run("toe run", &mut command, SOON).output;
+    assert!(text.contains("this user may have no more processes and threads: raise the limit"), "{text}");
+}
+
+/// The loader puts no library under what gains rights by its file, and whoever starts that is told.
+#[test]
+fn who_starts_a_program_with_capabilities_of_its_file_is_told() {
+    /// CAP_NET_BIND_SERVICE, permitted and effective: `struct vfs_cap_data` of revision 2.
+    const MAY_BIND: [u32; 5] = [0x0200_0001, 1 << 10, 0, 0, 0];
+    let lab = Lab::new();
+    let toe = shared_programs(&lab);
+    let program = lab.dir().join("gains");
+    std::fs::copy("/bin/true", &program).expect("a copy");
+    let told = || {
+        let mut command = as_nobody(&lab, &toe);
+        command.args(["run", "--private", "--"]).arg(&program);
+        child::run("toe run", &mut command, SOON).output
+    };
+    assert!(!told().contains("file capabilities"), "as it stands nothing keeps the library out");
+    let value: Vec<u8> = MAY_BIND.into_iter().flat_map(u32::to_le_bytes).collect();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&program, "security.capability", &value, flags).expect("root's right");
+    let text = told();
+    assert!(text.contains("has file capabilities") && text.contains("setpriv --ambient-caps"), "{text}");
+}
+
 /// What the environment names is an engine of who executes the program: as it stands that hears of it, and not once its file makes it
 /// root's.
 #[test]
