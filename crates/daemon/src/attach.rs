@@ -446,7 +446,7 @@ fn later(daemon: &Daemon, claimer: SessionId, anchor: AnchorHandle, errno: Errno
     if errno != Errno::EAGAIN {
         return errno;
     }
-    let uid = |session| daemon.sessions.get(session).map(|session| session.account.uid);
+    let uid = |session| daemon.sessions.get(session).map(|session| session.schedule.account.uid);
     let mut holders = Vec::new();
     daemon.engine.view().sessions_at(anchor, &mut holders);
     // The first is the owner of a flow that has one.

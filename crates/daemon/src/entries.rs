@@ -134,7 +134,7 @@ impl Daemon {
         if taken > 0 {
             self.sessions.stir(id, now);
             if let Some(session) = self.sessions.get_mut(id) {
-                session.was_served = true;
+                session.schedule.was_served = true;
             }
         }
         taken
@@ -163,7 +163,7 @@ impl Daemon {
         if entries > 0 {
             self.sessions.stir(id, now);
             if let Some(session) = self.sessions.get_mut(id) {
-                session.was_served = true;
+                session.schedule.was_served = true;
             }
         }
         entries
@@ -316,7 +316,7 @@ impl Daemon {
     pub(crate) fn close_session(&mut self, now: Instant, id: SessionId) {
         let Some(session) = self.sessions.get(id) else { return };
         let connection = session.connection;
-        self.schedule.budget.remove(session.account, id);
+        self.schedule.budget.remove(session.schedule.account, id);
         self.hosts.connections.end(connection);
         self.sessions.end_capture(now, &mut self.engine, connection);
         self.senders.keep_all(now, &mut self.engine, &mut self.sessions, id);

@@ -60,7 +60,8 @@ impl Sessions {
             told.completions.iter().try_for_each(|completion| queue_set.post(*completion).map(|_| ()));
         // A queue that was full is not any more, until there is no room for what there is.
         let full = 1 << index.index();
-        session.full = if told.is_full { session.full | full } else { session.full & !full };
+        session.to_tell.full =
+            if told.is_full { session.to_tell.full | full } else { session.to_tell.full & !full };
         if told.is_full || told.completions.iter().any(|completion| !completion.is_quiet()) {
             self.touch(id, index);
         }
@@ -113,8 +114,8 @@ impl Sessions {
     /// Notes that the host has something to hear of, be it a completion or that its queue is full.
     fn touch(&mut self, id: SessionId, index: QueueSetId) {
         let Some(session) = self.get_mut(id) else { return };
-        let first = session.touched == 0;
-        session.touched |= 1 << index.index();
+        let first = session.to_tell.touched == 0;
+        session.to_tell.touched |= 1 << index.index();
         if first {
             self.touched.push(id);
         }

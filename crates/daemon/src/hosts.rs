@@ -74,7 +74,7 @@ impl HostTable {
         let of = |place: &u32| {
             let connection = self.connections.get(*place)?;
             let session = connection.session.and_then(|id| sessions.get(id));
-            Some(session.map_or_else(|| account(&connection.who), |session| session.account))
+            Some(session.map_or_else(|| account(&connection.who), |session| session.schedule.account))
         };
         match matter {
             Matter::Open { newcomer, .. } => Some(account(&newcomer.who)),

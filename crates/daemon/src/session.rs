@@ -70,13 +70,25 @@ pub struct Session {
     process: Option<OwnedFd>,
     /// What its UDP sockets send by the engine's links.
     pub(crate) datagrams: Vec<FromSocket>,
-    /// Queue sets with completions that were not yet notified, as bits.
+    pub to_tell: QueueSetBits,
+    pub schedule: SessionSchedule,
+}
+
+/// Queue sets with completions, as bits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueSetBits {
+    /// Those that were not yet notified.
     pub touched: u32,
-    /// Queue sets for which the engine has completions that do not fit, as bits.
+    /// Those for which the engine has completions that do not fit.
     pub full: u32,
-    last_active: Instant,
+}
+
+/// When a session has its turn.
+#[derive(Debug)]
+pub struct SessionSchedule {
     /// Who its time is charged to.
     pub account: Cred,
+    last_active: Instant,
     /// Entries were taken since its doorbell was rung last.
     pub was_served: bool,
     /// Present while this session alone sleeps.
@@ -107,12 +119,8 @@ impl Session {
             unsettled,
             queue_sets: Vec::new(),
             datagrams: Vec::new(),
-            touched: 0,
-            full: 0,
-            last_active: now,
-            account,
-            was_served: false,
-            doze: None,
+            to_tell: QueueSetBits::default(),
+            schedule: SessionSchedule { account, last_active: now, was_served: false, doze: None },
         };
         Ok((session, [memory, to_read, host_eventfd]))
     }
@@ -145,19 +153,19 @@ impl Session {
     /// Whether completions that did not fit may fit now. A head register that cannot be counts, too: the next try to
     /// post finds it and has the session fenced.
     pub fn has_new_room(&mut self) -> bool {
-        let full = self.full;
+        let full = self.to_tell.full;
         let sets = self.queue_sets.iter_mut().enumerate().filter(|(index, _)| full & (1 << index) != 0);
         sets.into_iter().any(|(_, queue_set)| queue_set.can_post() != Ok(false))
     }
 
     pub fn is_dozing(&self) -> bool {
-        self.doze.is_some()
+        self.schedule.doze.is_some()
     }
 
     /// Something moved: stay awake, or wake up. Whether it slept.
     fn stir(&mut self, now: Instant) -> bool {
-        self.last_active = now;
-        let sleep = self.doze.take();
+        self.schedule.last_active = now;
+        let sleep = self.schedule.doze.take();
         let slept = sleep.is_some();
         if let Some(sleep) = sleep {
             sleep.end([&self.doorbell]);
@@ -167,7 +175,7 @@ impl Session {
 
     /// Puts the session to sleep if it has been quiet for long. Whether it stays awake.
     fn stays_awake(&mut self, now: Instant) -> bool {
-        if now.since_us(self.last_active) < DOZE_AFTER_US {
+        if now.since_us(self.schedule.last_active) < DOZE_AFTER_US {
             return true;
         }
         self.doze(now)
@@ -175,7 +183,7 @@ impl Session {
 
     /// Announces that it sleeps. Whether it has to stay awake.
     fn doze(&mut self, now: Instant) -> bool {
-        self.doze = Some(EngineSleep::announce([(&self.doorbell, self.full != 0)]));
+        self.schedule.doze = Some(EngineSleep::announce([(&self.doorbell, self.to_tell.full != 0)]));
         // A head that moved before its host could see that it has to ring for it counts, too.
         (self.has_work() || self.has_new_room()) && self.stir(now)
     }
@@ -414,7 +422,7 @@ impl Sessions {
     pub fn notify(&mut self, now: Instant) {
         while let Some(id) = self.touched.pop() {
             let Some(Slot::Live(session)) = self.slots.get_mut(id.index()) else { continue };
-            let touched = std::mem::take(&mut session.touched);
+            let touched = std::mem::take(&mut session.to_tell.touched);
             for (index, queue_set) in session.queue_sets.iter_mut().enumerate() {
                 if touched & (1 << index) == 0 {
                     continue;
@@ -458,7 +466,7 @@ impl Sessions {
     pub fn tell_woken(&mut self, budget: &mut Budget) {
         for id in self.wakes.woken.drain(..) {
             if let Some(Slot::Live(session)) = self.slots.get(id.index()) {
-                budget.wake(session.account, id);
+                budget.wake(session.schedule.account, id);
             }
         }
     }
@@ -528,12 +536,12 @@ impl Sessions {
     pub(crate) fn rung(&mut self, now: Instant, id: SessionId, budget: &mut Budget, poller: &Poller) {
         let Some(session) = self.get_mut(id) else { return };
         // What it was rung for may have been found before.
-        let was_served = std::mem::take(&mut session.was_served);
+        let was_served = std::mem::take(&mut session.schedule.was_served);
         if was_served || session.has_work() || session.has_new_room() {
             self.stir(id, now);
             return;
         }
-        if budget.rings_too_often(session.account, now) {
+        if budget.rings_too_often(session.schedule.account, now) {
             poller.set_quiet(&session.doorbell, Token::Doorbell(id), true);
             self.mute(id, now);
         }
@@ -561,7 +569,7 @@ impl Sessions {
     /// [`Sessions::need_engine`] then still says no.
     pub fn announce_sleep(&self, budget: &Budget) -> EngineSleep {
         let awake = budget.awake().filter_map(|id| self.get(id));
-        EngineSleep::announce(awake.map(|session| (&session.doorbell, session.full != 0)))
+        EngineSleep::announce(awake.map(|session| (&session.doorbell, session.to_tell.full != 0)))
     }
 
     /// The engine is awake again; those that sleep on their own stay asleep.

@@ -125,7 +125,7 @@ impl DatagramSenders {
         session: SessionId,
     ) {
         let Some(of_session) = sessions.get_mut(session) else { return };
-        let account = of_session.account;
+        let account = of_session.schedule.account;
         let mut sockets = std::mem::take(&mut of_session.datagrams);
         sessions.leave_unsettled(from_socket::unsettled(&mut sockets), std::iter::once(session));
         for socket in sockets {
@@ -145,7 +145,7 @@ impl DatagramSenders {
         for &id in &ends {
             for session in sessions.live().to_vec() {
                 let Some(session) = sessions.get_mut(session) else { continue };
-                let account = session.account;
+                let account = session.schedule.account;
                 if let Some(at) = session.datagrams.iter().position(|socket| socket.id == id) {
                     let socket = session.datagrams.swap_remove(at);
                     self.unsent.keep(now, (engine, sessions), account, socket);
@@ -175,7 +175,7 @@ fn make_lanes(
     }
     if let Some(session) = sessions.get_mut(session) {
         session.datagrams.push(FromSocket { id, end, unsettled });
-        let (account, user) = (session.account, session.user().clone());
+        let (account, user) = (session.schedule.account, session.user().clone());
         sessions.datagrams.add(id, LaneSender::new(to_socket), account, user);
     }
     Ok([to_socket_file, from_socket_file])

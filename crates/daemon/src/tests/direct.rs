@@ -126,7 +126,7 @@ impl Pair {
         let end = self.ends[0].as_ref().expect("held").as_fd();
         let fds = if matches!(request, Request::Claim { .. }) { vec![end] } else { vec![] };
         control.send(request.encode().as_bytes(), &fds).expect("sent");
-        let account = self.daemon.sessions.get(SessionId(1)).expect("live").account;
+        let account = self.daemon.sessions.get(SessionId(1)).expect("live").schedule.account;
         let used = |daemon: &Daemon| daemon.schedule.budget.used_ns(account);
         let (mut before, mut steps, mut meanwhile) = (used(&self.daemon), 0, Some(meanwhile));
         let mut answer = None;
@@ -369,7 +369,7 @@ fn a_claim_is_told_that_its_holder_is_another_user() {
     let mut pair = Pair::new(daemon());
     let _channel = pair.go_direct();
     for id in [1, 2] {
-        pair.daemon.sessions.get_mut(SessionId(id)).expect("a session").account.uid = 65534;
+        pair.daemon.sessions.get_mut(SessionId(id)).expect("a session").schedule.account.uid = 65534;
     }
     let child = FakeHost::attach(&mut pair.daemon);
     assert_eq!(refused(&pair.claim(&child).0), Errno::EBUSY);

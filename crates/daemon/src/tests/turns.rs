@@ -20,7 +20,7 @@ const HOG: Cred = Cred::of_user(4711);
 /// From now on the session counts as the hog's.
 fn give_to_hog(daemon: &mut Daemon, session: SessionId) {
     let peer = daemon.sessions.get_mut(session).expect("live");
-    daemon.schedule.budget.remove(std::mem::replace(&mut peer.account, HOG), session);
+    daemon.schedule.budget.remove(std::mem::replace(&mut peer.schedule.account, HOG), session);
     daemon.schedule.budget.add(HOG, session);
 }
 
@@ -135,7 +135,7 @@ fn a_session_that_sleeps_is_not_woken_by_a_doorbell_for_nothing() {
     let now = daemon.timing.clock.now().after_us(1_000_000);
     daemon.tick(now).expect("a look outside");
     assert_eq!(daemon.schedule.budget.awake().count(), 0, "quiet sessions sleep, and no round looks at them");
-    daemon.sessions.get_mut(id).expect("live").full = 1 << 5;
+    daemon.sessions.get_mut(id).expect("live").to_tell.full = 1 << 5;
     daemon.sessions.rung(now, id, &mut daemon.schedule.budget, &daemon.outside.poller);
     assert_eq!(daemon.schedule.budget.awake().count(), 0);
 }
