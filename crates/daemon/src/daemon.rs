@@ -92,10 +92,10 @@ impl Daemon {
             send_len: config.send_len,
         };
         let poller = Poller::new()?;
-        let anchors = Anchors::new(control_server::threads_max(&config.allowed), netns)?;
+        let anchors = Anchors::new(control_server::threads_max(&config.users.allowed), netns)?;
         let irq_names = IrqNames::new()?;
         let starter = Cred { uid: rustix::process::geteuid().as_raw(), netns };
-        let policy = Arc::new(Policy::new(starter, config.allowed.clone(), layout));
+        let policy = Arc::new(Policy::new(starter, config.users.allowed.clone(), layout));
         let roots = [anchors.root(), irq_names.root()].map(Arc::clone);
         let server = ControlServer::new(Arc::clone(&policy), anchors.supplies(), roots, &poller)?;
         let reports = ReportQueue::of(Configured { name: config.name.clone(), tcp: config.tcp });
@@ -145,7 +145,7 @@ impl Daemon {
 
 /// What users may have. A private engine is for its starter's programs, who may all be one server's.
 fn quotas(config: &Config) -> Quotas {
-    if config.private { config.quotas.without_shares() } else { config.quotas }
+    if config.process.private { config.quotas.without_shares() } else { config.quotas }
 }
 
 /// Has the kernel make room for descriptors now, while there is one thread: where several share the table, whoever needs a larger one waits for

@@ -37,7 +37,7 @@ pub enum LogError {
 /// `RUST_LOG`, else everything from `info` up.
 pub fn start(config: &Config, file: Option<&Arc<File>>) -> Result<Log, LogError> {
     let from_env = || std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let filter = config.log.clone().or_else(from_env).unwrap_or_else(|| "info".to_owned());
+    let filter = config.log.filter.clone().or_else(from_env).unwrap_or_else(|| "info".to_owned());
     let targets = filter
         .parse::<Targets>()
         .map_err(|error| LogError::Filter { filter: filter.clone(), error: error.to_string() })?;
@@ -45,7 +45,7 @@ pub fn start(config: &Config, file: Option<&Arc<File>>) -> Result<Log, LogError>
     let log = Log::to(file.cloned());
     let lines = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(log.clone());
     let filtered = tracing_subscriber::registry().with(targets);
-    let done = match config.log_format {
+    let done = match config.log.format {
         LogFormat::Text => filtered.with(lines).try_init(),
         LogFormat::Json => filtered.with(lines.json()).try_init(),
     };

@@ -39,20 +39,20 @@ fn start() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let mut config = Config::from_command_line(std::env::args_os())?;
-    if config.detach {
+    if config.process.detach {
         sys::close_inherited_descriptors();
     }
-    let is_open = !config.allowed.is_nobody();
-    let dir = config.dir.clone().unwrap_or_else(|| runtime::default_dir(is_open));
+    let is_open = !config.users.allowed.is_nobody();
+    let dir = config.process.dir.clone().unwrap_or_else(|| runtime::default_dir(is_open));
     let mut name = EngineName::take(&dir, &config.name, is_open)?;
-    let is_own_log = config.detach && config.log_file.is_none();
+    let is_own_log = config.process.detach && config.log.file.is_none();
     if is_own_log {
-        config.log_file = Some(dir.join(format!("{}.log", config.name)));
+        config.log.file = Some(dir.join(format!("{}.log", config.name)));
     }
-    let is_private_log = is_own_log && config.private;
-    let log_file = config.log_file.as_deref().map(log::open).transpose()?;
+    let is_private_log = is_own_log && config.process.private;
+    let log_file = config.log.file.as_deref().map(log::open).transpose()?;
     let log = log::start(&config, log_file.as_ref())?;
-    if config.detach {
+    if config.process.detach {
         // Not the leader of a process group, having just been started by fork: it works, or it is one already.
         let _ = rustix::process::setsid();
     }
@@ -69,7 +69,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     let _own_addresses = open_links(&mut daemon, &config)?;
     // As whoever started the engine: it is what programs know it by.
     let listener = name.listen(daemon.hosts.policy())?;
-    if config.private {
+    if config.process.private {
         daemon.outside.end_with(std::io::stdin().as_fd().try_clone_to_owned()?)?;
     }
     let socket = name.socket_path().display().to_string();
@@ -81,7 +81,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     // Before there are other threads, which would keep what this one gives up.
     let private_log = log_file.as_deref().filter(|_| is_private_log).map(AsFd::as_fd);
     confine::confine(&config, &name, &daemon.own_dirs(), private_log)?;
-    if config.detach {
+    if config.process.detach {
         leave_terminal(&config.name, &socket, log_file.as_ref())?;
     }
 
@@ -89,7 +89,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     daemon.hosts.listen(listener)?;
     watchdog.iter().for_each(Watchdog::ready);
     daemon.outside.watchdog = watchdog;
-    confine::confine_engine_thread(config.seccomp)?;
+    confine::confine_engine_thread(config.users.seccomp)?;
     let ran = daemon.run();
     // In this order, whatever a thread of the control server is doing: who sees the end of his connection finds the links free
     // and the name to be had.
@@ -100,7 +100,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     tracing::info!(name = config.name, "engine stopped");
     log.finish();
     if is_private_log {
-        remove_private_log(config.log_file.as_deref());
+        remove_private_log(config.log.file.as_deref());
     }
     Ok(())
 }

@@ -12,10 +12,9 @@ mod users;
 
 pub use given::ConfigError;
 pub use ports::{Cidr, PortConfig};
-pub use users::{RunAs, SeccompMode, UserFlags};
+pub use users::{RunAs, SeccompMode, UserConfig, UserFlags};
 
 use crate::cores::CoreList;
-use crate::policy::Allowed;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use given::{Given, check_range};
 use ports::{FilePort, GivenPort, check_ports, pair_ports};
@@ -133,19 +132,28 @@ pub struct Config {
     pub tcp: TcpConfig,
     /// `None`: wherever the kernel likes.
     pub cores: Option<CoreList>,
-    pub allowed: Allowed,
-    /// Whom the engine runs as once it has opened what it needs root for.
-    pub user: RunAs,
-    pub seccomp: SeccompMode,
+    pub users: UserConfig,
     /// Bytes of one session's receive and send part.
     pub receive_len: u64,
     pub send_len: u64,
     /// What users may have.
     pub quotas: Quotas,
-    /// What is logged, if anything was said about it.
-    pub log: Option<String>,
-    pub log_format: LogFormat,
-    pub log_file: Option<PathBuf>,
+    pub log: LogConfig,
+    pub process: ProcessConfig,
+}
+
+/// What is logged, how and where.
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    /// `None`: nothing was said about it.
+    pub filter: Option<String>,
+    pub format: LogFormat,
+    pub file: Option<PathBuf>,
+}
+
+/// How the engine lives as a process.
+#[derive(Clone, Debug)]
+pub struct ProcessConfig {
     pub dir: Option<PathBuf>,
     pub detach: bool,
     pub private: bool,
@@ -258,18 +266,16 @@ impl Config {
             spin_us: check_range(&spin, 0..=SPIN_US_MAX, "µs")?,
             direct: !flags.no_direct && file.direct.unwrap_or(true),
             tcp,
-            allowed: users.allowed,
-            user: users.user,
-            seccomp: users.seccomp,
+            users,
             receive_len: check_range(&receive, SESSION_MEMORY_MIB, "MiB")? * MIB,
             send_len: check_range(&send, SESSION_MEMORY_MIB, "MiB")? * MIB,
             quotas: quota::check(&quotas, memory::available())?,
-            log: flags.log.or(file.log),
-            log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
-            log_file: flags.log_file.or(file.log_file),
-            dir: flags.dir,
-            detach: flags.detach,
-            private: flags.private,
+            log: LogConfig {
+                filter: flags.log.or(file.log),
+                format: flags.log_format.or(file.log_format).unwrap_or_default(),
+                file: flags.log_file.or(file.log_file),
+            },
+            process: ProcessConfig { dir: flags.dir, detach: flags.detach, private: flags.private },
         })
     }
 }

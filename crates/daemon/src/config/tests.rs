@@ -116,9 +116,9 @@ fn a_file_says_the_same_as_flags() {
     .expect("good");
     assert_eq!((config.name.as_str(), config.spin_us, config.local), ("web", 5, true));
     assert_eq!(config.cores.map(|cores| cores.to_string()).as_deref(), Some("0,1,2"));
-    assert_eq!(config.allowed, Allowed { uids: vec![33], ..Allowed::default() });
+    assert_eq!(config.users.allowed, Allowed { uids: vec![33], ..Allowed::default() });
     assert_eq!(config.receive_len, 64 << 20);
-    assert_eq!(config.log_format, LogFormat::Json);
+    assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.ports.len(), 1);
 }
 
@@ -204,23 +204,23 @@ fn fast_open_and_syn_cookies_are_given_by_either() {
 
 #[test]
 fn nobody_but_the_starter_may_attach_unless_said() {
-    assert_eq!(from_flags("toed").expect("good").allowed, Allowed::default());
+    assert_eq!(from_flags("toed").expect("good").users.allowed, Allowed::default());
     let config =
         from_flags("toed --allow-uid 33 --allow-uid root --allow-group 7 --allow-all").expect("good");
-    assert_eq!(config.allowed, Allowed { all: true, uids: vec![33, 0], gids: vec![7] });
+    assert_eq!(config.users.allowed, Allowed { all: true, uids: vec![33, 0], gids: vec![7] });
     let config = from_file("allow_groups = [7, \"root\"]\nallow_all = true\n").expect("good");
-    assert_eq!(config.allowed, Allowed { all: true, uids: vec![], gids: vec![7, 0] });
+    assert_eq!(config.users.allowed, Allowed { all: true, uids: vec![], gids: vec![7, 0] });
 }
 
 #[test]
 fn an_engine_runs_as_a_user_of_its_own() {
-    let user = from_flags("toed").expect("good").user;
+    let user = from_flags("toed").expect("good").users.user;
     assert!(user.is_default && user.uid != 0 && user.gid != 0, "{user:?}");
     let root = RunAs { uid: 0, gid: 0, is_default: false };
-    assert_eq!(from_flags("toed --user root").expect("good").user, root);
+    assert_eq!(from_flags("toed --user root").expect("good").users.user, root);
     assert_eq!(
-        from_file("user = 4242\n").expect("good").user,
+        from_file("user = 4242\n").expect("good").users.user,
         RunAs { uid: 4242, gid: 4242, is_default: false }
     );
-    assert_eq!(from_file("seccomp = \"audit\"\n").expect("good").seccomp, SeccompMode::Audit);
+    assert_eq!(from_file("seccomp = \"audit\"\n").expect("good").users.seccomp, SeccompMode::Audit);
 }

@@ -92,17 +92,20 @@ impl SeccompMode {
     }
 }
 
-pub(super) struct Users {
-    pub(super) allowed: Allowed,
-    pub(super) user: RunAs,
-    pub(super) seccomp: SeccompMode,
+/// Who may attach, and what the engine itself may do.
+#[derive(Clone, Debug)]
+pub struct UserConfig {
+    pub allowed: Allowed,
+    /// Whom the engine runs as once it has opened what it needs root for.
+    pub user: RunAs,
+    pub seccomp: SeccompMode,
 }
 
 pub(super) fn check(
     flags: UserFlags,
     file: FileUsers,
     place: &dyn Fn(Range<usize>) -> String,
-) -> Result<Users, ConfigError> {
+) -> Result<UserConfig, ConfigError> {
     let given = |id: Spanned<Id>| Given { place: place(id.span()), value: id.into_inner() };
     let list = |flags: Vec<String>, name: &str, file: Option<Vec<Spanned<Id>>>| -> Vec<Given<Id>> {
         if flags.is_empty() {
@@ -121,7 +124,7 @@ pub(super) fn check(
         (Some(text), _) => Some(Given::flag(text, "--seccomp")),
         (None, file) => file.map(|word| Given { place: place(word.span()), value: word.into_inner() }),
     };
-    Ok(Users {
+    Ok(UserConfig {
         allowed: Allowed {
             all: flags.allow_all || file.allow_all.unwrap_or(false),
             uids: uids.iter().map(|id| Ok(find_user(id)?.0)).collect::<Result<_, ConfigError>>()?,

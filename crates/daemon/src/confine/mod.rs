@@ -55,7 +55,7 @@ pub fn confine(
     limit_resources();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(UMASK));
     rights.drop_others_for_good();
-    let user = config.user;
+    let user = config.users.user;
     if rustix::process::geteuid().is_root() && user.uid != 0 {
         match rights::become_user(user, || hand_over(name, dirs, log, user)) {
             Ok(()) => {}
@@ -71,13 +71,13 @@ pub fn confine(
     rights.keep_only().map_err(refused("capabilities"))?;
     rustix::thread::set_no_new_privs(true).map_err(refused("no_new_privs"))?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(refused("not dumpable"))?;
-    if config.seccomp != SeccompMode::Off {
-        seccomp::filter_process(config.seccomp)?;
+    if config.users.seccomp != SeccompMode::Off {
+        seccomp::filter_process(config.users.seccomp)?;
     }
     tracing::info!(
         uid = rustix::process::geteuid().as_raw(),
         capabilities = %rights,
-        seccomp = config.seccomp.as_str(),
+        seccomp = config.users.seccomp.as_str(),
         "rights given up"
     );
     Ok(())
