@@ -88,8 +88,8 @@ impl Daemon {
         let layout = RegionLayout {
             queue_sets: QUEUE_SETS_MAX as u32,
             flows: SESSION_FLOWS_MAX as u32,
-            receive_len: config.receive_len,
-            send_len: config.send_len,
+            receive_len: config.session.receive_len,
+            send_len: config.session.send_len,
         };
         let poller = Poller::new()?;
         let anchors = Anchors::new(control_server::threads_max(&config.users.allowed), netns)?;

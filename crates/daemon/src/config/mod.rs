@@ -133,13 +133,18 @@ pub struct Config {
     /// `None`: wherever the kernel likes.
     pub cores: Option<CoreList>,
     pub users: UserConfig,
-    /// Bytes of one session's receive and send part.
-    pub receive_len: u64,
-    pub send_len: u64,
+    pub session: SessionConfig,
     /// What users may have.
     pub quotas: Quotas,
     pub log: LogConfig,
     pub process: ProcessConfig,
+}
+
+/// Bytes of one session's receive and send part.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionConfig {
+    pub receive_len: u64,
+    pub send_len: u64,
 }
 
 /// What is logged, how and where.
@@ -267,8 +272,10 @@ impl Config {
             direct: !flags.no_direct && file.direct.unwrap_or(true),
             tcp,
             users,
-            receive_len: check_range(&receive, SESSION_MEMORY_MIB, "MiB")? * MIB,
-            send_len: check_range(&send, SESSION_MEMORY_MIB, "MiB")? * MIB,
+            session: SessionConfig {
+                receive_len: check_range(&receive, SESSION_MEMORY_MIB, "MiB")? * MIB,
+                send_len: check_range(&send, SESSION_MEMORY_MIB, "MiB")? * MIB,
+            },
             quotas: quota::check(&quotas, memory::available())?,
             log: LogConfig {
                 filter: flags.log.or(file.log),

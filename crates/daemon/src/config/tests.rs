@@ -53,7 +53,7 @@ fn without_a_link_the_local_port_is_there() {
     let config = from_flags("toed").expect("good");
     assert!(config.local && config.ports.is_empty());
     assert_eq!(config.name, "default");
-    assert_eq!((config.receive_len, config.send_len), (256 << 20, 256 << 20));
+    assert_eq!((config.session.receive_len, config.session.send_len), (256 << 20, 256 << 20));
     assert!(!from_flags("toed --port packet:v0 --addr 10.0.0.2/24").expect("good").local);
 }
 
@@ -117,7 +117,7 @@ fn a_file_says_the_same_as_flags() {
     assert_eq!((config.name.as_str(), config.spin_us, config.local), ("web", 5, true));
     assert_eq!(config.cores.map(|cores| cores.to_string()).as_deref(), Some("0,1,2"));
     assert_eq!(config.users.allowed, Allowed { uids: vec![33], ..Allowed::default() });
-    assert_eq!(config.receive_len, 64 << 20);
+    assert_eq!(config.session.receive_len, 64 << 20);
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.ports.len(), 1);
 }
