@@ -1,4 +1,4 @@
-"""streams in both directions, -P 4, -R, --bidir, a fixed rate, blocks of 200 octets, zero copy, one test after
+"""streams in both directions, -P 4, -R, --bidir, a fixed rate, blocks of 200 bytes, zero copy, one test after
 another"""
 
 import json
@@ -13,7 +13,7 @@ def main(lab):
     server = lab.serve("iperf3", PORT, "iperf3", "-s", "-p", PORT, "-B", "127.0.0.1")
     runs = (
         ("one stream", []), ("four streams", ["-P4"]), ("four streams, reverse", ["-P4", "-R"]),
-        ("both directions", ["--bidir"]), ("zero copy", ["-Z"]), ("blocks of 200 octets", ["-l", "200"]),
+        ("both directions", ["--bidir"]), ("zero copy", ["-Z"]), ("blocks of 200 bytes", ["-l", "200"]),
         ("a fixed rate", ["-b", "200M"]), ("window of 64 KiB", ["-w", "64K"]),
         ("500 MB by count", ["-n", "500M"]),
     )
@@ -41,7 +41,7 @@ def measure(lab, options):
         if not sent:
             raise Failed(f"{end}: nothing was transferred")
     if "-n" in options:
-        # The receiver stops at a message on another connection, so the last octets may not be counted.
+        # The receiver stops at a message on another connection, so the last bytes may not be counted.
         received = report["end"]["sum_received"]["bytes"]
         expect(0.9 * (500 << 20) < received <= sent, True, f"500 MB were sent ({sent}) and received ({received})")
 

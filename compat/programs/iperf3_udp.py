@@ -1,4 +1,4 @@
-"""iperf3 -u: at a fixed rate nothing is lost; four streams, datagrams of 64 and of 8000 octets, in reverse, as fast as it goes"""
+"""iperf3 -u: at a fixed rate nothing is lost; four streams, datagrams of 64 and of 8000 bytes, in reverse, as fast as it goes"""
 
 import json
 
@@ -22,7 +22,7 @@ def main(lab):
     server = lab.serve("iperf3", PORT, "iperf3", "-s", "-p", PORT, "-B", "127.0.0.1")
     runs = (
         ("20 Mbit/s", ["-b", "20M"]), ("four streams of 5 Mbit/s", ["-b", "5M", "-P4"]),
-        ("datagrams of 64 octets", ["-b", "1M", "-l", "64"]), ("datagrams of 8000 octets", ["-b", "50M", "-l", "8000"]),
+        ("datagrams of 64 bytes", ["-b", "1M", "-l", "64"]), ("datagrams of 8000 bytes", ["-b", "50M", "-l", "8000"]),
         ("in reverse", ["-b", "20M", "-R"]),
     )
     for name, options in runs:
