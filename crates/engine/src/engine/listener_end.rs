@@ -7,6 +7,7 @@ use crate::control::listener_idx::ListenerIdx;
 use crate::control::names::{Rest, Twin};
 use crate::counter::Counter;
 use crate::flow::key::Scope;
+use crate::flow::record::Flow;
 use crate::flow::tenancy::{GOES_BACK_AT_ONCE, Tenancy, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::errno::Errno;
@@ -98,7 +99,10 @@ impl Engine {
         }
         let mut goes_back_later = false;
         for flow in mine {
-            if !self.listeners.may_copy_more(now) && !self.flows.get(flow).tcb.is_written() {
+            let Flow { conn, tcb, .. } = self.flows.get(flow);
+            // One that has ended goes nowhere, and there is nothing to copy.
+            let may_wait = conn.tenancy.listener().is_some() && !tcb.is_written();
+            if may_wait && !self.listeners.may_copy_more(now) {
                 self.flows.get_mut(flow).conn.tenancy.apply(TenancyEvent::StaysUntil(GOES_BACK_AT_ONCE));
                 goes_back_later = true;
                 continue;
