@@ -28,11 +28,17 @@ pub fn mutant(number: u32) -> bool {
 /// Where in a file something is replaced, and by what defects.
 type Places<'a> = BTreeMap<(usize, usize), Vec<&'a Mutant>>;
 
-/// Whether all defects can be planted.
+/// Whether all defects can be planted, and a file is still Rust with the defects of one place in it.
 pub fn fits(mutants: &[Mutant]) -> Result<(), String> {
     for (path, of_file) in by_file(mutants)? {
         let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        places(&text, &of_file)?;
+        for (place, mutants) in places(&text, &of_file)? {
+            let name = mutants[0].name();
+            let planted = planted(&text, &Places::from([(place, mutants)]), "toe_base");
+            syn::parse_file(&planted).map_err(|error| {
+                format!("{name}: {error} with its defect: is `find` a whole expression or statement?")
+            })?;
+        }
     }
     Ok(())
 }
