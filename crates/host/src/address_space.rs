@@ -7,6 +7,7 @@
 //! connections and no session yet may have no room for one afterwards, and gets it before, with the connections.
 
 use crate::attach::Control;
+use crate::session::Session;
 use crate::stack::{EngineIdx, Stack};
 use crate::{attach, confine, fork, sys};
 use toe_abi::errno::Errno;
@@ -22,7 +23,7 @@ const LEAST: u64 = 16 << 20;
 
 /// The process is about to be limited to `limit` bytes.
 pub fn before_little(limit: u64) {
-    let mapped: u64 = Stack::all_attached().map(|stack| stack.layout().len()).sum();
+    let mapped: u64 = Stack::all_attached().map(|stack| stack.session.layout().len()).sum();
     // What is here already and stays counts against the limit, too.
     let room = || sys::room_below(limit, mapped);
     if sys::is_filtered() {
@@ -39,10 +40,10 @@ pub fn before_little(limit: u64) {
     }
     // First of all the new ones: where one cannot be had (no descriptor, a quota, an engine out of sight) all stays as it is.
     let mut fitting = Vec::new();
-    for engine in Stack::all_attached().map(|stack| stack.engine) {
+    for engine in Stack::all_attached().map(|stack| stack.session.engine) {
         match open(engine, room()) {
             Ok(stack) => fitting.push(stack),
-            Err(_) => return fitting.into_iter().for_each(Stack::discard),
+            Err(_) => return fitting.into_iter().for_each(Session::discard),
         }
     }
     fork::leave_sessions();
@@ -60,11 +61,11 @@ fn attach_within(engine: EngineIdx, room: u64) {
     }
 }
 
-fn open(engine: EngineIdx, room: u64) -> Result<Stack, Errno> {
+fn open(engine: EngineIdx, room: u64) -> Result<Session, Errno> {
     let paths = attach::engines().get(engine.index()).into_iter().flatten();
     let mut outcome = Err(Errno::ECONNREFUSED);
     for path in paths {
-        outcome = Control::connect(path).and_then(|control| Stack::open_within(engine, control, room));
+        outcome = Control::connect(path).and_then(|control| Session::open_within(engine, control, room));
         if outcome.is_ok() {
             break;
         }

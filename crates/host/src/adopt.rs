@@ -22,9 +22,9 @@ pub fn adopt(fd: i32) -> Option<&'static Socket> {
         return Some(known);
     }
     let recognised = |stack: &'static Stack| {
-        let reply = stack.request(Request::Recognise, &[sys::borrow(fd)]).ok()?;
+        let reply = stack.session.request(Request::Recognise, &[sys::borrow(fd)]).ok()?;
         let kind = if matches!(reply, Reply::Handle { .. }) { Kind::Listener } else { Kind::Stream };
-        Some((stack.engine, kind))
+        Some((stack.session.engine, kind))
     };
     let (engine, kind) = EngineIdx::all().filter_map(Stack::get).find_map(recognised)?;
     if kind == Kind::Listener && is_hidden(fd) {

@@ -6,9 +6,10 @@
 
 use crate::errno::from_os;
 use crate::fd_table;
-use crate::own_copies::OwnCopy;
+use crate::own_fds::OwnCopy;
 use crate::pool::{AnchorPool, Cached};
 use crate::queue::QueueSet;
+use crate::session::Session;
 use crate::socket::Socket;
 use crate::stack::Stack;
 use crate::sys::{self, Fd};
@@ -43,12 +44,12 @@ impl AnchorPool {
     /// use, unless enough of them are. The engine is then to be told by [`Command::CloseKept`].
     ///
     /// [`Command::CloseKept`]: toe_abi::entry::Command::CloseKept
-    pub(crate) fn keep(&self, stack: &'static Stack, handle: AnchorHandle, fd: RawFd) -> bool {
+    pub(crate) fn keep(&self, session: &'static Session, handle: AnchorHandle, fd: RawFd) -> bool {
         let has_room = {
             let stock = self.stock.lock();
             stock.kept.len() + stock.ending.len() < self.kept_max
         };
-        let Some(Ok(kept)) = has_room.then(|| stack.copy_of(fd)) else { return false };
+        let Some(Ok(kept)) = has_room.then(|| session.own_fds().copy_of(fd)) else { return false };
         self.stock.lock().ending.push(Cached::new(handle, kept));
         true
     }
@@ -61,7 +62,7 @@ impl Anchor {
 
     /// One that is at hand.
     fn at_hand(stack: &'static Stack, of: Use) -> Option<Anchor> {
-        let mut stock = stack.anchors().stock.lock();
+        let mut stock = stack.session.anchors().stock.lock();
         let kept = if of == Use::Connection { stock.take_kept() } else { None };
         let kept = kept.map(|kept| (kept.handle, kept.copy));
         let is_used = kept.is_some();
@@ -73,7 +74,7 @@ impl Anchor {
 
     /// One that is not in use, open if there is such a one; the engine is asked for many at a time.
     pub fn take(stack: &'static Stack, of: Use) -> Result<Anchor, Errno> {
-        let pool = &stack.anchors().stock;
+        let pool = &stack.session.anchors().stock;
         let spoiled = std::mem::take(&mut pool.lock().spoiled);
         spoiled.into_iter().for_each(|handle| drop(Anchor::closed(stack, handle)));
         if let Some(anchor) = Anchor::at_hand(stack, of) {
@@ -84,7 +85,7 @@ impl Anchor {
         if let Some(anchor) = Anchor::at_hand(stack, of) {
             return Ok(anchor);
         }
-        let reply = match stack.request(Request::TakeAnchors { count: ANCHORS_AT_ONCE }, &[]) {
+        let reply = match stack.session.request(Request::TakeAnchors { count: ANCHORS_AT_ONCE }, &[]) {
             Ok(reply) => reply,
             // Other threads may have asked at the same moment, and got more than they needed.
             Err(errno) => {
@@ -119,9 +120,9 @@ impl Anchor {
     /// It was opened as `fd`, and is not needed after all. It stays open for the next use: the engine might hear of a close only
     /// after it has heard of that.
     pub(crate) fn keep_open(mut self, fd: RawFd) {
-        let kept = self.kept.take().map_or_else(|| self.stack.copy_of(fd), Ok);
+        let kept = self.kept.take().map_or_else(|| self.stack.session.own_fds().copy_of(fd), Ok);
         if let Ok(kept) = kept {
-            self.stack.anchors().stock.lock().put_open(self.handle, kept, self.is_used);
+            self.stack.session.anchors().stock.lock().put_open(self.handle, kept, self.is_used);
         }
         let _ = sys::close(fd);
         self.opened();
@@ -129,7 +130,7 @@ impl Anchor {
 
     /// The engine was told nothing of it, or would not have what it was for: it can be used for something else.
     pub fn put_back(mut self) {
-        let mut stock = self.stack.anchors().stock.lock();
+        let mut stock = self.stack.session.anchors().stock.lock();
         match self.kept.take() {
             Some(kept) => stock.put_open(self.handle, kept, self.is_used),
             None => stock.free.push(self.handle),
@@ -160,7 +161,7 @@ impl Anchor {
         flags.set(OFlags::NONBLOCK, nonblocking);
         let mut room = [0; 11];
         let name = sys::decimal(self.handle.0, &mut room);
-        let fd = rustix::fs::openat(&self.stack.anchors().dir, name, flags, Mode::empty());
+        let fd = rustix::fs::openat(&self.stack.session.anchors().dir, name, flags, Mode::empty());
         Ok(fd.map_err(from_os)?.into_raw_fd())
     }
 
@@ -182,7 +183,7 @@ impl Anchor {
             return Ok(());
         }
         // For a moment it is open twice, of which the program knows once.
-        let _forks = self.stack.hold_forks();
+        let _forks = self.stack.session.own_fds().lock();
         let opened = match self.open(true, nonblocking) {
             Ok(opened) => Fd::from_raw(opened),
             Err(errno) => return Err((errno, Some(self))),
@@ -225,7 +226,7 @@ fn set_flags(kept: &OwnCopy, nonblocking: bool) -> Result<(), Errno> {
 impl Drop for Anchor {
     fn drop(&mut self) {
         // What it was for ends with the close of what was kept.
-        if self.kept.take().is_some() || !self.stack.alive() || self.stack.is_foreign() {
+        if self.kept.take().is_some() || !self.stack.session.alive() || self.stack.session.is_foreign() {
             return;
         }
         // What it was for ends with this close, and after that it can be used again.
@@ -233,7 +234,7 @@ impl Drop for Anchor {
             Ok(fd) => {
                 let _ = sys::close(fd);
             }
-            Err(_) => self.stack.anchors().stock.lock().spoiled.push(self.handle),
+            Err(_) => self.stack.session.anchors().stock.lock().spoiled.push(self.handle),
         }
     }
 }

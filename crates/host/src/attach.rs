@@ -6,7 +6,6 @@ use crate::environment;
 use crate::errno::{EKEYREJECTED, from_os};
 use crate::lock::Lock;
 use crate::settling::ANSWER_WITHIN;
-use crate::stack::ENGINES_MAX;
 use crate::sys::{Fd, move_to_high};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::FileType;
@@ -23,6 +22,7 @@ use std::time::Duration;
 use toe_abi::attach::{DESCRIPTORS_MAX, Message, Reply, Request};
 use toe_abi::errno::Errno;
 use toe_abi::place;
+use toe_abi::policy::ENGINES_MAX;
 use zerocopy::IntoBytes;
 
 const NO_ONE_THERE: Errno = Errno::ECONNREFUSED;

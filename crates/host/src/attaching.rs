@@ -2,6 +2,7 @@
 
 use crate::attach::{Control, engines};
 use crate::errno::EKEYREJECTED;
+use crate::session::Session;
 use crate::stack::{ATTACHING, EngineIdx, FAILED, Stack};
 use crate::sys;
 use std::sync::atomic::Ordering;
@@ -27,18 +28,18 @@ impl Stack {
     /// user attach. EKEYREJECTED: it is a stranger's.
     /// EPROTO: it speaks another version of the interface.
     pub fn attach(engine: EngineIdx) -> Result<&'static Stack, Errno> {
-        Stack::attach_by(engine, Stack::open)
+        Stack::attach_by(engine, Session::open)
     }
 
     /// The same, with a region of at most `room` bytes. ENOMEM: the engine makes none so small.
     pub fn attach_within(engine: EngineIdx, room: u64) -> Result<&'static Stack, Errno> {
-        Stack::attach_by(engine, |engine, control| Stack::open_within(engine, control, room))
+        Stack::attach_by(engine, |engine, control| Session::open_within(engine, control, room))
     }
 
     /// `open` opens a session.
     fn attach_by(
         engine: EngineIdx,
-        open: impl Fn(EngineIdx, Control) -> Result<Stack, Errno>,
+        open: impl Fn(EngineIdx, Control) -> Result<Session, Errno>,
     ) -> Result<&'static Stack, Errno> {
         let failed_before = FAILED[engine.index()].load(Ordering::Relaxed);
         let mut attaching = ATTACHING.left.lock();
@@ -64,11 +65,11 @@ impl Stack {
             }
         }
         match outcome {
-            Ok(stack) => {
+            Ok(session) => {
                 FAILED[engine.index()].store(0, Ordering::Relaxed);
                 crate::fork::install_handlers();
-                let stack = Stack::adopt(stack);
-                crate::own_copies::close_left(stack, std::mem::take(&mut attaching));
+                let stack = Stack::adopt(session);
+                stack.session.own_fds().close_left(std::mem::take(&mut attaching));
                 Ok(stack)
             }
             Err(errno) => {

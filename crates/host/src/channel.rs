@@ -8,9 +8,9 @@
 use crate::leaving::Leaving;
 use crate::lock::Lock;
 use crate::send_memory::{Blocks, SendMemory};
+use crate::session::{Session, into_std};
 use crate::slots::Place;
 use crate::socket::direct::Direct;
-use crate::stack::Stack;
 use crate::sys::Fd;
 use rustix::fd::RawFd;
 use std::collections::VecDeque;
@@ -73,13 +73,14 @@ pub struct Channel {
 
 impl Channel {
     /// Fetches a channel that the engine has offered.
-    pub(crate) fn open(stack: &Stack, id: ChannelId) -> Result<Channel, Errno> {
-        let (reply, fds) = stack.request_fds(Request::OpenChannel { channel: id.0 }, &[])?;
+    pub(crate) fn open(session: &Session, id: ChannelId) -> Result<Channel, Errno> {
+        let (reply, fds) = session.request_fds(Request::OpenChannel { channel: id.0 }, &[])?;
         let Reply::Channel { side, peer } = reply else { return Err(Errno::EPROTO) };
         let [memory, wake] = <[Fd; 2]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
         let memory = ChannelMemory::map(&memory).map_err(crate::errno::from_os)?;
         let wake_fd = wake.raw();
-        let end = ChannelEnd::new(memory, side, stack.own_fd(wake)).map_err(|_| Errno::EPROTO)?;
+        session.own_fds().own(wake_fd);
+        let end = ChannelEnd::new(memory, side, into_std(wake)).map_err(|_| Errno::EPROTO)?;
         // Until a connection uses it: the other session could punch holes into it meanwhile, and have this one wait.
         end.memory().region().withhold();
         Ok(Channel::over(id, end, wake_fd, peer))

@@ -9,7 +9,7 @@
 use crate::queue::draining::give_up_at;
 use crate::queue::{Queue, QueueSet};
 use crate::stack::{self, Stack};
-use crate::{datagram, epoll, process, signals, socket, wait, waiter};
+use crate::{datagram, epoll, process, signals, socket, thread, waiter};
 use std::sync::Once;
 use toe_abi::attach::Request;
 use toe_abi::errno::Errno;
@@ -69,7 +69,7 @@ fn give_back(stack: &'static Stack) {
     queues.iter_mut().for_each(|queue| queue.settle_pending());
     let mut is_counted = false;
     for _ in 0..SHARE_TRIES {
-        let outcome = stack.request(Request::Share, &[]);
+        let outcome = stack.session.request(Request::Share, &[]);
         queues.iter_mut().for_each(|queue| {
             queue.drain();
         });
@@ -108,8 +108,8 @@ pub extern "C" fn prepare() {
         for queue in stack.queue_sets() {
             queue.raw_lock().lock_raw();
         }
-        stack.anchors().lock().lock_raw();
-        stack.own_fds_lock().lock_raw();
+        stack.session.anchors().lock().lock_raw();
+        stack.session.own_fds().as_lock().lock_raw();
     }
     epoll::lock_all();
     datagram::before_fork();
@@ -120,8 +120,8 @@ fn unlock(settle: impl Fn(&QueueSet)) {
     datagram::after_fork();
     epoll::unlock_all();
     for stack in stack::at_fork().rev() {
-        stack.own_fds_lock().unlock_raw();
-        stack.anchors().lock().unlock_raw();
+        stack.session.own_fds().as_lock().unlock_raw();
+        stack.session.anchors().lock().unlock_raw();
         for queue in stack.queue_sets() {
             queue.raw_lock().unlock_raw();
             settle(queue);
@@ -163,7 +163,8 @@ fn leave_to_parent() {
     process::note_fork_in_child();
     // Whom the parent owes a wake-up, the parent wakes.
     unlock(|queue| queue.pending_wakes().forget());
-    wait::after_fork_in_child();
+    // All waiters are the parent's.
+    waiter::forget_all(thread::with(|thread| thread.waiter.take()));
     crate::cancel::after_fork_in_child();
     socket::watch::after_fork_in_child();
     epoll::after_fork_in_child();

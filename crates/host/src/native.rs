@@ -73,7 +73,7 @@ struct Own {
 impl Own {
     fn new() -> Result<Own, Errno> {
         let stack = Stack::attach(EngineIdx::FIRST)?;
-        let fd = stack.anchors().placeholder(true)?;
+        let fd = stack.session.anchors().placeholder(true)?;
         let socket = Socket::allocate();
         socket.set_nonblocking(true);
         fd_table::install(fd, socket);
@@ -151,7 +151,7 @@ impl Connection {
 
     /// Whether the engine that has it lives.
     pub fn has_engine(&self) -> bool {
-        self.0.socket.home().is_some_and(|home| !home.is_dead() && home.stack.alive())
+        self.0.socket.home().is_some_and(|home| !home.is_dead() && home.session.alive())
     }
 
     /// As setsockopt.

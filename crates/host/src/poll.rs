@@ -49,11 +49,11 @@ fn poll_both(
         sockets.iter().for_each(|socket| _ = socket.wait_for_turn());
     }
     let is_brief = timeout.is_some_and(|timeout| timeout.is_zero());
-    sockets.iter().flat_map(|socket| socket.homes()).for_each(|home| home.stack.settle_first());
+    sockets.iter().flat_map(|socket| socket.homes()).for_each(|home| home.session.settle_first());
     let mut ready = mark_settled(fds, sockets);
     if ready == 0
         && is_brief
-        && homes(fds).into_iter().fold(false, |waited, home| waited | home.stack.settle())
+        && homes(fds).into_iter().fold(false, |waited, home| waited | home.session.settle())
     {
         ready = mark_settled(fds, sockets);
     }
@@ -119,7 +119,7 @@ fn mark_settled(fds: &mut [libc::pollfd], sockets: &[&'static Socket]) -> usize 
 fn mark(fds: &mut [libc::pollfd]) -> usize {
     for home in homes(fds) {
         home.drain();
-        home.stack.look();
+        home.look();
     }
     let mut ready = 0;
     for polled in fds.iter_mut() {

@@ -1,7 +1,7 @@
 //! The anchors of a session that are not in use.
 
 use crate::lock::Lock;
-use crate::own_copies::OwnCopy;
+use crate::own_fds::OwnCopy;
 use crate::sys;
 use crate::sys::Fd;
 use rustix::fd::RawFd;

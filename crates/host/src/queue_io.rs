@@ -3,8 +3,8 @@
 
 use crate::channel::Channel;
 use crate::send_memory::{Blocks, SendMemory};
+use crate::session::Session;
 use crate::slots::Place;
-use crate::stack::Stack;
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::{Command, Send};
@@ -21,7 +21,7 @@ const SPARE_AGAIN: u32 = SND_ENTRIES / 4;
 /// The host's ends of the rings, and what did not fit into them yet.
 #[derive(Debug)]
 pub struct QueueIo {
-    pub(crate) stack: &'static Stack,
+    pub(crate) session: &'static Session,
     pub ring: HostQueueSet,
     pub region: Region,
     pub blocks: Blocks,
@@ -38,8 +38,8 @@ pub struct QueueIo {
 impl QueueIo {
     /// Rings the doorbell if the engine sleeps. Once after each batch of entries.
     pub fn ring(&self) {
-        let settling = self.stack.settling();
-        let was_rung = self.stack.doorbell().ring_noting(|| settling.note_sleep()).unwrap_or(false);
+        let settling = self.session.settling();
+        let was_rung = self.session.doorbell().ring_noting(|| settling.note_sleep()).unwrap_or(false);
         settling.handed_over(was_rung);
     }
 
@@ -51,7 +51,7 @@ impl QueueIo {
 
     /// The same, when another command follows at once.
     pub fn command_quietly(&mut self, command: Command) {
-        if self.stack.is_foreign() || !self.stack.alive() {
+        if self.session.is_foreign() || !self.session.alive() {
             return;
         }
         if !self.deferred.is_empty() || !self.owing.is_empty() || self.ring.push_command(command).is_err() {
@@ -61,7 +61,7 @@ impl QueueIo {
 
     /// Whether the peer has acknowledged the end of what this side sends, as far as the engine tells.
     pub fn end_is_acknowledged(&self, flow: FlowId) -> bool {
-        let at = self.stack.layout().flow_info(flow.slot());
+        let at = self.session.layout().flow_info(flow.slot());
         let state = self.region.read_record::<FlowInfo>(at).map_or(0, |info| info.state);
         // Numbers of Linux: TCP_FIN_WAIT2, TCP_TIME_WAIT, TCP_CLOSE; 0: the engine has nothing of it any more.
         matches!(state, 0 | 5 | 6 | 7)

@@ -12,6 +12,8 @@
 
 use crate::errno::ERESTART;
 use crate::queue::QueueSet;
+use crate::queue::sets;
+use crate::session::Session;
 pub use crate::spin::{spin, spin_beside_peer, yield_no_more};
 use crate::stack::Stack;
 use crate::waiter::{self, KICKED, PARKED, RUNNING, STUCK, Waiter};
@@ -41,12 +43,6 @@ impl Drop for TakenWaiter {
             if keeps { thread::with(|thread| thread.waiter.replace(Some(self.0))) } else { Some(self.0) };
         spare.into_iter().for_each(waiter::give_back);
     }
-}
-
-/// In the child of a fork: all waiters are the parent's.
-#[cold]
-pub fn after_fork_in_child() {
-    waiter::forget_all(thread::with(|thread| thread.waiter.take()));
 }
 
 impl TakenWaiter {
@@ -95,13 +91,13 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
     let mut polled = Vec::with_capacity(on.queues.len() * 2 + 2 + on.fds.len());
     let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
     polled.push(entry(me.fd(), libc::POLLIN));
-    let mut stacks: Vec<&'static Stack> = Vec::with_capacity(1);
+    let mut sessions: Vec<&'static Session> = Vec::with_capacity(1);
     let mut led: Vec<&'static QueueSet> = Vec::with_capacity(on.queues.len());
     let soon = |timeout: Option<Duration>| Some(timeout.map_or(STUCK, |t| t.min(STUCK)));
     let mut timeout = if me.fd.get().is_some() { on.timeout } else { soon(on.timeout) };
     for queue in on.queues.iter().filter(|queue| !queue.is_dead()) {
-        if !stacks.iter().any(|stack| std::ptr::eq(*stack, queue.stack)) {
-            stacks.push(queue.stack);
+        if !sessions.iter().any(|session| std::ptr::eq(*session, queue.session)) {
+            sessions.push(queue.session);
         }
         if queue.parking.enter(me) {
             led.push(queue);
@@ -111,7 +107,7 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
         }
     }
     polled.extend(led.iter().map(|queue| entry(queue.irq_fd, libc::POLLIN)));
-    polled.extend(stacks.iter().map(|stack| entry(stack.control_fd(), libc::POLLRDHUP)));
+    polled.extend(sessions.iter().map(|session| entry(session.control_fd(), libc::POLLRDHUP)));
     let fds_at = polled.len();
     polled.extend_from_slice(on.fds);
 
@@ -140,8 +136,8 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
         if signalled(0) {
             me.quiet();
         }
-        for (i, stack) in stacks.iter().enumerate() {
-            stack.on_control(polled[1 + led.len() + i].revents);
+        for (i, session) in sessions.iter().enumerate() {
+            sets::on_control(session, polled[1 + led.len() + i].revents);
         }
         on.fds.copy_from_slice(&polled[fds_at..]);
     }

@@ -169,8 +169,8 @@ fn a_socket_made_before_the_engine_ended_connects_through_the_next() {
     first.kill();
     let old = Stack::attached(toe::stack::EngineIdx::FIRST).expect("not yet noticed");
     fake::until(|| {
-        old.look();
-        (!old.alive()).then_some(())
+        old.queue_sets().for_each(toe::queue::QueueSet::look);
+        (!old.session.alive()).then_some(())
     });
     assert_eq!((connect(fd, &address(80)), errno()), (-1, libc::ENETDOWN));
     drop(first);

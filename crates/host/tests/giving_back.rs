@@ -398,13 +398,13 @@ fn a_copy_of_a_descriptor_is_the_librarys_own_until_it_is_let_go() {
     let _engine = Engine::attached();
     let stack = toe::stack::Stack::attached(toe::stack::EngineIdx::FIRST).expect("a session");
     let of_the_program = std::fs::File::open("/").expect("a directory");
-    let copy = stack.copy_of(of_the_program.as_raw_fd()).expect("a copy");
+    let copy = stack.session.own_fds().copy_of(of_the_program.as_raw_fd()).expect("a copy");
     let number = copy.raw();
     assert!(toe::fd_table::is_internal(number));
-    assert!(stack.own_fds_lock().lock().all().any(|own| own == number));
+    assert!(stack.session.own_fds().lock().all().any(|own| own == number));
     drop(copy);
     assert!(!toe::fd_table::is_internal(number));
-    assert!(!stack.own_fds_lock().lock().all().any(|own| own == number));
+    assert!(!stack.session.own_fds().lock().all().any(|own| own == number));
 }
 
 /// Whether a thread of this process sleeps on a lock.

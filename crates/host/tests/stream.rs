@@ -581,13 +581,13 @@ fn a_new_engine_is_found() {
     first.kill();
     let old = Stack::attached(toe::stack::EngineIdx::FIRST).expect("not yet noticed");
     until(|| {
-        old.look();
-        (!old.alive()).then_some(())
+        old.queue_sets().for_each(toe::queue::QueueSet::look);
+        (!old.session.alive()).then_some(())
     });
     drop(first);
     let second = Engine::start();
     let stack = until(|| Stack::get(toe::stack::EngineIdx::FIRST));
-    assert!(stack.alive());
+    assert!(stack.session.alive());
     assert!(second.connected().send(b"x").is_ok());
 }
 

@@ -137,7 +137,7 @@ static GIVEN_SINCE: [AtomicU64; ENGINES_MAX] = [const { AtomicU64::new(0) }; ENG
 /// Smaller is better. An engine that is not there comes last, one that has not been asked yet is asked.
 fn load_of(engine: EngineIdx) -> (u32, u32) {
     let Some(stack) = Stack::get(engine) else { return (u32::MAX, u32::MAX) };
-    let load = stack.region().load();
+    let load = stack.session.region().load();
     let age_ms = (sys::coarse_ms() as u32).wrapping_sub(load.at_ms);
     let busy = if age_ms < LOAD_HOLDS_MS { load.busy_permille / BUSY_STEP_PERMILLE } else { 0 };
     let since = GIVEN_SINCE[engine.index()].load(Ordering::Relaxed);
@@ -151,7 +151,7 @@ pub fn note_given(engine: EngineIdx) {
         return;
     }
     let Some(stack) = Stack::attached(engine) else { return };
-    let at_ms = stack.region().load().at_ms;
+    let at_ms = stack.session.region().load().at_ms;
     let counted = |since: u64| {
         let before = if (since >> 32) as u32 == at_ms { since as u32 } else { 0 };
         Some(u64::from(at_ms) << 32 | u64::from(before.saturating_add(1)))

@@ -9,7 +9,7 @@ use crate::{hidden_twin, real, twin_pool};
 use core::ffi::c_int;
 use libc::socklen_t;
 use toe::block::OnSignal;
-use toe::own_copies::OwnCopy;
+use toe::own_fds::OwnCopy;
 use toe::signals::let_handlers_run;
 use toe::socket::{Held as Waiting, Shutdown, Socket};
 use toe::stack::Stack;
@@ -51,8 +51,8 @@ pub enum NoRoom {
 impl Held {
     pub fn take(stack: &'static Stack, fd: c_int) -> Result<Held, NotHeld> {
         let replacing = Replacing::begin_after_others(fd, State::TWIN).map_err(NotHeld::Replaced)?;
-        let high = stack.copy_of(fd).map(|copy| (copy, true));
-        let copy = high.or_else(|_| stack.copy_anywhere(fd).map(|copy| (copy, false)));
+        let high = stack.session.own_fds().copy_of(fd).map(|copy| (copy, true));
+        let copy = high.or_else(|_| stack.session.own_fds().copy_anywhere(fd).map(|copy| (copy, false)));
         let (copy, is_high) = copy.map_err(NotHeld::NoDescriptor)?;
         Ok(Held { replacing, copy, is_high })
     }
@@ -139,7 +139,8 @@ impl Twin {
 
     /// What [`Twin::lend`] has given away, if it is there still.
     pub fn take_back(&mut self, fd: c_int) {
-        self.socket = hidden_twin::take_back(fd).and_then(|twin| self.stack.keep_copy(twin).ok());
+        self.socket =
+            hidden_twin::take_back(fd).and_then(|twin| self.stack.session.own_fds().keep_copy(twin).ok());
     }
 
     /// It is not needed for this connection any more, but to hold the port that the program bound.

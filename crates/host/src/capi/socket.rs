@@ -138,7 +138,7 @@ fn make_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Err
         _ => return Err(ESOCKTNOSUPPORT),
     }
     let stack = Stack::attach(EngineIdx::FIRST)?;
-    let fd = stack.anchors().placeholder(kind & libc::SOCK_CLOEXEC != 0)?;
+    let fd = stack.session.anchors().placeholder(kind & libc::SOCK_CLOEXEC != 0)?;
     let socket = Socket::allocate();
     socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
     fd_table::install(fd, socket);

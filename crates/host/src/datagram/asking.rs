@@ -12,11 +12,6 @@ use toe_abi::attach::{Reply, Request, Way};
 use toe_base::{Addr, Endpoint};
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 
-/// Datagrams after which the engine is asked for the first time…
-pub(super) const ASK_FIRST: u32 = 32;
-/// …and, as the answer is no each time, at most.
-pub(super) const ASK_LAST: u32 = 1 << 16;
-
 /// Where what a socket sends to there comes from. One that is bound to no address sends from the first of loopback.
 fn own_address(fd: RawFd, peer: Endpoint) -> Addr {
     let name = rustix::net::getsockname(sys::borrow(fd)).ok();
@@ -92,10 +87,11 @@ impl Datagram {
             return None;
         }
         let stack = Stack::get(engine)?;
-        let (reply, fds) = stack.request_fds(Request::AskLane { way, peer }, &[sys::borrow(fd)]).ok()?;
+        let (reply, fds) =
+            stack.session.request_fds(Request::AskLane { way, peer }, &[sys::borrow(fd)]).ok()?;
         let Reply::Lane { ring_len } = reply else { return None };
         let memory = LaneMemory::map(fds.first()?, ring_len).ok()?;
-        self.session.store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+        self.session.store(std::ptr::from_ref(&stack.session).cast_mut(), Ordering::Release);
         // Before a fork lanes are closed under these locks: either it is seen here, or what is added is closed there.
         match way {
             Way::Sends => {

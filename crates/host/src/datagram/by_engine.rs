@@ -4,8 +4,8 @@
 
 use crate::datagram::options::{Details, SendOptions};
 use crate::program_memory;
+use crate::session::Session;
 use crate::socket::slices::Gather;
-use crate::stack::Stack;
 use std::io::IoSlice;
 use toe_abi::errno::Errno;
 use toe_abi::lane::{MtuDiscover, RecordHead};
@@ -28,7 +28,7 @@ pub struct Connected {
 
 #[derive(Debug, Default)]
 pub(super) struct ByEngine {
-    pub(super) end: Option<(LaneSender, &'static Stack)>,
+    pub(super) end: Option<(LaneSender, &'static Session)>,
     /// Which stack has the way there.
     pub(super) known: Vec<Known>,
     pub(super) connected: Option<Connected>,
@@ -54,12 +54,12 @@ impl ByEngine {
 
     /// The last descriptor is closed. `is_alone`: no other process can have the socket.
     pub(super) fn drop_all(&mut self, is_alone: bool) {
-        if let Some((mut end, stack)) = self.end.take()
+        if let Some((mut end, session)) = self.end.take()
             && is_alone
         {
             end.close();
             // So that the name is free at once.
-            let _ = stack.doorbell().ring_if_wanted();
+            let _ = session.doorbell().ring_if_wanted();
         }
         *self = ByEngine::default();
     }
@@ -114,12 +114,15 @@ impl ByEngine {
         if segment > 0 && len > segment * SEGMENTS_MAX { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
+    /// Whose its end is.
+    pub(super) fn session(&self) -> Option<&'static Session> {
+        self.end.as_ref().map(|(_, session)| *session)
+    }
+
     /// `Ok(None)`: there is no room now.
     pub(super) fn put(&mut self, head: &RecordHead, from: &[IoSlice<'_>]) -> Result<Option<usize>, Errno> {
-        let Some((end, stack)) = &mut self.end else { return Err(Errno::ENETDOWN) };
-        // One that was killed leaves the lane as it is.
-        stack.look();
-        if !stack.alive() {
+        let Some((end, session)) = &mut self.end else { return Err(Errno::ENETDOWN) };
+        if !session.alive() {
             return Err(Errno::ENETDOWN);
         }
         let mut gather = Gather::new(from);
@@ -143,7 +146,7 @@ impl ByEngine {
         if !end.publish(whole) {
             return Err(Errno::ENETDOWN);
         }
-        let _ = stack.doorbell().ring_if_wanted();
+        let _ = session.doorbell().ring_if_wanted();
         self.refused = false;
         Ok(Some(len))
     }

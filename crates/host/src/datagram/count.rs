@@ -1,7 +1,11 @@
 //! How many datagrams go by until the engine is asked for a lane.
 
-use crate::datagram::asking::{ASK_FIRST, ASK_LAST};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Datagrams after which the engine is asked for the first time…
+const ASK_FIRST: u32 = 32;
+/// …and, as the answer is no each time, at most.
+const ASK_LAST: u32 = 1 << 16;
 
 /// How many datagrams went by the kernel one way, and when the engine is asked for a lane.
 #[derive(Debug)]

@@ -60,7 +60,7 @@ mod with_engine;
 
 use crate::datagram::count::Count;
 use crate::lock::Lock;
-use crate::stack::Stack;
+use crate::session::Session;
 use by_engine::ByEngine;
 pub use by_engine::Connected;
 pub(crate) use forks::{after_fork, after_fork_in_child, before_child, before_fork};
@@ -124,7 +124,7 @@ pub struct Datagram {
     /// It sends nothing any more (SHUT_WR).
     shut: AtomicBool,
     /// The session by which it got its last lane, or null.
-    session: AtomicPtr<Stack>,
+    session: AtomicPtr<Session>,
     /// Descriptors that the program has of it.
     references: AtomicU32,
     /// Threads that wait for the kernel's queue: no lane is opened as long as there are any.

@@ -2,6 +2,7 @@
 
 use super::outgoing::Sent;
 use super::{Datagram, Details};
+use crate::queue::sets;
 use crate::socket::slices::Gather;
 use crate::wait;
 use std::io::IoSlice;
@@ -54,7 +55,7 @@ impl Datagram {
         let session = self.session.load(Ordering::Acquire);
         // SAFETY: needed because the session is in an atomic, which holds null or what `Stack::get` gave: those are never freed.
         let Some(session) = (unsafe { session.as_ref() }) else { return };
-        session.look();
+        sets::look(session);
         if !session.alive() {
             self.leave();
         }

@@ -3,6 +3,8 @@
 use crate::datagram::by_engine::EMSGSIZE;
 use crate::datagram::options::{Details, SendOptions};
 use crate::datagram::{Datagram, room};
+use crate::queue::sets;
+use crate::session::Session;
 use crate::socket::slices::Gather;
 use crate::stack::{EngineIdx, Stack};
 use crate::{sys, wait};
@@ -26,13 +28,13 @@ impl Datagram {
         if crate::process::is_vfork_child() || crate::sys::is_filtered() {
             return Err(Errno::ENETUNREACH);
         }
-        let stack = Stack::get_or_why(engine)?;
+        let session = &Stack::get_or_why(engine)?.session;
         if purpose == Use::Connects {
             // What lay in the lane from the engine was for the socket as it was: it gets others.
             self.by_engine.lock().close();
         }
         let request = Request::OpenDatagrams { purpose, peer };
-        let (reply, fds) = stack.request_fds(request, &[sys::borrow(fd)])?;
+        let (reply, fds) = session.request_fds(request, &[sys::borrow(fd)])?;
         let Reply::Datagrams { ring_len, source, path_mtu, link_mtu } = reply else {
             return Err(Errno::EPROTO);
         };
@@ -41,15 +43,15 @@ impl Datagram {
             let map = |file, ring_len| LaneMemory::map(file, ring_len).map_err(|_| Errno::ENOMEM);
             let (to, from) =
                 (map(to_engine, ring_len)?, map(from_engine, LaneLayout::from_engine(ring_len))?);
-            stack.request(Request::DatagramsMapped, &[]).inspect_err(|_| {
+            session.request(Request::DatagramsMapped, &[]).inspect_err(|_| {
                 // An engine that did not answer in time may hear it yet: nobody is here.
                 to.close();
                 from.close();
             })?;
             let end = LaneSender::new(to);
-            self.hear_engine(from, stack);
+            self.hear_engine(from, session);
             let mut by_engine = self.by_engine.lock();
-            by_engine.end = Some((end, stack));
+            by_engine.end = Some((end, session));
             by_engine.options = SendOptions::read(fd);
             self.engine.store(true, Ordering::Relaxed);
         }
@@ -61,12 +63,12 @@ impl Datagram {
     }
 
     /// What comes by the engine's links may come by the lane, while somebody looks there. Else by the kernel.
-    fn hear_engine(&self, memory: LaneMemory, stack: &'static Stack) {
+    fn hear_engine(&self, memory: LaneMemory, session: &'static Session) {
         let mut incoming = self.incoming.lock();
         if !self.may_have(Way::Receives) || !incoming.has_room() {
             return memory.close();
         }
-        self.session.store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+        self.session.store(std::ptr::from_ref(session).cast_mut(), Ordering::Release);
         incoming.add_engine(LaneReceiver::new(memory));
         self.receives.store(true, Ordering::SeqCst);
     }
@@ -112,6 +114,8 @@ impl Datagram {
                 return Err(EMSGSIZE);
             }
             self.may_send(head.segment != 0, || by_engine.may_go(to.addr, &head, len))?;
+            // One that was killed leaves the lane as it is.
+            by_engine.session().into_iter().for_each(sets::look);
             by_engine.put(&head, from)
         };
         let mut outcome = attempt().transpose();

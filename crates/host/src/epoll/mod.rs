@@ -33,11 +33,11 @@ use crate::lock::Lock;
 use crate::queue::QueueSet;
 use crate::slots::{Place, Slots};
 use crate::socket::{Kind, Socket, stream};
-use crate::stack::ENGINES_MAX;
 use rustix::fd::RawFd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use toe_abi::policy::ENGINES_MAX;
 use toe_base::limits::QUEUE_SETS_MAX;
 
 const EDGE: u32 = libc::EPOLLET as u32;

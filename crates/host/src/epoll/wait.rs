@@ -80,18 +80,18 @@ fn wait_in(
                 None => continue,
             }
         }
-        set.homes().for_each(|home| home.stack.settle_first());
+        set.homes().for_each(|home| home.session.settle_first());
         set.wake_listeners();
         set.take_back_moved();
         let mut found = set.collect(epfd, events)?;
         if found == 0 {
-            set.homes().for_each(|home| home.stack.look());
+            set.homes().for_each(|home| home.look());
             // That another process has one of them may have been found just now.
             set.take_back_moved();
             found = set.harvest(events);
         }
         let is_brief = timeout.is_some_and(|timeout| timeout.is_zero());
-        if found == 0 && is_brief && set.homes().fold(false, |waited, home| waited | home.stack.settle()) {
+        if found == 0 && is_brief && set.homes().fold(false, |waited, home| waited | home.session.settle()) {
             found = set.collect(epfd, events)?;
         }
         if found > 0 || is_brief {

@@ -2,8 +2,8 @@
 //! so there is none of a file that it has locks of; and one that it comes to lock later is not closed before they are gone.
 
 use super::kind::at_hand;
-use crate::own_copies::OwnCopy;
-use crate::stack::Stack;
+use crate::own_fds::OwnCopy;
+use crate::session::Session;
 use crate::sys::{self, Fd};
 use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 use rustix::fs::FileType;
@@ -17,21 +17,21 @@ pub struct Copy {
 }
 
 impl Copy {
-    pub fn of(stack: &'static Stack, file: BorrowedFd<'_>) -> Result<Copy, Errno> {
+    pub fn of(session: &'static Session, file: BorrowedFd<'_>) -> Result<Copy, Errno> {
         let is_file = at_hand(file).is_some_and(|known| known.kind == FileType::RegularFile);
         let fd = file.as_raw_fd();
-        let copy = if is_file { stack.copy_of_file(fd) } else { stack.copy_of(fd) };
+        let copy = if is_file { session.own_fds().copy_of_file(fd) } else { session.own_fds().copy_of(fd) };
         Ok(Copy { copy: Some(copy?), is_file })
     }
 
     /// Another descriptor of the file that the library has opened.
-    pub fn keep(stack: &'static Stack, opened: Fd) -> Result<Copy, Errno> {
-        Ok(Copy { copy: Some(stack.keep_file(opened)?), is_file: true })
+    pub fn keep(session: &'static Session, opened: Fd) -> Result<Copy, Errno> {
+        Ok(Copy { copy: Some(session.own_fds().keep_file(opened)?), is_file: true })
     }
 
     /// One that an earlier call had and that is still open for its locks' sake.
-    pub fn again(stack: &Stack, wanted: impl Fn(RawFd) -> bool) -> Option<Copy> {
-        crate::own_copies::take_unused(stack, wanted).map(|copy| Copy { copy: Some(copy), is_file: true })
+    pub fn again(session: &Session, wanted: impl Fn(RawFd) -> bool) -> Option<Copy> {
+        session.own_fds().take_unused(wanted).map(|copy| Copy { copy: Some(copy), is_file: true })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {

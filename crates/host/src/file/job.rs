@@ -58,7 +58,7 @@ impl Job {
         way: Way,
         length: usize,
     ) -> Result<Job, Errno> {
-        let file = KeptFile::kept(Stack::get_or_why(socket.engine())?, file)?;
+        let file = KeptFile::kept(&Stack::get_or_why(socket.engine())?.session, file)?;
         let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::errno::from_os)?;
         let state = State {
             done: AtomicUsize::new(0),

@@ -3,8 +3,7 @@
 
 use super::copy::Copy;
 use crate::file::locks::has_own_locks;
-use crate::socket::Socket;
-use crate::stack::Stack;
+use crate::session::Session;
 use crate::sys;
 use rustix::fd::BorrowedFd;
 use std::cell::OnceCell;
@@ -38,17 +37,16 @@ impl<'a> KeptFile<'a> {
     }
 
     /// The call cannot go on at once: from here on the file is the one that has the number now. Nothing is done for one that can.
-    pub fn keep(&self, socket: &Socket) {
+    pub fn keep(&self, engine: Option<&'static Session>) {
         self.kept.get_or_init(|| {
-            let home = socket.home().filter(|_| !sys::is_filtered());
-            let kept = home.map(|home| Kept::of(home.stack, self.file));
+            let kept = engine.filter(|_| !sys::is_filtered()).map(|session| Kept::of(session, self.file));
             kept.and_then(Result::ok).unwrap_or_else(|| Kept::Identity(identity(self.file)))
         });
     }
 
     /// One that is kept from the beginning.
-    pub fn kept(stack: &'static Stack, file: BorrowedFd<'a>) -> Result<KeptFile<'a>, Errno> {
-        Ok(KeptFile { file, kept: OnceCell::from(Kept::of(stack, file)?) })
+    pub fn kept(session: &'static Session, file: BorrowedFd<'a>) -> Result<KeptFile<'a>, Errno> {
+        Ok(KeptFile { file, kept: OnceCell::from(Kept::of(session, file)?) })
     }
 
     /// Whether what was just read, or is to be written, through [`KeptFile::fd`] is this file's. Where no copy could be kept the number may be another's by now.
@@ -63,10 +61,10 @@ impl<'a> KeptFile<'a> {
 impl Kept {
     /// No copy of a file that this process has locks of: its close, also that by exec, would end them. When the program closes its own
     /// descriptor of such a file they are gone by its hand.
-    fn of(stack: &'static Stack, file: BorrowedFd<'_>) -> Result<Kept, Errno> {
+    fn of(session: &'static Session, file: BorrowedFd<'_>) -> Result<Kept, Errno> {
         match has_own_locks(file) {
             true => Ok(Kept::Identity(identity(file))),
-            false => Copy::of(stack, file).map(Kept::Copy),
+            false => Copy::of(session, file).map(Kept::Copy),
         }
     }
 }
@@ -90,12 +88,10 @@ mod tests {
         let number = sys::dup_anywhere(&first).expect("room");
         let kept = KeptFile::of(sys::borrow(number.raw()));
         assert!(kept.is_same(), "nothing is asked of a call that does not wait");
-        // A socket without a home has no session to keep a copy in.
-        let socket = Socket::allocate();
-        kept.keep(socket);
+        // Without an engine there is no session to keep a copy in.
+        kept.keep(None);
         assert!(kept.is_same());
         sys::dup_onto(&second, number.raw(), true).expect("it is open");
         assert!(!kept.is_same());
-        socket.abandon();
     }
 }

@@ -70,7 +70,7 @@ impl Socket {
         turn.hold()?;
         if toe_transfer::is_long(length, has_room) && !flags.dont_wait && !self.nonblocking() {
             // It may well wait, and from its first read on the file is to be the same.
-            file.keep(self);
+            file.keep(self.session());
         }
         let call = Outward::new(position, length, source::AHEAD, has_room, flags.more);
         let mut source = FileSource::new(file, call, cancelled);
@@ -119,7 +119,7 @@ impl Socket {
                 }
             }
             // The connection has to be waited for, as a rule.
-            file.keep(self);
+            file.keep(self.session());
         }
         let (position, length) = (position.map(|at| at + done as u64), length - done);
         let call = Inward::new(position, length, CHUNK, waits);
@@ -166,7 +166,7 @@ impl Socket {
                     call.written(outcome, || is_file(to));
                 }
                 step::Inward::PassBy { at } => {
-                    past = self.home().and_then(|home| unbuffered::buffered(home.stack, file));
+                    past = self.home().and_then(|home| unbuffered::buffered(home.session, file));
                     // That one has a place of its own.
                     let from = past.as_ref().and_then(|_| at.or_else(|| rustix::fs::tell(file).ok()));
                     call.passed_by(from);

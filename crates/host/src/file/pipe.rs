@@ -6,6 +6,7 @@
 
 use super::KeptFile;
 use crate::errno::from_os;
+use crate::session::Session;
 use crate::socket::slices::{Bytes, Room, Source, Target};
 use crate::socket::{RecvFlags, SendFlags, Socket, Turn};
 use crate::sys::Fd;
@@ -107,8 +108,8 @@ impl Source for PipeSource<'_> {
         Ok(got)
     }
 
-    fn about_to_wait(&mut self, socket: &Socket) {
-        self.from.keep(socket);
+    fn about_to_wait(&mut self, engine: Option<&'static Session>) {
+        self.from.keep(engine);
     }
 
     fn take_back(&mut self, _: usize) {

@@ -9,7 +9,7 @@ use super::kind::is_regular;
 use super::memory::Memory;
 use super::unbuffered;
 use crate::errno::from_os;
-use crate::socket::Socket;
+use crate::session::Session;
 use crate::socket::slices::{Room, Source};
 use rustix::fd::BorrowedFd;
 use rustix::fs::OFlags;
@@ -188,9 +188,9 @@ impl Source for FileSource<'_> {
         true
     }
 
-    fn about_to_wait(&mut self, socket: &Socket) {
+    fn about_to_wait(&mut self, engine: Option<&'static Session>) {
         if self.call.ahead() < self.call.left_in_all() {
-            self.file.keep(socket);
+            self.file.keep(engine);
         }
     }
 
@@ -300,15 +300,13 @@ mod tests {
         source.look();
         let (region, _file) = Region::create(1 << 20).expect("memory");
         assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(1000));
-        let socket = Socket::allocate();
-        source.about_to_wait(socket);
+        source.about_to_wait(None);
         assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(1000));
         crate::sys::dup_onto(&other, number.raw(), true).expect("it is open");
         assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(0));
         assert!(source.is_done());
         source.call.went(Ok(0));
         assert_eq!(source.call.step(), Step::End(Err(Errno::EBADF)));
-        socket.abandon();
     }
 
     /// Of bytes that were not at hand, and of those that were and follow them.

@@ -4,7 +4,7 @@
 use super::copy::Copy;
 use super::kind::at_hand;
 use crate::file::locks::has_own_locks;
-use crate::stack::Stack;
+use crate::session::Session;
 use crate::sys::{self, Fd};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -34,7 +34,7 @@ pub fn read(file: BorrowedFd<'_>, position: u64, len: usize, buffer: &mut Vec<u8
 }
 
 /// The same file or block device by the page cache, to be written to; if it is such a one, and can be opened again.
-pub fn buffered(stack: &'static Stack, file: BorrowedFd<'_>) -> Option<Copy> {
+pub fn buffered(session: &'static Session, file: BorrowedFd<'_>) -> Option<Copy> {
     let flags = rustix::fs::fcntl_getfl(file).ok()?;
     let known = at_hand(file)?;
     let takes_pages = matches!(known.kind, FileType::RegularFile | FileType::BlockDevice);
@@ -47,7 +47,7 @@ pub fn buffered(stack: &'static Stack, file: BorrowedFd<'_>) -> Option<Copy> {
         rustix::fs::open(path, again | closed, Mode::empty()).ok().map(Fd::from)
     };
     if !has_own_locks(file) {
-        return Copy::keep(stack, sys::move_to_high(open(OFlags::CLOEXEC)?)).ok();
+        return Copy::keep(session, sys::move_to_high(open(OFlags::CLOEXEC)?)).ok();
     }
     // It stays open as long as the locks, and as they do over exec: where the program's own descriptor ends them there, it is closed there, too.
     // One such for all calls; and to move it would close a descriptor of the file.
@@ -58,7 +58,7 @@ pub fn buffered(stack: &'static Stack, file: BorrowedFd<'_>) -> Option<Copy> {
     };
     let goes_by_exec = rustix::io::fcntl_getfd(file).ok()?.contains(rustix::io::FdFlags::CLOEXEC);
     let closed = if goes_by_exec { OFlags::CLOEXEC } else { OFlags::empty() };
-    Copy::again(stack, is_such).or_else(|| Copy::keep(stack, open(closed)?).ok())
+    Copy::again(session, is_such).or_else(|| Copy::keep(session, open(closed)?).ok())
 }
 
 #[cfg(test)]

@@ -23,14 +23,14 @@ impl Queue {
             // What it is to tell of comes first.
             return None;
         }
-        let token = self.io.stack.next_token();
+        let token = self.io.session.next_token();
         self.io.ring.push_command(question(token)).ok()?;
         Some(self.await_result(token, home, socket))
     }
 
     /// What the engine has written down.
     pub(crate) fn flow_detail(&self, flow: FlowId) -> FlowDetail {
-        let layout = self.io.stack.layout();
+        let layout = self.io.session.layout();
         if flow.slot() >= layout.flows as usize {
             return FlowDetail::default();
         }
@@ -44,7 +44,7 @@ impl Queue {
         socket: &'static Socket,
         args: &ConnectArgs,
     ) -> Option<u32> {
-        let token = self.io.stack.next_token();
+        let token = self.io.session.next_token();
         self.io.ring.push_connect(token, args).ok()?;
         Some(self.await_result(token, home, socket))
     }
@@ -56,11 +56,11 @@ impl Queue {
         remote: SocketAddr,
         names: u32,
     ) -> Option<FlowId> {
-        let flow = self.connect_credit.take(remote, names, self.io.stack.heard())?;
+        let flow = self.connect_credit.take(remote, names, self.io.session.heard())?;
         let (anchor, fd) = (anchor.0, fd as u32);
         let args =
             ConnectArgs { remote: remote.into(), anchor, fd, flow: flow.raw(), ..ConnectArgs::default() };
-        if self.io.ring.push_connect(self.io.stack.next_token(), &args).is_err() {
+        if self.io.ring.push_connect(self.io.session.next_token(), &args).is_err() {
             self.connect_credit.give(flow);
             return None;
         }
@@ -75,7 +75,7 @@ impl Queue {
         socket: &'static Socket,
         args: &ListenArgs,
     ) -> Option<u32> {
-        let token = self.io.stack.next_token();
+        let token = self.io.session.next_token();
         self.io.ring.push_listen(token, args).ok()?;
         Some(self.await_result(token, home, socket))
     }

@@ -27,7 +27,7 @@ impl Queue {
 
     /// Takes completions and tells their sockets. Returns how many.
     pub fn drain(&mut self) -> usize {
-        if self.io.stack.is_foreign() {
+        if self.io.session.is_foreign() {
             // The rings are the parent's.
             return 0;
         }

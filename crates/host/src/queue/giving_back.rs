@@ -4,11 +4,11 @@ use crate::channel::Channel;
 use crate::leaving::{Attempt, Yielding};
 use crate::queue::{Queue, ROOM_WITHIN};
 use crate::queue_io::QueueIo;
+use crate::session::Session;
 use crate::slots::Place;
 use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::stream::{Link, Stream};
-use crate::stack::Stack;
 use crate::sys;
 use toe_abi::attach::{Request, Unread};
 use toe_abi::entry::MemRange;
@@ -17,7 +17,7 @@ use toe_base::FlowId;
 use toe_base::arena::Block;
 use toe_ring::owner_word;
 
-impl Stack {
+impl Session {
     /// The flow goes back to the engine, and with it what its program has not read.
     fn give_back(&self, flow: FlowId, unread: Unread) -> Result<(), Errno> {
         self.request(Request::Relinquish { flow: flow.raw(), unread }, &[]).map(|_| ())
@@ -27,8 +27,8 @@ impl Stack {
 impl QueueIo {
     /// Where the flow's owner word is. `None`: it is not this process's session that has it.
     pub(super) fn owner_word(&self, flow: FlowId) -> Option<u64> {
-        let layout = self.stack.layout();
-        let is_ours = !self.stack.is_foreign() && flow.slot() < layout.flows as usize;
+        let layout = self.session.layout();
+        let is_ours = !self.session.is_foreign() && flow.slot() < layout.flows as usize;
         is_ours.then(|| layout.owner_word(flow.slot()))
     }
 
@@ -128,7 +128,7 @@ impl Queue {
         let by_pipe = stream.direct.as_ref().map_or(0, |direct| direct.arrived);
         let unread = Unread { data, credit: copied.engine, by_pipe };
         let given_back = match self.io.region.write(data.offset, &bytes) {
-            Ok(()) => self.io.stack.give_back(stream.flow, unread),
+            Ok(()) => self.io.session.give_back(stream.flow, unread),
             Err(_) => Err(Errno::ENOMEM),
         };
         match given_back {
@@ -156,7 +156,7 @@ impl Queue {
     /// Gives up a flow of which nothing is left here.
     pub(crate) fn give_up(&mut self, flow: FlowId) {
         // A refusal means that the engine knows already.
-        let _ = self.io.stack.give_back(flow, Unread::default());
+        let _ = self.io.session.give_back(flow, Unread::default());
     }
 
     /// Streams with bytes that only this process can reach.

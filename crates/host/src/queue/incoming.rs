@@ -34,7 +34,7 @@ impl Queue {
             taken += 1;
         }
         if self.io.ring.publish_head() {
-            let _ = self.io.stack.doorbell().ring_for_head();
+            let _ = self.io.session.doorbell().ring_for_head();
         }
         taken
     }
@@ -83,9 +83,9 @@ impl Queue {
             }
             Completion::WentOut { flow, len } => self.with_flow(flow, |_, s| s.on_went_out(len)),
             Completion::SoftError { flow, errno } => self.with_flow(flow, |_, s| s.on_soft_error(errno)),
-            Completion::AnchorFree { anchor } => self.io.stack.anchors().put(anchor),
+            Completion::AnchorFree { anchor } => self.io.session.anchors().put(anchor),
             Completion::ConnectCredit { flow } => self.connect_credit.give(flow),
-            Completion::AnchorShared { anchor } => drop(self.io.stack.anchors().take_ending(anchor)),
+            Completion::AnchorShared { anchor } => drop(self.io.session.anchors().take_ending(anchor)),
             Completion::OfferChannel { .. }
             | Completion::Direct { .. }
             | Completion::Yield { .. }
@@ -157,7 +157,7 @@ impl Queue {
 
     /// What comes next was sent after something that the other session handed to the engine: that is taken in first.
     fn let_engine_be_first(&mut self, at: usize, debt: Debt) {
-        self.io.stack.settling().wait_for(debt, self.io.channels[at].peer.uid);
+        self.io.session.settling().wait_for(debt, self.io.channels[at].peer.uid);
         // Within a drain of completions the rest follows, and must not come before the one that is looked at.
         if std::mem::take(&mut self.is_at_channels) {
             self.drain_completions();
@@ -180,7 +180,7 @@ impl Queue {
                 }
                 // The other session knows it of the engine, which tells both in the same round: nothing that came later is to be
                 // seen before it.
-                let told = self.io.stack.settling().now();
+                let told = self.io.session.settling().now();
                 self.let_engine_be_first(at, told);
                 return;
             }

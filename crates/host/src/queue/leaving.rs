@@ -73,7 +73,7 @@ impl Queue {
 
     /// The first half of [`Queue::leave_all`]: all of them begin to leave.
     pub fn begin_leaving(&mut self) {
-        if !self.io.stack.is_foreign() {
+        if !self.io.session.is_foreign() {
             self.private_streams().into_iter().for_each(|place| _ = self.leave(place));
         }
     }
@@ -81,7 +81,7 @@ impl Queue {
     /// Before a fork: no stream may have bytes that only this process can reach, for the child may be the one to read
     /// them, and this process may not get round to giving it up then.
     pub fn leave_all(&mut self) {
-        if !self.io.stack.is_foreign() {
+        if !self.io.session.is_foreign() {
             self.private_streams().into_iter().for_each(|place| self.relinquish(place));
         }
     }

@@ -11,7 +11,7 @@ mod giving_back;
 mod incoming;
 mod leaving;
 mod pipes;
-mod sets;
+pub(crate) mod sets;
 mod streams;
 
 use crate::connect_credit::ConnectCredit;
@@ -20,11 +20,11 @@ use crate::leaving::{Distrusted, Yielding};
 use crate::lock::{Lock, OwingGuard};
 pub use crate::queue_io::QueueIo;
 use crate::send_memory::Blocks;
+use crate::session::Session;
 use crate::slots::{Place, Slots};
 use crate::socket::Socket;
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::Stream;
-use crate::stack::Stack;
 use crate::waiter::{ParkingLot, Waiter};
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -51,7 +51,7 @@ pub type QueueGuard<'a> = OwingGuard<'a, Queue, Waiter>;
 #[derive(Debug)]
 pub struct QueueSet {
     pub index: u8,
-    pub stack: &'static Stack,
+    pub session: &'static Session,
     inner: Lock<Queue>,
     /// Who is to be woken once the lock is free.
     pending_wakes: PendingWakes<Waiter>,
@@ -63,11 +63,11 @@ pub struct QueueSet {
 }
 
 impl QueueSet {
-    pub fn new(stack: &'static Stack, index: u8, irq_fd: i32, ring: HostQueueSet) -> QueueSet {
+    pub fn new(session: &'static Session, index: u8, irq_fd: i32, ring: HostQueueSet) -> QueueSet {
         QueueSet {
             index,
-            stack,
-            inner: Lock::new(Queue::new(stack, ring)),
+            session,
+            inner: Lock::new(Queue::new(session, ring)),
             pending_wakes: PendingWakes::default(),
             irq_fd,
             parking: ParkingLot::default(),
@@ -106,7 +106,7 @@ impl QueueSet {
     }
 
     pub fn is_dead(&self) -> bool {
-        !self.stack.alive() || self.stack.is_foreign()
+        !self.session.alive() || self.session.is_foreign()
     }
 }
 
@@ -146,13 +146,13 @@ pub struct Queue {
 }
 
 impl Queue {
-    fn new(stack: &'static Stack, ring: HostQueueSet) -> Queue {
+    fn new(session: &'static Session, ring: HostQueueSet) -> Queue {
         Queue {
             io: QueueIo {
-                stack,
+                session,
                 ring,
-                region: stack.region().clone(),
-                blocks: Blocks::new(stack.send_arena()),
+                region: session.region().clone(),
+                blocks: Blocks::new(session.send_arena()),
                 channels: Vec::new(),
                 deferred: VecDeque::new(),
                 owing: Vec::new(),
@@ -199,7 +199,7 @@ impl Queue {
 
     /// Takes in a listener, and where it listens, if that is known.
     pub fn add_listener(&mut self, listener: Listener, local: Option<SocketAddr>) -> Place {
-        self.io.stack.settling().note_listens(local);
+        self.io.session.settling().note_listens(local);
         self.listeners.insert(listener)
     }
 
@@ -210,10 +210,10 @@ impl Queue {
 
     /// What the engine tells of a flow.
     pub fn flow_info(&self, flow: FlowId) -> FlowInfo {
-        if flow.slot() >= self.io.stack.layout().flows as usize {
+        if flow.slot() >= self.io.session.layout().flows as usize {
             return FlowInfo::default();
         }
-        self.io.region.read_record(self.io.stack.layout().flow_info(flow.slot())).unwrap_or_default()
+        self.io.region.read_record(self.io.session.layout().flow_info(flow.slot())).unwrap_or_default()
     }
 
     /// A send found no memory or no room: it is told when there may be some. `false`: it is to be told already.

@@ -20,9 +20,9 @@ impl Queue {
             return;
         }
         // Without the channel everything goes on through the engine.
-        let Ok(channel) = Channel::open(self.io.stack, id) else { return };
+        let Ok(channel) = Channel::open(self.io.session, id) else { return };
         if self.distrusted.contains(channel.peer) {
-            self.io.stack.disown_fd(channel.wake_fd);
+            self.io.session.own_fds().disown(channel.wake_fd);
             return;
         }
         self.io.channels.push(Box::new(channel));
@@ -46,8 +46,8 @@ impl Queue {
         let Some(at) = self.channel_at(id) else { return };
         let channel = &self.io.channels[at];
         // What came early belongs to connections that the engine is about to tell of.
-        if channel.closed && channel.users == 0 && channel.early.is_empty() && !self.io.stack.is_foreign() {
-            self.io.stack.disown_fd(channel.wake_fd);
+        if channel.closed && channel.users == 0 && channel.early.is_empty() && !self.io.session.is_foreign() {
+            self.io.session.own_fds().disown(channel.wake_fd);
             self.io.channels.swap_remove(at);
         }
     }
@@ -57,7 +57,7 @@ impl Queue {
         let Some(at) = self.channel_at(direct.channel) else { return };
         let channel = &mut self.io.channels[at];
         direct.send.release_all(&mut channel.blocks);
-        if !self.io.stack.is_foreign() {
+        if !self.io.session.is_foreign() {
             direct.leave();
             direct.done();
         }

@@ -2,8 +2,9 @@
 
 use crate::attach::is_hangup;
 use crate::queue::QueueSet;
-use crate::stack::{ATTACHING, CURRENT, ENGINES_MAX, FAILED, LOOK_MS, Stack, into_std};
-use crate::sys::{self, Fd};
+use crate::session::{Session, into_std};
+use crate::stack::{ATTACHING, CURRENT, ENGINES_MAX, FAILED, Stack};
+use crate::sys::Fd;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use toe_abi::attach::{Reply, Request};
@@ -43,9 +44,9 @@ impl Stack {
 
     /// The calling thread's queue set: its own while there are enough, one that it shares otherwise.
     pub fn my_queue(&'static self) -> Result<&'static QueueSet, Errno> {
-        let engine = self.engine.index();
+        let engine = self.session.engine.index();
         if let Some(queue) = CHOSEN.try_with(|chosen| chosen[engine].get()).ok().flatten()
-            && std::ptr::eq(queue.stack, self)
+            && std::ptr::eq(queue.session, &raw const self.session)
         {
             return Ok(queue);
         }
@@ -63,7 +64,7 @@ impl Stack {
         let mut opened = self.opening.lock();
         let owners = |queue: &&'static QueueSet| queue.owners.load(Ordering::Relaxed);
         let least = self.queue_sets().min_by_key(owners);
-        let most = usize::min(self.layout.queue_sets as usize, QUEUE_SETS_MAX);
+        let most = usize::min(self.session.layout.queue_sets as usize, QUEUE_SETS_MAX);
         match least {
             Some(queue) if owners(&queue) == 0 || usize::from(*opened) >= most => Ok(queue),
             _ => {
@@ -76,24 +77,23 @@ impl Stack {
     }
 
     fn open_queue_set(&'static self) -> Result<&'static QueueSet, Errno> {
-        let (reply, fds) = self.control.request(Request::AddQueueSet, &[])?;
+        let (reply, fds) = self.session.control.request(Request::AddQueueSet, &[])?;
         let Reply::QueueSet { index } = reply else { return Err(Errno::EPROTO) };
         let slot = self.queue_sets.get(usize::from(index)).ok_or(Errno::EPROTO)?;
         let [irq] = <[Fd; 1]>::try_from(fds).map_err(|_| Errno::EPROTO)?;
         let irq_fd = irq.raw();
-        let ring =
-            HostQueueSet::new(&self.region, &self.layout, index, into_std(irq)).map_err(|_| Errno::EPROTO)?;
-        crate::fd_words::mark_internal(irq_fd);
-        self.own_fds.lock().push(irq_fd);
-        let queue: &'static QueueSet = Box::leak(Box::new(QueueSet::new(self, index, irq_fd, ring)));
+        let ring = HostQueueSet::new(&self.session.region, &self.session.layout, index, into_std(irq))
+            .map_err(|_| Errno::EPROTO)?;
+        self.session.own_fds().own(irq_fd);
+        let queue: &'static QueueSet = Box::leak(Box::new(QueueSet::new(&self.session, index, irq_fd, ring)));
         slot.store(std::ptr::from_ref(queue).cast_mut(), Ordering::Release);
         Ok(queue)
     }
 
-    /// Makes `stack` the process's.
-    pub fn adopt(stack: Stack) -> &'static Stack {
-        let stack: &'static Stack = Box::leak(Box::new(stack));
-        CURRENT[stack.engine.index()].store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+    /// Makes `session` the process's.
+    pub fn adopt(session: Session) -> &'static Stack {
+        let stack: &'static Stack = Box::leak(Box::new(Stack::new(session)));
+        CURRENT[stack.session.engine.index()].store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
         // The engine looks at no region before its first queue set, not even for who has datagrams alone. What cannot be had now is asked
         // for again when it is needed.
         let _ = stack.choose_queue();
@@ -102,11 +102,8 @@ impl Stack {
 
     /// The engine has ended or fenced the session: every socket of it is reset.
     pub fn on_death(&'static self) {
-        if self.dead.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        for queue in self.queue_sets() {
-            queue.on_death();
+        if self.session.end() {
+            self.queue_sets().for_each(QueueSet::on_death);
         }
     }
 
@@ -114,11 +111,11 @@ impl Stack {
     /// death and closes count, as far as that waits for nothing; its memory is unmapped.
     #[cold]
     pub fn abandon_in_child(&self) {
-        self.foreign.store(true, Ordering::Release);
-        let engine = self.engine.index();
+        let left = self.session.leave_to_parent();
+        let engine = self.session.engine.index();
         CURRENT[engine].store(std::ptr::null_mut(), Ordering::Release);
         FAILED[engine].store(0, Ordering::Relaxed);
-        ATTACHING.left.lock().extend(self.own_fds.lock().leave_to_parent());
+        ATTACHING.left.lock().extend(left);
         let _ = MINE.try_with(|mine| mine.0[engine].take());
         let _ = CHOSEN.try_with(|chosen| chosen[engine].set(None));
         for queue in self.queue_sets() {
@@ -129,38 +126,47 @@ impl Stack {
             }
         }
         // SAFETY: as above.
-        unsafe { self.region.abandon() };
-    }
-
-    /// Looks whether the engine is there, unless that was done a moment ago: for threads that poll without parking.
-    pub fn look(&'static self) {
-        let now = sys::coarse_ms();
-        let before = self.looked_at.load(Ordering::Relaxed);
-        // A filter may forbid the look; a thread that parks learns of the end by poll.
-        let is_due = now.saturating_sub(before) >= LOOK_MS && !crate::sys::is_filtered();
-        if !is_due || !self.alive() || self.is_foreign() {
-            return;
-        }
-        self.looked_at.store(now, Ordering::Relaxed);
-        if self.control.is_gone() {
-            self.on_death();
-        }
-    }
-
-    /// A thread that waited on the control socket was woken by this of it.
-    pub fn on_control(&'static self, revents: i16) {
-        // select(2) cannot tell the end from an answer for which another thread waits. Behind a filter there are no answers.
-        let is_readable = revents & libc::POLLIN != 0;
-        if is_hangup(revents) || is_readable && (crate::sys::is_filtered() || self.control.is_gone()) {
-            self.on_death();
-        }
+        unsafe { self.session.region.abandon() };
     }
 
     /// Ends the sessions: the engines end all their flows.
     pub fn detach() {
         for stack in Stack::all_attached() {
-            let _ = rustix::net::shutdown(stack.control.fd(), rustix::net::Shutdown::Both);
+            let _ = rustix::net::shutdown(stack.session.control.fd(), rustix::net::Shutdown::Both);
             stack.on_death();
         }
     }
+}
+
+impl QueueSet {
+    /// As [`look`].
+    pub fn look(&self) {
+        look(self.session);
+    }
+
+    /// The engine has ended the session.
+    pub(crate) fn end_session(&self) {
+        end(self.session);
+    }
+}
+
+/// Looks whether the engine is there, unless that was done a moment ago: for threads that poll without parking.
+pub(crate) fn look(session: &Session) {
+    if session.is_found_gone() {
+        end(session);
+    }
+}
+
+/// A thread that waited on the control socket was woken by this of it.
+pub(crate) fn on_control(session: &Session, revents: i16) {
+    // select(2) cannot tell the end from an answer for which another thread waits. Behind a filter there are no answers.
+    let is_readable = revents & libc::POLLIN != 0;
+    if is_hangup(revents) || is_readable && (crate::sys::is_filtered() || session.control.is_gone()) {
+        end(session);
+    }
+}
+
+/// The engine has ended the session, or fenced it. One whose stack is the process's no more has been ended, or is the parent's.
+fn end(session: &Session) {
+    Stack::of(session).into_iter().for_each(Stack::on_death);
 }

@@ -15,7 +15,7 @@ impl Queue {
         let Some(stream) = self.streams.get_mut(place) else { return };
         stream.socket = None;
         let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.lent);
-        let is_held = (in_channel || stream.yields) && !self.io.stack.is_foreign();
+        let is_held = (in_channel || stream.yields) && !self.io.session.is_foreign();
         if !is_held && (stream.send.outstanding() == 0 || stream.link == Link::Closed) {
             self.remove_stream(place);
         }
@@ -86,7 +86,7 @@ impl Queue {
 
     /// Takes back memory that peers have read, of some streams. Called before the thread sleeps and now and then.
     pub(crate) fn sweep_lent(&mut self) {
-        if self.io.stack.is_foreign() {
+        if self.io.session.is_foreign() {
             return;
         }
         // Backwards: with its last stream a channel may go, and another one come to its place.

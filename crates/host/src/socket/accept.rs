@@ -6,6 +6,7 @@ use crate::settling::ANSWER_WITHIN;
 use crate::slots::Place;
 use crate::socket::arrivals::{Closed, Found};
 use crate::socket::{Kind, Socket, Turn};
+use crate::stack::Stack;
 use crate::{fd_table, sys};
 use rustix::fd::RawFd;
 use rustix::net::sockopt;
@@ -160,7 +161,7 @@ impl Socket {
         });
         let found = found.unwrap_or(Err(Errno::EINVAL))?;
         if let (Found::Asked | Found::Nothing, Some(home)) = (found, self.home()) {
-            home.stack.look();
+            home.look();
         }
         Ok(found)
     }
@@ -228,15 +229,11 @@ impl Socket {
             Ok(outcome) => outcome.ok_or(AcceptError::OfKernel),
             Err(Errno::EAGAIN) if asks_again => Err(Errno::ECONNABORTED.into()),
             // What has been asked for is on its way to this process, and another would wait for it.
-            Err(errno @ (Errno::EAGAIN | Errno::EINTR)) if self.has_asked(turn) => {
+            Err(errno @ (Errno::EAGAIN | Errno::EINTR)) if self.members(turn).any(has_asked) => {
                 self.wait_for_answer(turn, how).map_err(|_| errno.into())
             }
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    fn has_asked(&'static self, turn: u32) -> bool {
-        self.members(turn).any(|member| member.with_listener(|_, listener| listener.asked) == Some(true))
     }
 
     /// SO_RCVTIMEO; of a listener that another process may have, whoever has set it: the twin keeps it. One that is over at once only who has
@@ -261,13 +258,16 @@ impl Socket {
         how: AcceptHow,
     ) -> Result<Accepted, Errno> {
         let home = self.home().ok_or(Errno::EINVAL)?;
-        let (anchor, fd) = match Anchor::take_open(home.stack, how.cloexec, how.nonblocking) {
+        let (anchor, fd) = match Stack::of(home.session)
+            .ok_or(Errno::ENETDOWN)
+            .and_then(|stack| Anchor::take_open(stack, how.cloexec, how.nonblocking))
+        {
             Ok(made) => made,
             Err(errno) => {
                 self.put_back(place);
                 if matches!(errno, Errno::ENETDOWN | Errno::ECONNRESET) {
                     // It is gone, and what it had with it.
-                    home.stack.on_death();
+                    home.end_session();
                 }
                 return Err(errno);
             }
@@ -325,4 +325,9 @@ impl Socket {
             listener.put_back(stream);
         }
     }
+}
+
+/// The engine was asked for a connection for it, and has not answered.
+fn has_asked(member: &'static Socket) -> bool {
+    member.with_listener(|_, listener| listener.asked) == Some(true)
 }

@@ -58,7 +58,7 @@ impl Socket {
     /// A look has found nothing: what anybody handed to its engines before comes first. Whether to drain and look again.
     pub(crate) fn let_engine_finish(&self) -> bool {
         self.homes().fold(false, |waited, home| {
-            let more = home.stack.settle();
+            let more = home.session.settle();
             if more {
                 home.drain();
             }

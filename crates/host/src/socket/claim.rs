@@ -3,7 +3,7 @@
 //! Holding the descriptor is the right to the socket. A child after fork, a program after exec, a process that was sent
 //! one, and the process that lost a flow to one of these, all get it (back) the same way.
 
-use crate::own_copies::OwnCopy;
+use crate::own_fds::OwnCopy;
 use crate::queue::{QueueGuard, QueueSet};
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{self, Stream};
@@ -84,7 +84,7 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
 fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
     let here = socket.lock_home().and_then(|(mut queue, place)| {
         let has_keys = queue.stream(place, socket).is_some_and(|(_, stream)| stream.tls.is_some());
-        has_keys.then(|| queue.io.stack.is_foreign())
+        has_keys.then(|| queue.io.session.is_foreign())
     });
     here.unwrap_or_else(|| mark::is_marked(anchor))
 }
@@ -97,7 +97,7 @@ fn ask(
     anchor: RawFd,
 ) -> (QueueGuard<'static>, Result<Reply, Errno>) {
     for look in 0.. {
-        let reply = stack.request(request, &[sys::borrow(anchor)]);
+        let reply = stack.session.request(request, &[sys::borrow(anchor)]);
         let waits = match reply {
             Err(Errno::EAGAIN) => look < YIELD_LOOKS,
             Err(Errno::EBUSY) => look < STRANGER_LOOKS,
@@ -215,7 +215,7 @@ impl Socket {
     /// connection's.
     pub(super) fn anchor(&self, stack: &'static Stack) -> Option<(RawFd, Option<OwnCopy>)> {
         let hidden = self.hidden_anchor.load(Ordering::Acquire);
-        let copied = |fd| (fd, stack.copy_of(fd).ok());
+        let copied = |fd| (fd, stack.session.own_fds().copy_of(fd).ok());
         let known = || Some(self.of_descriptor(copied)).filter(|(fd, _)| *fd != NO_FD);
         // None is known for a moment while one is closed and another has just been made.
         let any = || fd_table::find(self, NO_FD).map(copied);

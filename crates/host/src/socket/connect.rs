@@ -3,7 +3,7 @@
 use crate::anchor::{Anchor, Use};
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::settling::ANSWER_WITHIN;
-use crate::socket::stream::fast_open::FastOpen;
+use crate::socket::FastOpen;
 use crate::socket::stream::{self, ConnectTold, Link, Stream};
 use crate::socket::{Kind, NO_PLACE, Socket, Turn, twin};
 use crate::stack::{EngineIdx, Stack};
@@ -56,7 +56,7 @@ impl Socket {
     /// What the engine would answer to a connect with `kernel_too`, if that is known: it said a moment ago that the kernel's listener does
     /// better (EHOSTDOWN), or that nobody listens (ECONNREFUSED).
     pub fn left_to_kernel(stack: &'static Stack, remote: SocketAddr) -> Option<Errno> {
-        let names = stack.region().names();
+        let names = stack.session.region().names();
         stack.my_queue().ok()?.lock().connect_credit.left(remote, names, sys::coarse_ms())
     }
 
@@ -65,8 +65,8 @@ impl Socket {
     /// try is found where the peer's answer is.
     pub fn connect_at_once(anchor: &Anchor, remote: SocketAddr, fd: RawFd) -> Option<&'static Socket> {
         let home = anchor.stack.my_queue().ok()?;
-        anchor.stack.settling().note_connects(remote);
-        let names = anchor.stack.region().names();
+        anchor.stack.session.settling().note_connects(remote);
+        let names = anchor.stack.session.region().names();
         let socket = Socket::allocate();
         socket.ready.store(0, Ordering::SeqCst);
         let mut queue = home.lock();
@@ -124,9 +124,9 @@ impl Socket {
         fd: RawFd,
         how: ConnectHow,
     ) -> Result<(), Errno> {
-        anchor.stack.settling().note_connects(remote);
+        anchor.stack.session.settling().note_connects(remote);
         let handle = match local {
-            Some((local, twin)) if local.port() != 0 => twin::show(anchor.stack, twin)?,
+            Some((local, twin)) if local.port() != 0 => twin::show(&anchor.stack.session, twin)?,
             _ => NO_HANDLE,
         };
         let args = ConnectArgs {
@@ -139,7 +139,7 @@ impl Socket {
             ..ConnectArgs::default()
         };
         let home = anchor.stack.my_queue()?;
-        let names = anchor.stack.region().names();
+        let names = anchor.stack.session.region().names();
         self.ready.store(0, Ordering::SeqCst);
         let outcome = loop {
             match self.command(home, &mut |queue| queue.start_connect(home, self, &args)) {
@@ -154,7 +154,7 @@ impl Socket {
         outcome.inspect_err(|_| self.become_fresh())?;
         // The kernel's stack has these addresses, too: what ends there is known to be refused when it is.
         if remote.ip().is_loopback() {
-            home.lock().connect_credit.note(remote, names, home.stack.heard());
+            home.lock().connect_credit.note(remote, names, home.session.heard());
         }
         if how.fast == FastOpen::Option {
             self.settings.lock().set_fast_open();
@@ -219,7 +219,7 @@ impl Socket {
             if result.is_none()
                 && let Some(home) = self.home()
             {
-                home.stack.look();
+                home.look();
             }
             result.transpose()
         };

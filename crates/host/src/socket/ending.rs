@@ -2,7 +2,7 @@
 //! by then, or is in one that will look at it again. Called by the descriptor table, and by whoever waits.
 
 use crate::block::{BlockOn, OnSignal, block_on};
-use crate::own_copies::OwnCopy;
+use crate::own_fds::OwnCopy;
 use crate::slots::Place;
 use crate::socket::arrivals::Closed;
 use crate::socket::listener::ENDS_WITHIN;
@@ -79,7 +79,7 @@ impl Socket {
         if !self.is_used(&watch) {
             return false;
         }
-        let Some(Ok(kept)) = self.home().map(|home| home.stack.copy_of(fd)) else { return false };
+        let Some(Ok(kept)) = self.home().map(|home| home.session.own_fds().copy_of(fd)) else { return false };
         drop(home);
         self.fd.store(kept.raw(), Ordering::Release);
         // No epoll set reports it any more.
@@ -132,7 +132,7 @@ impl Socket {
         }
         let may_keep = last.filter(|_| !epoll::are_signals_used());
         // What this process has sent from the other end is unread, and makes it a reset.
-        self.homes().for_each(|home| home.stack.settle_first());
+        self.homes().for_each(|home| home.session.settle_first());
         let Some((mut queue, place)) = self.lock_home() else { return };
         // With the lock no child is made.
         let shared = self.is_shared();
@@ -155,12 +155,12 @@ impl Socket {
             if may_tell && (resets || !stream.write_shut) {
                 io.tell_end(stream, resets);
             }
-            let (stack, flow) = (io.stack, stream.flow);
-            let keep = |anchor| may_keep.is_some_and(|fd| stack.anchors().keep(stack, anchor, fd));
+            let (session, flow) = (io.session, stream.flow);
+            let keep = |anchor| may_keep.is_some_and(|fd| session.anchors().keep(session, anchor, fd));
             if let Some(fd) = may_keep.filter(|_| stream.tls.is_some()) {
                 Socket::unmark_keys(fd);
             }
-            if let Some(anchor) = stream.anchor.filter(|anchor| stack.alive() && keep(*anchor)) {
+            if let Some(anchor) = stream.anchor.filter(|anchor| session.alive() && keep(*anchor)) {
                 io.command(Command::CloseKept { flow, anchor, abort });
             } else if abort || resets && stream.link == Link::Open {
                 // That the descriptor is closed the engine hears of the kernel, and later than of what this process does next.
@@ -170,11 +170,11 @@ impl Socket {
             }
         }
         close_copy(io, stream);
-        let stack = io.stack;
+        let session = io.session;
         queue.orphan(place);
         drop(queue);
         // This process may have the other end: a call on that one finds the end, or the reset, not a peer.
-        stack.settle_first();
+        session.settle_first();
     }
 
     /// Puts it back for reuse. Nothing refers to it but threads that are still inside a call on it.

@@ -33,3 +33,14 @@ pub enum Shutdown {
     Write,
     Both,
 }
+
+/// Whether the program has bytes for the SYN (TCP Fast Open, RFC 7413).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FastOpen {
+    #[default]
+    No,
+    /// MSG_FASTOPEN: they come with this call.
+    Message,
+    /// TCP_FASTOPEN_CONNECT: with the first one that sends.
+    Option,
+}

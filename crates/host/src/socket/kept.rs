@@ -5,9 +5,6 @@ use crate::socket::{Kind, Socket};
 use toe_abi::command::{SHARES_REUSE_ADDR, SHARES_REUSE_PORT};
 use toe_abi::entry::{Command, FlowOption};
 
-/// Linux: SOCK_MIN_RCVBUF / 2.
-pub(super) const WINDOW_CLAMP_MIN: i32 = 1152;
-
 /// What a native program may set though it makes no difference: there the kernel has nothing to say.
 pub(super) const WITHOUT_EFFECT: [(i32, i32); 7] = [
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),

@@ -113,7 +113,7 @@ impl Socket {
         if outcome.as_ref().is_err_and(|errno| *errno == Errno::EADDRINUSE) && !crate::sys::is_filtered() {
             // Whose connections are in the way may have ended just now. The engine hears of that before it answers what comes over the
             // control socket, whatever that is.
-            let _ = stack.request(Request::Recognise, &[fd]);
+            let _ = stack.session.request(Request::Recognise, &[fd]);
             // What it does not answer takes nothing back.
             if let free @ Ok(_) = ask() {
                 outcome = free;
@@ -136,7 +136,7 @@ impl Socket {
         fd: RawFd,
     ) -> Result<(), Errno> {
         let stack = anchor.stack;
-        let twin_handle = twin.map_or(Ok(NO_HANDLE), |twin| twin::show(stack, twin.fd))?;
+        let twin_handle = twin.map_or(Ok(NO_HANDLE), |twin| twin::show(&stack.session, twin.fd))?;
         let v6_only = local.is_ipv6() && twin.is_some_and(|twin| sockopt::ipv6_v6only(twin.fd) == Ok(true));
         let kernel_too = twin.is_some_and(|twin| twin.is_taken_from);
         let args = ListenArgs {
@@ -199,7 +199,7 @@ impl Socket {
             return Ok(());
         }
         let Some(old) = self.home().filter(|home| !home.is_dead()) else { return Ok(()) };
-        let home = old.stack.my_queue()?;
+        let home = Stack::of(old.session).ok_or(Errno::ENETDOWN)?.my_queue()?;
         let (backlog, local) = {
             let mut settings = self.settings.lock();
             if std::mem::replace(&mut settings.active, true) {
@@ -231,7 +231,7 @@ impl Socket {
             io.command(Command::AcceptCredit { listener: listener.id, count });
         });
         // The first look is to find what waits there already, whatever else it finds.
-        home.stack.finish();
+        home.session.finish();
         Ok(())
     }
 
@@ -283,7 +283,7 @@ impl Socket {
         self.activate();
         self.homes().for_each(|home| {
             home.drain();
-            home.stack.look();
+            home.look();
         });
         self.ready_now()
     }

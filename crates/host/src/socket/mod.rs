@@ -34,6 +34,7 @@ mod tcp_info;
 pub mod transfer;
 mod turn;
 mod twin;
+mod typed;
 pub mod urgent;
 pub(crate) mod waits;
 pub(crate) mod watch;
@@ -41,20 +42,19 @@ pub mod zerocopy;
 
 pub use accept::{AcceptError, AcceptHow, Accepted};
 pub use connect::ConnectHow;
-pub use flags::{RecvFlags, SendFlags, Shutdown};
+pub use flags::{FastOpen, RecvFlags, SendFlags, Shutdown};
 pub use listener::OfKernel;
 pub use options::TCP_INQ;
-pub use stream::fast_open::FastOpen;
 pub use turn::{Held, Turn};
 
 use crate::epoll::EpollSet;
 use crate::lock::Lock;
-use crate::own_copies::OwnCopy;
+use crate::own_fds::OwnCopy;
 use crate::process;
 use crate::queue::{QueueGuard, QueueSet};
+use crate::session::Session;
 use crate::slots::Place;
 use crate::socket::copies::CopiesSeen;
-use crate::stack::ENGINES_MAX;
 use crate::waiter::Waiter;
 use copies::Copies;
 use options::Settings;
@@ -62,6 +62,7 @@ use rustix::fd::RawFd;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use stream::Link;
+use toe_abi::policy::ENGINES_MAX;
 
 /// What a socket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +225,11 @@ impl Socket {
         // SAFETY: needed because the home is in an atomic. It holds null or an address from `set_home`, which takes
         // `&'static QueueSet`.
         (!home.is_null()).then(|| unsafe { &*home })
+    }
+
+    /// The session of its engine.
+    pub fn session(&self) -> Option<&'static Session> {
+        self.home().map(|home| home.session)
     }
 
     /// The lock of its home, with its place there.

@@ -11,7 +11,7 @@ pub(crate) mod remembered;
 pub(crate) mod values;
 
 use crate::errno::ENOENT;
-use crate::socket::FastOpen;
+use crate::socket::flags::FastOpen;
 use crate::socket::options::remembered::KeptOptions;
 use crate::socket::options::values::{Linger, int, window_of};
 use std::net::SocketAddr;

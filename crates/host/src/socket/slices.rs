@@ -1,9 +1,8 @@
 //! Walking over a program's scattered buffers, for `readv` and `writev` and everything else.
 
 use crate::program_memory;
-use crate::socket::Socket;
-use crate::tls;
-use crate::tls::typed::Takes;
+use crate::session::Session;
+use crate::tls::record_type;
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
 use toe_ring::OutOfRange;
@@ -38,8 +37,8 @@ pub trait Source {
     /// What can only be had by waiting, as for a disk. Called without any lock.
     fn refill(&mut self) {}
 
-    /// The call is to wait: what it reads from must be there still afterwards. Called without any lock.
-    fn about_to_wait(&mut self, _socket: &Socket) {}
+    /// The call is to wait, for an engine: what it reads from must be there still afterwards. Called without any lock.
+    fn about_to_wait(&mut self, _engine: Option<&'static Session>) {}
 
     /// Once there was no room, it is to wait until there is some for more than a little: each part costs a system call.
     fn prefers_room(&self) -> bool {
@@ -63,7 +62,7 @@ pub trait Source {
 
     /// Of a connection that makes records: the type of those for these bytes.
     fn record_type(&self) -> u8 {
-        tls::DATA
+        record_type::DATA
     }
 }
 
@@ -82,6 +81,16 @@ pub enum Bytes<'a> {
     /// From an offset of a region on, in memory that is shared with another process.
     Shared(&'a Region, u64),
     Own(&'a [u8]),
+}
+
+/// What a target says to a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    Yes,
+    /// Only in a call of its own.
+    NotNow,
+    /// The program has no room for the type.
+    No,
 }
 
 /// Where received bytes go: a program's buffers, or a file.
@@ -107,7 +116,7 @@ pub trait Target {
 
     /// Of a connection with records: whether it takes bytes of one of this type. After the answer is yes it is given some.
     fn takes(&mut self, kind: u8) -> Takes {
-        if kind == tls::DATA { Takes::Yes } else { Takes::No }
+        if kind == record_type::DATA { Takes::Yes } else { Takes::No }
     }
 }
 

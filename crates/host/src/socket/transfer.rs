@@ -300,7 +300,7 @@ impl Socket {
 
     fn look_at_engine(&self) {
         if let Some(home) = self.home() {
-            home.stack.look();
+            home.look();
         }
     }
 
@@ -366,7 +366,7 @@ impl Socket {
                 }
                 if !source.waits() {
                     if waits && !is_full {
-                        source.about_to_wait(self);
+                        source.about_to_wait(self.session());
                     }
                     is_full = true;
                     return Ok(None);
@@ -402,7 +402,7 @@ impl Socket {
             (!directly && queue.flow_info(flow).port == LOCAL).then_some(())
         };
         if let (true, Some(home)) = (has_ended && sent_by_engine().is_some(), self.home()) {
-            home.stack.finish();
+            home.session.finish();
         }
     }
 
@@ -498,7 +498,7 @@ impl Socket {
             if has_channel {
                 self.leave_channel();
             }
-            self.homes().for_each(|home| home.stack.finish());
+            self.homes().for_each(|home| home.session.finish());
         }
         Ok(())
     }
@@ -508,6 +508,6 @@ impl Socket {
 fn let_connect_answer(socket: &Socket) {
     let connects = socket.with_stream(|_, stream, _| stream.link == Link::Connecting);
     if let (Some(true), Some(home)) = (connects, socket.home()) {
-        home.stack.finish();
+        home.session.finish();
     }
 }

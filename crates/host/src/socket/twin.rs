@@ -2,8 +2,8 @@
 //! it. Under the switch that is the program's own descriptor. A native socket has none; it gets one here, and keeps
 //! it from the program as long as it has the name.
 
+use crate::session::Session;
 use crate::socket::{NO_FD, Socket};
-use crate::stack::Stack;
 use crate::sys;
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -13,8 +13,8 @@ use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
 
 /// Shows a kernel socket to the engine; the handle is for one command.
-pub(super) fn show(stack: &Stack, twin: BorrowedFd<'_>) -> Result<u32, Errno> {
-    match stack.request(Request::ShowTwin, &[twin])? {
+pub(super) fn show(session: &Session, twin: BorrowedFd<'_>) -> Result<u32, Errno> {
+    match session.request(Request::ShowTwin, &[twin])? {
         Reply::Handle { handle } => Ok(handle),
         _ => Err(Errno::EPROTO),
     }

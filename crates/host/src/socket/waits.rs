@@ -62,7 +62,7 @@ impl Socket {
                 Some(result) => result.map(Some),
                 None => {
                     drop(queue);
-                    home.stack.look();
+                    home.look();
                     Ok(None)
                 }
             }

@@ -3,7 +3,7 @@
 //! Called by the queue set that serves it, with that one's lock, and by whoever waits.
 
 use crate::epoll::EpollSet;
-use crate::own_copies::OwnCopy;
+use crate::own_fds::OwnCopy;
 use crate::queue::QueueSet;
 use crate::slots::Place;
 use crate::socket::{Kind, REGISTRY, Socket, Watch, Watcher, stream};
@@ -28,7 +28,7 @@ impl Socket {
 
     pub(crate) fn set_home(&'static self, home: &'static QueueSet) {
         self.home.store(std::ptr::from_ref(home).cast_mut(), Ordering::Release);
-        self.set_engine(home.stack.engine);
+        self.set_engine(home.session.engine);
         for watcher in &self.watched_as().watch.lock().sets {
             watcher.set.add_home(home);
         }

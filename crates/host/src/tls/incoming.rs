@@ -2,8 +2,8 @@
 
 use super::keys::{EBADMSG, HEADER, Keys};
 use super::parameters::Version;
-use super::{DATA, HANDSHAKE, typed};
-use crate::socket::slices::{Bytes, Target};
+use super::record_type::{DATA, HANDSHAKE};
+use crate::socket::slices::{Bytes, Takes, Target};
 use toe_abi::errno::Errno;
 
 /// First byte of the handshake message after which the peer's records have another key (RFC 8446 section 4.6.3).
@@ -112,9 +112,9 @@ impl Incoming {
     pub fn give(&mut self, into: &mut impl Target, peek: bool) -> Result<Given, Errno> {
         let Some(opened) = &mut self.opened else { return Ok(Given::Nothing) };
         match into.takes(opened.kind) {
-            typed::Takes::Yes => {}
-            typed::Takes::NotNow => return Ok(Given::Last(0)),
-            typed::Takes::No => return Err(Errno::EIO),
+            Takes::Yes => {}
+            Takes::NotNow => return Ok(Given::Last(0)),
+            Takes::No => return Err(Errno::EIO),
         }
         let rest = &opened.bytes[opened.left.clone()];
         let taken = into.take(Bytes::Own(rest), rest.len())?;

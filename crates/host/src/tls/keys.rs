@@ -3,7 +3,7 @@
 //! Every record has the next number, so that no nonce is used twice; a direction whose numbers are used up fails.
 
 use super::parameters::{Cipher, LEN_MAX, NONCE, Parameters, Version};
-use super::{DATA, PLAIN_MAX};
+use super::record_type::{DATA, PLAIN_MAX};
 use core::ops::Range;
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use toe_abi::errno::Errno;

@@ -2,8 +2,8 @@
 //! handshake themselves and hand the keys to the socket.
 //!
 //! This room makes and opens records, and does no I/O: [`parameters`] reads what a program gives, [`keys`] seals and opens one record,
-//! [`outgoing`] makes records of a source's bytes, [`incoming`] takes them apart, [`typed`] carries a record's type between a call and
-//! the stream. A stream joins it by one field (`socket/stream/records.rs`), and [`crate::socket`] by its options ([`options`]).
+//! [`outgoing`] makes records of a source's bytes, [`incoming`] takes them apart, the
+//! type of a record goes between a call and the stream by `socket/typed.rs`. A stream joins it by one field (`socket/stream/records.rs`), and [`crate::socket`] by its options ([`options`]).
 //!
 //! Keys are in the process that set them and nowhere else ([`mark`]; docs/decisions/0039-tls-records.md).
 
@@ -13,9 +13,9 @@ pub mod mark;
 pub mod options;
 pub mod outgoing;
 pub mod parameters;
+pub mod record_type;
 #[cfg(test)]
 mod tests;
-pub mod typed;
 
 use incoming::Incoming;
 use outgoing::Outgoing;
@@ -30,13 +30,6 @@ pub const TLS_RX_EXPECT_NO_PAD: i32 = 4;
 /// Control messages: the type of the record that is sent, and of the one that was received.
 pub const TLS_SET_RECORD_TYPE: i32 = 1;
 pub const TLS_GET_RECORD_TYPE: i32 = 2;
-
-/// Content type of a program's bytes (RFC 8446 section 5.1), and of handshake messages.
-pub const DATA: u8 = 23;
-pub const HANDSHAKE: u8 = 22;
-
-/// Most bytes of a program's in a record (RFC 8446 section 5.1).
-pub const PLAIN_MAX: usize = 1 << 14;
 
 /// What a stream has of TLS once its program has said TCP_ULP "tls": each direction is plain until it has a key.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 //! them.
 
 use super::keys::Keys;
-use super::{DATA, PLAIN_MAX};
+use super::record_type::{DATA, PLAIN_MAX};
 use crate::socket::slices::{Room, Source};
 use core::ops::Range;
 use toe_abi::errno::Errno;
@@ -152,6 +152,26 @@ impl Outgoing {
 
     /// Ends the open record, as far as it fits into `budget` bytes.
     pub fn end_record(&mut self, budget: usize) -> Result<(), Errno> {
-        self.fill(&mut super::typed::Nothing, DATA, budget, false).map(|_| ())
+        self.fill(&mut Nothing, DATA, budget, false).map(|_| ())
     }
+}
+
+/// A source without bytes.
+#[derive(Debug)]
+struct Nothing;
+
+impl Source for Nothing {
+    fn left(&self) -> usize {
+        0
+    }
+
+    fn check_next(&self, _: usize) -> Result<bool, Errno> {
+        Ok(true)
+    }
+
+    fn put(&mut self, _: Room<'_>, _: usize) -> Result<usize, Errno> {
+        Ok(0)
+    }
+
+    fn take_back(&mut self, _: usize) {}
 }

@@ -4,8 +4,8 @@ use super::incoming::{EKEYEXPIRED, Given, Incoming};
 use super::keys::{EBADMSG, HEADER, Keys};
 use super::outgoing::Outgoing;
 use super::parameters::Parameters;
-use super::{DATA, HANDSHAKE, PLAIN_MAX, typed};
-use crate::socket::slices::{Bytes, Gather, Scatter, Target};
+use super::record_type::{DATA, HANDSHAKE, PLAIN_MAX};
+use crate::socket::slices::{Bytes, Gather, Scatter, Takes, Target};
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
 
@@ -69,9 +69,9 @@ impl Target for Told<'_, '_> {
     fn take(&mut self, bytes: Bytes<'_>, max: usize) -> Result<usize, Errno> {
         self.0.take(bytes, max)
     }
-    fn takes(&mut self, kind: u8) -> typed::Takes {
+    fn takes(&mut self, kind: u8) -> Takes {
         self.1 = Some(kind);
-        typed::Takes::Yes
+        Takes::Yes
     }
 }
 

@@ -117,7 +117,7 @@ pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -
         || rustix::fs::fcntl_getfl(pipe).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK));
     let _held = socket.hold();
     if !socket.nonblocking() && !socket.is_readable() {
-        kept.keep(socket);
+        kept.keep(socket.session());
     }
     loop {
         let pipe = kept.fd();
@@ -131,7 +131,7 @@ pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -
             // Linux before pipes knew that flag.
             Err(Err(rustix::io::Errno::OPNOTSUPP)) => return by_buffer(socket, pipe, len, at_once),
             Err(Err(rustix::io::Errno::AGAIN)) if !at_once => {
-                kept.keep(socket);
+                kept.keep(socket.session());
                 has_room(kept.fd(), true)?;
                 if !kept.is_same() {
                     return Err(Errno::EBADF);
@@ -201,7 +201,7 @@ fn double(
     loop {
         match tee(pipe.fd(), to.as_fd(), len, SpliceFlags::NONBLOCK) {
             Err(rustix::io::Errno::AGAIN) if waits => {
-                socket.into_iter().for_each(|socket| pipe.keep(socket));
+                socket.into_iter().for_each(|socket| pipe.keep(socket.session()));
                 wait_for_bytes(pipe.fd())?;
                 if !pipe.is_same() {
                     return Err(Errno::EBADF);

@@ -151,7 +151,7 @@ impl Socket {
 
     /// The stream has just been claimed: with the options that whoever had it has written down, or else those known here.
     pub(in crate::socket) fn take_options(&self, io: &QueueIo, stream: &mut Stream) {
-        let at = io.stack.layout().socket_options(stream.flow.slot());
+        let at = io.session.layout().socket_options(stream.flow.slot());
         let record = io.region.read_record::<SocketOptions>(at).unwrap_or_default();
         let mut settings = self.settings.lock();
         if record.flow == stream.flow.raw() {
@@ -174,10 +174,10 @@ impl Socket {
 
 impl Queue {
     fn write_options_of(&mut self, place: Place) {
-        let at = |io: &QueueIo, flow: FlowId| io.stack.layout().socket_options(flow.slot());
+        let at = |io: &QueueIo, flow: FlowId| io.session.layout().socket_options(flow.slot());
         let Some(stream) = self.streams.get_mut(place) else { return };
         let has_ended = stream.let_go && stream.disconnected().is_none();
-        if has_ended || stream.link == Link::Moved || self.io.stack.is_foreign() {
+        if has_ended || stream.link == Link::Moved || self.io.session.is_foreign() {
             return;
         }
         let ending = stream.ending();

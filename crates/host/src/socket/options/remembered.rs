@@ -1,9 +1,10 @@
 //! Options that the library keeps for the program as it gave them.
 
-use crate::socket::kept::WINDOW_CLAMP_MIN;
+/// Linux: SOCK_MIN_RCVBUF / 2.
+const WINDOW_CLAMP_MIN: i32 = 1152;
 
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct SetOption {
     level: i32,
     name: i32,
     len: u8,
@@ -12,14 +13,14 @@ struct Kept {
 
 /// What was set, each option once.
 #[derive(Clone, Debug, Default)]
-pub struct KeptOptions(Vec<Kept>);
+pub struct KeptOptions(Vec<SetOption>);
 
 impl KeptOptions {
     pub(crate) fn set(&mut self, level: i32, name: i32, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(VALUE_MAX)];
         let mut value = [0; VALUE_MAX];
         value[..bytes.len()].copy_from_slice(bytes);
-        let kept = Kept { level, name, len: bytes.len() as u8, value };
+        let kept = SetOption { level, name, len: bytes.len() as u8, value };
         let is_full = self.0.len() >= KEPT_MAX;
         match self.0.iter_mut().find(|known| (known.level, known.name) == (level, name)) {
             Some(known) => *known = kept,
@@ -43,7 +44,7 @@ impl KeptOptions {
     }
 
     pub(super) fn all(&self) -> Vec<(i32, i32, Vec<u8>)> {
-        let one = |kept: &Kept| (kept.level, kept.name, kept.value[..usize::from(kept.len)].to_vec());
+        let one = |kept: &SetOption| (kept.level, kept.name, kept.value[..usize::from(kept.len)].to_vec());
         self.0.iter().map(one).collect()
     }
 

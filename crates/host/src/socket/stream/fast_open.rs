@@ -2,6 +2,7 @@
 //! it is writable, though it is not connected.
 
 use super::{ConnectTold, OUT, Stream};
+use crate::socket::FastOpen;
 use crate::socket::stream::syn_room;
 use toe_abi::command::FlowInfo;
 
@@ -18,15 +19,4 @@ impl Stream {
         }
         self.publish(OUT);
     }
-}
-
-/// Whether the program has bytes for the SYN (TCP Fast Open, RFC 7413).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FastOpen {
-    #[default]
-    No,
-    /// MSG_FASTOPEN: they come with this call.
-    Message,
-    /// TCP_FASTOPEN_CONNECT: with the first one that sends.
-    Option,
 }

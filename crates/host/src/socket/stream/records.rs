@@ -82,7 +82,7 @@ impl Stream {
             return Ok(Attempt::Wait);
         }
         let kind = from.record_type();
-        if kind != crate::tls::DATA {
+        if kind != crate::tls::record_type::DATA {
             if flags.more {
                 return Err(Errno::EINVAL);
             }
@@ -151,7 +151,7 @@ impl Stream {
             _ => self.send.outstanding(),
         };
         if room > overhead && (outstanding == 0 || room >= want.min(LEAST)) {
-            return Ok(Some(room.min(AT_ONCE * (crate::tls::PLAIN_MAX + overhead))));
+            return Ok(Some(room.min(AT_ONCE * (crate::tls::record_type::PLAIN_MAX + overhead))));
         }
         self.draining |= outstanding > 0;
         // Whoever reads out of a channel is asked to tell.

@@ -111,7 +111,7 @@ impl Stream {
         urgent: bool,
     ) -> Result<usize, Errno> {
         let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending()) else { return Ok(0) };
-        let mut debt = io.stack.settling().debt();
+        let mut debt = io.session.settling().debt();
         let Some(channel) = io.channel(direct.channel) else { return Ok(0) };
         let (mut sent, was_starved) = (0, self.starved);
         while from.left() > 0 {
@@ -277,7 +277,7 @@ impl QueueIo {
     /// Tells the stream's peer that there are no more bytes, so that it need not wait for the engine to say so. Of a ring that is full the
     /// engine alone tells.
     pub fn tell_end(&mut self, stream: &mut Stream, abort: bool) {
-        let debt = self.stack.settling().debt();
+        let debt = self.session.settling().debt();
         let Some(direct) = &mut stream.direct else { return };
         let (slot, generation) = (direct.slot, direct.generation);
         let Some(channel) = self.channel(direct.channel) else { return };

@@ -1,41 +1,11 @@
 //! The type of a record, between a call's control message and the stream: a source that says which one it is for, and a target that learns
 //! which one it got.
 
-use super::DATA;
-use crate::socket::slices::{Bytes, Gather, Room, Scatter, Source, Target};
-use crate::socket::{RecvFlags, SendFlags, Socket};
+use super::{Kind, RecvFlags, SendFlags, Socket};
+use crate::socket::slices::{Bytes, Gather, Room, Scatter, Source, Takes, Target};
+use crate::tls::record_type::DATA;
 use std::io::{IoSlice, IoSliceMut};
 use toe_abi::errno::Errno;
-
-/// What a target says to a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
-    Yes,
-    /// Only in a call of its own.
-    NotNow,
-    /// The program has no room for the type.
-    No,
-}
-
-/// A source without bytes.
-#[derive(Debug)]
-pub struct Nothing;
-
-impl Source for Nothing {
-    fn left(&self) -> usize {
-        0
-    }
-
-    fn check_next(&self, _: usize) -> Result<bool, Errno> {
-        Ok(true)
-    }
-
-    fn put(&mut self, _: Room<'_>, _: usize) -> Result<usize, Errno> {
-        Ok(0)
-    }
-
-    fn take_back(&mut self, _: usize) {}
-}
 
 /// A program's buffers, for records of one type.
 #[derive(Debug)]
@@ -140,7 +110,7 @@ impl Socket {
         if flags.discard {
             return self.recv(into, flags).map(|got| (got, None));
         }
-        if self.kind() != crate::socket::Kind::Stream {
+        if self.kind() != Kind::Stream {
             return Err(Errno::ENOTCONN);
         }
         self.settle()?;
