@@ -34,7 +34,7 @@ impl Fabric {
 
     /// Takes an interrupt that has come. A number that changes with each.
     pub fn event_count(&self) -> u64 {
-        let round = self.session.sleepers().take_interrupt(&self.session);
+        let round = self.session.sleepers().take_interrupt(&*self.session);
         if self.round.swap(round, Ordering::AcqRel) != round {
             let wait_objects = self.wait_objects.lock().unwrap_or_else(PoisonError::into_inner);
             wait_objects.iter().filter_map(Weak::upgrade).for_each(|wait_object| wait_object.ring());

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::fault::FaultPlan;
+use crate::fault::{FaultError, FaultPlan};
 use toe_wire::vlan::VlanId;
 
 /// Longest interface name that Linux takes (IFNAMSIZ less its terminator).
@@ -65,14 +65,7 @@ pub enum SpecError {
         interface: String,
         vlan: VlanId,
     },
-    UnknownFault {
-        key: String,
-    },
-    BadFaultValue {
-        key: String,
-        value: String,
-        wanted: &'static str,
-    },
+    Fault(FaultError),
 }
 
 impl fmt::Display for SpecError {
@@ -103,14 +96,7 @@ impl fmt::Display for SpecError {
                      link {interface} name {interface}.{id} type vlan id {id}`, then {driver}:{interface}.{id}"
                 )
             }
-            SpecError::UnknownFault { key } => write!(
-                f,
-                "unknown option `{key}`: use vlan, or for faults drop, burst, reorder, dup, corrupt, delay_us, jitter_us, rate_kbit, queue_bytes, \
-                 mark_bytes (each also with rx_ or tx_ in front), or seed; for example ?drop=1%&reorder=1%&seed=7"
-            ),
-            SpecError::BadFaultValue { key, value, wanted } => {
-                write!(f, "`{value}` is no value for `{key}`: write {wanted}")
-            }
+            SpecError::Fault(error) => error.fmt(f),
         }
     }
 }
@@ -141,7 +127,7 @@ impl FromStr for PortSpec {
         if let Some(vlan) = vlan.filter(|_| driver != Driver::Tap) {
             return Err(SpecError::NoVlanHere { driver, interface, vlan });
         }
-        let faults = faults.as_deref().map(FaultPlan::from_str).transpose()?;
+        let faults = faults.as_deref().map(FaultPlan::from_str).transpose().map_err(SpecError::Fault)?;
         Ok(PortSpec { driver, interface, vlan, faults })
     }
 }

@@ -8,7 +8,8 @@ pub(crate) mod tests;
 
 use crate::core::Outgoing;
 use crate::error::Error;
-use crate::link::{Link, Readiness, Receiving, lock};
+use crate::link::{Link, Readiness, Receiving};
+use crate::lock::lock;
 use crate::meet::{self, Listener};
 use crate::session::Session;
 use crate::sleep::{Deadline, Peer, look, until};

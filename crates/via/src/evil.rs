@@ -233,7 +233,7 @@ pub unsafe extern "C" fn via_poll(set: *mut ViaPoll, count: c_int, limit_ms: c_i
 
 fn poll(set: &mut [ViaPoll], channels: &[Arc<Channel>], limit_ms: c_int) -> Result<usize, Error> {
     let session = channels[0].session();
-    session.sleepers.take_interrupt(session);
+    session.sleepers.take_interrupt(&**session);
     let mut look = || {
         session.look_at_engine();
         let is_over = session.is_gone();

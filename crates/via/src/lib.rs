@@ -16,11 +16,13 @@ pub mod far;
 #[allow(non_snake_case)]
 pub mod evil;
 mod link;
+mod lock;
 mod meet;
 pub mod node;
 pub mod parts;
 pub mod session;
 pub mod sleep;
+pub mod sleepers;
 mod table;
 mod vipl;
 

@@ -11,7 +11,7 @@ use crate::far::set::{Far, Member};
 use crate::session::{Session, owned};
 use crate::sleep::{Deadline, until};
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use toe::sys::Fd;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::channel::Side;
@@ -58,15 +58,6 @@ pub struct Readiness {
     pub sends: bool,
     /// The other side has left.
     pub is_closed: bool,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The same of a link that nobody else has: no lock is taken.
-pub(crate) fn own<T>(mutex: &mut Mutex<T>) -> &mut T {
-    mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Link {

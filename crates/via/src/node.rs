@@ -8,7 +8,8 @@ use crate::far::introduction::Introduction;
 use crate::far::meeting::Silent;
 use crate::far::set::{FarSet, Member};
 use crate::far::wire::Wire;
-use crate::link::{Link, lock};
+use crate::link::Link;
+use crate::lock::lock;
 use crate::vipl::descriptor::Posted;
 use crate::vipl::memory::{MemoryAttributes, Registry};
 pub use crate::vipl::types::{

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::far::meeting::Doors;
 use crate::far::set::FarSet;
-use crate::sleep::Sleepers;
+use crate::sleepers::{InterruptLine, Sleepers};
 use rustix::event::epoll;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -156,28 +156,11 @@ impl Session {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Until an interrupt comes, something comes from another host, the engine goes, a signal comes, or so long.
-    pub(crate) fn wait_for_interrupt(&self, limit: Option<Duration>) {
-        let watched = |fd: BorrowedFd<'_>, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
-        let mut fds =
-            [watched(self.interrupt.as_fd(), libc::POLLIN), watched(self.control.fd(), libc::POLLRDHUP)];
-        self.far.sleep(&mut fds, limit);
-        if fds[1].revents != 0 {
-            self.gone.store(true, Ordering::Release);
-        }
-    }
-
     /// Looks whether the engine has gone.
     pub fn look_at_engine(&self) {
         if self.control.is_gone() {
             self.gone.store(true, Ordering::Release);
         }
-    }
-
-    /// Whether an interrupt had come.
-    pub(crate) fn drain_interrupt(&self) -> bool {
-        let came_far = self.far.quiet_outside();
-        self.interrupt.drain().unwrap_or(true) || came_far
     }
 
     /// Readable when an interrupt has come or the engine has gone: what a program's own loop waits for.
@@ -195,6 +178,25 @@ impl Session {
         };
         let made = made().map_err(|_| Error::NoRoom)?;
         Ok(self.poll_fd.get_or_init(|| made).as_raw_fd())
+    }
+}
+
+impl InterruptLine for Session {
+    /// Until an interrupt comes, something comes from another host, the engine goes, a signal comes, or so long.
+    fn wait(&self, limit: Option<Duration>) {
+        let watched = |fd: BorrowedFd<'_>, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+        let mut fds =
+            [watched(self.interrupt.as_fd(), libc::POLLIN), watched(self.control.fd(), libc::POLLRDHUP)];
+        self.far.sleep(&mut fds, limit);
+        if fds[1].revents != 0 {
+            self.gone.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether an interrupt had come.
+    fn drain(&self) -> bool {
+        let came_far = self.far.quiet_outside();
+        self.interrupt.drain().unwrap_or(true) || came_far
     }
 }
 

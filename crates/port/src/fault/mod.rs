@@ -27,7 +27,7 @@ use toe_wire::{Ipv4Repr, Ipv6Repr, Protocol, Sum, eth, ipv6, tcp};
 use crate::error::OpenError;
 use crate::port::{Port, PortCounters, Steering};
 use lane::{Fragile, Lane};
-pub use plan::{FaultPlan, FaultRates, Rate};
+pub use plan::{FaultError, FaultPlan, FaultRates, Rate};
 
 /// Microseconds from any fixed point.
 pub type Clock = Box<dyn Fn() -> u64 + Send>;

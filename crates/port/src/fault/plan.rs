@@ -3,7 +3,29 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::spec::SpecError;
+/// Why a plan was refused. The text says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FaultError {
+    Unknown { key: String },
+    BadValue { key: String, value: String, wanted: &'static str },
+}
+
+impl fmt::Display for FaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FaultError::Unknown { key } => write!(
+                f,
+                "unknown option `{key}`: use vlan, or for faults drop, burst, reorder, dup, corrupt, delay_us, jitter_us, rate_kbit, queue_bytes, \
+                 mark_bytes (each also with rx_ or tx_ in front), or seed; for example ?drop=1%&reorder=1%&seed=7"
+            ),
+            FaultError::BadValue { key, value, wanted } => {
+                write!(f, "`{value}` is no value for `{key}`: write {wanted}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for FaultError {}
 
 /// How often, in frames of a million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +83,7 @@ pub struct FaultPlan {
 
 impl FaultRates {
     /// `false`: there is no such fault.
-    fn set(&mut self, fault: &str, key: &str, value: &str) -> Result<bool, SpecError> {
+    fn set(&mut self, fault: &str, key: &str, value: &str) -> Result<bool, FaultError> {
         match fault {
             "drop" => self.drop = rate(key, value)?,
             "reorder" => self.reorder = rate(key, value)?,
@@ -84,11 +106,11 @@ const MICROSECONDS_MAX: u32 = 10_000_000;
 const BYTES: &str = "a number of bytes up to 1000000000";
 const BYTES_MAX: u32 = 1_000_000_000;
 
-fn bad_value(key: &str, value: &str, wanted: &'static str) -> SpecError {
-    SpecError::BadFaultValue { key: key.to_owned(), value: value.to_owned(), wanted }
+fn bad_value(key: &str, value: &str, wanted: &'static str) -> FaultError {
+    FaultError::BadValue { key: key.to_owned(), value: value.to_owned(), wanted }
 }
 
-fn rate(key: &str, value: &str) -> Result<Rate, SpecError> {
+fn rate(key: &str, value: &str) -> Result<Rate, FaultError> {
     let percent = value.strip_suffix('%').unwrap_or(value).parse::<f64>().ok();
     match percent.filter(|percent| (0.0..=100.0).contains(percent)) {
         Some(percent) => Ok(Rate::from_ppm((percent * 10_000.0).round() as u32)),
@@ -96,14 +118,14 @@ fn rate(key: &str, value: &str) -> Result<Rate, SpecError> {
     }
 }
 
-fn number(key: &str, value: &str, wanted: &'static str, max: u32) -> Result<u32, SpecError> {
+fn number(key: &str, value: &str, wanted: &'static str, max: u32) -> Result<u32, FaultError> {
     value.parse().ok().filter(|n| *n <= max).ok_or_else(|| bad_value(key, value, wanted))
 }
 
 impl FromStr for FaultPlan {
-    type Err = SpecError;
+    type Err = FaultError;
 
-    fn from_str(text: &str) -> Result<FaultPlan, SpecError> {
+    fn from_str(text: &str) -> Result<FaultPlan, FaultError> {
         let mut plan = FaultPlan::default();
         for part in text.split('&') {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
@@ -119,7 +141,7 @@ impl FromStr for FaultPlan {
                 plan.rx.set(key, key, value)? && plan.tx.set(key, key, value)?
             };
             if !known {
-                return Err(SpecError::UnknownFault { key: key.to_owned() });
+                return Err(FaultError::Unknown { key: key.to_owned() });
             }
         }
         Ok(plan)

@@ -4,12 +4,12 @@
 use super::Bytes;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
+use toe::socket::slices::Takes;
 use toe::socket::slices::{Bytes as Received, Gather, Scatter, Target};
 use toe::tls::incoming::{Given, Incoming};
 use toe::tls::keys::{HEADER, Keys};
 use toe::tls::outgoing::Outgoing;
 use toe::tls::parameters::Parameters;
-use toe::tls::typed::Takes;
 use toe_abi::errno::Errno;
 
 const SUITES: [(u16, u16, usize); 6] = [

@@ -18,7 +18,8 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
-use crate::link::{Link, lock};
+use crate::link::Link;
+use crate::lock::lock;
 use crate::session::Session;
 use post::{Completion, Failure, Post, Receive};
 use receiving::Arriving;

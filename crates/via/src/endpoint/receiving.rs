@@ -5,7 +5,8 @@ use super::regions::{Access, Regions, Remote};
 use super::{Inside, READS_MAX};
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
-use crate::link::{Link, Receiving, lock};
+use crate::link::{Link, Receiving};
+use crate::lock::lock;
 use crate::parts::from_connection;
 use toe_ring::via::{Arrived, Breach};
 

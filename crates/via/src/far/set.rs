@@ -1,7 +1,7 @@
 //! What of a process's goes to other hosts: its carriers and its doors, for whoever sleeps for all of them. Owned by the session.
 
 use super::carrier::{Answer, Carrier};
-use crate::link::lock;
+use crate::lock::lock;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, Weak};

@@ -7,7 +7,8 @@ use super::types::*;
 use super::vi::{Service, State};
 use crate::core::operation::DATA_MAX;
 
-use crate::link::{Link, lock};
+use crate::link::Link;
+use crate::lock::lock;
 use crate::meet::{self, Listener};
 use crate::session::Session;
 use crate::sleep::Deadline;

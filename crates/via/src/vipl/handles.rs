@@ -2,7 +2,8 @@
 
 use super::nic::{CompletionQueue, Interface, Nic};
 use super::types::{Handle, VipReturn};
-use crate::link::{Link, lock};
+use crate::link::Link;
+use crate::lock::lock;
 use crate::table::Table;
 use std::ffi::c_ulong;
 use std::sync::Arc;

@@ -9,7 +9,8 @@ use super::types::{
 };
 use super::vi::{State, Vi};
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
-use crate::link::{Link, own};
+use crate::link::Link;
+use crate::lock::own;
 use toe_ring::via::{Arrived, Breach};
 
 /// The message that comes in. What was posted for it stays the first of its queue until it is whole.

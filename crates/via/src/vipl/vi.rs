@@ -11,7 +11,8 @@ use super::types::{
 };
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
-use crate::link::{Link, own};
+use crate::link::Link;
+use crate::lock::own;
 use std::collections::VecDeque;
 use toe_abi::via::ViaState;
 use toe_ring::ViaMemory;
