@@ -3,7 +3,7 @@
 use crate::attach::{Control, engines};
 use crate::errno::EKEYREJECTED;
 use crate::session::Session;
-use crate::stack::{ATTACHING, EngineIdx, FAILED, Stack};
+use crate::stack::{EngineIdx, STACKS, Stack};
 use crate::sys;
 use std::sync::atomic::Ordering;
 use toe_abi::errno::Errno;
@@ -41,13 +41,13 @@ impl Stack {
         engine: EngineIdx,
         open: impl Fn(EngineIdx, Control) -> Result<Session, Errno>,
     ) -> Result<&'static Stack, Errno> {
-        let failed_before = FAILED[engine.index()].load(Ordering::Relaxed);
-        let mut attaching = ATTACHING.left.lock();
+        let failed_before = STACKS.failed[engine.index()].load(Ordering::Relaxed);
+        let mut attaching = STACKS.left.lock();
         if let Some(stack) = Stack::attached(engine) {
             return Ok(stack);
         }
         // What another thread has found out meanwhile.
-        let failed = FAILED[engine.index()].load(Ordering::Relaxed);
+        let failed = STACKS.failed[engine.index()].load(Ordering::Relaxed);
         if failed != failed_before && failed != 0 {
             return Err(Errno(failed as u16));
         }
@@ -66,7 +66,7 @@ impl Stack {
         }
         match outcome {
             Ok(session) => {
-                FAILED[engine.index()].store(0, Ordering::Relaxed);
+                STACKS.failed[engine.index()].store(0, Ordering::Relaxed);
                 crate::fork::install_handlers();
                 let stack = Stack::adopt(session);
                 stack.session.own_fds().close_left(std::mem::take(&mut attaching));
@@ -74,7 +74,7 @@ impl Stack {
             }
             Err(errno) => {
                 let failed = sys::coarse_ms() << 16 | u64::from(errno.0);
-                FAILED[engine.index()].store(failed, Ordering::Relaxed);
+                STACKS.failed[engine.index()].store(failed, Ordering::Relaxed);
                 Err(errno)
             }
         }
@@ -83,7 +83,7 @@ impl Stack {
 
 /// The reason why there is no session, as of a moment ago.
 fn not_now(engine: EngineIdx) -> Result<(), Errno> {
-    let failed = FAILED[engine.index()].load(Ordering::Relaxed);
+    let failed = STACKS.failed[engine.index()].load(Ordering::Relaxed);
     let retry_ms = if failed as u16 == Errno::ETIMEDOUT.0 { RETRY_SILENT_MS } else { RETRY_MS };
     let is_fresh = failed != 0 && sys::coarse_ms().saturating_sub(failed >> 16) < retry_ms;
     if is_fresh { Err(Errno(failed as u16)) } else { Ok(()) }

@@ -1,10 +1,10 @@
 //! The host library: sockets and epoll over a TCP offload engine, for programs that link it and for the switch layer.
 //!
 //! Papers' names: the *TDDL* (attach, rings, doorbells) and the *TOPL* (socket operations to and from commands). The
-//! modules in the order in which data flows up, each above those that it calls: [`process`] (this process among its children), [`attach`] and [`stack`]
-//! (the session), [`own_fds`] and [`anchor`], [`slots`], [`send_memory`], [`channel`] and [`leaving`] (bytes from another session); the state of
+//! modules in the order in which data flows up, each above those that it calls: [`process`] (this process among its children), [`attach`] and [`session`]
+//! (with [`own_fds`]), [`slots`], [`send_memory`], [`channel`] and [`leaving`] (bytes from another session); the state of
 //! [`socket`], [`queue`], [`datagram`] and [`epoll`] and what they do without waiting: a queue set tells its sockets, these tell who watches;
-//! [`fd_table`]; [`wait`] (a thread parks), [`fork`], [`attaching`] (the way to a session), [`block`] (a call that waits), and the calls on sockets; how
+//! [`stack`] (a session with its queue sets) and [`anchor`]; [`fd_table`]; [`wait`] (a thread parks), [`fork`], [`attaching`] (the way to a session), [`block`] (a call that waits), and the calls on sockets; how
 //! things end ([`fd_release`]), [`adopt`], epoll's calls and [`poll`], [`file`], [`signals`], [`cancel`], [`helper`], [`confine`], [`address_space`],
 //! [`admit`], [`program_memory`], [`capi`] (the `toe_` functions of `include/toe.h`), and [`native`] (the same in Rust's words).
 //!

@@ -1,8 +1,7 @@
 //! The process's sessions with engines: one [`Stack`] for each engine, made at first use, replaced when its engine has
 //! ended.
 //!
-//! A stack is never freed: sockets
-//! and parked threads refer to it, and it is one a lifetime of the engine.
+//! A stack is never freed: sockets and parked threads refer to it, and it is one a lifetime of the engine.
 
 use crate::lock::Lock;
 use crate::own_fds::LeftFile;
@@ -15,17 +14,21 @@ use toe_base::limits::QUEUE_SETS_MAX;
 pub use crate::session::EngineIdx;
 pub use toe_abi::policy::ENGINES_MAX;
 
-/// The live stacks of this process by engine, or null.
-pub(crate) static CURRENT: [AtomicPtr<Stack>; ENGINES_MAX] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; ENGINES_MAX];
-pub(crate) static ATTACHING: Attaching =
-    Attaching { left: Lock::new(Vec::new()), at_fork: Lock::new([None; ENGINES_MAX]) };
-/// When the last attempt to attach failed, by [`sys::coarse_ms`], and with which errno in the lowest 16 bits; 0: never.
-pub(crate) static FAILED: [AtomicU64; ENGINES_MAX] = [const { AtomicU64::new(0) }; ENGINES_MAX];
+/// Those of this process.
+pub(crate) static STACKS: Stacks = Stacks {
+    current: [const { AtomicPtr::new(std::ptr::null_mut()) }; ENGINES_MAX],
+    failed: [const { AtomicU64::new(0) }; ENGINES_MAX],
+    left: Lock::new(Vec::new()),
+    at_fork: Lock::new([None; ENGINES_MAX]),
+};
 
-/// What a fork writes, in one place: of each page that a child writes to it gets a copy.
+/// By engine. In one place, as a fork writes it: of each page that a child writes to it gets a copy.
 #[derive(Debug)]
-pub(crate) struct Attaching {
+pub(crate) struct Stacks {
+    /// The live stacks, or null.
+    pub(crate) current: [AtomicPtr<Stack>; ENGINES_MAX],
+    /// When the last attempt to attach failed, by [`crate::sys::coarse_ms`], and with which errno in the lowest 16 bits; 0: never.
+    pub(crate) failed: [AtomicU64; ENGINES_MAX],
     /// Held while attaching. What the child of a fork has of its parent's files until it attaches.
     pub(crate) left: Lock<Vec<LeftFile>>,
     /// The live stacks when a fork was prepared: they are unlocked after it, and a child abandons them.
@@ -44,11 +47,11 @@ pub struct Stack {
 impl Stack {
     /// The session, if there is a live one.
     pub fn attached(engine: EngineIdx) -> Option<&'static Stack> {
-        let stack = CURRENT[engine.index()].load(Ordering::Acquire);
+        let stack = STACKS.current[engine.index()].load(Ordering::Acquire);
         if stack.is_null() {
             return None;
         }
-        // SAFETY: needed because the current stack is in an atomic. `CURRENT` holds null or what `adopt` leaked.
+        // SAFETY: needed because the current stack is in an atomic. It holds null or what `adopt` leaked.
         let stack = unsafe { &*stack };
         stack.session.alive().then_some(stack)
     }
@@ -82,18 +85,18 @@ impl Stack {
 
 /// The attach lock, for [`crate::fork`].
 pub fn attach_lock() -> &'static Lock<Vec<LeftFile>> {
-    &ATTACHING.left
+    &STACKS.left
 }
 
 /// Before a fork: the stacks that are live now are those of [`at_fork`].
 pub(crate) fn note_at_fork() {
     let mut current = [None; ENGINES_MAX];
     Stack::all_attached().for_each(|stack| current[stack.session.engine.index()] = Some(stack));
-    *ATTACHING.at_fork.lock() = current;
+    *STACKS.at_fork.lock() = current;
 }
 
 /// The stacks that were live when a fork was prepared.
 pub(crate) fn at_fork() -> impl DoubleEndedIterator<Item = &'static Stack> {
-    let stacks = *ATTACHING.at_fork.lock();
+    let stacks = *STACKS.at_fork.lock();
     stacks.into_iter().flatten()
 }

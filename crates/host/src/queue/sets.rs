@@ -3,7 +3,7 @@
 use crate::attach::is_hangup;
 use crate::queue::QueueSet;
 use crate::session::{Session, into_std};
-use crate::stack::{ATTACHING, CURRENT, ENGINES_MAX, FAILED, Stack};
+use crate::stack::{ENGINES_MAX, STACKS, Stack};
 use crate::sys::Fd;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -93,7 +93,8 @@ impl Stack {
     /// Makes `session` the process's.
     pub fn adopt(session: Session) -> &'static Stack {
         let stack: &'static Stack = Box::leak(Box::new(Stack::new(session)));
-        CURRENT[stack.session.engine.index()].store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+        STACKS.current[stack.session.engine.index()]
+            .store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
         // The engine looks at no region before its first queue set, not even for who has datagrams alone. What cannot be had now is asked
         // for again when it is needed.
         let _ = stack.choose_queue();
@@ -113,9 +114,9 @@ impl Stack {
     pub fn abandon_in_child(&self) {
         let left = self.session.leave_to_parent();
         let engine = self.session.engine.index();
-        CURRENT[engine].store(std::ptr::null_mut(), Ordering::Release);
-        FAILED[engine].store(0, Ordering::Relaxed);
-        ATTACHING.left.lock().extend(left);
+        STACKS.current[engine].store(std::ptr::null_mut(), Ordering::Release);
+        STACKS.failed[engine].store(0, Ordering::Relaxed);
+        STACKS.left.lock().extend(left);
         let _ = MINE.try_with(|mine| mine.0[engine].take());
         let _ = CHOSEN.try_with(|chosen| chosen[engine].set(None));
         for queue in self.queue_sets() {
