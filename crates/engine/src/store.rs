@@ -10,6 +10,8 @@ use crate::flow::record::{Aside, AsidePool, Flow, Leftover};
 use crate::sched::reclaimables::Reclaimables;
 use crate::sched::timer_wheel::TimerWheel;
 use crate::work::Path;
+use core::marker::PhantomData;
+use core::ops::Deref;
 use time_waits::{TimeWaitFlow, TimeWaits};
 use toe_base::{Addr, FlowIdx, Instant, PortId, SessionId};
 use toe_tcp::state::TcpState;
@@ -57,6 +59,33 @@ pub struct FlowStore {
     leftovers: Leftovers,
 }
 
+/// A connection whose record may be changed: none can be without it. [`Edit::run`] alone makes one, and nobody can keep it.
+#[derive(Clone, Copy, Debug)]
+pub struct Edit<'c>(FlowIdx, PhantomData<&'c ()>);
+
+impl Deref for Edit<'_> {
+    type Target = FlowIdx;
+
+    fn deref(&self) -> &FlowIdx {
+        &self.0
+    }
+}
+
+impl Edit<'_> {
+    /// Has `change` change the record, then `settle` bring in line what is derived from it, as far as that may have changed.
+    #[inline]
+    pub fn run<E, R>(
+        engine: &mut E,
+        idx: FlowIdx,
+        change: impl FnOnce(&mut E, Edit<'_>) -> R,
+        settle: impl FnOnce(&mut E, Edit<'_>, &R),
+    ) -> R {
+        let result = change(engine, Edit(idx, PhantomData));
+        settle(engine, Edit(idx, PhantomData), &result);
+        result
+    }
+}
+
 /// The connections of a neighbour, among those of all.
 fn list_of(port: PortId, neighbour: u16) -> u32 {
     (port.index() * NEIGHBOURS_MAX) as u32 + u32::from(neighbour)
@@ -87,9 +116,8 @@ impl FlowStore {
         &self.records[idx.index()]
     }
 
-    /// What is derived must follow: by `Engine::after`.
     #[inline]
-    pub fn get_mut(&mut self, idx: FlowIdx) -> &mut Flow {
+    pub fn get_mut(&mut self, idx: Edit<'_>) -> &mut Flow {
         &mut self.records[idx.index()]
     }
 
@@ -99,7 +127,7 @@ impl FlowStore {
     }
 
     /// Changes it. It has a place as long as there is something in it.
-    pub fn change_aside<T>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Aside) -> T) -> T {
+    pub fn change_aside<T>(&mut self, idx: Edit<'_>, change: impl FnOnce(&mut Aside) -> T) -> T {
         let slot = &mut self.records[idx.index()].conn.aside;
         let mut aside = self.asides.one(slot);
         let result = change(&mut aside);
@@ -166,7 +194,8 @@ impl FlowStore {
     }
 
     /// The record is of no connection any more.
-    pub fn free(&mut self, idx: FlowIdx) {
+    pub fn free(&mut self, idx: Edit<'_>) {
+        let idx = *idx;
         let leftover = core::mem::take(&mut self.records[idx.index()].conn.leftover);
         self.leftovers.change(idx, leftover, Leftover::No);
         self.wheel.set(idx, Instant::FAR_FUTURE);
@@ -180,7 +209,7 @@ impl FlowStore {
     }
 
     /// The flow, which has given back all that it had, goes on in TIME_WAIT. Not while there are as many as there may be.
-    pub fn enter_time_wait(&mut self, idx: FlowIdx, waiting: TimeWaitFlow) {
+    pub fn enter_time_wait(&mut self, idx: Edit<'_>, waiting: TimeWaitFlow) {
         let wait = self.time_waits.insert(waiting);
         self.index.insert(waiting.key, KeyHolder::TimeWait(wait));
         self.free(idx);
@@ -228,7 +257,7 @@ impl FlowStore {
     }
 
     /// Nobody finds it by its name any more.
-    pub fn leave_index(&mut self, idx: FlowIdx) {
+    pub fn leave_index(&mut self, idx: Edit<'_>) {
         let conn = &mut self.records[idx.index()].conn;
         conn.indexed = false;
         self.index.remove(&conn.key);
@@ -250,10 +279,10 @@ impl FlowStore {
     // ---- by path ----
 
     /// The connection goes by this path from now on.
-    pub fn set_path(&mut self, idx: FlowIdx, path: Path) {
-        self.by_neighbour.remove(idx);
+    pub fn set_path(&mut self, idx: Edit<'_>, path: Path) {
+        self.by_neighbour.remove(*idx);
         self.get_mut(idx).conn.path = path;
-        self.hold_neighbour(idx);
+        self.hold_neighbour(*idx);
     }
 
     /// A connection's neighbour keeps its number as long as there is the connection.
@@ -289,16 +318,6 @@ impl FlowStore {
 
     // ---- those that no program has any more ----
 
-    /// The record has changed: what it counts as.
-    pub fn count_leftover(&mut self, idx: FlowIdx) {
-        let flow = &mut self.records[idx.index()];
-        let now = kind_of(flow);
-        let before = core::mem::replace(&mut flow.conn.leftover, now);
-        if before != now {
-            self.leftovers.change(idx, before, now);
-        }
-    }
-
     /// Those that are closing.
     pub fn orphans(&self) -> usize {
         self.leftovers.orphans
@@ -328,10 +347,16 @@ impl FlowStore {
 
     // ---- by need ----
 
-    /// The record has changed: its deadline, the memory that it has to spare.
-    pub fn note_change(&mut self, idx: FlowIdx, deadline: Instant) {
-        self.note_reclaimable(idx);
-        self.wheel.set(idx, deadline);
+    /// The record has changed: what it counts as, the memory that it has to spare, its deadline.
+    pub fn note_change(&mut self, idx: Edit<'_>, deadline: Instant) {
+        let flow = &mut self.records[idx.index()];
+        let now = kind_of(flow);
+        let before = core::mem::replace(&mut flow.conn.leftover, now);
+        if before != now {
+            self.leftovers.change(*idx, before, now);
+        }
+        self.note_reclaimable(*idx);
+        self.wheel.set(*idx, deadline);
     }
 
     /// Notes what a flow has to spare.

@@ -1,5 +1,6 @@
 //! Listeners: connections come in, wait, are handed to a session that asked for some, and are taken by its program.
 
+use super::ahead::have_wait_again;
 use super::hand_out::{Handed, TELL_ALL_AFTER_US};
 use super::listener_end::ON_ITS_WAY_FOR_US;
 use super::{Engine, EngineView};
@@ -77,11 +78,7 @@ fn stop_handing(engine: &mut Engine, to: SessionId, listeners: &[ListenerIdx]) {
 fn take_back_at_once<H: HostMemory>(engine: &mut Engine, now: Instant, idx: FlowIdx, host: &mut H) {
     let flow = engine.flows.get(idx);
     if flow.conn.tenancy.offer().is_some() && !flow.tcb.is_written() && engine.withdraw(idx, host) {
-        if !engine.take_untaken(now, idx, host) {
-            engine.abort(now, idx, Errno::ENOMEM);
-        }
-        engine.return_to_listener(idx);
-        engine.after(idx);
+        have_wait_again(engine, now, idx, host);
     }
 }
 

@@ -1,7 +1,7 @@
 //! An active OPEN (RFC 9293 section 3.10.1): from where, by which path, and the record that begins with it.
 
-use super::Engine;
 use super::names::endpoint_of;
+use super::{Edit, Engine};
 use crate::control::names;
 use crate::control::names::{Purpose, Twin};
 use crate::control::process_each::Whose;
@@ -22,12 +22,13 @@ use toe_tcp::open;
 use toe_tcp::open::OpenParams;
 
 impl Engine {
-    pub(super) fn connect_to(
+    /// The addresses of the connection are known at once, though it is not established.
+    pub(super) fn connect_to<H: HostMemory>(
         &mut self,
         now: Instant,
-        mut owner: Owner,
+        owner: Owner,
         args: &ConnectArgs,
-        anchor: AnchorHandle,
+        host: &mut H,
     ) -> Result<FlowId, Errno> {
         let presented = self.take_twin(owner.session, args.twin);
         let mut remote = endpoint_of(args.remote)?;
@@ -62,31 +63,9 @@ impl Engine {
             tcp: self.tcp.config,
             now,
         };
-        let idx = self.insert_flow(
-            self.hostif.sessions.user_of(owner.session),
-            Flow::new(key, path, open::active(&params)),
-        )?;
-        let may = promised(args).is_some() || self.hostif.sessions.may_have_flow(owner.session);
-        let session = self.hostif.sessions.get_mut(owner.session).filter(|_| may);
-        let named = session.and_then(|session| match promised(args) {
-            Some(id) => session.flows.fulfil(id, idx).then_some(id),
-            None => session.flows.insert(idx),
-        });
-        let Some(flow_id) = named else {
-            self.remove_flow(idx);
-            return Err(Errno::EMFILE);
-        };
-        owner.flow_id = flow_id;
-        self.own(idx, TenancyEvent::Connected { owner, lifetime: anchor });
-        self.hostif.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(idx));
-        let flow = self.flows.get_mut(idx);
-        flow.tcb.receive.session = owner.session;
-        self.counters.add(Counter::ActiveOpens);
-        if args.flags & CONNECT_FAST_OPEN != 0 {
-            self.open_fast(now, idx);
-        }
-        self.after(idx);
-        Ok(flow_id)
+        let (user, flow) =
+            (self.hostif.sessions.user_of(owner.session), Flow::new(key, path, open::active(&params)));
+        self.insert_flow(user, flow, |engine, idx| begin_open(engine, now, idx, (owner, args), host))?
     }
 
     /// Where a connection comes from that a program asked to have from there, and whose way has this `source`; port 0: any.
@@ -148,19 +127,38 @@ impl Engine {
             None => Err(Errno::ENETUNREACH),
         }
     }
+}
 
-    /// The addresses of a connection are known at once, though it is not established.
-    pub(super) fn tell_connecting<H: HostMemory>(
-        &mut self,
-        session: SessionId,
-        result: &Result<FlowId, Errno>,
-        host: &mut H,
-    ) {
-        if let Some(idx) = result.ok().and_then(|id| self.hostif.sessions.get(session)?.flows.get(id)) {
-            self.write_owner_word(idx, Owned::Held, host);
-            self.tell_flow_info(idx, host);
-        }
+/// Its session has the connection, and knows its addresses at once, though it is not established.
+fn begin_open<H: HostMemory>(
+    engine: &mut Engine,
+    now: Instant,
+    idx: Edit<'_>,
+    (mut owner, args): (Owner, &ConnectArgs),
+    host: &mut H,
+) -> Result<FlowId, Errno> {
+    let may = promised(args).is_some() || engine.hostif.sessions.may_have_flow(owner.session);
+    let session = engine.hostif.sessions.get_mut(owner.session).filter(|_| may);
+    let named = session.and_then(|session| match promised(args) {
+        Some(id) => session.flows.fulfil(id, *idx).then_some(id),
+        None => session.flows.insert(*idx),
+    });
+    let Some(flow_id) = named else {
+        engine.remove_flow(idx);
+        return Err(Errno::EMFILE);
+    };
+    owner.flow_id = flow_id;
+    let anchor = AnchorHandle(args.anchor);
+    engine.own(idx, TenancyEvent::Connected { owner, lifetime: anchor });
+    engine.hostif.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(*idx));
+    engine.flows.get_mut(idx).tcb.receive.session = owner.session;
+    engine.counters.add(Counter::ActiveOpens);
+    if args.flags & CONNECT_FAST_OPEN != 0 {
+        engine.open_fast(now, idx);
     }
+    engine.write_owner_word(*idx, Owned::Held, host);
+    engine.tell_flow_info(idx, host);
+    Ok(flow_id)
 }
 
 /// The id that a connection is to have, if it was given in advance.

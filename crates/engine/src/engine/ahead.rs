@@ -69,10 +69,12 @@ impl Engine {
             }
             if !self.take_back(now, flow, host) {
                 let again_at = now.after_us(AGAIN_US);
-                let tenancy = &mut self.flows.get_mut(flow).conn.tenancy;
-                if tenancy.offer().is_some_and(|offer| offer.goes_back_at != GOES_BACK_AT_ONCE) {
-                    tenancy.apply(TenancyEvent::StaysUntil(again_at));
-                }
+                self.edit(flow, |engine, idx| {
+                    let tenancy = &mut engine.flows.get_mut(idx).conn.tenancy;
+                    if tenancy.offer().is_some_and(|offer| offer.goes_back_at != GOES_BACK_AT_ONCE) {
+                        tenancy.apply(TenancyEvent::StaysUntil(again_at));
+                    }
+                });
                 next = next.min(again_at);
             }
         }
@@ -101,19 +103,25 @@ impl Engine {
         }
         let Some(listener_idx) = arrival.listener else {
             // It has ended, and this session will not ask for it any more.
-            self.app_close(now, idx, true, host);
+            self.edit(idx, |engine, idx| engine.app_close(now, idx, true, host));
             return true;
         };
         let holder = self.listeners.get_mut(listener_idx);
         if let Some(holder) = holder.and_then(|l| l.holders.get_mut(owner.session, handed_to)) {
             holder.ahead.was_late();
         }
-        if !self.take_untaken(now, idx, host) {
-            self.abort(now, idx, Errno::ENOMEM);
-        }
-        self.return_to_listener(idx);
-        self.after(idx);
+        have_wait_again(self, now, idx, host);
         self.hand_out(now, listener_idx, host);
         true
     }
+}
+
+/// A connection has been withdrawn from a session whose program has not accepted it.
+pub(super) fn have_wait_again<H: HostMemory>(engine: &mut Engine, now: Instant, idx: FlowIdx, host: &mut H) {
+    engine.edit(idx, |engine, idx| {
+        if !engine.take_untaken(now, idx, host) {
+            engine.abort(now, idx, Errno::ENOMEM);
+        }
+        engine.return_to_listener(idx);
+    });
 }

@@ -3,7 +3,7 @@
 //! Asked by the driver ([`Engine::claim`]). Of a flow that somebody has the owner word is withdrawn first ([`Engine::begin_claim`]), as of a
 //! connection that is not accepted ([`super::ahead`]).
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::control::holders::Holder;
 use crate::counter::Counter;
 use crate::flow::tenancy::{Notice, Ownership, TenancyEvent};
@@ -13,7 +13,7 @@ use crate::work::{Claimed, Owner, StreamCounts};
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
-use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, FlowId, Instant, QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
 
 impl Engine {
@@ -46,7 +46,9 @@ impl Engine {
         {
             return Err(Errno::EAGAIN);
         }
-        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Notified(Notice::Moved));
+        self.edit(idx, |engine, idx| {
+            engine.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Notified(Notice::Moved));
+        });
         self.hostif.answer(owner.session, owner.queue_set, Completion::Moved { flow: owner.flow_id });
         Ok(())
     }
@@ -79,7 +81,7 @@ impl Engine {
                 let conn = &self.flows.get(idx).conn;
                 let claim =
                     FirstClaim { scope: conn.key.scope, local: conn.key.local, user: conn.user, at: now };
-                let claimed = self.claim_flow(owner, idx, host);
+                let claimed = self.edit(idx, |engine, idx| engine.claim_flow(owner, idx, host));
                 self.hostif.forget_carried(session);
                 let (id, counts) = claimed?;
                 if let Some(record) = self.hostif.sessions.get_mut(session)
@@ -97,26 +99,26 @@ impl Engine {
     fn claim_flow<H: HostMemory>(
         &mut self,
         mut owner: Owner,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         host: &mut H,
     ) -> Result<(FlowId, StreamCounts), Errno> {
-        let tenancy = self.flows.get(idx).conn.tenancy;
+        let tenancy = self.flows.get(*idx).conn.tenancy;
         let (old, told) = (tenancy.owner(), tenancy.notice() == Notice::Moved);
         if self.hostif.sessions.answers_are_full(old.session, old.queue_set) {
             // A holder that takes no completions cannot be told that the flow has moved.
             return Err(Errno::EAGAIN);
         }
-        let conn = &self.flows.get(idx).conn;
+        let conn = &self.flows.get(*idx).conn;
         if tenancy.hold().is_some() && conn.carrier.channel().is_some() {
             self.ask_to_yield(idx);
             return Err(Errno::EAGAIN);
         }
-        self.may_own(idx, owner.session)?;
+        self.may_own(*idx, owner.session)?;
         if !self.hostif.sessions.may_have_flow(owner.session) {
             return Err(Errno::EDQUOT);
         }
         let record = self.hostif.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
-        owner.flow_id = record.flows.insert(idx).ok_or(Errno::EMFILE)?;
+        owner.flow_id = record.flows.insert(*idx).ok_or(Errno::EMFILE)?;
         let (to, asker) = (owner.session, owner.session);
         if !self.stage_send_data(idx, asker, host) || !self.move_receive_memory(idx, asker, to, host) {
             let record = self.hostif.sessions.get_mut(owner.session);
@@ -126,19 +128,18 @@ impl Engine {
             if let Some(record) = record {
                 record.flows.remove(owner.flow_id);
             }
-            self.after(idx);
             return Err(if is_trimmed { Errno::EAGAIN } else { Errno::ENOMEM });
         }
         self.move_options(idx, owner, host);
         if !old.is_nobody() {
-            self.return_send_memory(idx);
+            self.return_send_memory(*idx);
             if !told {
                 self.hostif.answer(old.session, old.queue_set, Completion::Moved { flow: old.flow_id });
             }
             self.disown(idx);
         }
         self.own(idx, TenancyEvent::Claimed(owner));
-        self.write_owner_word(idx, Owned::Held, host);
+        self.write_owner_word(*idx, Owned::Held, host);
         let flow = self.flows.get_mut(idx);
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
         flow.tcb.receive.announce_anew();
@@ -149,7 +150,6 @@ impl Engine {
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
         self.tell_flow_info(idx, host);
-        self.after(idx);
-        Ok((owner.flow_id, self.flows.get(idx).counts()))
+        Ok((owner.flow_id, self.flows.get(*idx).counts()))
     }
 }

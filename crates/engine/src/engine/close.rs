@@ -1,13 +1,13 @@
 //! A program lets go of a connection.
 
-use super::Engine;
 use super::leftovers::ORPHANS_ONE_IN;
+use super::{Edit, Engine};
 use crate::counter::Counter;
 use crate::flow::record::Abort;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::errno::Errno;
-use toe_base::{FlowIdx, Instant};
+use toe_base::Instant;
 use toe_tcp::memory::HostMemory;
 use toe_tcp::state::TcpState;
 use toe_tcp::timeout;
@@ -15,8 +15,14 @@ use toe_tcp::timeout;
 impl Engine {
     /// The program let go of the flow: FIN behind what is queued, or RST when it left data unread or asks for it
     /// (RFC 9293 section 3.10.4; RFC 2525 section 2.17).
-    pub(super) fn app_close<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, abort: bool, host: &mut H) {
-        if self.flows.get(idx).tcb.orphaned {
+    pub(super) fn app_close<H: HostMemory>(
+        &mut self,
+        now: Instant,
+        idx: Edit<'_>,
+        abort: bool,
+        host: &mut H,
+    ) {
+        if self.flows.get(*idx).tcb.orphaned {
             return;
         }
         let flow = self.flows.get_mut(idx);
@@ -28,10 +34,10 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         let untold = flow.report.accepted.take().is_some();
         if let Some(anchor) = flow.conn.tenancy.lifetime() {
-            self.hostif.anchors.release(anchor, AnchorTarget::Flow(idx));
+            self.hostif.anchors.release(anchor, AnchorTarget::Flow(*idx));
         }
         let unread_in_channel = self.let_go_of_channel(idx, host);
-        let flow = self.flows.get(idx);
+        let flow = self.flows.get(*idx);
         let unread = unread_in_channel || flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) > 0;
         let state = flow.tcb.state;
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::LetGo);
@@ -56,13 +62,12 @@ impl Engine {
             // Its owner never heard of it, and need not hear of its end.
             self.disown(idx);
         }
-        self.after(idx);
     }
 
     /// `Command::Disconnect`: as Linux's, it resets the peer, unless both ends have said their last.
-    pub(super) fn disconnect<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+    pub(super) fn disconnect<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, host: &mut H) {
         self.let_go_of_channel(idx, host);
-        let flow = self.flows.get(idx);
+        let flow = self.flows.get(*idx);
         let is_all_sent = !flow.tcb.queue_end().after(flow.tcb.snd.nxt);
         match flow.tcb.state {
             TcpState::Closed | TcpState::TimeWait => {}
@@ -71,7 +76,6 @@ impl Engine {
             // What Linux would have sent by then goes out first.
             _ => self.abort_behind_data(now, idx),
         }
-        self.after(idx);
     }
 
     /// Whether another connection may close without its program. When there are too many, one is reset, as Linux does: first one whose
@@ -83,8 +87,7 @@ impl Engine {
         self.counters.add(Counter::OrphansReset);
         let told = self.flows.take_acknowledged_orphan();
         if let Some(told) = told {
-            self.abort(now, told, Errno::OK);
-            self.after(told);
+            self.edit(told, |engine, told| engine.abort(now, told, Errno::OK));
         }
         told.is_some()
     }

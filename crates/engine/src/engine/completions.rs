@@ -1,15 +1,15 @@
 //! Completions out: what the records say that their owners have not been told yet. Nothing is queued per event, so
 //! events that come faster than the host reads them join into one completion, and memory stays bounded.
 
-use super::Engine;
 use super::notify::{has_end_to_tell, has_something, is_info_old, went_out};
+use super::{Edit, Engine};
 use crate::flow::carrier::Direct;
 use crate::flow::record::Flow;
 use crate::hostif::outbox::Place;
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
-use toe_base::{FlowId, FlowIdx, QueueSetId, SessionId};
+use toe_base::{FlowId, QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
 
 /// What a queue set is to be told, which its driver puts into its `cpl`.
@@ -91,12 +91,15 @@ impl Engine {
             if !self.flows.is_used(idx) || !has_something(self.flows.get(idx), &self.tcp.extents) {
                 continue;
             }
-            if !self.tell(idx, post, host) {
-                self.hostif.outbox.put_back(place, idx);
+            let tell = |engine: &mut Engine, idx: Edit<'_>| engine.tell(idx, post, host);
+            let is_all = Edit::run(self, idx, tell, |engine, idx, is_all| match is_all {
+                true => engine.settle(idx),
+                false => engine.hostif.outbox.put_back(place, *idx),
+            });
+            if !is_all {
                 return (told, false);
             }
             told += 1;
-            self.after(idx);
         }
         (told, true)
     }
@@ -104,7 +107,7 @@ impl Engine {
     /// Tells a flow's owner everything, in the order that the contract gives. `false`: its ring is full.
     pub(super) fn tell<H: HostMemory>(
         &mut self,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         post: &mut impl FnMut(Completion) -> bool,
         host: &mut H,
     ) -> bool {

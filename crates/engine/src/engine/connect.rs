@@ -34,8 +34,7 @@ impl Engine {
             owner.flow_id = flow;
             return self.connect_by_credit(now, owner, &args, host);
         }
-        let result = self.connect_to(now, owner, &args, anchor);
-        self.tell_connecting(session, &result, host);
+        let result = self.connect_to(now, owner, &args, host);
         let idx = result.ok().and_then(|id| self.hostif.sessions.get(session)?.flows.get(id));
         self.hostif.answer_command(
             session,

@@ -42,25 +42,21 @@ impl Engine {
             // It may have been given through another queue set.
             of.connect_credit.has = of.connect_credit.has.saturating_sub(1);
         }
-        let anchor = AnchorHandle(args.anchor);
         let mut result = Err(Errno::EAGAIN);
         for _ in 0..SEARCHES {
-            result = self.connect_to(now, owner, args, anchor);
+            result = self.connect_to(now, owner, args, host);
             if result != Err(Errno::EAGAIN) {
                 break;
             }
         }
-        match result {
-            Ok(_) => self.tell_connecting(session, &result, host),
-            Err(errno) => {
-                // The program has the anchor already.
-                self.hostif.anchors.bind(session, queue_set, anchor, AnchorTarget::Nothing);
-                if let Some(record) = self.hostif.sessions.get_mut(session) {
-                    record.flows.withdraw(flow);
-                }
-                let errno = if errno == Errno::EAGAIN { Errno::EADDRNOTAVAIL } else { errno };
-                self.hostif.answer(session, queue_set, Completion::Connected { flow, errno });
+        if let Err(errno) = result {
+            // The program has the anchor already.
+            self.hostif.anchors.bind(session, queue_set, AnchorHandle(args.anchor), AnchorTarget::Nothing);
+            if let Some(record) = self.hostif.sessions.get_mut(session) {
+                record.flows.withdraw(flow);
             }
+            let errno = if errno == Errno::EAGAIN { Errno::EADDRNOTAVAIL } else { errno };
+            self.hostif.answer(session, queue_set, Completion::Connected { flow, errno });
         }
         self.give_connect_credit(session, queue_set, host);
         if self.hostif.sessions.answers_are_full(session, queue_set) {

@@ -1,6 +1,7 @@
 //! A program closes a descriptor: one copy of it, or the last one, with which what it stands for ends.
 
-use super::Engine;
+use super::{Edit, Engine};
+use crate::flow::carrier::Earning;
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion};
@@ -15,14 +16,14 @@ impl Engine {
             return Ok(());
         };
         let Some(AnchorTarget::Flow(idx)) = self.hostif.anchors.get(anchor) else { return Ok(()) };
-        let conn = &mut self.flows.get_mut(idx).conn;
         if let Command::Lend { .. } = command {
-            let has_it = conn.tenancy.owner().session == session;
+            let has_it = self.flows.get(idx).conn.tenancy.owner().session == session;
             self.hostif.anchors.lend(session, anchor, has_it);
-        } else if self.hostif.anchors.copy_closed(session, anchor)
-            && let Some(earning) = conn.carrier.earning()
-        {
-            earning.next_unit();
+        } else if self.hostif.anchors.copy_closed(session, anchor) {
+            self.edit(idx, |engine, idx| {
+                let earning = engine.flows.get_mut(idx).conn.carrier.earning();
+                earning.into_iter().for_each(Earning::next_unit);
+            });
         }
         Ok(())
     }
@@ -37,10 +38,10 @@ impl Engine {
     ) {
         match command {
             Command::Close { abort, .. } if self.flows.get(idx).conn.tenancy.is_held() => {
-                self.close_one_copy(now, idx, abort, host);
+                self.edit(idx, |engine, idx| engine.close_one_copy(now, idx, abort, host));
             }
             Command::Close { abort, .. } => self.close_after_peer(now, idx, abort, host),
-            _ => self.disconnect(now, idx, host),
+            _ => self.edit(idx, |engine, idx| engine.disconnect(now, idx, host)),
         }
     }
 
@@ -49,7 +50,7 @@ impl Engine {
     ///
     /// Its use of a channel ends now: the host has let go of that. What it had received there and not read (it says
     /// `abort` then) nobody else can have, and a stream with a hole is worse than none.
-    fn close_one_copy<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, abort: bool, host: &mut H) {
+    fn close_one_copy<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, abort: bool, host: &mut H) {
         let flow = self.flows.get_mut(idx);
         if abort {
             flow.set_abort_at_close(true);
@@ -58,7 +59,6 @@ impl Engine {
         if self.let_go_of_channel(idx, host) || was_direct && abort {
             self.abort_with_hole(now, idx);
         }
-        self.after(idx);
     }
 
     /// `Command::CloseKept`: as if the anchor had been closed, which only its session has open still.

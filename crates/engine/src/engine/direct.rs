@@ -3,7 +3,7 @@
 //!
 //! The two records stay established and carry no more data; FIN, RST and timers are theirs as before.
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::counter::{Counter, Counters};
 use crate::flow::carrier::{Carrier, Direct, Earning};
 use crate::flow::record::Flow;
@@ -44,18 +44,18 @@ enum Attempt {
 
 impl Engine {
     /// A segment with payload went from one local flow to another. A connection that lasts is worth a channel.
-    pub(super) fn local_unit_arrived<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) {
-        if !self.config.direct || !self.flows.is_used(idx) {
+    pub(super) fn local_unit_arrived<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) {
+        if !self.config.direct {
             return;
         }
         let conn = &mut self.flows.get_mut(idx).conn;
         if conn.path != Path::Local || !conn.carrier.earning().is_some_and(Earning::unit) {
             return;
         }
-        let key = self.flows.get(idx).conn.key;
+        let key = conn.key;
         // What somebody watches stays where it can be seen.
         let watched = self.hostif.capture.is_on() && self.is_watched(&key);
-        let attempt = if watched { Attempt::NotReady } else { self.go_direct(idx, host) };
+        let attempt = if watched { Attempt::NotReady } else { self.go_direct(*idx, host) };
         let Some(earning) = self.flows.get_mut(idx).conn.carrier.earning() else { return };
         match attempt {
             Attempt::Direct => {}
@@ -94,12 +94,13 @@ impl Engine {
         slots::reset(host, (channel, slot));
         for (flow, end) in [(idx, own), (peer, other)] {
             let side = if end == ends[0] { Side::Zero } else { Side::One };
-            let flow_record = self.flows.get_mut(flow);
-            flow_record.conn.carrier = Carrier::Channel(Direct { channel, slot, side, generation });
-            flow_record.report.direct = true;
-            // What follows by the channel never joins what is kept for it, and is not read before it.
-            flow_record.tcb.release_kept();
-            self.after(flow);
+            self.edit(flow, |engine, idx| {
+                let flow = engine.flows.get_mut(idx);
+                flow.conn.carrier = Carrier::Channel(Direct { channel, slot, side, generation });
+                flow.report.direct = true;
+                // What follows by the channel never joins what is kept for it, and is not read before it.
+                flow.tcb.release_kept();
+            });
         }
         self.counters.add(Counter::DirectConnections);
         Attempt::Direct
@@ -117,7 +118,7 @@ impl Engine {
     }
 
     /// The flow uses its channel no more. Returns whether bytes that its program has not read are lost with it.
-    pub(super) fn let_go_of_channel<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    pub(super) fn let_go_of_channel<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) -> bool {
         let flow = self.flows.get_mut(idx);
         let Some(Direct { channel, slot, side, .. }) = flow.conn.carrier.leave_channel() else {
             return false;
@@ -138,7 +139,7 @@ impl Engine {
 
     /// Another session shows the descriptor of a flow that uses a channel. What has come through that only its owner
     /// knows, so the owner is asked to give the flow up.
-    pub(super) fn ask_to_yield(&mut self, idx: FlowIdx) {
+    pub(super) fn ask_to_yield(&mut self, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         let owner = flow.conn.tenancy.owner();
         if flow.conn.tenancy.notice() != Notice::Yield {
@@ -190,7 +191,7 @@ impl Engine {
             // One end that gives it up is enough.
             let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.tenancy.notice() == Notice::Yield);
             if !asked && self.is_watched(&key) {
-                self.ask_to_yield(idx);
+                self.edit(idx, |engine, idx| engine.ask_to_yield(idx));
             }
         }
     }
@@ -238,20 +239,20 @@ fn give_back<H: HostMemory>(
     if !knows || engine.hostif.sessions.answers_are_full(session, owner.queue_set) {
         return Err(Errno::EAGAIN);
     }
-    let has_room =
-        engine.stage_send_data(idx, session, host) && engine.move_options(idx, Owner::default(), host);
-    if !has_room || !engine.move_receive_memory(idx, session, staging, host) {
-        engine.move_options(idx, owner, host);
-        engine.after(idx);
-        return Err(Errno::ENOMEM);
-    }
-    // What came through it and was not read has been given back.
-    engine.let_go_of_channel(idx, host);
-    engine.return_send_memory(idx);
-    engine.disown(idx);
-    engine.flows.get_mut(idx).conn.carrier.stay_with_engine();
-    engine.after(idx);
-    Ok(())
+    engine.edit(idx, |engine, idx| {
+        let has_room =
+            engine.stage_send_data(idx, session, host) && engine.move_options(idx, Owner::default(), host);
+        if !has_room || !engine.move_receive_memory(idx, session, staging, host) {
+            engine.move_options(idx, owner, host);
+            return Err(Errno::ENOMEM);
+        }
+        // What came through it and was not read has been given back.
+        engine.let_go_of_channel(idx, host);
+        engine.return_send_memory(*idx);
+        engine.disown(idx);
+        engine.flows.get_mut(idx).conn.carrier.stay_with_engine();
+        Ok(())
+    })
 }
 
 /// A connection of which neither side has begun to end, in the hands of a program.

@@ -25,30 +25,31 @@ impl Engine {
             self.counters.add(Counter::IcmpErrorsStray);
             return;
         };
-        let flow = self.flows.get_mut(idx);
+        let flow = self.flows.get(idx);
         let is_on_its_way = error.seq.at_or_after(flow.tcb.snd.una) && error.seq.before(flow.tcb.snd.nxt);
         if !is_on_its_way && !is_keepalive_probe(flow, error) {
             self.counters.add(Counter::IcmpErrorsStray);
             return;
         }
-        match error.trouble {
-            Trouble::Unreachable(errno) if flow.tcb.state == TcpState::SynSent => {
-                self.counters.add(Counter::IcmpErrors);
-                self.closed(idx, errno);
+        let counter = self.edit(idx, |engine, idx| {
+            let flow = engine.flows.get_mut(idx);
+            match error.trouble {
+                Trouble::Unreachable(errno) if flow.tcb.state == TcpState::SynSent => {
+                    engine.closed(idx, errno)
+                }
+                Trouble::Unreachable(errno) => soft_error::arrived(&mut flow.tcb, errno),
+                Trouble::TooBig { mtu } => {
+                    let before = flow.tcb.snd.mss;
+                    let mss = payload_within(flow, mtu, error.datagram_len);
+                    path_mtu::lowered(&mut flow.tcb, &mut engine.tcp, mss, now);
+                    if flow.tcb.snd.mss < before {
+                        return Counter::PathMtuLowered;
+                    }
+                }
             }
-            Trouble::Unreachable(errno) => {
-                self.counters.add(Counter::IcmpErrors);
-                soft_error::arrived(&mut flow.tcb, errno);
-            }
-            Trouble::TooBig { mtu } => {
-                let before = flow.tcb.snd.mss;
-                let mss = payload_within(flow, mtu, error.datagram_len);
-                path_mtu::lowered(&mut flow.tcb, &mut self.tcp, mss, now);
-                let is_lower = flow.tcb.snd.mss < before;
-                self.counters.add(if is_lower { Counter::PathMtuLowered } else { Counter::IcmpErrors });
-            }
-        }
-        self.after(idx);
+            Counter::IcmpErrors
+        });
+        self.counters.add(counter);
     }
 }
 

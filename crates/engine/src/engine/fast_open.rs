@@ -1,7 +1,7 @@
 //! Fast Open (RFC 7413): bytes of the program in a SYN that goes out, and bytes for the program in one that comes in.
 //! Called by whoever opens a connection ([`super::host`], [`super::syn`]), and with what the peer answers.
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::control::fast_open as cookies;
 use crate::control::fast_open::{Check, Heard, Known};
 use crate::control::listener_idx::ListenerIdx;
@@ -28,7 +28,7 @@ impl Engine {
 
     /// A connection is about to be made, whose program has bytes for its SYN or will soon. Between two local ends a SYN
     /// takes no time.
-    pub(super) fn open_fast(&mut self, now: Instant, idx: FlowIdx) {
+    pub(super) fn open_fast(&mut self, now: Instant, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         if flow.conn.path == Path::Local || !self.tcp.config.fast_open.client() {
             return;
@@ -42,7 +42,7 @@ impl Engine {
     }
 
     /// The SYN-ACK to a SYN of ours.
-    pub(super) fn fast_open_answered(&mut self, now: Instant, idx: FlowIdx, syn_ack: &Segment) {
+    pub(super) fn fast_open_answered(&mut self, now: Instant, idx: Edit<'_>, syn_ack: &Segment) {
         let flow = self.flows.get_mut(idx);
         let (key, taken) = (flow.conn.key, flow.tcb.fast_open.taken);
         let state = self.tcp.openings.one(&flow.tcb.fast_open.opening);
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     /// The listener's place is another's, or will be: the connection's end was a reset at `reset_at`.
-    pub(super) fn leave_fast_open_queue(&mut self, idx: FlowIdx, reset_at: Option<Instant>) {
+    pub(super) fn leave_fast_open_queue(&mut self, idx: Edit<'_>, reset_at: Option<Instant>) {
         let listener = self.flows.change_aside(idx, |aside| aside.early_at.take());
         if let Some(listener) = listener.and_then(|idx| self.listeners.get_mut(idx)) {
             listener.fast_open.left(reset_at);
@@ -123,8 +123,8 @@ impl Engine {
     }
 
     /// A connection has ended.
-    pub(super) fn fast_open_ended(&mut self, idx: FlowIdx, errno: Errno) {
-        let flow = self.flows.get(idx);
+    pub(super) fn fast_open_ended(&mut self, idx: Edit<'_>, errno: Errno) {
+        let flow = self.flows.get(*idx);
         let (key, heard) = (flow.conn.key, flow.tcb.timers.heard);
         // By what an ICMP error says: of any other end the state has told already.
         let is_icmp = flow.tcb.state == TcpState::SynSent && !errno.is_ok();

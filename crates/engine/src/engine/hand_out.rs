@@ -1,7 +1,7 @@
 //! A connection that waits at a listener is handed to a session: to one that has asked, or ahead, to one that takes often. Who sleeps
 //! is told first.
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::control::holders::Holder;
 use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
@@ -103,31 +103,30 @@ impl Engine {
     ) -> bool {
         let first =
             self.listeners.get(listener_idx).and_then(|listener| listener.queue.waiting.front().copied());
-        let Some(idx) = first.filter(|idx| self.hand_to(now, *idx, (holder, handed), host)) else {
-            return false;
-        };
-        if let Some(listener) = self.listeners.get_mut(listener_idx) {
+        let hand = |engine: &mut Engine, idx: Edit<'_>| engine.hand_to(now, idx, (holder, handed), host);
+        let is_handed = first.is_some_and(|idx| self.edit(idx, hand));
+        if is_handed && let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.queue.waiting.pop_front();
             listener.queue.handed += 1;
             if let Some(known) = listener.holders.get_mut(holder.session, holder.id) {
                 known.credit = known.credit.saturating_sub(1);
             }
         }
-        self.after(idx);
-        true
+        is_handed
     }
 
     fn hand_to<H: HostMemory>(
         &mut self,
         now: Instant,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         (holder, handed): (&Holder, Handed),
         host: &mut H,
     ) -> bool {
-        if self.may_own(idx, holder.session).is_err() || !self.hostif.sessions.may_have_flow(holder.session) {
+        if self.may_own(*idx, holder.session).is_err() || !self.hostif.sessions.may_have_flow(holder.session)
+        {
             return false;
         }
-        let Some(flow_id) = self.hostif.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(idx))
+        let Some(flow_id) = self.hostif.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(*idx))
         else {
             return false;
         };
@@ -146,7 +145,7 @@ impl Engine {
         // Whoever has it next hears of the end again.
         flow.report.peer_closed_told = false;
         flow.report.reset_told = false;
-        self.write_owner_word(idx, Owned::Offered, host);
+        self.write_owner_word(*idx, Owned::Offered, host);
         self.tell_flow_info(idx, host);
         true
     }
@@ -206,8 +205,8 @@ impl Engine {
 
     /// Takes a flow from a session that was handed it and whose program has not taken it. `false`: there is no memory
     /// for what it holds. Nothing was sent by it.
-    pub(super) fn take_untaken<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) -> bool {
-        self.answer_otherwise(idx);
+    pub(super) fn take_untaken<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, host: &mut H) -> bool {
+        self.answer_otherwise(*idx);
         self.disown(idx);
         move_unaccepted(self, now, idx, SessionId(0), host)
     }
@@ -231,8 +230,8 @@ impl Engine {
 
     /// Whether the program of a connection's session has accepted it, which the engine is about to hear. If not it cannot any more. What has been
     /// accepted lives on without its listener.
-    pub(super) fn was_accepted<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
-        let was_accepted = self.flows.get(idx).conn.tenancy.offer().is_some() && !self.withdraw(idx, host);
+    pub(super) fn was_accepted<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) -> bool {
+        let was_accepted = self.flows.get(*idx).conn.tenancy.offer().is_some() && !self.withdraw(*idx, host);
         if was_accepted {
             self.forget_in_listener(idx);
         }
@@ -240,17 +239,17 @@ impl Engine {
     }
 
     /// The handshake of a flow is complete.
-    pub(super) fn established<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, host: &mut H) {
+    pub(super) fn established<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, host: &mut H) {
         if self.completed_early(idx, host) {
             return;
         }
-        let Some(listener_idx) = self.flows.get(idx).conn.tenancy.listener() else {
+        let Some(listener_idx) = self.flows.get(*idx).conn.tenancy.listener() else {
             self.flows.get_mut(idx).report.connected = Some(Errno::OK);
             self.tell_flow_info(idx, host);
             return;
         };
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
-        listener.queue.waiting.push_back(idx);
+        listener.queue.waiting.push_back(*idx);
         self.uncount_half_open(listener_idx, idx);
         self.listeners.arrivals += 1;
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Opened { number: self.listeners.arrivals });
@@ -258,7 +257,7 @@ impl Engine {
     }
 
     /// The handshake of a connection that its program may have had before is complete. `false`: it is no such one.
-    fn completed_early<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
+    fn completed_early<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) -> bool {
         if !core::mem::take(&mut self.flows.get_mut(idx).tcb.fast_open.early) {
             return false;
         }
@@ -299,11 +298,11 @@ impl Listeners {
 fn move_unaccepted<H: HostMemory>(
     engine: &mut Engine,
     now: Instant,
-    idx: FlowIdx,
+    idx: Edit<'_>,
     to: SessionId,
     host: &mut H,
 ) -> bool {
-    let tcb = &engine.flows.get(idx).tcb;
+    let tcb = &engine.flows.get(*idx).tcb;
     if tcb.receive.session != to {
         engine.listeners.note_copied(now, tcb.receive.unconsumed(tcb.data_nxt()));
     }

@@ -13,6 +13,7 @@ use crate::control::names::{Purpose, Rest, Twin};
 use crate::counter::{Counter, Counters};
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
+use crate::flow::record::Flow;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
@@ -113,27 +114,28 @@ impl Engine {
             return Err(FenceReason::BadSendRange);
         }
         let Some(idx) = self.hostif.flow_of(&mut self.counters, session, send.flow) else { return Ok(()) };
-        let flow = self.flows.get_mut(idx);
-        if flow.tcb.orphaned || flow.tcb.snd.fin_queued || !flow.tcb.state.may_send() {
-            // The connection ended while the entry was on its way: the memory goes back, in the order of the stream.
-            flow.tcb.events.sent_behind = flow.tcb.events.sent_behind.saturating_add(send.data.len);
-            flow.tcb.events.return_late_bytes(&flow.tcb.send_queue);
-        } else {
-            let extents = &mut self.tcp.extents;
-            flow.tcb.send_queue.push(extents, session, send.data).map_err(|_| FenceReason::BadSendRange)?;
-            flow.tcb.snd.more = send.more && flow.conn.carrier.channel().is_none();
+        self.edit(idx, |Engine { flows, tcp, .. }, idx| {
+            let Flow { tcb, conn, .. } = flows.get_mut(idx);
+            if tcb.orphaned || tcb.snd.fin_queued || !tcb.state.may_send() {
+                // The connection ended while the entry was on its way: the memory goes back, in the order of the stream.
+                tcb.events.sent_behind = tcb.events.sent_behind.saturating_add(send.data.len);
+                tcb.events.return_late_bytes(&tcb.send_queue);
+                return Ok(());
+            }
+            let pushed = tcb.send_queue.push(&mut tcp.extents, session, send.data);
+            pushed.map_err(|_| FenceReason::BadSendRange)?;
+            tcb.snd.more = send.more && conn.carrier.channel().is_none();
             if send.urgent {
-                flow.tcb.snd.up = flow.tcb.queue_end();
+                tcb.snd.up = tcb.queue_end();
             }
-            if send.end_of_record {
-                let end = flow.tcb.queue_end();
-                if let Some(particulars) = self.tcp.particulars.one_mut(&mut flow.tcb.particulars) {
-                    particulars.record_ends.push(&mut self.tcp.record_ends, end);
-                }
+            let end = tcb.queue_end();
+            if send.end_of_record
+                && let Some(particulars) = tcp.particulars.one_mut(&mut tcb.particulars)
+            {
+                particulars.record_ends.push(&mut tcp.record_ends, end);
             }
-        }
-        self.after(idx);
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Received bytes that the host is done with.
@@ -144,20 +146,20 @@ impl Engine {
         credit: ReceiveCredit,
     ) -> Result<(), FenceReason> {
         let Some(idx) = self.hostif.flow_of(&mut self.counters, session, credit.flow) else { return Ok(()) };
-        let flow = self.flows.get_mut(idx);
-        if flow.tcb.orphaned {
+        if self.flows.get(idx).tcb.orphaned {
             return Ok(());
         }
-        let memory = flow.tcb.receive.session;
-        let arena = self.hostif.sessions.arena(memory, flow.conn.user);
-        flow.tcb.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
-        let pressure = self.hostif.pressure(memory);
-        let flow = self.flows.get_mut(idx);
-        credit_given(&mut flow.tcb, &self.tcp.particulars, now, credit.len, pressure);
-        let empty = flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) == 0;
-        flow.tcb.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
-        self.after(idx);
-        Ok(())
+        self.edit(idx, |engine, idx| {
+            let Flow { tcb, conn, .. } = engine.flows.get_mut(idx);
+            let memory = tcb.receive.session;
+            let arena = engine.hostif.sessions.arena(memory, conn.user);
+            tcb.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
+            let pressure = engine.hostif.pressure(memory);
+            credit_given(tcb, &engine.tcp.particulars, now, credit.len, pressure);
+            let empty = tcb.receive.unconsumed(tcb.data_nxt()) == 0;
+            tcb.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
+            Ok(())
+        })
     }
 
     /// What a command changes of a listener of the session's.
@@ -177,19 +179,14 @@ impl Engine {
         &mut self,
         session: SessionId,
         id: FlowId,
-        change: impl FnOnce(&mut toe_tcp::Tcp, &mut crate::flow::record::Flow),
+        change: impl FnOnce(&mut toe_tcp::Tcp, &mut Flow),
     ) -> Result<(), FenceReason> {
-        if let Some(idx) = self.hostif.flow_of(&mut self.counters, session, id) {
-            let flow = self.flows.get_mut(idx);
-            if !flow.tcb.orphaned {
-                change(&mut self.tcp, flow);
-            }
-            self.after(idx);
+        let idx = self.hostif.flow_of(&mut self.counters, session, id);
+        if let Some(idx) = idx.filter(|idx| !self.flows.get(*idx).tcb.orphaned) {
+            self.edit(idx, |engine, idx| change(&mut engine.tcp, engine.flows.get_mut(idx)));
         }
         Ok(())
     }
-
-    // ---- answers ----
 
     // ---- listen, accept, connect ----
 
@@ -327,14 +324,15 @@ impl Engine {
             return Err(FenceReason::UnknownHandle);
         }
         self.flows.came_in.remove(idx);
-        let tenancy = &mut self.flows.get_mut(idx).conn.tenancy;
-        let came_in = tenancy.listener();
-        tenancy.apply(TenancyEvent::Accepted { lifetime: anchor, fd });
-        if let Some(listener) = came_in.and_then(|l| self.listeners.get_mut(l)) {
-            listener.queue.handed -= 1;
-        }
-        came_in.into_iter().for_each(|listener| self.call_next_in_line(listener));
-        self.after(idx);
+        self.edit(idx, |engine, idx| {
+            let tenancy = &mut engine.flows.get_mut(idx).conn.tenancy;
+            let came_in = tenancy.listener();
+            tenancy.apply(TenancyEvent::Accepted { lifetime: anchor, fd });
+            if let Some(listener) = came_in.and_then(|l| engine.listeners.get_mut(l)) {
+                listener.queue.handed -= 1;
+            }
+            came_in.into_iter().for_each(|listener| engine.call_next_in_line(listener));
+        });
         Ok(())
     }
 }
@@ -357,7 +355,7 @@ fn set_patience(patience: &mut WaitTimes, option: FlowOption, value: u32) {
     }
 }
 
-fn limit_receive_window(flow: &mut crate::flow::record::Flow, tcp: &mut toe_tcp::Tcp, wanted: u32) {
+fn limit_receive_window(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, wanted: u32) {
     if let Some(particulars) = tcp.particulars.one_mut(&mut flow.tcb.particulars) {
         particulars.receive_window_limit = wanted;
     }
@@ -371,13 +369,7 @@ fn limit_receive_window(flow: &mut crate::flow::record::Flow, tcp: &mut toe_tcp:
     }
 }
 
-fn set_option(
-    flow: &mut crate::flow::record::Flow,
-    tcp: &mut toe_tcp::Tcp,
-    now: Instant,
-    option: FlowOption,
-    value: u32,
-) {
+fn set_option(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, now: Instant, option: FlowOption, value: u32) {
     let options = &mut flow.tcb.options;
     match option {
         FlowOption::NoDelay => {

@@ -1,7 +1,7 @@
 //! Records of connections are taken, kept in step with what is derived from them, and given back.
 
 use super::notify::has_something;
-use super::{Engine, EngineView};
+use super::{Edit, Engine, EngineView};
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::record::{Abort, Aside, Flow};
@@ -31,8 +31,13 @@ impl EngineView<'_> {
 }
 
 impl Engine {
-    /// Puts a new connection, of this user's, into the table. When it is full, the oldest in TIME_WAIT makes room.
-    pub(super) fn insert_flow(&mut self, user: UserIdx, mut flow: Flow) -> Result<FlowIdx, Errno> {
+    /// Puts a new connection, of this user's, into the table, and has it begin. When there is no room, the oldest in TIME_WAIT makes some.
+    pub(super) fn insert_flow<R>(
+        &mut self,
+        user: UserIdx,
+        mut flow: Flow,
+        begin: impl FnOnce(&mut Engine, Edit<'_>) -> R,
+    ) -> Result<R, Errno> {
         self.hostif.may_take(&mut self.counters, user, Resource::Flows)?;
         let mut idx = self.flows.alloc();
         if idx.is_none() && self.evict_oldest() {
@@ -49,14 +54,16 @@ impl Engine {
         self.names.scopes.hold(scope);
         self.names.in_use.add(scope, local, flow.conn.sharing, user);
         self.flows.insert(idx, flow);
-        self.steer_flow(idx);
-        Ok(idx)
+        Ok(self.edit(idx, |engine, idx| {
+            engine.steer_flow(idx);
+            begin(engine, idx)
+        }))
     }
 
     /// Segments for this connection are for nobody any more.
-    fn leave_index(&mut self, idx: FlowIdx) {
+    fn leave_index(&mut self, idx: Edit<'_>) {
         self.flows.leave_index(idx);
-        let conn = &self.flows.get(idx).conn;
+        let conn = &self.flows.get(*idx).conn;
         let (key, sharing) = (conn.key, conn.sharing);
         self.names.in_use.remove(key.scope, key.local, sharing);
         let steering = self.take_steering(idx);
@@ -66,8 +73,8 @@ impl Engine {
     /// The connection is gone; the record stays until its owner has been told and has let go.
     ///
     /// One that its listener's program has not taken yet waits on, as in Linux: it is handed out with its bytes and its error.
-    pub(super) fn closed(&mut self, idx: FlowIdx, errno: Errno) {
-        if !self.flows.get(idx).tcb.snd.syn_acked || self.flows.get(idx).tcb.fast_open.early {
+    pub(super) fn closed(&mut self, idx: Edit<'_>, errno: Errno) {
+        if !self.flows.get(*idx).tcb.snd.syn_acked || self.flows.get(*idx).tcb.fast_open.early {
             self.forget_in_listener(idx);
         }
         self.fast_open_ended(idx, errno);
@@ -98,7 +105,7 @@ impl Engine {
         self.release_if_nobody_reads(idx);
     }
 
-    fn release_if_nobody_reads(&mut self, idx: FlowIdx) {
+    fn release_if_nobody_reads(&mut self, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         // What came behind a hole will never be in order.
         flow.tcb.held.clear(&mut self.tcp.held);
@@ -112,11 +119,11 @@ impl Engine {
     }
 
     /// Gives back what the record no longer needs: staging memory, a dead session's region, a closed owner's slot.
-    pub(super) fn let_go_of_memory(&mut self, idx: FlowIdx) {
-        let flow = self.flows.get(idx);
+    fn let_go_of_memory(&mut self, idx: Edit<'_>) {
+        let flow = self.flows.get(*idx);
         if !flow.conn.aside.is_empty() {
             let (queue, user) = (flow.tcb.send_queue, flow.conn.user);
-            let Aside { staged, pinned, .. } = self.flows.aside(idx);
+            let Aside { staged, pinned, .. } = self.flows.aside(*idx);
             if let Some(block) = staged.filter(|_| !queue.uses(&self.tcp.extents, SessionId(0))) {
                 self.flows.change_aside(idx, |aside| aside.staged = None);
                 self.hostif.sessions.arena(SessionId(0), user).free(block);
@@ -128,7 +135,7 @@ impl Engine {
                 }
             }
         }
-        let flow = self.flows.get(idx);
+        let flow = self.flows.get(*idx);
         let owner = flow.conn.tenancy.owner();
         let told = flow.tcb.events.sent == 0
             && flow.tcb.events.sent_behind == 0
@@ -142,17 +149,10 @@ impl Engine {
         }
     }
 
-    pub(super) fn free_if_done(&mut self, idx: FlowIdx) {
-        let flow = self.flows.get(idx);
-        if flow.tcb.state == TcpState::Closed && flow.conn.tenancy == Tenancy::Nobody {
-            self.remove_flow(idx);
-        }
-    }
-
     /// Takes the record out of everything, whatever its state.
-    pub(super) fn remove_flow(&mut self, idx: FlowIdx) {
+    pub(super) fn remove_flow(&mut self, idx: Edit<'_>) {
         self.empty_flow(idx);
-        let conn = &self.flows.get(idx).conn;
+        let conn = &self.flows.get(*idx).conn;
         let indexed = conn.indexed;
         self.names.leave(conn.key.scope);
         if indexed {
@@ -162,12 +162,12 @@ impl Engine {
     }
 
     /// Takes all from the record but its name.
-    pub(super) fn empty_flow(&mut self, idx: FlowIdx) {
+    pub(super) fn empty_flow(&mut self, idx: Edit<'_>) {
         self.forget_in_listener(idx);
         self.leave_fast_open_queue(idx, None);
-        let anchor = self.flows.get(idx).conn.tenancy.lifetime();
+        let anchor = self.flows.get(*idx).conn.tenancy.lifetime();
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::LetGo);
-        if !self.flows.get(idx).conn.tenancy.owner().is_nobody() {
+        if !self.flows.get(*idx).conn.tenancy.owner().is_nobody() {
             self.disown(idx);
         }
         let flow = self.flows.get_mut(idx);
@@ -179,27 +179,36 @@ impl Engine {
         self.let_go_of_memory(idx);
         self.forget_options(idx);
         if let Some(anchor) = anchor {
-            self.hostif.anchors.release(anchor, AnchorTarget::Flow(idx));
+            self.hostif.anchors.release(anchor, AnchorTarget::Flow(*idx));
         }
         self.charge_flow_to(idx, UserIdx::NOBODY);
     }
 
-    /// What must follow any change of a flow: the derived structures agree with the record again.
-    pub(super) fn after(&mut self, idx: FlowIdx) {
-        if !self.flows.is_used(idx) {
+    /// Has `change` change a connection's record: then what is derived from it agrees with it again, its owner will hear of it, and what it
+    /// has to send will go. Another edit of the same record within this one may be its end.
+    #[inline]
+    pub(super) fn edit<R>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Engine, Edit<'_>) -> R) -> R {
+        Edit::run(self, idx, change, |engine, idx, _| engine.settle(idx))
+    }
+
+    /// How an edit ends.
+    pub(super) fn settle(&mut self, idx: Edit<'_>) {
+        if !self.flows.is_used(*idx) {
             return;
         }
         self.let_go_of_memory(idx);
-        self.flows.count_leftover(idx);
-        let deadline = self.tcp.deadline(&self.flows.get(idx).tcb);
+        let deadline = self.tcp.deadline(&self.flows.get(*idx).tcb);
         self.flows.note_change(idx, deadline);
-        let flow = self.flows.get(idx);
+        let flow = self.flows.get(*idx);
         debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
         if has_something(flow, &self.tcp.extents) {
             let owner = flow.conn.tenancy.owner();
-            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), idx);
+            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), *idx);
         }
-        self.schedule(idx);
-        self.free_if_done(idx);
+        self.schedule(*idx);
+        let flow = self.flows.get(*idx);
+        if flow.tcb.state == TcpState::Closed && flow.conn.tenancy == Tenancy::Nobody {
+            self.remove_flow(idx);
+        }
     }
 }

@@ -31,18 +31,19 @@ impl Engine {
             self.hostif.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
         while let Some(flow) = self.flows.came_in.pop(idx.slot()) {
-            if self.was_accepted(flow, host) {
-                continue;
-            }
-            let is_half_open = matches!(self.flows.get(flow).conn.tenancy, Tenancy::HalfOpen { .. });
-            self.forget_in_listener(flow);
-            if is_half_open {
-                // The peer learns of it when it asks, as with Linux.
-                self.closed(flow, Errno::OK);
-                self.after(flow);
-            } else {
-                self.app_close(now, flow, true, host);
-            }
+            self.edit(flow, |engine, idx| {
+                if engine.was_accepted(idx, host) {
+                    return;
+                }
+                let is_half_open = matches!(engine.flows.get(*idx).conn.tenancy, Tenancy::HalfOpen { .. });
+                engine.forget_in_listener(idx);
+                if is_half_open {
+                    // The peer learns of it when it asks, as with Linux.
+                    engine.closed(idx, Errno::OK);
+                } else {
+                    engine.app_close(now, idx, true, host);
+                }
+            });
         }
     }
 
@@ -99,27 +100,22 @@ impl Engine {
         }
         let mut goes_back_later = false;
         for flow in mine {
-            let Flow { conn, tcb, .. } = self.flows.get(flow);
-            // One that has ended goes nowhere, and there is nothing to copy.
-            let may_wait = conn.tenancy.listener().is_some() && !tcb.is_written();
-            if may_wait && !self.listeners.may_copy_more(now) {
-                self.flows.get_mut(flow).conn.tenancy.apply(TenancyEvent::StaysUntil(GOES_BACK_AT_ONCE));
-                goes_back_later = true;
-                continue;
-            }
-            if self.was_accepted(flow, host) {
-                continue;
-            }
-            if self.flows.get(flow).conn.tenancy.listener().is_none() {
-                // It has ended, and this session will not ask for it any more.
-                self.app_close(now, flow, true, host);
-                continue;
-            }
-            if !self.flows.get(flow).tcb.is_written() && self.take_untaken(now, flow, host) {
-                self.return_to_listener(flow);
-            } else {
-                self.app_close(now, flow, true, host);
-            }
+            self.edit(flow, |engine, idx| {
+                let Flow { conn, tcb, .. } = engine.flows.get_mut(idx);
+                // One that has ended goes nowhere, and there is nothing to copy.
+                let may_wait = conn.tenancy.listener().is_some() && !tcb.is_written();
+                if may_wait && !engine.listeners.may_copy_more(now) {
+                    conn.tenancy.apply(TenancyEvent::StaysUntil(GOES_BACK_AT_ONCE));
+                    goes_back_later = true;
+                } else if engine.was_accepted(idx, host) {
+                    // It lives on without its listener.
+                } else if may_wait && engine.take_untaken(now, idx, host) {
+                    engine.return_to_listener(idx);
+                } else {
+                    // If it has ended this session will not ask for it any more.
+                    engine.app_close(now, idx, true, host);
+                }
+            });
         }
         // At once, not at the anchor's hang-up: after close() has returned nobody may get in any more. Other sessions
         // that hold the listener by the same anchor know better than the one that says it was the last.

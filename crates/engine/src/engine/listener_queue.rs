@@ -1,7 +1,7 @@
 //! A listener counts the connections that are half open, knows in which order they came, and lets one complete its handshake when there
 //! is room. Whoever ends a connection takes it out of here.
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::control::listen::{Listener, Listeners};
 use crate::control::listener_idx::ListenerIdx;
 use crate::flow::record::Flow;
@@ -15,7 +15,7 @@ const HALF_OPEN_ONE_IN: usize = 4;
 
 impl Engine {
     /// A flow that its listener still counts is going away.
-    pub(super) fn forget_in_listener(&mut self, idx: FlowIdx) {
+    pub(super) fn forget_in_listener(&mut self, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         // An owner that has been told of it may still take it, and finds it reset.
         let Some(listener_idx) = flow.conn.tenancy.listener() else { return };
@@ -26,7 +26,7 @@ impl Engine {
         }
         flow.conn.tenancy.apply(TenancyEvent::Forgotten);
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
-        if let Some(at) = listener.queue.waiting.iter().position(|w| *w == idx) {
+        if let Some(at) = listener.queue.waiting.iter().position(|w| *w == *idx) {
             listener.queue.waiting.remove(at);
         } else {
             listener.queue.handed -= 1;
@@ -35,7 +35,7 @@ impl Engine {
     }
 
     /// A connection that was handed out but not taken waits again, before all that came later.
-    pub(super) fn return_to_listener(&mut self, idx: FlowIdx) {
+    pub(super) fn return_to_listener(&mut self, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         flow.report.accepted = None;
         flow.tcb.events.sent = 0;
@@ -46,7 +46,7 @@ impl Engine {
         let later =
             |waiting: &FlowIdx| self.flows.get(*waiting).conn.tenancy.arrival().is_some_and(|n| n > number);
         let at = listener.queue.waiting.iter().position(later).unwrap_or(listener.queue.waiting.len());
-        listener.queue.waiting.insert(at, idx);
+        listener.queue.waiting.insert(at, *idx);
     }
 
     /// There is a place at a listener that was full: who has waited longest for one gets the SYN-ACK again, whose answer
@@ -57,20 +57,22 @@ impl Engine {
             return;
         };
         let Some(idx) = listener.queue.line.pop_front() else { return };
-        let flow = self.flows.get_mut(idx);
-        flow.conn.tenancy.set_in_line(false);
-        flow.tcb.board.mark_lost(&mut self.tcp.sent, |_| true);
-        self.schedule(idx);
+        let call = |Engine { flows, tcp, .. }: &mut Engine, idx: Edit<'_>| {
+            let flow = flows.get_mut(idx);
+            flow.conn.tenancy.set_in_line(false);
+            flow.tcb.board.mark_lost(&mut tcp.sent, |_| true);
+        };
+        Edit::run(self, idx, call, |engine, idx, ()| engine.schedule(*idx));
     }
 
     /// A connection is open, or gone before it was.
-    pub(super) fn uncount_half_open(&mut self, listener: ListenerIdx, idx: FlowIdx) {
+    pub(super) fn uncount_half_open(&mut self, listener: ListenerIdx, idx: Edit<'_>) {
         self.listeners.half_open -= 1;
         let was_in_line = self.flows.get_mut(idx).conn.tenancy.set_in_line(false);
         if let Some(listener) = self.listeners.get_mut(listener) {
             listener.queue.half_open -= 1;
             if was_in_line {
-                listener.queue.line.retain(|other| *other != idx);
+                listener.queue.line.retain(|other| *other != *idx);
             }
         }
     }
@@ -84,18 +86,22 @@ impl Engine {
     /// Whether the program has too many connections to take before another one can be completed. Then the segment is
     /// dropped, and the connection stands in line for the next place.
     pub(super) fn must_wait_for_accept(&mut self, idx: FlowIdx, segment: &Segment) -> bool {
-        let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
+        let Flow { conn, tcb, .. } = self.flows.get(idx);
+        let Tenancy::HalfOpen { listener, in_line } = conn.tenancy else { return false };
         if tcb.state != TcpState::SynReceived || segment.ack.is_none() || segment.rst || tcb.fast_open.early {
             return false;
         }
-        let Some(listener) = conn.tenancy.listener().and_then(|idx| self.listeners.get_mut(idx)) else {
+        let Some(listener) = self.listeners.get_mut(listener).filter(|listener| listener.queue.is_full())
+        else {
             return false;
         };
-        let must_wait = listener.queue.is_full();
-        if must_wait && !conn.tenancy.set_in_line(true) {
+        if !in_line {
             listener.queue.line.push_back(idx);
+            let stand =
+                |engine: &mut Engine, idx: Edit<'_>| engine.flows.get_mut(idx).conn.tenancy.set_in_line(true);
+            Edit::run(self, idx, stand, |_, _, _| {});
         }
-        must_wait
+        true
     }
 }
 

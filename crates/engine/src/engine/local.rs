@@ -5,7 +5,7 @@
 //! local peer had sent before is data, and what the peer sends after is answered with a reset.
 
 use super::capture::MadeFrame;
-use super::transmit::TURN;
+use super::transmit::{TURN, TurnEnd};
 use super::{Engine, EngineView};
 use crate::counter::Counter;
 use crate::egress::builder::{Envelope, Hop};
@@ -83,7 +83,7 @@ impl Engine {
             self.local_turn(now, user, peer, host);
         }
         if self.flows.is_used(idx) {
-            self.app_close(now, idx, abort, host);
+            self.edit(idx, |engine, idx| engine.app_close(now, idx, abort, host));
         }
     }
 
@@ -149,28 +149,28 @@ impl Engine {
         idx: FlowIdx,
         host: &mut H,
     ) -> usize {
-        for unit in 0..TURN {
-            if !self.flows.is_used(idx) || self.flows.get(idx).tcb.state == TcpState::Closed {
-                return unit;
+        let (units, _) = self.turn(now, idx, |engine, idx| {
+            for unit in 0..TURN {
+                if !engine.flows.is_used(*idx) || engine.flows.get(*idx).tcb.state == TcpState::Closed {
+                    return (unit, TurnEnd::Idle);
+                }
+                let Some(tx) = engine.ip.next_unit(now, engine.flows.get(*idx), &engine.tcp) else {
+                    return (unit, TurnEnd::Idle);
+                };
+                let flow = engine.flows.get_mut(idx);
+                let key = flow.conn.key;
+                let pieces = flow.tcb.send_queue.pieces(&engine.tcp.extents, tx.payload_at, tx.segment.len);
+                output::commit(&mut flow.tcb, &mut engine.tcp, now, &tx);
+                engine.count_sent(now, idx, &tx);
+                engine.ip.loopback.ready.spend(user, 1, u64::from(tx.segment.len));
+                engine.deliver_local(now, (key.reversed(), tx.segment), &pieces, host);
             }
-            let Some(tx) = self.ip.next_unit(now, self.flows.get(idx), &self.tcp) else {
-                self.settle(now, idx);
-                self.abort_if_due(now, idx);
-                self.enter_time_wait(now, idx);
-                return unit;
-            };
-            let flow = self.flows.get_mut(idx);
-            let key = flow.conn.key;
-            let pieces = flow.tcb.send_queue.pieces(&self.tcp.extents, tx.payload_at, tx.segment.len);
-            output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
-            self.count_sent(now, idx, &tx);
-            self.ip.loopback.ready.spend(user, 1, u64::from(tx.segment.len));
-            self.deliver_local(now, (key.reversed(), tx.segment), &pieces, host);
-        }
-        if self.flows.is_used(idx) {
-            self.ip.loopback.ready.push(user, idx);
-        }
-        TURN
+            if engine.flows.is_used(*idx) {
+                engine.ip.loopback.ready.push(user, *idx);
+            }
+            (TURN, TurnEnd::More)
+        });
+        units
     }
 
     /// Moves segments between connections whose both ends are here, at most `budget` of them. Returns how many.

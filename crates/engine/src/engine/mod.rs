@@ -6,7 +6,7 @@
 //! | connections begin | [`connect`], [`connect_credit`] (without an answer), [`active_open`], [`syn`], [`fast_open`] |
 //! | at listeners | [`listener_queue`] (half open, or waiting), [`hand_out`], [`accept`] (who takes from them; before `share` the driver has what goes back go in steps), [`ahead`] (before anybody asks), [`listener_end`] |
 //! | change hands | [`owners`], [`claim`], [`carry`] (what goes along, in steps before the driver has them claim or relinquish), [`direct`] (they leave the engine) |
-//! | end | [`descriptors`] (the last one is closed), [`close`], [`abort`] (with RST), [`session_end`], [`life`] (their records), [`leftovers`] (nobody has them any more) |
+//! | end | [`descriptors`] (the last one is closed), [`close`], [`abort`] (with RST), [`session_end`], [`life`] (their records, and how each change of one ends), [`leftovers`] (nobody has them any more) |
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`datagram_queue`], [`notify`] (what a record has to say), [`completions`] |
 //! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
 //! | beside TCP | [`protocols`], [`via`] |
@@ -108,7 +108,7 @@ use crate::counter::Counters;
 use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
 use crate::parts::{HostInterface, IpLayer, KnownPeers};
 use crate::protocols::{Protocols, registered};
-use crate::store::FlowStore;
+use crate::store::{Edit, FlowStore};
 use crate::udp::Udp;
 use crate::via::Via;
 use crate::work::{Link, Path};

@@ -53,13 +53,15 @@ impl Engine {
         let Some(idx) = self.hostif.sessions.get(session).and_then(|record| record.flows.get(flow)) else {
             return;
         };
-        let flow = self.flows.get_mut(idx);
-        let before = core::mem::replace(&mut flow.conn.sharing, Sharing::from_value(value));
-        if flow.conn.indexed && before != flow.conn.sharing {
-            let (FlowKey { scope, local, .. }, user) = (flow.conn.key, flow.conn.user);
-            self.names.in_use.remove(scope, local, before);
-            self.names.in_use.add(scope, local, flow.conn.sharing, user);
-        }
+        self.edit(idx, |engine, idx| {
+            let conn = &mut engine.flows.get_mut(idx).conn;
+            let before = core::mem::replace(&mut conn.sharing, Sharing::from_value(value));
+            if conn.indexed && before != conn.sharing {
+                let FlowKey { scope, local, .. } = conn.key;
+                engine.names.in_use.remove(scope, local, before);
+                engine.names.in_use.add(scope, local, conn.sharing, conn.user);
+            }
+        });
     }
 
     // ---- shared by the files of this folder ----

@@ -139,7 +139,7 @@ impl Engine {
             }
         }
         for idx in self.flows.to_neighbour(path) {
-            self.after(idx);
+            self.schedule(idx);
         }
     }
 
@@ -171,13 +171,14 @@ impl Engine {
             self.drop_lone(port, neighbour);
         }
         for idx in self.flows.to_neighbour(path) {
-            let flow = self.flows.get_mut(idx);
-            match flow.tcb.state {
-                TcpState::SynSent => self.closed(idx, Errno::EHOSTUNREACH),
-                _ if flow.tcb.outstanding() > 0 => soft_error::arrived(&mut flow.tcb, Errno::EHOSTUNREACH),
-                _ => continue,
-            }
-            self.after(idx);
+            self.edit(idx, |engine, idx| {
+                let tcb = &mut engine.flows.get_mut(idx).tcb;
+                match tcb.state {
+                    TcpState::SynSent => engine.closed(idx, Errno::EHOSTUNREACH),
+                    _ if tcb.outstanding() > 0 => soft_error::arrived(tcb, Errno::EHOSTUNREACH),
+                    _ => {}
+                }
+            });
         }
     }
 }

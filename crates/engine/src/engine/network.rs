@@ -70,10 +70,12 @@ impl Engine {
         for idx in here {
             let conn = &self.flows.get(idx).conn;
             let mss_max = self.ip.path_mss(conn.path, conn.key.remote.addr).saturating_sub(TIMESTAMPS_LEN);
-            let flow = self.flows.get_mut(idx);
-            flow.tcb.snd.mss = flow.tcb.snd.mss.min(mss_max);
-            // Nor is a larger one probed for.
-            flow.tcb.snd.mss_max = flow.tcb.snd.mss_max.min(mss_max);
+            self.edit(idx, |engine, idx| {
+                let snd = &mut engine.flows.get_mut(idx).tcb.snd;
+                snd.mss = snd.mss.min(mss_max);
+                // Nor is a larger one probed for.
+                snd.mss_max = snd.mss_max.min(mss_max);
+            });
         }
     }
 
@@ -91,8 +93,7 @@ impl Engine {
             let path = Path::Port { port, neighbour };
             // Another way over a port of the engine's own addresses would be from a wrong one.
             if self.ip.is_shared(path) && self.flows.get(idx).conn.path != path {
-                self.flows.set_path(idx, path);
-                self.after(idx);
+                self.edit(idx, |engine, idx| engine.flows.set_path(idx, path));
             }
         }
     }

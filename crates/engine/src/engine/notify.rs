@@ -1,7 +1,7 @@
 //! Completions of what a record says, and answers to commands. Which records have something to say is asked after each change;
 //! [`super::completions`] brings it to the rings.
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::flow::record::{Flow, Unsent};
 use crate::hostif::outbox::Place;
 use crate::parts::HostInterface;
@@ -12,7 +12,7 @@ use toe_abi::command::{
 };
 use toe_abi::entry::{Command, Completion};
 use toe_abi::errno::Errno;
-use toe_base::{FlowIdx, QueueSetId, SessionId};
+use toe_base::{QueueSetId, SessionId};
 use toe_tcp::fast_open;
 use toe_tcp::memory::HostMemory;
 use toe_tcp::send_queue::ExtentPool;
@@ -39,7 +39,7 @@ pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
 
 impl Engine {
     /// Writes the flow's information record, which its owner reads.
-    pub(super) fn tell_flow_info<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) {
+    pub(super) fn tell_flow_info<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) {
         let flow = self.flows.get_mut(idx);
         flow.report.state = flow.tcb.state;
         flow.report.published_error = flow.tcb.events.noted;

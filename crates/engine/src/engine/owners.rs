@@ -1,7 +1,7 @@
 //! Who has a connection, and what is written down of that: its record's owner, the owner word, options that another process may ask for, what
 //! is charged to whom. A change of hands ([`super::claim`], [`super::hand_out`], [`super::session_end`]) is made of these.
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::control::holders::Holder;
 use crate::control::listener_idx::ListenerIdx;
 use crate::control::process_each;
@@ -25,7 +25,7 @@ const OUT_OF_ORDER_MAX: u32 = 1 << 20;
 
 impl Engine {
     /// A session has the flow from now on, and its user is charged for it.
-    pub(super) fn own(&mut self, idx: FlowIdx, event: TenancyEvent) {
+    pub(super) fn own(&mut self, idx: Edit<'_>, event: TenancyEvent) {
         let tenancy = &mut self.flows.get_mut(idx).conn.tenancy;
         tenancy.apply(event);
         let owner = tenancy.owner();
@@ -33,14 +33,14 @@ impl Engine {
     }
 
     /// Nobody on the host side has the flow any more.
-    pub(super) fn disown(&mut self, idx: FlowIdx) {
+    pub(super) fn disown(&mut self, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         let owner = flow.conn.tenancy.owner();
         flow.conn.tenancy.apply(TenancyEvent::Left);
         // What was for this owner is not for the next one.
         flow.tcb.events.sent = 0;
         flow.tcb.events.sent_behind = 0;
-        self.hostif.outbox.remove(idx);
+        self.hostif.outbox.remove(*idx);
         if let Some(session) = self.hostif.sessions.get_mut(owner.session) {
             session.leave_slot(owner);
         }
@@ -49,7 +49,7 @@ impl Engine {
     /// Moves unread data to another session's memory; `asker` may have copied of it ([`super::carry`]).
     pub(super) fn move_receive_memory<H: HostMemory>(
         &mut self,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         asker: SessionId,
         to: impl Into<Destination>,
         host: &mut H,
@@ -65,7 +65,7 @@ impl Engine {
             self.forget_out_of_order(idx);
         }
         let flow = self.flows.get_mut(idx);
-        let ready = self.hostif.carried.get_mut(asker, (idx, flow.conn.key, flow.conn.user));
+        let ready = self.hostif.carried.get_mut(asker, (*idx, flow.conn.key, flow.conn.user));
         let ahead = ready.and_then(|ready| ready.received.take_if(|(session, _)| *session == to.session));
         let ahead = ahead.map(|(_, ahead)| ahead);
         let (data_nxt, from) = (flow.tcb.data_nxt(), flow.tcb.receive.session);
@@ -105,11 +105,11 @@ impl Engine {
 
     /// The options that only hosts know go from who has, or had, the flow to `to`: to nobody, they wait in the engine's own memory.
     /// `false`: there is not enough of that.
-    pub(super) fn move_options<H: HostMemory>(&mut self, idx: FlowIdx, to: Owner, host: &mut H) -> bool {
-        let conn = &self.flows.get(idx).conn;
+    pub(super) fn move_options<H: HostMemory>(&mut self, idx: Edit<'_>, to: Owner, host: &mut H) -> bool {
+        let conn = &self.flows.get(*idx).conn;
         let (from, user) = (conn.tenancy.owner(), conn.user);
         let mut record = SocketOptions::default();
-        if let Some(block) = self.flows.aside(idx).options {
+        if let Some(block) = self.flows.aside(*idx).options {
             host.read(SessionId(0), block.offset(), record.as_mut_bytes());
         } else if let Some(at) = self.hostif.place_of_options(from) {
             host.read(from.session, at, record.as_mut_bytes());
@@ -125,7 +125,7 @@ impl Engine {
             record.flow = to.flow_id.raw();
             host.write(to.session, at, record.as_bytes());
             self.forget_options(idx);
-        } else if self.flows.aside(idx).options.is_none() {
+        } else if self.flows.aside(*idx).options.is_none() {
             let block =
                 self.hostif.sessions.arena(SessionId(0), user).alloc(size_of::<SocketOptions>() as u32);
             let Some(block) = block else { return false };
@@ -135,9 +135,9 @@ impl Engine {
         true
     }
 
-    pub(super) fn forget_options(&mut self, idx: FlowIdx) {
+    pub(super) fn forget_options(&mut self, idx: Edit<'_>) {
         if let Some(block) = self.flows.change_aside(idx, |aside| aside.options.take()) {
-            self.hostif.sessions.arena(SessionId(0), self.flows.get(idx).conn.user).free(block);
+            self.hostif.sessions.arena(SessionId(0), self.flows.get(*idx).conn.user).free(block);
         }
     }
 
@@ -145,17 +145,17 @@ impl Engine {
     /// it ([`super::carry`]).
     pub(super) fn stage_send_data<H: HostMemory>(
         &mut self,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         asker: SessionId,
         host: &mut H,
     ) -> bool {
-        let flow = self.flows.get(idx);
+        let flow = self.flows.get(*idx);
         let (queue, owner) = (flow.tcb.send_queue, flow.conn.tenancy.owner());
         if !queue.uses_other_than(&self.tcp.extents, SessionId(0)) {
             return true;
         }
         let (user, start) = (flow.conn.user, flow.tcb.data_una());
-        let ready = self.hostif.carried.get_mut(asker, (idx, flow.conn.key, flow.conn.user));
+        let ready = self.hostif.carried.get_mut(asker, (*idx, flow.conn.key, flow.conn.user));
         let ahead = ready.and_then(|ready| ready.sent.take_if(|ahead| ahead.serves(start, queue.len())));
         let staging = self.hostif.sessions.arena(SessionId(0), user);
         let fresh = || staging.alloc(queue.len()).map(|block| Prefetched { block, start, len: 0 });

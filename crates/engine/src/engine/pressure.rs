@@ -2,12 +2,12 @@
 //! again: RFC 2018 section 8), and a window's memory is cut down to what is in order and waits to be read. That is
 //! never dropped. Linux: `tcp_prune_queue`, `tcp_collapse`, `tcp_prune_ofo_queue`.
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::counter::Counter;
 use crate::parts::HostInterface;
 use crate::work::UserIdx;
+use toe_base::SessionId;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
-use toe_base::{FlowIdx, SessionId};
 use toe_tcp::pressure::Pressure;
 
 /// Flows that give at a time, so that no segment costs much more than another.
@@ -21,12 +21,12 @@ impl Engine {
                 return;
             }
             let Some(idx) = self.flows.reclaimables.take_largest(session) else { return };
-            prune(self, idx);
+            Edit::run(self, idx, prune, |engine, idx, _| engine.flows.note_reclaimable(*idx));
         }
     }
 
     /// To its peer it is as if what came out of order had been lost.
-    pub(super) fn forget_out_of_order(&mut self, idx: FlowIdx) {
+    pub(super) fn forget_out_of_order(&mut self, idx: Edit<'_>) {
         self.counters.add(Counter::PrunedOutOfOrder);
         let flow = self.flows.get_mut(idx);
         flow.tcb.held.clear(&mut self.tcp.held);
@@ -37,9 +37,9 @@ impl Engine {
     }
 }
 
-fn prune(engine: &mut Engine, idx: FlowIdx) {
-    let before = engine.flows.get(idx).tcb.receive.memory();
-    if !engine.flows.get(idx).tcb.held.is_empty() {
+fn prune(engine: &mut Engine, idx: Edit<'_>) {
+    let before = engine.flows.get(*idx).tcb.receive.memory();
+    if !engine.flows.get(*idx).tcb.held.is_empty() {
         engine.forget_out_of_order(idx);
     }
     let flow = engine.flows.get_mut(idx);
@@ -50,7 +50,6 @@ fn prune(engine: &mut Engine, idx: FlowIdx) {
     if flow.tcb.receive.memory() < before {
         engine.counters.add(Counter::CollapsedWindows);
     }
-    engine.flows.note_reclaimable(idx);
 }
 
 impl HostInterface {

@@ -1,7 +1,7 @@
 //! Who is charged for what, as things begin, change hands and end. The rule and the counts are in
 //! [`crate::hostif::users`].
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::control::listener_idx::ListenerIdx;
 use crate::counter::{Counter, Counters};
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
@@ -77,7 +77,7 @@ impl Engine {
     }
 
     /// Another user is charged for the flow, and for what it has of the staging memory.
-    pub(super) fn charge_flow_to(&mut self, idx: FlowIdx, user: UserIdx) {
+    pub(super) fn charge_flow_to(&mut self, idx: Edit<'_>, user: UserIdx) {
         let flow = self.flows.get_mut(idx);
         let before = core::mem::replace(&mut flow.conn.user, user);
         if before == user {
@@ -85,7 +85,7 @@ impl Engine {
         }
         let received = if flow.tcb.receive.session.0 == 0 { flow.tcb.receive.memory() } else { 0 };
         let staged =
-            received + self.flows.aside(idx).blocks().map(|block| u64::from(block.len())).sum::<u64>();
+            received + self.flows.aside(*idx).blocks().map(|block| u64::from(block.len())).sum::<u64>();
         let users = self.hostif.sessions.users_mut();
         users.add(user, Resource::Flows, 1);
         users.add(user, Resource::StagingMemory, staged);

@@ -218,11 +218,10 @@ impl Engine {
         }
         let known = known.and_then(KeyHolder::flow);
         if let Some(idx) = known.filter(|idx| self.answers_earlier_cookie(now, *idx, work)) {
-            self.remove_flow(idx);
+            self.edit(idx, Engine::remove_flow);
         } else if let Some(idx) = known.filter(|idx| self.is_listeners(*idx, work)) {
             // Whoever is opening it has the port from before the listener had it.
-            self.closed(idx, Errno::EADDRINUSE);
-            self.after(idx);
+            self.edit(idx, |engine, idx| engine.closed(idx, Errno::EADDRINUSE));
         } else if let Some(idx) = known {
             if self.must_wait_for_accept(idx, segment) {
                 self.counters.add(Counter::DropAcceptQueueFull);
@@ -230,13 +229,12 @@ impl Engine {
             }
             let Tcb { state, snd, rcv, .. } = &self.flows.get(idx).tcb;
             if *state != TcpState::TimeWait || !is_new_life(rcv.nxt, rcv.ts_recent, segment) {
-                self.flow_receives(now, idx, work, host);
+                self.edit(idx, |engine, idx| engine.flow_receives(now, idx, work, host));
                 return;
             }
             beyond = Some(snd.nxt.plus(1 << 16));
             // The record stays while a program holds it: there may be data that it has not read.
-            self.closed(idx, Errno::OK);
-            self.after(idx);
+            self.edit(idx, |engine, idx| engine.closed(idx, Errno::OK));
         }
         if segment.syn && segment.ack.is_none() && !segment.rst {
             self.syn_arrives(now, work, beyond, host);

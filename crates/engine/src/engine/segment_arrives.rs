@@ -1,11 +1,11 @@
 //! A segment at its connection: the TCP core takes it, and what it did to the connection is done for everybody else.
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
 use crate::work::{Lone, Path, RxWork};
-use toe_base::{FlowIdx, Instant};
+use toe_base::Instant;
 use toe_tcp::RxContext;
 use toe_tcp::memory::HostMemory;
 use toe_tcp::record::{Particulars, Wait};
@@ -18,7 +18,7 @@ impl Engine {
     pub(super) fn apply<H: HostMemory>(
         &mut self,
         now: Instant,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         event: FlowEvent,
         host: &mut H,
     ) {
@@ -29,17 +29,16 @@ impl Engine {
             FlowEvent::Abort(errno) => self.abort(now, idx, errno),
             FlowEvent::AbortBehindData => self.abort_behind_data(now, idx),
         }
-        self.after(idx);
     }
 
     /// A flow, and what the flow core needs besides to receive something for it.
     pub(super) fn receiving<'a, H: HostMemory>(
         &'a mut self,
         now: Instant,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         host: &'a mut H,
     ) -> (&'a mut Flow, RxContext<'a, H>) {
-        let pressure = self.hostif.pressure(self.flows.get(idx).tcb.receive.session);
+        let pressure = self.hostif.pressure(self.flows.get(*idx).tcb.receive.session);
         let flow = self.flows.get_mut(idx);
         let cx = RxContext {
             now,
@@ -55,12 +54,12 @@ impl Engine {
     pub(super) fn flow_receives<H: HostMemory>(
         &mut self,
         now: Instant,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         work: &RxWork<'_>,
         host: &mut H,
     ) {
         if work.rx.segment.len > 0 {
-            self.relieve(self.flows.get(idx).tcb.receive.session);
+            self.relieve(self.flows.get(*idx).tcb.receive.session);
         }
         let (flow, mut cx) = self.receiving(now, idx, host);
         let before =

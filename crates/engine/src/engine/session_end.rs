@@ -1,8 +1,8 @@
 //! A session ends, and gives up what it had: what others have too is pinned for them, what nobody has is closed. A step at a time, as
 //! it may be a million connections.
 
-use super::Engine;
 use super::carry::{STEP, carry};
+use super::{Edit, Engine};
 use crate::counter::Counter;
 use crate::hostif::closing::{Closing, Resets};
 use crate::hostif::session::{SessionQueueSet, SessionStage};
@@ -104,7 +104,7 @@ impl Engine {
             let flow = self.flows.get(idx);
             let taken = flow.conn.tenancy.is_held() || flow.tcb.is_written();
             if resets == Resets::All || resets == Resets::Accepted && taken {
-                self.app_close(now, idx, true, host);
+                self.edit(idx, |engine, idx| engine.app_close(now, idx, true, host));
             }
             if !self.flows.is_used(idx) || self.flows.get(idx).conn.tenancy.owner().session != session {
                 continue;
@@ -118,7 +118,11 @@ impl Engine {
                 }
                 return done + 1;
             }
-            self.leave_flow(now, idx, session, host);
+            if is_private(self, idx) {
+                // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
+                self.close_after_peer(now, idx, false, host);
+            }
+            self.edit(idx, |engine, idx| engine.leave_flow(now, idx, session, host));
             self.hostif.forget_carried(session);
             if copied >= STEP {
                 return done + 1;
@@ -143,47 +147,40 @@ impl Engine {
     }
 
     /// Takes a flow from a session that is going away.
-    fn leave_flow<H: HostMemory>(&mut self, now: Instant, idx: FlowIdx, session: SessionId, host: &mut H) {
-        if is_private(self, idx) {
-            // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
-            self.close_after_peer(now, idx, false, host);
-        }
+    fn leave_flow<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, session: SessionId, host: &mut H) {
         let lost = self.let_go_of_channel(idx, host);
         let pinned = self.pin(idx, session, host) && self.move_options(idx, Owner::default(), host);
         self.disown(idx);
-        if pinned && self.flows.get(idx).tcb.orphaned {
-            self.after(idx);
+        if pinned && self.flows.get(*idx).tcb.orphaned {
             return;
         }
         if !pinned || !self.move_receive_memory(idx, session, SessionId(0), host) {
             self.abort(now, idx, Errno::ENOMEM);
             self.app_close(now, idx, true, host);
-            self.after(idx);
             return;
         }
         if lost {
             // Another process may hold the descriptor, and what came through the channel died with this one.
             self.abort_with_hole(now, idx);
         }
-        let flow = self.flows.get(idx);
+        let flow = self.flows.get(*idx);
         match flow.conn.tenancy.is_held() {
             true => {}
             // Its program had taken it, and only that had not come through: it ends as any that nobody has. So does one whose listener is gone.
             false if flow.tcb.is_written() || flow.conn.tenancy.listener().is_none() => {
-                self.close_after_peer(now, idx, false, host);
+                self.close_after_peer(now, *idx, false, host);
             }
             false => self.return_to_listener(idx),
         }
-        self.after(idx);
     }
 
     /// Notes that a closed session's region is still read from. A flow notes one such region: when it reads from
     /// another one too, all goes to staging memory. `false`: there is not enough of that.
-    fn pin<H: HostMemory>(&mut self, idx: FlowIdx, session: SessionId, host: &mut H) -> bool {
-        if !self.flows.get(idx).tcb.send_queue.uses(&self.tcp.extents, session) {
+    fn pin<H: HostMemory>(&mut self, idx: Edit<'_>, session: SessionId, host: &mut H) -> bool {
+        if !self.flows.get(*idx).tcb.send_queue.uses(&self.tcp.extents, session) {
             return true;
         }
-        if self.flows.aside(idx).pinned.is_some() {
+        if self.flows.aside(*idx).pinned.is_some() {
             return self.stage_send_data(idx, session, host);
         }
         self.flows.change_aside(idx, |aside| aside.pinned = Some(session));

@@ -1,6 +1,6 @@
 //! Addresses that are the kernel's too: which frames are steered to the engine, and the port numbers that the kernel keeps for it.
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::control::listener_idx::ListenerIdx;
 use crate::control::network::SteerChange;
 use crate::control::steer::SteeredBy;
@@ -46,13 +46,13 @@ impl Engine {
     }
 
     /// A connection has begun: its segments must come here.
-    pub(super) fn steer_flow(&mut self, idx: FlowIdx) {
-        let conn = &self.flows.get(idx).conn;
+    pub(super) fn steer_flow(&mut self, idx: Edit<'_>) {
+        let conn = &self.flows.get(*idx).conn;
         let key = conn.key;
         if !self.ip.is_shared(conn.path) {
             return;
         }
-        self.flows.on_shared.push(key.local.port.into(), idx);
+        self.flows.on_shared.push(key.local.port.into(), *idx);
         if self.ip.steering.is_reserved(key.local.port) {
             self.ip.steering.count_use(key.remote, true);
         } else if !self.is_steered(&key) {
@@ -60,7 +60,7 @@ impl Engine {
         }
     }
 
-    fn steer_alone(&mut self, idx: FlowIdx) {
+    fn steer_alone(&mut self, idx: Edit<'_>) {
         let conn = &mut self.flows.get_mut(idx).conn;
         if !core::mem::replace(&mut conn.steered, true) {
             self.ip.steering.change(SteerChange::Flow { key: conn.key, on: true });
@@ -68,8 +68,8 @@ impl Engine {
     }
 
     /// Why the segments of a connection come here, which it does not see to any more.
-    pub(super) fn take_steering(&mut self, idx: FlowIdx) -> SteeredBy {
-        self.flows.on_shared.remove(idx);
+    pub(super) fn take_steering(&mut self, idx: Edit<'_>) -> SteeredBy {
+        self.flows.on_shared.remove(*idx);
         let conn = &mut self.flows.get_mut(idx).conn;
         let (key, path) = (conn.key, conn.path);
         match core::mem::take(&mut conn.steered) {
@@ -104,7 +104,8 @@ impl Engine {
         let there: Vec<FlowIdx> = self.flows.on_shared.iter(local.port.into()).collect();
         for idx in there {
             if !self.is_steered(&self.flows.get(idx).conn.key) {
-                self.steer_alone(idx);
+                // Nothing follows from it for anybody else.
+                Edit::run(self, idx, Engine::steer_alone, |_, _, ()| {});
             }
         }
         for idx in self.flows.time_waits.on_shared(local.port) {

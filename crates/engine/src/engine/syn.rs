@@ -5,7 +5,7 @@
 //! makes the record. Where the program does not accept, SYNs are dropped, and ACKs that would complete a handshake too, as
 //! Linux does: the peer sends again.
 
-use super::Engine;
+use super::{Edit, Engine};
 use crate::control::cookie;
 use crate::control::cookie::Offer;
 use crate::control::listener_idx::ListenerIdx;
@@ -70,17 +70,17 @@ impl Engine {
         flow.conn.sharing = listener.holders.sharing();
         let deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
         let fast = self.take_fast_open(now, listener_idx, work);
-        if let Ok(idx) = self.insert_flow(user, flow) {
+        // Where there is no room its peer sends it again.
+        let _ = self.insert_flow(user, flow, |engine, idx| {
             let opening = Opening { option: fast.gives, deferral, ..Opening::default() };
-            fast_open::open_so(&mut self.flows.get_mut(idx).tcb, &mut self.tcp.openings, opening);
-            self.counters.add(Counter::PassiveOpens);
+            fast_open::open_so(&mut engine.flows.get_mut(idx).tcb, &mut engine.tcp.openings, opening);
+            engine.counters.add(Counter::PassiveOpens);
             if fast.early {
-                self.came_early(now, idx, listener_idx, work, host);
+                engine.came_early(now, idx, listener_idx, work, host);
             } else {
-                self.listeners.count_half_open(listener_idx);
+                engine.listeners.count_half_open(listener_idx);
             }
-            self.after(idx);
-        }
+        });
     }
 
     fn passive_params(&self, now: Instant, work: &RxWork<'_>, iss: SeqNum) -> OpenParams {
@@ -176,14 +176,13 @@ impl Engine {
         // Its peer may have nothing to send: without a place in the line it would never be heard of again.
         if self.must_wait_for_accept(idx, segment) {
             self.counters.add(Counter::DropAcceptQueueFull);
-            self.after(idx);
             return true;
         }
         // The time that it echoes holds other things in its low bits.
         let timestamps = segment.timestamps.map(|(value, _)| (value, 0));
         let segment = Segment { timestamps, seq: irs.plus(1), ..*segment };
         let work = RxWork { rx: RxSegment { segment, ..work.rx }, ..*work };
-        self.flow_receives(now, idx, &work, host);
+        self.edit(idx, |engine, idx| engine.flow_receives(now, idx, &work, host));
         true
     }
 
@@ -242,17 +241,19 @@ impl Engine {
         let listens = self.listeners.get(listener)?;
         flow.conn.sharing = listens.holders.sharing();
         let user = listens.user;
-        let idx = self.insert_flow(user, flow).ok()?;
-        self.peers.spent_cookies.spend(&self.config.secret, &work.key, iss);
-        self.listeners.count_half_open(listener);
-        self.counters.add(Counter::PassiveOpens);
-        self.note_syn_ack_sent(now, idx);
-        Some(idx)
+        let begin = |engine: &mut Engine, idx: Edit<'_>| {
+            engine.peers.spent_cookies.spend(&engine.config.secret, &work.key, iss);
+            engine.listeners.count_half_open(listener);
+            engine.counters.add(Counter::PassiveOpens);
+            engine.note_syn_ack_sent(now, idx);
+            *idx
+        };
+        self.insert_flow(user, flow, begin).ok()
     }
 
     /// The SYN-ACK went out before there was a record.
-    fn note_syn_ack_sent(&mut self, now: Instant, idx: FlowIdx) {
-        let Some(tx) = self.ip.next_unit(now, self.flows.get(idx), &self.tcp) else { return };
+    fn note_syn_ack_sent(&mut self, now: Instant, idx: Edit<'_>) {
+        let Some(tx) = self.ip.next_unit(now, self.flows.get(*idx), &self.tcp) else { return };
         let flow = self.flows.get_mut(idx);
         output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
@@ -263,7 +264,7 @@ impl Engine {
     fn came_early<H: HostMemory>(
         &mut self,
         now: Instant,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         listener_idx: ListenerIdx,
         work: &RxWork<'_>,
         host: &mut H,
@@ -279,7 +280,7 @@ impl Engine {
         flow.tcb.traffic.received = u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.fast_open.came();
-            listener.queue.waiting.push_back(idx);
+            listener.queue.waiting.push_back(*idx);
         }
         self.hand_out(now, listener_idx, host);
     }

@@ -42,22 +42,24 @@ impl Engine {
                 let name = (conn.key.scope, conn.key.local);
                 self.names.in_use.keep((now, until), name, conn.sharing, conn.user);
             }
-            let flow = self.flows.get_mut(idx);
-            let timeouts = flow.tcb.rtt.timeouts;
-            let event = timeout::on_timeout(&mut flow.tcb, &mut self.tcp, now);
-            let is_late =
-                flow.tcb.rtt.timeouts > timeouts && flow.tcb.rtt.timeouts >= soft_error::PATH_RETRIES;
-            if let (true, Path::Port { port, neighbour }) = (is_late, flow.conn.path) {
-                self.ip.ports[port.index()].neighbours.doubt(neighbour);
-            }
-            if flow.tcb.timers.release <= now {
-                flow.tcb.timers.release = Instant::FAR_FUTURE;
-                let (held, data_nxt) = (flow.tcb.held.ranges(&self.tcp.held), flow.tcb.data_nxt());
-                let arena = self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
-                flow.tcb.receive.release_if_empty(arena, host, held, data_nxt);
-            }
-            self.fast_open_timeout(now, idx);
-            self.apply(now, idx, event, host);
+            self.edit(idx, |engine, idx| {
+                let flow = engine.flows.get_mut(idx);
+                let timeouts = flow.tcb.rtt.timeouts;
+                let event = timeout::on_timeout(&mut flow.tcb, &mut engine.tcp, now);
+                let is_late =
+                    flow.tcb.rtt.timeouts > timeouts && flow.tcb.rtt.timeouts >= soft_error::PATH_RETRIES;
+                if let (true, Path::Port { port, neighbour }) = (is_late, flow.conn.path) {
+                    engine.ip.ports[port.index()].neighbours.doubt(neighbour);
+                }
+                if flow.tcb.timers.release <= now {
+                    flow.tcb.timers.release = Instant::FAR_FUTURE;
+                    let (held, data_nxt) = (flow.tcb.held.ranges(&engine.tcp.held), flow.tcb.data_nxt());
+                    let arena = engine.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
+                    flow.tcb.receive.release_if_empty(arena, host, held, data_nxt);
+                }
+                engine.fast_open_timeout(now, *idx);
+                engine.apply(now, idx, event, host);
+            });
         }
         self.time_waits_timeout(now, TIMEOUTS_AT_ONCE);
         self.tell_waiting_when_due(now, host);
@@ -82,7 +84,7 @@ impl Engine {
                 let (key, sharing, user) = (flow.conn.key, flow.conn.sharing, flow.conn.user);
                 self.names.in_use.add(key.scope, key.local, sharing, user);
             }
-            self.after(idx);
+            self.edit(idx, |_, _| {});
         }
         for (_, TimeWaitFlow { key, sharing, .. }) in self.flows.time_waits.iter() {
             self.names.in_use.add(key.scope, key.local, *sharing, UserIdx::NOBODY);

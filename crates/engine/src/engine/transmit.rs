@@ -1,8 +1,8 @@
 //! Segments out: over a port as frames, between two local ends as they are.
 
-use super::Engine;
 use super::capture::CopyingSink;
 use super::notify::has_something;
+use super::{Edit, Engine};
 use crate::counter::{Counter, Counters};
 use crate::egress::builder::{ECT_0, Envelope, Hop};
 use crate::egress::{control, segment};
@@ -29,7 +29,7 @@ const BYTES_PER_ROUND: u64 = 256 << 10;
 
 /// Why a flow's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TurnEnd {
+pub(super) enum TurnEnd {
     /// It has nothing more to send now.
     Idle,
     /// It has more, and waits behind the others.
@@ -83,7 +83,8 @@ impl Engine {
                 Path::Local => continue,
             }
             let before = self.flows.get(idx).tcb.traffic.sent;
-            let (units, end) = self.transmit_turn(now, port, idx, sink, host);
+            let (units, end) =
+                self.turn(now, idx, |engine, idx| engine.transmit_units(now, port, idx, sink, host));
             let bytes = self.flows.get(idx).tcb.traffic.sent.saturating_sub(before);
             self.ip.ports[port.index()].ready.spend(user, units, bytes);
             sent += units;
@@ -101,17 +102,31 @@ impl Engine {
         sent + self.ip.transmit_control(&mut self.counters, port, sink)
     }
 
-    fn transmit_turn<H: HostMemory>(
+    /// It is a flow's turn: `send` has it send. If that was all, its timers follow from it, and its owner may want to hear of it.
+    pub(super) fn turn(
+        &mut self,
+        now: Instant,
+        idx: FlowIdx,
+        send: impl FnOnce(&mut Engine, Edit<'_>) -> (usize, TurnEnd),
+    ) -> (usize, TurnEnd) {
+        Edit::run(self, idx, send, |engine, idx, (_, end)| {
+            if *end == TurnEnd::Idle && engine.flows.is_used(*idx) {
+                engine.all_sent(now, idx);
+            }
+        })
+    }
+
+    fn transmit_units<H: HostMemory>(
         &mut self,
         now: Instant,
         port: PortId,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         sink: &mut dyn FrameSink,
         host: &mut H,
     ) -> (usize, TurnEnd) {
         let mut units = 0;
         congestion::wake(&mut self.flows.get_mut(idx).tcb, &mut self.tcp.particulars, now);
-        while let Some(tx) = self.ip.next_unit(now, self.flows.get(idx), &self.tcp) {
+        while let Some(tx) = self.ip.next_unit(now, self.flows.get(*idx), &self.tcp) {
             if units == TURN {
                 return (units, TurnEnd::More);
             }
@@ -128,30 +143,28 @@ impl Engine {
                 }
             }
         }
-        self.settle(now, idx);
-        self.abort_if_due(now, idx);
-        self.enter_time_wait(now, idx);
         (units, TurnEnd::Idle)
     }
 
-    /// The flow sent all that it could: the timers that follow from that, and what the owner may want to hear of it.
-    pub(super) fn settle(&mut self, now: Instant, idx: FlowIdx) {
+    fn all_sent(&mut self, now: Instant, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         output::settle(&mut flow.tcb, &mut self.tcp, now);
         let deadline = self.tcp.deadline(&flow.tcb);
-        self.flows.wheel.set(idx, deadline);
-        let flow = self.flows.get(idx);
+        self.flows.wheel.set(*idx, deadline);
+        let flow = self.flows.get(*idx);
         if flow.report.unsent.low_water > 0 && has_something(flow, &self.tcp.extents) {
             let owner = flow.conn.tenancy.owner();
-            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), idx);
+            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), *idx);
         }
+        self.abort_if_due(now, *idx);
+        self.enter_time_wait(now, idx);
     }
 
     fn transmit_unit<H: HostMemory>(
         &mut self,
         now: Instant,
         port_id: PortId,
-        idx: FlowIdx,
+        idx: Edit<'_>,
         tx: &TxSegment,
         sink: &mut dyn FrameSink,
         host: &mut H,
@@ -185,7 +198,7 @@ impl Engine {
         Sent::Yes
     }
 
-    pub(super) fn count_sent(&mut self, now: Instant, idx: FlowIdx, tx: &TxSegment) {
+    pub(super) fn count_sent(&mut self, now: Instant, idx: Edit<'_>, tx: &TxSegment) {
         self.counters.add(Counter::TxSegments);
         self.flows.get_mut(idx).tcb.traffic.note_sent(now, tx.segment.len, tx.mss);
         if tx.is_retransmit {
@@ -195,19 +208,19 @@ impl Engine {
 
     /// A flow has had its turn to send. In TIME_WAIT without a program it has a smaller record from now on, which makes room for anybody
     /// and is charged to nobody. The oldest gives way when there are too many.
-    pub(super) fn enter_time_wait(&mut self, now: Instant, idx: FlowIdx) {
-        if !self.flows.is_used(idx) || !is_over(self.flows.get(idx)) {
+    fn enter_time_wait(&mut self, now: Instant, idx: Edit<'_>) {
+        if !self.flows.is_used(*idx) || !is_over(self.flows.get(*idx)) {
             return;
         }
         // Its neighbour is not known yet, and the last ACK waits for that by itself.
-        while let Some(tx) = self.ip.next_unit(now, self.flows.get(idx), &self.tcp) {
+        while let Some(tx) = self.ip.next_unit(now, self.flows.get(*idx), &self.tcp) {
             let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
             let lone = Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.options.traffic_class };
             let path = conn.path;
             output::commit(tcb, &mut self.tcp, now, &tx);
             self.send_alone(now, path, lone);
         }
-        let Flow { conn, tcb, .. } = self.flows.get(idx);
+        let Flow { conn, tcb, .. } = self.flows.get(*idx);
         let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, &self.tcp.particulars, now));
         self.empty_flow(idx);
         let steering = self.take_steering(idx);

@@ -149,6 +149,20 @@ fn what_one_has_not_taken_goes_to_another_who_does() {
     assert_eq!(family.listener().queue.handed, 1);
 }
 
+/// It was sought in the memory of who had it no more.
+#[test]
+fn what_went_back_has_nothing_to_spare_where_it_was() {
+    let mut family = Family::new();
+    family.connects();
+    let now = family.world.now;
+    family.world.sides[A].send(now, 0, &[7; 20_000]);
+    family.world.run_ms(LONG_MS);
+    family.command(CHILD, Command::CloseListener { listener: family.names[CHILD], last: false });
+    assert_eq!(family.waiting(), 1, "it waits for others");
+    let child = family.sessions[CHILD];
+    assert_eq!(family.world.sides[B].engine.flows.reclaimables.take_largest(child), None);
+}
+
 /// Two children begin at a listener that nobody held for a moment while a connection waited: it was looked at again in a minute.
 #[test]
 fn a_listener_that_was_nobodys_for_a_while_is_looked_after_as_soon() {
