@@ -73,8 +73,9 @@ impl RawEntry {
     }
 }
 
-/// A range of a session's region.
+/// A range of a session's region. No bytes are left beside it, as records have several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(Rust, packed(2))]
 pub struct MemRange {
     /// Bytes from the region's start; below 2^40.
     pub offset: u64,

@@ -362,7 +362,7 @@ impl FlowStore {
     /// Notes what a flow has to spare.
     pub fn note_reclaimable(&mut self, idx: FlowIdx) {
         let tcb = &self.records[idx.index()].tcb;
-        self.reclaimables.note(idx, tcb.receive.session, tcb.receive.spare(tcb.data_nxt()));
+        self.reclaimables.note(idx, tcb.receiving.buffer.session, tcb.receiving.buffer.spare(tcb.data_nxt()));
     }
 }
 
@@ -400,7 +400,7 @@ fn kind_of(flow: &Flow) -> Leftover {
     match flow.tcb.state {
         _ if !flow.tcb.orphaned => Leftover::No,
         TcpState::Closed | TcpState::TimeWait => Leftover::No,
-        _ if flow.tcb.send_queue.is_empty() => Leftover::ToldOrphan,
+        _ if flow.tcb.sending.queue.is_empty() => Leftover::ToldOrphan,
         _ => Leftover::Orphan,
     }
 }

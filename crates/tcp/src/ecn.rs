@@ -24,18 +24,18 @@ pub fn accepted(mode: EcnMode, syn_ack: &Segment) -> bool {
 
 /// A segment with text arrived, with the congestion-experienced mark or not.
 pub fn data_arrived(tcb: &mut Tcb, models: &mut Models, segment: &Segment, is_marked: bool) {
-    if !tcb.ecn.on || segment.len == 0 {
+    if !tcb.path.ecn.on || segment.len == 0 {
         return;
     }
-    if matches!(tcb.cc.algorithm, Algorithm::Dctcp(_)) {
+    if matches!(tcb.path.cc.algorithm, Algorithm::Dctcp(_)) {
         marks::note_mark(tcb, models, is_marked);
     } else {
         if segment.cwr {
-            tcb.ecn.echo = false;
+            tcb.path.ecn.echo = false;
         }
         if is_marked {
-            tcb.rcv.ack_now |= !tcb.ecn.echo;
-            tcb.ecn.echo = true;
+            tcb.receiving.acks.now |= !tcb.path.ecn.echo;
+            tcb.path.ecn.echo = true;
         }
     }
 }

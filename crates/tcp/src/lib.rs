@@ -58,7 +58,7 @@
 //! // All that one end has to send arrives at the other.
 //! let mut cross = |tcp: &mut Tcp, from: &mut Tcb, to: &mut Tcb, memory: &mut Memory| {
 //!     while let Some(tx) = prepare(from, TxContext { now, tcp, limits }) {
-//!         let pieces = from.send_queue.pieces(&tcp.extents, tx.payload_at, tx.segment.len);
+//!         let pieces = from.sending.queue.pieces(&tcp.extents, tx.payload_at, tx.segment.len);
 //!         commit(from, tcp, now, &tx);
 //!         let rx = RxSegment { segment: tx.segment, is_marked: false, payload: Payload::Memory(&pieces) };
 //!         let (arena, pressure) = (&mut arena, Pressure::None);
@@ -71,10 +71,10 @@
 //! assert_eq!((client.state, server.state), (TcpState::Established, TcpState::Established));
 //!
 //! memory.write(PROGRAM, 1 << 20, b"hello");
-//! client.send_queue.push(&mut tcp.extents, PROGRAM, MemRange { offset: 1 << 20, len: 5 }).expect("room");
+//! client.sending.queue.push(&mut tcp.extents, PROGRAM, MemRange { offset: 1 << 20, len: 5 }).expect("room");
 //! toe_tcp::shutdown_send(&mut client);
 //! cross(&mut tcp, &mut client, &mut server, &mut memory);
-//! let came = server.receive.next_to_publish(server.data_nxt()).expect("five bytes");
+//! let came = server.receiving.buffer.next_to_publish(server.data_nxt()).expect("five bytes");
 //! assert_eq!(&memory.0[came.offset as usize..][..came.len as usize], b"hello");
 //! assert_eq!(server.state, TcpState::CloseWait);
 //!
@@ -224,44 +224,44 @@ impl Tcp {
 
     /// The same of one connection.
     pub fn used_by(&self, tcb: &Tcb) -> PoolUse {
-        let [sent, chunks, losses] = tcb.board.places(&self.sent);
+        let [sent, chunks, losses] = tcb.sending.board.places(&self.sent);
         [
             sent,
             chunks,
             losses,
-            tcb.held.places(),
-            tcb.send_queue.slots(),
-            self.particulars.one(&tcb.particulars).record_ends.places(),
-            tcb.cc.algorithm.slots(),
-            tcb.cc.repair.len(),
-            tcb.fast_open.opening.len(),
-            tcb.rcv.reports.len(),
-            tcb.particulars.len(),
+            tcb.receiving.held.places(),
+            tcb.sending.queue.slots(),
+            self.particulars.one(&tcb.setup.particulars).record_ends.places(),
+            tcb.path.cc.algorithm.slots(),
+            tcb.path.cc.repair.len(),
+            tcb.setup.fast_open.opening.len(),
+            tcb.receiving.acks.reports.len(),
+            tcb.setup.particulars.len(),
         ]
     }
 
     /// Gives back all places that a connection has.
     pub fn vacate(&mut self, tcb: &mut Tcb) {
-        tcb.board.clear(&mut self.sent);
-        tcb.held.clear(&mut self.held);
-        tcb.send_queue.clear(&mut self.extents);
+        tcb.sending.board.clear(&mut self.sent);
+        tcb.receiving.held.clear(&mut self.held);
+        tcb.sending.queue.clear(&mut self.extents);
         self.forget_record_ends(tcb);
-        tcb.cc.algorithm.clear(&mut self.models);
-        self.repairs.vacate(&mut tcb.cc.repair);
-        self.openings.vacate(&mut tcb.fast_open.opening);
-        self.reports.vacate(&mut tcb.rcv.reports);
-        self.particulars.vacate(&mut tcb.particulars);
+        tcb.path.cc.algorithm.clear(&mut self.models);
+        self.repairs.vacate(&mut tcb.path.cc.repair);
+        self.openings.vacate(&mut tcb.setup.fast_open.opening);
+        self.reports.vacate(&mut tcb.receiving.acks.reports);
+        self.particulars.vacate(&mut tcb.setup.particulars);
     }
 
     /// Where the records end that are in its send queue.
     pub(crate) fn record_ends_of(&self, tcb: &Tcb) -> &[SeqNum] {
-        let particulars = self.particulars.taken(&tcb.particulars);
+        let particulars = self.particulars.taken(&tcb.setup.particulars);
         particulars.map_or(&[], |particulars| particulars.record_ends.ends(&self.record_ends))
     }
 
     /// There is nothing in its send queue any more.
     pub fn forget_record_ends(&mut self, tcb: &Tcb) {
-        if let Some(particulars) = self.particulars.taken_mut(&tcb.particulars) {
+        if let Some(particulars) = self.particulars.taken_mut(&tcb.setup.particulars) {
             particulars.record_ends.clear(&mut self.record_ends);
         }
     }
@@ -269,7 +269,7 @@ impl Tcp {
     /// When the connection next has something to do, whatever comes.
     pub fn deadline(&self, tcb: &Tcb) -> Instant {
         let often = tcb.timers.earliest();
-        let particulars = self.particulars.taken(&tcb.particulars);
+        let particulars = self.particulars.taken(&tcb.setup.particulars);
         particulars.map_or(often, |particulars| often.min(particulars.deadlines.earliest()))
     }
 
@@ -296,11 +296,12 @@ pub struct RxContext<'a, H> {
 
 /// The program stopped sending: FIN goes out behind all that is queued (RFC 9293 section 3.10.4, CLOSE call).
 pub fn shutdown_send(tcb: &mut Tcb) {
+    use record::Fin;
     use state::{TcpEvent, TcpState};
-    if tcb.snd.fin_queued || !tcb.state.may_send() {
+    if tcb.snd.fin.is_queued() || !tcb.state.may_send() {
         return;
     }
-    tcb.snd.fin_queued = true;
+    tcb.snd.fin = Fin::Queued;
     if matches!(tcb.state, TcpState::Established | TcpState::CloseWait) {
         tcb.state = tcb.state.after(TcpEvent::Close);
     }

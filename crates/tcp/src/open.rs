@@ -5,7 +5,7 @@ use crate::config::TcpConfig;
 use crate::ecn;
 use crate::outgoing::TIMESTAMPS_LEN;
 use crate::receive_buffer::ReceiveBuffer;
-use crate::record::{Algorithm, Congestion, ReceiveSequence, RoundTrip, Tcb};
+use crate::record::{Algorithm, Congestion, Negotiated, ReceiveSequence, RoundTrip, Sack, Tcb, TimestampUse};
 use crate::segment::Segment;
 use crate::state::TcpEvent;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
@@ -45,8 +45,8 @@ pub fn active(params: &OpenParams) -> Tcb {
 pub fn passive(params: &OpenParams, syn: &Segment) -> Tcb {
     let mut tcb = fresh(params, TcpEvent::Accept);
     take_syn(&mut tcb, syn);
-    tcb.fast_open.was_passive = true;
-    tcb.ecn.on = ecn::answers(params.tcp.ecn, syn);
+    tcb.setup.fast_open.was_passive = true;
+    tcb.path.ecn.on = ecn::answers(params.tcp.ecn, syn);
     tcb
 }
 
@@ -56,25 +56,25 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
     tcb.is_v4 = params.is_v4;
     tcb.state = tcb.state.after(event);
     tcb.snd.iss = params.iss;
-    tcb.snd.timestamp_offset = params.timestamp_offset;
     tcb.snd.una = params.iss;
     tcb.snd.up = params.iss;
     tcb.snd.nxt = params.iss;
-    tcb.snd.small = params.iss;
+    tcb.sending.nagle.small = params.iss;
     tcb.snd.mss = params.mss;
-    tcb.rcv.scale = WindowScale::to_cover(WindowSize::new(RECEIVE_WINDOW_MAX));
-    tcb.rcv.quick_acks = QUICK_ACKS;
+    tcb.setup.negotiated.rcv_scale = WindowScale::to_cover(WindowSize::new(RECEIVE_WINDOW_MAX));
+    tcb.receiving.acks.quick = QUICK_ACKS;
     // On a link of our own, timestamps tell nothing that the clock does not.
-    tcb.rcv.ts_recent = if params.is_local { None } else { Some(0) };
-    tcb.rcv.tune_since = params.now;
-    tcb.rtt = RoundTrip::initial();
-    tcb.cc = Congestion::initial(params.mss, Algorithm::new(params.tcp.congestion));
-    tcb.cc.recover = params.iss;
-    tcb.cc.usage.round_end = params.iss;
+    let timestamps = TimestampUse { recent: 0, offset: params.timestamp_offset };
+    tcb.setup.negotiated.timestamps = (!params.is_local).then_some(timestamps);
+    tcb.receiving.tuning.since = params.now;
+    tcb.path.rtt = RoundTrip::initial();
+    tcb.path.cc = Congestion::initial(params.mss, Algorithm::new(params.tcp.congestion));
+    tcb.path.cc.recover = params.iss;
+    tcb.path.cc.usage.round_end = params.iss;
     // It is offered where frames can be lost.
-    tcb.rcv.sack_permitted = !params.is_local;
+    tcb.setup.negotiated.sack = if params.is_local { Sack::Off } else { Sack::Offered };
     tcb.timers.heard = params.now;
-    (tcb.traffic.sent_at, tcb.traffic.received_at) = (params.now, params.now);
+    (tcb.status.traffic.sent_at, tcb.status.traffic.received_at) = (params.now, params.now);
     tcb
 }
 
@@ -83,29 +83,29 @@ pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
     tcb.rcv.irs = syn.seq;
     tcb.rcv.nxt = syn.seq.plus(1);
     tcb.rcv.up = syn.seq.minus(ReceiveSequence::LONG_AGO);
-    tcb.rcv.acked = syn.seq;
+    tcb.receiving.acks.last_sent = syn.seq;
     let window_max = initial_window(tcb);
-    tcb.receive = ReceiveBuffer::new(tcb.receive.session, tcb.rcv.nxt, window_max);
-    tcb.rcv.ts_recent = match (tcb.rcv.ts_recent, syn.timestamps) {
-        (Some(_), Some((value, _))) => Some(value),
+    tcb.receiving.buffer = ReceiveBuffer::new(tcb.receiving.buffer.session, tcb.rcv.nxt, window_max);
+    let Negotiated { sack, timestamps, .. } = &mut tcb.setup.negotiated;
+    *timestamps = match (*timestamps, syn.timestamps) {
+        (Some(ours), Some((recent, _))) => Some(TimestampUse { recent, ..ours }),
         _ => None,
     };
-    let overhead = if tcb.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 };
+    *sack = if *sack != Sack::Off && syn.sack_permitted { Sack::Agreed } else { Sack::Off };
+    let overhead = if tcb.ts_recent().is_some() { TIMESTAMPS_LEN } else { 0 };
     let theirs = mss_offered(tcb.is_v4, syn).max(MSS_MIN);
     tcb.snd.mss = tcb.snd.mss.min(theirs) - overhead;
     tcb.snd.mss_max = tcb.snd.mss;
-    tcb.cc = Congestion::initial(tcb.snd.mss, tcb.cc.algorithm);
-    tcb.cc.recover = tcb.snd.iss;
-    tcb.cc.usage.round_end = tcb.snd.iss;
-    tcb.snd.sack_permitted = tcb.rcv.sack_permitted && syn.sack_permitted;
-    tcb.rcv.sack_permitted = tcb.snd.sack_permitted;
-    tcb.rack.fack = tcb.snd.una;
+    tcb.path.cc = Congestion::initial(tcb.snd.mss, tcb.path.cc.algorithm);
+    tcb.path.cc.recover = tcb.snd.iss;
+    tcb.path.cc.usage.round_end = tcb.snd.iss;
+    tcb.path.rack.fack = tcb.snd.una;
     match syn.window_scale {
-        Some(scale) => tcb.snd.scale = scale,
+        Some(scale) => tcb.setup.negotiated.snd_scale = scale,
         None => {
             // RFC 7323 section 2.2: both sides send the option, or neither scales.
-            tcb.snd.scale = WindowScale::ZERO;
-            tcb.rcv.scale = WindowScale::ZERO;
+            tcb.setup.negotiated.snd_scale = WindowScale::ZERO;
+            tcb.setup.negotiated.rcv_scale = WindowScale::ZERO;
         }
     }
     tcb.rcv.edge = tcb.rcv.nxt.plus(syn_window(tcb).bytes());
@@ -128,7 +128,7 @@ pub fn mss_default(is_v4: bool) -> u16 {
 
 /// The window of our SYN, which is never scaled.
 pub fn syn_window(tcb: &Tcb) -> WindowSize {
-    WindowSize::new(tcb.receive.window_max.min(u32::from(u16::MAX)))
+    WindowSize::new(tcb.receiving.buffer.window_max.min(u32::from(u16::MAX)))
 }
 
 fn initial_window(tcb: &Tcb) -> u32 {

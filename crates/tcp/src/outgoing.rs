@@ -2,7 +2,7 @@
 //! [`crate::output`] decides which goes.
 
 use crate::reassembly::SeqRange;
-use crate::record::Tcb;
+use crate::record::{PeerFin, SendDue, Tcb};
 use crate::segment::{Segment, TxSegment};
 use crate::state::TcpState;
 use crate::{Tcp, congestion, rate, record_ends};
@@ -62,13 +62,16 @@ pub(crate) fn path_left(tcb: &Tcb, tcp: &Tcp, now: Instant) -> u32 {
         return u32::MAX;
     }
     let mss = u32::from(tcb.snd.mss);
-    let pacing =
-        tcp.particulars.taken(&tcb.particulars).map(|particulars| particulars.pacing).unwrap_or_default();
+    let pacing = tcp
+        .particulars
+        .taken(&tcb.setup.particulars)
+        .map(|particulars| particulars.pacing)
+        .unwrap_or_default();
     let paced = match rate::paced_room(&pacing, now, mss) {
         u32::MAX => u32::MAX,
         room => room.max(congestion::burst::head_start(tcb, &pacing)),
     };
-    let left = tcb.cc.cwnd.saturating_sub(tcb.pipe());
+    let left = tcb.path.cc.cwnd.saturating_sub(tcb.pipe());
     if paced > 0 && (left >= mss || tcb.pipe() == 0) { left.max(mss).min(paced) } else { 0 }
 }
 
@@ -92,19 +95,20 @@ pub(crate) fn data_segment(tcb: &Tcb, shape: &Shape<'_>, seq: SeqNum, len: u32, 
     let mut segment = header(tcb, shape.now, seq);
     segment.sack = shape.sack;
     segment.len = len;
-    segment.fin = tcb.snd.fin_queued && end == tcb.queue_end();
+    segment.fin = tcb.snd.fin.is_queued() && end == tcb.queue_end();
     // Of a record it is set as the program's write would have set it, had it gone out at once. The last segment of a large
     // unit has it, as in Linux: whoever joins segments again (GRO) hands the unit on with it, and waits for nothing more.
     let ends = end == tcb.queue_end() || len > shape.mss || record_ends::is_end(shape.record_ends, end);
     segment.psh = len > 0 && ends;
-    segment.cwr = tcb.ecn.tell_reduced && !again && len > 0;
+    segment.cwr = tcb.path.ecn.tell_reduced && !again && len > 0;
     let unit = unit(tcb, segment, seq.distance_from(tcb.data_una()), again);
     TxSegment { mss: shape.mss as u16, ..unit }
 }
 
 pub(crate) fn unit(tcb: &Tcb, segment: Segment, payload_at: u32, is_retransmit: bool) -> TxSegment {
     // RFC 3168 sections 6.1.4 to 6.1.6: neither bare ACKs, nor what is sent again, nor window probes.
-    let is_ect = tcb.ecn.on && segment.len > 0 && !is_retransmit && !tcb.snd.probe && !segment.syn;
+    let is_probe = tcb.sending.due.has(SendDue::WINDOW_PROBE);
+    let is_ect = tcb.path.ecn.on && segment.len > 0 && !is_retransmit && !is_probe && !segment.syn;
     TxSegment { segment, payload_at, mss: tcb.snd.mss, is_retransmit, is_ect }
 }
 
@@ -122,13 +126,13 @@ pub(crate) fn header(tcb: &Tcb, now: Instant, seq: SeqNum) -> Segment {
         window: if tcb.state == TcpState::SynSent {
             UnscaledWindow(0)
         } else {
-            window.to_field(tcb.rcv.scale)
+            window.to_field(tcb.setup.negotiated.rcv_scale)
         },
         mss: None,
         window_scale: None,
         sack_permitted: false,
         sack: SackBlocks::NONE,
-        ece: tcb.ecn.on && tcb.ecn.echo,
+        ece: tcb.path.ecn.on && tcb.path.ecn.echo,
         cwr: false,
         timestamps: timestamps(tcb, now),
         fast_open: None,
@@ -150,16 +154,16 @@ pub(crate) fn urgent_pointer(tcb: &Tcb, seq: SeqNum) -> Option<u16> {
 pub(crate) fn sack_blocks(tcb: &Tcb, tcp: &Tcp) -> SackBlocks {
     let mut blocks = SackBlocks::NONE;
     let fin = fin_held(tcb);
-    let has_none = tcb.held.is_empty() && fin.is_none() && tcb.rcv.reports.is_empty();
-    if !tcb.rcv.sack_permitted || has_none {
+    let has_none = tcb.receiving.held.is_empty() && fin.is_none() && tcb.receiving.acks.reports.is_empty();
+    if !tcb.has_sack() || has_none {
         return blocks;
     }
-    let (held, reports) = (&tcp.held, tcp.reports.one(&tcb.rcv.reports));
+    let (held, reports) = (&tcp.held, tcp.reports.one(&tcb.receiving.acks.reports));
     if let Some(range) = reports.first() {
         blocks.push(SackBlock { left: range.start, right: range.end });
     }
     let room = sack_room(tcb) - blocks.as_slice().len();
-    let ranges = tcb.held.ranges(held);
+    let ranges = tcb.receiving.held.ranges(held);
     // FIN takes the number behind the last byte.
     let block = |range: SeqRange| SackBlock {
         left: range.start,
@@ -169,7 +173,7 @@ pub(crate) fn sack_blocks(tcb: &Tcb, tcp: &Tcp) -> SackBlocks {
     let alone = alone.map(|fin| SeqRange { start: fin, end: fin });
     let known = reports.up_to.later(tcb.rcv.nxt);
     let from = ranges.partition_point(|r| r.end.at_or_before(known));
-    if ranges.len() - from > room && tcb.rcv.dup_acks > 1 {
+    if ranges.len() - from > room && tcb.receiving.acks.duplicates > 1 {
         for range in ranges[from..from + room].iter().rev() {
             blocks.push(block(*range));
         }
@@ -177,7 +181,7 @@ pub(crate) fn sack_blocks(tcb: &Tcb, tcp: &Tcp) -> SackBlocks {
     }
     let containing = |seq: SeqNum| match alone {
         Some(fin) if fin.start == seq => alone,
-        _ => tcb.held.containing(held, seq),
+        _ => tcb.receiving.held.containing(held, seq),
     };
     let latest = reports.latest.iter().filter_map(|seq| containing(*seq));
     let skip = blocks.as_slice().len();
@@ -192,31 +196,30 @@ pub(crate) fn sack_blocks(tcb: &Tcb, tcp: &Tcp) -> SackBlocks {
 
 /// The number of a FIN that came before what it follows.
 pub(crate) fn fin_held(tcb: &Tcb) -> Option<SeqNum> {
-    tcb.rcv.fin.filter(|fin| fin.after(tcb.rcv.nxt))
+    match tcb.rcv.fin {
+        PeerFin::Seen(fin) if fin.after(tcb.rcv.nxt) => Some(fin),
+        _ => None,
+    }
 }
 
 /// Blocks that fit a header (RFC 2018 section 3).
 const fn sack_room(tcb: &Tcb) -> usize {
-    if tcb.rcv.ts_recent.is_some() { SackBlocks::MAX - 1 } else { SackBlocks::MAX }
-}
-
-/// TSval: the millisecond clock plus a secret offset for each connection (RFC 7323 section 7.1).
-pub fn timestamp(tcb: &Tcb, now: Instant) -> u32 {
-    now.tcp_timestamp_ms().wrapping_add(tcb.snd.timestamp_offset)
+    if tcb.setup.negotiated.timestamps.is_some() { SackBlocks::MAX - 1 } else { SackBlocks::MAX }
 }
 
 /// TSval and TSecr, where timestamps are in use.
 pub fn timestamps(tcb: &Tcb, now: Instant) -> Option<(u32, u32)> {
-    tcb.rcv.ts_recent.map(|recent| (timestamp(tcb, now), recent))
+    tcb.setup.negotiated.timestamps.map(|ours| (ours.value_at(now), ours.recent))
 }
 
 /// The right edge to advertise: as far as memory allows, not in silly steps, and never back, unless memory has ended.
 pub(crate) fn offered_edge(tcb: &Tcb) -> SeqNum {
     let data_nxt = tcb.data_nxt();
-    let reach = data_nxt.plus(tcb.receive.window(data_nxt));
+    let reach = data_nxt.plus(tcb.receiving.buffer.window(data_nxt));
     // The peer's largest segment may be one without options.
-    let step = (u32::from(tcb.snd.mss) + u32::from(options_len(tcb))).min(tcb.receive.window_max / 2);
-    if tcb.receive.is_starved() {
+    let step =
+        (u32::from(tcb.snd.mss) + u32::from(options_len(tcb))).min(tcb.receiving.buffer.window_max / 2);
+    if tcb.receiving.buffer.is_starved() {
         return if reach.distance_from(data_nxt) >= step { reach } else { tcb.rcv.nxt };
     }
     if reach.distance_from(tcb.rcv.edge) >= step { reach } else { tcb.rcv.edge.later(tcb.rcv.nxt) }
@@ -224,5 +227,5 @@ pub(crate) fn offered_edge(tcb: &Tcb) -> SeqNum {
 
 /// Header bytes of the TCP options that [`header`] fills in.
 pub const fn options_len(tcb: &Tcb) -> u16 {
-    if tcb.rcv.ts_recent.is_some() { TIMESTAMPS_LEN } else { 0 }
+    if tcb.setup.negotiated.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 }
 }

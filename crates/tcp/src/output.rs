@@ -7,10 +7,9 @@ use crate::config::EcnMode;
 use crate::congestion::marks;
 use crate::open::syn_window;
 use crate::outgoing::{
-    Shape, TxContext, data_segment, empty_seq, fin_held, header, offered_edge, path_left, sack_blocks,
-    timestamp, unit,
+    Shape, TxContext, data_segment, empty_seq, fin_held, header, offered_edge, path_left, sack_blocks, unit,
 };
-use crate::record::{Frto, Particulars, Phase, Repair, Tcb, Wait};
+use crate::record::{Frto, Particulars, PeerTimer, Phase, Repair, Sack, SendDue, Tcb, Wait};
 use crate::scoreboard::{Resent, SentRange};
 use crate::segment::{Segment, TxSegment};
 use crate::state::TcpState;
@@ -44,7 +43,7 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     let was_sent = tcb.snd.nxt != tcb.snd.iss;
     if was_sent && !fast_open::is_syn_lost(tcb, &cx.tcp.sent) {
         // The program of a Fast Open may answer before the handshake is complete (RFC 7413 section 4.2.2).
-        let early = tcb.fast_open.early.then(|| prepare_new(tcb, cx, &Shape::of(tcb, cx))).flatten();
+        let early = tcb.setup.fast_open.early.then(|| prepare_new(tcb, cx, &Shape::of(tcb, cx))).flatten();
         return early.or_else(|| if answers { prepare_ack(tcb, cx) } else { None });
     }
     if fast_open::waits(tcb) {
@@ -54,13 +53,14 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     segment.syn = true;
     segment.ack = answers.then_some(tcb.rcv.nxt);
     segment.mss = Some(cx.limits.announce_mss);
-    segment.sack_permitted = tcb.rcv.sack_permitted;
+    segment.sack_permitted = tcb.setup.negotiated.sack != Sack::Off;
     // RFC 3168 section 6.1.1; one that is sent again does without (6.1.1.1), as the first may have been dropped for it.
     let asks = !answers && !was_sent && !tcb.is_local && cx.tcp.config.ecn == EcnMode::Request;
-    segment.ece = asks || answers && tcb.ecn.on;
+    segment.ece = asks || answers && tcb.path.ecn.on;
     segment.cwr = asks;
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
-    segment.window_scale = (!answers || tcb.rcv.scale != WindowScale::ZERO).then_some(tcb.rcv.scale);
+    let scale = tcb.setup.negotiated.rcv_scale;
+    segment.window_scale = (!answers || scale != WindowScale::ZERO).then_some(scale);
     // What bytes of the peer's SYN have taken of it is gone: the edge was said by the numbers before them.
     let window = if answers {
         WindowSize::new(tcb.rcv.edge.distance_from(tcb.rcv.nxt).min(u32::from(u16::MAX)))
@@ -69,7 +69,7 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     };
     segment.window = window.to_field(WindowScale::ZERO);
     if !was_sent {
-        let opening = cx.tcp.openings.one(&tcb.fast_open.opening);
+        let opening = cx.tcp.openings.one(&tcb.setup.fast_open.opening);
         segment.fast_open = opening.option;
         let of_record = || record_ends::room_from(cx.tcp.record_ends_of(tcb), tcb.data_una());
         segment.len = if answers { 0 } else { fast_open::syn_len(tcb, &opening).min(of_record()) };
@@ -80,9 +80,9 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
 /// The first stretch that is lost again, as far as the windows let it. After a time-out that may be spurious it is the
 /// segment at `snd.una` alone, and nothing once that has gone (RFC 5682 section 2.1).
 fn prepare_resend(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegment> {
-    let range = tcb.board.first_lost(&cx.tcp.sent)?;
+    let range = tcb.sending.board.first_lost(&cx.tcp.sent)?;
     let mss = shape.mss;
-    let only_head = match tcb.cc.frto {
+    let only_head = match tcb.path.cc.frto {
         Frto::Off => false,
         Frto::Resent if range.start == tcb.snd.una => true,
         Frto::Resent | Frto::SentNew => return None,
@@ -110,7 +110,8 @@ fn prepare_resend(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxS
 
 fn prepare_new(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegment> {
     let len = new_data_len(tcb, cx, shape);
-    let fin_due = tcb.snd.fin_queued && tcb.snd.nxt.plus(len) == tcb.queue_end() && !tcb.snd.fin_acked;
+    let fin_due =
+        tcb.snd.fin.is_queued() && tcb.snd.nxt.plus(len) == tcb.queue_end() && !tcb.snd.fin.is_acked();
     if len == 0 && !fin_due || len > 0 && tso::defers(tcb, cx.tcp, shape) {
         return None;
     }
@@ -124,19 +125,19 @@ fn prepare_new(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegm
 fn ends_burst(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> bool {
     let window_left = tcb.snd.wnd.bytes().saturating_sub(tcb.outstanding());
     let left = window_left.min(path_left(tcb, cx.tcp, shape.now));
-    left < 2 * shape.mss && tcb.board.last(&cx.tcp.sent).is_some_and(|last| last.sent_at == shape.now)
+    left < 2 * shape.mss && tcb.sending.board.last(&cx.tcp.sent).is_some_and(|last| last.sent_at == shape.now)
 }
 
 /// An ACK of what came before marks began or ended (RFC 8257 section 3.2).
 fn prepare_delayed_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     let (ack, ece) = marks::delayed_ack(tcb, &cx.tcp.models)?;
-    let window = WindowSize::new(tcb.rcv.edge.distance_from(ack)).to_field(tcb.rcv.scale);
+    let window = WindowSize::new(tcb.rcv.edge.distance_from(ack)).to_field(tcb.setup.negotiated.rcv_scale);
     let segment = Segment { ack: Some(ack), ece, window, ..header(tcb, cx.now, empty_seq(tcb)) };
     Some(unit(tcb, segment, 0, false))
 }
 
 fn prepare_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
-    if !tcb.rcv.ack_now && tcb.rcv.dup_acks == 0 {
+    if !tcb.receiving.acks.now && tcb.receiving.acks.duplicates == 0 {
         return None;
     }
     let mut segment = header(tcb, cx.now, empty_seq(tcb));
@@ -180,8 +181,8 @@ fn new_data_len(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> u32 {
         let corked = waits_for_more(tcb);
         // Nagle: one partial segment in flight at most (RFC 9293 section 3.7.4). Only another partial one holds it back, not
         // whole ones (Minshall, draft-minshall-nagle-01, as Linux has it): the end of a long write need not wait for its ACKs.
-        let nagle = !tcb.options.no_delay && tcb.snd.small.after(tcb.snd.una);
-        (corked || nagle) && !tcb.snd.fin_queued
+        let nagle = !tcb.sending.nagle.no_delay && tcb.sending.nagle.small.after(tcb.snd.una);
+        (corked || nagle) && !tcb.snd.fin.is_queued()
     };
     if hold_tail { len - tail } else { len }
 }
@@ -198,35 +199,35 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     if let Some((ack, _)) = marks::delayed_ack(tcb, &tcp.models) {
         // It goes before everything else.
         marks::delayed_ack_sent(tcb, &mut tcp.models);
-        tcb.rcv.acked = ack;
+        tcb.receiving.acks.last_sent = ack;
         return;
     }
     if segment.ack.is_some() {
-        tcb.rcv.ack_now = false;
-        tcb.rcv.acked = tcb.rcv.nxt;
+        tcb.receiving.acks.now = false;
+        tcb.receiving.acks.last_sent = tcb.rcv.nxt;
         tcb.timers.delayed_ack = Instant::FAR_FUTURE;
         if !segment.syn {
             tcb.rcv.edge = offered_edge(tcb);
         }
     }
     if segment.seq == tcb.snd.una {
-        tcb.snd.probe = false;
+        tcb.sending.due.remove(SendDue::WINDOW_PROBE);
     }
     let len = segment.seq_len();
     if len == 0 {
         if segment.seq == probe::before_una(tcb) {
-            tcb.snd.probe = false;
-            tcb.snd.keepalive_probe = false;
+            tcb.sending.due.remove(SendDue::WINDOW_PROBE);
+            tcb.sending.due.remove(SendDue::KEEPALIVE);
         }
-        tcb.rcv.dup_acks = tcb.rcv.dup_acks.saturating_sub(1);
+        tcb.receiving.acks.duplicates = tcb.receiving.acks.duplicates.saturating_sub(1);
         sack_sent(tcb, tcp, &segment.sack);
         return;
     }
     if !segment.sack.is_empty() {
         sack_sent(tcb, tcp, &segment.sack);
-    } else if !tcb.rcv.reports.is_empty() {
+    } else if !tcb.receiving.acks.reports.is_empty() {
         // What came twice is still to be told of.
-        tcb.rcv.ack_now |= tcp.reports.one(&tcb.rcv.reports).first().is_some();
+        tcb.receiving.acks.now |= tcp.reports.one(&tcb.receiving.acks.reports).first().is_some();
     }
     note_sent(tcb, tcp, now, tx);
     if tx.mss > tcb.snd.mss {
@@ -234,28 +235,28 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     }
     if segment.syn
         && !tx.is_retransmit
-        && let Some(opening) = tcp.openings.taken_mut(&tcb.fast_open.opening)
+        && let Some(opening) = tcp.openings.taken_mut(&tcb.setup.fast_open.opening)
     {
         opening.sent = segment.len;
     }
     if segment.cwr {
-        tcb.ecn.tell_reduced = false;
+        tcb.path.ecn.tell_reduced = false;
     }
     if tx.is_retransmit
-        && let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.particulars)
+        && let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.setup.particulars)
     {
         trouble.note_resent(segment.len, tx.mss);
     }
     if tcb.snd.nxt == tcb.queue_end() {
         all_is_out(tcb, tcp);
     }
-    if tcb.timers.persist.is_far_future() && tcb.timers.retransmit.is_far_future() {
-        tcb.timers.retransmit = now.after_us(rtt::retransmit_us(tcb));
+    if tcb.timers.peer == PeerTimer::Off {
+        tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb)));
     }
     if tcb.timers.stalled_since.is_far_future() {
         tcb.timers.stalled_since = now;
     }
-    if tcb.snd.tail_probe {
+    if tcb.sending.due.has(SendDue::TAIL_PROBE) {
         rack::tail_probe_sent(tcb, tx.is_retransmit);
     } else if !tx.is_retransmit {
         rack::schedule_tail_probe(tcb, now);
@@ -264,27 +265,27 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
 
 /// All that was queued is out: no cork holds any of it.
 fn all_is_out(tcb: &mut Tcb, tcp: &mut Tcp) {
-    tcb.snd.uncork = false;
-    if let Some(Particulars { deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+    tcb.sending.due.remove(SendDue::UNCORKED);
+    if let Some(Particulars { deadlines, .. }) = tcp.particulars.taken_mut(&tcb.setup.particulars) {
         deadlines.cork = Instant::FAR_FUTURE;
     }
 }
 
 /// An ACK went out. Duplicates of it are owed to a peer that counts them; one with SACK wants to be told of everything.
 fn sack_sent(tcb: &mut Tcb, tcp: &mut Tcp, sack: &SackBlocks) {
-    let Some(reports) = tcp.reports.taken_mut(&tcb.rcv.reports) else { return };
+    let Some(reports) = tcp.reports.taken_mut(&tcb.receiving.acks.reports) else { return };
     reports.pop();
     let owes = reports.first().is_some();
-    tcb.rcv.ack_now |= owes;
+    tcb.receiving.acks.now |= owes;
     for block in sack.as_slice() {
         reports.up_to = reports.up_to.later(block.right);
     }
-    let end = tcb.held.ranges(&tcp.held).last().map_or(tcb.rcv.nxt, |r| r.end);
+    let end = tcb.receiving.held.ranges(&tcp.held).last().map_or(tcb.rcv.nxt, |r| r.end);
     if end.at_or_before(reports.up_to) {
-        tcb.rcv.dup_acks = 0;
+        tcb.receiving.acks.duplicates = 0;
     }
-    if !owes && tcb.held.is_empty() && fin_held(tcb).is_none() {
-        tcp.reports.vacate(&mut tcb.rcv.reports);
+    if !owes && tcb.receiving.held.is_empty() && fin_held(tcb).is_none() {
+        tcp.reports.vacate(&mut tcb.receiving.acks.reports);
     }
 }
 
@@ -299,47 +300,47 @@ fn note_sent(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     let nxt = tcb.snd.nxt;
     if seq.before(nxt) {
         let again_end = end.earlier(nxt);
-        tcb.board.resent(&mut tcp.sent, seq, again_end, Resent { at: now, mss, stamp });
-        let first = tcb.rcv.ts_recent.map(|_| timestamp(tcb, now));
+        tcb.sending.board.resent(&mut tcp.sent, seq, again_end, Resent { at: now, mss, stamp });
+        let first = tcb.setup.negotiated.timestamps.map(|ours| ours.value_at(now));
         recovery::resent(tcb, &mut tcp.repairs, again_end.distance_from(seq), first);
     }
     let start = seq.later(nxt);
     if start.before(end) {
         let range = SentRange { start, end, sent_at: now, mss, stamp, ..SentRange::default() };
-        tcb.board.sent(&mut tcp.sent, range);
+        tcb.sending.board.sent(&mut tcp.sent, range);
         tcb.snd.nxt = end;
         let (len, mss) = (tx.segment.len, u32::from(mss).max(1));
         // What fits one segment needs no division.
         let ends_small = if len < mss { len > 0 } else { !len.is_multiple_of(mss) };
         if ends_small {
-            tcb.snd.small = end;
+            tcb.sending.nagle.small = end;
         }
     }
-    if matches!(tcb.cc.phase, Phase::Recovery | Phase::Reduced)
-        && let Some(Repair { prr, .. }) = tcp.repairs.one_mut(&mut tcb.cc.repair)
+    if matches!(tcb.path.cc.phase, Phase::Recovery | Phase::Reduced)
+        && let Some(Repair { prr, .. }) = tcp.repairs.one_mut(&mut tcb.path.cc.repair)
     {
         prr.out = prr.out.saturating_add(len);
     }
     rate::note_paced(tcb, &mut tcp.particulars, now, len);
     let pipe = tcb.pipe();
-    tcb.cc.usage.sent(pipe);
+    tcb.path.cc.usage.sent(pipe);
 }
 
 /// Whether less than a segment is kept for what the program says will follow (TCP_CORK, MSG_MORE).
 fn waits_for_more(tcb: &Tcb) -> bool {
-    (tcb.options.cork || tcb.snd.more) && !tcb.snd.uncork
+    (tcb.sending.nagle.cork || tcb.sending.nagle.more) && !tcb.sending.due.has(SendDue::UNCORKED)
 }
 
 /// Nothing more can be sent now: arms the timer that will change that, if none else will.
 pub fn settle(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     note_limit(tcb, now);
-    if !tcb.state.is_synchronized() || tcb.snd.fin_acked {
+    if !tcb.state.is_synchronized() || tcb.snd.fin.is_acked() {
         return;
     }
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt) > 0;
-    let waiting = unsent || tcb.board.lost() > 0;
+    let waiting = unsent || tcb.sending.board.lost() > 0;
     let outstanding = tcb.snd.nxt != tcb.snd.una;
-    if let Some(Particulars { pacing, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+    if let Some(Particulars { pacing, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.setup.particulars) {
         if pacing.rate > 0 && waiting && now < pacing.next_send_at {
             deadlines.pace = pacing.next_send_at;
         } else {
@@ -347,28 +348,28 @@ pub fn settle(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
             pacing.is_late = false;
         }
     }
-    if !waiting && tcb.pipe() < tcb.cc.cwnd {
+    if !waiting && tcb.pipe() < tcb.path.cc.cwnd {
         rate::note_app_limited(tcb);
     }
     let asked = outstanding && tcb.snd.wnd.bytes() > 0;
     if !waiting || asked {
         // What is on its way brings an answer, or its time-out comes.
-        if outstanding && tcb.timers.retransmit.is_far_future() && tcb.timers.persist.is_far_future() {
-            tcb.timers.retransmit = now.after_us(rtt::retransmit_us(tcb));
+        if outstanding && tcb.timers.peer == PeerTimer::Off {
+            tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb)));
         }
         return;
     }
     if tcb.snd.wnd.bytes() > 0 && waits_for_more(tcb) {
-        if let Some(Particulars { deadlines, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) {
+        if let Some(Particulars { deadlines, .. }) = tcp.particulars.one_mut(&mut tcb.setup.particulars) {
             deadlines.cork = deadlines.cork.min(now.after_us(CORK_US));
         }
         return;
     }
-    if tcb.timers.persist.is_far_future() {
+    if tcb.timers.persist().is_far_future() {
         // The window is closed, or too small to be worth a segment: ask for it (RFC 9293 section 3.8.6.1).
-        tcb.timers.retransmit = Instant::FAR_FUTURE;
+        tcb.timers.stop_retransmit();
         tcb.timers.tail_probe = Instant::FAR_FUTURE;
-        tcb.timers.persist = now.after_us(tcb.rtt.timeout_us());
+        tcb.timers.peer = PeerTimer::Persist(now.after_us(tcb.path.rtt.timeout_us()));
     }
 }
 
@@ -376,12 +377,12 @@ pub fn settle(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
 fn note_limit(tcb: &mut Tcb, now: Instant) {
     let window_end = tcb.snd.una.plus(tcb.snd.wnd.bytes());
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
-    let wait = if tcb.send_queue.is_empty() {
+    let wait = if tcb.sending.queue.is_empty() {
         Wait::Nothing
     } else if unsent > 0 && window_end.diff(tcb.snd.nxt) < unsent.min(u32::from(tcb.snd.mss)) as i32 {
         Wait::Window
     } else {
         Wait::Path
     };
-    tcb.traffic.limits.note(now, wait);
+    tcb.status.traffic.limits.note(now, wait);
 }

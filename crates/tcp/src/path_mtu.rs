@@ -34,18 +34,18 @@ pub fn lowered(tcb: &mut Tcb, tcp: &mut Tcp, mss: u16, now: Instant) {
         return;
     }
     tcb.snd.mss = mss;
-    if let Some(Particulars { search, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) {
+    if let Some(Particulars { search, .. }) = tcp.particulars.one_mut(&mut tcb.setup.particulars) {
         search.high = mss;
         search.at = now.after_us(SEARCH_AGAIN_US);
         search.probe_size = 0;
     }
     // What was larger is gone, and that is no congestion (RFC 1191 section 6.4): it goes again in the size that fits.
-    tcb.board.mark_lost(&mut tcp.sent, |_| true);
+    tcb.sending.board.mark_lost(&mut tcp.sent, |_| true);
 }
 
 /// The retransmission timer ran out once more.
 pub fn timed_out(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
-    if let Some(Particulars { search, .. }) = pool.taken_mut(&tcb.particulars) {
+    if let Some(Particulars { search, .. }) = pool.taken_mut(&tcb.setup.particulars) {
         search.probe_size = 0;
     }
     if !tcb.state.is_synchronized() {
@@ -53,10 +53,10 @@ pub fn timed_out(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
         return;
     }
     let base = if tcb.is_v4 { MSS_BASE } else { MSS_BASE_V6 } - outgoing::options_len(tcb);
-    if tcb.rtt.timeouts == SILENT_TIMEOUTS
+    if tcb.path.rtt.timeouts == SILENT_TIMEOUTS
         && tcb.snd.mss > base
         && !tcb.is_local
-        && let Some(Particulars { search, .. }) = pool.one_mut(&mut tcb.particulars)
+        && let Some(Particulars { search, .. }) = pool.one_mut(&mut tcb.setup.particulars)
     {
         search.high = tcb.snd.mss - 1;
         search.at = now;
@@ -69,15 +69,16 @@ pub fn next_probe(tcb: &Tcb, pool: &ParticularsPool, now: Instant) -> Option<u16
     if tcb.snd.mss_max <= tcb.snd.mss {
         return None;
     }
-    let search = pool.one(&tcb.particulars).search;
-    let is_idle = tcb.cc.phase == Phase::Open && tcb.board.lost() == 0 && tcb.board.sacked() == 0;
+    let search = pool.one(&tcb.setup.particulars).search;
+    let is_idle =
+        tcb.path.cc.phase == Phase::Open && tcb.sending.board.lost() == 0 && tcb.sending.board.sacked() == 0;
     if search.probe_size > 0 || now < search.at || !is_idle {
         return None;
     }
     let high = if search.high > tcb.snd.mss + CLOSE_ENOUGH { search.high } else { tcb.snd.mss_max };
     let size = tcb.snd.mss + (high - tcb.snd.mss).div_ceil(2);
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
-    let room = tcb.snd.wnd.bytes().min(tcb.cc.cwnd).saturating_sub(tcb.outstanding());
+    let room = tcb.snd.wnd.bytes().min(tcb.path.cc.cwnd).saturating_sub(tcb.outstanding());
     // Others around it, so that its loss is noticed at once (RFC 4821 section 7.4).
     let with_others = u32::from(size) + 3 * u32::from(tcb.snd.mss);
     (unsent >= with_others && room >= with_others).then_some(size)
@@ -85,7 +86,7 @@ pub fn next_probe(tcb: &Tcb, pool: &ParticularsPool, now: Instant) -> Option<u16
 
 /// It went out, and ends at `snd.nxt`.
 pub fn probe_sent(tcb: &mut Tcb, pool: &mut ParticularsPool, size: u16) {
-    let Some(Particulars { search, .. }) = pool.one_mut(&mut tcb.particulars) else { return };
+    let Some(Particulars { search, .. }) = pool.one_mut(&mut tcb.setup.particulars) else { return };
     search.probe_end = tcb.snd.nxt;
     search.probe_size = size;
     if size > search.high {
@@ -96,7 +97,7 @@ pub fn probe_sent(tcb: &mut Tcb, pool: &mut ParticularsPool, size: u16) {
 
 /// Something was acknowledged.
 pub fn acknowledged(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
-    let Some(Particulars { search, .. }) = pool.taken_mut(&tcb.particulars) else { return };
+    let Some(Particulars { search, .. }) = pool.taken_mut(&tcb.setup.particulars) else { return };
     if search.probe_size > 0 && tcb.snd.una.at_or_after(search.probe_end) {
         tcb.snd.mss = core::mem::take(&mut search.probe_size).min(tcb.snd.mss_max);
         rest_if_found(tcb, search, now);
@@ -106,9 +107,11 @@ pub fn acknowledged(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
 /// Something is newly lost. Whether it is the probe alone: then the path is too narrow for it, not congested (RFC 4821
 /// section 7.6.2).
 pub fn is_probe_alone_lost(tcb: &Tcb, tcp: &mut Tcp, now: Instant) -> bool {
-    let Some(Particulars { search, .. }) = tcp.particulars.taken_mut(&tcb.particulars) else { return false };
+    let Some(Particulars { search, .. }) = tcp.particulars.taken_mut(&tcb.setup.particulars) else {
+        return false;
+    };
     let (size, end) = (search.probe_size, search.probe_end);
-    let lost = tcb.board.first_lost(&tcp.sent).filter(|lost| lost.len() == tcb.board.lost());
+    let lost = tcb.sending.board.first_lost(&tcp.sent).filter(|lost| lost.len() == tcb.sending.board.lost());
     if size == 0 || lost.is_none_or(|lost| lost.end != end || lost.len() != u32::from(size)) {
         return false;
     }
@@ -138,7 +141,7 @@ mod tests {
     }
 
     fn search(tcb: &Tcb, tcp: &Tcp) -> Search {
-        tcp.particulars.one(&tcb.particulars).search
+        tcp.particulars.one(&tcb.setup.particulars).search
     }
 
     /// A sender of four segments of 1000 bytes, the second of them a probe of 1400, and the rest of a large window.
@@ -146,10 +149,11 @@ mod tests {
         let mut tcb = Tcb::vacant();
         tcb.snd.mss = 1000;
         tcb.snd.mss_max = 1460;
-        tcb.cc.cwnd = 20_000;
+        tcb.path.cc.cwnd = 20_000;
         for end in [1000, 2400, 3400, 4400] {
             let range = SentRange { start: tcb.snd.nxt, end: SeqNum::new(end), ..SentRange::default() };
-            tcb.board
+            tcb.sending
+                .board
                 .sent(&mut tcp.sent, SentRange { sent_at: Instant::from_millis(u64::from(end)), ..range });
             tcb.snd.nxt = range.end;
             if end == 2400 {
@@ -164,7 +168,7 @@ mod tests {
         let mut tcp = pools();
         let now = Instant::from_millis(10_000);
         let mut tcb = with_probe(&mut tcp);
-        tcb.board.mark_lost(&mut tcp.sent, |r| r.end == SeqNum::new(2400));
+        tcb.sending.board.mark_lost(&mut tcp.sent, |r| r.end == SeqNum::new(2400));
         assert!(is_probe_alone_lost(&tcb, &mut tcp, now));
         let Search { high, probe_size, .. } = search(&tcb, &tcp);
         assert_eq!((high, probe_size), (1399, 0), "the path takes less");
@@ -172,10 +176,10 @@ mod tests {
 
         let mut tcp = pools();
         let mut tcb = with_probe(&mut tcp);
-        tcb.board.mark_lost(&mut tcp.sent, |r| r.end.at_or_before(SeqNum::new(3400)));
+        tcb.sending.board.mark_lost(&mut tcp.sent, |r| r.end.at_or_before(SeqNum::new(3400)));
         assert!(!is_probe_alone_lost(&tcb, &mut tcp, now), "the first was lost, too");
-        tcb.board.unmark_lost(&mut tcp.sent);
-        tcb.board.mark_lost(&mut tcp.sent, |r| r.end.after(SeqNum::new(1000)));
+        tcb.sending.board.unmark_lost(&mut tcp.sent);
+        tcb.sending.board.mark_lost(&mut tcp.sent, |r| r.end.after(SeqNum::new(1000)));
         assert!(!is_probe_alone_lost(&tcb, &mut tcp, now), "others were lost, too");
     }
 
@@ -187,7 +191,7 @@ mod tests {
             let mut tcb = with_probe(&mut tcp);
             lowered(&mut tcb, &mut tcp, said, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, mss, "{said}");
-            assert_eq!(tcb.board.lost() > 0, mss < 1000, "{said}");
+            assert_eq!(tcb.sending.board.lost() > 0, mss < 1000, "{said}");
         }
     }
 
@@ -199,16 +203,16 @@ mod tests {
             let mut tcb = with_probe(&mut tcp);
             tcb.is_v4 = is_v4;
             tcb.is_local = false;
-            tcb.rcv.ts_recent = Some(1);
+            tcb.setup.negotiated.timestamps = Some(crate::record::TimestampUse::default());
             tcb.snd.mss = 1440;
-            tcb.rtt.timeouts = SILENT_TIMEOUTS;
+            tcb.path.rtt.timeouts = SILENT_TIMEOUTS;
             timed_out(&mut tcb, &mut tcp.particulars, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, 1440, "a SYN says nothing of large segments");
             tcb.state = TcpState::Established;
-            tcb.rtt.timeouts = SILENT_TIMEOUTS - 1;
+            tcb.path.rtt.timeouts = SILENT_TIMEOUTS - 1;
             timed_out(&mut tcb, &mut tcp.particulars, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, 1440);
-            tcb.rtt.timeouts += 1;
+            tcb.path.rtt.timeouts += 1;
             timed_out(&mut tcb, &mut tcp.particulars, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, packet - 12, "timestamps take their part");
         }
@@ -221,12 +225,12 @@ mod tests {
         let mut tcp = pools();
         let mut tcb = with_probe(&mut tcp);
         lowered(&mut tcb, &mut tcp, 900, Instant::from_millis(1));
-        tcb.board.clear(&mut tcp.sent);
+        tcb.sending.board.clear(&mut tcp.sent);
         tcb.snd.una = tcb.snd.nxt;
         tcb.snd.syn_acked = true;
         tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
         let range = MemRange { offset: 0, len: queued };
-        tcb.send_queue.push(&mut tcp.extents, SessionId(0), range).expect("room");
+        tcb.sending.queue.push(&mut tcp.extents, SessionId(0), range).expect("room");
         (tcb, tcp)
     }
 
@@ -250,7 +254,7 @@ mod tests {
         assert_eq!(next(lowered_with(enough - 1)), None);
         assert!(next(lowered_with(enough)).is_some());
         let (mut tcb, tcp) = lowered_with(20_000);
-        tcb.cc.cwnd = enough - 1;
+        tcb.path.cc.cwnd = enough - 1;
         assert_eq!(next((tcb, tcp)), None, "the window would hold them back");
     }
 
@@ -259,12 +263,12 @@ mod tests {
         let mut tcp = pools();
         let now = Instant::from_millis(10_000);
         let mut tcb = with_probe(&mut tcp);
-        tcp.particulars.one_mut(&mut tcb.particulars).expect("a place").search.probe_size = 0;
+        tcp.particulars.one_mut(&mut tcb.setup.particulars).expect("a place").search.probe_size = 0;
         tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
-        tcb.board.mark_lost(&mut tcp.sent, |r| r.end == SeqNum::new(1000));
+        tcb.sending.board.mark_lost(&mut tcp.sent, |r| r.end == SeqNum::new(1000));
         assert_eq!(next_probe(&tcb, &tcp.particulars, now), None);
-        tcb.board.unmark_lost(&mut tcp.sent);
-        tcb.board.sack(&mut tcp.sent, SeqNum::new(1000), SeqNum::new(2400), |_| {});
+        tcb.sending.board.unmark_lost(&mut tcp.sent);
+        tcb.sending.board.sack(&mut tcp.sent, SeqNum::new(1000), SeqNum::new(2400), |_| {});
         assert_eq!(next_probe(&tcb, &tcp.particulars, now), None);
     }
 }

@@ -217,7 +217,9 @@ impl<T: Copy + Default, const SMALLEST: u16> Pool<T, SMALLEST> {
 }
 
 /// The place of a connection that has one or none in a pool. The record owns it: it must be given back with [`Pool::vacate`].
+/// It begins at any multiple of two, as records have several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed(2))]
 pub struct PoolSlot {
     /// One more than where the place lies.
     at: Option<NonZero<u32>>,
@@ -227,16 +229,16 @@ const _: () = assert!(size_of::<PoolSlot>() <= 4);
 
 impl PoolSlot {
     pub const fn is_empty(&self) -> bool {
-        self.at.is_none()
+        { self.at }.is_none()
     }
 
     /// How many it is.
     pub fn len(&self) -> usize {
-        usize::from(self.at.is_some())
+        usize::from({ self.at }.is_some())
     }
 
     fn index(&self) -> Option<usize> {
-        self.at.map(|at| at.get() as usize - 1)
+        { self.at }.map(|at| at.get() as usize - 1)
     }
 }
 

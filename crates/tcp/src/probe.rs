@@ -2,7 +2,7 @@
 //! [`crate::output`] sends them in its order; timers say when one is due.
 
 use crate::outgoing::{Shape, data_segment, header, unit};
-use crate::record::Tcb;
+use crate::record::{SendDue, Tcb};
 use crate::segment::TxSegment;
 use crate::{Tcp, path_mtu, rack, record_ends};
 use toe_base::SeqNum;
@@ -10,7 +10,7 @@ use toe_wire::tcp::SackBlocks;
 
 /// The peer's window is closed, or nothing was heard for long: the next question, if one is due.
 pub(super) fn of_silence(tcb: &Tcb, shape: &Shape<'_>) -> Option<TxSegment> {
-    if tcb.snd.probe {
+    if tcb.sending.due.has(SendDue::WINDOW_PROBE) {
         let again = tcb.snd.nxt != tcb.snd.una;
         // What is out already was offered room for once, and goes again. Else, into a window that silly window avoidance did not
         // use goes what fits, and into a closed one, as in Linux, nothing. The peer says how it stands in any case.
@@ -18,12 +18,12 @@ pub(super) fn of_silence(tcb: &Tcb, shape: &Shape<'_>) -> Option<TxSegment> {
             0 if again => shape.mss.min(tcb.snd.nxt.distance_from(tcb.snd.una)),
             room => room.min(shape.mss),
         };
-        let len = tcb.send_queue.len().min(room).min(shape.record_from(tcb.snd.una));
+        let len = tcb.sending.queue.len().min(room).min(shape.record_from(tcb.snd.una));
         if len > 0 {
             return Some(data_segment(tcb, shape, tcb.snd.una, len, again));
         }
     }
-    if tcb.snd.probe || tcb.snd.keepalive_probe {
+    if tcb.sending.due.has(SendDue::WINDOW_PROBE) || tcb.sending.due.has(SendDue::KEEPALIVE) {
         return Some(unit(tcb, header(tcb, shape.now, before_una(tcb)), 0, false));
     }
     None
@@ -37,7 +37,7 @@ pub(super) const fn before_una(tcb: &Tcb) -> SeqNum {
 /// RFC 8985 section 7.3: a new segment if there is one and the peer has room, else the last one again. The congestion
 /// window does not hold it back: it is one segment, after nothing was heard for two round trips.
 pub(super) fn of_tail(tcb: &Tcb, shape: &Shape<'_>) -> Option<TxSegment> {
-    if !tcb.snd.tail_probe {
+    if !tcb.sending.due.has(SendDue::TAIL_PROBE) {
         return None;
     }
     let room = tcb.snd.una.plus(tcb.snd.wnd.bytes()).distance_from(tcb.snd.nxt);

@@ -1,7 +1,7 @@
 //! RACK-TLP (RFC 8985): a segment is lost when one that was sent sufficiently later has arrived; and a probe at the tail,
 //! where nothing later was sent. Its section 6.2 steps keep their numbers here.
 
-use crate::record::{Particulars, ParticularsPool, Rack, TailProbe, Tcb};
+use crate::record::{Particulars, ParticularsPool, PeerTimer, Rack, SendDue, TailProbe, Tcb, TimestampUse};
 use crate::scoreboard::{Sending, SentRange};
 use crate::{Tcp, outgoing, rtt};
 use toe_base::{Instant, SeqNum};
@@ -28,7 +28,7 @@ pub fn arrived(rack: &mut Rack, range: &SentRange, heard: &Heard, in_order: bool
         // order is not echoed (RFC 7323 section 4.3).
         let echo = heard.echo.filter(|_| in_order);
         let echoes_earlier =
-            echo.is_some_and(|echo| (echo.wrapping_sub(heard.timestamp_at(range.sent_at)) as i32) < 0);
+            echo.is_some_and(|echo| (echo.wrapping_sub(heard.timestamps.value_at(range.sent_at)) as i32) < 0);
         if echoes_earlier || rtt_us < heard.min_rtt_us {
             return overtaken;
         }
@@ -48,14 +48,7 @@ pub struct Heard {
     /// TSecr, when timestamps are in use.
     pub echo: Option<u32>,
     pub min_rtt_us: u32,
-    /// What our timestamps start from.
-    pub timestamp_offset: u32,
-}
-
-impl Heard {
-    pub fn timestamp_at(&self, at: Instant) -> u32 {
-        at.tcp_timestamp_ms().wrapping_add(self.timestamp_offset)
-    }
+    pub timestamps: TimestampUse,
 }
 
 /// The last sent of what has arrived.
@@ -65,7 +58,7 @@ const fn latest(rack: &Rack) -> Sending {
 
 /// A D-SACK came (step 4): reordering was mistaken for loss, so wait longer, once a round trip.
 pub fn widen(tcb: &mut Tcb, pool: &mut ParticularsPool) {
-    let Some(Particulars { reordering, .. }) = pool.one_mut(&mut tcb.particulars) else { return };
+    let Some(Particulars { reordering, .. }) = pool.one_mut(&mut tcb.setup.particulars) else { return };
     if reordering.dsack_round.is_none_or(|round| tcb.snd.una.at_or_after(round)) {
         reordering.dsack_round = Some(tcb.snd.nxt);
         reordering.reo_wnd_mult = reordering.reo_wnd_mult.max(1).saturating_add(1);
@@ -75,7 +68,7 @@ pub fn widen(tcb: &mut Tcb, pool: &mut ParticularsPool) {
 
 /// A recovery ended (step 4).
 pub fn recovery_ended(tcb: &Tcb, pool: &mut ParticularsPool) {
-    let Some(Particulars { reordering, .. }) = pool.taken_mut(&tcb.particulars) else { return };
+    let Some(Particulars { reordering, .. }) = pool.taken_mut(&tcb.setup.particulars) else { return };
     reordering.reo_wnd_persist = reordering.reo_wnd_persist.saturating_sub(1);
     if reordering.reo_wnd_persist == 0 {
         reordering.reo_wnd_mult = 0;
@@ -84,15 +77,15 @@ pub fn recovery_ended(tcb: &Tcb, pool: &mut ParticularsPool) {
 
 /// Steps 3 and 4: how much later than others a segment may arrive.
 fn reordering_window_us(tcb: &Tcb, pool: &ParticularsPool, in_recovery: bool) -> u64 {
-    let reordering = pool.one(&tcb.particulars).reordering;
+    let reordering = pool.one(&tcb.setup.particulars).reordering;
     if !reordering.seen {
-        let enough_sacked = tcb.board.sacked() > (DUP_THRESHOLD - 1) * u32::from(tcb.snd.mss);
+        let enough_sacked = tcb.sending.board.sacked() > (DUP_THRESHOLD - 1) * u32::from(tcb.snd.mss);
         if in_recovery || enough_sacked {
             return 0;
         }
     }
-    let quarter = u64::from(tcb.rtt.min_us / 4);
-    (quarter * u64::from(reordering.reo_wnd_mult.max(1))).min(u64::from(tcb.rtt.srtt_us))
+    let quarter = u64::from(tcb.path.rtt.min_us / 4);
+    (quarter * u64::from(reordering.reo_wnd_mult.max(1))).min(u64::from(tcb.path.rtt.srtt_us))
 }
 
 /// What was newly found lost.
@@ -107,20 +100,21 @@ pub enum Loss {
 /// Step 5: marks what is lost, and arms the timer for what may be.
 pub fn detect_loss(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, in_recovery: bool) -> Loss {
     tcb.timers.reorder = Instant::FAR_FUTURE;
-    if tcb.rack.xmit_at == Instant::ZERO {
+    if tcb.path.rack.xmit_at == Instant::ZERO {
         return Loss::None;
     }
-    let Some(oldest) = tcb.board.first(&tcp.sent) else { return Loss::None };
-    let latest = latest(&tcb.rack);
-    if tcb.board.sacked() == 0 && !oldest.resent && !latest.is_after(oldest.sending()) {
+    let Some(oldest) = tcb.sending.board.first(&tcp.sent) else { return Loss::None };
+    let latest = latest(&tcb.path.rack);
+    if tcb.sending.board.sacked() == 0 && !oldest.resent && !latest.is_after(oldest.sending()) {
         // All is in order: the first stretch was sent first.
         return Loss::None;
     }
-    let patience_us = u64::from(tcb.rack.rtt_us) + reordering_window_us(tcb, &tcp.particulars, in_recovery);
-    let lost_before = tcp.repairs.one(&tcb.cc.repair).lost_before;
+    let patience_us =
+        u64::from(tcb.path.rack.rtt_us) + reordering_window_us(tcb, &tcp.particulars, in_recovery);
+    let lost_before = tcp.repairs.one(&tcb.path.cc.repair).lost_before;
     let (mut lost, mut again) = (false, false);
     let is_due = |sent_at: Instant| sent_at.after_us(patience_us) <= now;
-    let next = tcb.board.mark_due_lost(&mut tcp.sent, latest, is_due, |range| {
+    let next = tcb.sending.board.mark_due_lost(&mut tcp.sent, latest, is_due, |range| {
         lost = true;
         again |= range.resent && (range.stamp.lost.wrapping_sub(lost_before) as i32) >= 0;
     });
@@ -134,9 +128,9 @@ pub fn detect_loss(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, in_recovery: bool
 
 /// Section 6.3: after a time-out the first segment is lost, and what was sent long enough before.
 pub fn mark_lost_on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
-    let patience_us = u64::from(tcb.rack.rtt_us) + reordering_window_us(tcb, &tcp.particulars, true);
-    let (una, knows) = (tcb.snd.una, tcb.snd.sack_permitted && tcb.rack.xmit_at != Instant::ZERO);
-    tcb.board.mark_lost(&mut tcp.sent, |range| {
+    let patience_us = u64::from(tcb.path.rack.rtt_us) + reordering_window_us(tcb, &tcp.particulars, true);
+    let (una, knows) = (tcb.snd.una, tcb.has_sack() && tcb.path.rack.xmit_at != Instant::ZERO);
+    tcb.sending.board.mark_lost(&mut tcp.sent, |range| {
         !knows || range.start == una || range.sent_at.after_us(patience_us) <= now
     });
     tcb.timers.reorder = Instant::FAR_FUTURE;
@@ -146,17 +140,17 @@ pub fn mark_lost_on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
 pub fn schedule_tail_probe(tcb: &mut Tcb, now: Instant) {
     use crate::record::Phase;
     tcb.timers.tail_probe = Instant::FAR_FUTURE;
-    let may = tcb.snd.sack_permitted
+    let may = tcb.has_sack()
         && tcb.state.is_synchronized()
-        && matches!(tcb.cc.phase, Phase::Open | Phase::Reduced)
-        && tcb.rack.tlp == TailProbe::None
-        && tcb.timers.persist.is_far_future()
-        && !tcb.board.is_empty()
-        && tcb.board.lost() == 0;
+        && matches!(tcb.path.cc.phase, Phase::Open | Phase::Reduced)
+        && tcb.path.rack.tlp == TailProbe::None
+        && tcb.timers.persist().is_far_future()
+        && !tcb.sending.board.is_empty()
+        && tcb.sending.board.lost() == 0;
     if !may {
         return;
     }
-    let mut after_us = match tcb.rtt.srtt_us {
+    let mut after_us = match tcb.path.rtt.srtt_us {
         0 => PTO_INITIAL_US,
         srtt_us => 2 * u64::from(srtt_us),
     };
@@ -165,41 +159,41 @@ pub fn schedule_tail_probe(tcb: &mut Tcb, now: Instant) {
     }
     let pto = now.after_us(after_us.max(rtt::GRANULARITY_US));
     // Where the time-out would come first, the probe takes its place: it is then that something is sent.
-    tcb.timers.tail_probe = pto.min(tcb.timers.retransmit);
+    tcb.timers.tail_probe = pto.min(tcb.timers.retransmit());
 }
 
 /// The tail probe's time has come (section 7.3).
 pub fn tail_probe_due(tcb: &mut Tcb, now: Instant) {
     tcb.timers.tail_probe = Instant::FAR_FUTURE;
-    tcb.snd.tail_probe = true;
-    tcb.timers.retransmit = now.after_us(rtt::retransmit_us(tcb));
+    tcb.sending.due.add(SendDue::TAIL_PROBE);
+    tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb)));
 }
 
 /// The probe went out.
 pub fn tail_probe_sent(tcb: &mut Tcb, is_retransmit: bool) {
-    tcb.snd.tail_probe = false;
-    tcb.rack.tlp_end_seq = tcb.snd.nxt;
-    tcb.rack.tlp = if is_retransmit { TailProbe::Again } else { TailProbe::New };
+    tcb.sending.due.remove(SendDue::TAIL_PROBE);
+    tcb.path.rack.tlp_end_seq = tcb.snd.nxt;
+    tcb.path.rack.tlp = if is_retransmit { TailProbe::Again } else { TailProbe::New };
 }
 
 /// Section 7.4: an ACK while a probe is on its way. Returns whether the probe repaired a loss, which counts as congestion.
 pub fn probe_answered(tcb: &mut Tcb, ack: SeqNum, duplicate: bool, is_empty_dup_ack: bool) -> bool {
-    let end = tcb.rack.tlp_end_seq;
-    let is_out = tcb.rack.tlp != TailProbe::None;
+    let end = tcb.path.rack.tlp_end_seq;
+    let is_out = tcb.path.rack.tlp != TailProbe::None;
     if !is_out || !ack.at_or_after(end) {
         return false;
     }
-    if tcb.rack.tlp == TailProbe::New || duplicate {
-        tcb.rack.tlp = TailProbe::None;
+    if tcb.path.rack.tlp == TailProbe::New || duplicate {
+        tcb.path.rack.tlp = TailProbe::None;
         return false;
     }
     if ack.after(end) {
-        tcb.rack.tlp = TailProbe::None;
+        tcb.path.rack.tlp = TailProbe::None;
         return true;
     }
     if is_empty_dup_ack {
         // Both copies arrived.
-        tcb.rack.tlp = TailProbe::None;
+        tcb.path.rack.tlp = TailProbe::None;
     }
     false
 }
@@ -215,21 +209,22 @@ pub fn tail(tcb: &Tcb, mss: u32) -> (SeqNum, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Sack;
 
     /// RFC 8985 section 6.2 step 4.
     #[test]
     fn the_reordering_window_is_a_part_of_the_round_trip_and_never_more_than_all_of_it() {
         let mut tcb = Tcb::vacant();
         tcb.snd.mss = 1000;
-        tcb.rtt.min_us = 40_000;
-        tcb.rtt.srtt_us = 50_000;
+        tcb.path.rtt.min_us = 40_000;
+        tcb.path.rtt.srtt_us = 50_000;
         let mut pool = ParticularsPool::of_smallest(1);
         assert_eq!(reordering_window_us(&tcb, &pool, false), 10_000);
         assert_eq!(reordering_window_us(&tcb, &pool, true), 0, "in recovery, and nothing was ever reordered");
-        pool.one_mut(&mut tcb.particulars).expect("a place").reordering.seen = true;
+        pool.one_mut(&mut tcb.setup.particulars).expect("a place").reordering.seen = true;
         assert_eq!(reordering_window_us(&tcb, &pool, true), 10_000);
         for (mult, window) in [(2, 20_000), (5, 50_000), (6, 50_000), (255, 50_000)] {
-            pool.taken_mut(&tcb.particulars).expect("a place").reordering.reo_wnd_mult = mult;
+            pool.taken_mut(&tcb.setup.particulars).expect("a place").reordering.reo_wnd_mult = mult;
             assert_eq!(reordering_window_us(&tcb, &pool, true), window, "{mult} quarters");
         }
     }
@@ -238,10 +233,10 @@ mod tests {
     #[test]
     fn the_first_duplicate_widens_the_window_and_quiet_recoveries_narrow_it() {
         let mut tcb = Tcb::vacant();
-        tcb.rtt.min_us = 40_000;
-        tcb.rtt.srtt_us = 400_000;
+        tcb.path.rtt.min_us = 40_000;
+        tcb.path.rtt.srtt_us = 400_000;
         let mut pool = ParticularsPool::of_smallest(1);
-        pool.one_mut(&mut tcb.particulars).expect("a place").reordering.seen = true;
+        pool.one_mut(&mut tcb.setup.particulars).expect("a place").reordering.seen = true;
         for quarters in [2, 3] {
             tcb.snd.nxt = tcb.snd.una.plus(100);
             widen(&mut tcb, &mut pool);
@@ -261,21 +256,21 @@ mod tests {
     fn a_time_out_marks_the_first_and_what_was_sent_long_enough_ago() {
         let mut tcp = Tcp::new(1, [0; 16], crate::config::TcpConfig::default());
         let mut tcb = Tcb::vacant();
-        tcb.snd.sack_permitted = true;
-        tcb.rack.xmit_at = Instant::from_millis(1);
-        tcb.rack.rtt_us = 100_000;
+        tcb.setup.negotiated.sack = Sack::Agreed;
+        tcb.path.rack.xmit_at = Instant::from_millis(1);
+        tcb.path.rack.rtt_us = 100_000;
         for n in 0..4u32 {
             let (start, end) = (SeqNum::new(n * 100), SeqNum::new(n * 100 + 100));
             let sent_at = Instant::from_millis(1000 + u64::from(n) * 50);
-            tcb.board.sent(&mut tcp.sent, SentRange { start, end, sent_at, ..SentRange::default() });
+            tcb.sending.board.sent(&mut tcp.sent, SentRange { start, end, sent_at, ..SentRange::default() });
         }
         let now = Instant::from_millis(1150);
         let mut of_all = tcb;
         mark_lost_on_timeout(&mut tcb, &mut tcp, now);
-        assert_eq!(tcb.board.lost(), 200, "sent at 1000 and 1050 ms; the others may still arrive");
-        tcb.board.unmark_lost(&mut tcp.sent);
-        of_all.snd.sack_permitted = false;
+        assert_eq!(tcb.sending.board.lost(), 200, "sent at 1000 and 1050 ms; the others may still arrive");
+        tcb.sending.board.unmark_lost(&mut tcp.sent);
+        of_all.setup.negotiated.sack = Sack::Off;
         mark_lost_on_timeout(&mut of_all, &mut tcp, now);
-        assert_eq!(of_all.board.lost(), 400, "a peer without SACK tells of none of them");
+        assert_eq!(of_all.sending.board.lost(), 400, "a peer without SACK tells of none of them");
     }
 }

@@ -9,27 +9,29 @@ use toe_base::Instant;
 pub fn stamp(tcb: &mut Tcb, now: Instant, len: u32) -> DeliveryStamp {
     if tcb.pipe() == 0 {
         // Nothing is out: a new flight begins, and the time before it says nothing.
-        tcb.rate.first_sent_at = now;
-        tcb.rate.delivered_at = now;
+        tcb.path.rate.first_sent_at = now;
+        tcb.path.rate.delivered_at = now;
     }
     DeliveryStamp {
-        delivered: tcb.rate.delivered,
-        delivered_at: tcb.rate.delivered_at,
-        first_sent_at: tcb.rate.first_sent_at,
+        delivered: tcb.path.rate.delivered,
+        delivered_at: tcb.path.rate.delivered_at,
+        first_sent_at: tcb.path.rate.first_sent_at,
         in_flight: tcb.pipe().saturating_add(len),
-        lost: tcb.board.lost_ever(),
-        app_limited: is_app_limited(&tcb.rate),
+        lost: tcb.sending.board.lost_ever(),
+        app_limited: is_app_limited(&tcb.path.rate),
     }
 }
 
 /// The program has nothing more to send while the window would allow it (section 3.3).
 pub fn note_app_limited(tcb: &mut Tcb) {
-    tcb.rate.app_limited_until = (tcb.rate.delivered + u64::from(tcb.pipe())).max(1);
+    let until = (tcb.path.rate.delivered + u64::from(tcb.pipe())).max(1);
+    tcb.path.rate.app_limited = true;
+    tcb.path.rate.app_limited_until = until as u32;
 }
 
 /// Whether what is sent now is limited by the program. That lasts until something is delivered that was sent later.
 pub const fn is_app_limited(rate: &DeliveryRate) -> bool {
-    rate.app_limited_until > 0
+    rate.app_limited
 }
 
 /// The most recently sent of what one ACK delivered.
@@ -58,9 +60,8 @@ impl Sample {
         if bytes > 0 {
             rate.delivered_at = now;
         }
-        if rate.delivered > rate.app_limited_until {
-            rate.app_limited_until = 0;
-        }
+        let beyond = (rate.delivered as u32).wrapping_sub(rate.app_limited_until) as i32;
+        rate.app_limited &= beyond <= 0;
         let Some((sent_at, stamp)) = self.latest else { return RateSample::default() };
         rate.first_sent_at = sent_at;
         let send_us = sent_at.since_us(stamp.first_sent_at);
@@ -133,10 +134,11 @@ pub fn paced_room(pacing: &Pacing, now: Instant, mss: u32) -> u32 {
 /// `len` bytes went out: when the next may. A sender that pacing held back and that is called late makes up for half a round trip: on a busy
 /// machine that may be tens of ms, and whoever loses them each time takes his own lateness for the path's bandwidth.
 pub fn note_paced(tcb: &Tcb, pool: &mut ParticularsPool, now: Instant, len: u32) {
-    let Some(Particulars { pacing, deadlines, .. }) = pool.taken_mut(&tcb.particulars) else { return };
+    let Some(Particulars { pacing, deadlines, .. }) = pool.taken_mut(&tcb.setup.particulars) else { return };
     let Some(us) = (u64::from(len) * 1_000_000).checked_div(pacing.rate) else { return };
     pacing.is_late |= deadlines.pace <= now;
-    let late_us = if pacing.is_late { LATE_MIN_US.max(u64::from(tcb.rtt.srtt_us) / 2) } else { LATE_MIN_US };
+    let late_us =
+        if pacing.is_late { LATE_MIN_US.max(u64::from(tcb.path.rtt.srtt_us) / 2) } else { LATE_MIN_US };
     let earliest = Instant::from_micros(now.as_micros().saturating_sub(late_us));
     pacing.next_send_at = pacing.next_send_at.max(earliest).after_us(us);
     pacing.is_late &= pacing.next_send_at < now;
@@ -151,17 +153,17 @@ mod tests {
     /// A sender of a million bytes a second, over 40 ms, whose next segment is due at 100 ms.
     fn paced() -> (Tcb, ParticularsPool) {
         let (mut tcb, mut pool) = (Tcb::vacant(), ParticularsPool::of_smallest(1));
-        tcb.rtt.srtt_us = 40_000;
+        tcb.path.rtt.srtt_us = 40_000;
         let next_send_at = Instant::from_millis(100);
         let pacing = Pacing { rate: 1_000_000, next_send_at, ..Pacing::default() };
-        pool.one_mut(&mut tcb.particulars).expect("a place").pacing = pacing;
+        pool.one_mut(&mut tcb.setup.particulars).expect("a place").pacing = pacing;
         (tcb, pool)
     }
 
     /// Segments that go out at once at that time.
     fn at_once(tcb: &Tcb, pool: &mut ParticularsPool, now: Instant) -> u32 {
         let mut segments = 0;
-        while paced_room(&pool.one(&tcb.particulars).pacing, now, MSS) > 0 {
+        while paced_room(&pool.one(&tcb.setup.particulars).pacing, now, MSS) > 0 {
             note_paced(tcb, pool, now, MSS);
             segments += 1;
         }
@@ -175,12 +177,12 @@ mod tests {
         {
             let (tcb, mut pool) = paced();
             if is_held_back {
-                let particulars = pool.taken_mut(&tcb.particulars).expect("paced");
+                let particulars = pool.taken_mut(&tcb.setup.particulars).expect("paced");
                 particulars.deadlines.pace = Instant::from_millis(100);
             }
             let now = Instant::from_millis(100 + late_ms);
             assert_eq!(at_once(&tcb, &mut pool, now), segments, "{late_ms} ms, held back: {is_held_back}");
-            let pacing = pool.one(&tcb.particulars).pacing;
+            let pacing = pool.one(&tcb.setup.particulars).pacing;
             assert!(!pacing.is_late && pacing.next_send_at > now);
         }
     }

@@ -681,7 +681,7 @@ mod tests {
                 .expect("memory");
             world.nxt = world.nxt.plus(UNIT);
             let range = world.buffer.next_to_publish(world.nxt).expect("announced");
-            assert_eq!(range.len, UNIT);
+            assert_eq!({ range.len }, UNIT);
             world.buffer.published = world.nxt;
             waiting.push_back((number, range.offset));
             if waiting.len() == 3 {
@@ -707,7 +707,7 @@ mod tests {
             world.arrive(10);
             world.buffer.next_to_publish(world.nxt).expect("data")
         };
-        assert_eq!(range.offset, 0);
+        assert_eq!({ range.offset }, 0);
     }
 
     #[test]

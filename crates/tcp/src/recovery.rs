@@ -17,7 +17,7 @@ use crate::congestion::window::Growth;
 use crate::congestion::{self, marks};
 use crate::counter::Counter;
 use crate::rack::Loss;
-use crate::record::{Frto, Phase, Prr, Repair, RepairPool, TailProbe, Tcb, Undo};
+use crate::record::{Frto, Phase, Prr, Repair, RepairPool, SendDue, TailProbe, Tcb, Undo};
 use crate::rtt::RTO_AFTER_LOST_SYN_US;
 use crate::scoreboard::Fate;
 use crate::{Tcp, path_mtu, rack};
@@ -34,7 +34,7 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
             undo.unexplained = undo.unexplained.saturating_sub(event.duplicated);
         }
     }
-    if !tcb.snd.sack_permitted {
+    if !tcb.has_sack() {
         count_duplicates(tcb, event);
     }
     let is_empty_dup = event.is_duplicate && event.acked == 0;
@@ -44,18 +44,18 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
     }
     path_mtu::acknowledged(tcb, &mut tcp.particulars, now);
     marks::on_ack(tcb, &mut tcp.models, event.acked, event.ece);
-    let was = tcb.cc.phase;
+    let was = tcb.path.cc.phase;
     let mistaken = is_mistaken(tcb, &mut tcp.repairs, event);
-    match tcb.cc.phase {
+    match tcb.path.cc.phase {
         Phase::Open | Phase::Reduced => open(tcb, tcp, now, event),
         Phase::Recovery => recovery(tcb, tcp, now, event, mistaken),
         Phase::Loss => loss(tcb, tcp, now, event, mistaken),
     }
-    if was == Phase::Loss && tcb.cc.phase == Phase::Open {
-        tcb.cc.recovered(&tcp.models);
+    if was == Phase::Loss && tcb.path.cc.phase == Phase::Open {
+        tcb.path.cc.recovered(&tcp.models);
     }
     // The ACK that ends recovery sets the window; it does not grow it as well.
-    let is_over = matches!(was, Phase::Recovery | Phase::Reduced) && tcb.cc.phase == Phase::Open;
+    let is_over = matches!(was, Phase::Recovery | Phase::Reduced) && tcb.path.cc.phase == Phase::Open;
     if !is_over {
         resize_window(tcb, tcp, now, event);
     }
@@ -64,13 +64,13 @@ pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
 
 /// What is put back if nothing was lost.
 fn undo_of<'a>(tcb: &Tcb, repairs: &'a mut RepairPool) -> Option<&'a mut Undo> {
-    repairs.taken_mut(&tcb.cc.repair)?.undo.as_mut()
+    repairs.taken_mut(&tcb.path.cc.repair)?.undo.as_mut()
 }
 
 /// What is put back is what there is now.
 fn note_for_undo(tcb: &mut Tcb, repairs: &mut RepairPool) {
-    let undo = Undo { cwnd: tcb.cc.cwnd, ssthresh: tcb.cc.ssthresh, ..Undo::default() };
-    if let Some(repair) = repairs.one_mut(&mut tcb.cc.repair) {
+    let undo = Undo { cwnd: tcb.path.cc.cwnd, ssthresh: tcb.path.cc.ssthresh, ..Undo::default() };
+    if let Some(repair) = repairs.one_mut(&mut tcb.path.cc.repair) {
         repair.undo = Some(undo);
     }
 }
@@ -90,22 +90,23 @@ fn count_duplicates(tcb: &mut Tcb, event: &AckEvent) {
     if event.acked > 0 {
         // One of the acknowledged segments filled the hole, the others had been counted.
         let explained = event.acked.div_ceil(mss).saturating_sub(1);
-        tcb.cc.dup_acks = if tcb.cc.phase == Phase::Recovery && tcb.snd.una.before(tcb.cc.recover) {
-            tcb.cc.dup_acks.saturating_sub(explained)
-        } else {
-            0
-        };
+        tcb.path.cc.dup_acks =
+            if tcb.path.cc.phase == Phase::Recovery && tcb.snd.una.before(tcb.path.cc.recover) {
+                tcb.path.cc.dup_acks.saturating_sub(explained)
+            } else {
+                0
+            };
     } else if event.is_duplicate {
         // Those that begin no recovery let two segments go and no more (RFC 3042 section 2).
-        let is_open = matches!(tcb.cc.phase, Phase::Open | Phase::Reduced);
+        let is_open = matches!(tcb.path.cc.phase, Phase::Open | Phase::Reduced);
         let most = if is_open && !may_begin(tcb) { rack::DUP_THRESHOLD - 1 } else { u32::MAX };
-        tcb.cc.dup_acks = (tcb.cc.dup_acks + 1).min(tcb.outstanding() / mss).min(most);
+        tcb.path.cc.dup_acks = (tcb.path.cc.dup_acks + 1).min(tcb.outstanding() / mss).min(most);
     }
 }
 
 /// RFC 6582 section 3.2 step 2: duplicates of what an earlier recovery or time-out sent again begin no recovery.
 fn may_begin(tcb: &Tcb) -> bool {
-    tcb.snd.una.after(tcb.cc.recover) || tcb.cc.recover == tcb.snd.iss
+    tcb.snd.una.after(tcb.path.cc.recover) || tcb.path.cc.recover == tcb.snd.iss
 }
 
 /// Whether what was sent again had arrived the first time.
@@ -124,43 +125,43 @@ fn open(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
         enter_recovery(tcb, tcp, event);
         return;
     }
-    if tcb.cc.phase == Phase::Reduced {
-        if tcb.snd.una.at_or_after(tcb.cc.recover) {
-            tcb.cc.cwnd = tcb.cc.cwnd.min(tcb.cc.ssthresh);
-            tcb.cc.phase = Phase::Open;
-            tcp.repairs.vacate(&mut tcb.cc.repair);
+    if tcb.path.cc.phase == Phase::Reduced {
+        if tcb.snd.una.at_or_after(tcb.path.cc.recover) {
+            tcb.path.cc.cwnd = tcb.path.cc.cwnd.min(tcb.path.cc.ssthresh);
+            tcb.path.cc.phase = Phase::Open;
+            tcp.repairs.vacate(&mut tcb.path.cc.repair);
         }
     } else if is_mistaken(tcb, &mut tcp.repairs, event) {
         // Recovery is over, and only now do D-SACKs explain the last of what was sent again.
         undo(tcb, tcp);
     }
     // Once a window: what the last reduction covered does not count again (RFC 3168 section 6.1.2).
-    let is_event = tcb.snd.una.after(tcb.cc.recover);
-    if event.ece && tcb.ecn.on && tcb.cc.phase == Phase::Open && is_event {
+    let is_event = tcb.snd.una.after(tcb.path.cc.recover);
+    if event.ece && tcb.path.ecn.on && tcb.path.cc.phase == Phase::Open && is_event {
         reduce(tcb, tcp, Phase::Reduced, event);
-        tcb.ecn.tell_reduced = true;
+        tcb.path.ecn.tell_reduced = true;
         tcp.counters.add(Counter::EcnReductions);
     }
 }
 
 /// Whether something is found lost outside of recovery.
 fn is_lost(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> bool {
-    if tcb.snd.sack_permitted {
+    if tcb.has_sack() {
         return rack::detect_loss(tcb, tcp, now, false) != Loss::None;
     }
-    if tcb.cc.dup_acks >= rack::DUP_THRESHOLD && may_begin(tcb) {
-        return tcb.board.mark_head_lost(&mut tcp.sent, u32::from(tcb.snd.mss));
+    if tcb.path.cc.dup_acks >= rack::DUP_THRESHOLD && may_begin(tcb) {
+        return tcb.sending.board.mark_head_lost(&mut tcp.sent, u32::from(tcb.snd.mss));
     }
     false
 }
 
 fn enter_recovery(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent) {
     note_for_undo(tcb, &mut tcp.repairs);
-    tcb.cc.recovery_begins(&mut tcp.models);
-    if tcb.cc.phase == Phase::Reduced {
+    tcb.path.cc.recovery_begins(&mut tcp.models);
+    if tcb.path.cc.phase == Phase::Reduced {
         // The window is on its way down already for this round trip.
-        tcb.cc.phase = Phase::Recovery;
-        tcb.cc.recover = tcb.snd.nxt;
+        tcb.path.cc.phase = Phase::Recovery;
+        tcb.path.cc.recover = tcb.snd.nxt;
     } else {
         reduce(tcb, tcp, Phase::Recovery, event);
     }
@@ -169,30 +170,31 @@ fn enter_recovery(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent) {
 
 /// What a probe would find out is known.
 fn forget_tail_probe(tcb: &mut Tcb) {
-    tcb.rack.tlp = TailProbe::None;
-    tcb.snd.tail_probe = false;
+    tcb.path.rack.tlp = TailProbe::None;
+    tcb.sending.due.remove(SendDue::TAIL_PROBE);
     tcb.timers.tail_probe = Instant::FAR_FUTURE;
 }
 
 /// Starts to reduce the window.
 fn reduce(tcb: &mut Tcb, tcp: &mut Tcp, phase: Phase, event: &AckEvent) {
     // More than the window lies between una and nxt where holes stay open for long.
-    let flight = event.outstanding_before.min(tcb.cc.cwnd);
+    let flight = event.outstanding_before.min(tcb.path.cc.cwnd);
     let mss = u32::from(tcb.snd.mss);
-    tcb.cc.ssthresh = tcb.cc.reduced(&mut tcp.models, flight, mss, phase == Phase::Reduced && tcb.ecn.on);
-    if let Some(repair) = tcp.repairs.one_mut(&mut tcb.cc.repair) {
-        repair.lost_before = tcb.board.lost_ever();
+    let by_mark = phase == Phase::Reduced && tcb.path.ecn.on;
+    tcb.path.cc.ssthresh = tcb.path.cc.reduced(&mut tcp.models, flight, mss, by_mark);
+    if let Some(repair) = tcp.repairs.one_mut(&mut tcb.path.cc.repair) {
+        repair.lost_before = tcb.sending.board.lost_ever();
         repair.prr = Prr { recover_fs: event.pipe_before.max(mss), delivered: 0, out: 0 };
         repair.undo = repair.undo.filter(|_| phase != Phase::Reduced);
     }
-    tcb.cc.recover = tcb.snd.nxt;
-    tcb.cc.phase = phase;
+    tcb.path.cc.recover = tcb.snd.nxt;
+    tcb.path.cc.phase = phase;
 }
 
 /// What went out again after the last reduction is lost too: a second sign of congestion (RFC 5681 section 4.3).
 fn reduce_again(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent) {
-    if tcb.cc.phase == Phase::Recovery && !tcb.cc.follows_model() {
-        tcb.cc.cwnd = tcb.cc.ssthresh;
+    if tcb.path.cc.phase == Phase::Recovery && !tcb.path.cc.follows_model() {
+        tcb.path.cc.cwnd = tcb.path.cc.ssthresh;
         reduce(tcb, tcp, Phase::Recovery, event);
     }
 }
@@ -202,57 +204,57 @@ fn recovery(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistak
         undo(tcb, tcp);
         return;
     }
-    if tcb.snd.una.at_or_after(tcb.cc.recover) {
-        tcb.cc.recovered(&tcp.models);
-        tcb.cc.phase = Phase::Open;
-        tcb.cc.dup_acks = 0;
+    if tcb.snd.una.at_or_after(tcb.path.cc.recover) {
+        tcb.path.cc.recovered(&tcp.models);
+        tcb.path.cc.phase = Phase::Open;
+        tcb.path.cc.dup_acks = 0;
         rack::recovery_ended(tcb, &mut tcp.particulars);
         return;
     }
-    if tcb.snd.sack_permitted {
+    if tcb.has_sack() {
         if rack::detect_loss(tcb, tcp, now, true) == Loss::OfRetransmission {
             reduce_again(tcb, tcp, event);
         }
     } else if event.acked > 0 {
         // A partial ACK: the next segment is missing too (RFC 6582 section 3.2 step 3).
-        tcb.board.mark_head_lost(&mut tcp.sent, u32::from(tcb.snd.mss));
+        tcb.sending.board.mark_head_lost(&mut tcp.sent, u32::from(tcb.snd.mss));
     }
 }
 
 /// After a time-out; the SACK-enhanced F-RTO of RFC 5682 section 3, which does for a peer without SACK as well (section 2).
 fn loss(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistaken: bool) {
     // Step 3 (b): what was not sent again has arrived, in order or not.
-    let spurious = tcb.cc.frto == Frto::SentNew && event.originals;
+    let spurious = tcb.path.cc.frto == Frto::SentNew && event.originals;
     if mistaken || spurious {
         tcp.counters.add(Counter::SpuriousTimeouts);
         undo(tcb, tcp);
         return;
     }
-    let recovered = tcb.snd.una.at_or_after(tcb.cc.recover);
-    match tcb.cc.frto {
+    let recovered = tcb.snd.una.at_or_after(tcb.path.cc.recover);
+    match tcb.path.cc.frto {
         Frto::Off => {}
         // Step 2: the first ACK after the time-out.
         Frto::Resent if event.acked > 0 && !recovered && may_send_new(tcb) => {
-            tcb.cc.frto = Frto::SentNew;
-            tcb.cc.recover = tcb.snd.nxt;
-            tcb.cc.cwnd = tcb.pipe() + 2 * u32::from(tcb.snd.mss);
+            tcb.path.cc.frto = Frto::SentNew;
+            tcb.path.cc.recover = tcb.snd.nxt;
+            tcb.path.cc.cwnd = tcb.pipe() + 2 * u32::from(tcb.snd.mss);
             return;
         }
         // A D-SACK of what was sent again says nothing of the others yet.
         Frto::Resent if event.acked == 0 && event.delivered == 0 && !event.is_duplicate => {}
         // The head's retransmission is still on its way: SACKs of what was behind it decide nothing yet (section 3.1).
-        Frto::Resent if event.acked == 0 && tcb.snd.sack_permitted => {}
+        Frto::Resent if event.acked == 0 && tcb.has_sack() => {}
         // Step 3 (a), or nothing new to send: the loss was real.
-        Frto::Resent | Frto::SentNew => tcb.cc.frto = Frto::Off,
+        Frto::Resent | Frto::SentNew => tcb.path.cc.frto = Frto::Off,
     }
     if recovered {
-        tcb.cc.phase = Phase::Open;
-        tcb.cc.frto = Frto::Off;
-        tcb.cc.dup_acks = 0;
+        tcb.path.cc.phase = Phase::Open;
+        tcb.path.cc.frto = Frto::Off;
+        tcb.path.cc.dup_acks = 0;
         rack::recovery_ended(tcb, &mut tcp.particulars);
         return;
     }
-    if tcb.snd.sack_permitted {
+    if tcb.has_sack() {
         rack::detect_loss(tcb, tcp, now, true);
     }
 }
@@ -266,48 +268,49 @@ fn may_send_new(tcb: &Tcb) -> bool {
 pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     let mss = u32::from(tcb.snd.mss);
     if !tcb.state.is_synchronized() {
-        tcb.board.mark_lost(&mut tcp.sent, |_| true);
+        tcb.sending.board.mark_lost(&mut tcp.sent, |_| true);
         handshake_lost(tcb);
         return;
     }
-    if tcb.board.first(&tcp.sent).is_some_and(|r| r.fate == Fate::Sacked) {
+    if tcb.sending.board.first(&tcp.sent).is_some_and(|r| r.fate == Fate::Sacked) {
         // The peer said that it has the first byte and acknowledges less: it forgot (RFC 2018 section 8).
-        tcb.board.unmark_sacked(&mut tcp.sent);
+        tcb.sending.board.unmark_sacked(&mut tcp.sent);
     }
     if tcb.is_local {
         // No path to spare: there was no memory, and there may be some now.
-        tcb.board.mark_lost(&mut tcp.sent, |_| true);
+        tcb.sending.board.mark_lost(&mut tcp.sent, |_| true);
         return;
     }
-    let anew = tcb.cc.phase != Phase::Loss || tcb.snd.una.at_or_after(tcb.cc.recover);
-    if anew || tcb.rtt.timeouts == 0 {
+    let anew = tcb.path.cc.phase != Phase::Loss || tcb.snd.una.at_or_after(tcb.path.cc.recover);
+    if anew || tcb.path.rtt.timeouts == 0 {
         note_for_undo(tcb, &mut tcp.repairs);
-        tcb.cc.ssthresh = tcb.cc.reduced(&mut tcp.models, tcb.outstanding().min(tcb.cc.cwnd), mss, false);
-        tcb.cc.timed_out(&mut tcp.models);
+        tcb.path.cc.ssthresh =
+            tcb.path.cc.reduced(&mut tcp.models, tcb.outstanding().min(tcb.path.cc.cwnd), mss, false);
+        tcb.path.cc.timed_out(&mut tcp.models);
     }
-    tcb.cc.recovery_begins(&mut tcp.models);
+    tcb.path.cc.recovery_begins(&mut tcp.models);
     rack::mark_lost_on_timeout(tcb, tcp, now);
-    tcb.cc.frto = if anew { Frto::Resent } else { Frto::Off };
-    tcb.cc.phase = Phase::Loss;
-    tcb.cc.recover = tcb.snd.nxt;
-    tcb.cc.dup_acks = 0;
-    tcb.cc.cwnd = tcb.pipe() + mss;
+    tcb.path.cc.frto = if anew { Frto::Resent } else { Frto::Off };
+    tcb.path.cc.phase = Phase::Loss;
+    tcb.path.cc.recover = tcb.snd.nxt;
+    tcb.path.cc.dup_acks = 0;
+    tcb.path.cc.cwnd = tcb.pipe() + mss;
     forget_tail_probe(tcb);
 }
 
 /// A SYN, or the answer to one, went out more than once: data starts with one segment (RFC 5681 section 3.1) and a patient
 /// time-out (RFC 6298 section 5.7), until a round trip is measured. Of congestion it says nothing.
 pub fn handshake_lost(tcb: &mut Tcb) {
-    tcb.cc.cwnd = u32::from(tcb.snd.mss);
-    if tcb.rtt.srtt_us == 0 && tcb.state.is_synchronized() {
-        tcb.rtt.rto_us = RTO_AFTER_LOST_SYN_US;
+    tcb.path.cc.cwnd = u32::from(tcb.snd.mss);
+    if tcb.path.rtt.srtt_us == 0 && tcb.state.is_synchronized() {
+        tcb.path.rtt.rto_us = RTO_AFTER_LOST_SYN_US;
     }
 }
 
 /// The reordering timer ran out (RFC 8985 section 6.3): what was waited for is lost.
 pub fn on_reorder_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     let before = tcb.pipe();
-    let in_recovery = matches!(tcb.cc.phase, Phase::Recovery | Phase::Loss);
+    let in_recovery = matches!(tcb.path.cc.phase, Phase::Recovery | Phase::Loss);
     let lost = rack::detect_loss(tcb, tcp, now, in_recovery);
     let outstanding_before = tcb.outstanding();
     let event = AckEvent { pipe_before: before, outstanding_before, ..AckEvent::default() };
@@ -326,40 +329,40 @@ pub fn on_reorder_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
 /// Nothing was lost: the window is what it was.
 fn undo(tcb: &mut Tcb, tcp: &mut Tcp) {
     let Some(undo) = undo_of(tcb, &mut tcp.repairs).copied() else { return };
-    tcp.repairs.vacate(&mut tcb.cc.repair);
+    tcp.repairs.vacate(&mut tcb.path.cc.repair);
     tcp.counters.add(Counter::Undos);
-    tcb.cc.cwnd = tcb.cc.cwnd.max(undo.cwnd);
-    tcb.cc.ssthresh = tcb.cc.ssthresh.max(undo.ssthresh);
+    tcb.path.cc.cwnd = tcb.path.cc.cwnd.max(undo.cwnd);
+    tcb.path.cc.ssthresh = tcb.path.cc.ssthresh.max(undo.ssthresh);
     congestion::restore(tcb, &mut tcp.models);
-    tcb.cc.phase = Phase::Open;
-    tcb.cc.frto = Frto::Off;
-    tcb.cc.dup_acks = 0;
-    tcb.rtt.backoff = 0;
-    tcb.board.unmark_lost(&mut tcp.sent);
+    tcb.path.cc.phase = Phase::Open;
+    tcb.path.cc.frto = Frto::Off;
+    tcb.path.cc.dup_acks = 0;
+    tcb.path.rtt.backoff = 0;
+    tcb.sending.board.unmark_lost(&mut tcp.sent);
 }
 
 fn resize_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
     if congestion::follow_model(tcb, tcp, now, event) {
         return;
     }
-    match tcb.cc.phase {
+    match tcb.path.cc.phase {
         Phase::Recovery | Phase::Reduced => prr(tcb, &mut tcp.repairs, event),
-        Phase::Loss if tcb.cc.frto != Frto::Off => {}
+        Phase::Loss if tcb.path.cc.frto != Frto::Off => {}
         Phase::Open | Phase::Loss => {
-            if event.acked > 0 && (tcb.cc.phase == Phase::Loss || congestion::is_limiting(tcb)) {
+            if event.acked > 0 && (tcb.path.cc.phase == Phase::Loss || congestion::is_limiting(tcb)) {
                 let mss = u32::from(tcb.snd.mss);
                 // After a time-out one ACK may cover what had arrived long before (RFC 3465 section 2.3).
-                let most = if tcb.cc.phase == Phase::Loss { mss } else { u32::MAX };
+                let most = if tcb.path.cc.phase == Phase::Loss { mss } else { u32::MAX };
                 let growth = Growth {
                     now,
                     acked: event.acked.min(most),
                     mss,
-                    srtt_us: tcb.rtt.srtt_us,
+                    srtt_us: tcb.path.rtt.srtt_us,
                     rtt_us: event.rtt_us,
                     una: tcb.snd.una,
                     nxt: tcb.snd.nxt,
                 };
-                tcb.cc.grow(&mut tcp.models, &growth);
+                tcb.path.cc.grow(&mut tcp.models, &growth);
             }
         }
     }
@@ -374,19 +377,19 @@ fn prr(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) {
         // It says nothing of what left the network, and what an ACK before it in the same batch allows has not gone yet.
         return;
     }
-    let Some(Repair { prr, .. }) = repairs.one_mut(&mut tcb.cc.repair) else { return };
+    let Some(Repair { prr, .. }) = repairs.one_mut(&mut tcb.path.cc.repair) else { return };
     prr.delivered = prr.delivered.saturating_add(event.delivered);
-    let may_send = if pipe > tcb.cc.ssthresh {
-        let share = u64::from(prr.delivered) * u64::from(tcb.cc.ssthresh);
+    let may_send = if pipe > tcb.path.cc.ssthresh {
+        let share = u64::from(prr.delivered) * u64::from(tcb.path.cc.ssthresh);
         (share.div_ceil(u64::from(prr.recover_fs)) as u32).saturating_sub(prr.out)
     } else {
         // What this ACK delivers may be replaced, though the forced first retransmission went out before anything arrived.
         let limit = prr.delivered.saturating_sub(prr.out).max(event.delivered);
-        let is_safe = event.acked > 0 && tcb.board.lost_ever() == event.lost_before;
-        (tcb.cc.ssthresh - pipe).min(if is_safe { limit + mss } else { limit })
+        let is_safe = event.acked > 0 && tcb.sending.board.lost_ever() == event.lost_before;
+        (tcb.path.cc.ssthresh - pipe).min(if is_safe { limit + mss } else { limit })
     };
     // The first retransmission goes at once.
-    let least = if prr.out == 0 && tcb.cc.phase == Phase::Recovery { mss } else { 0 };
+    let least = if prr.out == 0 && tcb.path.cc.phase == Phase::Recovery { mss } else { 0 };
     // A segment may go when nothing is in the network, whatever went out before (`outgoing::path_left`): the window says so.
-    tcb.cc.cwnd = (pipe + may_send.max(least)).max(mss);
+    tcb.path.cc.cwnd = (pipe + may_send.max(least)).max(mss);
 }

@@ -78,9 +78,9 @@ const RETRANSMIT_LOCAL_US: core::ops::RangeInclusive<u64> = 10_000..=200_000;
 /// When to send again what is not acknowledged.
 pub fn retransmit_us(tcb: &Tcb) -> u64 {
     if tcb.is_local {
-        (RETRANSMIT_LOCAL_US.start() << tcb.rtt.backoff.min(16)).min(*RETRANSMIT_LOCAL_US.end())
+        (RETRANSMIT_LOCAL_US.start() << tcb.path.rtt.backoff.min(16)).min(*RETRANSMIT_LOCAL_US.end())
     } else {
-        tcb.rtt.timeout_us()
+        tcb.path.rtt.timeout_us()
     }
 }
 

@@ -12,28 +12,28 @@ pub const PATH_RETRIES: u8 = 3;
 
 /// Something is said to hinder the connection.
 pub fn arrived(tcb: &mut Tcb, errno: Errno) {
-    if tcb.options.soft_errors == Hears::None {
-        tcb.events.noted = Noted { errno, count: tcb.events.noted.count.wrapping_add(1) };
+    if tcb.setup.options.soft_errors == Hears::None {
+        tcb.status.events.noted = Noted { errno, count: tcb.status.events.noted.count.wrapping_add(1) };
     } else {
-        tcb.events.soft_error = errno;
+        tcb.status.events.soft_error = errno;
     }
 }
 
 /// The retransmission timer ran out once more. Between local ends that is want of memory, not trouble on the way.
 pub fn timed_out(tcb: &mut Tcb) {
-    let is_r1 = tcb.rtt.timeouts == PATH_RETRIES && tcb.state.is_synchronized() && !tcb.is_local;
-    if is_r1 && tcb.options.soft_errors == Hears::IcmpAndR1 {
-        tcb.events.soft_error = Errno::ETIMEDOUT;
+    let is_r1 = tcb.path.rtt.timeouts == PATH_RETRIES && tcb.state.is_synchronized() && !tcb.is_local;
+    if is_r1 && tcb.setup.options.soft_errors == Hears::IcmpAndR1 {
+        tcb.status.events.soft_error = Errno::ETIMEDOUT;
     }
 }
 
 /// The peer acknowledges what it got: whatever was in the way is so no more.
 pub fn overcome(tcb: &mut Tcb) {
-    tcb.events.noted.errno = Errno::OK;
+    tcb.status.events.noted.errno = Errno::OK;
 }
 
 /// What a program is told whose connection is given up after so many attempts.
 pub fn reason_to_give_up(tcb: &Tcb) -> Errno {
-    let noted = tcb.events.noted.errno;
+    let noted = tcb.status.events.noted.errno;
     if noted.is_ok() { Errno::ETIMEDOUT } else { noted }
 }

@@ -1,7 +1,7 @@
 //! Time-outs (RFC 9293 section 3.10.8, RFC 6298 section 5, RFC 1122 section 4.2.3.6).
 
 use crate::counter::Counter;
-use crate::record::{Deadlines, Particulars, ParticularsPool, RoundTrip, Tcb, WaitTimes};
+use crate::record::{Deadlines, Particulars, ParticularsPool, PeerTimer, RoundTrip, SendDue, Tcb, WaitTimes};
 use crate::rtt::retransmit_us;
 use crate::segment::FlowEvent;
 use crate::state::{TcpEvent, TcpState};
@@ -33,14 +33,15 @@ const PROBES_OF_DOUBT: u8 = 4;
 /// Enters (or prolongs) TIME_WAIT.
 pub fn start_time_wait(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     stop_all(tcb, pool);
-    tcb.snd.probe = false;
-    tcb.timers.linger = now.after_us(time_wait::lasts_us(tcb.is_local));
+    tcb.sending.due.remove(SendDue::WINDOW_PROBE);
+    tcb.timers.peer = PeerTimer::Linger(now.after_us(time_wait::lasts_us(tcb.is_local)));
 }
 
 /// Disarms everything that concerns the peer.
 pub fn stop_all(tcb: &mut Tcb, pool: &mut ParticularsPool) {
     tcb.timers.stop_all();
-    if let Some(Particulars { deadlines, .. }) = pool.taken_mut(&tcb.particulars) {
+    tcb.sending.probes = 0;
+    if let Some(Particulars { deadlines, .. }) = pool.taken_mut(&tcb.setup.particulars) {
         *deadlines = Deadlines::default();
     }
 }
@@ -48,18 +49,18 @@ pub fn stop_all(tcb: &mut Tcb, pool: &mut ParticularsPool) {
 /// A program that is gone cannot end FIN_WAIT_2: time does.
 pub fn start_fin_wait_2(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant) {
     let secs = patience(tcb, pool).fin_wait_2_secs.map_or(0, |secs| secs.min(FIN_WAIT_2_SECS_MAX));
-    tcb.timers.linger = now.after_us(u64::from(secs) * 1_000_000);
+    tcb.timers.peer = PeerTimer::Linger(now.after_us(u64::from(secs) * 1_000_000));
 }
 
 /// How long it waits.
 fn patience(tcb: &Tcb, pool: &ParticularsPool) -> WaitTimes {
-    pool.one(&tcb.particulars).patience
+    pool.one(&tcb.setup.particulars).patience
 }
 
 /// Handles every timer of the connection that is due.
 pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     let off = Instant::FAR_FUTURE;
-    if tcb.timers.linger <= now {
+    if tcb.timers.linger() <= now {
         // As in Linux: the program that asked for another end than the usual one has the peer told.
         let lasts = patience(tcb, &tcp.particulars).fin_wait_2_secs;
         let tells = lasts.is_none_or(|secs| secs > WaitTimes::FIN_WAIT_2_SECS);
@@ -69,12 +70,12 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     }
     if tcb.timers.delayed_ack <= now {
         tcb.timers.delayed_ack = off;
-        tcb.rcv.ack_now = true;
+        tcb.receiving.acks.now = true;
     }
-    if let Some(Particulars { pacing, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+    if let Some(Particulars { pacing, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.setup.particulars) {
         if deadlines.cork <= now {
             deadlines.cork = off;
-            tcb.snd.uncork = true;
+            tcb.sending.due.add(SendDue::UNCORKED);
         }
         if deadlines.pace <= now {
             deadlines.pace = off;
@@ -89,14 +90,14 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
         tcp.counters.add(Counter::TailLossProbes);
         rack::tail_probe_due(tcb, now);
     }
-    if tcb.timers.retransmit <= now {
+    if tcb.timers.retransmit() <= now {
         return retransmit(tcb, tcp, now);
     }
 
-    if tcb.timers.persist <= now {
+    if tcb.timers.persist() <= now {
         return probe_window(tcb, tcp, now);
     }
-    if tcp.particulars.one(&tcb.particulars).deadlines.keepalive <= now {
+    if tcp.particulars.one(&tcb.setup.particulars).deadlines.keepalive <= now {
         return keepalive(tcb, tcp, now);
     }
     FlowEvent::None
@@ -110,24 +111,24 @@ fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     if is_given_up(tcb, &patience(tcb, &tcp.particulars), now) {
         return give_up(tcb);
     }
-    if tcb.snd.wnd.bytes() == 0 && tcb.state.is_synchronized() && !tcb.send_queue.is_empty() {
+    if tcb.snd.wnd.bytes() == 0 && tcb.state.is_synchronized() && !tcb.sending.queue.is_empty() {
         // The peer closed its window under what is out, which may be why it is silent: it is asked, and lost is nothing yet.
-        tcb.timers.retransmit = Instant::FAR_FUTURE;
+        tcb.timers.stop_retransmit();
         tcb.timers.tail_probe = Instant::FAR_FUTURE;
         return probe_window(tcb, tcp, now);
     }
     tcp.counters.add(Counter::RetransmitTimeouts);
     recovery::on_timeout(tcb, tcp, now);
-    let is_linear = tcb.state == TcpState::SynSent && tcb.rtt.timeouts < SYN_LINEAR_TIMEOUTS;
-    tcb.rtt.backoff = tcb.rtt.backoff.saturating_add(u8::from(!is_linear));
-    tcb.rtt.timeouts = tcb.rtt.timeouts.saturating_add(1);
-    if let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) {
+    let is_linear = tcb.state == TcpState::SynSent && tcb.path.rtt.timeouts < SYN_LINEAR_TIMEOUTS;
+    tcb.path.rtt.backoff = tcb.path.rtt.backoff.saturating_add(u8::from(!is_linear));
+    tcb.path.rtt.timeouts = tcb.path.rtt.timeouts.saturating_add(1);
+    if let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.setup.particulars) {
         trouble.time_outs.note(now);
     }
     path_mtu::timed_out(tcb, &mut tcp.particulars, now);
     soft_error::timed_out(tcb);
     let user_timeout_end = user_timeout_end(tcb, &patience(tcb, &tcp.particulars));
-    tcb.timers.retransmit = now.after_us(retransmit_us(tcb)).min(user_timeout_end);
+    tcb.timers.peer = PeerTimer::Retransmit(now.after_us(retransmit_us(tcb)).min(user_timeout_end));
     FlowEvent::None
 }
 
@@ -144,7 +145,7 @@ fn is_hopeless(tcb: &Tcb, patience: &WaitTimes, now: Instant) -> bool {
         _ => DATA_RETRIES,
     };
     if !tcb.is_local && tcb.state != TcpState::SynSent {
-        return tcb.rtt.timeouts >= retries;
+        return tcb.path.rtt.timeouts >= retries;
     }
     let wait = |backoff| RoundTrip { backoff, ..RoundTrip::initial() }.timeout_us();
     let limit: u64 = (0..=retries).map(wait).sum();
@@ -179,35 +180,40 @@ fn user_timeout_end(tcb: &Tcb, patience: &WaitTimes) -> Instant {
 
 /// RFC 9293 section 3.8.6.1: the probes go on for as long as the peer answers them.
 fn probe_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
-    debug_assert!(!tcb.send_queue.is_empty(), "FIN needs no window");
+    debug_assert!(!tcb.sending.queue.is_empty(), "FIN needs no window");
     let orphan = tcb.orphaned;
     let patience = patience(tcb, &tcp.particulars);
     let retries = if orphan { ORPHAN_RETRIES } else { DATA_RETRIES };
-    let is_hopeless = tcb.timers.probes_sent >= retries && !has_user_timeout(tcb, &patience);
-    if is_hopeless || user_timeout_passed(tcb, &patience, now) || orphan && tcb.rtt.backoff >= ORPHAN_PROBES {
+    let is_hopeless = tcb.sending.probes >= retries && !has_user_timeout(tcb, &patience);
+    if is_hopeless
+        || user_timeout_passed(tcb, &patience, now)
+        || orphan && tcb.path.rtt.backoff >= ORPHAN_PROBES
+    {
         return give_up(tcb);
     }
     tcp.counters.add(Counter::ZeroWindowProbes);
-    tcb.timers.probes_sent = tcb.timers.probes_sent.saturating_add(1);
-    tcb.rtt.backoff = tcb.rtt.backoff.saturating_add(1);
-    tcb.snd.probe = true;
-    if tcb.rtt.backoff > PROBES_OF_DOUBT {
+    tcb.sending.probes = tcb.sending.probes.saturating_add(1);
+    tcb.path.rtt.backoff = tcb.path.rtt.backoff.saturating_add(1);
+    tcb.sending.due.add(SendDue::WINDOW_PROBE);
+    if tcb.path.rtt.backoff > PROBES_OF_DOUBT {
         // What the peer answers now is news, even if a segment (a forged one) had told of a window with a number ahead of it.
         tcb.snd.wl1 = tcb.snd.wl1.earlier(tcb.rcv.nxt);
     }
     if tcb.timers.stalled_since.is_far_future() {
         tcb.timers.stalled_since = now;
     }
-    tcb.timers.persist = now.after_us(tcb.rtt.timeout_us()).min(user_timeout_end(tcb, &patience));
+    tcb.timers.peer =
+        PeerTimer::Persist(now.after_us(tcb.path.rtt.timeout_us()).min(user_timeout_end(tcb, &patience)));
     FlowEvent::None
 }
 
 /// RFC 1122 section 4.2.3.6, RFC 9293 section 3.8.4.
 fn keepalive(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
-    let Some(Particulars { patience, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.particulars) else {
+    let Some(Particulars { patience, deadlines, .. }) = tcp.particulars.taken_mut(&tcb.setup.particulars)
+    else {
         return FlowEvent::None;
     };
-    if !tcb.state.is_synchronized() || tcb.snd.nxt != tcb.snd.una || !tcb.send_queue.is_empty() {
+    if !tcb.state.is_synchronized() || tcb.snd.nxt != tcb.snd.una || !tcb.sending.queue.is_empty() {
         // Data on its way, or waiting for the window, asks the peer already, and counts its own probes.
         deadlines.keepalive = now.after_us(u64::from(patience.keep_idle_secs) * 1_000_000);
         return FlowEvent::None;
@@ -217,7 +223,7 @@ fn keepalive(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
         deadlines.keepalive = idle_end;
         return FlowEvent::None;
     }
-    let count = tcb.timers.probes_sent;
+    let count = tcb.sending.probes;
     // A user timeout takes the place of the count here, too (RFC 5482 section 4.2; Linux since TCP_USER_TIMEOUT is there).
     let is_over = if has_user_timeout(tcb, patience) {
         count > 0 && now.since_us(tcb.timers.heard) >= u64::from(patience.user_timeout_ms) * 1000
@@ -229,8 +235,8 @@ fn keepalive(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
         return FlowEvent::Abort(close_without_answer(tcb));
     }
     tcp.counters.add(Counter::KeepaliveProbes);
-    tcb.timers.probes_sent = tcb.timers.probes_sent.saturating_add(1);
-    tcb.snd.keepalive_probe = true;
+    tcb.sending.probes = tcb.sending.probes.saturating_add(1);
+    tcb.sending.due.add(SendDue::KEEPALIVE);
     deadlines.keepalive = now.after_us(u64::from(patience.keep_interval_secs) * 1_000_000);
     FlowEvent::None
 }
@@ -238,8 +244,10 @@ fn keepalive(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
 /// Starts or stops the keepalive timer after an option changed.
 pub fn rearm_keepalive(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     let has_peer = !matches!(tcb.state, TcpState::Closed | TcpState::TimeWait);
-    let Some(Particulars { patience, deadlines, .. }) = pool.one_mut(&mut tcb.particulars) else { return };
-    deadlines.keepalive = if tcb.options.keepalive && has_peer {
+    let Some(Particulars { patience, deadlines, .. }) = pool.one_mut(&mut tcb.setup.particulars) else {
+        return;
+    };
+    deadlines.keepalive = if tcb.setup.options.keepalive && has_peer {
         now.max(tcb.timers.heard).after_us(u64::from(patience.keep_idle_secs) * 1_000_000)
     } else {
         Instant::FAR_FUTURE

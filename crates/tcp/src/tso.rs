@@ -25,41 +25,42 @@ const RTT_LOG: u32 = 9;
 pub(super) fn defers(tcb: &Tcb, tcp: &Tcp, shape: &Shape<'_>) -> bool {
     // BBR paces, and marks of DCTCP tell of the bursts themselves.
     let clocked = !tcb.is_local
-        && matches!(tcb.cc.algorithm, Algorithm::Reno(_) | Algorithm::Cubic(_))
-        && tcp.particulars.one(&tcb.particulars).pacing.rate == 0
-        && tcb.cc.phase == Phase::Open
+        && matches!(tcb.path.cc.algorithm, Algorithm::Reno(_) | Algorithm::Cubic(_))
+        && tcp.particulars.one(&tcb.setup.particulars).pacing.rate == 0
+        && tcb.path.cc.phase == Phase::Open
         // RFC 3042 section 2: each of the first two duplicates lets a segment go.
-        && tcb.board.sacked() == 0
-        && tcb.cc.dup_acks == 0
+        && tcb.sending.board.sacked() == 0
+        && tcb.path.cc.dup_acks == 0
         && tcb.pipe() > 0;
-    if !clocked || tcb.snd.fin_queued || tcb.is_urgent() {
+    if !clocked || tcb.snd.fin.is_queued() || tcb.is_urgent() {
         return false;
     }
     let queued = tcb.queue_end().distance_from(tcb.snd.nxt);
     let window_left = tcb.snd.wnd.bytes().saturating_sub(tcb.outstanding());
     let limit = window_left.min(path_left(tcb, tcp, shape.now));
-    let window = tcb.snd.wnd.bytes().min(tcb.cc.cwnd);
+    let window = tcb.snd.wnd.bytes().min(tcb.path.cc.cwnd);
     let unit = unit(tcb);
     let worth = unit / shape.mss;
     if limit >= queued || limit >= window / WINDOW_PART || limit / shape.mss >= worth || worth <= ACK_SEGMENTS
     {
         return false;
     }
-    let (Some(head), Some(last)) = (tcb.board.first(&tcp.sent), tcb.board.last(&tcp.sent)) else {
+    let (Some(head), Some(last)) = (tcb.sending.board.first(&tcp.sent), tcb.sending.board.last(&tcp.sent))
+    else {
         return false;
     };
     // What began to go is not cut off, and an ACK that is not to be expected soon is not waited for.
     shape.now != last.sent_at
         && shape.now.since_us(last.sent_at) <= RECENT_US
-        && shape.now.since_us(head.sent_at) >= u64::from(tcb.rtt.srtt_us / 2)
+        && shape.now.since_us(head.sent_at) >= u64::from(tcb.path.rtt.srtt_us / 2)
 }
 
 /// Bytes that are worth a unit: what goes in a millisecond at the rate at which the window leaves, and more on short paths.
 fn unit(tcb: &Tcb) -> u32 {
     // In slow start a window doubles in a round trip; later a fifth is left for what is not even (Linux: tcp_pacing_ss_ratio, _ca_).
-    let percent = if tcb.cc.cwnd < tcb.cc.ssthresh / 2 { 200 } else { 120 };
-    let rate = u64::from(tcb.cc.cwnd) * 10_000 * percent / u64::from(tcb.rtt.srtt_us.max(1));
-    let short = UNIT_MAX.checked_shr(tcb.rtt.min_us >> RTT_LOG).unwrap_or(0);
+    let percent = if tcb.path.cc.cwnd < tcb.path.cc.ssthresh / 2 { 200 } else { 120 };
+    let rate = u64::from(tcb.path.cc.cwnd) * 10_000 * percent / u64::from(tcb.path.rtt.srtt_us.max(1));
+    let short = UNIT_MAX.checked_shr(tcb.path.rtt.min_us >> RTT_LOG).unwrap_or(0);
     (rate >> 10).saturating_add(u64::from(short)).min(u64::from(UNIT_MAX)) as u32
 }
 
@@ -86,14 +87,14 @@ mod tests {
         tcb.snd.syn_acked = true;
         tcb.snd.wnd = WindowSize::new(1 << 20);
         congestion::choose(&mut tcb, tcp, AlgorithmName::Cubic);
-        (tcb.cc.cwnd, tcb.cc.ssthresh) = (36 * MSS, 20 * MSS);
-        (tcb.rtt.srtt_us, tcb.rtt.min_us) = (12_000, 2_000);
+        (tcb.path.cc.cwnd, tcb.path.cc.ssthresh) = (36 * MSS, 20 * MSS);
+        (tcb.path.rtt.srtt_us, tcb.path.rtt.min_us) = (12_000, 2_000);
         let range = MemRange { offset: 0, len: 100 * MSS };
-        tcb.send_queue.push(&mut tcp.extents, SessionId(0), range).expect("room");
+        tcb.sending.queue.push(&mut tcp.extents, SessionId(0), range).expect("room");
         for (from, to, sent_ms) in [(0, 1, NOW_MS - 6), (1, 36 - room, NOW_MS - 1)] {
             let (start, end) = (tcb.snd.una.plus(from * MSS), tcb.snd.una.plus(to * MSS));
             let sent_at = Instant::from_millis(sent_ms);
-            tcb.board.sent(&mut tcp.sent, SentRange { start, end, sent_at, ..SentRange::default() });
+            tcb.sending.board.sent(&mut tcp.sent, SentRange { start, end, sent_at, ..SentRange::default() });
             tcb.snd.nxt = end;
         }
         tcb
@@ -124,24 +125,24 @@ mod tests {
     fn new_data_waits_until_it_is_worth_a_unit() {
         assert!(waits(|_| (), 2) && waits(|_| (), 10));
         assert!(!waits(|_| (), 11));
-        assert!(waits(|tcb| tcb.rtt.min_us = 20_000, 2));
-        assert!(!waits(|tcb| tcb.rtt.min_us = 20_000, 3), "on a long path there is nothing to add");
-        let slow = |tcb: &mut Tcb| (tcb.rtt.min_us, tcb.cc.cwnd) = (20_000, 20 * MSS);
+        assert!(waits(|tcb| tcb.path.rtt.min_us = 20_000, 2));
+        assert!(!waits(|tcb| tcb.path.rtt.min_us = 20_000, 3), "on a long path there is nothing to add");
+        let slow = |tcb: &mut Tcb| (tcb.path.rtt.min_us, tcb.path.cc.cwnd) = (20_000, 20 * MSS);
         assert!(!waits(slow, 2), "an ACK lets go as much as is waited for");
-        assert!(!waits(|tcb| tcb.rtt.min_us = 0, 12), "a third of the window is never held back");
+        assert!(!waits(|tcb| tcb.path.rtt.min_us = 0, 12), "a third of the window is never held back");
     }
 
     #[test]
     fn what_no_ack_will_set_free_soon_goes_now() {
         assert!(!waits_at(NOW_MS + 1, |_| (), 2), "nothing went for two milliseconds");
         assert!(!waits_at(NOW_MS - 1, |_| (), 2), "a burst is under way");
-        assert!(!waits(|tcb| tcb.cc.dup_acks = 1, 2), "limited transmit");
+        assert!(!waits(|tcb| tcb.path.cc.dup_acks = 1, 2), "limited transmit");
         assert!(
-            !waits(|tcb| tcb.rtt.srtt_us = 20_000, 2),
+            !waits(|tcb| tcb.path.rtt.srtt_us = 20_000, 2),
             "the first that is out went less than half a round trip ago"
         );
-        assert!(!waits(|tcb| tcb.snd.fin_queued = true, 2), "the stream ends");
-        assert!(!waits(|tcb| tcb.cc.phase = Phase::Recovery, 2));
+        assert!(!waits(|tcb| tcb.snd.fin = crate::record::Fin::Queued, 2), "the stream ends");
+        assert!(!waits(|tcb| tcb.path.cc.phase = Phase::Recovery, 2));
     }
 
     #[test]
@@ -159,7 +160,7 @@ mod tests {
     fn nothing_waits_for_nothing() {
         let mut tcp = tcp();
         let mut tcb = tcb(&mut tcp, 2);
-        tcb.board.clear(&mut tcp.sent);
+        tcb.sending.board.clear(&mut tcp.sent);
         tcb.snd.una = tcb.snd.nxt;
         let shape =
             Shape { now: Instant::from_millis(NOW_MS), sack: SackBlocks::NONE, mss: MSS, record_ends: &[] };

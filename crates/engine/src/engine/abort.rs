@@ -2,7 +2,7 @@
 //! segment or a timer ends it.
 
 use super::{Edit, Engine};
-use crate::flow::record::Abort;
+use crate::flow::record::{Abort, ResetNotice};
 use crate::work::Lone;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
@@ -26,7 +26,7 @@ impl Engine {
     /// sent, and may read it yet.
     pub(super) fn abort_behind_data(&mut self, now: Instant, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
-        let end = flow.tcb.queue_end().plus(u32::from(flow.tcb.snd.fin_queued));
+        let end = flow.tcb.queue_end().plus(u32::from(flow.tcb.snd.fin.is_queued()));
         if flow.tcb.state.is_synchronized() && end.after(flow.tcb.snd.nxt) {
             flow.conn.abort = Abort::WhenIdle;
         } else {
@@ -54,9 +54,9 @@ impl Engine {
     pub(super) fn abort_with_hole(&mut self, now: Instant, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         // Behind a hole there is no end, though the peer has said it.
-        flow.tcb.events.peer_closed = false;
+        flow.tcb.status.events.peer_closed = false;
         if flow.tcb.state == TcpState::Closed {
-            flow.report.reset.get_or_insert(Errno::ECONNRESET);
+            flow.report.reset.get_or_insert(ResetNotice { errno: Errno::ECONNRESET, told: false });
         } else {
             self.abort(now, idx, Errno::ECONNRESET);
         }

@@ -151,7 +151,7 @@ fn begin_open<H: HostMemory>(
     let anchor = AnchorHandle(args.anchor);
     engine.own(idx, TenancyEvent::Connected { owner, lifetime: anchor });
     engine.hostif.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(*idx));
-    engine.flows.get_mut(idx).tcb.receive.session = owner.session;
+    engine.flows.get_mut(idx).tcb.receiving.buffer.session = owner.session;
     engine.counters.add(Counter::ActiveOpens);
     if args.flags & CONNECT_FAST_OPEN != 0 {
         engine.open_fast(now, idx);

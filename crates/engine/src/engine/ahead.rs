@@ -92,7 +92,7 @@ impl Engine {
         };
         let flow = self.flows.get(idx);
         // One whose session has not heard of it yet goes back without a word.
-        let is_known = flow.report.accepted.is_none();
+        let is_known = !flow.report.is_accepted_untold();
         let cannot_hear = is_known && self.hostif.sessions.answers_are_full(owner.session, owner.queue_set);
         // What the next one answers must not follow what this one has said.
         if cannot_hear || flow.tcb.is_written() || !self.withdraw(idx, host) {

@@ -70,14 +70,14 @@ impl<'e> EngineView<'e> {
                 state: flow.tcb.state,
                 is_local: flow.tcb.is_local,
                 mss: u32::from(flow.tcb.snd.mss),
-                cwnd: flow.tcb.cc.cwnd,
-                ssthresh: flow.tcb.cc.ssthresh,
+                cwnd: flow.tcb.path.cc.cwnd,
+                ssthresh: flow.tcb.path.cc.ssthresh,
                 pipe: flow.tcb.pipe(),
                 outstanding: flow.tcb.outstanding(),
-                sacked: flow.tcb.board.sacked(),
-                lost: flow.tcb.board.lost(),
-                srtt_us: flow.tcb.rtt.srtt_us,
-                rto_us: flow.tcb.rtt.rto_us,
+                sacked: flow.tcb.sending.board.sacked(),
+                lost: flow.tcb.sending.board.lost(),
+                srtt_us: flow.tcb.path.rtt.srtt_us,
+                rto_us: flow.tcb.path.rtt.rto_us,
             }
         })
     }
@@ -86,8 +86,11 @@ impl<'e> EngineView<'e> {
     pub fn audit_flows(self) -> impl Iterator<Item = FlowAudit> + 'e {
         let flows = self.0.flows.indices().map(|idx| {
             let flow = self.0.flows.get(idx);
-            let (state, in_flight, queued) =
-                (flow.tcb.state, flow.tcb.snd.nxt.distance_from(flow.tcb.snd.una), flow.tcb.send_queue.len());
+            let (state, in_flight, queued) = (
+                flow.tcb.state,
+                flow.tcb.snd.nxt.distance_from(flow.tcb.snd.una),
+                flow.tcb.sending.queue.len(),
+            );
             let opening = matches!(state, TcpState::SynSent | TcpState::SynReceived);
             let waits_for_peer = state != TcpState::Closed
                 && (in_flight > 0
@@ -182,7 +185,7 @@ impl Engine {
     fn audit_memory(&self) -> Result<(), String> {
         let mut blocks = Vec::new();
         for idx in self.flows.indices() {
-            let receive = &self.flows.get(idx).tcb.receive;
+            let receive = &self.flows.get(idx).tcb.receiving.buffer;
             blocks.extend(receive.blocks().map(|b| (receive.session, b)));
             blocks.extend(self.flows.aside(idx).blocks().map(|b| (SessionId(0), b)));
         }

@@ -70,15 +70,15 @@ pub(super) fn carry<H: HostMemory>(
 
 /// How much of what it has to send would be copied.
 fn sent_len(engine: &Engine, idx: FlowIdx) -> u32 {
-    let queue = engine.flows.get(idx).tcb.send_queue;
+    let queue = engine.flows.get(idx).tcb.sending.queue;
     if queue.uses_other_than(&engine.tcp.extents, SessionId(0)) { queue.len() } else { 0 }
 }
 
 /// The same of what it has received.
 fn received_len(engine: &Engine, idx: FlowIdx, to: &Destination) -> u32 {
     let tcb = &engine.flows.get(idx).tcb;
-    let is_there = tcb.receive.session == to.session;
-    if is_there { 0 } else { tcb.data_nxt().distance_from(tcb.receive.start_at(to)) }
+    let is_there = tcb.receiving.buffer.session == to.session;
+    if is_there { 0 } else { tcb.data_nxt().distance_from(tcb.receiving.buffer.start_at(to)) }
 }
 
 fn carry_sent<H: HostMemory>(engine: &mut Engine, ready: &mut Ready, host: &mut H) -> bool {
@@ -98,7 +98,7 @@ fn carry_sent<H: HostMemory>(engine: &mut Engine, ready: &mut Ready, host: &mut 
     let Some(ahead) = &mut ready.sent else { return false };
     let done = ahead.end().distance_from(start);
     let len = STEP.min(need - done);
-    let queue = engine.flows.get(idx).tcb.send_queue;
+    let queue = engine.flows.get(idx).tcb.sending.queue;
     let mut at = ahead.block.offset() + u64::from(ahead.len);
     for piece in queue.pieces(&engine.tcp.extents, done, len).iter() {
         let Extent { session, range } = *piece;
@@ -118,7 +118,7 @@ fn carry_received<H: HostMemory>(
     let (idx, _, payer) = ready.of;
     let need = received_len(engine, idx, to);
     let tcb = &engine.flows.get(idx).tcb;
-    let (start, nxt) = (tcb.receive.start_at(to), tcb.data_nxt());
+    let (start, nxt) = (tcb.receiving.buffer.start_at(to), tcb.data_nxt());
     let sessions = &mut engine.hostif.sessions;
     let is_other =
         |(session, ahead): &mut (SessionId, Prefetched)| *session != to.session || !ahead.serves(start, need);
@@ -133,6 +133,6 @@ fn carry_received<H: HostMemory>(
         ready.received = block.map(|block| (to.session, Prefetched { block, start, len: 0 }));
     }
     let Some((_, ahead)) = &mut ready.received else { return false };
-    tcb.receive.prefetch(to, ahead, STEP, nxt, host);
+    tcb.receiving.buffer.prefetch(to, ahead, STEP, nxt, host);
     ahead.end().before(nxt)
 }

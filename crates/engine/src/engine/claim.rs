@@ -142,13 +142,12 @@ impl Engine {
         self.write_owner_word(*idx, Owned::Held, host);
         let flow = self.flows.get_mut(idx);
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
-        flow.tcb.receive.announce_anew();
-        flow.tcb.events.urgent = flow.tcb.rcv.up.at_or_after(flow.tcb.receive.published);
+        flow.tcb.receiving.buffer.announce_anew();
+        flow.tcb.status.events.urgent = flow.tcb.rcv.up.at_or_after(flow.tcb.receiving.buffer.published);
         if let Some(earning) = flow.conn.carrier.earning() {
             earning.next_unit();
         }
-        flow.report.peer_closed_told = false;
-        flow.report.reset_told = false;
+        flow.report.tell_end_again();
         self.tell_flow_info(idx, host);
         Ok((owner.flow_id, self.flows.get(*idx).counts()))
     }

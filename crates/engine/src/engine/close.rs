@@ -32,13 +32,13 @@ impl Engine {
         // A host may close what it was handed and has not taken.
         self.forget_in_listener(idx);
         let flow = self.flows.get_mut(idx);
-        let untold = flow.report.accepted.take().is_some();
+        let untold = flow.report.take_accepted();
         if let Some(anchor) = flow.conn.tenancy.lifetime() {
             self.hostif.anchors.release(anchor, AnchorTarget::Flow(*idx));
         }
         let unread_in_channel = self.let_go_of_channel(idx, host);
         let flow = self.flows.get(*idx);
-        let unread = unread_in_channel || flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) > 0;
+        let unread = unread_in_channel || flow.tcb.receiving.buffer.unconsumed(flow.tcb.data_nxt()) > 0;
         let state = flow.tcb.state;
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::LetGo);
         match state {
@@ -49,16 +49,16 @@ impl Engine {
             _ => {
                 let flow = self.flows.get_mut(idx);
                 toe_tcp::shutdown_send(&mut flow.tcb);
-                flow.tcb.held.clear(&mut self.tcp.held);
+                flow.tcb.receiving.held.clear(&mut self.tcp.held);
                 if flow.tcb.state == TcpState::FinWait2 {
                     timeout::start_fin_wait_2(&mut flow.tcb, &self.tcp.particulars, now);
                 }
             }
         }
         let flow = self.flows.get_mut(idx);
-        let arena = self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
-        flow.tcb.receive.release(arena);
-        if untold && !flow.tcb.send_queue.uses(&self.tcp.extents, flow.conn.tenancy.owner().session) {
+        let arena = self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
+        flow.tcb.receiving.buffer.release(arena);
+        if untold && !flow.tcb.sending.queue.uses(&self.tcp.extents, flow.conn.tenancy.owner().session) {
             // Its owner never heard of it, and need not hear of its end.
             self.disown(idx);
         }

@@ -4,7 +4,7 @@
 use super::notify::{has_end_to_tell, has_something, is_info_old, went_out};
 use super::{Edit, Engine};
 use crate::flow::carrier::Direct;
-use crate::flow::record::Flow;
+use crate::flow::record::{Flow, OpenNotice};
 use crate::hostif::outbox::Place;
 use std::collections::VecDeque;
 use toe_abi::entry::Completion;
@@ -24,11 +24,11 @@ pub struct CompletionBatch<'e> {
 
 /// Tells of memory that is the owner's own again, and that its end is acknowledged. `false`: the ring is full.
 fn tell_sent(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
-    let (len, ends) = (flow.tcb.events.sent, has_end_to_tell(flow));
+    let (len, ends) = (flow.tcb.status.events.sent, has_end_to_tell(flow));
     if (len > 0 || ends) && !post(Completion::Sent { flow: id, len }) {
         return false;
     }
-    flow.tcb.events.sent = 0;
+    flow.tcb.status.events.sent = 0;
     flow.report.tells_end &= !ends;
     true
 }
@@ -123,17 +123,16 @@ impl Engine {
             self.tell_flow_info(idx, host);
         }
         let flow = self.flows.get_mut(idx);
-        if let Some(listener) = flow.report.accepted {
-            if !post(Completion::Accepted { listener, flow: id }) {
+        let opened = match flow.report.opened {
+            OpenNotice::None => None,
+            OpenNotice::Accepted(listener) => Some(Completion::Accepted { listener, flow: id }),
+            OpenNotice::Connected(errno) => Some(Completion::Connected { flow: id, errno }),
+        };
+        if let Some(opened) = opened {
+            if !post(opened) {
                 return false;
             }
-            flow.report.accepted = None;
-        }
-        if let Some(errno) = flow.report.connected {
-            if !post(Completion::Connected { flow: id, errno }) {
-                return false;
-            }
-            flow.report.connected = None;
+            flow.report.opened = OpenNotice::None;
         }
         if let Some(direct) = flow.conn.carrier.channel().filter(|_| flow.report.direct) {
             let Direct { channel, slot, generation, .. } = direct;
@@ -152,24 +151,24 @@ impl Engine {
             }
             flow.report.unsent.told = flow.report.unsent.told.plus(len);
         }
-        let errno = flow.tcb.events.soft_error;
+        let errno = flow.tcb.status.events.soft_error;
         if !errno.is_ok() {
             if !flow.tcb.orphaned && !post(Completion::SoftError { flow: id, errno }) {
                 return false;
             }
-            flow.tcb.events.soft_error = Errno::OK;
+            flow.tcb.status.events.soft_error = Errno::OK;
         }
-        if flow.tcb.events.peer_closed && !flow.report.peer_closed_told {
+        if flow.tcb.status.events.peer_closed && !flow.report.peer_closed_told {
             if !flow.tcb.orphaned && !post(Completion::PeerClosed { flow: id }) {
                 return false;
             }
             flow.report.peer_closed_told = true;
         }
-        if let Some(errno) = flow.report.reset.filter(|_| !flow.report.reset_told) {
-            if !post(Completion::Reset { flow: id, errno }) {
+        if let Some(reset) = flow.report.reset.as_mut().filter(|reset| !reset.told) {
+            if !post(Completion::Reset { flow: id, errno: reset.errno }) {
                 return false;
             }
-            flow.report.reset_told = true;
+            reset.told = true;
         }
         true
     }
@@ -189,23 +188,25 @@ fn post_all(answers: &mut VecDeque<Completion>, post: &mut impl FnMut(Completion
 /// What the peer has sent: its data, and before it where the urgent byte is. `false`: there was no more room.
 fn tell_data(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> bool) -> bool {
     if flow.tcb.orphaned {
-        flow.tcb.receive.published = flow.tcb.data_nxt();
-        flow.tcb.events.urgent = false;
+        flow.tcb.receiving.buffer.published = flow.tcb.data_nxt();
+        flow.tcb.status.events.urgent = false;
     }
-    if flow.tcb.events.urgent {
+    if flow.tcb.status.events.urgent {
         let urgent = flow.tcb.rcv.up;
         // Before its data: a host that has the byte knows what it is.
-        let ahead = urgent.distance_from(flow.tcb.receive.published);
-        if urgent.at_or_after(flow.tcb.receive.published) && !post(Completion::Urgent { flow: id, ahead }) {
+        let ahead = urgent.distance_from(flow.tcb.receiving.buffer.published);
+        if urgent.at_or_after(flow.tcb.receiving.buffer.published)
+            && !post(Completion::Urgent { flow: id, ahead })
+        {
             return false;
         }
-        flow.tcb.events.urgent = false;
+        flow.tcb.status.events.urgent = false;
     }
-    while let Some(data) = flow.tcb.receive.next_to_publish(flow.tcb.data_nxt()) {
+    while let Some(data) = flow.tcb.receiving.buffer.next_to_publish(flow.tcb.data_nxt()) {
         if !post(Completion::Data { flow: id, data }) {
             return false;
         }
-        flow.tcb.receive.published = flow.tcb.receive.published.plus(data.len);
+        flow.tcb.receiving.buffer.published = flow.tcb.receiving.buffer.published.plus(data.len);
     }
     true
 }

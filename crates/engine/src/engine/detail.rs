@@ -11,7 +11,7 @@ use toe_abi::errno::Errno;
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, FlowDetail, NO_SSTHRESH};
 use toe_base::{FlowId, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::memory::HostMemory;
-use toe_tcp::record::{Particulars, Phase, TroubleCounts};
+use toe_tcp::record::{Negotiated, Particulars, PathState, PeerFin, Phase, SendSide, SynText, TroubleCounts};
 use toe_tcp::scoreboard::Fate;
 use toe_tcp::state::TcpState;
 use toe_tcp::{Tcb, outgoing, rtt};
@@ -78,17 +78,18 @@ impl Engine {
         detail.pmtu = self.ip.path_mtu_of(flow);
         detail.retrans = flow
             .tcb
+            .sending
             .board
             .ranges(&self.tcp.sent)
             .filter(|range| range.resent && range.fate == Fate::InFlight)
             .map(|range| range.len().div_ceil(u32::from(flow.tcb.snd.mss).max(1)))
             .sum();
         let limitless = |rate: u64| if rate == 0 { u64::MAX } else { rate };
-        let Particulars { pacing, trouble, .. } = self.tcp.particulars.one(&flow.tcb.particulars);
+        let Particulars { pacing, trouble, .. } = self.tcp.particulars.one(&flow.tcb.setup.particulars);
         detail.pacing_rate = limitless(pacing.rate);
         detail.max_pacing_rate = limitless(pacing.rate_max.into());
         counted(flow, &trouble, now, &mut detail);
-        if let Some((len, info)) = flow.tcb.cc.algorithm.info(&self.tcp.models) {
+        if let Some((len, info)) = flow.tcb.path.cc.algorithm.info(&self.tcp.models) {
             (detail.cc_len, detail.cc) = (len, info);
         }
         detail
@@ -97,7 +98,9 @@ impl Engine {
 
 /// The state of the moment.
 fn standing(flow: &Flow, now: Instant) -> FlowDetail {
-    let Tcb { state, snd, rcv, cc, rtt, rate, board, timers, .. } = &flow.tcb;
+    let Tcb { state, snd, rcv, sending, receiving, timers, setup, path, .. } = &flow.tcb;
+    let (PathState { rtt, cc, rate, .. }, SendSide { board, .. }) = (path, sending);
+    let Negotiated { snd_scale, rcv_scale, .. } = setup.negotiated;
     let mss = u32::from(snd.mss).max(1);
     let segments = |bytes: u32| bytes.div_ceil(mss);
     let open = snd.syn_acked;
@@ -109,48 +112,53 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
         },
         ca_state: ca_state(flow),
         retransmits: rtt.timeouts,
-        probes: timers.probes_sent,
+        probes: sending.probes,
         backoff: rtt.backoff,
         options: options(flow),
-        wscale: if open { snd.scale.shift() & 15 | rcv.scale.shift() << 4 } else { 0 },
+        wscale: if open { snd_scale.shift() & 15 | rcv_scale.shift() << 4 } else { 0 },
         app_limited: rate.latest_app_limited.into(),
         rto: u32::try_from(rtt::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
-        ato: if timers.delayed_ack.is_far_future() && rcv.quick_acks > 0 { 0 } else { ATO_US },
+        ato: if timers.delayed_ack.is_far_future() && receiving.acks.quick > 0 { 0 } else { ATO_US },
         snd_mss: mss,
         rcv_mss: mss,
         unacked: segments(flow.tcb.outstanding()),
         sacked: segments(board.sacked()),
         lost: segments(board.lost()),
         last_ack_recv: milliseconds(now.since_us(timers.heard)),
-        rcv_ssthresh: flow.tcb.receive.window_max,
+        rcv_ssthresh: flow.tcb.receiving.buffer.window_max,
         rtt: rtt.srtt_us,
         rttvar: rtt.rttvar_us,
         snd_ssthresh: if cc.ssthresh == u32::MAX { NO_SSTHRESH } else { cc.ssthresh / mss },
         snd_cwnd: (cc.cwnd / mss).max(1),
         advmss: mss,
         reordering: REORDERING,
-        rcv_space: flow.tcb.receive.window_max,
-        notsent_bytes: flow.tcb.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),
+        rcv_space: flow.tcb.receiving.buffer.window_max,
+        notsent_bytes: flow
+            .tcb
+            .sending
+            .queue
+            .len()
+            .saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),
         min_rtt: if rtt.min_us == 0 { u32::MAX } else { rtt.min_us },
         delivery_rate: rate.latest,
         snd_wnd: snd.wnd.bytes(),
-        rcv_wnd: if open { flow.tcb.receive.window(rcv.nxt) } else { 0 },
+        rcv_wnd: if open { flow.tcb.receiving.buffer.window(rcv.nxt) } else { 0 },
         ..FlowDetail::default()
     }
 }
 
 /// What was counted since the beginning.
 fn counted(flow: &Flow, trouble: &TroubleCounts, now: Instant, detail: &mut FlowDetail) {
-    let traffic = &flow.tcb.traffic;
+    let traffic = &flow.tcb.status.traffic;
     let ago = |at: Instant| milliseconds(now.since_us(at));
-    let is_active = flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;
+    let is_active = flow.tcb.snd.syn_acked && !flow.tcb.setup.fast_open.was_passive;
     // A connection that has sent nothing counts from its beginning, as in Linux: the peer was heard then at the latest.
     detail.last_data_sent = ago(traffic.sent_at);
     detail.last_data_recv = ago(traffic.received_at);
-    detail.rcv_rtt = if traffic.text_segments_in > 0 { flow.tcb.rtt.srtt_us } else { 0 };
+    detail.rcv_rtt = if traffic.text_segments_in > 0 { flow.tcb.path.rtt.srtt_us } else { 0 };
     detail.total_retrans = trouble.resent_segments;
-    detail.bytes_acked = traffic.acked + u64::from(is_active) + u64::from(flow.tcb.snd.fin_acked);
-    detail.bytes_received = traffic.received + u64::from(flow.tcb.rcv.fin_received);
+    detail.bytes_acked = traffic.acked + u64::from(is_active) + u64::from(flow.tcb.snd.fin.is_acked());
+    detail.bytes_received = traffic.received + u64::from(flow.tcb.rcv.fin == PeerFin::Received);
     detail.segs_out = traffic.segments_out;
     detail.segs_in = traffic.segments_in;
     detail.data_segs_in = traffic.text_segments_in;
@@ -174,21 +182,22 @@ fn counted(flow: &Flow, trouble: &TroubleCounts, now: Instant, detail: &mut Flow
 
 fn options(flow: &Flow) -> u8 {
     let open = flow.tcb.snd.syn_acked;
-    let scales = flow.tcb.snd.scale.shift() != 0 || flow.tcb.rcv.scale.shift() != 0;
+    let scales =
+        flow.tcb.setup.negotiated.snd_scale.shift() != 0 || flow.tcb.setup.negotiated.rcv_scale.shift() != 0;
     let options = [
-        (open && flow.tcb.rcv.ts_recent.is_some(), OPT_TIMESTAMPS),
-        (open && flow.tcb.snd.sack_permitted, OPT_SACK),
+        (open && flow.tcb.ts_recent().is_some(), OPT_TIMESTAMPS),
+        (open && flow.tcb.has_sack(), OPT_SACK),
         (open && scales, OPT_WSCALE),
-        (open && flow.tcb.ecn.on, OPT_ECN),
-        (flow.tcb.fast_open.taken, OPT_SYN_DATA),
+        (open && flow.tcb.path.ecn.on, OPT_ECN),
+        (flow.tcb.setup.fast_open.syn_text == SynText::Taken, OPT_SYN_DATA),
     ];
     options.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, option)| all | option)
 }
 
 /// TCP_CA_Open and its like. Disorder: something came out of order, and nothing is found lost yet.
 const fn ca_state(flow: &Flow) -> u8 {
-    match flow.tcb.cc.phase {
-        Phase::Open if flow.tcb.board.sacked() > 0 || flow.tcb.cc.dup_acks > 0 => CA_DISORDER,
+    match flow.tcb.path.cc.phase {
+        Phase::Open if flow.tcb.sending.board.sacked() > 0 || flow.tcb.path.cc.dup_acks > 0 => CA_DISORDER,
         Phase::Open => CA_OPEN,
         Phase::Reduced => CA_CWR,
         Phase::Recovery => CA_RECOVERY,

@@ -21,6 +21,7 @@ use toe_abi::errno::Errno;
 use toe_base::{ChannelId, FlowId, FlowIdx, SessionId};
 use toe_tcp::memory::HostMemory;
 use toe_tcp::receive_buffer::Destination;
+use toe_tcp::record::PeerFin;
 use toe_tcp::send_queue::Extent;
 use toe_tcp::state::TcpState;
 
@@ -167,7 +168,7 @@ impl Engine {
     pub(super) fn return_send_memory(&mut self, idx: FlowIdx) {
         let flow = self.flows.get(idx);
         let owner = flow.conn.tenancy.owner();
-        let len = flow.tcb.events.sent.saturating_add(flow.tcb.events.sent_behind);
+        let len = flow.tcb.status.events.sent.saturating_add(flow.tcb.status.events.sent_behind);
         if len > 0 {
             self.hostif.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
         }
@@ -200,7 +201,7 @@ impl Engine {
 /// Bytes from one end to the other that the receiving program has not read yet.
 fn under_way(engine: &Engine, from: FlowIdx, to: FlowIdx) -> u32 {
     let (from, to) = (&engine.flows.get(from).tcb, &engine.flows.get(to).tcb);
-    from.data_una().plus(from.send_queue.len()).distance_from(to.receive.consumed)
+    from.data_una().plus(from.sending.queue.len()).distance_from(to.receiving.buffer.consumed)
 }
 
 /// Which connection a session gives back, and what goes along to the engine. EINVAL: it has no such flow, or those bytes are not its own.
@@ -216,7 +217,10 @@ pub(super) fn given_to_engine(
     let lies_there =
         data.len == 0 || data.lies_in(layout.send_offset(), layout.send_len) && data.len <= GIVEN_BACK_MAX;
     let Flow { conn, tcb, .. } = engine.flows.get(idx);
-    if !lies_there || given.credit > data.len.min(tcb.receive.announced()) || conn.tenancy.hold().is_none() {
+    if !lies_there
+        || given.credit > data.len.min(tcb.receiving.buffer.announced())
+        || conn.tenancy.hold().is_none()
+    {
         return Err(Errno::EINVAL);
     }
     let unread = (data.len > 0).then_some(Extent { session, range: data });
@@ -264,8 +268,8 @@ fn may_be_direct(flow: &Flow) -> bool {
         && conn.tenancy.hold().is_some()
         && matches!(conn.carrier, Carrier::Engine(_))
         && !tcb.orphaned
-        && !tcb.snd.fin_queued
-        && tcb.rcv.fin.is_none()
+        && !tcb.snd.fin.is_queued()
+        && tcb.rcv.fin == PeerFin::None
 }
 
 /// Whether one of two sessions of different users has as many channels with the other's as it may.

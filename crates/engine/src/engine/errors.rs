@@ -55,7 +55,7 @@ impl Engine {
 
 /// Whether the message is about a keepalive probe that has no answer yet: that has a number before the window.
 fn is_keepalive_probe(flow: &Flow, error: &IcmpError) -> bool {
-    flow.tcb.timers.probes_sent > 0 && error.seq == flow.tcb.snd.una.minus(1)
+    flow.tcb.sending.probes > 0 && error.seq == flow.tcb.snd.una.minus(1)
 }
 
 /// Bytes of payload in packets of `mtu` bytes; 0: a router did not say how large they may be, only that `datagram_len` is too

@@ -10,6 +10,7 @@ use crate::work::{Path, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
 use toe_tcp::fast_open;
+use toe_tcp::record::SynText;
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
 use toe_wire::tcp::FastOpenCookie;
@@ -44,16 +45,17 @@ impl Engine {
     /// The SYN-ACK to a SYN of ours.
     pub(super) fn fast_open_answered(&mut self, now: Instant, idx: Edit<'_>, syn_ack: &Segment) {
         let flow = self.flows.get_mut(idx);
-        let (key, taken) = (flow.conn.key, flow.tcb.fast_open.taken);
-        let state = self.tcp.openings.one(&flow.tcb.fast_open.opening);
-        flow.tcb.traffic.acked += u64::from(flow.tcb.snd.una.distance_from(flow.tcb.snd.iss.plus(1)));
-        flow.tcb.traffic.received = u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
+        let (key, taken) = (flow.conn.key, flow.tcb.setup.fast_open.syn_text == SynText::Taken);
+        let state = self.tcp.openings.one(&flow.tcb.setup.fast_open.opening);
+        flow.tcb.status.traffic.acked += u64::from(flow.tcb.snd.una.distance_from(flow.tcb.snd.iss.plus(1)));
+        flow.tcb.status.traffic.received =
+            u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
         if state.option.is_none() {
             // What was not asked for counts for nothing.
             return;
         }
         if state.sent == 0 {
-            self.tcp.openings.vacate(&mut flow.tcb.fast_open.opening);
+            self.tcp.openings.vacate(&mut flow.tcb.setup.fast_open.opening);
         } else {
             let counter = if taken { Counter::FastOpenSent } else { Counter::FastOpenRefused };
             self.counters.add(counter);
@@ -128,7 +130,7 @@ impl Engine {
         let (key, heard) = (flow.conn.key, flow.tcb.timers.heard);
         // By what an ICMP error says: of any other end the state has told already.
         let is_icmp = flow.tcb.state == TcpState::SynSent && !errno.is_ok();
-        if is_icmp && self.tcp.openings.one(&flow.tcb.fast_open.opening).option.is_some() {
+        if is_icmp && self.tcp.openings.one(&flow.tcb.setup.fast_open.opening).option.is_some() {
             self.peers.servers.lost(&key, heard);
         }
         let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);

@@ -5,6 +5,7 @@ use super::{Edit, Engine};
 use crate::control::holders::Holder;
 use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
+use crate::flow::record::OpenNotice;
 use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
 use crate::work::Owner;
 use toe_abi::entry::Completion;
@@ -141,10 +142,8 @@ impl Engine {
         let asked_for = handed == Handed::AskedFor;
         self.own(idx, TenancyEvent::Handed { owner, handed_to: holder.id, goes_back_at, asked_for });
         let flow = self.flows.get_mut(idx);
-        flow.report.accepted = Some(holder.id);
-        // Whoever has it next hears of the end again.
-        flow.report.peer_closed_told = false;
-        flow.report.reset_told = false;
+        flow.report.opened = OpenNotice::Accepted(holder.id);
+        flow.report.tell_end_again();
         self.write_owner_word(*idx, Owned::Offered, host);
         self.tell_flow_info(idx, host);
         true
@@ -217,7 +216,7 @@ impl Engine {
         let flow = self.flows.get(idx);
         let offer = flow.conn.tenancy.offer().filter(|offer| offer.asked_for);
         let Some(&AcceptOffer { arrival, owner, handed_to: id, .. }) =
-            offer.filter(|_| flow.report.accepted.is_some())
+            offer.filter(|_| flow.report.is_accepted_untold())
         else {
             return;
         };
@@ -244,7 +243,7 @@ impl Engine {
             return;
         }
         let Some(listener_idx) = self.flows.get(*idx).conn.tenancy.listener() else {
-            self.flows.get_mut(idx).report.connected = Some(Errno::OK);
+            self.flows.get_mut(idx).report.opened = OpenNotice::Connected(Errno::OK);
             self.tell_flow_info(idx, host);
             return;
         };
@@ -258,7 +257,7 @@ impl Engine {
 
     /// The handshake of a connection that its program may have had before is complete. `false`: it is no such one.
     fn completed_early<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) -> bool {
-        if !core::mem::take(&mut self.flows.get_mut(idx).tcb.fast_open.early) {
+        if !core::mem::take(&mut self.flows.get_mut(idx).tcb.setup.fast_open.early) {
             return false;
         }
         self.leave_fast_open_queue(idx, None);
@@ -303,8 +302,8 @@ fn move_unaccepted<H: HostMemory>(
     host: &mut H,
 ) -> bool {
     let tcb = &engine.flows.get(*idx).tcb;
-    if tcb.receive.session != to {
-        engine.listeners.note_copied(now, tcb.receive.unconsumed(tcb.data_nxt()));
+    if tcb.receiving.buffer.session != to {
+        engine.listeners.note_copied(now, tcb.receiving.buffer.unconsumed(tcb.data_nxt()));
     }
     engine.move_receive_memory(idx, to, to, host)
 }

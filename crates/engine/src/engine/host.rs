@@ -26,7 +26,7 @@ use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
 use toe_tcp::config::AlgorithmName;
 use toe_tcp::memory::HostMemory;
-use toe_tcp::record::{Hears, Particulars, WaitTimes};
+use toe_tcp::record::{Hears, Particulars, SendDue, WaitTimes};
 use toe_tcp::segment_arrives::credit_given;
 use toe_tcp::{congestion, timeout};
 use zerocopy::FromBytes;
@@ -116,21 +116,21 @@ impl Engine {
         let Some(idx) = self.hostif.flow_of(&mut self.counters, session, send.flow) else { return Ok(()) };
         self.edit(idx, |Engine { flows, tcp, .. }, idx| {
             let Flow { tcb, conn, .. } = flows.get_mut(idx);
-            if tcb.orphaned || tcb.snd.fin_queued || !tcb.state.may_send() {
+            if tcb.orphaned || tcb.snd.fin.is_queued() || !tcb.state.may_send() {
                 // The connection ended while the entry was on its way: the memory goes back, in the order of the stream.
-                tcb.events.sent_behind = tcb.events.sent_behind.saturating_add(send.data.len);
-                tcb.events.return_late_bytes(&tcb.send_queue);
+                tcb.status.events.sent_behind = tcb.status.events.sent_behind.saturating_add(send.data.len);
+                tcb.status.events.return_late_bytes(&tcb.sending.queue);
                 return Ok(());
             }
-            let pushed = tcb.send_queue.push(&mut tcp.extents, session, send.data);
+            let pushed = tcb.sending.queue.push(&mut tcp.extents, session, send.data);
             pushed.map_err(|_| FenceReason::BadSendRange)?;
-            tcb.snd.more = send.more && conn.carrier.channel().is_none();
+            tcb.sending.nagle.more = send.more && conn.carrier.channel().is_none();
             if send.urgent {
                 tcb.snd.up = tcb.queue_end();
             }
             let end = tcb.queue_end();
             if send.end_of_record
-                && let Some(particulars) = tcp.particulars.one_mut(&mut tcb.particulars)
+                && let Some(particulars) = tcp.particulars.one_mut(&mut tcb.setup.particulars)
             {
                 particulars.record_ends.push(&mut tcp.record_ends, end);
             }
@@ -151,12 +151,12 @@ impl Engine {
         }
         self.edit(idx, |engine, idx| {
             let Flow { tcb, conn, .. } = engine.flows.get_mut(idx);
-            let memory = tcb.receive.session;
+            let memory = tcb.receiving.buffer.session;
             let arena = engine.hostif.sessions.arena(memory, conn.user);
-            tcb.receive.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
+            tcb.receiving.buffer.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
             let pressure = engine.hostif.pressure(memory);
             credit_given(tcb, &engine.tcp.particulars, now, credit.len, pressure);
-            let empty = tcb.receive.unconsumed(tcb.data_nxt()) == 0;
+            let empty = tcb.receiving.buffer.unconsumed(tcb.data_nxt()) == 0;
             tcb.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
             Ok(())
         })
@@ -356,13 +356,13 @@ fn set_patience(patience: &mut WaitTimes, option: FlowOption, value: u32) {
 }
 
 fn limit_receive_window(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, wanted: u32) {
-    if let Some(particulars) = tcp.particulars.one_mut(&mut flow.tcb.particulars) {
+    if let Some(particulars) = tcp.particulars.one_mut(&mut flow.tcb.setup.particulars) {
         particulars.receive_window_limit = wanted;
     }
     // Of less than a segment a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its timer
     // each time. What was offered stays offered; a larger window comes as it is earned.
     let segment = if flow.tcb.is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.tcb.snd.mss) };
-    flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(wanted.max(segment));
+    flow.tcb.receiving.buffer.window_max = flow.tcb.receiving.buffer.window_max.min(wanted.max(segment));
     // A channel's bytes wait in memory that only their sender bounds.
     if wanted < RECEIVE_WINDOW_INITIAL {
         flow.conn.carrier.stay_with_engine();
@@ -370,17 +370,20 @@ fn limit_receive_window(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, wanted: u32) {
 }
 
 fn set_option(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, now: Instant, option: FlowOption, value: u32) {
-    let options = &mut flow.tcb.options;
+    let options = &mut flow.tcb.setup.options;
     match option {
         FlowOption::NoDelay => {
-            options.no_delay = value != 0;
+            flow.tcb.sending.nagle.no_delay = value != 0;
             // Linux: what is held back goes out, by TCP_CORK, too.
-            flow.tcb.snd.uncork |= value != 0 && flow.tcb.queue_end().after(flow.tcb.snd.nxt);
+            if value != 0 && flow.tcb.queue_end().after(flow.tcb.snd.nxt) {
+                flow.tcb.sending.due.add(SendDue::UNCORKED);
+            }
         }
         FlowOption::Cork => {
-            options.cork = value != 0 && flow.conn.carrier.channel().is_none();
+            let nagle = &mut flow.tcb.sending.nagle;
+            nagle.cork = value != 0 && flow.conn.carrier.channel().is_none();
             // Linux: with its end what MSG_MORE holds goes out, too.
-            flow.tcb.snd.more &= options.cork;
+            nagle.more &= nagle.cork;
         }
         FlowOption::KeepAlive => options.keepalive = value != 0,
         FlowOption::KeepIdleSecs
@@ -389,7 +392,9 @@ fn set_option(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, now: Instant, option: Flo
         | FlowOption::UserTimeoutMs
         | FlowOption::SynRetries
         | FlowOption::FinWait2Secs => {
-            if let Some(Particulars { patience, .. }) = tcp.particulars.one_mut(&mut flow.tcb.particulars) {
+            if let Some(Particulars { patience, .. }) =
+                tcp.particulars.one_mut(&mut flow.tcb.setup.particulars)
+            {
                 set_patience(patience, option, value);
             }
         }

@@ -4,7 +4,7 @@ use super::notify::has_something;
 use super::{Edit, Engine, EngineView};
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
-use crate::flow::record::{Abort, Aside, Flow};
+use crate::flow::record::{Abort, Aside, Flow, OpenNotice, ResetNotice};
 use crate::flow::tenancy::{Tenancy, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::outbox::Place;
@@ -74,31 +74,34 @@ impl Engine {
     ///
     /// One that its listener's program has not taken yet waits on, as in Linux: it is handed out with its bytes and its error.
     pub(super) fn closed(&mut self, idx: Edit<'_>, errno: Errno) {
-        if !self.flows.get(*idx).tcb.snd.syn_acked || self.flows.get(*idx).tcb.fast_open.early {
+        if !self.flows.get(*idx).tcb.snd.syn_acked || self.flows.get(*idx).tcb.setup.fast_open.early {
             self.forget_in_listener(idx);
         }
         self.fast_open_ended(idx, errno);
         let flow = self.flows.get_mut(idx);
-        let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.fast_open.was_passive;
+        let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.setup.fast_open.was_passive;
         flow.tcb.state = flow.tcb.state.after(TcpEvent::Delete);
         flow.conn.abort = Abort::No;
         timeout::stop_all(&mut flow.tcb, &mut self.tcp.particulars);
-        flow.tcb.rcv.ack_now = false;
+        flow.tcb.receiving.acks.now = false;
         if was_connecting {
             let errno = if errno.is_ok() { Errno::ECONNREFUSED } else { errno };
-            flow.report.connected = Some(errno);
+            flow.report.opened = OpenNotice::Connected(errno);
         } else if !errno.is_ok() || flow.tcb.orphaned {
-            flow.report.reset = Some(if errno.is_ok() { Errno::ECONNRESET } else { errno });
+            let errno = if errno.is_ok() { Errno::ECONNRESET } else { errno };
+            let told = flow.report.reset.is_some_and(|reset| reset.told);
+            flow.report.reset = Some(ResetNotice { errno, told });
         }
         if flow.report.reset.is_none() && !flow.conn.tenancy.owner().is_nobody() {
             // No reset will tell the owner that its memory is its own again.
-            let returned = flow.tcb.send_queue.bytes_of(&self.tcp.extents, flow.conn.tenancy.owner().session);
-            flow.tcb.events.sent = flow.tcb.events.sent.saturating_add(returned);
+            let returned =
+                flow.tcb.sending.queue.bytes_of(&self.tcp.extents, flow.conn.tenancy.owner().session);
+            flow.tcb.status.events.sent = flow.tcb.status.events.sent.saturating_add(returned);
         }
-        flow.tcb.send_queue.clear(&mut self.tcp.extents);
+        flow.tcb.sending.queue.clear(&mut self.tcp.extents);
         self.tcp.forget_record_ends(&flow.tcb);
-        flow.tcb.board.clear(&mut self.tcp.sent);
-        flow.tcb.events.return_late_bytes(&flow.tcb.send_queue);
+        flow.tcb.sending.board.clear(&mut self.tcp.sent);
+        flow.tcb.status.events.return_late_bytes(&flow.tcb.sending.queue);
         if flow.conn.indexed {
             self.leave_index(idx);
         }
@@ -108,13 +111,13 @@ impl Engine {
     fn release_if_nobody_reads(&mut self, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         // What came behind a hole will never be in order.
-        flow.tcb.held.clear(&mut self.tcp.held);
+        flow.tcb.receiving.held.clear(&mut self.tcp.held);
         let nobody_reads = flow.conn.tenancy == Tenancy::Nobody;
-        let all_read = flow.tcb.receive.unconsumed(flow.tcb.data_nxt()) == 0;
+        let all_read = flow.tcb.receiving.buffer.unconsumed(flow.tcb.data_nxt()) == 0;
         // With an anchor, a process that shows it may still come and read.
         if flow.tcb.orphaned || nobody_reads || all_read {
-            let arena = self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
-            flow.tcb.receive.release(arena);
+            let arena = self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
+            flow.tcb.receiving.buffer.release(arena);
         }
     }
 
@@ -122,7 +125,7 @@ impl Engine {
     fn let_go_of_memory(&mut self, idx: Edit<'_>) {
         let flow = self.flows.get(*idx);
         if !flow.conn.aside.is_empty() {
-            let (queue, user) = (flow.tcb.send_queue, flow.conn.user);
+            let (queue, user) = (flow.tcb.sending.queue, flow.conn.user);
             let Aside { staged, pinned, .. } = self.flows.aside(*idx);
             if let Some(block) = staged.filter(|_| !queue.uses(&self.tcp.extents, SessionId(0))) {
                 self.flows.change_aside(idx, |aside| aside.staged = None);
@@ -137,13 +140,13 @@ impl Engine {
         }
         let flow = self.flows.get(*idx);
         let owner = flow.conn.tenancy.owner();
-        let told = flow.tcb.events.sent == 0
-            && flow.tcb.events.sent_behind == 0
-            && (flow.report.reset.is_none() || flow.report.reset_told);
+        let told = flow.tcb.status.events.sent == 0
+            && flow.tcb.status.events.sent_behind == 0
+            && flow.report.reset.is_none_or(|reset| reset.told);
         if flow.tcb.orphaned
             && !owner.is_nobody()
             && told
-            && !flow.tcb.send_queue.uses(&self.tcp.extents, owner.session)
+            && !flow.tcb.sending.queue.uses(&self.tcp.extents, owner.session)
         {
             self.disown(idx);
         }
@@ -174,8 +177,8 @@ impl Engine {
         debug_assert!(flow.conn.carrier.channel().is_none(), "whoever held it has let go of its channel");
         self.tcp.vacate(&mut flow.tcb);
         flow.tcb.orphaned = true;
-        let arena = self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
-        flow.tcb.receive.release(arena);
+        let arena = self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
+        flow.tcb.receiving.buffer.release(arena);
         self.let_go_of_memory(idx);
         self.forget_options(idx);
         if let Some(anchor) = anchor {

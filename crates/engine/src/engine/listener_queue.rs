@@ -37,9 +37,9 @@ impl Engine {
     /// A connection that was handed out but not taken waits again, before all that came later.
     pub(super) fn return_to_listener(&mut self, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
-        flow.report.accepted = None;
-        flow.tcb.events.sent = 0;
-        flow.tcb.events.sent_behind = 0;
+        flow.report.take_accepted();
+        flow.tcb.status.events.sent = 0;
+        flow.tcb.status.events.sent_behind = 0;
         let Tenancy::Queued(QueuePosition { listener, number }) = flow.conn.tenancy else { return };
         let Some(listener) = listener.and_then(|l| self.listeners.get_mut(l)) else { return };
         listener.queue.handed -= 1;
@@ -60,7 +60,7 @@ impl Engine {
         let call = |Engine { flows, tcp, .. }: &mut Engine, idx: Edit<'_>| {
             let flow = flows.get_mut(idx);
             flow.conn.tenancy.set_in_line(false);
-            flow.tcb.board.mark_lost(&mut tcp.sent, |_| true);
+            flow.tcb.sending.board.mark_lost(&mut tcp.sent, |_| true);
         };
         Edit::run(self, idx, call, |engine, idx, ()| engine.schedule(*idx));
     }
@@ -88,7 +88,11 @@ impl Engine {
     pub(super) fn must_wait_for_accept(&mut self, idx: FlowIdx, segment: &Segment) -> bool {
         let Flow { conn, tcb, .. } = self.flows.get(idx);
         let Tenancy::HalfOpen { listener, in_line } = conn.tenancy else { return false };
-        if tcb.state != TcpState::SynReceived || segment.ack.is_none() || segment.rst || tcb.fast_open.early {
+        if tcb.state != TcpState::SynReceived
+            || segment.ack.is_none()
+            || segment.rst
+            || tcb.setup.fast_open.early
+        {
             return false;
         }
         let Some(listener) = self.listeners.get_mut(listener).filter(|listener| listener.queue.is_full())

@@ -37,7 +37,7 @@ impl EngineView<'_> {
     /// Whose entries the driver takes before it carries out this command, and then calls [`Engine::deliver_earlier`]: those of
     /// the local peer of an end that takes no more, or whose words together say so. It may be the same session: each of its threads has rings of its own.
     pub fn counts_after(self, session: SessionId, command: Command) -> Option<(FlowId, SessionId)> {
-        let of = |idx| &self.0.flows.get(idx).tcb.options;
+        let of = |idx| &self.0.flows.get(idx).tcb.setup.options;
         let takes_less = |flow| self.0.hostif.known(session, flow).is_some_and(|idx| of(idx).receive_shut);
         let flow = match command {
             Command::SetOption { flow, option: FlowOption::ReceiveShut, .. } => flow,
@@ -75,7 +75,7 @@ impl Engine {
     ) {
         let has_something = |peer: &FlowIdx| {
             let tcb = &self.flows.get(*peer).tcb;
-            tcb.snd.fin_queued || !tcb.send_queue.is_empty()
+            tcb.snd.fin.is_queued() || !tcb.sending.queue.is_empty()
         };
         let is_open = !self.flows.get(idx).tcb.orphaned;
         if let Some(peer) = self.flows.peer_here(idx).filter(|_| is_open && !abort).filter(has_something) {
@@ -159,7 +159,8 @@ impl Engine {
                 };
                 let flow = engine.flows.get_mut(idx);
                 let key = flow.conn.key;
-                let pieces = flow.tcb.send_queue.pieces(&engine.tcp.extents, tx.payload_at, tx.segment.len);
+                let pieces =
+                    flow.tcb.sending.queue.pieces(&engine.tcp.extents, tx.payload_at, tx.segment.len);
                 output::commit(&mut flow.tcb, &mut engine.tcp, now, &tx);
                 engine.count_sent(now, idx, &tx);
                 engine.ip.loopback.ready.spend(user, 1, u64::from(tx.segment.len));

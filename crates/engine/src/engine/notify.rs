@@ -2,7 +2,7 @@
 //! [`super::completions`] brings it to the rings.
 
 use super::{Edit, Engine};
-use crate::flow::record::{Flow, Unsent};
+use crate::flow::record::{Flow, OpenNotice, Unsent};
 use crate::hostif::outbox::Place;
 use crate::parts::HostInterface;
 use toe_abi::attach::FenceReason;
@@ -15,6 +15,7 @@ use toe_abi::errno::Errno;
 use toe_base::{QueueSetId, SessionId};
 use toe_tcp::fast_open;
 use toe_tcp::memory::HostMemory;
+use toe_tcp::record::SynText;
 use toe_tcp::send_queue::ExtentPool;
 use toe_tcp::state::TcpState;
 use zerocopy::IntoBytes;
@@ -23,18 +24,17 @@ use zerocopy::IntoBytes;
 pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
     let Flow { conn, report, tcb } = flow;
     !conn.tenancy.owner().is_nobody()
-        && (report.accepted.is_some()
-            || report.connected.is_some()
+        && (report.opened != OpenNotice::None
             || report.direct
-            || tcb.events.urgent
-            || !tcb.events.soft_error.is_ok()
+            || tcb.status.events.urgent
+            || !tcb.status.events.soft_error.is_ok()
             || is_info_old(flow)
             || frees_enough(flow, extents)
             || went_out(flow) > 0
-            || tcb.events.peer_closed && !report.peer_closed_told
-            || report.reset.is_some() && !report.reset_told
+            || tcb.status.events.peer_closed && !report.peer_closed_told
+            || report.reset.is_some_and(|reset| !reset.told)
             || has_end_to_tell(flow)
-            || tcb.receive.published != tcb.data_nxt())
+            || tcb.receiving.buffer.published != tcb.data_nxt())
 }
 
 impl Engine {
@@ -42,7 +42,7 @@ impl Engine {
     pub(super) fn tell_flow_info<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) {
         let flow = self.flows.get_mut(idx);
         flow.report.state = flow.tcb.state;
-        flow.report.published_error = flow.tcb.events.noted;
+        flow.report.published_error = flow.tcb.status.events.noted;
         let owner = flow.conn.tenancy.owner();
         if owner.is_nobody() {
             return;
@@ -52,23 +52,23 @@ impl Engine {
             local: WireAddr::from(flow.conn.key.local_addr()),
             remote: WireAddr::from(flow.conn.key.remote_addr()),
             mss: if waits {
-                self.tcp.openings.one(&flow.tcb.fast_open.opening).room
+                self.tcp.openings.one(&flow.tcb.setup.fast_open.opening).room
             } else {
                 flow.tcb.snd.mss
             },
-            soft_error: flow.tcb.events.noted.errno.0 as u8,
-            soft_errors: flow.tcb.events.noted.count,
-            srtt_us: flow.tcb.rtt.srtt_us,
-            rttvar_us: flow.tcb.rtt.rttvar_us,
-            cwnd: flow.tcb.cc.cwnd,
-            retransmits: self.tcp.particulars.one(&flow.tcb.particulars).trouble.retransmits,
+            soft_error: flow.tcb.status.events.noted.errno.0 as u8,
+            soft_errors: flow.tcb.status.events.noted.count,
+            srtt_us: flow.tcb.path.rtt.srtt_us,
+            rttvar_us: flow.tcb.path.rtt.rttvar_us,
+            cwnd: flow.tcb.path.cc.cwnd,
+            retransmits: self.tcp.particulars.one(&flow.tcb.setup.particulars).trouble.retransmits,
             port: match flow.conn.path {
                 crate::work::Path::Local => 255,
                 crate::work::Path::Port { port, .. } => port.0,
             },
             state: flow.tcb.state.linux_number(),
             flags: flow_flags(flow),
-            congestion: flow.tcb.cc.algorithm.name().number(),
+            congestion: flow.tcb.path.cc.algorithm.name().number(),
         };
         if let Some(record) = self.hostif.sessions.get(owner.session) {
             host.write(owner.session, record.layout.flow_info(owner.flow_id.slot()), info.as_bytes());
@@ -78,14 +78,15 @@ impl Engine {
 
 fn flow_flags(flow: &Flow) -> u8 {
     let open = flow.tcb.snd.syn_acked;
-    let scales = flow.tcb.snd.scale.shift() != 0 || flow.tcb.rcv.scale.shift() != 0;
+    let scales =
+        flow.tcb.setup.negotiated.snd_scale.shift() != 0 || flow.tcb.setup.negotiated.rcv_scale.shift() != 0;
     let flags = [
-        (flow.tcb.options.receive_shut, FLOW_RECEIVE_SHUT),
-        (open && flow.tcb.rcv.ts_recent.is_some(), FLOW_TIMESTAMPS),
-        (open && flow.tcb.snd.sack_permitted, FLOW_SACK),
+        (flow.tcb.setup.options.receive_shut, FLOW_RECEIVE_SHUT),
+        (open && flow.tcb.ts_recent().is_some(), FLOW_TIMESTAMPS),
+        (open && flow.tcb.has_sack(), FLOW_SACK),
         (open && scales, FLOW_WINDOW_SCALE),
-        (open && flow.tcb.ecn.on, FLOW_ECN),
-        (flow.tcb.fast_open.taken, FLOW_SYN_DATA),
+        (open && flow.tcb.path.ecn.on, FLOW_ECN),
+        (flow.tcb.setup.fast_open.syn_text == SynText::Taken, FLOW_SYN_DATA),
         (is_waiting(flow), FLOW_WAITS_FOR_DATA),
     ];
     flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)
@@ -103,11 +104,11 @@ pub(super) fn has_end_to_tell(flow: &Flow) -> bool {
 ///
 /// Less is told where no acknowledgement may follow that would make it more: nothing is on its way, or a timer had to expire.
 fn frees_enough(flow: &Flow, extents: &ExtentPool) -> bool {
-    let sent = flow.tcb.events.sent;
-    let more_may_follow = flow.tcb.snd.una != flow.tcb.snd.nxt && flow.tcb.rtt.backoff == 0;
+    let sent = flow.tcb.status.events.sent;
+    let more_may_follow = flow.tcb.snd.una != flow.tcb.snd.nxt && flow.tcb.path.rtt.backoff == 0;
     sent > 0
         && (!more_may_follow
-            || sent >= flow.tcb.send_queue.bytes_of(extents, flow.conn.tenancy.owner().session) / 2)
+            || sent >= flow.tcb.sending.queue.bytes_of(extents, flow.conn.tenancy.owner().session) / 2)
 }
 
 /// Bytes that have gone out and are to be told of.
@@ -124,7 +125,7 @@ pub(super) fn went_out(flow: &Flow) -> u32 {
 
 /// Whether the flow information record shows what is no longer so, of what a program must not find old.
 pub(super) fn is_info_old(flow: &Flow) -> bool {
-    flow.report.state != flow.tcb.state || flow.report.published_error != flow.tcb.events.noted
+    flow.report.state != flow.tcb.state || flow.report.published_error != flow.tcb.status.events.noted
 }
 
 /// Whether a SYN is to have the bytes that the program sends first.

@@ -38,8 +38,8 @@ impl Engine {
         let owner = flow.conn.tenancy.owner();
         flow.conn.tenancy.apply(TenancyEvent::Left);
         // What was for this owner is not for the next one.
-        flow.tcb.events.sent = 0;
-        flow.tcb.events.sent_behind = 0;
+        flow.tcb.status.events.sent = 0;
+        flow.tcb.status.events.sent_behind = 0;
         self.hostif.outbox.remove(*idx);
         if let Some(session) = self.hostif.sessions.get_mut(owner.session) {
             session.leave_slot(owner);
@@ -56,10 +56,10 @@ impl Engine {
     ) -> bool {
         let to = to.into();
         let flow = self.flows.get_mut(idx);
-        if flow.tcb.receive.session == to.session {
+        if flow.tcb.receiving.buffer.session == to.session {
             return to.unread.is_none();
         }
-        let held = flow.tcb.held.ranges(&self.tcp.held).iter();
+        let held = flow.tcb.receiving.held.ranges(&self.tcp.held).iter();
         let out_of_order: u32 = held.map(|range| range.end.distance_from(range.start)).sum();
         if out_of_order > OUT_OF_ORDER_MAX {
             self.forget_out_of_order(idx);
@@ -68,11 +68,11 @@ impl Engine {
         let ready = self.hostif.carried.get_mut(asker, (*idx, flow.conn.key, flow.conn.user));
         let ahead = ready.and_then(|ready| ready.received.take_if(|(session, _)| *session == to.session));
         let ahead = ahead.map(|(_, ahead)| ahead);
-        let (data_nxt, from) = (flow.tcb.data_nxt(), flow.tcb.receive.session);
-        let held = flow.tcb.held.ranges(&self.tcp.held);
+        let (data_nxt, from) = (flow.tcb.data_nxt(), flow.tcb.receiving.buffer.session);
+        let held = flow.tcb.receiving.held.ranges(&self.tcp.held);
         let user = flow.conn.user;
         let moved = self.hostif.sessions.with_two_arenas((from, to.session), user, |from, to_arena| {
-            flow.tcb.receive.move_to((to, ahead), from, to_arena, host, held, data_nxt).is_ok()
+            flow.tcb.receiving.buffer.move_to((to, ahead), from, to_arena, host, held, data_nxt).is_ok()
         });
         moved.unwrap_or(false)
     }
@@ -150,7 +150,7 @@ impl Engine {
         host: &mut H,
     ) -> bool {
         let flow = self.flows.get(*idx);
-        let (queue, owner) = (flow.tcb.send_queue, flow.conn.tenancy.owner());
+        let (queue, owner) = (flow.tcb.sending.queue, flow.conn.tenancy.owner());
         if !queue.uses_other_than(&self.tcp.extents, SessionId(0)) {
             return true;
         }
@@ -170,14 +170,15 @@ impl Engine {
         }
         let flow = self.flows.get_mut(idx);
         if !owner.is_nobody() {
-            let back =
-                queue.bytes_of(&self.tcp.extents, owner.session).saturating_add(flow.tcb.events.sent_behind);
-            flow.tcb.events.sent = flow.tcb.events.sent.saturating_add(back);
-            flow.tcb.events.sent_behind = 0;
+            let back = queue
+                .bytes_of(&self.tcp.extents, owner.session)
+                .saturating_add(flow.tcb.status.events.sent_behind);
+            flow.tcb.status.events.sent = flow.tcb.status.events.sent.saturating_add(back);
+            flow.tcb.status.events.sent_behind = 0;
         }
         let (extents, range) = (&mut self.tcp.extents, MemRange { offset: begin, len: queue.len() });
-        flow.tcb.send_queue.clear(extents);
-        let pushed = flow.tcb.send_queue.push(extents, SessionId(0), range);
+        flow.tcb.sending.queue.clear(extents);
+        let pushed = flow.tcb.sending.queue.push(extents, SessionId(0), range);
         debug_assert!(pushed.is_ok(), "an empty queue takes one extent");
         if let Some(block) = self.flows.change_aside(idx, |aside| aside.staged.replace(block)) {
             self.hostif.sessions.arena(SessionId(0), user).free(block);

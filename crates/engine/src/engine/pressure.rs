@@ -29,25 +29,25 @@ impl Engine {
     pub(super) fn forget_out_of_order(&mut self, idx: Edit<'_>) {
         self.counters.add(Counter::PrunedOutOfOrder);
         let flow = self.flows.get_mut(idx);
-        flow.tcb.held.clear(&mut self.tcp.held);
-        if let Some(reports) = self.tcp.reports.taken_mut(&flow.tcb.rcv.reports) {
+        flow.tcb.receiving.held.clear(&mut self.tcp.held);
+        if let Some(reports) = self.tcp.reports.taken_mut(&flow.tcb.receiving.acks.reports) {
             reports.up_to = flow.tcb.rcv.nxt;
         }
-        flow.tcb.rcv.dup_acks = 0;
+        flow.tcb.receiving.acks.duplicates = 0;
     }
 }
 
 fn prune(engine: &mut Engine, idx: Edit<'_>) {
-    let before = engine.flows.get(*idx).tcb.receive.memory();
-    if !engine.flows.get(*idx).tcb.held.is_empty() {
+    let before = engine.flows.get(*idx).tcb.receiving.buffer.memory();
+    if !engine.flows.get(*idx).tcb.receiving.held.is_empty() {
         engine.forget_out_of_order(idx);
     }
     let flow = engine.flows.get_mut(idx);
     let data_nxt = flow.tcb.data_nxt();
-    flow.tcb.receive.window_max = flow.tcb.receive.window_max.min(RECEIVE_WINDOW_INITIAL);
-    let arena = engine.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
-    flow.tcb.receive.collapse(arena, data_nxt);
-    if flow.tcb.receive.memory() < before {
+    flow.tcb.receiving.buffer.window_max = flow.tcb.receiving.buffer.window_max.min(RECEIVE_WINDOW_INITIAL);
+    let arena = engine.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
+    flow.tcb.receiving.buffer.collapse(arena, data_nxt);
+    if flow.tcb.receiving.buffer.memory() < before {
         engine.counters.add(Counter::CollapsedWindows);
     }
 }

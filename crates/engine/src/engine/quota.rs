@@ -83,7 +83,8 @@ impl Engine {
         if before == user {
             return;
         }
-        let received = if flow.tcb.receive.session.0 == 0 { flow.tcb.receive.memory() } else { 0 };
+        let received =
+            if flow.tcb.receiving.buffer.session.0 == 0 { flow.tcb.receiving.buffer.memory() } else { 0 };
         let staged =
             received + self.flows.aside(*idx).blocks().map(|block| u64::from(block.len())).sum::<u64>();
         let users = self.hostif.sessions.users_mut();

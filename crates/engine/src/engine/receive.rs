@@ -15,7 +15,6 @@ use crate::work::{Incoming, Lone, Piece, RxPacket, RxWork, Sighting};
 use toe_abi::capture::{Direction, Facts};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant, PortId, SeqNum};
-use toe_tcp::Tcb;
 use toe_tcp::memory::HostMemory;
 use toe_tcp::segment::{Payload, RxSegment, Segment};
 use toe_tcp::state::TcpState;
@@ -190,7 +189,7 @@ impl Engine {
     /// bytes that the peer was told have come would be lost.
     fn holds_some_of(&self, idx: FlowIdx, segment: &Segment) -> bool {
         let (start, end) = (segment.seq, segment.seq.plus(segment.len));
-        let held = self.flows.get(idx).tcb.held.ranges(&self.tcp.held);
+        let held = self.flows.get(idx).tcb.receiving.held.ranges(&self.tcp.held);
         held.iter().any(|range| range.start.before(end) && start.before(range.end))
     }
 
@@ -227,12 +226,12 @@ impl Engine {
                 self.counters.add(Counter::DropAcceptQueueFull);
                 return;
             }
-            let Tcb { state, snd, rcv, .. } = &self.flows.get(idx).tcb;
-            if *state != TcpState::TimeWait || !is_new_life(rcv.nxt, rcv.ts_recent, segment) {
+            let tcb = &self.flows.get(idx).tcb;
+            if tcb.state != TcpState::TimeWait || !is_new_life(tcb.rcv.nxt, tcb.ts_recent(), segment) {
                 self.edit(idx, |engine, idx| engine.flow_receives(now, idx, work, host));
                 return;
             }
-            beyond = Some(snd.nxt.plus(1 << 16));
+            beyond = Some(tcb.snd.nxt.plus(1 << 16));
             // The record stays while a program holds it: there may be data that it has not read.
             self.edit(idx, |engine, idx| engine.closed(idx, Errno::OK));
         }

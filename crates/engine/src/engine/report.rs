@@ -286,9 +286,9 @@ impl<'e> EngineView<'e> {
             recv_q: if flow.tcb.state == TcpState::SynSent {
                 0
             } else {
-                flow.tcb.receive.unconsumed(flow.tcb.data_nxt())
+                flow.tcb.receiving.buffer.unconsumed(flow.tcb.data_nxt())
             },
-            send_q: flow.tcb.send_queue.len(),
+            send_q: flow.tcb.sending.queue.len(),
             holders: if owner.is_nobody() || flow.tcb.orphaned {
                 Vec::new()
             } else {

@@ -38,13 +38,13 @@ impl Engine {
         idx: Edit<'_>,
         host: &'a mut H,
     ) -> (&'a mut Flow, RxContext<'a, H>) {
-        let pressure = self.hostif.pressure(self.flows.get(*idx).tcb.receive.session);
+        let pressure = self.hostif.pressure(self.flows.get(*idx).tcb.receiving.buffer.session);
         let flow = self.flows.get_mut(idx);
         let cx = RxContext {
             now,
             owner: flow.conn.tenancy.owner().session,
             pressure,
-            arena: self.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user),
+            arena: self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user),
             host,
             tcp: &mut self.tcp,
         };
@@ -59,24 +59,25 @@ impl Engine {
         host: &mut H,
     ) {
         if work.rx.segment.len > 0 {
-            self.relieve(self.flows.get(*idx).tcb.receive.session);
+            self.relieve(self.flows.get(*idx).tcb.receiving.buffer.session);
         }
         let (flow, mut cx) = self.receiving(now, idx, host);
         let before =
             (flow.tcb.state != TcpState::SynSent).then(|| (flow.tcb.data_una(), flow.tcb.data_nxt()));
         let event = segment_arrives(&mut flow.tcb, &mut cx, &work.rx);
-        flow.tcb.traffic.note_received(now, work.rx.segment.len, flow.tcb.snd.mss);
+        flow.tcb.status.traffic.note_received(now, work.rx.segment.len, flow.tcb.snd.mss);
         if work.rx.is_marked
-            && let Some(Particulars { trouble, .. }) = cx.tcp.particulars.one_mut(&mut flow.tcb.particulars)
+            && let Some(Particulars { trouble, .. }) =
+                cx.tcp.particulars.one_mut(&mut flow.tcb.setup.particulars)
         {
             trouble.received_marked = trouble.received_marked.wrapping_add(1);
         }
         if let Some((una, nxt)) = before {
-            flow.tcb.traffic.acked += u64::from(flow.tcb.data_una().distance_from(una));
-            flow.tcb.traffic.received += u64::from(flow.tcb.data_nxt().distance_from(nxt));
+            flow.tcb.status.traffic.acked += u64::from(flow.tcb.data_una().distance_from(una));
+            flow.tcb.status.traffic.received += u64::from(flow.tcb.data_nxt().distance_from(nxt));
         }
-        if flow.tcb.send_queue.is_empty() {
-            flow.tcb.traffic.limits.note(now, Wait::Nothing);
+        if flow.tcb.sending.queue.is_empty() {
+            flow.tcb.status.traffic.limits.note(now, Wait::Nothing);
         }
         if before.is_none() && event == FlowEvent::Established {
             self.fast_open_answered(now, idx, &work.rx.segment);

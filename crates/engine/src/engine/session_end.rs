@@ -177,7 +177,7 @@ impl Engine {
     /// Notes that a closed session's region is still read from. A flow notes one such region: when it reads from
     /// another one too, all goes to staging memory. `false`: there is not enough of that.
     fn pin<H: HostMemory>(&mut self, idx: Edit<'_>, session: SessionId, host: &mut H) -> bool {
-        if !self.flows.get(*idx).tcb.send_queue.uses(&self.tcp.extents, session) {
+        if !self.flows.get(*idx).tcb.sending.queue.uses(&self.tcp.extents, session) {
             return true;
         }
         if self.flows.aside(*idx).pinned.is_some() {
@@ -222,7 +222,7 @@ fn is_private(engine: &Engine, idx: FlowIdx) -> bool {
 /// How much of what it has received somebody else may read.
 fn unread_len(engine: &Engine, idx: FlowIdx) -> u32 {
     let tcb = &engine.flows.get(idx).tcb;
-    if tcb.receive.session.0 == 0 { 0 } else { tcb.receive.unconsumed(tcb.data_nxt()) }
+    if tcb.receiving.buffer.session.0 == 0 { 0 } else { tcb.receiving.buffer.unconsumed(tcb.data_nxt()) }
 }
 
 impl HostInterface {

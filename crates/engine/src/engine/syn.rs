@@ -21,7 +21,7 @@ use toe_base::{FlowIdx, Instant, SeqNum};
 use toe_tcp::config::SynCookies;
 use toe_tcp::memory::HostMemory;
 use toe_tcp::open::OpenParams;
-use toe_tcp::record::{Deferral, Opening};
+use toe_tcp::record::{Deferral, Opening, SynText};
 use toe_tcp::segment::{RxSegment, Segment};
 use toe_tcp::state::TcpState;
 use toe_tcp::{ecn, fast_open, open, output};
@@ -189,7 +189,11 @@ impl Engine {
     /// A SYN was answered with a cookie, and when it came again with a record; but the peer answers the first.
     pub(super) fn answers_earlier_cookie(&self, now: Instant, idx: FlowIdx, work: &RxWork<'_>) -> bool {
         let (flow, segment) = (self.flows.get(idx), &work.rx.segment);
-        if flow.tcb.state != TcpState::SynReceived || segment.syn || segment.rst || flow.tcb.fast_open.early {
+        if flow.tcb.state != TcpState::SynReceived
+            || segment.syn
+            || segment.rst
+            || flow.tcb.setup.fast_open.early
+        {
             return false;
         }
         let Some(listener) = flow.conn.tenancy.listener().and_then(|idx| self.listeners.get(idx)) else {
@@ -257,7 +261,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
-        flow.tcb.board.forget_when_sent(&mut self.tcp.sent);
+        flow.tcb.sending.board.forget_when_sent(&mut self.tcp.sent);
     }
 
     /// The program may have a connection whose SYN brought a good cookie, and the bytes that came with it.
@@ -273,11 +277,14 @@ impl Engine {
         self.listeners.arrivals += 1;
         let flow = self.flows.get_mut(idx);
         flow.conn.tenancy.apply(TenancyEvent::Opened { number: self.listeners.arrivals });
-        flow.tcb.fast_open.early = true;
+        flow.tcb.setup.fast_open.early = true;
         self.flows.change_aside(idx, |aside| aside.early_at = Some(listener_idx));
         let (flow, mut cx) = self.receiving(now, idx, host);
-        flow.tcb.fast_open.taken = fast_open::take_syn_text(&mut flow.tcb, &mut cx, &work.rx);
-        flow.tcb.traffic.received = u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
+        if fast_open::take_syn_text(&mut flow.tcb, &mut cx, &work.rx) {
+            flow.tcb.setup.fast_open.syn_text = SynText::Taken;
+        }
+        flow.tcb.status.traffic.received =
+            u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.fast_open.came();
             listener.queue.waiting.push_back(*idx);

@@ -4,23 +4,34 @@ use super::Engine;
 use toe_abi::report::{TcpCounts, TcpReport};
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, FlowDetail};
 use toe_base::{FlowIdx, Instant};
-use toe_tcp::record::Particulars;
+use toe_tcp::record::{Negotiated, Particulars, PathState, SendSide, Status};
 use toe_tcp::{Tcb, rtt};
 
 impl Engine {
     pub(super) fn tcp_report(&self, now: Instant, idx: FlowIdx) -> TcpReport {
         let flow = self.flows.get(idx);
         let detail = self.flow_detail(now, idx);
-        let Tcb { snd, rcv, cc, rtt, rate, traffic, board, .. } = &flow.tcb;
-        let Particulars { pacing, reordering, trouble, .. } = self.tcp.particulars.one(&flow.tcb.particulars);
-        let scaled = snd.scale.shift() != 0 || rcv.scale.shift() != 0;
+        let Tcb {
+            snd,
+            rcv,
+            sending: SendSide { board, .. },
+            setup,
+            status: Status { traffic, .. },
+            path,
+            ..
+        } = &flow.tcb;
+        let (PathState { rtt, cc, rate, .. }, Negotiated { snd_scale, rcv_scale, .. }) =
+            (path, setup.negotiated);
+        let Particulars { pacing, reordering, trouble, .. } =
+            self.tcp.particulars.one(&flow.tcb.setup.particulars);
+        let scaled = snd_scale.shift() != 0 || rcv_scale.shift() != 0;
         TcpReport {
             congestion: cc.algorithm.name().as_str().to_owned(),
             ca_state: ca_state(detail.ca_state).to_owned(),
-            timestamps: snd.syn_acked && rcv.ts_recent.is_some(),
-            sack: snd.syn_acked && snd.sack_permitted,
-            ecn: flow.tcb.ecn.on,
-            wscale: (snd.syn_acked && scaled).then(|| [snd.scale.shift(), rcv.scale.shift()]),
+            timestamps: snd.syn_acked && flow.tcb.ts_recent().is_some(),
+            sack: snd.syn_acked && flow.tcb.has_sack(),
+            ecn: flow.tcb.path.ecn.on,
+            wscale: (snd.syn_acked && scaled).then(|| [snd_scale.shift(), rcv_scale.shift()]),
             direct: flow.conn.carrier.channel().is_some(),
             rto_us: u32::try_from(rtt::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
             backoff: rtt.backoff,
@@ -46,10 +57,10 @@ impl Engine {
             retransmits: trouble.retransmits,
             reordering_seen: reordering.seen,
             reordering_window: reordering.reo_wnd_mult,
-            notsent: flow.tcb.send_queue.len().saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),
+            notsent: flow.tcb.sending.queue.len().saturating_sub(snd.nxt.distance_from(flow.tcb.data_una())),
             snd_wnd: snd.wnd.bytes(),
-            rcv_wnd: if snd.syn_acked { flow.tcb.receive.window(rcv.nxt) } else { 0 },
-            rcv_space: flow.tcb.receive.window_max,
+            rcv_wnd: if snd.syn_acked { flow.tcb.receiving.buffer.window(rcv.nxt) } else { 0 },
+            rcv_space: flow.tcb.receiving.buffer.window_max,
             counts: counts(&detail),
         }
     }

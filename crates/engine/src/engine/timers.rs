@@ -37,25 +37,27 @@ impl Engine {
                 continue;
             }
             let flow = self.flows.get(idx);
-            if flow.tcb.timers.linger <= now && flow.tcb.state == TcpState::TimeWait && flow.tcb.is_local {
+            if flow.tcb.timers.linger() <= now && flow.tcb.state == TcpState::TimeWait && flow.tcb.is_local {
                 let (conn, until) = (&flow.conn, now.after_us(TIME_WAIT_US));
                 let name = (conn.key.scope, conn.key.local);
                 self.names.in_use.keep((now, until), name, conn.sharing, conn.user);
             }
             self.edit(idx, |engine, idx| {
                 let flow = engine.flows.get_mut(idx);
-                let timeouts = flow.tcb.rtt.timeouts;
+                let timeouts = flow.tcb.path.rtt.timeouts;
                 let event = timeout::on_timeout(&mut flow.tcb, &mut engine.tcp, now);
-                let is_late =
-                    flow.tcb.rtt.timeouts > timeouts && flow.tcb.rtt.timeouts >= soft_error::PATH_RETRIES;
+                let is_late = flow.tcb.path.rtt.timeouts > timeouts
+                    && flow.tcb.path.rtt.timeouts >= soft_error::PATH_RETRIES;
                 if let (true, Path::Port { port, neighbour }) = (is_late, flow.conn.path) {
                     engine.ip.ports[port.index()].neighbours.doubt(neighbour);
                 }
                 if flow.tcb.timers.release <= now {
                     flow.tcb.timers.release = Instant::FAR_FUTURE;
-                    let (held, data_nxt) = (flow.tcb.held.ranges(&engine.tcp.held), flow.tcb.data_nxt());
-                    let arena = engine.hostif.sessions.arena(flow.tcb.receive.session, flow.conn.user);
-                    flow.tcb.receive.release_if_empty(arena, host, held, data_nxt);
+                    let (held, data_nxt) =
+                        (flow.tcb.receiving.held.ranges(&engine.tcp.held), flow.tcb.data_nxt());
+                    let arena =
+                        engine.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
+                    flow.tcb.receiving.buffer.release_if_empty(arena, host, held, data_nxt);
                 }
                 engine.fast_open_timeout(now, *idx);
                 engine.apply(now, idx, event, host);

@@ -16,6 +16,7 @@ use crate::work::{ControlFrame, Lone, Path};
 use toe_abi::capture::Direction;
 use toe_base::{Addr, FlowIdx, Instant, PortId};
 use toe_tcp::memory::HostMemory;
+use toe_tcp::record::PeerTimer;
 use toe_tcp::segment::TxSegment;
 use toe_tcp::segment_arrives::time_wait;
 use toe_tcp::{congestion, output, rtt};
@@ -82,10 +83,10 @@ impl Engine {
                 // The record is another connection's by now, and stands where that belongs.
                 Path::Local => continue,
             }
-            let before = self.flows.get(idx).tcb.traffic.sent;
+            let before = self.flows.get(idx).tcb.status.traffic.sent;
             let (units, end) =
                 self.turn(now, idx, |engine, idx| engine.transmit_units(now, port, idx, sink, host));
-            let bytes = self.flows.get(idx).tcb.traffic.sent.saturating_sub(before);
+            let bytes = self.flows.get(idx).tcb.status.traffic.sent.saturating_sub(before);
             self.ip.ports[port.index()].ready.spend(user, units, bytes);
             sent += units;
             gone += bytes;
@@ -135,9 +136,10 @@ impl Engine {
                 Sent::PortFull => return (units, TurnEnd::PortFull),
                 Sent::NoNeighbour => {
                     let flow = self.flows.get_mut(idx);
-                    if flow.tcb.timers.retransmit.is_far_future() && flow.tcb.timers.persist.is_far_future() {
+                    if flow.tcb.timers.peer == PeerTimer::Off {
                         // A neighbour that stays silent must not keep the record for ever.
-                        flow.tcb.timers.retransmit = now.after_us(rtt::retransmit_us(&flow.tcb));
+                        flow.tcb.timers.peer =
+                            PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(&flow.tcb)));
                     }
                     break;
                 }
@@ -184,12 +186,12 @@ impl Engine {
         let Some(to_mac) = known else { return Sent::NoNeighbour };
         let flow = self.flows.get_mut(idx);
         let port = &mut self.ip.ports[port_id.index()];
-        let options = &flow.tcb.options;
+        let options = &flow.tcb.setup.options;
         let traffic_class = options.traffic_class | if tx.is_ect { ECT_0 } else { 0 };
         let ttl = options.hop_limit;
         let envelope = Envelope { hop: Hop::over(&port.link, to_mac), from, to, ttl, traffic_class };
         let header = segment::header(&flow.conn.key, &tx.segment);
-        let pieces = flow.tcb.send_queue.pieces(&self.tcp.extents, tx.payload_at, tx.segment.len);
+        let pieces = flow.tcb.sending.queue.pieces(&self.tcp.extents, tx.payload_at, tx.segment.len);
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
             return Sent::PortFull;
         }
@@ -200,7 +202,7 @@ impl Engine {
 
     pub(super) fn count_sent(&mut self, now: Instant, idx: Edit<'_>, tx: &TxSegment) {
         self.counters.add(Counter::TxSegments);
-        self.flows.get_mut(idx).tcb.traffic.note_sent(now, tx.segment.len, tx.mss);
+        self.flows.get_mut(idx).tcb.status.traffic.note_sent(now, tx.segment.len, tx.mss);
         if tx.is_retransmit {
             self.counters.add(Counter::Retransmits);
         }
@@ -215,7 +217,8 @@ impl Engine {
         // Its neighbour is not known yet, and the last ACK waits for that by itself.
         while let Some(tx) = self.ip.next_unit(now, self.flows.get(*idx), &self.tcp) {
             let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
-            let lone = Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.options.traffic_class };
+            let lone =
+                Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.setup.options.traffic_class };
             let path = conn.path;
             output::commit(tcb, &mut self.tcp, now, &tx);
             self.send_alone(now, path, lone);

@@ -11,10 +11,10 @@ use crate::flow::tenancy::Tenancy;
 use crate::work::{Path, Sharing, StreamCounts, UserIdx};
 use toe_abi::errno::Errno;
 use toe_base::arena::Block;
-use toe_base::{SeqNum, SessionId};
+use toe_base::{ListenerId, SeqNum, SessionId};
 use toe_tcp::Tcb;
 use toe_tcp::pool::{Pool, PoolSlot};
-use toe_tcp::record::Noted;
+use toe_tcp::record::{Noted, Status};
 use toe_tcp::state::TcpState;
 
 /// One connection.
@@ -97,8 +97,7 @@ pub enum Leftover {
 /// reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    pub accepted: Option<toe_base::ListenerId>,
-    pub connected: Option<Errno>,
+    pub opened: OpenNotice,
     /// That its bytes go through a channel is new.
     pub direct: bool,
     /// What has gone out.
@@ -109,8 +108,46 @@ pub struct Report {
     pub peer_closed_told: bool,
     /// The owner waits for the acknowledgement of its end.
     pub tells_end: bool,
-    pub reset: Option<Errno>,
-    pub reset_told: bool,
+    pub reset: Option<ResetNotice>,
+}
+
+/// How the connection came to its owner, which has yet to hear of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OpenNotice {
+    #[default]
+    None,
+    Accepted(ListenerId),
+    Connected(Errno),
+}
+
+/// Why it has ended, and whether the owner knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResetNotice {
+    pub errno: Errno,
+    pub told: bool,
+}
+
+impl Report {
+    pub const fn is_accepted_untold(&self) -> bool {
+        matches!(self.opened, OpenNotice::Accepted(_))
+    }
+
+    /// The owner need not hear that it has accepted it. Returns whether that was to come.
+    pub fn take_accepted(&mut self) -> bool {
+        let was_untold = self.is_accepted_untold();
+        if was_untold {
+            self.opened = OpenNotice::None;
+        }
+        was_untold
+    }
+
+    /// Whoever has it next hears of the end again.
+    pub fn tell_end_again(&mut self) {
+        self.peer_closed_told = false;
+        if let Some(reset) = &mut self.reset {
+            reset.told = false;
+        }
+    }
 }
 
 /// What has gone out is news when fewer bytes than half of the mark have not (`FlowOption::UnsentLowWater`).
@@ -123,7 +160,7 @@ pub struct Unsent {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Flow>() <= 680 && size_of::<Conn>() <= 108);
+const _: () = assert!(size_of::<Flow>() <= 652 && size_of::<Conn>() <= 108);
 
 impl Flow {
     /// A connection that nobody has yet.
@@ -134,11 +171,11 @@ impl Flow {
 
     /// How far its programs have come. What was announced and not given back is to be read yet.
     pub fn counts(&self) -> StreamCounts {
-        let Tcb { traffic, receive, send_queue, .. } = &self.tcb;
-        let unread = receive.unconsumed(self.tcb.data_nxt());
+        let Tcb { sending, receiving, status: Status { traffic, .. }, .. } = &self.tcb;
+        let unread = receiving.buffer.unconsumed(self.tcb.data_nxt());
         let counts = StreamCounts {
             read: traffic.received.cast_signed() - i64::from(unread),
-            written: traffic.acked + u64::from(send_queue.len()),
+            written: traffic.acked + u64::from(sending.queue.len()),
         };
         // Both ends of a channel say by them what comes before it: a count that is wrong by one stops the connection.
         debug_assert_eq!(counts.written as u32, self.tcb.queue_end().distance_from(self.tcb.snd.iss.plus(1)));

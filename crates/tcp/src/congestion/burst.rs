@@ -15,16 +15,17 @@ const ROUND_TRIP_MIN_US: u32 = 4_000;
 
 /// A connection may send, and nothing of it is out.
 pub(super) fn begins(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
-    let is_idle = now.since_us(tcb.rate.delivered_at) >= tcb.rtt.timeout_us();
-    if !is_idle || tcb.cc.cwnd <= initial_window(tcb.snd.mss) || tcb.rtt.srtt_us < ROUND_TRIP_MIN_US {
+    let is_idle = now.since_us(tcb.path.rate.delivered_at) >= tcb.path.rtt.timeout_us();
+    if !is_idle || tcb.path.cc.cwnd <= initial_window(tcb.snd.mss) || tcb.path.rtt.srtt_us < ROUND_TRIP_MIN_US
+    {
         return;
     }
     // What was in flight before says nothing of today.
-    tcb.cc.usage.most = 0;
-    tcb.cc.usage.most_before = 0;
-    let spread_us = u64::from(tcb.rtt.srtt_us) * SPREAD_PERCENT / 100;
-    let rate = u64::from(tcb.cc.cwnd) * 1_000_000 / spread_us;
-    if let Some(Particulars { pacing, .. }) = pool.one_mut(&mut tcb.particulars) {
+    tcb.path.cc.usage.most = 0;
+    tcb.path.cc.usage.most_before = 0;
+    let spread_us = u64::from(tcb.path.rtt.srtt_us) * SPREAD_PERCENT / 100;
+    let rate = u64::from(tcb.path.cc.cwnd) * 1_000_000 / spread_us;
+    if let Some(Particulars { pacing, .. }) = pool.one_mut(&mut tcb.setup.particulars) {
         pacing.rate = match pacing.rate_max {
             0 => rate,
             most => rate.min(u64::from(most)),
@@ -34,16 +35,16 @@ pub(super) fn begins(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
 
 /// A round trip is over.
 pub(super) fn ends(tcb: &Tcb, pool: &mut ParticularsPool) {
-    let Some(Particulars { pacing, .. }) = pool.taken_mut(&tcb.particulars) else { return };
-    let used = tcb.cc.usage.pipe_ack();
-    if used > initial_window(tcb.snd.mss) || used >= tcb.cc.cwnd / 2 {
+    let Some(Particulars { pacing, .. }) = pool.taken_mut(&tcb.setup.particulars) else { return };
+    let used = tcb.path.cc.usage.pipe_ack();
+    if used > initial_window(tcb.snd.mss) || used >= tcb.path.cc.cwnd / 2 {
         pacing.rate = u64::from(pacing.rate_max);
     }
 }
 
 /// Bytes that a connection which is paced may send beyond that, as it could have at its start.
 pub fn head_start(tcb: &Tcb, pacing: &Pacing) -> u32 {
-    if tcb.cc.follows_model() || pacing.rate == u64::from(pacing.rate_max) {
+    if tcb.path.cc.follows_model() || pacing.rate == u64::from(pacing.rate_max) {
         return 0;
     }
     initial_window(tcb.snd.mss).saturating_sub(tcb.pipe())

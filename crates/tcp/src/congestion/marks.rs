@@ -6,7 +6,7 @@ use toe_base::SeqNum;
 
 /// An ACK of `acked` bytes, with ECE or not.
 pub fn on_ack(tcb: &mut Tcb, models: &mut Models, acked: u32, ece: bool) {
-    let Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { return };
+    let Algorithm::Dctcp(slot) = &mut tcb.path.cc.algorithm else { return };
     if let Some(dctcp) = models.dctcp.one_mut(slot) {
         dctcp.on_ack((tcb.snd.una, tcb.snd.nxt), acked, ece);
     }
@@ -14,22 +14,22 @@ pub fn on_ack(tcb: &mut Tcb, models: &mut Models, acked: u32, ece: bool) {
 
 /// RFC 8257 section 3.2: a segment came with the mark, or without. ECE tells of each, and a change is told at once.
 pub fn note_mark(tcb: &mut Tcb, models: &mut Models, is_marked: bool) {
-    let was_marked = tcb.ecn.echo;
-    let Algorithm::Dctcp(slot) = &mut tcb.cc.algorithm else { return };
+    let was_marked = tcb.path.ecn.echo;
+    let Algorithm::Dctcp(slot) = &mut tcb.path.cc.algorithm else { return };
     if is_marked == was_marked {
         return;
     }
     let Some(dctcp) = models.dctcp.one_mut(slot) else { return };
-    if dctcp.delayed.last().unwrap_or(tcb.rcv.acked) != tcb.rcv.nxt {
+    if dctcp.delayed.last().unwrap_or(tcb.receiving.acks.last_sent) != tcb.rcv.nxt {
         dctcp.delayed.push(tcb.rcv.nxt, was_marked);
     }
-    tcb.ecn.echo = is_marked;
-    tcb.rcv.ack_now = true;
+    tcb.path.ecn.echo = is_marked;
+    tcb.receiving.acks.now = true;
 }
 
 /// The next delayed ACK: its number, and whether it says ECE.
 pub fn delayed_ack(tcb: &Tcb, models: &Models) -> Option<(SeqNum, bool)> {
-    match &tcb.cc.algorithm {
+    match &tcb.path.cc.algorithm {
         Algorithm::Dctcp(slot) => models.dctcp.one(slot).delayed.first(),
         _ => None,
     }
@@ -37,7 +37,7 @@ pub fn delayed_ack(tcb: &Tcb, models: &Models) -> Option<(SeqNum, bool)> {
 
 /// It went out.
 pub fn delayed_ack_sent(tcb: &Tcb, models: &mut Models) {
-    if let Algorithm::Dctcp(slot) = &tcb.cc.algorithm {
+    if let Algorithm::Dctcp(slot) = &tcb.path.cc.algorithm {
         models.dctcp.taken_mut(slot).into_iter().for_each(|dctcp| dctcp.delayed.pop());
     }
 }
@@ -51,8 +51,8 @@ mod tests {
     #[test]
     fn delayed_acks_tell_of_each_stretch_in_turn() {
         let (mut tcb, mut models) = (Tcb::vacant(), Models::new(1));
-        tcb.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
-        tcb.rcv.acked = SeqNum::new(100);
+        tcb.path.cc.algorithm = Algorithm::new(AlgorithmName::Dctcp);
+        tcb.receiving.acks.last_sent = SeqNum::new(100);
         for (at, is_marked) in
             [(200, true), (300, false), (300, true), (400, false), (500, true), (600, false), (700, true)]
         {

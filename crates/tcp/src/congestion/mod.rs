@@ -26,7 +26,7 @@ use crate::config::AlgorithmName;
 use crate::record::{Algorithm, Congestion, Particulars, ParticularsPool, Phase, Tcb};
 use crate::scoreboard::Losses;
 use crate::{Tcp, rate};
-use bbr::{Bbr, Steered};
+use bbr::{Bbr, SenderState, Steered};
 use cubic::Cubic;
 use hystart::HyStart;
 use models::Models;
@@ -130,11 +130,11 @@ impl Congestion {
 /// The last reduction was a mistake.
 pub fn restore(tcb: &mut Tcb, models: &mut Models) {
     let ack = bbr_ack(tcb, Instant::ZERO, &AckEvent::default());
-    match &mut tcb.cc.algorithm {
+    match &mut tcb.path.cc.algorithm {
         Algorithm::Cubic(slot) => models.cubic.taken_mut(slot).into_iter().for_each(Cubic::restore),
         Algorithm::Bbr(slot) => {
             if let Some(bbr) = models.bbr.one_mut(slot) {
-                bbr.undo(&ack, &mut tcb.cc.cwnd);
+                bbr.undo(&ack, &mut tcb.path.cc.cwnd);
             }
         }
         Algorithm::Reno(_) | Algorithm::Dctcp(_) => {}
@@ -143,10 +143,10 @@ pub fn restore(tcb: &mut Tcb, models: &mut Models) {
 
 /// Another algorithm from now on (TCP_CONGESTION). The window stays, as Linux has it.
 pub fn choose(tcb: &mut Tcb, tcp: &mut Tcp, name: AlgorithmName) {
-    if tcb.cc.algorithm.name() != name {
-        tcb.cc.algorithm.clear(&mut tcp.models);
-        tcb.cc.algorithm = Algorithm::new(name);
-        if let Some(Particulars { pacing, .. }) = tcp.particulars.taken_mut(&tcb.particulars) {
+    if tcb.path.cc.algorithm.name() != name {
+        tcb.path.cc.algorithm.clear(&mut tcp.models);
+        tcb.path.cc.algorithm = Algorithm::new(name);
+        if let Some(Particulars { pacing, .. }) = tcp.particulars.taken_mut(&tcb.setup.particulars) {
             pacing.rate = u64::from(pacing.rate_max);
         }
     }
@@ -154,9 +154,9 @@ pub fn choose(tcb: &mut Tcb, tcp: &mut Tcp, name: AlgorithmName) {
 
 /// SO_MAX_PACING_RATE; 0: no limit.
 pub fn limit_pacing(tcb: &mut Tcb, pool: &mut ParticularsPool, bytes_per_s: u32) {
-    let Some(Particulars { pacing, .. }) = pool.one_mut(&mut tcb.particulars) else { return };
+    let Some(Particulars { pacing, .. }) = pool.one_mut(&mut tcb.setup.particulars) else { return };
     pacing.rate_max = bytes_per_s;
-    pacing.rate = match (&tcb.cc.algorithm, bytes_per_s) {
+    pacing.rate = match (&tcb.path.cc.algorithm, bytes_per_s) {
         (Algorithm::Bbr(_), 0) => pacing.rate,
         (Algorithm::Bbr(_), most) if pacing.rate > 0 => pacing.rate.min(u64::from(most)),
         (_, most) => u64::from(most),
@@ -168,17 +168,17 @@ pub fn restart(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     if tcb.is_local || !tcb.state.is_synchronized() {
         return;
     }
-    let app_limited = rate::is_app_limited(&tcb.rate);
-    let (srtt_us, delivered) = (tcb.rtt.srtt_us, tcb.rate.delivered);
+    let app_limited = rate::is_app_limited(&tcb.path.rate);
+    let (srtt_us, delivered) = (tcb.path.rtt.srtt_us, tcb.path.rate.delivered);
     steer(tcb, tcp, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
 }
 
 /// An ACK arrived: an algorithm with a model of the path sets window and pacing by it. Returns whether this is one.
 pub fn follow_model(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) -> bool {
-    let losses = tcb.board.take_losses(&mut tcp.sent);
+    let losses = tcb.sending.board.take_losses(&mut tcp.sent);
     let ack = bbr::Ack { losses, ..bbr_ack(tcb, now, event) };
     let Some(holds_back) = steer(tcb, tcp, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
-    tcb.cc.cwnd = tcb.cc.cwnd.min(CWND_MAX);
+    tcb.path.cc.cwnd = tcb.path.cc.cwnd.min(CWND_MAX);
     if holds_back {
         rate::note_app_limited(tcb);
     }
@@ -186,10 +186,10 @@ pub fn follow_model(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent
 }
 
 fn steer<T>(tcb: &mut Tcb, tcp: &mut Tcp, act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T) -> Option<T> {
-    let Algorithm::Bbr(slot) = &mut tcb.cc.algorithm else { return None };
+    let Algorithm::Bbr(slot) = &mut tcb.path.cc.algorithm else { return None };
     let bbr = tcp.models.bbr.one_mut(slot)?;
-    let pacing = &mut tcp.particulars.one_mut(&mut tcb.particulars)?.pacing;
-    let mut steered = Steered { cwnd: &mut tcb.cc.cwnd, pacing: &mut pacing.rate };
+    let pacing = &mut tcp.particulars.one_mut(&mut tcb.setup.particulars)?.pacing;
+    let mut steered = Steered { cwnd: &mut tcb.path.cc.cwnd, pacing: &mut pacing.rate };
     let result = act(bbr, &mut steered);
     if pacing.rate_max > 0 {
         pacing.rate = pacing.rate.min(u64::from(pacing.rate_max));
@@ -199,29 +199,32 @@ fn steer<T>(tcb: &mut Tcb, tcp: &mut Tcp, act: impl FnOnce(&mut Bbr, &mut Steere
 
 fn bbr_ack(tcb: &Tcb, now: Instant, event: &AckEvent) -> bbr::Ack {
     let mss = u32::from(tcb.snd.mss);
+    let sender = SenderState {
+        mss,
+        srtt_us: tcb.path.rtt.srtt_us,
+        inflight: tcb.pipe(),
+        has_sack: tcb.has_sack(),
+        cwnd_limited: tcb.path.cc.usage.pipe_ack() + 2 * mss > tcb.path.cc.cwnd,
+        in_recovery: matches!(tcb.path.cc.phase, Phase::Recovery | Phase::Loss),
+        salt: tcb.snd.una.raw(),
+    };
     bbr::Ack {
         now,
-        mss,
         newly_acked: event.delivered,
-        delivered: tcb.rate.delivered,
+        delivered: tcb.path.rate.delivered,
         sample: event.sample,
         losses: Losses::default(),
         // The phase has begun with this ACK: a round trip with marks counts once.
-        marked: event.ece && tcb.cc.phase == Phase::Reduced && tcb.cc.recover == tcb.snd.nxt,
+        marked: event.ece && tcb.path.cc.phase == Phase::Reduced && tcb.path.cc.recover == tcb.snd.nxt,
         rtt_us: event.rtt_us,
-        srtt_us: tcb.rtt.srtt_us,
-        inflight: tcb.pipe(),
-        has_sack: tcb.snd.sack_permitted,
-        cwnd_limited: tcb.cc.usage.pipe_ack() + 2 * mss > tcb.cc.cwnd,
-        in_recovery: matches!(tcb.cc.phase, Phase::Recovery | Phase::Loss),
-        salt: tcb.snd.una.raw(),
+        sender,
     }
 }
 
 /// Starts a new round trip when the last one's data is acknowledged, and looks whether the window is used at all.
 pub fn note_usage(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
-    let follows_model = tcb.cc.follows_model();
-    let usage = &mut tcb.cc.usage;
+    let follows_model = tcb.path.cc.follows_model();
+    let usage = &mut tcb.path.cc.usage;
     if tcb.snd.una.before(usage.round_end) {
         return;
     }
@@ -231,8 +234,8 @@ pub fn note_usage(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     if !follows_model {
         burst::ends(tcb, pool);
     }
-    let usage = &mut tcb.cc.usage;
-    if usage.pipe_ack() >= tcb.cc.cwnd / 2 || follows_model {
+    let usage = &mut tcb.path.cc.usage;
+    if usage.pipe_ack() >= tcb.path.cc.cwnd / 2 || follows_model {
         usage.unvalidated_since = None;
         return;
     }
@@ -244,14 +247,14 @@ pub fn note_usage(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
 
 /// A connection may send. Where nothing is out no ACK has looked whether the window was used.
 pub fn wake(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
-    if tcb.snd.nxt != tcb.snd.una || tcb.cc.follows_model() {
+    if tcb.snd.nxt != tcb.snd.una || tcb.path.cc.follows_model() {
         return;
     }
-    let usage = &tcb.cc.usage;
+    let usage = &tcb.path.cc.usage;
     let unused_us = now.since_us(usage.unvalidated_since.unwrap_or(tcb.timers.heard));
     if unused_us >= UNVALIDATED_MAX_US {
         let_go_of_half(tcb);
-        tcb.cc.usage.unvalidated_since = Some(now);
+        tcb.path.cc.usage.unvalidated_since = Some(now);
     }
     burst::begins(tcb, pool, now);
 }
@@ -259,21 +262,21 @@ pub fn wake(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
 /// RFC 7661 section 4.4.3: half of the window was not used for too long.
 fn let_go_of_half(tcb: &mut Tcb) {
     let initial = initial_window(tcb.snd.mss);
-    tcb.cc.ssthresh = tcb.cc.ssthresh.max(tcb.cc.cwnd / 4 * 3);
-    tcb.cc.cwnd = (tcb.cc.cwnd / 2).max(initial.min(tcb.cc.cwnd));
-    tcb.cc.usage.unvalidated_since = None;
+    tcb.path.cc.ssthresh = tcb.path.cc.ssthresh.max(tcb.path.cc.cwnd / 4 * 3);
+    tcb.path.cc.cwnd = (tcb.path.cc.cwnd / 2).max(initial.min(tcb.path.cc.cwnd));
+    tcb.path.cc.usage.unvalidated_since = None;
 }
 
 /// Whether the window is what limits the sender: one that is not used does not grow (RFC 7661 section 4.4, RFC 9438
 /// section 5.8).
 pub fn is_limiting(tcb: &Tcb) -> bool {
-    let used = tcb.cc.usage.pipe_ack();
-    if tcb.cc.in_slow_start() {
+    let used = tcb.path.cc.usage.pipe_ack();
+    if tcb.path.cc.in_slow_start() {
         // Half of it is not more than a window of half the size would have let go (Linux: tcp_is_cwnd_limited).
-        used > tcb.cc.cwnd / 2
+        used > tcb.path.cc.cwnd / 2
     } else {
         // Partial segments are held back, so a window can be full without being reached.
-        used + 2 * u32::from(tcb.snd.mss) > tcb.cc.cwnd
+        used + 2 * u32::from(tcb.snd.mss) > tcb.path.cc.cwnd
     }
 }
 
@@ -284,7 +287,7 @@ mod tests {
     fn tcb(name: AlgorithmName) -> Tcb {
         let mut tcb = Tcb::vacant();
         tcb.snd.mss = 1000;
-        tcb.cc = Congestion::initial(1000, Algorithm::new(name));
+        tcb.path.cc = Congestion::initial(1000, Algorithm::new(name));
         tcb
     }
 
@@ -298,7 +301,7 @@ mod tests {
     fn a_limit_to_pacing_holds_for_a_model_too() {
         for name in [AlgorithmName::Cubic, AlgorithmName::Bbr] {
             let (mut tcb, mut tcp) = (tcb(name), tcp());
-            let is_model = tcb.cc.follows_model();
+            let is_model = tcb.path.cc.follows_model();
             limit_pacing(&mut tcb, &mut tcp.particulars, 5_000);
             assert_eq!(*rate(&mut tcb, &mut tcp), 5_000, "{name:?}");
             *rate(&mut tcb, &mut tcp) = 9_000;
@@ -318,7 +321,7 @@ mod tests {
     }
 
     fn rate<'a>(tcb: &mut Tcb, tcp: &'a mut Tcp) -> &'a mut u64 {
-        &mut tcp.particulars.one_mut(&mut tcb.particulars).expect("a place").pacing.rate
+        &mut tcp.particulars.one_mut(&mut tcb.setup.particulars).expect("a place").pacing.rate
     }
 
     fn restart_with_model(tcb: &mut Tcb, tcp: &mut Tcp) {
@@ -336,7 +339,7 @@ mod tests {
         choose(&mut tcb, &mut tcp, AlgorithmName::Bbr);
         assert_eq!(*rate(&mut tcb, &mut tcp), 7_000);
         choose(&mut tcb, &mut tcp, AlgorithmName::Reno);
-        assert_eq!((*rate(&mut tcb, &mut tcp), tcb.cc.algorithm.name()), (0, AlgorithmName::Reno));
+        assert_eq!((*rate(&mut tcb, &mut tcp), tcb.path.cc.algorithm.name()), (0, AlgorithmName::Reno));
         assert_eq!(tcp.models.used(), 0);
     }
 
@@ -347,9 +350,9 @@ mod tests {
         let event = AckEvent { ece: true, ..AckEvent::default() };
         let marked = |tcb: &Tcb| bbr_ack(tcb, Instant::ZERO, &event).marked;
         assert!(!marked(&tcb));
-        tcb.cc.phase = Phase::Reduced;
+        tcb.path.cc.phase = Phase::Reduced;
         assert!(marked(&tcb));
-        tcb.cc.recover = tcb.snd.nxt.minus(1);
+        tcb.path.cc.recover = tcb.snd.nxt.minus(1);
         assert!(!marked(&tcb));
     }
 
@@ -358,12 +361,12 @@ mod tests {
     fn a_window_that_half_of_is_used_is_a_validated_one_and_another_goes_down_by_what_was_used() {
         for (used, to) in [(50_000, 70_000), (40_000, 28_000)] {
             let mut tcb = tcb(AlgorithmName::Cubic);
-            tcb.cc.cwnd = 100_000;
-            tcb.cc.usage.sent(used);
+            tcb.path.cc.cwnd = 100_000;
+            tcb.path.cc.usage.sent(used);
             note_usage(&mut tcb, &mut ParticularsPool::of_smallest(1), Instant::from_millis(1));
-            assert_eq!(tcb.cc.usage.unvalidated_since.is_none(), used >= 50_000);
+            assert_eq!(tcb.path.cc.usage.unvalidated_since.is_none(), used >= 50_000);
             assert_eq!(
-                tcb.cc.reduced(&mut Models::new(1), used, 1000, false),
+                tcb.path.cc.reduced(&mut Models::new(1), used, 1000, false),
                 to,
                 "{used} bytes were in flight"
             );

@@ -10,14 +10,22 @@ use toe_wire::tcp::FastOpenCookie;
 pub struct FastOpen {
     /// Where [`OpeningPool`] has what Fast Open and deferral need.
     pub opening: PoolSlot,
-    /// The first SYN waits for the program's first bytes.
-    pub waits: bool,
-    /// The SYN's bytes were taken: by the peer, or of the peer.
-    pub taken: bool,
+    pub syn_text: SynText,
     /// It came in at a listener.
     pub was_passive: bool,
     /// The program may have it though its handshake is not complete, and was not told of that.
     pub early: bool,
+}
+
+/// The program's bytes in a SYN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SynText {
+    #[default]
+    None,
+    /// The first SYN waits for some.
+    Awaited,
+    /// They were taken: by the peer, or of the peer.
+    Taken,
 }
 
 /// Where the openings of all connections lie that are out of the ordinary. Each can have one.

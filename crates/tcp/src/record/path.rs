@@ -4,6 +4,16 @@
 use crate::pool::{Pool, PoolSlot};
 use toe_base::{Instant, SeqNum};
 
+/// Of these [`Ecn`] alone is asked by each segment; local connections have no path to congest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathState {
+    pub rtt: RoundTrip,
+    pub cc: Congestion,
+    pub rack: Rack,
+    pub rate: DeliveryRate,
+    pub ecn: Ecn,
+}
+
 /// A congestion control algorithm, and where [`crate::congestion::models::Models`] has its state: nowhere until an ACK has something to say to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
@@ -164,8 +174,10 @@ pub struct DeliveryRate {
     pub delivered: u64,
     pub delivered_at: Instant,
     pub first_sent_at: Instant,
-    /// Samples are limited by the program until more than this is delivered; 0: they are not.
-    pub app_limited_until: u64,
+    /// Samples are limited by the program, until more than this is delivered: the low half of the number, of which no more is ever
+    /// in the network.
+    pub app_limited: bool,
+    pub app_limited_until: u32,
     /// The latest sample, in bytes a second.
     pub latest: u64,
     pub latest_app_limited: bool,

@@ -19,7 +19,7 @@ pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segme
         answer_stray(tcb, cx, segment);
         return Step::Done(FlowEvent::None);
     }
-    if tcb.rcv.ts_recent.is_some() && segment.timestamps.is_none() && !segment.rst && !segment.syn {
+    if tcb.ts_recent().is_some() && segment.timestamps.is_none() && !segment.rst && !segment.syn {
         // RFC 7323 section 3.2: silently. A SYN is answered as any other; a peer that has started anew learns by that.
         cx.tcp.counters.add(Counter::DropNoTimestamp);
         return Step::Done(FlowEvent::None);
@@ -54,10 +54,10 @@ pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segme
 /// half of a simultaneous open (RFC 9293 section 3.5, figure 7): its ACK counts, and a plain ACK completes it.
 fn repeated_syn<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
     if segment.ack.is_none() {
-        tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);
+        tcb.sending.board.mark_lost(&mut cx.tcp.sent, |_| true);
         return Step::Done(FlowEvent::None);
     }
-    tcb.rcv.ack_now = true;
+    tcb.receiving.acks.now = true;
     match ack::process(tcb, cx, segment) {
         Step::Continue => Step::Done(FlowEvent::None),
         done => done,
@@ -66,5 +66,5 @@ fn repeated_syn<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
 
 /// RFC 7323 section 5.
 fn is_old_duplicate(tcb: &Tcb, now: Instant, segment: &Segment) -> bool {
-    segment.is_old_duplicate(tcb.rcv.ts_recent) && now.since_us(tcb.timers.heard) < PAWS_IDLE_MAX_US
+    segment.is_old_duplicate(tcb.ts_recent()) && now.since_us(tcb.timers.heard) < PAWS_IDLE_MAX_US
 }

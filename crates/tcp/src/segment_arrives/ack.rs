@@ -4,7 +4,7 @@ use super::sack;
 use super::step::{Step, challenge};
 use crate::ack_event::AckEvent;
 use crate::counter::Counter;
-use crate::record::{Particulars, ParticularsPool, Tcb};
+use crate::record::{Fin, Particulars, ParticularsPool, PeerTimer, SendDue, Tcb};
 use crate::segment::{FlowEvent, Segment};
 use crate::state::{TcpEvent, TcpState};
 use crate::{RxContext, deferral, rack, recovery, rtt, soft_error, timeout};
@@ -18,7 +18,7 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
         return Step::Done(FlowEvent::None);
     };
     tcb.timers.heard = cx.now;
-    tcb.timers.probes_sent = 0;
+    tcb.sending.probes = 0;
     let in_syn_received = tcb.state == TcpState::SynReceived;
     if ack.after(tcb.snd.nxt) || is_too_old(tcb, ack) {
         return if in_syn_received {
@@ -37,28 +37,28 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
             return Step::Done(FlowEvent::None);
         }
         tcb.state = tcb.state.after(TcpEvent::SynAcked);
-        if tcb.snd.fin_queued {
+        if tcb.snd.fin.is_queued() {
             tcb.state = tcb.state.after(TcpEvent::Close);
         }
-        let scale = if segment.syn { WindowScale::ZERO } else { tcb.snd.scale };
+        let scale = if segment.syn { WindowScale::ZERO } else { tcb.setup.negotiated.snd_scale };
         tcb.snd.wnd = segment.window.scaled(scale);
         tcb.snd.max_wnd = tcb.snd.wnd;
         tcb.snd.wl1 = segment.seq;
         tcb.snd.wl2 = ack;
     }
-    let was_answered_late = in_syn_received && tcb.rtt.timeouts > 0;
+    let was_answered_late = in_syn_received && tcb.path.rtt.timeouts > 0;
     if ack.at_or_after(tcb.snd.una) {
         acknowledge(tcb, cx, segment, ack);
     }
     if was_answered_late {
-        tcb.rtt.backoff = 0;
+        tcb.path.rtt.backoff = 0;
         if !deferral::was_heard(tcb, &cx.tcp.openings) {
             recovery::handshake_lost(tcb);
         }
     }
     if in_syn_received {
-        if tcb.fast_open.was_passive {
-            cx.tcp.openings.vacate(&mut tcb.fast_open.opening);
+        if tcb.setup.fast_open.was_passive {
+            cx.tcp.openings.vacate(&mut tcb.setup.fast_open.opening);
         }
         return Step::Done(FlowEvent::Established);
     }
@@ -80,7 +80,7 @@ pub(super) fn process_stray<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment
         return;
     }
     tcb.timers.heard = cx.now;
-    tcb.timers.probes_sent = 0;
+    tcb.sending.probes = 0;
     if ack.after(tcb.snd.una) {
         acknowledge(tcb, cx, segment, ack);
     }
@@ -90,16 +90,16 @@ pub(super) fn process_stray<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment
 fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, ack: SeqNum) {
     soft_error::overcome(tcb);
     let is_duplicate = is_duplicate(tcb, segment, ack);
-    let (probing, backoff) = (!tcb.timers.persist.is_far_future(), tcb.rtt.backoff);
+    let (probing, backoff) = (!tcb.timers.persist().is_far_future(), tcb.path.rtt.backoff);
     let mut event = sack::take(tcb, cx.tcp, cx.now, segment, ack);
     event.is_duplicate = is_duplicate;
     let fin_acked = event.acked > 0 && advance(tcb, cx, ack);
     recovery::on_ack(tcb, cx.tcp, cx.now, &event);
     rearm(tcb, cx.now, &event);
     update_window(tcb, cx, segment, ack, event.acked > 0);
-    if probing && !tcb.timers.persist.is_far_future() {
+    if probing && !tcb.timers.persist().is_far_future() {
         // The peer took the probe's byte and is as full as before: no reason to probe more often.
-        tcb.rtt.backoff = backoff;
+        tcb.path.rtt.backoff = backoff;
     }
     if fin_acked {
         finish(tcb, &mut cx.tcp.particulars, cx.now);
@@ -111,7 +111,7 @@ fn is_duplicate(tcb: &Tcb, segment: &Segment, ack: SeqNum) -> bool {
     ack == tcb.snd.una
         && tcb.snd.nxt != tcb.snd.una
         && segment.seq_len() == 0
-        && segment.window.scaled(tcb.snd.scale) == tcb.snd.wnd
+        && segment.window.scaled(tcb.setup.negotiated.snd_scale) == tcb.snd.wnd
 }
 
 /// `ack` acknowledges something new. Returns whether that is our FIN.
@@ -121,32 +121,36 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
         tcb.snd.syn_acked = true;
         bytes -= 1;
     }
-    let fin_acked = tcb.snd.fin_queued && bytes > tcb.send_queue.len();
+    let fin_acked = tcb.snd.fin.is_queued() && bytes > tcb.sending.queue.len();
     if fin_acked {
         bytes -= 1;
     }
-    let owners = tcb.send_queue.acknowledge(&mut cx.tcp.extents, bytes, cx.owner);
+    let owners = tcb.sending.queue.acknowledge(&mut cx.tcp.extents, bytes, cx.owner);
     if cx.owner.0 != 0 {
-        tcb.events.sent = tcb.events.sent.saturating_add(owners);
+        tcb.status.events.sent = tcb.status.events.sent.saturating_add(owners);
     }
-    tcb.events.return_late_bytes(&tcb.send_queue);
-    if tcb.send_queue.is_empty() {
+    tcb.status.events.return_late_bytes(&tcb.sending.queue);
+    if tcb.sending.queue.is_empty() {
         // FIN needs no window.
-        tcb.timers.persist = Instant::FAR_FUTURE;
-        tcb.snd.probe = false;
+        tcb.timers.stop_persist();
+        tcb.sending.due.remove(SendDue::WINDOW_PROBE);
     }
     tcb.snd.una = ack;
     tcb.snd.up = tcb.snd.up.later(ack);
-    tcb.rtt.timeouts = 0;
+    tcb.path.rtt.timeouts = 0;
     if tcb.is_local {
         // There is no path whose round trip the next sample would tell: the peer has memory again.
-        tcb.rtt.backoff = 0;
+        tcb.path.rtt.backoff = 0;
     }
-    if let Some(Particulars { record_ends, trouble, .. }) = cx.tcp.particulars.taken_mut(&tcb.particulars) {
+    if let Some(Particulars { record_ends, trouble, .. }) =
+        cx.tcp.particulars.taken_mut(&tcb.setup.particulars)
+    {
         record_ends.acknowledge(&mut cx.tcp.record_ends, ack);
         trouble.time_outs.overcome(cx.now);
     }
-    tcb.snd.fin_acked |= fin_acked;
+    if fin_acked {
+        tcb.snd.fin = Fin::Acked;
+    }
     fin_acked
 }
 
@@ -154,13 +158,15 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
 fn rearm(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
     if event.acked > 0 {
         let outstanding = tcb.snd.nxt != tcb.snd.una;
-        tcb.timers.retransmit = if outstanding && tcb.timers.persist.is_far_future() {
-            now.after_us(rtt::retransmit_us(tcb))
+        if outstanding && tcb.timers.persist().is_far_future() {
+            tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb)));
         } else {
-            Instant::FAR_FUTURE
-        };
+            tcb.timers.stop_retransmit();
+        }
         tcb.timers.stalled_since = if outstanding { now } else { Instant::FAR_FUTURE };
-        tcb.snd.tail_probe &= outstanding;
+        if !outstanding {
+            tcb.sending.due.remove(SendDue::TAIL_PROBE);
+        }
     }
     if event.delivered > 0 {
         rack::schedule_tail_probe(tcb, now);
@@ -192,21 +198,21 @@ fn update_window<H>(
     if !newer || segment.syn {
         return;
     }
-    tcb.snd.wnd = segment.window.scaled(tcb.snd.scale);
+    tcb.snd.wnd = segment.window.scaled(tcb.setup.negotiated.snd_scale);
     tcb.snd.max_wnd = tcb.snd.max_wnd.max(tcb.snd.wnd);
     tcb.snd.wl1 = tcb.snd.wl1.later(segment.seq);
     tcb.snd.wl2 = ack;
-    if tcb.snd.wnd.bytes() > 0 && !tcb.timers.persist.is_far_future() {
-        tcb.timers.persist = Instant::FAR_FUTURE;
-        tcb.snd.probe = false;
+    if tcb.snd.wnd.bytes() > 0 && !tcb.timers.persist().is_far_future() {
+        tcb.timers.stop_persist();
+        tcb.sending.due.remove(SendDue::WINDOW_PROBE);
         if tcb.snd.nxt == tcb.snd.una {
             tcb.timers.stalled_since = Instant::FAR_FUTURE;
         }
         // The probes' doublings say nothing of the path.
-        let was_probed = core::mem::take(&mut tcb.rtt.backoff) > 0;
+        let was_probed = core::mem::take(&mut tcb.path.rtt.backoff) > 0;
         if was_probed {
             // What was probed with the peer has dropped: it goes again with the rest.
-            tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);
+            tcb.sending.board.mark_lost(&mut cx.tcp.sent, |_| true);
         }
     }
 }

@@ -53,8 +53,8 @@ pub fn segment_arrives<H: HostMemory>(
 /// Section 3.10.7.4.
 fn synchronized<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &RxSegment<'_>) -> FlowEvent {
     let segment = rx.segment;
-    if tcb.receive.is_starved() {
-        tcb.receive.look_for_memory(cx.arena, cx.pressure);
+    if tcb.receiving.buffer.is_starved() {
+        tcb.receiving.buffer.look_for_memory(cx.arena, cx.pressure);
     }
     if tcb.state == TcpState::TimeWait {
         return in_time_wait(tcb, cx, &segment);
@@ -90,12 +90,12 @@ fn synchronized<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &Rx
 pub fn time_wait(tcb: &Tcb, pool: &ParticularsPool, now: Instant) -> TimeWait {
     let params = TimeWaitParams {
         is_local: tcb.is_local,
-        sack_permitted: tcb.rcv.sack_permitted,
-        ts_recent: tcb.rcv.ts_recent,
-        scale: tcb.rcv.scale,
-        traffic_class: tcb.options.traffic_class,
-        until: tcb.timers.linger,
-        next_stray_answer: pool.one(&tcb.particulars).next_stray_answer,
+        sack_permitted: tcb.has_sack(),
+        ts_recent: tcb.ts_recent(),
+        scale: tcb.setup.negotiated.rcv_scale,
+        traffic_class: tcb.setup.options.traffic_class,
+        until: tcb.timers.linger(),
+        next_stray_answer: pool.one(&tcb.setup.particulars).next_stray_answer,
         ack: outgoing::header(tcb, now, tcb.snd.nxt),
     };
     TimeWait::new(now, &params)
@@ -109,7 +109,9 @@ fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
     if segment.ack.is_some() && !segment.syn && !segment.rst {
         tcb.timers.heard = cx.now;
     }
-    tcb.rcv.ts_recent = wait.ts_recent();
+    if let (Some(ours), Some(recent)) = (tcb.setup.negotiated.timestamps.as_mut(), wait.ts_recent()) {
+        ours.recent = recent;
+    }
     if wait.until != before.until {
         timeout::start_time_wait(tcb, &mut cx.tcp.particulars, cx.now);
     }
@@ -119,9 +121,10 @@ fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
     match effect {
         TimeWaitEffect::Nothing => {}
         TimeWaitEffect::Answer(duplicate) => {
-            tcb.rcv.ack_now = true;
+            tcb.receiving.acks.now = true;
             if let Some(range) = duplicate
-                && let Some(reports) = AckReports::at(&mut tcb.rcv.reports, &mut cx.tcp.reports, tcb.rcv.nxt)
+                && let Some(reports) =
+                    AckReports::at(&mut tcb.receiving.acks.reports, &mut cx.tcp.reports, tcb.rcv.nxt)
             {
                 reports.push(range);
             }

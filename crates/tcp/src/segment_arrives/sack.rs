@@ -1,34 +1,37 @@
 //! What an ACK says of data beyond it and of data that came twice (RFC 2018 section 5, RFC 2883 section 4), and what that
 //! and the ACK itself tell the scoreboard.
 
+use crate::Tcp;
 use crate::ack_event::{AckEvent, RttSample};
 use crate::rack::{self, Heard};
 use crate::rate::Sample;
-use crate::record::{Particulars, Tcb};
+use crate::record::{Particulars, PathState, SendSide, Tcb};
 use crate::scoreboard::SentRange;
 use crate::segment::Segment;
-use crate::{Tcp, outgoing};
 use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::{SackBlock, SackBlocks};
 
 /// Takes `ack` and the segment's SACK blocks; the numbers of the record stay as they are.
 pub(super) fn take(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, segment: &Segment, ack: SeqNum) -> AckEvent {
-    let echo = segment.timestamps.filter(|_| tcb.rcv.ts_recent.is_some()).map(|(_, echo)| echo);
+    let in_use = tcb.setup.negotiated.timestamps;
+    let echo = segment.timestamps.filter(|_| in_use.is_some()).map(|(_, echo)| echo);
+    let timestamps = in_use.unwrap_or_default();
     let mut event = AckEvent {
         acked: ack.distance_from(tcb.snd.una),
         pipe_before: tcb.pipe(),
-        lost_before: tcb.board.lost_ever(),
+        lost_before: tcb.sending.board.lost_ever(),
         outstanding_before: tcb.outstanding(),
         echo,
-        ece: segment.ece && tcb.ecn.on,
+        ece: segment.ece && tcb.path.ecn.on,
         ..AckEvent::default()
     };
-    let heard = Heard { now, echo, min_rtt_us: tcb.rtt.min_us, timestamp_offset: tcb.snd.timestamp_offset };
+    let heard = Heard { now, echo, min_rtt_us: tcb.path.rtt.min_us, timestamps };
     let mut sample = Sample::default();
     let mut rtt = RttSample::default();
-    let recover = tcb.cc.recover;
+    let recover = tcb.path.cc.recover;
     let mut overtaken = 0u32;
-    let Tcb { board, rack, snd, .. } = tcb;
+    let has_sack = tcb.has_sack();
+    let Tcb { snd, sending: SendSide { board, .. }, path: PathState { rack, .. }, .. } = tcb;
     let mut delivered = |range: &SentRange, in_order: bool| {
         use crate::scoreboard::Fate;
         if range.fate == Fate::Sacked {
@@ -43,25 +46,25 @@ pub(super) fn take(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, segment: &Segment
         }
     };
     board.acknowledge(&mut tcp.sent, ack, |range| delivered(range, true));
-    if snd.sack_permitted {
+    if has_sack {
         // In the order of the stream, else what one ACK tells of would look like reordering.
         for block in in_order(segment, ack, snd.nxt).as_slice() {
             board.sack(&mut tcp.sent, block.left, block.right, |range| delivered(range, false));
         }
     }
-    if tcb.snd.sack_permitted {
+    if has_sack {
         event.duplicated = duplicated(tcb, segment, ack);
     }
     if overtaken > 0
-        && let Some(Particulars { reordering, .. }) = tcp.particulars.one_mut(&mut tcb.particulars)
+        && let Some(Particulars { reordering, .. }) = tcp.particulars.one_mut(&mut tcb.setup.particulars)
     {
         reordering.seen = true;
     }
     count_trouble(tcb, tcp, &event, overtaken);
     event.rtt_us = rtt.latest;
-    tcb.rtt.acknowledged(&rtt, &event, outgoing::timestamp(tcb, now), now);
-    let lost_ever = tcb.board.lost_ever();
-    event.sample = sample.finish(&mut tcb.rate, event.delivered, lost_ever, tcb.rtt.min_us, now);
+    tcb.path.rtt.acknowledged(&rtt, &event, timestamps.value_at(now), now);
+    let lost_ever = tcb.sending.board.lost_ever();
+    event.sample = sample.finish(&mut tcb.path.rate, event.delivered, lost_ever, tcb.path.rtt.min_us, now);
     event
 }
 
@@ -69,7 +72,9 @@ fn count_trouble(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent, overtaken: u32)
     if !event.ece && event.duplicated == 0 && overtaken == 0 {
         return;
     }
-    let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.particulars) else { return };
+    let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.setup.particulars) else {
+        return;
+    };
     trouble.overtaken = trouble.overtaken.wrapping_add(overtaken);
     trouble.duplicates_told = trouble.duplicates_told.wrapping_add((event.duplicated > 0).into());
     if event.ece {

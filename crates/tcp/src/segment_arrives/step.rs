@@ -15,11 +15,11 @@ pub(super) enum Step {
 
 /// RFC 7323 section 4.3, rule (2): TS.Recent follows segments that cover the last ACK sent.
 pub(super) fn note_timestamp(tcb: &mut Tcb, segment: &Segment) {
-    if let (Some(recent), Some((value, _))) = (tcb.rcv.ts_recent.as_mut(), segment.timestamps)
-        && segment.seq.at_or_before(tcb.rcv.acked)
-        && (value.wrapping_sub(*recent) as i32) >= 0
+    if let (Some(ours), Some((value, _))) = (tcb.setup.negotiated.timestamps.as_mut(), segment.timestamps)
+        && segment.seq.at_or_before(tcb.receiving.acks.last_sent)
+        && (value.wrapping_sub(ours.recent) as i32) >= 0
     {
-        *recent = value;
+        ours.recent = value;
     }
 }
 
@@ -33,16 +33,16 @@ pub(super) fn answer_stray<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment:
         }
         note_answer(tcb, cx);
     }
-    tcb.rcv.ack_now = true;
+    tcb.receiving.acks.now = true;
 }
 
 fn may_answer<H>(tcb: &Tcb, cx: &RxContext<'_, H>) -> bool {
-    cx.now >= cx.tcp.particulars.one(&tcb.particulars).next_stray_answer
+    cx.now >= cx.tcp.particulars.one(&tcb.setup.particulars).next_stray_answer
 }
 
 /// The next ones are not answered for a while.
 pub(super) fn note_answer<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>) {
-    if let Some(particulars) = cx.tcp.particulars.one_mut(&mut tcb.particulars) {
+    if let Some(particulars) = cx.tcp.particulars.one_mut(&mut tcb.setup.particulars) {
         particulars.next_stray_answer = cx.now.after_us(STRAY_ANSWERS_US);
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn challenge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>) -> Step {
     if may_answer(tcb, cx) && cx.tcp.challenges.allows(cx.now) {
         cx.tcp.counters.add(Counter::ChallengeAcks);
         note_answer(tcb, cx);
-        tcb.rcv.ack_now = true;
+        tcb.receiving.acks.now = true;
     } else {
         cx.tcp.counters.add(Counter::ChallengeAcksHeldBack);
     }

@@ -5,7 +5,7 @@ use super::{ack, sack};
 use crate::counter::Counter;
 use crate::memory::HostMemory;
 use crate::open::take_syn;
-use crate::record::Tcb;
+use crate::record::{SynText, Tcb};
 use crate::segment::{FlowEvent, RxSegment};
 use crate::state::TcpEvent;
 use crate::{RxContext, ecn, recovery};
@@ -37,28 +37,30 @@ pub(super) fn process<H: HostMemory>(
     }
     take_syn(tcb, &segment);
     tcb.timers.heard = cx.now;
-    tcb.rcv.ack_now = true;
+    tcb.receiving.acks.now = true;
     let Some(ack) = segment.ack else {
         // Simultaneous open: our SYN goes out again, as a SYN-ACK.
         tcb.state = tcb.state.after(TcpEvent::Syn);
-        tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);
+        tcb.sending.board.mark_lost(&mut cx.tcp.sent, |_| true);
         return FlowEvent::None;
     };
-    tcb.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
-    let timed_out = tcb.rtt.timeouts > 0;
+    tcb.path.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
+    let timed_out = tcb.path.rtt.timeouts > 0;
     let _ = sack::take(tcb, cx.tcp, cx.now, &segment, ack);
     ack::advance(tcb, cx, ack);
     tcb.snd.wl2 = ack;
-    tcb.rtt.backoff = 0;
-    tcb.rtt.timeouts = 0;
-    let opening = cx.tcp.openings.one(&tcb.fast_open.opening);
-    tcb.fast_open.taken = opening.sent > 0 && ack.after(tcb.snd.iss.plus(1));
+    tcb.path.rtt.backoff = 0;
+    tcb.path.rtt.timeouts = 0;
+    let opening = cx.tcp.openings.one(&tcb.setup.fast_open.opening);
+    if opening.sent > 0 && ack.after(tcb.snd.iss.plus(1)) {
+        tcb.setup.fast_open.syn_text = SynText::Taken;
+    }
     // Bytes of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
     // 4.2.2).
-    tcb.board.mark_lost(&mut cx.tcp.sent, |_| true);
-    tcb.timers.retransmit = Instant::FAR_FUTURE;
+    tcb.sending.board.mark_lost(&mut cx.tcp.sent, |_| true);
+    tcb.timers.stop_retransmit();
     tcb.state = tcb.state.after(TcpEvent::SynAcked);
-    if tcb.snd.fin_queued {
+    if tcb.snd.fin.is_queued() {
         tcb.state = tcb.state.after(TcpEvent::Close);
     }
     if timed_out {

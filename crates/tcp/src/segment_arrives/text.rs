@@ -7,7 +7,7 @@ use crate::open::QUICK_ACKS;
 use crate::pressure::Pressure;
 use crate::reassembly::SeqRange;
 use crate::receive_buffer::{NoMemory, Text};
-use crate::record::{AckReports, Particulars, ParticularsPool, Tcb};
+use crate::record::{AckReports, Particulars, ParticularsPool, PeerFin, Tcb};
 use crate::segment::{FlowEvent, Payload, RxSegment, Segment};
 use crate::{RxContext, Tcp};
 use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
@@ -16,8 +16,6 @@ use toe_wire::tcp::SackBlocks;
 
 /// Longest delay of an ACK (RFC 9293 section 3.8.6.3 allows 500 ms; Linux has 40 ms).
 const DELAYED_ACK_US: u64 = 40_000;
-/// Duplicate ACKs that may be owed: more tell the peer nothing new.
-const DUP_ACKS_MAX: u8 = 16;
 /// In-order text that finds no memory is cut in halves down to this.
 const PART_MIN: u32 = 4 << 10;
 /// Shortest time over which the receive window is measured.
@@ -27,7 +25,7 @@ pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, r
     let segment = rx.segment;
     if !tcb.state.accepts_text() {
         // After the peer's FIN nothing can follow, and what does is ignored; what begins before it is a duplicate, and acknowledged.
-        tcb.rcv.ack_now |= segment.seq_len() > 0 && segment.seq.before(tcb.rcv.nxt);
+        tcb.receiving.acks.now |= segment.seq_len() > 0 && segment.seq.before(tcb.rcv.nxt);
         return Step::Continue;
     }
     let nxt = tcb.rcv.nxt;
@@ -38,25 +36,25 @@ pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, r
     let first = start.later(nxt);
     let last = end.earlier(edge);
     if segment.fin && end.at_or_before(edge) {
-        tcb.rcv.fin = Some(end);
+        tcb.rcv.fin = PeerFin::Seen(end);
     }
     if segment.len > 0 && !first.before(last) {
         // Wholly old, or wholly beyond the window (a window probe): tell the peer where we stand. It has taken our ACK
         // or its segment for lost, so its window is small now: it needs each ACK.
-        tcb.rcv.ack_now = true;
-        tcb.rcv.quick_acks = QUICK_ACKS;
+        tcb.receiving.acks.now = true;
+        tcb.receiving.acks.quick = QUICK_ACKS;
         note_duplicate(tcb, cx.tcp, &segment);
         return Step::Continue;
     }
     if segment.len == 0 {
         if segment.fin && first.after(nxt) {
             // FIN behind a hole tells the peer of the hole as text would.
-            tcb.rcv.dup_acks = tcb.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
+            tcb.receiving.acks.owe_duplicate();
             report_first(tcb, cx.tcp, start);
         }
         return Step::Continue;
     }
-    if tcb.orphaned || tcb.options.receive_shut && tcb.snd.fin_queued {
+    if tcb.orphaned || tcb.setup.options.receive_shut && tcb.snd.fin.is_queued() {
         // The program is gone, or has shut both directions, and cannot read this: RST tells the peer (RFC 9293
         // section 3.6.1, RFC 2525 section 2.17). What the program sent before goes first: of Linux it had gone by now.
         cx.tcp.counters.add(Counter::DropAfterClose);
@@ -69,16 +67,16 @@ pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, r
         Ok(()) => {
             if tcb.rcv.nxt == nxt {
                 // The sender's window is small after a loss: it needs each ACK (Linux: quick ACKs again).
-                tcb.rcv.quick_acks = QUICK_ACKS;
-                tcb.rcv.dup_acks = tcb.rcv.dup_acks.saturating_add(1).min(DUP_ACKS_MAX);
+                tcb.receiving.acks.quick = QUICK_ACKS;
+                tcb.receiving.acks.owe_duplicate();
             } else {
-                tcb.rcv.dup_acks = 0;
+                tcb.receiving.acks.duplicates = 0;
                 schedule_ack(tcb, cx.now, tcb.rcv.nxt.distance_from(nxt) > len);
             }
             Step::Continue
         }
         Err(NoRoom) => {
-            tcb.rcv.ack_now = true;
+            tcb.receiving.acks.now = true;
             Step::Done(FlowEvent::None)
         }
     }
@@ -107,7 +105,7 @@ fn take<H: HostMemory>(
     let nxt = tcb.rcv.nxt;
     let in_order = first == nxt;
     // What is in order needs no place among the held ranges: it must get in even when all are taken.
-    if !in_order && !tcb.held.has_room(&mut cx.tcp.held, first, first.plus(len)) {
+    if !in_order && !tcb.receiving.held.has_room(&mut cx.tcp.held, first, first.plus(len)) {
         cx.tcp.counters.add(Counter::DropReassemblyFull);
         return Err(NoRoom);
     }
@@ -126,10 +124,10 @@ fn take<H: HostMemory>(
     }
     if in_order {
         note_memory(tcb, len == whole);
-        tcb.rcv.nxt = tcb.held.advance(&mut cx.tcp.held, nxt.plus(len));
+        tcb.rcv.nxt = tcb.receiving.held.advance(&mut cx.tcp.held, nxt.plus(len));
         super::urgent::forget_old(tcb);
-    } else if tcb.held.insert(&mut cx.tcp.held, first, first.plus(len)).is_ok() {
-        if let Some(Particulars { trouble, .. }) = cx.tcp.particulars.one_mut(&mut tcb.particulars) {
+    } else if tcb.receiving.held.insert(&mut cx.tcp.held, first, first.plus(len)).is_ok() {
+        if let Some(Particulars { trouble, .. }) = cx.tcp.particulars.one_mut(&mut tcb.setup.particulars) {
             trouble.out_of_order = trouble.out_of_order.wrapping_add(1);
         }
         report_first(tcb, cx.tcp, first);
@@ -142,7 +140,7 @@ fn take<H: HostMemory>(
 /// the sender is told at once (`recovery.rs`).
 fn note_memory(tcb: &mut Tcb, was_found: bool) {
     if !tcb.is_local {
-        tcb.receive.note_memory(was_found);
+        tcb.receiving.buffer.note_memory(was_found);
     }
 }
 
@@ -154,20 +152,20 @@ pub(super) fn note_duplicate(tcb: &mut Tcb, tcp: &mut Tcp, segment: &Segment) {
     let start = segment.seq.plus(u32::from(segment.syn));
     let end = start.plus(segment.len);
     let is_empty = segment.len == 0 && !segment.fin;
-    if !tcb.rcv.sack_permitted || is_empty || segment.rst {
+    if !tcb.has_sack() || is_empty || segment.rst {
         return;
     }
     if start.before(nxt) {
         let end = end.plus(u32::from(segment.fin)).earlier(nxt);
         push_duplicate(tcb, tcp, SeqRange { start, end });
-    } else if segment.len > 0 && tcb.held.holds(&tcp.held, start, end) {
+    } else if segment.len > 0 && tcb.receiving.held.holds(&tcp.held, start, end) {
         push_duplicate(tcb, tcp, SeqRange { start, end });
         report_first(tcb, tcp, start);
     }
 }
 
 fn push_duplicate(tcb: &mut Tcb, tcp: &mut Tcp, range: SeqRange) {
-    if let Some(reports) = AckReports::at(&mut tcb.rcv.reports, &mut tcp.reports, tcb.rcv.nxt) {
+    if let Some(reports) = AckReports::at(&mut tcb.receiving.acks.reports, &mut tcp.reports, tcb.rcv.nxt) {
         reports.push(range);
     }
 }
@@ -175,12 +173,14 @@ fn push_duplicate(tcb: &mut Tcb, tcp: &mut Tcp, range: SeqRange) {
 /// The range that `seq` lies in is the first one that ACKs tell of, and those told of before come after it (RFC 2018
 /// section 4): each is told of several times, should ACKs be lost.
 fn report_first(tcb: &mut Tcb, tcp: &mut Tcp, seq: SeqNum) {
-    if !tcb.rcv.sack_permitted {
+    if !tcb.has_sack() {
         return;
     }
     // FIN lies in no range; it is behind one, or alone.
-    let range = tcb.held.containing(&tcp.held, seq).unwrap_or(SeqRange { start: seq, end: seq });
-    let Some(reports) = AckReports::at(&mut tcb.rcv.reports, &mut tcp.reports, tcb.rcv.nxt) else { return };
+    let range = tcb.receiving.held.containing(&tcp.held, seq).unwrap_or(SeqRange { start: seq, end: seq });
+    let Some(reports) = AckReports::at(&mut tcb.receiving.acks.reports, &mut tcp.reports, tcb.rcv.nxt) else {
+        return;
+    };
     let mut latest = [seq; SackBlocks::MAX];
     let others = reports.latest.iter().filter(|s| s.before(range.start) || s.at_or_after(range.end));
     for (place, other) in latest[1..].iter_mut().zip(others) {
@@ -208,20 +208,20 @@ fn place<H: HostMemory>(
         }
     };
     let text = Text { seq: first, payload, len };
-    let held = tcb.held.ranges(&cx.tcp.held);
-    tcb.receive.place(cx.arena, cx.host, held, tcb.rcv.nxt, text, cx.pressure)
+    let held = tcb.receiving.held.ranges(&cx.tcp.held);
+    tcb.receiving.buffer.place(cx.arena, cx.host, held, tcb.rcv.nxt, text, cx.pressure)
 }
 
 fn schedule_ack(tcb: &mut Tcb, now: Instant, filled_a_hole: bool) {
-    let unacked = tcb.rcv.nxt.distance_from(tcb.rcv.acked);
+    let unacked = tcb.rcv.nxt.distance_from(tcb.receiving.acks.last_sent);
     let at_once = filled_a_hole
-        || !tcb.held.is_empty()
+        || !tcb.receiving.held.is_empty()
         || tcb.is_local
-        || tcb.rcv.quick_acks > 0
+        || tcb.receiving.acks.quick > 0
         || unacked >= 2 * u32::from(tcb.snd.mss);
     if at_once {
-        tcb.rcv.quick_acks = tcb.rcv.quick_acks.saturating_sub(1);
-        tcb.rcv.ack_now = true;
+        tcb.receiving.acks.quick = tcb.receiving.acks.quick.saturating_sub(1);
+        tcb.receiving.acks.now = true;
     } else {
         delay_ack(tcb, now);
     }
@@ -230,7 +230,7 @@ fn schedule_ack(tcb: &mut Tcb, now: Instant, filled_a_hole: bool) {
 /// An ACK is owed, and rides on what is sent within a moment. Between local ends nothing is gained by waiting.
 pub(super) fn delay_ack(tcb: &mut Tcb, now: Instant) {
     if tcb.is_local {
-        tcb.rcv.ack_now = true;
+        tcb.receiving.acks.now = true;
     } else if tcb.timers.delayed_ack.is_far_future() {
         tcb.timers.delayed_ack = now.after_us(DELAYED_ACK_US);
     }
@@ -240,40 +240,41 @@ pub(super) fn delay_ack(tcb: &mut Tcb, now: Instant) {
 /// worth a segment (RFC 9293 section 3.8.6.2.2).
 pub fn credit_given(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant, len: u32, pressure: Pressure) {
     tune_window(tcb, pool, now, len, pressure);
-    if tcb.receive.is_starved() && !pressure.is_high() {
-        tcb.receive.note_memory(true);
+    if tcb.receiving.buffer.is_starved() && !pressure.is_high() {
+        tcb.receiving.buffer.note_memory(true);
     }
     if !tcb.state.accepts_text() {
         return;
     }
     let data_nxt = tcb.data_nxt();
     let offered = tcb.rcv.edge.distance_from(data_nxt);
-    let could = tcb.receive.window(data_nxt);
+    let could = tcb.receiving.buffer.window(data_nxt);
     let gain = could.saturating_sub(offered);
-    let worth = (2 * u32::from(tcb.snd.mss)).min(tcb.receive.window_max / 2);
-    if gain >= worth && offered < tcb.receive.window_max / 2 {
-        tcb.rcv.ack_now = true;
+    let worth = (2 * u32::from(tcb.snd.mss)).min(tcb.receiving.buffer.window_max / 2);
+    if gain >= worth && offered < tcb.receiving.buffer.window_max / 2 {
+        tcb.receiving.acks.now = true;
     }
 }
 
 /// Doubles the window as soon as a quarter of it has been read within a round trip. A peer in slow start has twice as much
 /// under way in the next one, and so much again before the first of it is read: it never meets the window's edge.
 fn tune_window(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant, len: u32, pressure: Pressure) {
-    let interval = u64::from(tcb.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
-    let since = now.since_us(tcb.rcv.tune_since);
-    tcb.rcv.tune_consumed = tcb.rcv.tune_consumed.saturating_add(len);
-    let keeps_up = tcb.rcv.tune_consumed > tcb.receive.window_max / 4 && since < 4 * interval;
+    let interval = u64::from(tcb.path.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
+    let since = now.since_us(tcb.receiving.tuning.since);
+    tcb.receiving.tuning.consumed = tcb.receiving.tuning.consumed.saturating_add(len);
+    let keeps_up =
+        tcb.receiving.tuning.consumed > tcb.receiving.buffer.window_max / 4 && since < 4 * interval;
     if keeps_up && !pressure.is_high() {
-        let near = tcb.rtt.srtt_us < LONG_PATH_US;
+        let near = tcb.path.rtt.srtt_us < LONG_PATH_US;
         let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
-        let limit = pool.one(&tcb.particulars).receive_window_limit.min(most);
+        let limit = pool.one(&tcb.setup.particulars).receive_window_limit.min(most);
         // What it has it keeps: only who sets the limit lowers it.
-        let doubled = tcb.receive.window_max.saturating_mul(2).min(limit);
-        tcb.receive.window_max = tcb.receive.window_max.max(doubled);
+        let doubled = tcb.receiving.buffer.window_max.saturating_mul(2).min(limit);
+        tcb.receiving.buffer.window_max = tcb.receiving.buffer.window_max.max(doubled);
     }
     if keeps_up || since >= interval {
-        tcb.rcv.tune_consumed = 0;
-        tcb.rcv.tune_since = now;
+        tcb.receiving.tuning.consumed = 0;
+        tcb.receiving.tuning.since = now;
     }
 }
 
@@ -289,11 +290,11 @@ mod tests {
         let mut tcb = Tcb::vacant();
         tcb.state = TcpState::Established;
         tcb.snd.mss = 1000;
-        tcb.receive.window_max = 8000;
-        tcb.rcv.nxt = tcb.receive.consumed.plus(8000);
+        tcb.receiving.buffer.window_max = 8000;
+        tcb.rcv.nxt = tcb.receiving.buffer.consumed.plus(8000);
         tcb.rcv.edge = tcb.rcv.nxt;
         let mut tells = |len| {
-            tcb.receive.consumed = tcb.receive.consumed.plus(len);
+            tcb.receiving.buffer.consumed = tcb.receiving.buffer.consumed.plus(len);
             credit_given(
                 &mut tcb,
                 &ParticularsPool::of_smallest(1),
@@ -301,7 +302,7 @@ mod tests {
                 len,
                 Pressure::None,
             );
-            tcb.rcv.ack_now
+            tcb.receiving.acks.now
         };
         assert!(!tells(1000));
         assert!(!tells(999));
@@ -311,13 +312,13 @@ mod tests {
     /// The window of a reader that keeps up with a path of this round trip, after a while.
     fn window_after(srtt_us: u32) -> u32 {
         let mut tcb = Tcb::vacant();
-        tcb.rtt.srtt_us = srtt_us;
+        tcb.path.rtt.srtt_us = srtt_us;
         for round in 1..20 {
             let now = Instant::from_micros(round * u64::from(srtt_us.max(1000)));
-            let window = tcb.receive.window_max;
+            let window = tcb.receiving.buffer.window_max;
             credit_given(&mut tcb, &ParticularsPool::of_smallest(1), now, window, Pressure::None);
         }
-        tcb.receive.window_max
+        tcb.receiving.buffer.window_max
     }
 
     #[test]
@@ -329,9 +330,9 @@ mod tests {
     #[test]
     fn the_window_does_not_grow_where_memory_is_scarce() {
         let mut tcb = Tcb::vacant();
-        tcb.rtt.srtt_us = 50;
+        tcb.path.rtt.srtt_us = 50;
         for round in 1..20 {
-            let window = tcb.receive.window_max;
+            let window = tcb.receiving.buffer.window_max;
             credit_given(
                 &mut tcb,
                 &ParticularsPool::of_smallest(1),
@@ -340,13 +341,13 @@ mod tests {
                 Pressure::High,
             );
         }
-        assert_eq!(tcb.receive.window_max, RECEIVE_WINDOW_INITIAL);
+        assert_eq!(tcb.receiving.buffer.window_max, RECEIVE_WINDOW_INITIAL);
     }
 
     #[test]
     fn the_window_stays_ahead_of_slow_start() {
         let mut tcb = Tcb::vacant();
-        tcb.rtt.srtt_us = 40_000;
+        tcb.path.rtt.srtt_us = 40_000;
         let segment: u32 = 1448;
         for round in 1..10u64 {
             // Twice as much each round trip, in pairs of segments that come a millisecond apart.
@@ -356,7 +357,10 @@ mod tests {
             for n in 0..credits {
                 // What this much acknowledged lets the peer have under way.
                 let under_way = flight + (n + 1) * (flight / credits);
-                assert!(tcb.receive.window_max >= under_way, "round {round}, credit {n}: {under_way}");
+                assert!(
+                    tcb.receiving.buffer.window_max >= under_way,
+                    "round {round}, credit {n}: {under_way}"
+                );
                 let now = Instant::from_millis(40 * round + u64::from(n));
                 credit_given(
                     &mut tcb,
@@ -372,9 +376,9 @@ mod tests {
     #[test]
     fn a_reader_that_does_not_keep_up_gets_no_more() {
         let mut tcb = Tcb::vacant();
-        tcb.rtt.srtt_us = 10_000;
+        tcb.path.rtt.srtt_us = 10_000;
         for round in 1..20 {
-            let window = tcb.receive.window_max;
+            let window = tcb.receiving.buffer.window_max;
             credit_given(
                 &mut tcb,
                 &ParticularsPool::of_smallest(1),
@@ -383,6 +387,6 @@ mod tests {
                 Pressure::None,
             );
         }
-        assert_eq!(tcb.receive.window_max, RECEIVE_WINDOW_INITIAL);
+        assert_eq!(tcb.receiving.buffer.window_max, RECEIVE_WINDOW_INITIAL);
     }
 }

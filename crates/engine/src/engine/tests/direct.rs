@@ -552,7 +552,7 @@ fn a_flow_in_a_channel_is_claimed_once_its_owner_has_given_it_up() {
     let claimed = m.engine.claim(m.now, child, QS, 7, anchor, &mut m.hosts);
     let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
 
-    assert_eq!(announced(&m.told(child)), UNREAD.data.len);
+    assert_eq!(announced(&m.told(child)), { UNREAD.data.len });
     // From here on the stream goes through the engine, and to no channel any more.
     let ends = [(child, flow), ends[1]];
     m.read(ends[0], UNREAD.data.len);
@@ -615,7 +615,7 @@ fn what_was_given_back_is_there_until_it_is_read() {
     };
     let (first, all) = claim(&mut m);
     let told = m.told(first.0);
-    assert_eq!(announced(&told), UNREAD.data.len);
+    assert_eq!(announced(&told), { UNREAD.data.len });
     // They lie before all that the engine has received.
     assert!(!told.iter().any(|c| matches!(c, Completion::Urgent { .. })), "{told:?}");
     m.read(first, 60);

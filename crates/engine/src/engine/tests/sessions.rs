@@ -39,7 +39,7 @@ fn a_claimed_flow_moves_with_its_unread_data() {
     let flow = world.sides[B].conns[b].id;
     let session = world.sides[B].session;
     world.sides[B].engine.handle_credit(now, session, ReceiveCredit { flow, len: 10 }).expect("announced");
-    assert_eq!(range.len, 19);
+    assert_eq!({ range.len }, 19);
 
     let child = second_session(&mut world);
     let side = &mut world.sides[B];

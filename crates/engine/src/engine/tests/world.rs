@@ -295,7 +295,7 @@ impl Side {
     pub(super) fn acknowledged(&self, conn: usize) -> u64 {
         let flows = &self.engine.hostif.sessions.get(self.session).expect("attached").flows;
         let idx = flows.get(self.conns[conn].id).expect("open");
-        self.conns[conn].sent - u64::from(self.engine.flows.get(idx).tcb.send_queue.len())
+        self.conns[conn].sent - u64::from(self.engine.flows.get(idx).tcb.sending.queue.len())
     }
 
     /// Reads everything that was announced.

@@ -26,7 +26,7 @@ impl Bbr {
     /// BBRSetPacingRateWithGain.
     pub(super) fn set_pacing_with(&self, gain: u64, steered: &mut Steered<'_>) {
         let rate = self.bw().part(gain * (100 - MARGIN_PERCENT), 100 * 100).bytes();
-        if rate > 0 && (self.full_bw_reached || rate > *steered.pacing) {
+        if rate > 0 && (self.full_bw.reached || rate > *steered.pacing) {
             *steered.pacing = rate;
         }
     }
@@ -37,10 +37,10 @@ impl Bbr {
     }
 
     fn bdp_of(&self, bw: Rate, gain: u64) -> u32 {
-        if self.min_rtt_us == INFINITE {
+        if self.min_rtt.us == INFINITE {
             return 0;
         }
-        let bytes = bw.bytes_in(u64::from(self.min_rtt_us)).saturating_mul(gain) / 100;
+        let bytes = bw.bytes_in(u64::from(self.min_rtt.us)).saturating_mul(gain) / 100;
         bytes.min(u64::from(INFINITE / 2)) as u32
     }
 
@@ -67,41 +67,42 @@ impl Bbr {
 
     /// BBRSetCwnd (section 5.6.4.6).
     pub(super) fn set_cwnd(&self, ack: &Ack, steered: &mut Steered<'_>) {
-        let initial = initial_window(u16::try_from(ack.mss).unwrap_or(u16::MAX));
-        let cap = if self.min_rtt_us == INFINITE { initial } else { self.bdp(self.state.cwnd_gain()) };
-        let cap = cap.saturating_add(self.extra_acked());
-        let max_inflight = self.quantization_budget(cap, ack.mss, *steered.pacing);
+        let initial = initial_window(u16::try_from(ack.sender.mss).unwrap_or(u16::MAX));
+        let cap = if self.min_rtt.us == INFINITE { initial } else { self.bdp(self.state.cwnd_gain()) };
+        let cap = cap.saturating_add(self.extra.most());
+        let max_inflight = self.quantization_budget(cap, ack.sender.mss, *steered.pacing);
         let cwnd = *steered.cwnd;
         let grown = cwnd.saturating_add(ack.newly_acked);
-        let cwnd = if self.full_bw_reached {
+        let cwnd = if self.full_bw.reached {
             grown.min(max_inflight)
         } else if cwnd < max_inflight || ack.delivered < u64::from(initial) {
             grown
         } else {
             cwnd
         };
-        let least = MIN_PIPE_SEGMENTS * ack.mss;
-        *steered.cwnd = self.bound_cwnd(cwnd.max(least), ack.mss);
+        let least = MIN_PIPE_SEGMENTS * ack.sender.mss;
+        *steered.cwnd = self.bound_cwnd(cwnd.max(least), ack.sender.mss);
     }
 
     /// BBRBoundCwndForProbeRTT and BBRBoundCwndForModel (section 5.6.4.7).
     fn bound_cwnd(&self, cwnd: u32, mss: u32) -> u32 {
         let cap = match self.state {
-            State::Down | State::Refill | State::Up => self.inflight_long,
+            State::Down | State::Refill | State::Up => self.bounds.inflight_long,
             State::Cruise => self.inflight_with_headroom(mss),
             State::ProbeRtt => self.inflight_with_headroom(mss).min(self.probe_rtt_cwnd(mss)),
             State::Startup | State::Drain => INFINITE,
         };
-        cwnd.min(cap.min(self.inflight_short).max(MIN_PIPE_SEGMENTS * mss))
+        cwnd.min(cap.min(self.bounds.inflight_short).max(MIN_PIPE_SEGMENTS * mss))
     }
 
     /// BBRInflightWithHeadroom: what leaves others some room.
     pub(super) fn inflight_with_headroom(&self, mss: u32) -> u32 {
-        if self.inflight_long == INFINITE {
+        if self.bounds.inflight_long == INFINITE {
             return INFINITE;
         }
-        let headroom = (u64::from(self.inflight_long) * u64::from(HEADROOM.0) / u64::from(HEADROOM.1)) as u32;
-        self.inflight_long.saturating_sub(headroom.max(mss)).max(MIN_PIPE_SEGMENTS * mss)
+        let headroom =
+            (u64::from(self.bounds.inflight_long) * u64::from(HEADROOM.0) / u64::from(HEADROOM.1)) as u32;
+        self.bounds.inflight_long.saturating_sub(headroom.max(mss)).max(MIN_PIPE_SEGMENTS * mss)
     }
 
     /// BBRProbeRTTCwnd.
@@ -111,12 +112,12 @@ impl Bbr {
 
     /// BBRSaveCwnd.
     pub(super) fn save_cwnd(&mut self, cwnd: u32, in_recovery: bool) {
-        self.prior_cwnd =
-            if !in_recovery && self.state != State::ProbeRtt { cwnd } else { self.prior_cwnd.max(cwnd) };
+        self.undo.cwnd =
+            if !in_recovery && self.state != State::ProbeRtt { cwnd } else { self.undo.cwnd.max(cwnd) };
     }
 
     /// It is over: all is repaired.
     pub fn recovery_ended(&self, cwnd: &mut u32) {
-        *cwnd = (*cwnd).max(self.prior_cwnd);
+        *cwnd = (*cwnd).max(self.undo.cwnd);
     }
 }

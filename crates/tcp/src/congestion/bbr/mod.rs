@@ -33,7 +33,7 @@ mod startup;
 mod tests;
 mod units;
 
-pub use model::{Ack, Bbr, State, Steered};
+pub use model::{Ack, Bbr, SenderState, State, Steered};
 
 use model::INFINITE;
 use toe_base::Instant;
@@ -50,26 +50,26 @@ impl Bbr {
         let bw = self.max_bw().bytes();
         let gain = |hundredths: u64| (hundredths * 256 / 100) as u32;
         let (pacing, cwnd) = (self.state.pacing_gain(), self.state.cwnd_gain());
-        [bw as u32, (bw >> 32) as u32, self.min_rtt_us, gain(pacing), gain(cwnd)]
+        [bw as u32, (bw >> 32) as u32, self.min_rtt.us, gain(pacing), gain(cwnd)]
     }
 
     /// BBROnInit (section 5.2.1), as soon as there is something to begin with.
     fn start(&mut self, now: Instant, srtt_us: u32, delivered: u64, steered: &mut Steered<'_>) {
         self.started = true;
-        self.min_rtt_us = if srtt_us > 0 { srtt_us } else { INFINITE };
-        self.min_rtt_stamp = Stamp::of(now);
-        self.probe_rtt_min_us = self.min_rtt_us;
-        self.probe_rtt_min_stamp = Stamp::of(now);
-        self.extra_start_us = now.as_micros() as u32;
-        self.start_round(delivered);
-        self.loss_round = self.next_round;
+        self.min_rtt.us = if srtt_us > 0 { srtt_us } else { INFINITE };
+        self.min_rtt.stamp = Stamp::of(now);
+        self.min_rtt.probe.us = self.min_rtt.us;
+        self.min_rtt.probe.stamp = Stamp::of(now);
+        self.extra.start_us = now.as_micros() as u32;
+        self.rounds.begin(delivered);
+        self.signals.loss_round = self.rounds.next;
         self.init_pacing(srtt_us, steered);
     }
 
     /// BBRUpdateOnACK (section 5.2.3). Returns whether the samples of what is out now are to count as the program's limit.
     pub fn on_ack(&mut self, ack: &Ack, steered: &mut Steered<'_>) -> bool {
         if !self.started {
-            self.start(ack.now, ack.srtt_us, ack.delivered - u64::from(ack.newly_acked), steered);
+            self.start(ack.now, ack.sender.srtt_us, ack.delivered - u64::from(ack.newly_acked), steered);
         }
         self.note_losses(ack, *steered.cwnd);
         if ack.newly_acked == 0 {
@@ -104,7 +104,7 @@ impl Bbr {
             self.start(now, srtt_us, delivered, steered);
         } else if app_limited {
             self.idle_restart = true;
-            self.extra_start_us = now.as_micros() as u32;
+            self.extra.start_us = now.as_micros() as u32;
             if self.state.is_probe_bw() {
                 self.set_pacing_with(100, steered);
             } else if self.state == State::ProbeRtt {

@@ -68,24 +68,55 @@ pub(super) enum AckPhase {
 }
 
 /// The model and where the state machine stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bbr {
     pub(super) state: State,
-    pub(super) ack_phase: AckPhase,
     /// The first ACK or the first data has set what the beginning needs to know.
     pub(super) started: bool,
-    /// Rounds (section 5.5.1): this one ends when what is sent from `next_round` on is delivered.
-    pub(super) round_start: bool,
-    pub(super) round_count: u8,
-    pub(super) next_round: SeqNum,
+    pub(super) idle_restart: bool,
+    pub(super) rounds: Rounds,
     /// BBR.max_bw: the largest sample of the last cycle and of this one.
     pub(super) max_bw: [Rate; 2],
+    pub(super) bounds: Bounds,
+    pub(super) signals: Signals,
+    pub(super) full_bw: FullBw,
+    pub(super) probe: BandwidthProbe,
+    pub(super) min_rtt: MinRtt,
+    pub(super) extra: Aggregation,
+    pub(super) undo: Undo,
+}
+
+/// Round trips by what is delivered (section 5.5.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rounds {
+    /// This ACK begins one.
+    pub(super) start: bool,
+    pub(super) count: u8,
+    /// This one ends when what is sent from here on is delivered.
+    pub(super) next: SeqNum,
+    /// Its number when Drain began.
+    pub(super) drain_start: u8,
+}
+
+/// What bounds the model (sections 5.5.10 and 5.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
     /// What losses leave of the model until the next probe: BBR.bw_shortterm, BBR.inflight_shortterm.
     pub(super) bw_short: Rate,
     pub(super) inflight_short: u32,
     /// What losses of a probe said is too much: BBR.inflight_longterm.
     pub(super) inflight_long: u32,
-    /// Largest samples since the last round that told of losses.
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { bw_short: Rate::INFINITE, inflight_short: INFINITE, inflight_long: INFINITE }
+    }
+}
+
+/// Largest samples since the last round that told of losses, and what this one tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Signals {
     pub(super) bw_latest: Rate,
     pub(super) inflight_latest: u32,
     pub(super) loss_round: SeqNum,
@@ -95,55 +126,98 @@ pub struct Bbr {
     pub(super) mark_in_round: bool,
     /// Stretches lost in this round.
     pub(super) loss_events: u8,
-    /// Whether the pipe is full (section 5.3.1.2).
-    pub(super) full_bw: Rate,
-    pub(super) full_bw_count: u8,
-    pub(super) full_bw_now: bool,
-    pub(super) full_bw_reached: bool,
-    pub(super) drain_start_round: u8,
+}
+
+/// Whether the pipe is full (section 5.3.1.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FullBw {
+    pub(super) bw: Rate,
+    pub(super) count: u8,
+    pub(super) now: bool,
+    pub(super) reached: bool,
+}
+
+/// Probing for bandwidth (section 5.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BandwidthProbe {
+    pub(super) ack_phase: AckPhase,
     /// When Down began, and how long until the next probe (section 5.3.3.5).
     pub(super) cycle_stamp: Stamp,
-    pub(super) probe_wait_ms: u16,
-    pub(super) rounds_since_probe: u8,
-    /// The probe that goes on: how steeply `inflight_long` rises, and whether losses may still stop it.
+    pub(super) wait_ms: u16,
+    pub(super) rounds_since: u8,
+    /// The probe that goes on: how steeply the long-term bound rises, and whether losses may still stop it.
     pub(super) up_rounds: u8,
     pub(super) up_count: u32,
     pub(super) up_acked: u32,
-    pub(super) probe_samples: bool,
-    /// Round trips (section 5.3.4.3), in µs; `INFINITE` while unknown.
-    pub(super) min_rtt_us: u32,
-    pub(super) min_rtt_stamp: Stamp,
-    pub(super) probe_rtt_min_us: u32,
-    pub(super) probe_rtt_min_stamp: Stamp,
-    pub(super) probe_rtt_expired: bool,
-    /// The window has been small since; it may stop after this time and a round.
-    pub(super) probe_rtt_done: Option<Stamp>,
-    pub(super) probe_rtt_round_done: bool,
-    pub(super) idle_restart: bool,
-    /// Acknowledged beyond what the bandwidth explains (section 5.5.9): of these rounds and of those before.
-    pub(super) extra_acked: [u32; 2],
-    pub(super) extra_rounds: u8,
-    pub(super) extra_start_us: u32,
-    pub(super) extra_delivered: u32,
-    /// The last window that no loss and no probe for the round trip had cut.
-    pub(super) prior_cwnd: u32,
-    pub(super) undo: Undo,
+    pub(super) samples: bool,
 }
 
-/// What is put back when a loss turns out to have been none (section 5.5.11).
+impl Default for BandwidthProbe {
+    fn default() -> BandwidthProbe {
+        BandwidthProbe {
+            ack_phase: AckPhase::Idle,
+            cycle_stamp: Stamp::default(),
+            wait_ms: 0,
+            rounds_since: 0,
+            up_rounds: 0,
+            up_count: INFINITE,
+            up_acked: 0,
+            samples: false,
+        }
+    }
+}
+
+/// Round trips (section 5.3.4.3), in µs; `INFINITE` while unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MinRtt {
+    pub(super) us: u32,
+    pub(super) stamp: Stamp,
+    pub(super) probe: ProbeRtt,
+}
+
+impl Default for MinRtt {
+    fn default() -> MinRtt {
+        let probe =
+            ProbeRtt { us: INFINITE, stamp: Stamp::default(), expired: false, done: None, round_done: false };
+        MinRtt { us: INFINITE, stamp: Stamp::default(), probe }
+    }
+}
+
+/// The least of the time between two probes for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ProbeRtt {
+    pub(super) us: u32,
+    pub(super) stamp: Stamp,
+    pub(super) expired: bool,
+    /// The window has been small since; it may stop after this time and a round.
+    pub(super) done: Option<Stamp>,
+    pub(super) round_done: bool,
+}
+
+/// Acknowledged beyond what the bandwidth explains (section 5.5.9).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Aggregation {
+    /// Of these rounds and of those before.
+    pub(super) acked: [u32; 2],
+    pub(super) rounds: u8,
+    pub(super) start_us: u32,
+    pub(super) delivered: u32,
+}
+
+/// What is put back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Undo {
+    /// BBR.prior_cwnd: the last window that no loss and no probe for the round trip had cut.
+    pub(super) cwnd: u32,
+    /// The rest, when a loss turns out to have been none (section 5.5.11).
     pub(super) state: State,
-    pub(super) bw_short: Rate,
-    pub(super) inflight_short: u32,
-    pub(super) inflight_long: u32,
+    pub(super) bounds: Bounds,
 }
 
-/// What an ACK says, and how the sender stands after it.
+/// What an ACK says.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ack {
     pub now: Instant,
-    pub mss: u32,
     /// Bytes that the peer is newly known to have, in order or not.
     pub newly_acked: u32,
     /// All that ever were (C.delivered).
@@ -153,6 +227,13 @@ pub struct Ack {
     /// The network marked something, and that is the first mark of this round trip.
     pub marked: bool,
     pub rtt_us: Option<u32>,
+    pub sender: SenderState,
+}
+
+/// How the sender stands after it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SenderState {
+    pub mss: u32,
     pub srtt_us: u32,
     /// Bytes in the network now.
     pub inflight: u32,
@@ -170,59 +251,4 @@ pub struct Steered<'a> {
     pub cwnd: &'a mut u32,
     /// Bytes a second.
     pub pacing: &'a mut u64,
-}
-
-impl Default for Bbr {
-    fn default() -> Bbr {
-        Bbr {
-            state: State::Startup,
-            ack_phase: AckPhase::Idle,
-            started: false,
-            round_start: false,
-            round_count: 0,
-            next_round: SeqNum::default(),
-            max_bw: [Rate::ZERO; 2],
-            bw_short: Rate::INFINITE,
-            inflight_short: INFINITE,
-            inflight_long: INFINITE,
-            bw_latest: Rate::ZERO,
-            inflight_latest: 0,
-            loss_round: SeqNum::default(),
-            loss_round_start: false,
-            loss_in_round: false,
-            mark_in_round: false,
-            loss_events: 0,
-            full_bw: Rate::ZERO,
-            full_bw_count: 0,
-            full_bw_now: false,
-            full_bw_reached: false,
-            drain_start_round: 0,
-            cycle_stamp: Stamp::default(),
-            probe_wait_ms: 0,
-            rounds_since_probe: 0,
-            up_rounds: 0,
-            up_count: INFINITE,
-            up_acked: 0,
-            probe_samples: false,
-            min_rtt_us: INFINITE,
-            min_rtt_stamp: Stamp::default(),
-            probe_rtt_min_us: INFINITE,
-            probe_rtt_min_stamp: Stamp::default(),
-            probe_rtt_expired: false,
-            probe_rtt_done: None,
-            probe_rtt_round_done: false,
-            idle_restart: false,
-            extra_acked: [0; 2],
-            extra_rounds: 0,
-            extra_start_us: 0,
-            extra_delivered: 0,
-            prior_cwnd: 0,
-            undo: Undo {
-                state: State::Startup,
-                bw_short: Rate::INFINITE,
-                inflight_short: INFINITE,
-                inflight_long: INFINITE,
-            },
-        }
-    }
 }

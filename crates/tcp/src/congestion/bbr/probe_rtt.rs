@@ -1,7 +1,7 @@
 //! The round trip without a queue (sections 5.3.4 and 5.5.7): the least of ten seconds, and ProbeRTT, a moment with half a
 //! window when five have not shown a shorter one.
 
-use super::model::{Ack, AckPhase, Bbr, State, Steered};
+use super::model::{Ack, AckPhase, Bbr, SenderState, State, Steered};
 use super::units::Stamp;
 use toe_base::Instant;
 
@@ -13,28 +13,28 @@ impl Bbr {
     /// BBRUpdateMinRTT.
     pub(super) fn update_min_rtt(&mut self, ack: &Ack) {
         let now = Stamp::of(ack.now);
-        self.probe_rtt_expired = self.probe_rtt_min_stamp.after_ms(PROBE_RTT_INTERVAL_MS).is_past(now);
+        self.min_rtt.probe.expired = self.min_rtt.probe.stamp.after_ms(PROBE_RTT_INTERVAL_MS).is_past(now);
         if let Some(rtt_us) = ack.rtt_us
-            && (rtt_us < self.probe_rtt_min_us || self.probe_rtt_expired)
+            && (rtt_us < self.min_rtt.probe.us || self.min_rtt.probe.expired)
         {
-            self.probe_rtt_min_us = rtt_us.max(1);
-            self.probe_rtt_min_stamp = now;
+            self.min_rtt.probe.us = rtt_us.max(1);
+            self.min_rtt.probe.stamp = now;
         }
-        let expired = self.min_rtt_stamp.after_ms(MIN_RTT_FILTER_MS).is_past(now);
-        if self.probe_rtt_min_us < self.min_rtt_us || expired {
-            self.min_rtt_us = self.probe_rtt_min_us;
-            self.min_rtt_stamp = self.probe_rtt_min_stamp;
+        let expired = self.min_rtt.stamp.after_ms(MIN_RTT_FILTER_MS).is_past(now);
+        if self.min_rtt.probe.us < self.min_rtt.us || expired {
+            self.min_rtt.us = self.min_rtt.probe.us;
+            self.min_rtt.stamp = self.min_rtt.probe.stamp;
         }
     }
 
     /// BBRCheckProbeRTT. Returns whether samples of what is out now say nothing of the path.
     pub(super) fn check_probe_rtt(&mut self, ack: &Ack, steered: &mut Steered<'_>) -> bool {
-        if self.state != State::ProbeRtt && self.probe_rtt_expired && !self.idle_restart {
-            self.save_cwnd(*steered.cwnd, ack.in_recovery);
+        if self.state != State::ProbeRtt && self.min_rtt.probe.expired && !self.idle_restart {
+            self.save_cwnd(*steered.cwnd, ack.sender.in_recovery);
             self.state = State::ProbeRtt;
-            self.probe_rtt_done = None;
-            self.ack_phase = AckPhase::Stopping;
-            self.start_round(ack.delivered);
+            self.min_rtt.probe.done = None;
+            self.probe.ack_phase = AckPhase::Stopping;
+            self.rounds.begin(ack.delivered);
         }
         let holds_back = self.state == State::ProbeRtt;
         if holds_back {
@@ -46,17 +46,17 @@ impl Bbr {
 
     /// BBRHandleProbeRTT.
     fn handle_probe_rtt(&mut self, ack: &Ack, steered: &mut Steered<'_>) {
-        if self.probe_rtt_done.is_none() {
-            if ack.inflight <= self.probe_rtt_cwnd(ack.mss) {
-                self.probe_rtt_done = Some(Stamp::of(ack.now).after_ms(PROBE_RTT_DURATION_MS));
-                self.probe_rtt_round_done = false;
-                self.start_round(ack.delivered);
+        if self.min_rtt.probe.done.is_none() {
+            if ack.sender.inflight <= self.probe_rtt_cwnd(ack.sender.mss) {
+                self.min_rtt.probe.done = Some(Stamp::of(ack.now).after_ms(PROBE_RTT_DURATION_MS));
+                self.min_rtt.probe.round_done = false;
+                self.rounds.begin(ack.delivered);
             }
             return;
         }
-        self.probe_rtt_round_done |= self.round_start;
-        if self.probe_rtt_round_done {
-            self.check_probe_rtt_done(ack.now, ack.delivered, ack.salt, steered);
+        self.min_rtt.probe.round_done |= self.rounds.start;
+        if self.min_rtt.probe.round_done {
+            self.check_probe_rtt_done(ack.now, ack.delivered, ack.sender.salt, steered);
         }
     }
 
@@ -68,14 +68,15 @@ impl Bbr {
         salt: u32,
         steered: &mut Steered<'_>,
     ) {
-        if self.probe_rtt_done.is_none_or(|done| !done.is_past(Stamp::of(now))) {
+        if self.min_rtt.probe.done.is_none_or(|done| !done.is_past(Stamp::of(now))) {
             return;
         }
-        self.probe_rtt_min_stamp = Stamp::of(now);
-        *steered.cwnd = (*steered.cwnd).max(self.prior_cwnd);
+        self.min_rtt.probe.stamp = Stamp::of(now);
+        *steered.cwnd = (*steered.cwnd).max(self.undo.cwnd);
         self.reset_short_term();
-        if self.full_bw_reached {
-            self.start_down(&Ack { now, delivered, salt, ..Ack::default() });
+        if self.full_bw.reached {
+            let sender = SenderState { salt, ..SenderState::default() };
+            self.start_down(&Ack { now, delivered, sender, ..Ack::default() });
             self.start_cruise();
         } else {
             self.state = State::Startup;

@@ -7,27 +7,28 @@ use toe_base::SeqNum;
 impl Bbr {
     /// BBRUpdateLatestDeliverySignals.
     pub(super) fn update_latest_signals(&mut self, ack: &Ack) {
-        self.bw_latest = self.bw_latest.max(Rate::from_bytes(ack.sample.bw));
-        self.inflight_latest = self.inflight_latest.max(ack.sample.delivered);
-        self.loss_round_start = SeqNum::new(ack.sample.prior_delivered as u32).at_or_after(self.loss_round);
-        if self.loss_round_start {
-            self.loss_round = SeqNum::new(ack.delivered as u32);
+        self.signals.bw_latest = self.signals.bw_latest.max(Rate::from_bytes(ack.sample.bw));
+        self.signals.inflight_latest = self.signals.inflight_latest.max(ack.sample.delivered);
+        self.signals.loss_round_start =
+            SeqNum::new(ack.sample.prior_delivered as u32).at_or_after(self.signals.loss_round);
+        if self.signals.loss_round_start {
+            self.signals.loss_round = SeqNum::new(ack.delivered as u32);
         }
     }
 
     /// BBRAdvanceLatestDeliverySignals.
     pub(super) fn advance_latest_signals(&mut self, ack: &Ack) {
-        if self.loss_round_start {
-            self.bw_latest = Rate::from_bytes(ack.sample.bw);
-            self.inflight_latest = ack.sample.delivered;
+        if self.signals.loss_round_start {
+            self.signals.bw_latest = Rate::from_bytes(ack.sample.bw);
+            self.signals.inflight_latest = ack.sample.delivered;
         }
     }
 
     pub(super) fn reset_congestion_signals(&mut self) {
-        self.loss_in_round = false;
-        self.mark_in_round = false;
-        self.bw_latest = Rate::ZERO;
-        self.inflight_latest = 0;
+        self.signals.loss_in_round = false;
+        self.signals.mark_in_round = false;
+        self.signals.bw_latest = Rate::ZERO;
+        self.signals.inflight_latest = 0;
     }
 
     /// BBRAdaptLowerBoundsFromCongestion, at the end of a round.
@@ -37,28 +38,28 @@ impl Bbr {
     /// busy machine came down to a third between two probes. Less than BBR.LossThresh says nothing of the path's limit in a probe,
     /// nor here; Linux's BBR does not come down for losses at all.
     pub(super) fn adapt_short_term(&mut self, ack: &Ack, cwnd: u32) {
-        if !self.loss_round_start {
+        if !self.signals.loss_round_start {
             return;
         }
-        let is_much = self.mark_in_round || ack.sample.is_lossy(ack.has_sack);
-        if self.loss_in_round && is_much && !self.state.is_probing() {
-            if self.bw_short == Rate::INFINITE {
-                self.bw_short = self.max_bw();
+        let is_much = self.signals.mark_in_round || ack.sample.is_lossy(ack.sender.has_sack);
+        if self.signals.loss_in_round && is_much && !self.state.is_probing() {
+            if self.bounds.bw_short == Rate::INFINITE {
+                self.bounds.bw_short = self.max_bw();
             }
-            if self.inflight_short == INFINITE {
-                self.inflight_short = cwnd;
+            if self.bounds.inflight_short == INFINITE {
+                self.bounds.inflight_short = cwnd;
             }
-            self.bw_short = self.bw_latest.max(self.bw_short.part(BETA.0, BETA.1));
-            let volume = u64::from(self.inflight_short) * BETA.0 / BETA.1;
-            self.inflight_short = self.inflight_latest.max(volume as u32);
+            self.bounds.bw_short = self.signals.bw_latest.max(self.bounds.bw_short.part(BETA.0, BETA.1));
+            let volume = u64::from(self.bounds.inflight_short) * BETA.0 / BETA.1;
+            self.bounds.inflight_short = self.signals.inflight_latest.max(volume as u32);
         }
-        self.loss_in_round = false;
-        self.mark_in_round = false;
+        self.signals.loss_in_round = false;
+        self.signals.mark_in_round = false;
     }
 
     /// BBRResetShortTermModel.
     pub(super) fn reset_short_term(&mut self) {
-        self.bw_short = Rate::INFINITE;
-        self.inflight_short = INFINITE;
+        self.bounds.bw_short = Rate::INFINITE;
+        self.bounds.inflight_short = INFINITE;
     }
 }

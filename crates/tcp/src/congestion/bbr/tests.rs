@@ -43,15 +43,18 @@ impl Sender {
         };
         let mut ack = Ack {
             now: self.now,
-            mss: MSS,
             newly_acked: self.cwnd,
             delivered: self.delivered,
             sample,
             rtt_us: Some(RTT_US),
-            srtt_us: RTT_US,
-            inflight: self.cwnd,
-            has_sack: true,
-            cwnd_limited: true,
+            sender: SenderState {
+                mss: MSS,
+                srtt_us: RTT_US,
+                inflight: self.cwnd,
+                has_sack: true,
+                cwnd_limited: true,
+                ..SenderState::default()
+            },
             ..Ack::default()
         };
         change(&mut ack);
@@ -68,7 +71,7 @@ impl Sender {
     fn cruising() -> Sender {
         let mut sender = Sender::new();
         for _ in 0..200 {
-            sender.round(BW, |ack| ack.inflight = 10 * MSS);
+            sender.round(BW, |ack| ack.sender.inflight = 10 * MSS);
             if sender.bbr.state == State::Cruise {
                 return sender;
             }
@@ -81,7 +84,7 @@ impl Sender {
             if self.bbr.state == state {
                 return;
             }
-            self.round(BW, |ack| ack.inflight = 10 * MSS);
+            self.round(BW, |ack| ack.sender.inflight = 10 * MSS);
         }
         panic!("never in {state:?}: {:?}", self.bbr);
     }
@@ -90,8 +93,8 @@ impl Sender {
 #[test]
 fn without_a_round_trip_it_begins_with_a_guess() {
     let mut sender = Sender::new();
-    sender.round(0, |ack| (ack.rtt_us, ack.srtt_us) = (None, 0));
-    assert_eq!(sender.bbr.min_rtt_us, INFINITE);
+    sender.round(0, |ack| (ack.rtt_us, ack.sender.srtt_us) = (None, 0));
+    assert_eq!(sender.bbr.min_rtt.us, INFINITE);
     // The initial window in a millisecond.
     assert_eq!(sender.pacing, 10_000_000 * 277 / 100);
     assert!(sender.cwnd >= 10 * MSS, "{}", sender.cwnd);
@@ -101,7 +104,7 @@ fn without_a_round_trip_it_begins_with_a_guess() {
 fn drain_ends_after_three_rounds_even_if_the_queue_stays() {
     let mut sender = Sender::new();
     for _ in 0..100 {
-        sender.round(BW, |ack| ack.inflight = 1 << 30);
+        sender.round(BW, |ack| ack.sender.inflight = 1 << 30);
         if sender.bbr.state == State::Drain {
             break;
         }
@@ -109,7 +112,7 @@ fn drain_ends_after_three_rounds_even_if_the_queue_stays() {
     assert_eq!(sender.bbr.state, State::Drain);
     for _ in 0..4 {
         assert_eq!(sender.bbr.state, State::Drain);
-        sender.round(BW, |ack| ack.inflight = 1 << 30);
+        sender.round(BW, |ack| ack.sender.inflight = 1 << 30);
     }
     assert_eq!(sender.bbr.state, State::Down);
 }
@@ -137,7 +140,7 @@ fn a_pause_may_end_the_probe_for_the_round_trip() {
     sender.until(State::ProbeRtt);
     sender.restart(true);
     assert_eq!(sender.bbr.state, State::ProbeRtt, "not yet");
-    sender.round(BW, |ack| ack.inflight = 0);
+    sender.round(BW, |ack| ack.sender.inflight = 0);
     sender.now = sender.now.after_us(300_000);
     sender.restart(true);
     assert_eq!(sender.bbr.state, State::Cruise);
@@ -160,7 +163,7 @@ fn the_probe_for_the_round_trip_leads_back_to_startup_if_the_pipe_was_not_full()
         // Always a little more: the pipe is never full.
         bw = (bw * 13 / 10).min(1 << 40);
         sender.round(bw, |ack| {
-            ack.inflight = 0;
+            ack.sender.inflight = 0;
             ack.rtt_us = Some(RTT_US + 100);
             ack.sample.app_limited = true;
         });
@@ -171,7 +174,7 @@ fn the_probe_for_the_round_trip_leads_back_to_startup_if_the_pipe_was_not_full()
     assert_eq!(sender.bbr.state, State::ProbeRtt);
     for _ in 0..20 {
         sender.round(bw, |ack| {
-            ack.inflight = 0;
+            ack.sender.inflight = 0;
             ack.sample.app_limited = true;
         });
     }
@@ -183,7 +186,7 @@ fn probe_ended_by(what: impl Fn(&mut Ack)) -> (State, u32) {
     let mut sender = Sender::cruising();
     sender.until(State::Up);
     sender.round(BW, what);
-    (sender.bbr.state, sender.bbr.inflight_long)
+    (sender.bbr.state, sender.bbr.bounds.inflight_long)
 }
 
 #[test]
@@ -191,7 +194,7 @@ fn a_probe_ends_with_a_mark_a_loss_or_too_many_losses() {
     let (state, bound) = probe_ended_by(|ack| ack.marked = true);
     assert!(state == State::Down && bound < INFINITE);
     let lost = Losses { bytes: MSS, stretches: 1, excess: None };
-    let (state, bound) = probe_ended_by(|ack| (ack.losses, ack.has_sack) = (lost, false));
+    let (state, bound) = probe_ended_by(|ack| (ack.losses, ack.sender.has_sack) = (lost, false));
     assert!(state == State::Down && bound < INFINITE, "without SACK one loss is all that is told");
     let (state, _) = probe_ended_by(|ack| ack.losses = lost);
     assert_eq!(state, State::Up, "one loss is not too much");
@@ -219,7 +222,7 @@ fn rate_after(change: impl Fn(&mut Ack)) -> Rate {
         });
     }
     assert_eq!(sender.bbr.state, State::Cruise);
-    sender.bbr.bw_short
+    sender.bbr.bounds.bw_short
 }
 
 #[test]
@@ -228,7 +231,7 @@ fn the_model_comes_down_for_much_loss_or_a_mark_and_not_for_little() {
     assert_eq!(rate_after(part(100)), Rate::INFINITE, "1 %");
     assert!(rate_after(part(20)) < Rate::from_bytes(BW * 3 / 4), "5 %");
     assert!(rate_after(|ack| (ack.marked, ack.sample.lost) = (true, 0)) < Rate::from_bytes(BW * 3 / 4));
-    let without_sack = |ack: &mut Ack| (ack.has_sack, ack.sample.lost) = (false, 1);
+    let without_sack = |ack: &mut Ack| (ack.sender.has_sack, ack.sample.lost) = (false, 1);
     assert!(rate_after(without_sack) < Rate::from_bytes(BW * 3 / 4));
 }
 
@@ -241,27 +244,27 @@ fn startup_ends_with_losses() {
         sender.round(BW, |_| {});
         for round in 2..5 {
             sender.round(BW * round, |ack| {
-                ack.has_sack = has_sack;
-                ack.in_recovery = in_recovery;
+                ack.sender.has_sack = has_sack;
+                ack.sender.in_recovery = in_recovery;
                 ack.sample.lost = 10 * MSS;
                 ack.losses = Losses { bytes: 10 * MSS, stretches: events, excess: None };
             });
         }
-        assert_eq!(sender.bbr.full_bw_reached, ends, "SACK: {has_sack}, {events} losses");
+        assert_eq!(sender.bbr.full_bw.reached, ends, "SACK: {has_sack}, {events} losses");
     }
     let mut sender = Sender::new();
     for round in 1..5 {
         sender.round(BW * round, |ack| {
-            ack.in_recovery = true;
+            ack.sender.in_recovery = true;
             ack.losses = Losses { bytes: 1, stretches: 9, excess: None };
         });
     }
-    assert!(!sender.bbr.full_bw_reached, "many losses, and little of what was sent");
+    assert!(!sender.bbr.full_bw.reached, "many losses, and little of what was sent");
 }
 
 #[test]
 fn a_loss_that_was_none_is_taken_back() {
-    let ack = Ack { mss: MSS, ..Ack::default() };
+    let ack = Ack { sender: SenderState { mss: MSS, ..SenderState::default() }, ..Ack::default() };
     // In Startup.
     let mut sender = Sender::new();
     sender.round(BW, |_| {});
@@ -273,11 +276,11 @@ fn a_loss_that_was_none_is_taken_back() {
     let mut sender = Sender::cruising();
     sender.until(State::Up);
     sender.bbr.recovery_begins(sender.cwnd, false);
-    let (cwnd, bound) = (sender.cwnd, sender.bbr.inflight_long);
+    let (cwnd, bound) = (sender.cwnd, sender.bbr.bounds.inflight_long);
     sender.round(BW, |ack| ack.marked = true);
     sender.cwnd = 4 * MSS;
     sender.bbr.undo(&ack, &mut sender.cwnd);
-    assert_eq!((sender.bbr.state, sender.cwnd, sender.bbr.inflight_long), (State::Up, cwnd, bound));
+    assert_eq!((sender.bbr.state, sender.cwnd, sender.bbr.bounds.inflight_long), (State::Up, cwnd, bound));
     // Where the state is the same, it stays; so it does in a probe for the round trip, and where nothing is to be gone on with.
     sender.bbr.recovery_begins(sender.cwnd, false);
     sender.bbr.undo(&ack, &mut sender.cwnd);
