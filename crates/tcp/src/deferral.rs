@@ -20,7 +20,7 @@ pub fn until(now: Instant, secs: u32) -> Instant {
 
 /// Whether this segment, which acknowledges our SYN, is passed over. Nothing is sent to the peer then until the time is over.
 pub fn passes_over(tcb: &mut Tcb, openings: &mut OpeningPool, now: Instant, segment: &Segment) -> bool {
-    let is_bare = segment.len == 0 && !segment.fin && !segment.syn;
+    let is_bare = segment.len == 0 && !segment.flags.fin() && !segment.flags.syn();
     let opening = openings.taken_mut(&tcb.setup.fast_open.opening);
     let deferral = opening.and_then(|opening| opening.deferral.as_mut());
     let Some(deferral) = deferral.filter(|deferral| is_bare && now < deferral.until) else {

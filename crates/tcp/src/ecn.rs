@@ -11,15 +11,17 @@ use crate::congestion::marks;
 use crate::congestion::models::Models;
 use crate::record::{Algorithm, Tcb};
 use crate::segment::Segment;
+use toe_wire::tcp::TcpFlags;
 
 /// Whether a SYN asks for it and it is given.
 pub fn answers(mode: EcnMode, syn: &Segment) -> bool {
-    mode != EcnMode::Off && syn.ece && syn.cwr
+    mode != EcnMode::Off && syn.flags.contains(TcpFlags::ECE.with(TcpFlags::CWR))
 }
 
 /// Whether the SYN-ACK to a SYN that asked agrees. Both bits echoed come from a peer that reflects what it does not know.
 pub fn accepted(mode: EcnMode, syn_ack: &Segment) -> bool {
-    mode == EcnMode::Request && syn_ack.ece && !syn_ack.cwr
+    let flags = syn_ack.flags;
+    mode == EcnMode::Request && flags.contains(TcpFlags::ECE) && !flags.contains(TcpFlags::CWR)
 }
 
 /// A segment with text arrived, with the congestion-experienced mark or not.
@@ -30,7 +32,7 @@ pub fn data_arrived(tcb: &mut Tcb, models: &mut Models, segment: &Segment, is_ma
     if matches!(tcb.path.cc.algorithm, Algorithm::Dctcp(_)) {
         marks::note_mark(tcb, models, is_marked);
     } else {
-        if segment.cwr {
+        if segment.flags.contains(TcpFlags::CWR) {
             tcb.path.ecn.echo = false;
         }
         if is_marked {

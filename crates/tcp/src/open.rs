@@ -139,10 +139,11 @@ fn initial_window(tcb: &Tcb) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toe_wire::tcp::TcpFlags;
 
     #[test]
     fn a_peer_that_names_no_size_takes_what_its_family_says() {
-        let syn = Segment { syn: true, rst: false, ..Segment::reset(SeqNum::new(1), None) };
+        let syn = Segment { flags: TcpFlags::SYN, ..Segment::reset(SeqNum::new(1), None) };
         for (is_v4, size) in [(true, 536), (false, 1220)] {
             assert_eq!(mss_offered(is_v4, &syn), size);
             assert_eq!(mss_offered(is_v4, &Segment { mss: Some(700), ..syn }), 700);

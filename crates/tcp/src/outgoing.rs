@@ -8,7 +8,7 @@ use crate::state::TcpState;
 use crate::{Tcp, congestion, rate, record_ends};
 use toe_base::window::{UnscaledWindow, WindowSize};
 use toe_base::{Instant, SeqNum};
-use toe_wire::tcp::{SackBlock, SackBlocks};
+use toe_wire::tcp::{SackBlock, SackBlocks, TcpFlags};
 
 /// Timestamps take this much of each segment (RFC 7323 appendix A, RFC 9293 section 3.7.1).
 pub const TIMESTAMPS_LEN: u16 = 12;
@@ -95,12 +95,12 @@ pub(crate) fn data_segment(tcb: &Tcb, shape: &Shape<'_>, seq: SeqNum, len: u32, 
     let mut segment = header(tcb, shape.now, seq);
     segment.sack = shape.sack;
     segment.len = len;
-    segment.fin = tcb.snd.fin.is_queued() && end == tcb.queue_end();
+    segment.flags = segment.flags.with_if(TcpFlags::FIN, tcb.snd.fin.is_queued() && end == tcb.queue_end());
     // Of a record it is set as the program's write would have set it, had it gone out at once. The last segment of a large
     // unit has it, as in Linux: whoever joins segments again (GRO) hands the unit on with it, and waits for nothing more.
     let ends = end == tcb.queue_end() || len > shape.mss || record_ends::is_end(shape.record_ends, end);
-    segment.psh = len > 0 && ends;
-    segment.cwr = tcb.path.ecn.tell_reduced && !again && len > 0;
+    segment.flags = segment.flags.with_if(TcpFlags::PSH, len > 0 && ends);
+    segment.flags = segment.flags.with_if(TcpFlags::CWR, tcb.path.ecn.tell_reduced && !again && len > 0);
     let unit = unit(tcb, segment, seq.distance_from(tcb.data_una()), again);
     TxSegment { mss: shape.mss as u16, ..unit }
 }
@@ -108,7 +108,7 @@ pub(crate) fn data_segment(tcb: &Tcb, shape: &Shape<'_>, seq: SeqNum, len: u32, 
 pub(crate) fn unit(tcb: &Tcb, segment: Segment, payload_at: u32, is_retransmit: bool) -> TxSegment {
     // RFC 3168 sections 6.1.4 to 6.1.6: neither bare ACKs, nor what is sent again, nor window probes.
     let is_probe = tcb.sending.due.has(SendDue::WINDOW_PROBE);
-    let is_ect = tcb.path.ecn.on && segment.len > 0 && !is_retransmit && !is_probe && !segment.syn;
+    let is_ect = tcb.path.ecn.on && segment.len > 0 && !is_retransmit && !is_probe && !segment.flags.syn();
     TxSegment { segment, payload_at, mss: tcb.snd.mss, is_retransmit, is_ect }
 }
 
@@ -119,10 +119,7 @@ pub(crate) fn header(tcb: &Tcb, now: Instant, seq: SeqNum) -> Segment {
         seq,
         urgent: urgent_pointer(tcb, seq),
         ack: (tcb.state != TcpState::SynSent).then_some(tcb.rcv.nxt),
-        syn: false,
-        fin: false,
-        rst: false,
-        psh: false,
+        flags: TcpFlags::NONE.with_if(TcpFlags::ECE, tcb.path.ecn.on && tcb.path.ecn.echo),
         window: if tcb.state == TcpState::SynSent {
             UnscaledWindow(0)
         } else {
@@ -132,8 +129,6 @@ pub(crate) fn header(tcb: &Tcb, now: Instant, seq: SeqNum) -> Segment {
         window_scale: None,
         sack_permitted: false,
         sack: SackBlocks::NONE,
-        ece: tcb.path.ecn.on && tcb.path.ecn.echo,
-        cwr: false,
         timestamps: timestamps(tcb, now),
         fast_open: None,
         len: 0,

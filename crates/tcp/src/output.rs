@@ -16,7 +16,7 @@ use crate::state::TcpState;
 use crate::{Tcp, congestion, fast_open, path_mtu, probe, rack, rate, record_ends, recovery, rtt, tso};
 use toe_base::Instant;
 use toe_base::window::{WindowScale, WindowSize};
-use toe_wire::tcp::SackBlocks;
+use toe_wire::tcp::{SackBlocks, TcpFlags};
 
 /// Longest time that a corked partial segment waits, as Linux has it.
 const CORK_US: u64 = 200_000;
@@ -50,14 +50,14 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
         return None;
     }
     let mut segment = header(tcb, cx.now, tcb.snd.iss);
-    segment.syn = true;
+    segment.flags = segment.flags.with(TcpFlags::SYN);
     segment.ack = answers.then_some(tcb.rcv.nxt);
     segment.mss = Some(cx.limits.announce_mss);
     segment.sack_permitted = tcb.setup.negotiated.sack != Sack::Off;
     // RFC 3168 section 6.1.1; one that is sent again does without (6.1.1.1), as the first may have been dropped for it.
     let asks = !answers && !was_sent && !tcb.is_local && cx.tcp.config.ecn == EcnMode::Request;
-    segment.ece = asks || answers && tcb.path.ecn.on;
-    segment.cwr = asks;
+    segment.flags = segment.flags.with_if(TcpFlags::ECE, asks || answers && tcb.path.ecn.on);
+    segment.flags = segment.flags.with_if(TcpFlags::CWR, asks);
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
     let scale = tcb.setup.negotiated.rcv_scale;
     segment.window_scale = (!answers || scale != WindowScale::ZERO).then_some(scale);
@@ -116,7 +116,8 @@ fn prepare_new(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegm
         return None;
     }
     let mut tx = data_segment(tcb, shape, tcb.snd.nxt, len, false);
-    tx.segment.psh |= len == shape.mss && ends_burst(tcb, cx, shape);
+    tx.segment.flags =
+        tx.segment.flags.with_if(TcpFlags::PSH, len == shape.mss && ends_burst(tcb, cx, shape));
     Some(tx)
 }
 
@@ -132,7 +133,9 @@ fn ends_burst(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> bool {
 fn prepare_delayed_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     let (ack, ece) = marks::delayed_ack(tcb, &cx.tcp.models)?;
     let window = WindowSize::new(tcb.rcv.edge.distance_from(ack)).to_field(tcb.setup.negotiated.rcv_scale);
-    let segment = Segment { ack: Some(ack), ece, window, ..header(tcb, cx.now, empty_seq(tcb)) };
+    let segment = header(tcb, cx.now, empty_seq(tcb));
+    let flags = TcpFlags::NONE.with_if(TcpFlags::ECE, ece);
+    let segment = Segment { ack: Some(ack), flags, window, ..segment };
     Some(unit(tcb, segment, 0, false))
 }
 
@@ -206,7 +209,7 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
         tcb.receiving.acks.now = false;
         tcb.receiving.acks.last_sent = tcb.rcv.nxt;
         tcb.timers.delayed_ack = Instant::FAR_FUTURE;
-        if !segment.syn {
+        if !segment.flags.syn() {
             tcb.rcv.edge = offered_edge(tcb);
         }
     }
@@ -233,13 +236,13 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     if tx.mss > tcb.snd.mss {
         path_mtu::probe_sent(tcb, &mut tcp.particulars, tx.mss);
     }
-    if segment.syn
+    if segment.flags.syn()
         && !tx.is_retransmit
         && let Some(opening) = tcp.openings.taken_mut(&tcb.setup.fast_open.opening)
     {
         opening.sent = segment.len;
     }
-    if segment.cwr {
+    if segment.flags.contains(TcpFlags::CWR) {
         tcb.path.ecn.tell_reduced = false;
     }
     if tx.is_retransmit

@@ -5,17 +5,15 @@ use toe_abi::errno::Errno;
 use toe_base::SeqNum;
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_wire::link::FrameTail;
-use toe_wire::tcp::{FastOpenCookie, SackBlocks};
+use toe_wire::tcp::{FastOpenCookie, SackBlocks, TcpFlags};
 
 /// TCP header fields as the state machine sees them, independent of how they travelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub seq: SeqNum,
     pub ack: Option<SeqNum>,
-    pub syn: bool,
-    pub fin: bool,
-    pub rst: bool,
-    pub psh: bool,
+    /// SYN, FIN, RST, PSH, and ECE and CWR of RFC 3168: `ack` and `urgent` say the others.
+    pub flags: TcpFlags,
     pub window: UnscaledWindow,
     pub mss: Option<u16>,
     pub window_scale: Option<WindowScale>,
@@ -23,9 +21,6 @@ pub struct Segment {
     pub sack_permitted: bool,
     /// What it has out of order.
     pub sack: SackBlocks,
-    /// ECE and CWR of RFC 3168.
-    pub ece: bool,
-    pub cwr: bool,
     /// (TSval, TSecr), RFC 7323.
     pub timestamps: Option<(u32, u32)>,
     /// RFC 7413; it counts only with SYN.
@@ -39,13 +34,13 @@ pub struct Segment {
 impl Segment {
     /// SEG.LEN of RFC 9293: payload plus one for SYN and one for FIN.
     pub const fn seq_len(&self) -> u32 {
-        self.len + self.syn as u32 + self.fin as u32
+        self.len + self.flags.syn() as u32 + self.flags.fin() as u32
     }
 
     /// PAWS (RFC 7323 section 5.3, R1), `ts_recent` being TS.Recent where timestamps are in use. Resets are exempt.
     pub fn is_old_duplicate(&self, ts_recent: Option<u32>) -> bool {
         match (ts_recent, self.timestamps) {
-            (Some(recent), Some((value, _))) => !self.rst && (value.wrapping_sub(recent) as i32) < 0,
+            (Some(recent), Some((value, _))) => !self.flags.rst() && (value.wrapping_sub(recent) as i32) < 0,
             _ => false,
         }
     }
@@ -63,7 +58,7 @@ impl Segment {
 
     /// The reset that answers it, if it came for a connection that does not exist; none for a reset.
     pub fn answering_reset(&self) -> Option<Segment> {
-        if self.rst {
+        if self.flags.rst() {
             return None;
         }
         let (seq, ack) = match self.ack {
@@ -78,17 +73,12 @@ impl Segment {
         Segment {
             seq,
             ack,
-            syn: false,
-            fin: false,
-            rst: true,
-            psh: false,
+            flags: TcpFlags::RST,
             window: UnscaledWindow(0),
             mss: None,
             window_scale: None,
             sack_permitted: false,
             sack: SackBlocks::NONE,
-            ece: false,
-            cwr: false,
             timestamps: None,
             fast_open: None,
             urgent: None,

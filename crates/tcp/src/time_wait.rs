@@ -10,7 +10,7 @@ use crate::segment::Segment;
 use crate::state::{TcpEvent, TcpState};
 use toe_base::window::{UnscaledWindow, WindowScale};
 use toe_base::{Instant, SeqNum};
-use toe_wire::tcp::{SackBlock, SackBlocks};
+use toe_wire::tcp::{SackBlock, SackBlocks, TcpFlags};
 
 /// 2 MSL: as long as Linux waits.
 pub const TIME_WAIT_US: u64 = 60_000_000;
@@ -103,7 +103,7 @@ impl TimeWait {
                 | bit(params.is_local, IS_LOCAL)
                 | bit(params.sack_permitted, SACK_PERMITTED)
                 | bit(params.ts_recent.is_some(), HAS_TIMESTAMPS)
-                | bit(ack.ece, ECE),
+                | bit(ack.flags.contains(TcpFlags::ECE), ECE),
         }
     }
 
@@ -131,7 +131,11 @@ impl TimeWait {
             cx.counters.add(Counter::DropOldTimestamp);
             return self.answer_stray(cx.now, segment, None);
         }
-        if self.ts_recent().is_some() && segment.timestamps.is_none() && !segment.rst && !segment.syn {
+        if self.ts_recent().is_some()
+            && segment.timestamps.is_none()
+            && !segment.flags.rst()
+            && !segment.flags.syn()
+        {
             // RFC 7323 section 3.2: silently. A SYN is answered as any other; a peer that has started anew learns by that.
             cx.counters.add(Counter::DropNoTimestamp);
             return TimeWaitEffect::Nothing;
@@ -142,10 +146,10 @@ impl TimeWait {
             cx.counters.add(Counter::DropUnacceptable);
             return self.unacceptable(cx.now, segment);
         }
-        if segment.rst {
+        if segment.flags.rst() {
             return self.reset(cx, segment);
         }
-        if segment.syn {
+        if segment.flags.syn() {
             return self.challenge(cx);
         }
         if segment.ack.is_none() {
@@ -165,10 +169,10 @@ impl TimeWait {
 
     fn unacceptable(&mut self, now: Instant, segment: &Segment) -> TimeWaitEffect {
         // A reset is never answered, or two ends would answer each other for ever.
-        if segment.rst {
+        if segment.flags.rst() {
             return TimeWaitEffect::Nothing;
         }
-        if segment.fin {
+        if segment.flags.fin() {
             // "The only thing that can arrive in this state is a retransmission of the remote FIN": wait anew.
             if !self.holds_back(now) {
                 self.next_stray_answer = low_ms(now);
@@ -180,9 +184,9 @@ impl TimeWait {
 
     /// What came twice.
     fn duplicate(&self, segment: &Segment) -> Option<SeqRange> {
-        let start = segment.seq.plus(u32::from(segment.syn));
-        let end = start.plus(segment.len + u32::from(segment.fin)).earlier(self.rcv_nxt);
-        let is_told = self.shape & SACK_PERMITTED != 0 && segment.len + u32::from(segment.fin) > 0;
+        let start = segment.seq.plus(u32::from(segment.flags.syn()));
+        let end = start.plus(segment.len + u32::from(segment.flags.fin())).earlier(self.rcv_nxt);
+        let is_told = self.shape & SACK_PERMITTED != 0 && segment.len + u32::from(segment.flags.fin()) > 0;
         (is_told && start.before(self.rcv_nxt)).then_some(SeqRange { start, end })
     }
 
@@ -211,7 +215,7 @@ impl TimeWait {
         segment: &Segment,
         duplicate: Option<SeqRange>,
     ) -> TimeWaitEffect {
-        if segment.syn || segment.seq_len() == 0 {
+        if segment.flags.syn() || segment.seq_len() == 0 {
             if self.holds_back(now) {
                 return TimeWaitEffect::Nothing;
             }
@@ -238,10 +242,9 @@ impl TimeWait {
             sack.push(SackBlock { left: start, right: end });
         }
         Segment {
-            rst: false,
+            flags: TcpFlags::NONE.with_if(TcpFlags::ECE, self.shape & ECE != 0),
             window: self.window,
             sack,
-            ece: self.shape & ECE != 0,
             timestamps: self.ts_recent().map(|recent| (timestamp, recent)),
             ..Segment::reset(self.snd_nxt, Some(self.rcv_nxt))
         }
@@ -250,7 +253,7 @@ impl TimeWait {
 
 /// A SYN that may start the 4-tuple anew while the old connection is in TIME_WAIT (RFC 9293 section 3.10.7.4, RFC 6191).
 pub fn is_new_life(rcv_nxt: SeqNum, ts_recent: Option<u32>, segment: &Segment) -> bool {
-    if !segment.syn || segment.ack.is_some() || segment.rst {
+    if !segment.flags.syn() || segment.ack.is_some() || segment.flags.rst() {
         return false;
     }
     let is_later = segment.seq.after(rcv_nxt);
@@ -282,7 +285,11 @@ mod tests {
 
     impl World {
         fn new(now: Instant) -> World {
-            let ack = Segment { rst: false, window: UnscaledWindow(100), ..Segment::reset(NXT, Some(NXT)) };
+            let ack = Segment {
+                flags: TcpFlags::NONE,
+                window: UnscaledWindow(100),
+                ..Segment::reset(NXT, Some(NXT))
+            };
             let params = TimeWaitParams {
                 is_local: false,
                 sack_permitted: true,
@@ -305,13 +312,13 @@ mod tests {
     }
 
     fn segment(seq: SeqNum) -> Segment {
-        Segment { rst: false, ..Segment::reset(seq, Some(NXT)) }
+        Segment { flags: TcpFlags::NONE, ..Segment::reset(seq, Some(NXT)) }
     }
 
     #[test]
     fn a_stray_is_answered_again_after_half_a_second_however_long_it_takes() {
         let mut world = World::new(Instant::from_millis(100));
-        let (stray, fin) = (segment(NXT.minus(5)), Segment { fin: true, ..segment(NXT.minus(1)) });
+        let (stray, fin) = (segment(NXT.minus(5)), Segment { flags: TcpFlags::FIN, ..segment(NXT.minus(1)) });
         let told = Some(SeqRange { start: NXT.minus(1), end: NXT });
         assert_eq!(world.arrives(200, stray), TimeWaitEffect::Answer(None));
         assert_eq!(world.arrives(699, stray), TimeWaitEffect::Nothing);
@@ -341,10 +348,10 @@ mod tests {
         let new = Segment { len: 10, ..segment(NXT.plus(700)) };
         assert_eq!(world.arrives(2, new), TimeWaitEffect::Answer(None));
         assert_eq!(
-            world.arrives(3, Segment { rst: true, ..segment(NXT.plus(700)) }),
+            world.arrives(3, Segment { flags: TcpFlags::RST, ..segment(NXT.plus(700)) }),
             TimeWaitEffect::Answer(None)
         );
-        assert_eq!(world.arrives(4, Segment { rst: true, ..segment(NXT) }), TimeWaitEffect::Reset);
+        assert_eq!(world.arrives(4, Segment { flags: TcpFlags::RST, ..segment(NXT) }), TimeWaitEffect::Reset);
         assert_eq!(world.wait.after(TcpEvent::Reset), TcpState::Closed);
     }
 }

@@ -18,21 +18,8 @@ pub struct NoRoom;
 
 /// The TCP header of a segment.
 pub fn header(key: &FlowKey, segment: &Segment) -> TcpRepr {
-    let mut flags = TcpFlags::NONE;
-    for (set, flag) in [
-        (segment.syn, TcpFlags::SYN),
-        (segment.fin, TcpFlags::FIN),
-        (segment.rst, TcpFlags::RST),
-        (segment.psh, TcpFlags::PSH),
-        (segment.ack.is_some(), TcpFlags::ACK),
-        (segment.urgent.is_some(), TcpFlags::URG),
-        (segment.ece, TcpFlags::ECE),
-        (segment.cwr, TcpFlags::CWR),
-    ] {
-        if set {
-            flags = flags.with(flag);
-        }
-    }
+    let flags = segment.flags.with_if(TcpFlags::ACK, segment.ack.is_some());
+    let flags = flags.with_if(TcpFlags::URG, segment.urgent.is_some());
     TcpRepr {
         src_port: key.local.port,
         dst_port: key.remote.port,

@@ -90,7 +90,7 @@ impl Engine {
         let Tenancy::HalfOpen { listener, in_line } = conn.tenancy else { return false };
         if tcb.state != TcpState::SynReceived
             || segment.ack.is_none()
-            || segment.rst
+            || segment.flags.rst()
             || tcb.setup.fast_open.early
         {
             return false;

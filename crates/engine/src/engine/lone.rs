@@ -11,7 +11,7 @@ use toe_wire::link::MacAddr;
 impl Engine {
     /// Sends a segment by a path; the queue is bounded, one too many is lost like a frame.
     pub(super) fn send_alone(&mut self, now: Instant, path: Path, lone: Lone) {
-        if lone.segment.rst {
+        if lone.segment.flags.rst() {
             self.counters.add(Counter::Resets);
         }
         match path {

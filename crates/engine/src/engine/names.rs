@@ -111,7 +111,10 @@ impl Engine {
 
     /// Whether a SYN that meets a connection which a program is opening is for another user's listener all the same.
     pub(super) fn is_listeners(&self, idx: FlowIdx, work: &RxWork<'_>) -> bool {
-        let Segment { syn: true, ack: None, rst: false, .. } = work.rx.segment else { return false };
+        let Segment { ack, flags, .. } = work.rx.segment;
+        if !flags.syn() || flags.rst() || ack.is_some() {
+            return false;
+        }
         let Flow { conn, tcb, .. } = self.flows.get(idx);
         if tcb.state != TcpState::SynSent {
             return false;

@@ -235,7 +235,7 @@ impl Engine {
             // The record stays while a program holds it: there may be data that it has not read.
             self.edit(idx, |engine, idx| engine.closed(idx, Errno::OK));
         }
-        if segment.syn && segment.ack.is_none() && !segment.rst {
+        if segment.flags.syn() && segment.ack.is_none() && !segment.flags.rst() {
             self.syn_arrives(now, work, beyond, host);
             return;
         }

@@ -25,7 +25,7 @@ use toe_tcp::record::{Deferral, Opening, SynText};
 use toe_tcp::segment::{RxSegment, Segment};
 use toe_tcp::state::TcpState;
 use toe_tcp::{ecn, fast_open, open, output};
-use toe_wire::tcp::SackBlocks;
+use toe_wire::tcp::{SackBlocks, TcpFlags};
 
 impl Engine {
     /// A SYN for a listener, or for nobody (RFC 9293 section 3.10.7.2).
@@ -118,17 +118,12 @@ impl Engine {
         let answer = Segment {
             seq: iss,
             ack: Some(syn.seq.plus(1)),
-            syn: true,
-            fin: false,
-            rst: false,
-            psh: false,
+            flags: TcpFlags::SYN.with_if(TcpFlags::ECE, is_kept && ecn::answers(self.tcp.config.ecn, syn)),
             window: UnscaledWindow(u16::MAX),
             mss: Some(mss),
             window_scale: syn.window_scale.filter(|_| is_kept).map(|_| own_scale()),
             sack_permitted: is_kept && syn.sack_permitted,
             sack: SackBlocks::NONE,
-            ece: is_kept && ecn::answers(self.tcp.config.ecn, syn),
-            cwr: false,
             timestamps,
             fast_open: None,
             urgent: None,
@@ -151,7 +146,9 @@ impl Engine {
         host: &mut H,
     ) -> bool {
         let segment = &work.rx.segment;
-        let Some(ack) = segment.ack.filter(|_| !segment.syn && !segment.rst) else { return false };
+        let Some(ack) = segment.ack.filter(|_| !segment.flags.syn() && !segment.flags.rst()) else {
+            return false;
+        };
         let Some(listener_idx) = self.listeners.find(work.key.scope, work.key.local) else { return false };
         let Some(listener) = self.listeners.get(listener_idx).filter(|l| now < l.queue.cookies_until) else {
             return false;
@@ -162,7 +159,7 @@ impl Engine {
             // What follows an ACK that is still to come, or was turned away, is no stranger's: its peer sends it again. Peers that
             // have heard nothing yet send nothing behind that but data and FIN.
             let (secret, number) = (&self.config.secret, ack.minus(1));
-            return (segment.len > 0 || segment.fin)
+            return (segment.len > 0 || segment.flags.fin())
                 && !self.peers.spent_cookies.is_spent(secret, &work.key, number)
                 && cookie::may_follow(secret, &work.key, segment.seq, number, now);
         };
@@ -190,8 +187,8 @@ impl Engine {
     pub(super) fn answers_earlier_cookie(&self, now: Instant, idx: FlowIdx, work: &RxWork<'_>) -> bool {
         let (flow, segment) = (self.flows.get(idx), &work.rx.segment);
         if flow.tcb.state != TcpState::SynReceived
-            || segment.syn
-            || segment.rst
+            || segment.flags.syn()
+            || segment.flags.rst()
             || flow.tcb.setup.fast_open.early
         {
             return false;
@@ -209,7 +206,7 @@ impl Engine {
         let (secret, segment) = (&self.config.secret, &work.rx.segment);
         let check = |irs| cookie::check(secret, &work.key, irs, cookie, now).map(|mss| (irs, mss));
         // A keepalive has the number before the next one: of a peer whose ACK was turned away it may be all that comes.
-        let is_empty = segment.len == 0 && !segment.fin;
+        let is_empty = segment.len == 0 && !segment.flags.fin();
         let found = check(segment.seq.minus(1)).or_else(|| check(segment.seq).filter(|_| is_empty))?;
         (!self.peers.spent_cookies.is_spent(secret, &work.key, cookie)).then_some(found)
     }
@@ -227,15 +224,11 @@ impl Engine {
         let syn = Segment {
             seq: irs,
             ack: None,
-            syn: true,
-            fin: false,
-            psh: false,
+            flags: TcpFlags::SYN.with_if(TcpFlags::ECE | TcpFlags::CWR, offer.is_some_and(|offer| offer.ecn)),
             mss: Some(mss),
             window_scale: offer.and_then(|offer| offer.window_scale),
             sack_permitted: offer.is_some_and(|offer| offer.sack),
             sack: SackBlocks::NONE,
-            ece: offer.is_some_and(|offer| offer.ecn),
-            cwr: offer.is_some_and(|offer| offer.ecn),
             urgent: None,
             len: 0,
             ..work.rx.segment

@@ -214,24 +214,19 @@ fn parse_tcp<'a>(arrival: &Arrival, payload: &'a [u8], offload: RxOffload) -> Re
     let segment = Segment {
         seq: header.seq,
         ack: header.ack,
-        syn: header.flags.contains(TcpFlags::SYN),
-        fin: header.flags.contains(TcpFlags::FIN),
-        rst: header.flags.contains(TcpFlags::RST),
-        psh: header.flags.contains(TcpFlags::PSH),
+        flags: header.flags.without(TcpFlags::ACK.with(TcpFlags::URG)),
         window: header.window,
         mss: header.options.mss,
         window_scale: header.options.window_scale,
         sack_permitted: header.options.sack_permitted,
         sack: header.options.sack,
-        ece: header.flags.contains(TcpFlags::ECE),
-        cwr: header.flags.contains(TcpFlags::CWR),
         timestamps: header.options.timestamps.map(|t| (t.value, t.echo)),
         fast_open: header.options.fast_open,
         urgent: header.flags.contains(TcpFlags::URG).then_some(header.urgent),
         len: text.len() as u32,
     };
     let is_marked = arrival.traffic_class & ECN_MASK == CE;
-    let is_scale_too_large = segment.syn && header.options.is_scale_too_large;
+    let is_scale_too_large = segment.flags.syn() && header.options.is_scale_too_large;
     let from_mac = arrival.from_mac;
     Ok(Arrived::Tcp(ArrivedTcp { from_mac, key, segment, is_marked, is_scale_too_large, payload: text }))
 }

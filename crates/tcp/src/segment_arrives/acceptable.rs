@@ -19,14 +19,18 @@ pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segme
         answer_stray(tcb, cx, segment);
         return Step::Done(FlowEvent::None);
     }
-    if tcb.ts_recent().is_some() && segment.timestamps.is_none() && !segment.rst && !segment.syn {
+    if tcb.ts_recent().is_some()
+        && segment.timestamps.is_none()
+        && !segment.flags.rst()
+        && !segment.flags.syn()
+    {
         // RFC 7323 section 3.2: silently. A SYN is answered as any other; a peer that has started anew learns by that.
         cx.tcp.counters.add(Counter::DropNoTimestamp);
         return Step::Done(FlowEvent::None);
     }
     // Once both SYNs are acknowledged no end sends a segment without ACK: one that comes is nobody's, and is dropped without an answer
     // wherever it lies, as Linux does.
-    let opens_or_resets = segment.rst || segment.syn;
+    let opens_or_resets = segment.flags.rst() || segment.flags.syn();
     if segment.ack.is_none() && !opens_or_resets && tcb.state.is_synchronized() {
         cx.tcp.counters.add(Counter::DropUnacceptable);
         return Step::Done(FlowEvent::None);
@@ -34,16 +38,16 @@ pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segme
     if segment.is_acceptable((tcb.rcv.nxt, tcb.rcv.edge.later(tcb.rcv.nxt))) {
         return Step::Continue;
     }
-    if tcb.state == TcpState::SynReceived && segment.syn && segment.seq == tcb.rcv.irs {
+    if tcb.state == TcpState::SynReceived && segment.flags.syn() && segment.seq == tcb.rcv.irs {
         return repeated_syn(tcb, cx, segment);
     }
     cx.tcp.counters.add(Counter::DropUnacceptable);
     text::note_duplicate(tcb, cx.tcp, segment);
     // A reset is never answered, or two ends would answer each other for ever.
-    if segment.rst {
+    if segment.flags.rst() {
         return Step::Done(FlowEvent::None);
     }
-    if !segment.syn {
+    if !segment.flags.syn() {
         ack::process_stray(tcb, cx, segment);
     }
     answer_stray(tcb, cx, segment);

@@ -40,7 +40,7 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
         if tcb.snd.fin.is_queued() {
             tcb.state = tcb.state.after(TcpEvent::Close);
         }
-        let scale = if segment.syn { WindowScale::ZERO } else { tcb.setup.negotiated.snd_scale };
+        let scale = if segment.flags.syn() { WindowScale::ZERO } else { tcb.setup.negotiated.snd_scale };
         tcb.snd.wnd = segment.window.scaled(scale);
         tcb.snd.max_wnd = tcb.snd.wnd;
         tcb.snd.wl1 = segment.seq;
@@ -195,7 +195,7 @@ fn update_window<H>(
     let newer = advances
         || tcb.snd.wl1.before(segment.seq)
         || (tcb.snd.wl1 == segment.seq && tcb.snd.wl2.at_or_before(ack));
-    if !newer || segment.syn {
+    if !newer || segment.flags.syn() {
         return;
     }
     tcb.snd.wnd = segment.window.scaled(tcb.setup.negotiated.snd_scale);

@@ -106,7 +106,7 @@ fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
     let before = time_wait(tcb, &cx.tcp.particulars, cx.now);
     let mut wait = before;
     let effect = wait.segment_arrives(&mut cx.tcp.in_time_wait(cx.now), segment);
-    if segment.ack.is_some() && !segment.syn && !segment.rst {
+    if segment.ack.is_some() && !segment.flags.syn() && !segment.flags.rst() {
         tcb.timers.heard = cx.now;
     }
     if let (Some(ours), Some(recent)) = (tcb.setup.negotiated.timestamps.as_mut(), wait.ts_recent()) {

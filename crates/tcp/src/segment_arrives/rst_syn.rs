@@ -9,7 +9,7 @@ use crate::state::{TcpEvent, TcpState};
 use toe_abi::errno::Errno;
 
 pub(super) fn check_rst<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
-    if !segment.rst {
+    if !segment.flags.rst() {
         return Step::Continue;
     }
     if segment.seq != tcb.rcv.nxt {
@@ -26,7 +26,7 @@ pub(super) fn check_rst<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &S
 }
 
 pub(super) fn check_syn<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) -> Step {
-    if !segment.syn {
+    if !segment.flags.syn() {
         return Step::Continue;
     }
     let is_nobodys = tcb.setup.fast_open.was_passive && !tcb.setup.fast_open.early;

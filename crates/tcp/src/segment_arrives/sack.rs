@@ -9,7 +9,7 @@ use crate::record::{Particulars, PathState, SendSide, Tcb};
 use crate::scoreboard::SentRange;
 use crate::segment::Segment;
 use toe_base::{Instant, SeqNum};
-use toe_wire::tcp::{SackBlock, SackBlocks};
+use toe_wire::tcp::{SackBlock, SackBlocks, TcpFlags};
 
 /// Takes `ack` and the segment's SACK blocks; the numbers of the record stay as they are.
 pub(super) fn take(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, segment: &Segment, ack: SeqNum) -> AckEvent {
@@ -22,7 +22,7 @@ pub(super) fn take(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, segment: &Segment
         lost_before: tcb.sending.board.lost_ever(),
         outstanding_before: tcb.outstanding(),
         echo,
-        ece: segment.ece && tcb.path.ecn.on,
+        ece: segment.flags.contains(TcpFlags::ECE) && tcb.path.ecn.on,
         ..AckEvent::default()
     };
     let heard = Heard { now, echo, min_rtt_us: tcb.path.rtt.min_us, timestamps };

@@ -27,7 +27,7 @@ pub(super) fn note_timestamp(tcb: &mut Tcb, segment: &Segment) {
 /// empty answers for ever, and a SYN brings one as well, so those are answered rarely (as Linux does; RFC 5961 section 5 has
 /// such a limit too).
 pub(super) fn answer_stray<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) {
-    if segment.syn || segment.seq_len() == 0 {
+    if segment.flags.syn() || segment.seq_len() == 0 {
         if !may_answer(tcb, cx) {
             return;
         }

@@ -23,16 +23,16 @@ pub(super) fn process<H: HostMemory>(
     {
         cx.tcp.counters.add(Counter::DropUnacceptable);
         // "Send a reset (unless the RST bit is set)": the peer has a half-open connection of ours.
-        return if segment.rst { FlowEvent::None } else { FlowEvent::Reject };
+        return if segment.flags.rst() { FlowEvent::None } else { FlowEvent::Reject };
     }
-    if segment.rst {
+    if segment.flags.rst() {
         if segment.ack.is_none() {
             return FlowEvent::None;
         }
         tcb.state = tcb.state.after(TcpEvent::Reset);
         return FlowEvent::Closed(Errno::ECONNREFUSED);
     }
-    if !segment.syn {
+    if !segment.flags.syn() {
         return FlowEvent::None;
     }
     take_syn(tcb, &segment);

@@ -31,11 +31,11 @@ pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, r
     let nxt = tcb.rcv.nxt;
     let edge = tcb.rcv.edge.later(nxt);
     // A SYN takes the first number (only in SYN_RECEIVED, where it was taken already).
-    let start = segment.seq.plus(u32::from(segment.syn));
+    let start = segment.seq.plus(u32::from(segment.flags.syn()));
     let end = start.plus(segment.len);
     let first = start.later(nxt);
     let last = end.earlier(edge);
-    if segment.fin && end.at_or_before(edge) {
+    if segment.flags.fin() && end.at_or_before(edge) {
         tcb.rcv.fin = PeerFin::Seen(end);
     }
     if segment.len > 0 && !first.before(last) {
@@ -47,7 +47,7 @@ pub(super) fn process<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, r
         return Step::Continue;
     }
     if segment.len == 0 {
-        if segment.fin && first.after(nxt) {
+        if segment.flags.fin() && first.after(nxt) {
             // FIN behind a hole tells the peer of the hole as text would.
             tcb.receiving.acks.owe_duplicate();
             report_first(tcb, cx.tcp, start);
@@ -149,14 +149,14 @@ fn note_memory(tcb: &mut Tcb, was_found: bool) {
 /// FIN has a number, and is told of with what it ends.
 pub(super) fn note_duplicate(tcb: &mut Tcb, tcp: &mut Tcp, segment: &Segment) {
     let nxt = tcb.rcv.nxt;
-    let start = segment.seq.plus(u32::from(segment.syn));
+    let start = segment.seq.plus(u32::from(segment.flags.syn()));
     let end = start.plus(segment.len);
-    let is_empty = segment.len == 0 && !segment.fin;
-    if !tcb.has_sack() || is_empty || segment.rst {
+    let is_empty = segment.len == 0 && !segment.flags.fin();
+    if !tcb.has_sack() || is_empty || segment.flags.rst() {
         return;
     }
     if start.before(nxt) {
-        let end = end.plus(u32::from(segment.fin)).earlier(nxt);
+        let end = end.plus(u32::from(segment.flags.fin())).earlier(nxt);
         push_duplicate(tcb, tcp, SeqRange { start, end });
     } else if segment.len > 0 && tcb.receiving.held.holds(&tcp.held, start, end) {
         push_duplicate(tcb, tcp, SeqRange { start, end });

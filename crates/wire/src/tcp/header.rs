@@ -54,6 +54,12 @@ impl TcpFlags {
         TcpFlags(self.0 | other.0)
     }
 
+    /// The same if `is_set`, else as they are.
+    #[must_use]
+    pub const fn with_if(self, other: TcpFlags, is_set: bool) -> TcpFlags {
+        if is_set { self.with(other) } else { self }
+    }
+
     #[must_use]
     pub const fn without(self, other: TcpFlags) -> TcpFlags {
         TcpFlags(self.0 & !other.0)
