@@ -37,7 +37,7 @@ impl EngineIdx {
         (0..engines().len() as u8).map(EngineIdx)
     }
 
-    /// As many as there can be.
+    /// The places of as many engines as a process can have, whether it was given them or not.
     pub(crate) fn possible() -> impl Iterator<Item = EngineIdx> {
         (0..ENGINES_MAX as u8).map(EngineIdx)
     }

@@ -14,7 +14,7 @@ use toe_base::limits::QUEUE_SETS_MAX;
 pub use crate::session::EngineIdx;
 pub use toe_abi::policy::ENGINES_MAX;
 
-/// Those of this process.
+/// The stacks of this process, and how it last fared at engines of which it has none.
 pub(crate) static STACKS: Stacks = Stacks {
     current: [const { AtomicPtr::new(std::ptr::null_mut()) }; ENGINES_MAX],
     failed: [const { AtomicU64::new(0) }; ENGINES_MAX],

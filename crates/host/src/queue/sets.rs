@@ -140,7 +140,7 @@ impl Stack {
 }
 
 impl QueueSet {
-    /// As [`look`].
+    /// Looks whether the engine of its session is there, as [`look`] does.
     pub fn look(&self) {
         look(self.session);
     }
