@@ -5,7 +5,7 @@
 use crate::environment;
 use crate::errno::{EKEYREJECTED, from_os};
 use crate::lock::Lock;
-use crate::settling::ANSWER_WITHIN;
+use crate::silence::{ANSWER_WITHIN, PIECE, Silence};
 use crate::sys::{Fd, move_to_high};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::FileType;
@@ -98,6 +98,8 @@ pub struct Control {
     fd: Fd,
     /// One request at a time: the engine answers in order. The one that was given up on, whose answer may come yet.
     turn: Lock<Option<Request>>,
+    /// What the engine has for each answer.
+    limit: Duration,
 }
 
 impl Control {
@@ -114,9 +116,9 @@ impl Control {
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(from_os)?;
         let fd = move_to_high(Fd::from(fd));
-        for direction in [Timeout::Recv, Timeout::Send] {
-            sockopt::set_socket_timeout(&fd, direction, Some(limit)).map_err(from_os)?;
-        }
+        sockopt::set_socket_timeout(&fd, Timeout::Send, Some(limit)).map_err(from_os)?;
+        // One look at the answer.
+        sockopt::set_socket_timeout(&fd, Timeout::Recv, Some(limit.min(PIECE))).map_err(from_os)?;
         rustix::net::connect(&fd, &address).map_err(|error| match from_os(error) {
             crate::errno::ENOENT => NO_ONE_THERE,
             // So many wait already to be let in.
@@ -124,12 +126,12 @@ impl Control {
             other => other,
         })?;
         check_engine(&fd)?;
-        Ok(Control::over(fd))
+        Ok(Control { fd, turn: Lock::new(None), limit })
     }
 
     /// Over a connected socket.
     pub fn over(fd: Fd) -> Control {
-        Control { fd, turn: Lock::new(None) }
+        Control { fd, turn: Lock::new(None), limit: ANSWER_WITHIN }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -215,15 +217,14 @@ impl Control {
         let mut packet = [0u8; size_of::<Message>() + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let end = crate::sys::now() + ANSWER_WITHIN;
+        let silence = Silence::within(self.limit);
         let len = loop {
             let mut slices = [IoSliceMut::new(&mut packet)];
             match rustix::net::recvmsg(&self.fd, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Ok(message) => break message.bytes,
                 // A program's timer may come again and again.
-                Err(rustix::io::Errno::INTR) if crate::sys::now() < end => {}
-                Err(rustix::io::Errno::INTR) => return Err(Errno::ETIMEDOUT),
-                Err(rustix::io::Errno::AGAIN) => return Err(Errno::ETIMEDOUT),
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) if !silence.look().is_zero() => {}
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return Err(Errno::ETIMEDOUT),
                 Err(error) => return Err(from_os(error)),
             }
         };
@@ -281,8 +282,9 @@ mod tests {
         let (ours, engine) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .expect("a pair");
-        sockopt::set_socket_timeout(&ours, Timeout::Recv, Some(Duration::from_millis(1))).expect("a limit");
-        let control = Control::over(Fd::from(ours));
+        let limit = Duration::from_millis(1);
+        sockopt::set_socket_timeout(&ours, Timeout::Recv, Some(limit)).expect("a limit");
+        let control = Control { limit, ..Control::over(Fd::from(ours)) };
         let (anchors, twin) = (Request::TakeAnchors { count: 8 }, Request::ShowTwin);
         let answers = |reply: Reply| {
             rustix::net::send(&engine, reply.encode().as_bytes(), SendFlags::DONTWAIT).expect("room");

@@ -2,6 +2,7 @@
 
 use crate::pace::Pace;
 use crate::queue::QueueSet;
+use crate::silence::Silence;
 use crate::socket::Turn;
 use crate::spin::{spin, spin_for};
 use crate::sys;
@@ -17,6 +18,8 @@ pub struct BlockOn<'a> {
     pub turn: &'a Turn,
     /// When to give up, on the clock of [`sys::now`], and with which errno.
     pub deadline: Option<Duration>,
+    /// When to give up because the engine says nothing, with the same errno.
+    pub silence: Option<&'a Silence>,
     pub too_late: Errno,
     /// The program's descriptor is a listener's twin, which ends a sleep when it is readable: then this is set.
     pub twin_ready: Option<&'a Cell<bool>>,
@@ -25,6 +28,14 @@ pub struct BlockOn<'a> {
     pub moved: Option<&'a Cell<usize>>,
     /// Of a call that wants many bytes: it need not be woken for each segment.
     pub pace: Option<&'a Pace<'a>>,
+}
+
+impl BlockOn<'_> {
+    /// How long to wait until the next look at most.
+    fn left(&self) -> Option<Duration> {
+        let left = self.deadline.map(|deadline| deadline.saturating_sub(sys::now()));
+        left.into_iter().chain(self.silence.map(Silence::look)).min()
+    }
 }
 
 /// What a signal does to a wait.
@@ -95,7 +106,7 @@ fn parked<T>(
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
 ) -> Result<T, Errno> {
     loop {
-        let left = on.deadline.map(|deadline| deadline.saturating_sub(sys::now()));
+        let left = on.left();
         if left.is_some_and(|left| left.is_zero()) {
             return attempt()?.ok_or(on.too_late);
         }

@@ -51,6 +51,7 @@ pub mod session;
 mod settling;
 pub mod signal_io;
 pub mod signals;
+mod silence;
 mod sleep;
 pub mod slots;
 pub mod socket;

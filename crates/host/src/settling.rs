@@ -15,16 +15,13 @@
 //! A wait has an end ([`Patience`]), and the next one then only comes when the engine has moved: one that is stopped holds nobody.
 
 use crate::lock::Lock;
+use crate::silence::{ANSWER_WITHIN, Silence};
 use crate::spin;
 use crate::sys;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use toe_ring::HostLooks;
-
-/// An engine answers within a round of its loop. One that does not within this time is stopped or hangs (ETIMEDOUT): what is new is then
-/// the kernel's.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long an engine may take for two looks at a stranger's word, which may be false: longer than another thread has its core.
 const FOR_A_WORD: Duration = Duration::from_millis(5);
@@ -280,13 +277,17 @@ impl Settling {
             return Waited::NoMore;
         }
         let began = sys::now();
+        let silence = Silence::within(patience.limit);
         while !is_over() {
-            let waited = sys::now().saturating_sub(began);
-            if waited >= patience.limit {
+            if silence.look().is_zero() {
                 patience.given_up.store(self.looks.count(), Ordering::Relaxed);
                 return Waited::TimedOut;
             }
-            if waited < AT_ONCE { spin::let_others_run() } else { spin::leave_the_processor() }
+            if sys::now().saturating_sub(began) < AT_ONCE {
+                spin::let_others_run()
+            } else {
+                spin::leave_the_processor()
+            }
         }
         Waited::Enough
     }

@@ -174,6 +174,7 @@ impl Work {
         let on = BlockOn {
             turn: &Turn::begin(self.socket),
             deadline: None,
+            silence: None,
             too_late: Errno::EAGAIN,
             twin_ready: None,
             on_signal: OnSignal::Defer,

@@ -2,7 +2,7 @@
 
 use crate::anchor::Anchor;
 use crate::block::{BlockOn, OnSignal, block_on};
-use crate::settling::ANSWER_WITHIN;
+use crate::silence::{ANSWER_WITHIN, Silence};
 use crate::slots::Place;
 use crate::socket::arrivals::{Closed, Found};
 use crate::socket::{Kind, Socket, Turn};
@@ -168,12 +168,13 @@ impl Socket {
 
     /// For an accept that does not wait for connections: the engine says at once whether there is one.
     fn wait_for_answer(&'static self, turn: u32, how: AcceptHow) -> Result<Accepted, Errno> {
-        let deadline = sys::now() + ANSWER_WITHIN;
+        let silence = Silence::within(ANSWER_WITHIN);
         let call = Turn::begin(self);
         loop {
             let on = BlockOn {
                 turn: &call,
-                deadline: Some(deadline),
+                deadline: None,
+                silence: Some(&silence),
                 too_late: Errno::EAGAIN,
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
@@ -208,6 +209,7 @@ impl Socket {
         let on = BlockOn {
             turn: &Turn::begin(self),
             deadline: patience.map(|patience| sys::now() + patience),
+            silence: None,
             too_late: Errno::EAGAIN,
             twin_ready: how.with_twin.then_some(&seen),
             on_signal: OnSignal::Restart,

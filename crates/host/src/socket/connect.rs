@@ -2,7 +2,7 @@
 
 use crate::anchor::{Anchor, Use};
 use crate::block::{BlockOn, OnSignal, block_on};
-use crate::settling::ANSWER_WITHIN;
+use crate::silence::{ANSWER_WITHIN, Silence};
 use crate::socket::FastOpen;
 use crate::socket::stream::{self, ConnectTold, Link, Stream};
 use crate::socket::{Kind, NO_PLACE, Socket, Turn, twin};
@@ -240,11 +240,12 @@ impl Socket {
         let turn = Turn::begin(self);
         let limit = self.send_timeout().map(|timeout| sys::now() + timeout);
         let is_unanswered = || self.peek_stream(|stream| stream.is_unanswered()) == Some(true);
-        let mut silent_at = is_unanswered().then(|| sys::now() + ANSWER_WITHIN);
+        let mut silence = is_unanswered().then(|| Silence::within(ANSWER_WITHIN));
         loop {
             let on = BlockOn {
                 turn: &turn,
-                deadline: limit.into_iter().chain(silent_at).min(),
+                deadline: limit,
+                silence: silence.as_ref(),
                 too_late: Errno::EINPROGRESS,
                 twin_ready: None,
                 on_signal,
@@ -252,8 +253,8 @@ impl Socket {
                 pace: None,
             };
             let outcome = block_on(on, &mut attempt);
-            let is_limit = limit.is_some_and(|limit| silent_at.is_none_or(|silent_at| limit <= silent_at));
-            if outcome != Err(Errno::EINPROGRESS) || is_limit {
+            let is_silent = silence.as_ref().is_some_and(Silence::is_over);
+            if outcome != Err(Errno::EINPROGRESS) || !is_silent {
                 return outcome;
             }
             // Where the peer alone is waited for the engine has given it a name.
@@ -262,7 +263,7 @@ impl Socket {
             if is_unanswered() {
                 return Err(Errno::ENETDOWN);
             }
-            silent_at = None;
+            silence = None;
         }
     }
 }

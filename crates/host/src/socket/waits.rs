@@ -2,7 +2,7 @@
 
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::queue::{Queue, QueueSet};
-use crate::settling::ANSWER_WITHIN;
+use crate::silence::{ANSWER_WITHIN, Silence};
 use crate::socket::{Socket, Turn};
 use crate::sys;
 use std::cell::Cell;
@@ -18,6 +18,7 @@ impl Socket {
         BlockOn {
             turn,
             deadline: timeout.map(|timeout| sys::now() + timeout),
+            silence: None,
             too_late: Errno::EAGAIN,
             twin_ready: None,
             on_signal: OnSignal::Restart,
@@ -44,7 +45,7 @@ impl Socket {
     ) -> Result<u32, Errno> {
         // The wait parks on the home's interrupt.
         self.set_home(home);
-        let deadline = sys::now() + limit;
+        let silence = Silence::within(limit);
         let mut token = None;
         let mut attempt = || {
             let mut queue = home.lock();
@@ -71,7 +72,8 @@ impl Socket {
         let outcome = loop {
             let on = BlockOn {
                 turn: &turn,
-                deadline: Some(deadline),
+                deadline: None,
+                silence: Some(&silence),
                 too_late: Errno::ETIMEDOUT,
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
@@ -96,7 +98,7 @@ impl Socket {
         if self.peek_stream(|stream| stream.is_unanswered()) != Some(true) {
             return false;
         }
-        let end = sys::now() + ANSWER_WITHIN;
+        let silence = Silence::within(ANSWER_WITHIN);
         let mut attempt = || {
             let waits = self.with_stream(|_, stream, _| stream.is_unanswered());
             Ok((waits != Some(true)).then_some(()))
@@ -107,6 +109,7 @@ impl Socket {
                 turn: &turn,
                 // No interrupt tells of it where the peer's answer does not come at once.
                 deadline: Some(sys::now() + LOOK_AGAIN),
+                silence: Some(&silence),
                 too_late: Errno::EAGAIN,
                 twin_ready: None,
                 on_signal: OnSignal::Defer,
@@ -119,7 +122,7 @@ impl Socket {
             if !matches!(outcome, Err(Errno::EAGAIN | Errno::EINTR)) {
                 return true;
             }
-            if sys::now() >= end {
+            if silence.is_over() {
                 return false;
             }
         }
