@@ -7,7 +7,7 @@ use super::listening::Listening;
 use super::next_look::NextLook;
 use super::socket;
 use super::user::{Desk, Errand, Shared, User};
-use super::watch::TwinWatch;
+use super::watch::{ListenersOf, TwinWatch};
 use crate::anchor_root::AnchorRoot;
 use crate::connections::CONNECTIONS_MAX;
 use crate::policy::{Credentials, Policy};
@@ -15,7 +15,7 @@ use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno as OsErrno;
 use rustix::net::SocketFlags;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::Reply;
 use toe_abi::errno::Errno;
 use toe_base::account::{ELSEWHERE, account_of};
-use toe_base::{Cred, Endpoint, NetNs};
+use toe_base::{Cred, NetNs};
 use toe_ring::EventFd;
 
 /// Users with connections at once, and how many more may have a thread on which what they sent is closed.
@@ -347,10 +347,9 @@ impl Door {
             self.twins.next.none();
         } else if self.twins.next.is_due(Instant::now()) {
             let began = Instant::now();
-            let own = self.policy.netns;
-            let there = self.listeners_of(own);
+            let listeners = self.listeners_of(self.policy.netns);
             for regular in self.users.values() {
-                match regular.shared.watch.look(there.as_ref().map(|there| (own, there))) {
+                match regular.shared.watch.look(listeners.as_ref()) {
                     Ok(gone) => self.twins.gone.extend(gone),
                     Err(error) => tracing::debug!(%error, "the kernel does not say which sockets are open"),
                 }
@@ -365,19 +364,20 @@ impl Door {
 
     /// What listens in the engine's own namespace, if sockets that were shown say that they do. `None`: nothing does, or the
     /// kernel does not tell (its list changed while it came): then it is asked a second later.
-    fn listeners_of(&mut self, own: NetNs) -> Option<HashSet<(u64, Endpoint)>> {
+    fn listeners_of(&mut self, own: NetNs) -> Option<ListenersOf> {
         if !self.users.values().any(|regular| regular.shared.watch.has_listeners_in(own)) {
             return None;
         }
         if self.twins.listening.is_none() {
             self.twins.listening = Listening::open().ok();
         }
+        let asked_at = Instant::now();
         let listed = self.twins.listening.as_mut()?.list();
         if let Err(error) = &listed {
             tracing::debug!(%error, "the kernel does not say which sockets listen");
             self.twins.listening = None;
         }
-        listed.ok()
+        listed.ok().map(|there| ListenersOf { netns: own, asked_at, there })
     }
 
     fn count_refusal(&self, why: &str) {

@@ -11,6 +11,7 @@ use rustix::io::Errno as OsErrno;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use toe_abi::errno::Errno;
 use toe_base::{Endpoint, NetNs};
 
@@ -22,7 +23,14 @@ const TWINS_MAX: usize = 4096;
 pub(super) struct TwinWatch {
     epoll: OwnedFd,
     /// By identity.
-    known: Mutex<HashMap<u64, Presented>>,
+    known: Mutex<HashMap<u64, WatchedTwin>>,
+}
+
+/// A socket, and when it was last seen to be what it was shown as: a list of an earlier moment says nothing of that.
+#[derive(Debug)]
+struct WatchedTwin {
+    presented: Presented,
+    presented_at: Instant,
 }
 
 /// What a socket was when it was shown.
@@ -33,8 +41,15 @@ pub(super) struct Presented {
     pub(super) listens: bool,
 }
 
-/// What listens in one network namespace, by identity and address.
-pub(super) type ListenersOf<'a> = (NetNs, &'a HashSet<(u64, Endpoint)>);
+/// What listens in one network namespace.
+#[derive(Debug)]
+pub(super) struct ListenersOf {
+    pub(super) netns: NetNs,
+    /// Before the kernel was asked.
+    pub(super) asked_at: Instant,
+    /// By identity and address.
+    pub(super) there: HashSet<(u64, Endpoint)>,
+}
 
 impl TwinWatch {
     pub(super) fn new() -> std::io::Result<TwinWatch> {
@@ -42,20 +57,23 @@ impl TwinWatch {
         Ok(TwinWatch { epoll, known: Mutex::default() })
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<u64, Presented>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, WatchedTwin>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches a TCP socket from here on; its descriptor may be closed.
     pub(super) fn add(&self, socket: impl AsFd, identity: u64, presented: Presented) -> Result<(), Errno> {
         let mut known = self.known();
-        if let Some(before) = known.get_mut(&identity) {
+        let presented_at = Instant::now();
+        if let Some(WatchedTwin { presented: before, presented_at: last }) = known.get_mut(&identity) {
             // What rests on it rests on what it was; once that was looked at it may be shown as what it is.
             if (before.local, before.netns) != (presented.local, presented.netns) {
                 return Err(Errno::EINVAL);
             }
             // It is open, being shown, so its registration is there.
-            before.listens |= presented.listens;
+            if presented.listens {
+                (before.listens, *last) = (true, presented_at);
+            }
             return Ok(());
         }
         if known.len() >= TWINS_MAX {
@@ -67,7 +85,7 @@ impl TwinWatch {
             Ok(()) | Err(OsErrno::EXIST) => {}
             Err(_) => return Err(Errno::EMFILE),
         }
-        known.insert(identity, presented);
+        known.insert(identity, WatchedTwin { presented, presented_at });
         Ok(())
     }
 
@@ -82,13 +100,15 @@ impl TwinWatch {
 
     /// Whether there is one that listened in this namespace when it was shown.
     pub(super) fn has_listeners_in(&self, netns: NetNs) -> bool {
-        self.known().values().any(|presented| presented.listens && presented.netns == netns)
+        self.known()
+            .values()
+            .any(|WatchedTwin { presented, .. }| presented.listens && presented.netns == netns)
     }
 
     /// Those that are gone, or listen no more where they did, since the last look. Of other namespaces than that of which the
-    /// list is known only that they are open and have not hung up.
-    pub(super) fn look(&self, listeners: Option<ListenersOf<'_>>) -> std::io::Result<Vec<u64>> {
-        // Nothing is added meanwhile, or it would be missing from the list.
+    /// list is known only that they are open and have not hung up, and so it is of one that was shown since the kernel was asked.
+    pub(super) fn look(&self, listeners: Option<&ListenersOf>) -> std::io::Result<Vec<u64>> {
+        // Nothing is added meanwhile, or it would be missing from what is open.
         let mut known = self.known();
         if known.is_empty() {
             return Ok(Vec::new());
@@ -105,18 +125,18 @@ impl TwinWatch {
             events.clear();
         }
         let hung: HashSet<u64> = events.iter().map(|event: &epoll::Event| event.data.u64()).collect();
-        let is_elsewhere = |identity: u64, presented: &Presented| {
-            let of_here = listeners.filter(|(netns, _)| *netns == presented.netns);
-            of_here.is_some_and(|(_, there)| !there.contains(&(identity, presented.local)))
+        let is_elsewhere = |identity: u64, WatchedTwin { presented, presented_at }: &WatchedTwin| {
+            let of_here = listeners.filter(|of| of.netns == presented.netns && *presented_at < of.asked_at);
+            of_here.is_some_and(|of| !of.there.contains(&(identity, presented.local)))
         };
-        let stopped = |identity: u64, presented: &Presented| {
-            hung.contains(&identity) || is_elsewhere(identity, presented)
+        let stopped = |identity: u64, watched: &WatchedTwin| {
+            hung.contains(&identity) || is_elsewhere(identity, watched)
         };
-        let is_gone = |identity: u64, presented: &Presented| {
-            !open.contains(&identity) || presented.listens && stopped(identity, presented)
+        let is_gone = |identity: u64, watched: &WatchedTwin| {
+            !open.contains(&identity) || watched.presented.listens && stopped(identity, watched)
         };
         let gone: Vec<u64> =
-            known.iter().filter(|(i, presented)| is_gone(**i, presented)).map(|(i, _)| *i).collect();
+            known.iter().filter(|(i, watched)| is_gone(**i, watched)).map(|(i, _)| *i).collect();
         gone.iter().for_each(|identity| {
             known.remove(identity);
         });
@@ -149,18 +169,36 @@ mod tests {
         let twins = TwinWatch::new().expect("an epoll");
         let (socket, identity) = listening();
         watch(&twins, &socket, identity);
-        let there = HashSet::from([(identity, presented(&socket, true).local)]);
-        assert_eq!(twins.look(Some((NetNs(1), &there))).expect("a look"), NONE);
-        let moved = HashSet::from([(identity, Endpoint::new([127, 0, 0, 1], 1))]);
-        assert_eq!(
-            twins.look(Some((NetNs(2), &moved))).expect("a look"),
-            NONE,
-            "a list of another namespace"
-        );
+        let at_its_place = listed(NetNs(1), &[(identity, presented(&socket, true).local)]);
+        assert_eq!(twins.look(Some(&at_its_place)).expect("a look"), NONE);
+        let moved = [(identity, Endpoint::new([127, 0, 0, 1], 1))];
+        let of_another = listed(NetNs(2), &moved);
+        assert_eq!(twins.look(Some(&of_another)).expect("a look"), NONE, "a list of another namespace");
         let other = Presented { local: Endpoint::new([127, 0, 0, 1], 1), ..presented(&socket, true) };
         assert_eq!(twins.add(&socket, identity, other), Err(Errno::EINVAL), "before it was looked at");
-        assert_eq!(twins.look(Some((NetNs(1), &moved))).expect("a look"), [identity]);
+        assert_eq!(twins.look(Some(&listed(NetNs(1), &moved))).expect("a look"), [identity]);
         assert_eq!(twins.add(&socket, identity, other), Ok(()));
+    }
+
+    /// The listener was closed, with a reset for whoever had just connected to it.
+    #[test]
+    fn one_that_is_new_while_the_kernel_lists_is_not_missing() {
+        let twins = TwinWatch::new().expect("an epoll");
+        let (socket, identity) = listening();
+        let before = listed(NetNs(1), &[]);
+        watch(&twins, &socket, identity);
+        assert_eq!(twins.look(Some(&before)).expect("a look"), NONE, "as a new one");
+        let again = listed(NetNs(1), &[]);
+        watch(&twins, &socket, identity);
+        assert_eq!(twins.look(Some(&again)).expect("a look"), NONE, "as one that it knew");
+        let last = listed(NetNs(1), &[]);
+        twins.add(&socket, identity, presented(&socket, false)).expect("watched");
+        assert_eq!(twins.look(Some(&last)).expect("a look"), [identity], "nobody has seen it listen since");
+    }
+
+    /// The kernel's answer to a question of now.
+    fn listed(netns: NetNs, there: &[(u64, Endpoint)]) -> ListenersOf {
+        ListenersOf { netns, asked_at: Instant::now(), there: there.iter().copied().collect() }
     }
 
     fn listening() -> (TcpListener, u64) {
@@ -224,7 +262,8 @@ mod tests {
         let twins = TwinWatch::new().expect("an epoll");
         let (socket, _) = listening();
         for identity in 0..TWINS_MAX as u64 {
-            twins.known().insert(identity, presented(&socket, true));
+            let watched = WatchedTwin { presented: presented(&socket, true), presented_at: Instant::now() };
+            twins.known().insert(identity, watched);
         }
         assert_eq!(twins.add(&socket, u64::MAX, presented(&socket, true)), Err(Errno::EMFILE));
         assert_eq!(twins.add(&socket, 5, presented(&socket, true)), Ok(()), "it is known");

@@ -50,6 +50,25 @@ fn what_several_processes_have_is_neither_lost_nor_doubled() {
     run("sharing.py", include_str!("sharing.py"), 58);
 }
 
+/// The engine took it for gone because it was not yet in the list that the kernel was making, and reset whoever had just connected.
+#[test]
+fn a_listener_that_is_new_while_others_are_looked_for_lets_all_in() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = lab.dir().join("new_listeners.py");
+    std::fs::write(&file, include_str!("new_listeners.py")).expect("a file in the lab");
+    let mut others = On::Kernel(Side::Server).command(&lab, PYTHON);
+    let mut others = Program::spawn("others", others.arg(&file).arg("others"));
+    others.wait_for_line("900 listen", SOON);
+    let mut command = On::Engine(&engine).command(&lab, PYTHON);
+    let said =
+        Program::spawn("new_listeners.py", command.arg(&file)).wait(LONG).expect_success("new_listeners.py");
+    assert_eq!(said.trim(), "same");
+    others.close_input();
+    others.wait(SOON).expect_success("others");
+    engine.wait_until_idle(SOON);
+}
+
 /// Each socket was written to in each child: a page for three connections, and with 1,000 of them 1.2 ms.
 #[test]
 fn a_child_copies_no_page_for_a_connection() {
