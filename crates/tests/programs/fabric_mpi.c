@@ -8,6 +8,7 @@
 #define CHECK(what) do { if (!(what)) { fprintf(stderr, "rank %d: %s\n", rank, #what); MPI_Abort(MPI_COMM_WORLD, 1); } } while (0)
 #define LARGEST (300 * 1000)
 #define IN_FLIGHT 16
+#define SAID_EVERY 25
 
 static int rank, size;
 
@@ -117,6 +118,8 @@ static void messages(int count)
         for (int at = 0; at < got; at++)
             CHECK(in[at] == byte(from, rank, number, at));
         received++;
+        if (rank == 0 && received % SAID_EVERY == 0)
+            printf("%ld received here\n", received);
     }
     MPI_Waitall(IN_FLIGHT, sends, MPI_STATUSES_IGNORE);
     long all;
@@ -127,9 +130,12 @@ static void messages(int count)
 
 int main(int argc, char **argv)
 {
+    /* Whoever waits for it is to see each line when it comes. */
+    setvbuf(stdout, NULL, _IOLBF, 0);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (rank == 0) printf("begun\n");
     collectives();
     if (rank == 0) printf("collectives\n");
     one_sided();
