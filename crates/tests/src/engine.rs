@@ -45,7 +45,7 @@ impl Engine {
         must(lab.share_engine_addr());
         let port = Some((format!("xdp:{ENGINE_LINK}"), ENGINE_ADDR));
         let options = Options { spot: Side::Server.into(), port, addr6: None, suffix: "", settings };
-        Engine(must(engine::Engine::start(lab, &options)))
+        Engine::started(lab, &options)
     }
 
     /// The same with `faults` as in [`Engine::on_link`].
@@ -70,7 +70,7 @@ impl Engine {
     pub fn another(lab: &Lab) -> Engine {
         let options =
             Options { spot: Side::Server.into(), port: None, addr6: None, suffix: "-another", settings: &[] };
-        Engine(must(engine::Engine::start(lab, &options)))
+        Engine::started(lab, &options)
     }
 
     /// An engine of both families on the server's end of the lab's link; the kernel at the other end is, too.
@@ -96,14 +96,14 @@ impl Engine {
     /// An engine with the `local` port only, with more that `toe start` is given.
     pub fn local_with(lab: &Lab, settings: &[&str]) -> Engine {
         let options = Options { spot: Side::Server.into(), port: None, addr6: None, suffix: "", settings };
-        Engine(must(engine::Engine::start(lab, &options)))
+        Engine::started(lab, &options)
     }
 
     /// An engine on the server's end of the lab's link, with more that `toe start` is given.
     pub fn on_link_with(lab: &Lab, settings: &[&str]) -> Engine {
         let port = Some((format!("packet:{ENGINE_LINK}"), ENGINE_ADDR));
         let options = Options { spot: Side::Server.into(), port, addr6: None, suffix: "", settings };
-        Engine(must(engine::Engine::start(lab, &options)))
+        Engine::started(lab, &options)
     }
 
     fn start(lab: &Lab, side: Side, port: Option<(String, &str)>) -> Engine {
@@ -112,12 +112,26 @@ impl Engine {
 
     fn start_with(lab: &Lab, side: Side, port: Option<(String, &str)>, addr6: Option<&str>) -> Engine {
         let options = Options { spot: side.into(), port, addr6, suffix: "", settings: &[] };
-        Engine(must(engine::Engine::start(lab, &options)))
+        Engine::started(lab, &options)
+    }
+
+    fn started(lab: &Lab, options: &Options<'_>) -> Engine {
+        let engine = Engine(must(engine::Engine::start(lab, options)));
+        engine.weigh();
+        engine
     }
 
     /// `toe start` with this engine's name, after it was killed.
     pub fn start_again(&mut self, lab: &Lab) {
         must(self.0.start_again(lab));
+        self.weigh();
+    }
+
+    /// Linux shares processors out between sessions first (sched(7), autogroups), and an engine has one to itself. Beside a session with
+    /// the busy threads of many tests it was kept from two processors for up to two seconds: then what a test counts as the engine's
+    /// was rightly the kernel's. Not where that cannot be asked for.
+    fn weigh(&self) {
+        let _ = std::fs::write(format!("/proc/{}/autogroup", self.pid()), "-10");
     }
 
     pub fn name(&self) -> &str {
