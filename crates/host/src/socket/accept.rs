@@ -172,14 +172,9 @@ impl Socket {
         let call = Turn::begin(self);
         loop {
             let on = BlockOn {
-                turn: &call,
-                deadline: None,
                 silence: Some(&silence),
-                too_late: Errno::EAGAIN,
-                twin_ready: None,
                 on_signal: OnSignal::Defer,
-                moved: None,
-                pace: None,
+                ..Socket::block(&call, None, None)
             };
             let outcome = block_on(on, &mut || match self.look_for_one(turn, how.with_twin)? {
                 // While the wait goes on: with its end the listener may end, if another thread has closed it.
@@ -206,16 +201,9 @@ impl Socket {
         // An engine that could not be asked to hand out connections may be in a while, and wakes nobody who has not asked.
         let asks_again = !is_taking && timeout.is_none();
         let patience = if asks_again { Some(ASK_AGAIN) } else { timeout };
-        let on = BlockOn {
-            turn: &Turn::begin(self),
-            deadline: patience.map(|patience| sys::now() + patience),
-            silence: None,
-            too_late: Errno::EAGAIN,
-            twin_ready: how.with_twin.then_some(&seen),
-            on_signal: OnSignal::Restart,
-            moved: None,
-            pace: None,
-        };
+        let call = Turn::begin(self);
+        let twin_ready = how.with_twin.then_some(&seen);
+        let on = BlockOn { twin_ready, ..Socket::block(&call, patience, None) };
         let outcome = block_on(on, &mut || {
             match self.look_for_one(turn, how.with_twin)? {
                 // As above.

@@ -243,14 +243,11 @@ impl Socket {
         let mut silence = is_unanswered().then(|| Silence::within(ANSWER_WITHIN));
         loop {
             let on = BlockOn {
-                turn: &turn,
                 deadline: limit,
                 silence: silence.as_ref(),
                 too_late: Errno::EINPROGRESS,
-                twin_ready: None,
                 on_signal,
-                moved: None,
-                pace: None,
+                ..Socket::block(&turn, None, None)
             };
             let outcome = block_on(on, &mut attempt);
             let is_silent = silence.as_ref().is_some_and(Silence::is_over);

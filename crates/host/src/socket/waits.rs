@@ -71,14 +71,10 @@ impl Socket {
         let turn = Turn::begin(self);
         let outcome = loop {
             let on = BlockOn {
-                turn: &turn,
-                deadline: None,
                 silence: Some(&silence),
                 too_late: Errno::ETIMEDOUT,
-                twin_ready: None,
                 on_signal: OnSignal::Defer,
-                moved: None,
-                pace: None,
+                ..Socket::block(&turn, None, None)
             };
             match block_on(on, &mut attempt) {
                 Err(Errno::EINTR) => {}
@@ -106,15 +102,10 @@ impl Socket {
         let turn = Turn::begin(self);
         loop {
             let on = BlockOn {
-                turn: &turn,
-                // No interrupt tells of it where the peer's answer does not come at once.
-                deadline: Some(sys::now() + LOOK_AGAIN),
                 silence: Some(&silence),
-                too_late: Errno::EAGAIN,
-                twin_ready: None,
                 on_signal: OnSignal::Defer,
-                moved: None,
-                pace: None,
+                // No interrupt tells of it where the peer's answer does not come at once.
+                ..Socket::block(&turn, Some(LOOK_AGAIN), None)
             };
             let outcome: Result<(), Errno> = block_on(on, &mut attempt);
             let info = self.flow_info();
