@@ -6,7 +6,8 @@
 //!
 //! Of the threads parked on one queue set one *leads*: it alone arms and listens to the interrupt, drains the queue
 //! set when it comes and kicks the threads whose sockets changed. When it leaves, it wakes one of the others, its *heir*,
-//! which then leads, or, when its own wait is over, wakes another one. So an interrupt wakes one thread and not all.
+//! which then leads, or, when its own wait is over, wakes another one. So an interrupt wakes one thread and not all. Who leads also
+//! retries for all what no interrupt announces.
 //!
 //! Used by the socket operations through [`crate::block::block_on`], by [`crate::epoll`] and [`crate::poll`] through [`park`].
 
@@ -99,10 +100,11 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
         if !sessions.iter().any(|session| std::ptr::eq(*session, queue.session)) {
             sessions.push(queue.session);
         }
-        if queue.parking.enter(me) {
+        let leads = queue.parking.enter(me);
+        if leads {
             led.push(queue);
         }
-        if queue.arm() {
+        if queue.arm() && queue.parking.retries(leads) {
             timeout = soon(timeout);
         }
     }

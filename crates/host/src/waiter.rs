@@ -125,6 +125,8 @@ impl Sleeper for Waiter {
 #[derive(Debug, Default)]
 struct Parking {
     leader: Option<&'static Waiter>,
+    /// It looks again every [`STUCK`].
+    retries: bool,
     /// Was woken to lead: it parks again, or declines.
     heir: Option<&'static Waiter>,
     followers: Vec<&'static Waiter>,
@@ -141,11 +143,11 @@ impl Parking {
         self.heir = None;
         match self.leader {
             None => {
-                self.leader = Some(me);
+                (self.leader, self.retries) = (Some(me), false);
                 true
             }
             Some(leader) if leader.thread.load(Ordering::Relaxed) == me.thread.load(Ordering::Relaxed) => {
-                self.leader = Some(me);
+                (self.leader, self.retries) = (Some(me), false);
                 self.followers.push(leader);
                 true
             }
@@ -165,6 +167,11 @@ impl Parking {
             self.followers.retain(|waiter| !is(waiter, me));
             None
         }
+    }
+
+    /// Something must be retried soon. Returns a leader that does not yet, and is to be kicked.
+    fn stuck(&mut self) -> Option<&'static Waiter> {
+        self.leader.filter(|_| !std::mem::replace(&mut self.retries, true))
     }
 
     /// An heir's wait is over, and it has not parked again. Returns who is to be kicked.
@@ -204,8 +211,18 @@ impl ParkingLot {
 
     /// Something here must be retried soon from now on: who leads may have gone to sleep before that, for longer.
     pub(crate) fn tell_stuck(&self) {
-        let leader = self.0.lock().leader;
+        let leader = self.0.lock().stuck();
         leader.inspect(|leader| _ = leader.kick());
+    }
+
+    /// Who parks has found something to be retried soon. Whether it is for it: one thread of all does so, who leads.
+    pub(crate) fn retries(&self, leads: bool) -> bool {
+        if leads {
+            self.0.lock().retries = true
+        } else {
+            self.tell_stuck()
+        }
+        leads
     }
 
     /// An heir that does not park again.
@@ -259,6 +276,23 @@ mod tests {
         assert!(parking.enter(third));
         assert!(parking.leave(heir).is_none() && parking.decline(heir).is_none());
         assert!(!parking.enter(heir));
+    }
+
+    /// Found by threads that are cancelled on a busy machine: while the ring was full each of 300 that slept looked again every ms, and the
+    /// engine, which was to empty it, came to no processor.
+    #[test]
+    fn who_leads_retries_for_all_and_is_told_once() {
+        let [leads, follows, heir] = [1, 2, 3].map(of_thread);
+        let mut parking = Parking::default();
+        assert!(parking.enter(leads) && !parking.enter(follows) && !parking.enter(heir));
+        assert!(parking.stuck().is_some_and(|told| is(told, leads)), "it may sleep for longer");
+        assert!(parking.stuck().is_none(), "it has been told");
+        assert!(parking.leave(leads).is_some_and(|next| is(next, heir)) && parking.stuck().is_none());
+        parking.leave(heir);
+        assert!(
+            parking.enter(heir) && parking.stuck().is_some_and(|told| is(told, heir)),
+            "it does not know yet"
+        );
     }
 
     /// Found by hostile tests beside busy loops: the thread of a connection that ended took the interrupt of the one that led after it,
