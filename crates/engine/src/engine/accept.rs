@@ -77,7 +77,10 @@ fn stop_handing(engine: &mut Engine, to: SessionId, listeners: &[ListenerIdx]) {
 
 fn take_back_at_once<H: HostMemory>(engine: &mut Engine, now: Instant, idx: FlowIdx, host: &mut H) {
     let flow = engine.flows.get(idx);
-    if flow.conn.tenancy.offer().is_some() && !flow.tcb.is_written() && engine.withdraw(idx, host) {
+    if flow.conn.tenancy.offer().is_some()
+        && !flow.tcb.is_written()
+        && engine.hostif.withdraw(&engine.flows, idx, host)
+    {
         have_wait_again(engine, now, idx, host);
     }
 }
@@ -115,7 +118,7 @@ impl Engine {
             if self.listeners.is_orphaned(now, idx) {
                 look_after_orphan(self, now, idx, host);
             } else if self.listeners.get(idx).is_some_and(|listener| listener.holders.is_asked()) {
-                self.tell_waiting(now, idx, true);
+                self.hostif.tell_waiting(&mut self.listeners, now, idx, true);
             } else {
                 self.hand_out(now, idx, host);
             }
@@ -154,7 +157,7 @@ impl Engine {
                 self.listeners.set_tell_all(idx, now.after_us(TELL_ALL_AFTER_US));
             }
         }
-        self.tell_nothing_waits(idx);
+        self.hostif.tell_nothing_waits(&mut self.listeners, idx);
         Ok(())
     }
 

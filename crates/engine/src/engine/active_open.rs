@@ -30,7 +30,7 @@ impl Engine {
         args: &ConnectArgs,
         host: &mut H,
     ) -> Result<FlowId, Errno> {
-        let presented = self.take_twin(owner.session, args.twin);
+        let presented = self.hostif.take_twin(&mut self.names, owner.session, args.twin);
         let mut remote = endpoint_of(args.remote)?;
         if remote.addr.is_unspecified() {
             // As Linux has it: connecting to INADDR_ANY means this host.
@@ -156,7 +156,7 @@ fn begin_open<H: HostMemory>(
     if args.flags & CONNECT_FAST_OPEN != 0 {
         engine.open_fast(now, idx);
     }
-    engine.write_owner_word(*idx, Owned::Held, host);
+    engine.hostif.write_owner_word(&engine.flows, *idx, Owned::Held, host);
     engine.tell_flow_info(idx, host);
     Ok(flow_id)
 }

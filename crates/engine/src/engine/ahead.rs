@@ -95,7 +95,7 @@ impl Engine {
         let is_known = !flow.report.is_accepted_untold();
         let cannot_hear = is_known && self.hostif.sessions.answers_are_full(owner.session, owner.queue_set);
         // What the next one answers must not follow what this one has said.
-        if cannot_hear || flow.tcb.is_written() || !self.withdraw(idx, host) {
+        if cannot_hear || flow.tcb.is_written() || !self.hostif.withdraw(&self.flows, idx, host) {
             return false;
         }
         if is_known {
@@ -122,6 +122,6 @@ pub(super) fn have_wait_again<H: HostMemory>(engine: &mut Engine, now: Instant, 
         if !engine.take_untaken(now, idx, host) {
             engine.abort(now, idx, Errno::ENOMEM);
         }
-        engine.return_to_listener(idx);
+        engine.listeners.return_to_listener(&mut engine.flows, idx);
     });
 }

@@ -1,7 +1,7 @@
 //! What a driver that has time may ask of an engine: whether what is counted and derived agrees with the records. For the
 //! simulator and tests; `toed` never asks.
 
-use super::{Engine, EngineView};
+use super::EngineView;
 use crate::flow::key::FlowKey;
 use crate::flow::tenancy::{Notice, Tenancy};
 use crate::hostif::users::{Resource, UserIdx};
@@ -53,12 +53,12 @@ pub struct PathAudit {
 impl<'e> EngineView<'e> {
     /// Whether the counts agree with what there is, and nothing is held twice or by nobody.
     pub fn audit(self) -> Result<(), String> {
-        self.0.audit_memory()?;
-        self.0.audit_listeners()?;
-        self.0.audit_channels()?;
-        self.0.audit_users()?;
-        self.0.audit_neighbours()?;
-        self.0.audit_pools()
+        self.audit_memory()?;
+        self.audit_listeners()?;
+        self.audit_channels()?;
+        self.audit_users()?;
+        self.audit_neighbours()?;
+        self.audit_pools()
     }
 
     /// What every connection believes of its path.
@@ -125,26 +125,27 @@ impl<'e> EngineView<'e> {
     }
 }
 
-impl Engine {
+impl EngineView<'_> {
     /// Whether each place of the flows' pools that is taken is some flow's.
-    fn audit_pools(&self) -> Result<(), String> {
+    fn audit_pools(self) -> Result<(), String> {
         let mut of_flows = PoolUse::default();
-        for flow in self.flows.indices().map(|idx| self.flows.get(idx)) {
-            of_flows.iter_mut().zip(self.tcp.used_by(&flow.tcb)).for_each(|(sum, places)| *sum += places);
+        for flow in self.0.flows.indices().map(|idx| self.0.flows.get(idx)) {
+            of_flows.iter_mut().zip(self.0.tcp.used_by(&flow.tcb)).for_each(|(sum, places)| *sum += places);
         }
-        let of_conns = self.flows.indices().map(|idx| self.flows.get(idx).conn.aside.len()).sum::<usize>();
-        if self.flows.asides() != of_conns {
-            return Err(format!("{} asides are taken, {of_conns} of flows", self.flows.asides()));
+        let of_conns =
+            self.0.flows.indices().map(|idx| self.0.flows.get(idx).conn.aside.len()).sum::<usize>();
+        if self.0.flows.asides() != of_conns {
+            return Err(format!("{} asides are taken, {of_conns} of flows", self.0.flows.asides()));
         }
-        let taken = self.tcp.used();
+        let taken = self.0.tcp.used();
         let what = || format!("places of {POOLS:?}: {taken:?} taken, {of_flows:?} of flows");
         if taken == of_flows { Ok(()) } else { Err(what()) }
     }
 
     /// Whether each connection holds the neighbour through which it goes, and none else.
-    fn audit_neighbours(&self) -> Result<(), String> {
-        for idx in self.flows.indices() {
-            let (path, held) = (self.flows.get(idx).conn.path, self.flows.neighbour_held_by(idx));
+    fn audit_neighbours(self) -> Result<(), String> {
+        for idx in self.0.flows.indices() {
+            let (path, held) = (self.0.flows.get(idx).conn.path, self.0.flows.neighbour_held_by(idx));
             let goes = match path {
                 Path::Local => None,
                 Path::Port { port, neighbour } => Some((port, neighbour)),
@@ -157,10 +158,10 @@ impl Engine {
     }
 
     /// Whether each listener counts what there is: half-open, waiting and handed-out connections.
-    fn audit_listeners(&self) -> Result<(), String> {
-        for (idx, listener) in self.listeners.iter() {
+    fn audit_listeners(self) -> Result<(), String> {
+        for (idx, listener) in self.0.listeners.iter() {
             let (mut half_open, mut handed) = (0, 0);
-            let tenancies = self.flows.indices().map(|flow| self.flows.get(flow).conn.tenancy);
+            let tenancies = self.0.flows.indices().map(|flow| self.0.flows.get(flow).conn.tenancy);
             for tenancy in tenancies.filter(|tenancy| tenancy.listener() == Some(idx)) {
                 match tenancy {
                     Tenancy::HalfOpen { .. } => half_open += 1,
@@ -173,23 +174,23 @@ impl Engine {
             }
         }
         let half_open =
-            self.listeners.iter().map(|(_, listener)| listener.queue.half_open as usize).sum::<usize>();
-        if self.listeners.half_open != half_open {
-            return Err(format!("half open {half_open}, but {} are counted", self.listeners.half_open));
+            self.0.listeners.iter().map(|(_, listener)| listener.queue.half_open as usize).sum::<usize>();
+        if self.0.listeners.half_open != half_open {
+            return Err(format!("half open {half_open}, but {} are counted", self.0.listeners.half_open));
         }
         Ok(())
     }
 
     /// Whether every byte that an arena has given out is held by exactly one flow or retired, and every region that is read
     /// from is pinned by its readers.
-    fn audit_memory(&self) -> Result<(), String> {
+    fn audit_memory(self) -> Result<(), String> {
         let mut blocks = Vec::new();
-        for idx in self.flows.indices() {
-            let receive = &self.flows.get(idx).tcb.receiving.buffer;
+        for idx in self.0.flows.indices() {
+            let receive = &self.0.flows.get(idx).tcb.receiving.buffer;
             blocks.extend(receive.blocks().map(|b| (receive.session, b)));
-            blocks.extend(self.flows.aside(idx).blocks().map(|b| (SessionId(0), b)));
+            blocks.extend(self.0.flows.aside(idx).blocks().map(|b| (SessionId(0), b)));
         }
-        blocks.extend(self.hostif.carried.blocks());
+        blocks.extend(self.0.hostif.carried.blocks());
         blocks.sort_by_key(|(session, block)| (session.0, block.offset()));
         for pair in blocks.windows(2) {
             let [(a, first), (b, second)] = pair else { continue };
@@ -197,9 +198,9 @@ impl Engine {
                 return Err(format!("{first:?} and {second:?} of session {a} overlap"));
             }
         }
-        for id in self.hostif.sessions.ids().chain([SessionId(0)]) {
+        for id in self.0.hostif.sessions.ids().chain([SessionId(0)]) {
             let held: u64 = blocks.iter().filter(|(s, _)| *s == id).map(|(_, b)| u64::from(b.len())).sum();
-            let Some(session) = self.hostif.sessions.get(id) else { continue };
+            let Some(session) = self.0.hostif.sessions.get(id) else { continue };
             let (given, retired) = (session.receive.arena.used(), session.receive.arena.retired());
             if given != held + retired {
                 return Err(format!(
@@ -207,7 +208,7 @@ impl Engine {
                 ));
             }
             let readers =
-                self.flows.indices().filter(|f| self.flows.aside(*f).pinned == Some(id)).count() as u32;
+                self.0.flows.indices().filter(|f| self.0.flows.aside(*f).pinned == Some(id)).count() as u32;
             if session.counts.pins != readers {
                 return Err(format!("session {id} has {} pins and {readers} readers", session.counts.pins));
             }
@@ -216,20 +217,20 @@ impl Engine {
     }
 
     /// Whether each user is charged for just what he has.
-    fn audit_users(&self) -> Result<(), String> {
-        let users = self.hostif.sessions.users();
+    fn audit_users(self) -> Result<(), String> {
+        let users = self.0.hostif.sessions.users();
         let mut flows: HashMap<UserIdx, u64> = HashMap::new();
-        for idx in self.flows.indices() {
-            *flows.entry(self.flows.get(idx).conn.user).or_default() += 1;
+        for idx in self.0.flows.indices() {
+            *flows.entry(self.0.flows.get(idx).conn.user).or_default() += 1;
         }
-        for payer in self.udp.sockets.payers() {
+        for payer in self.0.udp.sockets.payers() {
             *flows.entry(payer).or_default() += 1;
         }
         let mut listeners: HashMap<UserIdx, u64> = HashMap::new();
-        for (_, listener) in self.listeners.iter() {
+        for (_, listener) in self.0.listeners.iter() {
             *listeners.entry(listener.user).or_default() += 1;
         }
-        for payer in self.via.payers_of_listeners() {
+        for payer in self.0.via.payers_of_listeners() {
             *listeners.entry(payer).or_default() += 1;
         }
         for user in users.iter() {
@@ -252,12 +253,12 @@ impl Engine {
     }
 
     /// Whether each side of a channel's slot that is held is held by exactly one flow, in the same use of the slot.
-    fn audit_channels(&self) -> Result<(), String> {
-        let direct = |idx: FlowIdx| self.flows.get(idx).conn.carrier.channel();
-        let mut of_flows: Vec<_> = self.flows.indices().filter_map(direct).collect();
+    fn audit_channels(self) -> Result<(), String> {
+        let direct = |idx: FlowIdx| self.0.flows.get(idx).conn.carrier.channel();
+        let mut of_flows: Vec<_> = self.0.flows.indices().filter_map(direct).collect();
         of_flows.sort_by_key(|d| (d.channel, d.slot, d.side.index()));
         let of_flows: Vec<_> = of_flows.iter().map(|d| (d.channel, d.slot, d.side, d.generation)).collect();
-        let held = self.hostif.channels.held();
+        let held = self.0.hostif.channels.held();
         if of_flows == held { Ok(()) } else { Err(format!("flows use {of_flows:?}, held are {held:?}")) }
     }
 }

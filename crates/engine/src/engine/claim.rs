@@ -42,7 +42,8 @@ impl Engine {
         if !self.hostif.sessions.may_have_flow(session) {
             return Err(Errno::EDQUOT);
         }
-        if self.hostif.sessions.answers_are_full(owner.session, owner.queue_set) || !self.withdraw(idx, host)
+        if self.hostif.sessions.answers_are_full(owner.session, owner.queue_set)
+            || !self.hostif.withdraw(&self.flows, idx, host)
         {
             return Err(Errno::EAGAIN);
         }
@@ -73,7 +74,7 @@ impl Engine {
         match self.hostif.anchors.get(anchor) {
             Some(AnchorTarget::Listener(idx)) => {
                 let holder = Holder::new(session, queue_set, anchor, fd);
-                self.hold_listener(holder, idx).map(Claimed::Listener)
+                self.hostif.hold_listener(&mut self.listeners, holder, idx).map(Claimed::Listener)
             }
             Some(AnchorTarget::Flow(idx)) => {
                 let is_untouched = record.flows.is_empty() && record.listeners.is_empty();
@@ -132,14 +133,14 @@ impl Engine {
         }
         self.move_options(idx, owner, host);
         if !old.is_nobody() {
-            self.return_send_memory(*idx);
+            self.hostif.return_send_memory(&self.flows, *idx);
             if !told {
                 self.hostif.answer(old.session, old.queue_set, Completion::Moved { flow: old.flow_id });
             }
-            self.disown(idx);
+            self.hostif.disown(&mut self.flows, idx);
         }
         self.own(idx, TenancyEvent::Claimed(owner));
-        self.write_owner_word(*idx, Owned::Held, host);
+        self.hostif.write_owner_word(&self.flows, *idx, Owned::Held, host);
         let flow = self.flows.get_mut(idx);
         // The session may be the one that was told to let go, and has thrown away what was announced to it.
         flow.tcb.receiving.buffer.announce_anew();

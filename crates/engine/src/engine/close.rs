@@ -28,7 +28,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         flow.tcb.orphaned = true;
         let abort = abort || flow.conn.abort != Abort::No;
-        self.forget_options(idx);
+        self.hostif.forget_options(&mut self.flows, idx);
         // A host may close what it was handed and has not taken.
         self.forget_in_listener(idx);
         let flow = self.flows.get_mut(idx);
@@ -36,7 +36,7 @@ impl Engine {
         if let Some(anchor) = flow.conn.tenancy.lifetime() {
             self.hostif.anchors.release(anchor, AnchorTarget::Flow(*idx));
         }
-        let unread_in_channel = self.let_go_of_channel(idx, host);
+        let unread_in_channel = self.hostif.let_go_of_channel(&mut self.flows, idx, host);
         let flow = self.flows.get(*idx);
         let unread = unread_in_channel || flow.tcb.receiving.buffer.unconsumed(flow.tcb.data_nxt()) > 0;
         let state = flow.tcb.state;
@@ -60,13 +60,13 @@ impl Engine {
         flow.tcb.receiving.buffer.release(arena);
         if untold && !flow.tcb.sending.queue.uses(&self.tcp.extents, flow.conn.tenancy.owner().session) {
             // Its owner never heard of it, and need not hear of its end.
-            self.disown(idx);
+            self.hostif.disown(&mut self.flows, idx);
         }
     }
 
     /// `Command::Disconnect`: as Linux's, it resets the peer, unless both ends have said their last.
     pub(super) fn disconnect<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, host: &mut H) {
-        self.let_go_of_channel(idx, host);
+        self.hostif.let_go_of_channel(&mut self.flows, idx, host);
         let flow = self.flows.get(*idx);
         let is_all_sent = !flow.tcb.queue_end().after(flow.tcb.snd.nxt);
         match flow.tcb.state {

@@ -6,6 +6,7 @@ use crate::counter::Counter;
 use crate::egress::builder::ip_header_len;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::parts::CONTROL_QUEUE_MAX;
+use crate::parts::HostInterface;
 use crate::udp::sockets::Receiver;
 use crate::udp::{Presented, errors};
 use crate::work::{
@@ -170,30 +171,24 @@ impl Engine {
     pub(super) fn close_datagrams(&mut self, session: SessionId, id: DatagramId) {
         let user = self.hostif.sessions.user_of(session);
         let Some((bytes, payer)) = self.udp.sockets.close(id) else { return };
-        self.give_lanes(user, 1, bytes);
+        self.hostif.give_lanes(user, 1, bytes);
         if let Some(payer) = payer {
             self.hostif.sessions.users_mut().give(payer, Resource::Flows, 1);
         }
-    }
-
-    fn give_lanes(&mut self, user: UserIdx, count: usize, bytes: u64) {
-        let users = self.hostif.sessions.users_mut();
-        users.give(user, Resource::SessionMemory, bytes);
-        users.give(user, Resource::Channels, count as u64);
     }
 
     /// A session is about to end. What it had of sockets, which other processes may have still.
     pub(super) fn leave_datagrams(&mut self, session: SessionId) -> Vec<DatagramId> {
         let left = self.udp.sockets.leave(session);
         let user = self.hostif.sessions.user_of(session);
-        self.give_lanes(user, left.ids.len(), left.bytes);
+        self.hostif.give_lanes(user, left.ids.len(), left.bytes);
         left.ids
     }
 
     /// [`crate::ControlEvent::SocketGone`].
     pub(super) fn datagram_socket_gone(&mut self, identity: u64) {
         let Some((payer, ends)) = self.udp.sockets.gone(identity) else { return };
-        self.give_lanes(payer, ends.ids.len(), ends.bytes);
+        self.hostif.give_lanes(payer, ends.ids.len(), ends.bytes);
         // Last: it may be the last thing that he had.
         self.hostif.sessions.users_mut().give(payer, Resource::Flows, 1);
     }
@@ -496,5 +491,13 @@ fn turned_round<'a>(datagram: &TxDatagram, text: &'a [u8]) -> RxDatagram<'a> {
         headers: &[],
         text: text.into(),
         segment: None,
+    }
+}
+
+impl HostInterface {
+    fn give_lanes(&mut self, user: UserIdx, count: usize, bytes: u64) {
+        let users = self.sessions.users_mut();
+        users.give(user, Resource::SessionMemory, bytes);
+        users.give(user, Resource::Channels, count as u64);
     }
 }

@@ -56,7 +56,7 @@ impl Engine {
             flow.set_abort_at_close(true);
         }
         let was_direct = flow.conn.carrier.channel().is_some();
-        if self.let_go_of_channel(idx, host) || was_direct && abort {
+        if self.hostif.let_go_of_channel(&mut self.flows, idx, host) || was_direct && abort {
             self.abort_with_hole(now, idx);
         }
     }

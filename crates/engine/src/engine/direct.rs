@@ -13,6 +13,7 @@ use crate::hostif::sessions::Sessions;
 use crate::hostif::slots;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::parts::HostInterface;
+use crate::store::FlowStore;
 use crate::work::{CaptureRule, Owner, Path};
 use toe_abi::attach::Unread;
 use toe_abi::channel::Side;
@@ -71,7 +72,9 @@ impl Engine {
         let Some(peer) = self.flows.find(&key.reversed()).filter(|peer| *peer != idx) else {
             return Attempt::Refused;
         };
-        let (Some(own), Some(other)) = (self.direct_end(idx), self.direct_end(peer)) else {
+        let (Some(own), Some(other)) =
+            (self.hostif.direct_end(&self.flows, idx), self.hostif.direct_end(&self.flows, peer))
+        else {
             return Attempt::Refused;
         };
         if !self.hostif.trust_each_other(own.0, other.0) {
@@ -107,37 +110,6 @@ impl Engine {
         Attempt::Direct
     }
 
-    /// Where a flow's bytes would leave or enter the engine, if it may have a channel at all.
-    fn direct_end(&self, idx: FlowIdx) -> Option<End> {
-        let flow = self.flows.get(idx);
-        let owner = flow.conn.tenancy.owner();
-        let open = !owner.is_nobody() && self.hostif.sessions.get(owner.session).is_some_and(|s| s.is_open());
-        // Another process that has a copy may want to go on, and its owner may be at something else for long.
-        let is_alone =
-            flow.conn.tenancy.lifetime().is_some_and(|lifetime| self.hostif.anchors.is_single(lifetime));
-        (open && is_alone && may_be_direct(flow)).then_some((owner.session, owner.queue_set))
-    }
-
-    /// The flow uses its channel no more. Returns whether bytes that its program has not read are lost with it.
-    pub(super) fn let_go_of_channel<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) -> bool {
-        let flow = self.flows.get_mut(idx);
-        let Some(Direct { channel, slot, side, .. }) = flow.conn.carrier.leave_channel() else {
-            return false;
-        };
-        if flow.conn.tenancy.notice() == Notice::Yield {
-            flow.conn.tenancy.apply(TenancyEvent::Notified(Notice::None));
-        }
-        let untold = core::mem::take(&mut flow.report.direct);
-        let owner = flow.conn.tenancy.owner().session;
-        // A host that lives and knows of the slot says itself when it looks at it no more.
-        let gone = untold || !self.hostif.sessions.get(owner).is_some_and(|session| session.is_open());
-        let unread = slots::end(host, (channel, slot), side, gone);
-        if let Some(payer) = self.hostif.channels.let_go(channel, slot, side) {
-            self.hostif.sessions.users_mut().give(payer, Resource::Channels, 1);
-        }
-        unread
-    }
-
     /// Another session shows the descriptor of a flow that uses a channel. What has come through that only its owner
     /// knows, so the owner is asked to give the flow up.
     pub(super) fn ask_to_yield(&mut self, idx: Edit<'_>) {
@@ -162,16 +134,6 @@ impl Engine {
         let given_back = give_back(self, session, id, given, host);
         self.hostif.forget_carried(session);
         given_back
-    }
-
-    /// Tells an owner that is about to lose the flow of the memory that is its own again.
-    pub(super) fn return_send_memory(&mut self, idx: FlowIdx) {
-        let flow = self.flows.get(idx);
-        let owner = flow.conn.tenancy.owner();
-        let len = flow.tcb.status.events.sent.saturating_add(flow.tcb.status.events.sent_behind);
-        if len > 0 {
-            self.hostif.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
-        }
     }
 
     /// [`crate::ControlEvent::Captures`].
@@ -251,9 +213,9 @@ fn give_back<H: HostMemory>(
             return Err(Errno::ENOMEM);
         }
         // What came through it and was not read has been given back.
-        engine.let_go_of_channel(idx, host);
-        engine.return_send_memory(*idx);
-        engine.disown(idx);
+        engine.hostif.let_go_of_channel(&mut engine.flows, idx, host);
+        engine.hostif.return_send_memory(&engine.flows, *idx);
+        engine.hostif.disown(&mut engine.flows, idx);
         engine.flows.get_mut(idx).conn.carrier.stay_with_engine();
         Ok(())
     })
@@ -285,6 +247,51 @@ fn is_shared_out(channels: &Channels, sessions: &Sessions, ends: [End; 2]) -> bo
 }
 
 impl HostInterface {
+    /// Where a flow's bytes would leave or enter the engine, if it may have a channel at all.
+    fn direct_end(&self, flows: &FlowStore, idx: FlowIdx) -> Option<End> {
+        let flow = flows.get(idx);
+        let owner = flow.conn.tenancy.owner();
+        let open = !owner.is_nobody() && self.sessions.get(owner.session).is_some_and(|s| s.is_open());
+        // Another process that has a copy may want to go on, and its owner may be at something else for long.
+        let is_alone = flow.conn.tenancy.lifetime().is_some_and(|lifetime| self.anchors.is_single(lifetime));
+        (open && is_alone && may_be_direct(flow)).then_some((owner.session, owner.queue_set))
+    }
+
+    /// Tells an owner that is about to lose the flow of the memory that is its own again.
+    pub(super) fn return_send_memory(&mut self, flows: &FlowStore, idx: FlowIdx) {
+        let flow = flows.get(idx);
+        let owner = flow.conn.tenancy.owner();
+        let len = flow.tcb.status.events.sent.saturating_add(flow.tcb.status.events.sent_behind);
+        if len > 0 {
+            self.answer(owner.session, owner.queue_set, Completion::Sent { flow: owner.flow_id, len });
+        }
+    }
+
+    /// The flow uses its channel no more. Returns whether bytes that its program has not read are lost with it.
+    pub(super) fn let_go_of_channel<H: HostMemory>(
+        &mut self,
+        flows: &mut FlowStore,
+        idx: Edit<'_>,
+        host: &mut H,
+    ) -> bool {
+        let flow = flows.get_mut(idx);
+        let Some(Direct { channel, slot, side, .. }) = flow.conn.carrier.leave_channel() else {
+            return false;
+        };
+        if flow.conn.tenancy.notice() == Notice::Yield {
+            flow.conn.tenancy.apply(TenancyEvent::Notified(Notice::None));
+        }
+        let untold = core::mem::take(&mut flow.report.direct);
+        let owner = flow.conn.tenancy.owner().session;
+        // A host that lives and knows of the slot says itself when it looks at it no more.
+        let gone = untold || !self.sessions.get(owner).is_some_and(|session| session.is_open());
+        let unread = slots::end(host, (channel, slot), side, gone);
+        if let Some(payer) = self.channels.let_go(channel, slot, side) {
+            self.sessions.users_mut().give(payer, Resource::Channels, 1);
+        }
+        unread
+    }
+
     /// Two ends of a channel write into one memory, so they must be of one user, or one of root's.
     fn trust_each_other(&self, a: SessionId, b: SessionId) -> bool {
         let uid = |id| self.sessions.get(id).map(|session| session.cred.uid);

@@ -43,7 +43,7 @@ impl Engine {
             ControlEvent::Captures(rules) => self.set_captures(rules),
             ControlEvent::Process(session, pid) => self.hostif.capture.note_process(session, pid),
             ControlEvent::GivenBack { session, offset, len, gone } => {
-                self.handle_given_back(session, offset, len, gone);
+                self.hostif.handle_given_back(session, offset, len, gone);
             }
         }
     }

@@ -4,8 +4,10 @@
 use super::{Edit, Engine};
 use crate::control::fast_open as cookies;
 use crate::control::fast_open::{Check, Heard, Known};
+use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::counter::Counter;
+use crate::store::FlowStore;
 use crate::work::{Path, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
@@ -116,14 +118,6 @@ impl Engine {
         }
     }
 
-    /// The listener's place is another's, or will be: the connection's end was a reset at `reset_at`.
-    pub(super) fn leave_fast_open_queue(&mut self, idx: Edit<'_>, reset_at: Option<Instant>) {
-        let listener = self.flows.change_aside(idx, |aside| aside.early_at.take());
-        if let Some(listener) = listener.and_then(|idx| self.listeners.get_mut(idx)) {
-            listener.fast_open.left(reset_at);
-        }
-    }
-
     /// A connection has ended.
     pub(super) fn fast_open_ended(&mut self, idx: Edit<'_>, errno: Errno) {
         let flow = self.flows.get(*idx);
@@ -134,6 +128,21 @@ impl Engine {
             self.peers.servers.lost(&key, heard);
         }
         let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);
-        self.leave_fast_open_queue(idx, was_reset.then_some(heard));
+        self.listeners.leave_fast_open_queue(&mut self.flows, idx, was_reset.then_some(heard));
+    }
+}
+
+impl Listeners {
+    /// The listener's place is another's, or will be: the connection's end was a reset at `reset_at`.
+    pub(super) fn leave_fast_open_queue(
+        &mut self,
+        flows: &mut FlowStore,
+        idx: Edit<'_>,
+        reset_at: Option<Instant>,
+    ) {
+        let listener = flows.change_aside(idx, |aside| aside.early_at.take());
+        if let Some(listener) = listener.and_then(|idx| self.get_mut(idx)) {
+            listener.fast_open.left(reset_at);
+        }
     }
 }

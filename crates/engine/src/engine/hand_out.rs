@@ -7,6 +7,7 @@ use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::flow::record::OpenNotice;
 use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
+use crate::parts::HostInterface;
 use crate::work::Owner;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
@@ -50,7 +51,7 @@ impl Engine {
             return;
         }
         if listener.holders.is_asked() {
-            self.tell_waiting(now, listener_idx, false);
+            self.hostif.tell_waiting(&mut self.listeners, now, listener_idx, false);
             self.listeners.watch_untaken(now, listener_idx);
             return;
         }
@@ -79,7 +80,7 @@ impl Engine {
             }
         }
         // In vain now: who was told that connections wait while each was asked for.
-        self.tell_nothing_waits(listener_idx);
+        self.hostif.tell_nothing_waits(&mut self.listeners, listener_idx);
         let Some(listener) = self.listeners.get_mut(listener_idx).filter(|_| !without_room.is_empty()) else {
             return;
         };
@@ -144,69 +145,16 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         flow.report.opened = OpenNotice::Accepted(holder.id);
         flow.report.tell_end_again();
-        self.write_owner_word(*idx, Owned::Offered, host);
+        self.hostif.write_owner_word(&self.flows, *idx, Owned::Offered, host);
         self.tell_flow_info(idx, host);
         true
-    }
-
-    /// Tells one more holder that connections wait: most often it takes them, and the others sleep on. When one waits
-    /// still after a moment, all are told.
-    pub(super) fn tell_waiting(&mut self, now: Instant, listener_idx: ListenerIdx, all: bool) {
-        let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
-        if listener.queue.waiting.is_empty() {
-            return;
-        }
-        let sessions = &self.hostif.sessions;
-        let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
-        let told = if all {
-            listener.holders.all_untold(has_room)
-        } else {
-            listener.holders.next_untold(has_room).into_iter().collect()
-        };
-        if all {
-            // Whoever takes no completions is told when it does again.
-            let deaf = listener.holders.list.iter().any(|holder| holder.takes && !holder.told);
-            let again = if deaf { now.after_us(TELL_DEAF_AFTER_US) } else { Instant::FAR_FUTURE };
-            self.listeners.set_tell_all(listener_idx, again);
-        } else if listener.tell_all_at > now.after_us(TELL_ALL_AFTER_US) {
-            // Later: it was nobody's for a while.
-            self.listeners.set_tell_all(listener_idx, now.after_us(TELL_ALL_AFTER_US));
-        }
-        for holder in told {
-            let listener = holder.id;
-            self.hostif.answer(holder.session, holder.queue_set, Completion::ConnectionsWait { listener });
-        }
-    }
-
-    /// When no connection waits any more, those who were told that one does need not ask.
-    pub(super) fn tell_nothing_waits(&mut self, idx: ListenerIdx) {
-        let Some(listener) =
-            self.listeners.get_mut(idx).filter(|l| l.holders.is_shared && l.queue.waiting.is_empty())
-        else {
-            return;
-        };
-        let sessions = &self.hostif.sessions;
-        // One that takes no completions goes on believing that it has to ask.
-        let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
-        let mut told = Vec::new();
-        for holder in listener.holders.list.iter_mut().filter(|holder| holder.told && has_room(holder)) {
-            holder.told = false;
-            told.push(*holder);
-        }
-        if self.listeners.get(idx).is_some_and(|listener| listener.queue.handed == 0) {
-            self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
-        }
-        for holder in told {
-            let nothing = Completion::NothingWaits { listener: holder.id, answer: false };
-            self.hostif.answer(holder.session, holder.queue_set, nothing);
-        }
     }
 
     /// Takes a flow from a session that was handed it and whose program has not taken it. `false`: there is no memory
     /// for what it holds. Nothing was sent by it.
     pub(super) fn take_untaken<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, host: &mut H) -> bool {
         self.answer_otherwise(*idx);
-        self.disown(idx);
+        self.hostif.disown(&mut self.flows, idx);
         move_unaccepted(self, now, idx, SessionId(0), host)
     }
 
@@ -230,7 +178,8 @@ impl Engine {
     /// Whether the program of a connection's session has accepted it, which the engine is about to hear. If not it cannot any more. What has been
     /// accepted lives on without its listener.
     pub(super) fn was_accepted<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) -> bool {
-        let was_accepted = self.flows.get(*idx).conn.tenancy.offer().is_some() && !self.withdraw(*idx, host);
+        let was_accepted = self.flows.get(*idx).conn.tenancy.offer().is_some()
+            && !self.hostif.withdraw(&self.flows, *idx, host);
         if was_accepted {
             self.forget_in_listener(idx);
         }
@@ -249,7 +198,7 @@ impl Engine {
         };
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
         listener.queue.waiting.push_back(*idx);
-        self.uncount_half_open(listener_idx, idx);
+        self.listeners.uncount_half_open(&mut self.flows, listener_idx, idx);
         self.listeners.arrivals += 1;
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Opened { number: self.listeners.arrivals });
         self.hand_out(now, listener_idx, host);
@@ -260,7 +209,7 @@ impl Engine {
         if !core::mem::take(&mut self.flows.get_mut(idx).tcb.setup.fast_open.early) {
             return false;
         }
-        self.leave_fast_open_queue(idx, None);
+        self.listeners.leave_fast_open_queue(&mut self.flows, idx, None);
         self.tell_flow_info(idx, host);
         true
     }
@@ -306,4 +255,65 @@ fn move_unaccepted<H: HostMemory>(
         engine.listeners.note_copied(now, tcb.receiving.buffer.unconsumed(tcb.data_nxt()));
     }
     engine.move_receive_memory(idx, to, to, host)
+}
+
+impl HostInterface {
+    /// Tells one more holder that connections wait: most often it takes them, and the others sleep on. When one waits
+    /// still after a moment, all are told.
+    pub(super) fn tell_waiting(
+        &mut self,
+        listeners: &mut Listeners,
+        now: Instant,
+        listener_idx: ListenerIdx,
+        all: bool,
+    ) {
+        let Some(listener) = listeners.get_mut(listener_idx) else { return };
+        if listener.queue.waiting.is_empty() {
+            return;
+        }
+        let sessions = &self.sessions;
+        let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
+        let told = if all {
+            listener.holders.all_untold(has_room)
+        } else {
+            listener.holders.next_untold(has_room).into_iter().collect()
+        };
+        if all {
+            // Whoever takes no completions is told when it does again.
+            let deaf = listener.holders.list.iter().any(|holder| holder.takes && !holder.told);
+            let again = if deaf { now.after_us(TELL_DEAF_AFTER_US) } else { Instant::FAR_FUTURE };
+            listeners.set_tell_all(listener_idx, again);
+        } else if listener.tell_all_at > now.after_us(TELL_ALL_AFTER_US) {
+            // Later: it was nobody's for a while.
+            listeners.set_tell_all(listener_idx, now.after_us(TELL_ALL_AFTER_US));
+        }
+        for holder in told {
+            let listener = holder.id;
+            self.answer(holder.session, holder.queue_set, Completion::ConnectionsWait { listener });
+        }
+    }
+
+    /// When no connection waits any more, those who were told that one does need not ask.
+    pub(super) fn tell_nothing_waits(&mut self, listeners: &mut Listeners, idx: ListenerIdx) {
+        let Some(listener) =
+            listeners.get_mut(idx).filter(|l| l.holders.is_shared && l.queue.waiting.is_empty())
+        else {
+            return;
+        };
+        let sessions = &self.sessions;
+        // One that takes no completions goes on believing that it has to ask.
+        let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
+        let mut told = Vec::new();
+        for holder in listener.holders.list.iter_mut().filter(|holder| holder.told && has_room(holder)) {
+            holder.told = false;
+            told.push(*holder);
+        }
+        if listeners.get(idx).is_some_and(|listener| listener.queue.handed == 0) {
+            listeners.set_tell_all(idx, Instant::FAR_FUTURE);
+        }
+        for holder in told {
+            let nothing = Completion::NothingWaits { listener: holder.id, answer: false };
+            self.answer(holder.session, holder.queue_set, nothing);
+        }
+    }
 }

@@ -64,7 +64,7 @@ impl Engine {
                 Ok(())
             }
             Command::CloseListener { listener, last } => {
-                self.note_passed_on(session, listener, last);
+                self.hostif.note_passed_on(&mut self.listeners, session, listener, last);
                 self.drop_listener_holder(now, session, listener, last, host);
                 Ok(())
             }
@@ -203,13 +203,16 @@ impl Engine {
             return Err(FenceReason::BadArgument);
         }
         if args.flags & LISTEN_ASKS != 0 {
-            return Ok(self.asks_to_bind(now, session, &args).map(|()| ListenerId::default()));
+            return Ok(self
+                .hostif
+                .asks_to_bind(&mut self.names, now, session, &args)
+                .map(|()| ListenerId::default()));
         }
         let anchor = AnchorHandle(args.anchor);
         if self.hostif.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
             return Err(FenceReason::UnknownHandle);
         }
-        let presented = self.take_twin(session, args.twin);
+        let presented = self.hostif.take_twin(&mut self.names, session, args.twin);
         Ok(self.listen_at(now, (session, queue_set), &args, presented, host))
     }
 
@@ -239,13 +242,13 @@ impl Engine {
         let idx = self.open_listener((scope, local, v6_only), args.backlog, anchor, twin)?;
         // It has arrived.
         self.unanchor(idx, ON_ITS_WAY);
-        self.charge_listener(idx, user);
+        self.hostif.charge_listener(&mut self.listeners, idx, user);
         if let Some(listener) = self.listeners.get_mut(idx) {
             listener.process_each.on_listen(args.flags & LISTEN_KERNEL_TOO != 0);
             self.names.note_lapse();
         }
         let holder = Holder::new(session, queue_set, anchor, args.fd);
-        match self.hold_listener(holder, idx) {
+        match self.hostif.hold_listener(&mut self.listeners, holder, idx) {
             Ok(id) => {
                 self.hostif.anchors.bind(session, queue_set, anchor, AnchorTarget::Listener(idx));
                 Ok(id)
@@ -272,7 +275,7 @@ impl Engine {
         if self.listeners.len() > before {
             self.names.scopes.hold(scope);
         }
-        self.steer_listener(idx);
+        self.ip.steer_listener(&mut self.listeners, idx);
         Ok(idx)
     }
 
@@ -296,7 +299,7 @@ impl Engine {
             holder.queue_set = queue_set;
         }
         if count > 0 && listener.process_each.on_taker() {
-            self.steer_listener(idx);
+            self.ip.steer_listener(&mut self.listeners, idx);
         }
         self.hand_out(now, idx, host);
     }

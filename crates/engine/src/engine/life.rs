@@ -148,7 +148,7 @@ impl Engine {
             && told
             && !flow.tcb.sending.queue.uses(&self.tcp.extents, owner.session)
         {
-            self.disown(idx);
+            self.hostif.disown(&mut self.flows, idx);
         }
     }
 
@@ -167,11 +167,11 @@ impl Engine {
     /// Takes all from the record but its name.
     pub(super) fn empty_flow(&mut self, idx: Edit<'_>) {
         self.forget_in_listener(idx);
-        self.leave_fast_open_queue(idx, None);
+        self.listeners.leave_fast_open_queue(&mut self.flows, idx, None);
         let anchor = self.flows.get(*idx).conn.tenancy.lifetime();
         self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::LetGo);
         if !self.flows.get(*idx).conn.tenancy.owner().is_nobody() {
-            self.disown(idx);
+            self.hostif.disown(&mut self.flows, idx);
         }
         let flow = self.flows.get_mut(idx);
         debug_assert!(flow.conn.carrier.channel().is_none(), "whoever held it has let go of its channel");
@@ -180,11 +180,11 @@ impl Engine {
         let arena = self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
         flow.tcb.receiving.buffer.release(arena);
         self.let_go_of_memory(idx);
-        self.forget_options(idx);
+        self.hostif.forget_options(&mut self.flows, idx);
         if let Some(anchor) = anchor {
             self.hostif.anchors.release(anchor, AnchorTarget::Flow(*idx));
         }
-        self.charge_flow_to(idx, UserIdx::NOBODY);
+        self.hostif.charge_flow_to(&mut self.flows, idx, UserIdx::NOBODY);
     }
 
     /// Has `change` change a connection's record: then what is derived from it agrees with it again, its owner will hear of it, and what it

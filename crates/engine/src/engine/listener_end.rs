@@ -10,6 +10,7 @@ use crate::flow::key::Scope;
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{GOES_BACK_AT_ONCE, Tenancy, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
+use crate::parts::HostInterface;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::memory::HostMemory;
@@ -110,7 +111,7 @@ impl Engine {
                 } else if engine.was_accepted(idx, host) {
                     // It lives on without its listener.
                 } else if may_wait && engine.take_untaken(now, idx, host) {
-                    engine.return_to_listener(idx);
+                    engine.listeners.return_to_listener(&mut engine.flows, idx);
                 } else {
                     // If it has ended this session will not ask for it any more.
                     engine.app_close(now, idx, true, host);
@@ -162,14 +163,6 @@ impl Engine {
         true
     }
 
-    /// A session lets go of a listener, and says whether nobody else has it.
-    pub(super) fn note_passed_on(&mut self, session: SessionId, id: ListenerId, last: bool) {
-        let idx = self.hostif.sessions.get(session).and_then(|session| session.listener(id));
-        if let Some(listener) = idx.and_then(|idx| self.listeners.get_mut(idx)) {
-            listener.holders.is_passed_on |= !last;
-        }
-    }
-
     /// [`crate::ControlEvent::SocketGone`].
     pub(super) fn twin_gone<H: HostMemory>(&mut self, now: Instant, identity: u64, host: &mut H) {
         for rest in self.names.rests.take(identity) {
@@ -216,5 +209,21 @@ impl Listeners {
             && (!listener.queue.waiting.is_empty() || listener.holders.is_on_its_way());
         listener.orphan_since = orphaned.then(|| listener.orphan_since.unwrap_or(now));
         orphaned
+    }
+}
+
+impl HostInterface {
+    /// A session lets go of a listener, and says whether nobody else has it.
+    pub(super) fn note_passed_on(
+        &mut self,
+        listeners: &mut Listeners,
+        session: SessionId,
+        id: ListenerId,
+        last: bool,
+    ) {
+        let idx = self.sessions.get(session).and_then(|session| session.listener(id));
+        if let Some(listener) = idx.and_then(|idx| listeners.get_mut(idx)) {
+            listener.holders.is_passed_on |= !last;
+        }
     }
 }

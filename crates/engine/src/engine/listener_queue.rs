@@ -6,6 +6,7 @@ use crate::control::listen::{Listener, Listeners};
 use crate::control::listener_idx::ListenerIdx;
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{QueuePosition, Tenancy, TenancyEvent};
+use crate::store::FlowStore;
 use toe_base::FlowIdx;
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
@@ -20,7 +21,7 @@ impl Engine {
         // An owner that has been told of it may still take it, and finds it reset.
         let Some(listener_idx) = flow.conn.tenancy.listener() else { return };
         if matches!(flow.conn.tenancy, Tenancy::HalfOpen { .. }) {
-            self.uncount_half_open(listener_idx, idx);
+            self.listeners.uncount_half_open(&mut self.flows, listener_idx, idx);
             self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Forgotten);
             return;
         }
@@ -32,21 +33,6 @@ impl Engine {
             listener.queue.handed -= 1;
         }
         self.call_next_in_line(listener_idx);
-    }
-
-    /// A connection that was handed out but not taken waits again, before all that came later.
-    pub(super) fn return_to_listener(&mut self, idx: Edit<'_>) {
-        let flow = self.flows.get_mut(idx);
-        flow.report.take_accepted();
-        flow.tcb.status.events.sent = 0;
-        flow.tcb.status.events.sent_behind = 0;
-        let Tenancy::Queued(QueuePosition { listener, number }) = flow.conn.tenancy else { return };
-        let Some(listener) = listener.and_then(|l| self.listeners.get_mut(l)) else { return };
-        listener.queue.handed -= 1;
-        let later =
-            |waiting: &FlowIdx| self.flows.get(*waiting).conn.tenancy.arrival().is_some_and(|n| n > number);
-        let at = listener.queue.waiting.iter().position(later).unwrap_or(listener.queue.waiting.len());
-        listener.queue.waiting.insert(at, *idx);
     }
 
     /// There is a place at a listener that was full: who has waited longest for one gets the SYN-ACK again, whose answer
@@ -63,18 +49,6 @@ impl Engine {
             flow.tcb.sending.board.mark_lost(&mut tcp.sent, |_| true);
         };
         Edit::run(self, idx, call, |engine, idx, ()| engine.schedule(*idx));
-    }
-
-    /// A connection is open, or gone before it was.
-    pub(super) fn uncount_half_open(&mut self, listener: ListenerIdx, idx: Edit<'_>) {
-        self.listeners.half_open -= 1;
-        let was_in_line = self.flows.get_mut(idx).conn.tenancy.set_in_line(false);
-        if let Some(listener) = self.listeners.get_mut(listener) {
-            listener.queue.half_open -= 1;
-            if was_in_line {
-                listener.queue.line.retain(|other| *other != *idx);
-            }
-        }
     }
 
     /// Whether another connection may have a record before it is open, by its listener and by the engine.
@@ -110,6 +84,33 @@ impl Engine {
 }
 
 impl Listeners {
+    /// A connection is open, or gone before it was.
+    pub(super) fn uncount_half_open(&mut self, flows: &mut FlowStore, listener: ListenerIdx, idx: Edit<'_>) {
+        self.half_open -= 1;
+        let was_in_line = flows.get_mut(idx).conn.tenancy.set_in_line(false);
+        if let Some(listener) = self.get_mut(listener) {
+            listener.queue.half_open -= 1;
+            if was_in_line {
+                listener.queue.line.retain(|other| *other != *idx);
+            }
+        }
+    }
+
+    /// A connection that was handed out but not taken waits again, before all that came later.
+    pub(super) fn return_to_listener(&mut self, flows: &mut FlowStore, idx: Edit<'_>) {
+        let flow = flows.get_mut(idx);
+        flow.report.take_accepted();
+        flow.tcb.status.events.sent = 0;
+        flow.tcb.status.events.sent_behind = 0;
+        let Tenancy::Queued(QueuePosition { listener, number }) = flow.conn.tenancy else { return };
+        let Some(listener) = listener.and_then(|l| self.get_mut(l)) else { return };
+        listener.queue.handed -= 1;
+        let later =
+            |waiting: &FlowIdx| flows.get(*waiting).conn.tenancy.arrival().is_some_and(|n| n > number);
+        let at = listener.queue.waiting.iter().position(later).unwrap_or(listener.queue.waiting.len());
+        listener.queue.waiting.insert(at, *idx);
+    }
+
     pub(super) fn count_half_open(&mut self, listener: ListenerIdx) {
         self.half_open += 1;
         if let Some(listener) = self.get_mut(listener) {

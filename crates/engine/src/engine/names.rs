@@ -3,11 +3,13 @@
 
 use super::Engine;
 use crate::control::listener_idx::ListenerIdx;
+use crate::control::names::Names;
 use crate::control::names::{Rest, Twin};
 use crate::control::route::Route;
 use crate::flow::key::{FlowKey, Scope};
 use crate::flow::record::Flow;
 use crate::hostif::users::Resource;
+use crate::parts::HostInterface;
 use crate::parts::IpLayer;
 use crate::work::{RxWork, Sharing};
 use toe_abi::command::{LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
@@ -32,22 +34,6 @@ impl Engine {
 
     // ---- asked by a host ----
 
-    /// Whether a socket may be bound there, as far as connections of this engine are concerned; EADDRINUSE: it may not.
-    pub(super) fn asks_to_bind(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        args: &ListenArgs,
-    ) -> Result<(), Errno> {
-        let record = self.hostif.sessions.get(session).ok_or(Errno::EBADF)?;
-        self.names.in_use.forget_kept(now, record.scope);
-        let local = args.local.to_endpoint().ok_or(Errno::EOPNOTSUPP)?;
-        let kind = Sharing::from_value(args.flags >> LISTEN_SHARES_SHIFT);
-        let name = (local, args.flags & LISTEN_V6_ONLY != 0);
-        let refuses = self.names.in_use.refuses(record.scope, name, kind, record.user);
-        if refuses { Err(Errno::EADDRINUSE) } else { Ok(()) }
-    }
-
     /// [`toe_abi::entry::FlowOption::SharesName`].
     pub(super) fn set_sharing(&mut self, session: SessionId, flow: FlowId, value: u32) {
         let Some(idx) = self.hostif.sessions.get(session).and_then(|record| record.flows.get(flow)) else {
@@ -65,25 +51,6 @@ impl Engine {
     }
 
     // ---- shared by the files of this folder ----
-
-    /// What was shown under a handle, which the command that names it uses up.
-    pub(super) fn take_twin(&mut self, session: SessionId, handle: u32) -> Option<Twin> {
-        if handle == NO_HANDLE {
-            return None;
-        }
-        let id = FlowId::from_raw(handle);
-        let twin = self.hostif.sessions.get_mut(session)?.twins.remove(id)?;
-        self.names.rests.remove(twin.identity, Rest::Presented(session, id));
-        Some(twin)
-    }
-
-    /// A session has gone: what it has shown says nothing any more.
-    pub(super) fn forget_twins(&mut self, session: SessionId) {
-        let Some(record) = self.hostif.sessions.get_mut(session) else { return };
-        for (id, twin) in record.twins.drain() {
-            self.names.rests.remove(twin.identity, Rest::Presented(session, id));
-        }
-    }
 
     /// Takes a listener out of the table, and what its anchors rested on with it.
     pub(super) fn remove_listener(&mut self, idx: ListenerIdx) -> Option<crate::control::listen::Listener> {
@@ -144,5 +111,43 @@ impl IpLayer {
     pub(super) fn route(&self, scope: Scope, addr: Addr) -> Option<Route> {
         let may = scope.is_own() || addr.is_loopback();
         self.routes.to(addr).filter(|_| may)
+    }
+}
+
+impl HostInterface {
+    /// Whether a socket may be bound there, as far as connections of this engine are concerned; EADDRINUSE: it may not.
+    pub(super) fn asks_to_bind(
+        &mut self,
+        names: &mut Names,
+        now: Instant,
+        session: SessionId,
+        args: &ListenArgs,
+    ) -> Result<(), Errno> {
+        let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
+        names.in_use.forget_kept(now, record.scope);
+        let local = args.local.to_endpoint().ok_or(Errno::EOPNOTSUPP)?;
+        let kind = Sharing::from_value(args.flags >> LISTEN_SHARES_SHIFT);
+        let name = (local, args.flags & LISTEN_V6_ONLY != 0);
+        let refuses = names.in_use.refuses(record.scope, name, kind, record.user);
+        if refuses { Err(Errno::EADDRINUSE) } else { Ok(()) }
+    }
+
+    /// A session has gone: what it has shown says nothing any more.
+    pub(super) fn forget_twins(&mut self, names: &mut Names, session: SessionId) {
+        let Some(record) = self.sessions.get_mut(session) else { return };
+        for (id, twin) in record.twins.drain() {
+            names.rests.remove(twin.identity, Rest::Presented(session, id));
+        }
+    }
+
+    /// What was shown under a handle, which the command that names it uses up.
+    pub(super) fn take_twin(&mut self, names: &mut Names, session: SessionId, handle: u32) -> Option<Twin> {
+        if handle == NO_HANDLE {
+            return None;
+        }
+        let id = FlowId::from_raw(handle);
+        let twin = self.sessions.get_mut(session)?.twins.remove(id)?;
+        names.rests.remove(twin.identity, Rest::Presented(session, id));
+        Some(twin)
     }
 }

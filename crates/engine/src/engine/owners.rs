@@ -3,11 +3,13 @@
 
 use super::{Edit, Engine};
 use crate::control::holders::Holder;
+use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::control::process_each;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::session::Beginning;
 use crate::parts::HostInterface;
+use crate::store::FlowStore;
 use crate::work::Owner;
 use core::sync::atomic::Ordering;
 use toe_abi::command::{NO_HANDLE, SocketOptions};
@@ -29,21 +31,7 @@ impl Engine {
         let tenancy = &mut self.flows.get_mut(idx).conn.tenancy;
         tenancy.apply(event);
         let owner = tenancy.owner();
-        self.charge_flow_to(idx, self.hostif.sessions.user_of(owner.session));
-    }
-
-    /// Nobody on the host side has the flow any more.
-    pub(super) fn disown(&mut self, idx: Edit<'_>) {
-        let flow = self.flows.get_mut(idx);
-        let owner = flow.conn.tenancy.owner();
-        flow.conn.tenancy.apply(TenancyEvent::Left);
-        // What was for this owner is not for the next one.
-        flow.tcb.status.events.sent = 0;
-        flow.tcb.status.events.sent_behind = 0;
-        self.hostif.outbox.remove(*idx);
-        if let Some(session) = self.hostif.sessions.get_mut(owner.session) {
-            session.leave_slot(owner);
-        }
+        self.hostif.charge_flow_to(&mut self.flows, idx, self.hostif.sessions.user_of(owner.session));
     }
 
     /// Moves unread data to another session's memory; `asker` may have copied of it ([`super::carry`]).
@@ -77,32 +65,6 @@ impl Engine {
         moved.unwrap_or(false)
     }
 
-    /// Takes the flow from its owner, unless the owner was faster ([`toe_abi::owner_word`]).
-    pub(super) fn withdraw<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> bool {
-        let tenancy = &self.flows.get(idx).conn.tenancy;
-        let (owner, says) = (tenancy.owner(), if tenancy.is_held() { Owned::Held } else { Owned::Offered });
-        let Some(at) =
-            self.hostif.sessions.get(owner.session).map(|s| s.layout.owner_word(owner.flow_id.slot()))
-        else {
-            return true;
-        };
-        let flow = owner.flow_id;
-        let (from, to) = (says.word(flow), Owned::Withdrawn.word(flow));
-        // Where no host can change it, it says what the engine knows.
-        host.word(SharedMemory::OfSession(owner.session), at)
-            .is_none_or(|word| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok())
-    }
-
-    /// Says what its owner may do from here on. Before the owner hears of the flow.
-    pub(super) fn write_owner_word<H: HostMemory>(&mut self, idx: FlowIdx, says: Owned, host: &mut H) {
-        let Owner { session, flow_id, .. } = self.flows.get(idx).conn.tenancy.owner();
-        if let Some(record) = self.hostif.sessions.get(session) {
-            let at = record.layout.owner_word(flow_id.slot());
-            let word = host.word(SharedMemory::OfSession(session), at);
-            word.into_iter().for_each(|word| word.store(says.word(flow_id), Ordering::Release));
-        }
-    }
-
     /// The options that only hosts know go from who has, or had, the flow to `to`: to nobody, they wait in the engine's own memory.
     /// `false`: there is not enough of that.
     pub(super) fn move_options<H: HostMemory>(&mut self, idx: Edit<'_>, to: Owner, host: &mut H) -> bool {
@@ -124,7 +86,7 @@ impl Engine {
         if let Some(at) = self.hostif.place_of_options(to) {
             record.flow = to.flow_id.raw();
             host.write(to.session, at, record.as_bytes());
-            self.forget_options(idx);
+            self.hostif.forget_options(&mut self.flows, idx);
         } else if self.flows.aside(*idx).options.is_none() {
             let block =
                 self.hostif.sessions.arena(SessionId(0), user).alloc(size_of::<SocketOptions>() as u32);
@@ -133,12 +95,6 @@ impl Engine {
             self.flows.change_aside(idx, |aside| aside.options = Some(block));
         }
         true
-    }
-
-    pub(super) fn forget_options(&mut self, idx: Edit<'_>) {
-        if let Some(block) = self.flows.change_aside(idx, |aside| aside.options.take()) {
-            self.hostif.sessions.arena(SessionId(0), self.flows.get(*idx).conn.user).free(block);
-        }
     }
 
     /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again; `asker` may have copied of
@@ -186,25 +142,6 @@ impl Engine {
         true
     }
 
-    /// A session holds the listener from now on, and by this name; one that does so by the same anchor has it already.
-    pub(super) fn hold_listener(
-        &mut self,
-        mut holder: Holder,
-        idx: ListenerIdx,
-    ) -> Result<ListenerId, Errno> {
-        let listener = self.listeners.get_mut(idx).ok_or(Errno::EBADF)?;
-        let same = |known: &&Holder| known.session == holder.session && known.anchor == holder.anchor;
-        if let Some(known) = listener.holders.list.iter().find(same) {
-            return Ok(known.id);
-        }
-        let record = self.hostif.sessions.get_mut(holder.session).ok_or(Errno::EBADF)?;
-        holder.id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
-        listener.holders.list.push(holder);
-        listener.orphan_since = None;
-        listener.holders.is_shared |= listener.holders.list.len() > 1;
-        Ok(holder.id)
-    }
-
     /// A process that began with a connection ends: perhaps it was made for that one.
     pub(super) fn note_end_of(&mut self, now: Instant, beginning: Beginning) {
         let Beginning::Connection(claim) = beginning else { return };
@@ -221,6 +158,77 @@ impl Engine {
 }
 
 impl HostInterface {
+    /// Says what its owner may do from here on. Before the owner hears of the flow.
+    pub(super) fn write_owner_word<H: HostMemory>(
+        &mut self,
+        flows: &FlowStore,
+        idx: FlowIdx,
+        says: Owned,
+        host: &mut H,
+    ) {
+        let Owner { session, flow_id, .. } = flows.get(idx).conn.tenancy.owner();
+        if let Some(record) = self.sessions.get(session) {
+            let at = record.layout.owner_word(flow_id.slot());
+            let word = host.word(SharedMemory::OfSession(session), at);
+            word.into_iter().for_each(|word| word.store(says.word(flow_id), Ordering::Release));
+        }
+    }
+
+    /// Takes the flow from its owner, unless the owner was faster ([`toe_abi::owner_word`]).
+    pub(super) fn withdraw<H: HostMemory>(&mut self, flows: &FlowStore, idx: FlowIdx, host: &mut H) -> bool {
+        let tenancy = &flows.get(idx).conn.tenancy;
+        let (owner, says) = (tenancy.owner(), if tenancy.is_held() { Owned::Held } else { Owned::Offered });
+        let Some(at) = self.sessions.get(owner.session).map(|s| s.layout.owner_word(owner.flow_id.slot()))
+        else {
+            return true;
+        };
+        let flow = owner.flow_id;
+        let (from, to) = (says.word(flow), Owned::Withdrawn.word(flow));
+        // Where no host can change it, it says what the engine knows.
+        host.word(SharedMemory::OfSession(owner.session), at)
+            .is_none_or(|word| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+    }
+
+    pub(super) fn forget_options(&mut self, flows: &mut FlowStore, idx: Edit<'_>) {
+        if let Some(block) = flows.change_aside(idx, |aside| aside.options.take()) {
+            self.sessions.arena(SessionId(0), flows.get(*idx).conn.user).free(block);
+        }
+    }
+
+    /// Nobody on the host side has the flow any more.
+    pub(super) fn disown(&mut self, flows: &mut FlowStore, idx: Edit<'_>) {
+        let flow = flows.get_mut(idx);
+        let owner = flow.conn.tenancy.owner();
+        flow.conn.tenancy.apply(TenancyEvent::Left);
+        // What was for this owner is not for the next one.
+        flow.tcb.status.events.sent = 0;
+        flow.tcb.status.events.sent_behind = 0;
+        self.outbox.remove(*idx);
+        if let Some(session) = self.sessions.get_mut(owner.session) {
+            session.leave_slot(owner);
+        }
+    }
+
+    /// A session holds the listener from now on, and by this name; one that does so by the same anchor has it already.
+    pub(super) fn hold_listener(
+        &mut self,
+        listeners: &mut Listeners,
+        mut holder: Holder,
+        idx: ListenerIdx,
+    ) -> Result<ListenerId, Errno> {
+        let listener = listeners.get_mut(idx).ok_or(Errno::EBADF)?;
+        let same = |known: &&Holder| known.session == holder.session && known.anchor == holder.anchor;
+        if let Some(known) = listener.holders.list.iter().find(same) {
+            return Ok(known.id);
+        }
+        let record = self.sessions.get_mut(holder.session).ok_or(Errno::EBADF)?;
+        holder.id = ListenerId(record.listeners.insert(idx).ok_or(Errno::EMFILE)?);
+        listener.holders.list.push(holder);
+        listener.orphan_since = None;
+        listener.holders.is_shared |= listener.holders.list.len() > 1;
+        Ok(holder.id)
+    }
+
     /// Where the owner of a flow writes its options down. `None`: it is nobody.
     fn place_of_options(&self, owner: Owner) -> Option<u64> {
         let session = self.sessions.get(owner.session).filter(|_| !owner.is_nobody())?;

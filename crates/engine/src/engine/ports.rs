@@ -2,8 +2,10 @@
 
 use super::Engine;
 use crate::control::ephemeral;
+use crate::control::listen::Listeners;
 use crate::flow::isn::{HashPurpose, keyed_hash};
 use crate::flow::key::FlowKey;
+use crate::store::FlowStore;
 use crate::work::Path;
 use toe_abi::errno::Errno;
 use toe_base::{Endpoint, Instant};
@@ -34,11 +36,11 @@ impl Engine {
             if let Some(named) = self.flows.named(&key) {
                 if in_time_wait.is_none()
                     && self.flows.may_replace(now, named)
-                    && !self.is_another_s(path, &key)
+                    && !self.listeners.is_another_s(&self.flows, path, &key)
                 {
                     in_time_wait = Some(key);
                 }
-            } else if !self.is_another_s(path, &key) {
+            } else if !self.listeners.is_another_s(&self.flows, path, &key) {
                 self.names.port_counters.advance(hash, tried);
                 self.names.port_counters.note_found(hash);
                 return Ok(key);
@@ -53,15 +55,17 @@ impl Engine {
         let is_none_free = self.names.port_counters.note_crowded(hash, now, (looked, count));
         Err(if is_none_free { Errno::EADDRNOTAVAIL } else { Errno::EAGAIN })
     }
+}
 
+impl Listeners {
     /// Whether a connection that the engine chose this name for would be in somebody's way: a port that somebody listens at is
     /// theirs, and a connection of a socket with itself, or with one that opens it from its side, would need one record for
     /// both of its ends. Such a one stays inside.
-    fn is_another_s(&self, path: Path, key: &FlowKey) -> bool {
+    fn is_another_s(&self, flows: &FlowStore, path: Path, key: &FlowKey) -> bool {
         let meets_itself = || {
             let reversed = key.reversed();
-            *key == reversed || self.flows.named(&reversed).is_some()
+            *key == reversed || flows.named(&reversed).is_some()
         };
-        path == Path::Local && meets_itself() || self.listeners.find(key.scope, key.local).is_some()
+        path == Path::Local && meets_itself() || self.find(key.scope, key.local).is_some()
     }
 }

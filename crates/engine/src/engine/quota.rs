@@ -2,11 +2,13 @@
 //! [`crate::hostif::users`].
 
 use super::{Edit, Engine};
+use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::counter::{Counter, Counters};
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx};
 use crate::parts::HostInterface;
+use crate::store::FlowStore;
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
 use toe_base::{AnchorHandle, Cred, FlowIdx, Instant, QueueSetId, SessionId};
@@ -47,26 +49,6 @@ impl Engine {
         true
     }
 
-    /// [`crate::ControlEvent::GivenBack`].
-    pub(super) fn handle_given_back(&mut self, session: SessionId, offset: u64, len: u32, gone: bool) {
-        let Some(record) = self.hostif.sessions.get(session) else { return };
-        let user = record.user;
-        if record.receive.arena.trimmed_from() == Some(offset) {
-            self.hostif.sessions.end_trim(session, gone);
-        } else if record.receive.arena.retired() >= u64::from(len) {
-            self.hostif.sessions.arena(session, user).reclaim(offset, len);
-        }
-    }
-
-    /// The listener is charged to who opened it; one that was there is already.
-    pub(super) fn charge_listener(&mut self, idx: ListenerIdx, user: UserIdx) {
-        let Some(listener) = self.listeners.get_mut(idx).filter(|l| l.user == UserIdx::NOBODY) else {
-            return;
-        };
-        listener.user = user;
-        self.hostif.sessions.users_mut().add(user, Resource::Listeners, 1);
-    }
-
     /// Whether a flow may be the session's, as far as what its user may have decides it.
     pub(super) fn may_own(&mut self, idx: FlowIdx, session: SessionId) -> Result<(), Errno> {
         let user = self.hostif.sessions.user_of(session);
@@ -75,28 +57,47 @@ impl Engine {
         }
         self.hostif.may_take(&mut self.counters, user, Resource::Flows)
     }
+}
 
+impl HostInterface {
     /// Another user is charged for the flow, and for what it has of the staging memory.
-    pub(super) fn charge_flow_to(&mut self, idx: Edit<'_>, user: UserIdx) {
-        let flow = self.flows.get_mut(idx);
+    pub(super) fn charge_flow_to(&mut self, flows: &mut FlowStore, idx: Edit<'_>, user: UserIdx) {
+        let flow = flows.get_mut(idx);
         let before = core::mem::replace(&mut flow.conn.user, user);
         if before == user {
             return;
         }
         let received =
             if flow.tcb.receiving.buffer.session.0 == 0 { flow.tcb.receiving.buffer.memory() } else { 0 };
-        let staged =
-            received + self.flows.aside(*idx).blocks().map(|block| u64::from(block.len())).sum::<u64>();
-        let users = self.hostif.sessions.users_mut();
+        let staged = received + flows.aside(*idx).blocks().map(|block| u64::from(block.len())).sum::<u64>();
+        let users = self.sessions.users_mut();
         users.add(user, Resource::Flows, 1);
         users.add(user, Resource::StagingMemory, staged);
         // Last: what was charged before may be the last thing that the other one had.
         users.give(before, Resource::StagingMemory, staged);
         users.give(before, Resource::Flows, 1);
     }
-}
 
-impl HostInterface {
+    /// [`crate::ControlEvent::GivenBack`].
+    pub(super) fn handle_given_back(&mut self, session: SessionId, offset: u64, len: u32, gone: bool) {
+        let Some(record) = self.sessions.get(session) else { return };
+        let user = record.user;
+        if record.receive.arena.trimmed_from() == Some(offset) {
+            self.sessions.end_trim(session, gone);
+        } else if record.receive.arena.retired() >= u64::from(len) {
+            self.sessions.arena(session, user).reclaim(offset, len);
+        }
+    }
+
+    /// The listener is charged to who opened it; one that was there is already.
+    pub(super) fn charge_listener(&mut self, listeners: &mut Listeners, idx: ListenerIdx, user: UserIdx) {
+        let Some(listener) = listeners.get_mut(idx).filter(|l| l.user == UserIdx::NOBODY) else {
+            return;
+        };
+        listener.user = user;
+        self.sessions.users_mut().add(user, Resource::Listeners, 1);
+    }
+
     pub(super) fn new_anchor(&mut self, session: SessionId) -> AnchorHandle {
         let user = self.sessions.user_of(session);
         self.sessions.users_mut().add(user, Resource::Anchors, 1);

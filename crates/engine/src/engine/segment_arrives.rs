@@ -100,7 +100,7 @@ impl Engine {
             // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
             return;
         }
-        let is_here = !self.ip.is_shared(work.path) || self.is_steered(&work.key);
+        let is_here = !self.ip.is_shared(work.path) || self.ip.is_steered(&self.listeners, &work.key);
         if is_here || work.rx.segment.ack.is_some() {
             self.reject(now, work.path, work.key, &work.rx.segment);
         }

@@ -140,7 +140,7 @@ impl Engine {
             self.hand_out(now, idx, host);
         }
         self.hostif.leave_channels(session);
-        self.forget_twins(session);
+        self.hostif.forget_twins(&mut self.names, session);
         let forgotten = self.hostif.anchors.forget_session(session);
         let user = self.hostif.sessions.user_of(session);
         self.hostif.sessions.users_mut().give(user, Resource::Anchors, u64::from(forgotten));
@@ -148,9 +148,9 @@ impl Engine {
 
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, session: SessionId, host: &mut H) {
-        let lost = self.let_go_of_channel(idx, host);
+        let lost = self.hostif.let_go_of_channel(&mut self.flows, idx, host);
         let pinned = self.pin(idx, session, host) && self.move_options(idx, Owner::default(), host);
-        self.disown(idx);
+        self.hostif.disown(&mut self.flows, idx);
         if pinned && self.flows.get(*idx).tcb.orphaned {
             return;
         }
@@ -170,7 +170,7 @@ impl Engine {
             false if flow.tcb.is_written() || flow.conn.tenancy.listener().is_none() => {
                 self.close_after_peer(now, *idx, false, host);
             }
-            false => self.return_to_listener(idx),
+            false => self.listeners.return_to_listener(&mut self.flows, idx),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Addresses that are the kernel's too: which frames are steered to the engine, and the port numbers that the kernel keeps for it.
 
 use super::{Edit, Engine};
+use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::control::network::SteerChange;
 use crate::control::steer::SteeredBy;
@@ -20,12 +21,6 @@ impl Engine {
             listener.is_steered = false;
             self.stop_steering_listener(local);
         }
-    }
-
-    /// Whether what comes for `key`, of which there is no connection, is steered here.
-    pub(super) fn is_steered(&self, key: &FlowKey) -> bool {
-        let listener = self.listeners.find(key.scope, key.local).and_then(|idx| self.listeners.get(idx));
-        self.ip.steering.is_reserved(key.local.port) || listener.is_some_and(|listener| listener.is_steered)
     }
 
     /// A free 4-tuple with one of the ports that the kernel keeps.
@@ -55,7 +50,7 @@ impl Engine {
         self.flows.on_shared.push(key.local.port.into(), *idx);
         if self.ip.steering.is_reserved(key.local.port) {
             self.ip.steering.count_use(key.remote, true);
-        } else if !self.is_steered(&key) {
+        } else if !self.ip.is_steered(&self.listeners, &key) {
             self.steer_alone(idx);
         }
     }
@@ -80,37 +75,19 @@ impl Engine {
         }
     }
 
-    /// A listener has begun whose program holds the port in the kernel.
-    pub(super) fn steer_listener(&mut self, idx: ListenerIdx) {
-        let Some(listener) = self.listeners.get_mut(idx) else { return };
-        let local = listener.local;
-        // What is shared is IPv4: an address of IPv6 is the kernel's alone there.
-        let takes_v4 = local.addr.is_v4() || local.addr.is_unspecified() && !listener.v6_only;
-        if self.ip.steering.is_on
-            && listener.scope.is_own()
-            && takes_v4
-            && !local.addr.is_loopback()
-            && !listener.is_steered
-            && !listener.process_each.is_left()
-        {
-            listener.is_steered = true;
-            self.ip.steering.change(SteerChange::Listen { local, on: true });
-        }
-    }
-
     /// What comes to a listener is not steered any more. Its connections live on and must still come here: first each by
     /// itself.
     pub(super) fn stop_steering_listener(&mut self, local: Endpoint) {
         let there: Vec<FlowIdx> = self.flows.on_shared.iter(local.port.into()).collect();
         for idx in there {
-            if !self.is_steered(&self.flows.get(idx).conn.key) {
+            if !self.ip.is_steered(&self.listeners, &self.flows.get(idx).conn.key) {
                 // Nothing follows from it for anybody else.
                 Edit::run(self, idx, Engine::steer_alone, |_, _, ()| {});
             }
         }
         for idx in self.flows.time_waits.on_shared(local.port) {
             let Some(key) = self.flows.time_waits.get(idx).map(|waiting| waiting.key) else { continue };
-            if !self.is_steered(&key)
+            if !self.ip.is_steered(&self.listeners, &key)
                 && let Some(waiting) = self.flows.time_waits.get_mut(idx)
                 && core::mem::replace(&mut waiting.steering, SteeredBy::Alone) != SteeredBy::Alone
             {
@@ -122,6 +99,30 @@ impl Engine {
 }
 
 impl IpLayer {
+    /// A listener has begun whose program holds the port in the kernel.
+    pub(super) fn steer_listener(&mut self, listeners: &mut Listeners, idx: ListenerIdx) {
+        let Some(listener) = listeners.get_mut(idx) else { return };
+        let local = listener.local;
+        // What is shared is IPv4: an address of IPv6 is the kernel's alone there.
+        let takes_v4 = local.addr.is_v4() || local.addr.is_unspecified() && !listener.v6_only;
+        if self.steering.is_on
+            && listener.scope.is_own()
+            && takes_v4
+            && !local.addr.is_loopback()
+            && !listener.is_steered
+            && !listener.process_each.is_left()
+        {
+            listener.is_steered = true;
+            self.steering.change(SteerChange::Listen { local, on: true });
+        }
+    }
+
+    /// Whether what comes for `key`, of which there is no connection, is steered here.
+    pub(super) fn is_steered(&self, listeners: &Listeners, key: &FlowKey) -> bool {
+        let listener = listeners.find(key.scope, key.local).and_then(|idx| listeners.get(idx));
+        self.steering.is_reserved(key.local.port) || listener.is_some_and(|listener| listener.is_steered)
+    }
+
     /// [`crate::NetworkChange::Shared`].
     pub(super) fn share_port(&mut self, port: PortId) {
         self.ports[port.index()].shared = true;

@@ -30,7 +30,7 @@ fn report_all(world: &mut World, gone: bool) {
         if gone {
             side.memory.spoil((session, offset, len));
         }
-        side.engine.handle_given_back(session, offset, len, gone);
+        side.engine.hostif.handle_given_back(session, offset, len, gone);
     }
 }
 
@@ -71,7 +71,7 @@ fn a_session_ends_whatever_is_on_its_way_and_its_successor_hears_nothing_of_it()
     assert!(side.engine.hostif.is_drained(session), "though {:?}", side.memory.going_back);
     side.engine.forget_session(session);
     let late = side.memory.going_back[0];
-    side.engine.handle_given_back(late.0, late.1, late.2, true);
+    side.engine.hostif.handle_given_back(late.0, late.1, late.2, true);
     assert_eq!(side.engine.open_session(Cred::default(), LAYOUT), Ok(session), "the number is used again");
     report_all(&mut world, true);
     let side = &mut world.sides[B];
@@ -159,7 +159,7 @@ fn pages_that_are_trimmed_are_charged_until_they_are_gone() {
     // They stayed: nobody is told otherwise.
     world.run_ms(5_000);
     world.sides[B].memory.going_back.retain(|range| range.1 != offset);
-    world.sides[B].engine.handle_given_back(session, offset, len, false);
+    world.sides[B].engine.hostif.handle_given_back(session, offset, len, false);
     assert_eq!(charged(&world), before);
     report_all(&mut world, true);
     let (_, _, len) = trim(&mut world);
@@ -193,7 +193,7 @@ fn a_session_whose_memory_is_being_trimmed_may_claim_when_that_is_over() {
     };
     assert_eq!(claim(&mut world).err(), Some(Errno::EAGAIN));
     world.sides[B].memory.going_back.clear();
-    world.sides[B].engine.handle_given_back(child, offset, len, true);
+    world.sides[B].engine.hostif.handle_given_back(child, offset, len, true);
     assert!(matches!(claim(&mut world), Ok(Claimed::Flow(_, _))));
     let arena = world.sides[B].engine.hostif.sessions.arena(child, UserIdx::NOBODY);
     held.into_iter().for_each(|block| arena.free(block));
