@@ -149,7 +149,7 @@ fn begin_open<H: HostMemory>(
     };
     owner.flow_id = flow_id;
     let anchor = AnchorHandle(args.anchor);
-    engine.own(idx, TenancyEvent::Connected { owner, lifetime: anchor });
+    engine.hostif.own(&mut engine.flows, idx, TenancyEvent::Connected { owner, lifetime: anchor });
     engine.hostif.anchors.bind(owner.session, owner.queue_set, anchor, AnchorTarget::Flow(*idx));
     engine.flows.get_mut(idx).tcb.receiving.buffer.session = owner.session;
     engine.counters.add(Counter::ActiveOpens);

@@ -131,7 +131,7 @@ impl Engine {
             }
             return Err(if is_trimmed { Errno::EAGAIN } else { Errno::ENOMEM });
         }
-        self.move_options(idx, owner, host);
+        self.hostif.move_options(&mut self.flows, idx, owner, host);
         if !old.is_nobody() {
             self.hostif.return_send_memory(&self.flows, *idx);
             if !told {
@@ -139,7 +139,7 @@ impl Engine {
             }
             self.hostif.disown(&mut self.flows, idx);
         }
-        self.own(idx, TenancyEvent::Claimed(owner));
+        self.hostif.own(&mut self.flows, idx, TenancyEvent::Claimed(owner));
         self.hostif.write_owner_word(&self.flows, *idx, Owned::Held, host);
         let flow = self.flows.get_mut(idx);
         // The session may be the one that was told to let go, and has thrown away what was announced to it.

@@ -7,6 +7,7 @@ use crate::egress::builder::ip_header_len;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::parts::CONTROL_QUEUE_MAX;
 use crate::parts::HostInterface;
+use crate::parts::IpLayer;
 use crate::udp::sockets::Receiver;
 use crate::udp::{Presented, errors};
 use crate::work::{
@@ -142,7 +143,7 @@ impl Engine {
             return Err(Errno::ENETUNREACH);
         }
         let own = presented.local.addr;
-        if !own.is_unspecified() && !self.is_alone_at(own) {
+        if !own.is_unspecified() && !self.ip.is_alone_at(own) {
             return Err(Errno::EADDRNOTAVAIL);
         }
         if purpose == Use::Hears {
@@ -155,16 +156,11 @@ impl Engine {
             return Err(Errno::ENETUNREACH);
         }
         let source = match self.ip.routes.to(peer.addr) {
-            Some(Route::Local { source }) if self.is_alone_at(source) => source,
+            Some(Route::Local { source }) if self.ip.is_alone_at(source) => source,
             Some(Route::Via { port, source, .. }) if !self.ip.ports[port.index()].shared => source,
             _ => return Err(Errno::ENETUNREACH),
         };
         Ok(if own.is_unspecified() { source } else { own })
-    }
-
-    /// Whether an address of a link is the engine's alone.
-    fn is_alone_at(&self, addr: Addr) -> bool {
-        self.ip.routes.is_own(addr) && !self.ip.routes.is_shared(addr) && !addr.is_loopback()
     }
 
     /// [`crate::ControlEvent::DatagramsClosed`].
@@ -363,7 +359,7 @@ impl Engine {
         let route = self.ip.routes.to(to.addr).ok_or(Counter::DropDatagramNoRoute)?;
         let (Route::Via { source, .. } | Route::Local { source }) = route;
         let source = named.unwrap_or(source);
-        if !is_sound || !self.is_alone_at(source) || source.is_v4() != to.addr.is_v4() {
+        if !is_sound || !self.ip.is_alone_at(source) || source.is_v4() != to.addr.is_v4() {
             return Err(bad);
         }
         let (path_mtu, link_mtu) = self.mtus_of(now, Some(route), to.addr);
@@ -499,5 +495,12 @@ impl HostInterface {
         let users = self.sessions.users_mut();
         users.give(user, Resource::SessionMemory, bytes);
         users.give(user, Resource::Channels, count as u64);
+    }
+}
+
+impl IpLayer {
+    /// Whether an address of a link is the engine's alone.
+    fn is_alone_at(&self, addr: Addr) -> bool {
+        self.routes.is_own(addr) && !self.routes.is_shared(addr) && !addr.is_loopback()
     }
 }

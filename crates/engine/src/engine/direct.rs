@@ -206,10 +206,10 @@ fn give_back<H: HostMemory>(
         return Err(Errno::EAGAIN);
     }
     engine.edit(idx, |engine, idx| {
-        let has_room =
-            engine.stage_send_data(idx, session, host) && engine.move_options(idx, Owner::default(), host);
+        let has_room = engine.stage_send_data(idx, session, host)
+            && engine.hostif.move_options(&mut engine.flows, idx, Owner::default(), host);
         if !has_room || !engine.move_receive_memory(idx, session, staging, host) {
-            engine.move_options(idx, owner, host);
+            engine.hostif.move_options(&mut engine.flows, idx, owner, host);
             return Err(Errno::ENOMEM);
         }
         // What came through it and was not read has been given back.

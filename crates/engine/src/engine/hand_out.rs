@@ -141,7 +141,11 @@ impl Engine {
         let owner = Owner { session: holder.session, queue_set: holder.queue_set, flow_id, fd: u32::MAX };
         let goes_back_at = handed.goes_back_at(now);
         let asked_for = handed == Handed::AskedFor;
-        self.own(idx, TenancyEvent::Handed { owner, handed_to: holder.id, goes_back_at, asked_for });
+        self.hostif.own(
+            &mut self.flows,
+            idx,
+            TenancyEvent::Handed { owner, handed_to: holder.id, goes_back_at, asked_for },
+        );
         let flow = self.flows.get_mut(idx);
         flow.report.opened = OpenNotice::Accepted(holder.id);
         flow.report.tell_end_again();

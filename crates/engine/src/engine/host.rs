@@ -241,7 +241,7 @@ impl Engine {
         let anchor = AnchorHandle(args.anchor);
         let idx = self.open_listener((scope, local, v6_only), args.backlog, anchor, twin)?;
         // It has arrived.
-        self.unanchor(idx, ON_ITS_WAY);
+        self.listeners.unanchor(&mut self.names, idx, ON_ITS_WAY);
         self.hostif.charge_listener(&mut self.listeners, idx, user);
         if let Some(listener) = self.listeners.get_mut(idx) {
             listener.process_each.on_listen(args.flags & LISTEN_KERNEL_TOO != 0);
@@ -254,7 +254,7 @@ impl Engine {
                 Ok(id)
             }
             Err(errno) => {
-                if self.unanchor(idx, anchor) {
+                if self.listeners.unanchor(&mut self.names, idx, anchor) {
                     self.remove_listener(idx);
                 }
                 Err(errno)

@@ -66,7 +66,7 @@ impl Engine {
         let conn = &self.flows.get(*idx).conn;
         let (key, sharing) = (conn.key, conn.sharing);
         self.names.in_use.remove(key.scope, key.local, sharing);
-        let steering = self.take_steering(idx);
+        let steering = self.ip.take_steering(&mut self.flows, idx);
         self.ip.steering.stop(&key, steering);
     }
 

@@ -56,7 +56,7 @@ impl Engine {
         anchor: AnchorHandle,
         host: &mut H,
     ) {
-        if self.unanchor(idx, anchor) {
+        if self.listeners.unanchor(&mut self.names, idx, anchor) {
             self.close_listener(now, idx, host);
             return;
         }
@@ -125,7 +125,7 @@ impl Engine {
             && listener.holders.list.iter().all(|holder| holder.anchor != anchor)
         {
             self.hostif.anchors.release(anchor, AnchorTarget::Listener(idx));
-            if self.unanchor(idx, anchor) {
+            if self.listeners.unanchor(&mut self.names, idx, anchor) {
                 self.close_listener(now, idx, host);
                 return;
             }

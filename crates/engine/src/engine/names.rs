@@ -2,6 +2,7 @@
 //! which addresses a session's namespace has.
 
 use super::Engine;
+use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::control::names::Names;
 use crate::control::names::{Rest, Twin};
@@ -65,15 +66,6 @@ impl Engine {
             self.stop_steering_listener(listener.local);
         }
         Some(listener)
-    }
-
-    /// Takes an anchor from a listener. `true`: it was the last one.
-    pub(super) fn unanchor(&mut self, idx: ListenerIdx, anchor: toe_base::AnchorHandle) -> bool {
-        let Some(listener) = self.listeners.get_mut(idx) else { return false };
-        if let Some(twin) = listener.holders.drop_lifetime(anchor) {
-            self.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
-        }
-        listener.holders.is_unanchored()
     }
 
     /// Whether a SYN that meets a connection which a program is opening is for another user's listener all the same.
@@ -149,5 +141,21 @@ impl HostInterface {
         let twin = self.sessions.get_mut(session)?.twins.remove(id)?;
         names.rests.remove(twin.identity, Rest::Presented(session, id));
         Some(twin)
+    }
+}
+
+impl Listeners {
+    /// Takes an anchor from a listener. `true`: it was the last one.
+    pub(super) fn unanchor(
+        &mut self,
+        names: &mut Names,
+        idx: ListenerIdx,
+        anchor: toe_base::AnchorHandle,
+    ) -> bool {
+        let Some(listener) = self.get_mut(idx) else { return false };
+        if let Some(twin) = listener.holders.drop_lifetime(anchor) {
+            names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
+        }
+        listener.holders.is_unanchored()
     }
 }

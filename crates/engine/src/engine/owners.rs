@@ -26,14 +26,6 @@ use zerocopy::IntoBytes;
 const OUT_OF_ORDER_MAX: u32 = 1 << 20;
 
 impl Engine {
-    /// A session has the flow from now on, and its user is charged for it.
-    pub(super) fn own(&mut self, idx: Edit<'_>, event: TenancyEvent) {
-        let tenancy = &mut self.flows.get_mut(idx).conn.tenancy;
-        tenancy.apply(event);
-        let owner = tenancy.owner();
-        self.hostif.charge_flow_to(&mut self.flows, idx, self.hostif.sessions.user_of(owner.session));
-    }
-
     /// Moves unread data to another session's memory; `asker` may have copied of it ([`super::carry`]).
     pub(super) fn move_receive_memory<H: HostMemory>(
         &mut self,
@@ -63,38 +55,6 @@ impl Engine {
             flow.tcb.receiving.buffer.move_to((to, ahead), from, to_arena, host, held, data_nxt).is_ok()
         });
         moved.unwrap_or(false)
-    }
-
-    /// The options that only hosts know go from who has, or had, the flow to `to`: to nobody, they wait in the engine's own memory.
-    /// `false`: there is not enough of that.
-    pub(super) fn move_options<H: HostMemory>(&mut self, idx: Edit<'_>, to: Owner, host: &mut H) -> bool {
-        let conn = &self.flows.get(*idx).conn;
-        let (from, user) = (conn.tenancy.owner(), conn.user);
-        let mut record = SocketOptions::default();
-        if let Some(block) = self.flows.aside(*idx).options {
-            host.read(SessionId(0), block.offset(), record.as_mut_bytes());
-        } else if let Some(at) = self.hostif.place_of_options(from) {
-            host.read(from.session, at, record.as_mut_bytes());
-            if record.flow != from.flow_id.raw() || conn.tenancy.hold().is_none() {
-                return true;
-            }
-            // The id may come again.
-            host.write(from.session, at, NO_HANDLE.as_bytes());
-        } else {
-            return true;
-        }
-        if let Some(at) = self.hostif.place_of_options(to) {
-            record.flow = to.flow_id.raw();
-            host.write(to.session, at, record.as_bytes());
-            self.hostif.forget_options(&mut self.flows, idx);
-        } else if self.flows.aside(*idx).options.is_none() {
-            let block =
-                self.hostif.sessions.arena(SessionId(0), user).alloc(size_of::<SocketOptions>() as u32);
-            let Some(block) = block else { return false };
-            host.write(SessionId(0), block.offset(), record.as_bytes());
-            self.flows.change_aside(idx, |aside| aside.options = Some(block));
-        }
-        true
     }
 
     /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again; `asker` may have copied of
@@ -158,6 +118,51 @@ impl Engine {
 }
 
 impl HostInterface {
+    /// The options that only hosts know go from who has, or had, the flow to `to`: to nobody, they wait in the engine's own memory.
+    /// `false`: there is not enough of that.
+    pub(super) fn move_options<H: HostMemory>(
+        &mut self,
+        flows: &mut FlowStore,
+        idx: Edit<'_>,
+        to: Owner,
+        host: &mut H,
+    ) -> bool {
+        let conn = &flows.get(*idx).conn;
+        let (from, user) = (conn.tenancy.owner(), conn.user);
+        let mut record = SocketOptions::default();
+        if let Some(block) = flows.aside(*idx).options {
+            host.read(SessionId(0), block.offset(), record.as_mut_bytes());
+        } else if let Some(at) = self.place_of_options(from) {
+            host.read(from.session, at, record.as_mut_bytes());
+            if record.flow != from.flow_id.raw() || conn.tenancy.hold().is_none() {
+                return true;
+            }
+            // The id may come again.
+            host.write(from.session, at, NO_HANDLE.as_bytes());
+        } else {
+            return true;
+        }
+        if let Some(at) = self.place_of_options(to) {
+            record.flow = to.flow_id.raw();
+            host.write(to.session, at, record.as_bytes());
+            self.forget_options(flows, idx);
+        } else if flows.aside(*idx).options.is_none() {
+            let block = self.sessions.arena(SessionId(0), user).alloc(size_of::<SocketOptions>() as u32);
+            let Some(block) = block else { return false };
+            host.write(SessionId(0), block.offset(), record.as_bytes());
+            flows.change_aside(idx, |aside| aside.options = Some(block));
+        }
+        true
+    }
+
+    /// A session has the flow from now on, and its user is charged for it.
+    pub(super) fn own(&mut self, flows: &mut FlowStore, idx: Edit<'_>, event: TenancyEvent) {
+        let tenancy = &mut flows.get_mut(idx).conn.tenancy;
+        tenancy.apply(event);
+        let owner = tenancy.owner();
+        self.charge_flow_to(flows, idx, self.sessions.user_of(owner.session));
+    }
+
     /// Says what its owner may do from here on. Before the owner hears of the flow.
     pub(super) fn write_owner_word<H: HostMemory>(
         &mut self,

@@ -149,7 +149,8 @@ impl Engine {
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, session: SessionId, host: &mut H) {
         let lost = self.hostif.let_go_of_channel(&mut self.flows, idx, host);
-        let pinned = self.pin(idx, session, host) && self.move_options(idx, Owner::default(), host);
+        let pinned = self.pin(idx, session, host)
+            && self.hostif.move_options(&mut self.flows, idx, Owner::default(), host);
         self.hostif.disown(&mut self.flows, idx);
         if pinned && self.flows.get(*idx).tcb.orphaned {
             return;

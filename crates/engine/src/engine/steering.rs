@@ -7,6 +7,7 @@ use crate::control::network::SteerChange;
 use crate::control::steer::SteeredBy;
 use crate::flow::key::FlowKey;
 use crate::parts::IpLayer;
+use crate::store::FlowStore;
 use crate::work::Path;
 use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowIdx, PortId};
@@ -51,27 +52,7 @@ impl Engine {
         if self.ip.steering.is_reserved(key.local.port) {
             self.ip.steering.count_use(key.remote, true);
         } else if !self.ip.is_steered(&self.listeners, &key) {
-            self.steer_alone(idx);
-        }
-    }
-
-    fn steer_alone(&mut self, idx: Edit<'_>) {
-        let conn = &mut self.flows.get_mut(idx).conn;
-        if !core::mem::replace(&mut conn.steered, true) {
-            self.ip.steering.change(SteerChange::Flow { key: conn.key, on: true });
-        }
-    }
-
-    /// Why the segments of a connection come here, which it does not see to any more.
-    pub(super) fn take_steering(&mut self, idx: Edit<'_>) -> SteeredBy {
-        self.flows.on_shared.remove(*idx);
-        let conn = &mut self.flows.get_mut(idx).conn;
-        let (key, path) = (conn.key, conn.path);
-        match core::mem::take(&mut conn.steered) {
-            true => SteeredBy::Alone,
-            false if !self.ip.is_shared(path) => SteeredBy::None,
-            false if self.ip.steering.is_reserved(key.local.port) => SteeredBy::Reserved,
-            false => SteeredBy::Listener,
+            self.ip.steer_alone(&mut self.flows, idx);
         }
     }
 
@@ -82,7 +63,9 @@ impl Engine {
         for idx in there {
             if !self.ip.is_steered(&self.listeners, &self.flows.get(idx).conn.key) {
                 // Nothing follows from it for anybody else.
-                Edit::run(self, idx, Engine::steer_alone, |_, _, ()| {});
+                let alone =
+                    |engine: &mut Engine, idx: Edit<'_>| engine.ip.steer_alone(&mut engine.flows, idx);
+                Edit::run(self, idx, alone, |_, _, ()| {});
             }
         }
         for idx in self.flows.time_waits.on_shared(local.port) {
@@ -99,6 +82,26 @@ impl Engine {
 }
 
 impl IpLayer {
+    /// Why the segments of a connection come here, which it does not see to any more.
+    pub(super) fn take_steering(&mut self, flows: &mut FlowStore, idx: Edit<'_>) -> SteeredBy {
+        flows.on_shared.remove(*idx);
+        let conn = &mut flows.get_mut(idx).conn;
+        let (key, path) = (conn.key, conn.path);
+        match core::mem::take(&mut conn.steered) {
+            true => SteeredBy::Alone,
+            false if !self.is_shared(path) => SteeredBy::None,
+            false if self.steering.is_reserved(key.local.port) => SteeredBy::Reserved,
+            false => SteeredBy::Listener,
+        }
+    }
+
+    fn steer_alone(&mut self, flows: &mut FlowStore, idx: Edit<'_>) {
+        let conn = &mut flows.get_mut(idx).conn;
+        if !core::mem::replace(&mut conn.steered, true) {
+            self.steering.change(SteerChange::Flow { key: conn.key, on: true });
+        }
+    }
+
     /// A listener has begun whose program holds the port in the kernel.
     pub(super) fn steer_listener(&mut self, listeners: &mut Listeners, idx: ListenerIdx) {
         let Some(listener) = listeners.get_mut(idx) else { return };

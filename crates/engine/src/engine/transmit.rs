@@ -226,7 +226,7 @@ impl Engine {
         let Flow { conn, tcb, .. } = self.flows.get(*idx);
         let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, &self.tcp.particulars, now));
         self.empty_flow(idx);
-        let steering = self.take_steering(idx);
+        let steering = self.ip.take_steering(&mut self.flows, idx);
         if self.flows.time_waits.is_full() {
             self.evict_oldest();
         }
