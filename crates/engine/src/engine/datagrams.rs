@@ -5,9 +5,7 @@ use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::egress::builder::ip_header_len;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::parts::CONTROL_QUEUE_MAX;
-use crate::parts::HostInterface;
-use crate::parts::IpLayer;
+use crate::parts::{CONTROL_QUEUE_MAX, HostInterface, IpLayer};
 use crate::udp::sockets::Receiver;
 use crate::udp::{Presented, errors};
 use crate::work::{

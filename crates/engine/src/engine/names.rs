@@ -4,14 +4,12 @@
 use super::Engine;
 use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
-use crate::control::names::Names;
-use crate::control::names::{Rest, Twin};
+use crate::control::names::{Names, Rest, Twin};
 use crate::control::route::Route;
 use crate::flow::key::{FlowKey, Scope};
 use crate::flow::record::Flow;
 use crate::hostif::users::Resource;
-use crate::parts::HostInterface;
-use crate::parts::IpLayer;
+use crate::parts::{HostInterface, IpLayer};
 use crate::work::{RxWork, Sharing};
 use toe_abi::command::{LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::errno::Errno;
