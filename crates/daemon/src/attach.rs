@@ -24,9 +24,7 @@ use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, ChannelId, FlowId, Instant, QueueSetId, SessionId};
 use toe_engine::udp::Asked;
-use toe_engine::{
-    AnchorUse, Change, Claimed, ControlEvent, Engine, Resource, StreamCounts, carry_some, take_back_some,
-};
+use toe_engine::{AnchorUse, Change, Changed, ControlEvent, Engine, Resource, StreamCounts};
 
 /// Asks of the control server answered before anything else gets its turn.
 const ASKS_PER_TURN: usize = 64;
@@ -277,7 +275,7 @@ impl Daemon {
         now: Instant,
         place: u32,
         queue_set: QueueSetId,
-        number: u32,
+        fd: u32,
         presented: Identity,
     ) -> Answer {
         let id = self.session_of(place)?;
@@ -288,26 +286,26 @@ impl Daemon {
         // What the last holder has published counts before, be it that others may have the anchor.
         self.catch_up_at(now, &[anchor]);
         // From here on whoever has the flow is not at it any more.
-        let begun = self.engine.begin_claim(id, anchor, &mut self.sessions);
-        begun.map_err(|errno| later(self, id, anchor, errno))?;
+        let withdrawn =
+            self.engine.change(now, id, Change::Withdraw { lifetime: anchor }, &mut self.sessions);
+        withdrawn.map_err(|errno| later(self, id, anchor, errno))?;
         // What it did before must count before the flow changes hands.
         self.catch_up_at(now, &[anchor]);
         self.catch_up(now, id);
         self.sessions.get(id).ok_or(Errno::EINVAL)?;
-        let claimed = self.engine.claim(now, id, queue_set, number, anchor, &mut self.sessions);
-        // Its program looks as soon as it has the answer: what there is to be told is there by then.
-        self.sessions.post_completions(&mut self.engine);
+        let claimed = change(self, now, id, Change::Claim { lifetime: anchor, queue_set, fd });
         let claimed = claimed.map_err(|errno| later(self, id, anchor, errno))?;
         self.anchors.share(now, &mut self.engine, &mut self.sessions, anchor);
-        match claimed {
-            Claimed::Flow(flow, StreamCounts { read, written }) => {
-                let flow = flow.raw();
-                Ok((Reply::ClaimedFlow { flow, anchor: anchor.0, read, written }, Vec::new()))
+        let reply = match claimed {
+            Changed::Flow(flow, StreamCounts { read, written }) => {
+                Reply::ClaimedFlow { flow: flow.raw(), anchor: anchor.0, read, written }
             }
-            Claimed::Listener(listener) => {
-                Ok((Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }, Vec::new()))
+            Changed::Listener(listener) => {
+                Reply::ClaimedListener { listener: listener.0.raw(), anchor: anchor.0 }
             }
-        }
+            Changed::Nothing => Reply::Done,
+        };
+        Ok((reply, Vec::new()))
     }
 
     /// Takes a flow back from its owner, and what that had received for whoever gets it next.
@@ -315,7 +313,7 @@ impl Daemon {
         let id = self.session_of(place)?;
         // What it has published about the flow counts before it gives it up.
         self.catch_up(now, id);
-        self.engine.relinquish(id, flow, unread, &mut self.sessions)?;
+        self.engine.change(now, id, Change::Relinquish { flow, unread }, &mut self.sessions)?;
         Ok((Reply::Done, Vec::new()))
     }
 
@@ -325,9 +323,7 @@ impl Daemon {
         self.catch_up(now, id);
         // What is on its way to a channel is to be told of before.
         self.sessions.post_completions(&mut self.engine);
-        let shared = self.engine.share(now, id, &mut self.sessions);
-        self.sessions.post_completions(&mut self.engine);
-        shared?;
+        change(self, now, id, Change::Share)?;
         Ok((Reply::Done, Vec::new()))
     }
 
@@ -350,23 +346,29 @@ impl Daemon {
     }
 }
 
+/// The program looks as soon as it has the answer: what there is to be told is there by then.
+fn change(daemon: &mut Daemon, now: Instant, id: SessionId, change: Change) -> Result<Changed, Errno> {
+    let changed = daemon.engine.change(now, id, change, &mut daemon.sessions);
+    daemon.sessions.post_completions(&mut daemon.engine);
+    changed
+}
+
 /// Whether there was something to copy before what is asked can be done at once. A step of it was.
 fn carries_some(daemon: &mut Daemon, now: Instant, matter: &Matter) -> bool {
     let Matter::Request { place, request, evidence } = matter else { return false };
     let Ok(id) = daemon.session_of(*place) else { return false };
-    if matches!(request, Request::Share) {
-        return take_back_some(&mut daemon.engine, now, id, &mut daemon.sessions);
-    }
     let change = match (request, evidence) {
-        (Request::Claim { .. }, Evidence::Object(presented)) => {
-            daemon.anchors.recognise(*presented).map(Change::Claim)
+        (Request::Share, _) => Change::Share,
+        (Request::Claim { queue_set, fd }, Evidence::Object(presented)) => {
+            let Some(anchor) = daemon.anchors.recognise(*presented) else { return false };
+            Change::Claim { lifetime: anchor, queue_set: QueueSetId(*queue_set), fd: *fd }
         }
         (Request::Relinquish { flow, unread }, _) => {
-            Some(Change::Relinquish(FlowId::from_raw(*flow), *unread))
+            Change::Relinquish { flow: FlowId::from_raw(*flow), unread: *unread }
         }
-        _ => None,
+        _ => return false,
     };
-    change.is_some_and(|change| carry_some(&mut daemon.engine, id, change, &mut daemon.sessions))
+    daemon.engine.prepare(now, id, change, &mut daemon.sessions)
 }
 
 fn answer(daemon: &mut Daemon, now: Instant, Ask { matter, answers }: Ask) {

@@ -30,15 +30,14 @@ pub use control::network::{NetworkChange, NetworkRequest};
 pub use control::route::{KernelRoute, KernelVia};
 pub use counter::Counter;
 pub use engine::{
-    Change, CompletionBatch, DriverRequest, Engine, EngineConfig, EngineView, FlowAudit, GivenLane,
-    LeftBehind, NewEnd, OpenedDatagrams, PortRange, RxFrame, SessionView, SocketCursor, SocketView, Totals,
-    carry_some, take_back_some,
+    CompletionBatch, DriverRequest, Engine, EngineConfig, EngineView, FlowAudit, GivenLane, LeftBehind,
+    NewEnd, OpenedDatagrams, PortRange, RxFrame, SessionView, SocketCursor, SocketView, Totals,
 };
 pub use hostif::channels::ChannelRequest;
 pub use hostif::users::{Limit, Quotas, Resource, STAGING_LEN, User, UserIdx, Users};
 pub use toe_tcp::config::{AlgorithmName, EcnMode, FastOpenMode, SynCookies, TcpConfig};
 pub use toe_tcp::memory::{GivenBack, HostMemory, SharedMemory};
 pub use work::{
-    AnchorUse, CaptureRule, Captured, Claimed, Delivered, ForSocket, HandedOver, Incoming, Link, RxDatagram,
-    RxDatagramError, Sighting, SightingEnd, StreamCounts,
+    AnchorUse, CaptureRule, Captured, Change, Changed, Delivered, ForSocket, HandedOver, Incoming, Link,
+    RxDatagram, RxDatagramError, Sighting, SightingEnd, StreamCounts,
 };

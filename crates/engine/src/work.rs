@@ -2,10 +2,13 @@
 
 use core::net::Ipv4Addr;
 use std::borrow::Cow;
+use toe_abi::attach::Unread;
 use toe_abi::capture::{Direction, Facts, Filter, LOCAL_INTERFACE};
 use toe_abi::errno::Errno;
 use toe_abi::lane::MtuDiscover;
-use toe_base::{Addr, Cred, DatagramId, Endpoint, FlowId, ListenerId, PortId, SeqNum, SessionId};
+use toe_base::{
+    Addr, AnchorHandle, Cred, DatagramId, Endpoint, FlowId, ListenerId, PortId, QueueSetId, SeqNum, SessionId,
+};
 use toe_wire::UdpRepr;
 use toe_wire::link::{FrameTail, LinkCaps, MacAddr};
 use toe_wire::vlan::VlanId;
@@ -408,9 +411,29 @@ impl AnchorUse {
     }
 }
 
-/// What [`crate::Engine::claim`] found behind an anchor.
+/// What a session asks of who has what. EINVAL or EBADF: it names what it has not.
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// It is about to claim what the anchor stands for. Whoever has the flow loses it and is told (`Moved`). What that one has published until
+    /// then still counts: the driver takes its entries, and then claims. It may be the same session: its host has closed a
+    /// descriptor, and thrown away what it was told of the flow, before it got this one. EAGAIN: one of the owner's threads is at
+    /// the flow, or it takes no completions; to be tried again. ENOENT: what the session shows does not count. EDQUOT: it may not have the flow.
+    Withdraw { lifetime: AnchorHandle },
+    /// It shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data moves to its memory and is
+    /// announced anew. Errors as above; ENOMEM: there is no memory for what is unread.
+    Claim { lifetime: AnchorHandle, queue_set: QueueSetId, fd: u32 },
+    /// It gives a flow back to the engine. Whoever shows its descriptor next gets it, and what is unread with it. EAGAIN: the session has
+    /// completions to look at first. ENOMEM: there is no memory for what is unread.
+    Relinquish { flow: FlowId, unread: Unread },
+    /// A child process is about to get copies of all that it has ([`toe_abi::attach::Request::Share`]). EAGAIN: something is not announced
+    /// yet for want of room.
+    Share,
+}
+
+/// What came of a [`Change`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claimed {
+pub enum Changed {
+    Nothing,
     Flow(FlowId, StreamCounts),
     Listener(ListenerId),
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use toe_abi::entry::{ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowId, Instant, SessionId};
-use toe_engine::{Change, Claimed, ControlEvent, Engine, FlowAudit, carry_some};
+use toe_engine::{Change, Changed, ControlEvent, Engine, FlowAudit};
 use toe_tcp::state::TcpState;
 
 /// Of what lies in no command ring.
@@ -75,7 +75,7 @@ impl Node {
     pub fn begin_claim(&mut self, clock: Instant, id: SessionId, anchor: AnchorHandle) -> Result<(), Errno> {
         let Node { engine, memory, .. } = self;
         catch_up_at(engine, memory, clock, anchor);
-        engine.begin_claim(id, anchor, memory)
+        engine.change(clock, id, Change::Withdraw { lifetime: anchor }, memory).map(|_| ())
     }
 
     /// The claim itself. What is claimed is no longer for the session alone that its anchor was made for.
@@ -84,12 +84,13 @@ impl Node {
         clock: Instant,
         (id, fd): (SessionId, u32),
         anchor: AnchorHandle,
-    ) -> Result<Claimed, Errno> {
+    ) -> Result<Changed, Errno> {
         let Node { engine, memory, .. } = self;
-        carry_some(engine, id, Change::Claim(anchor), memory);
+        let change = Change::Claim { lifetime: anchor, queue_set: QS, fd };
+        engine.prepare(clock, id, change, memory);
         catch_up_at(engine, memory, clock, anchor);
         catch_up(engine, memory, clock, id);
-        let claimed = engine.claim(clock, id, QS, fd, anchor, memory)?;
+        let claimed = engine.change(clock, id, change, memory)?;
         // Its program looks as soon as it has the answer.
         memory.hear(engine);
         engine.handle_control(clock, ControlEvent::Shared(anchor), memory);

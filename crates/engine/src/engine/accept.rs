@@ -1,6 +1,5 @@
 //! Listeners: connections come in, wait, are handed to a session that asked for some, and are taken by its program.
 
-use super::ahead::have_wait_again;
 use super::hand_out::{Handed, TELL_ALL_AFTER_US};
 use super::listener_end::ON_ITS_WAY_FOR_US;
 use super::{Engine, EngineView};
@@ -9,8 +8,7 @@ use crate::counter::Counter;
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Completion;
-use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, Instant, ListenerId, QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
 
 /// How long connections wait at a listener whose descriptor some process has, but that no session holds. Linux waits for
@@ -42,46 +40,6 @@ impl EngineView<'_> {
             }
             Some(AnchorTarget::Nothing) | None => {}
         }
-    }
-}
-
-/// Before [`Engine::share`]: what the session was handed goes back in steps. Whether there are more.
-pub fn take_back_some<H: HostMemory>(
-    engine: &mut Engine,
-    now: Instant,
-    session: SessionId,
-    host: &mut H,
-) -> bool {
-    let Some(record) = engine.hostif.sessions.get(session) else { return false };
-    let flows: Vec<FlowIdx> = record.flows.values().collect();
-    let listeners: Vec<ListenerIdx> = record.listeners.values().collect();
-    stop_handing(engine, session, &listeners);
-    for idx in flows {
-        if !engine.listeners.may_copy_more(now) {
-            return true;
-        }
-        take_back_at_once(engine, now, idx, host);
-    }
-    false
-}
-
-/// What is in a session's reach must be in its child's, too: it asks from here on.
-fn stop_handing(engine: &mut Engine, to: SessionId, listeners: &[ListenerIdx]) {
-    for idx in listeners {
-        if let Some(listener) = engine.listeners.get_mut(*idx) {
-            listener.holders.is_shared = true;
-            listener.holders.list.iter_mut().filter(|h| h.session == to).for_each(|h| h.credit = 0);
-        }
-    }
-}
-
-fn take_back_at_once<H: HostMemory>(engine: &mut Engine, now: Instant, idx: FlowIdx, host: &mut H) {
-    let flow = engine.flows.get(idx);
-    if flow.conn.tenancy.offer().is_some()
-        && !flow.tcb.is_written()
-        && engine.hostif.withdraw(&engine.flows, idx, host)
-    {
-        have_wait_again(engine, now, idx, host);
     }
 }
 
@@ -158,32 +116,6 @@ impl Engine {
             }
         }
         self.hostif.tell_nothing_waits(&mut self.listeners, idx);
-        Ok(())
-    }
-
-    /// A child process is about to get copies of all that the session has ([`toe_abi::attach::Request::Share`]). EAGAIN:
-    /// something is not announced yet for want of room.
-    pub fn share<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        host: &mut H,
-    ) -> Result<(), Errno> {
-        let record = self.hostif.sessions.get(session).ok_or(Errno::EINVAL)?;
-        let flows: Vec<FlowIdx> = record.flows.values().collect();
-        let listeners: Vec<ListenerIdx> = record.listeners.values().collect();
-        stop_handing(self, session, &listeners);
-        flows.iter().for_each(|idx| take_back_at_once(self, now, *idx, host));
-        for idx in listeners {
-            self.hand_out(now, idx, host);
-        }
-        let untold = |idx: &FlowIdx| self.flows.is_used(*idx) && self.flows.get(*idx).report.direct;
-        if flows.iter().any(untold) {
-            return Err(Errno::EAGAIN);
-        }
-        let flows = self.hostif.sessions.get(session).into_iter().flat_map(|record| record.flows.values());
-        let has = flows.filter_map(|idx| self.flows.get(idx).conn.tenancy.lifetime());
-        self.hostif.anchors.lend_all(session, has);
         Ok(())
     }
 }

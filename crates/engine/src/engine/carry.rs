@@ -2,11 +2,9 @@
 //! pages are yet to come, would hold up everybody for as long. The change itself copies the rest, or all if nobody has asked for steps.
 
 use super::Engine;
-use super::direct::given_to_engine;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::carried::Ready;
-use toe_abi::attach::Unread;
-use toe_base::{AnchorHandle, FlowId, FlowIdx, SessionId};
+use toe_base::{AnchorHandle, FlowIdx, SessionId};
 use toe_tcp::memory::HostMemory;
 use toe_tcp::receive_buffer::{Destination, Prefetched};
 use toe_tcp::send_queue::Extent;
@@ -14,31 +12,8 @@ use toe_tcp::send_queue::Extent;
 /// Bytes of one step.
 pub(super) const STEP: u32 = 256 << 10;
 
-/// What a session is about to ask.
-#[derive(Clone, Copy, Debug)]
-pub enum Change {
-    /// [`Engine::claim`].
-    Claim(AnchorHandle),
-    /// [`Engine::relinquish`].
-    Relinquish(FlowId, Unread),
-}
-
-/// Before what a session asks is carried out: one step. Whether there are more. If the request would be refused there is none.
-pub fn carry_some<H: HostMemory>(
-    engine: &mut Engine,
-    asker: SessionId,
-    change: Change,
-    host: &mut H,
-) -> bool {
-    let found = match change {
-        Change::Claim(anchor) => claimed(engine, asker, anchor).map(|idx| (idx, asker.into())),
-        Change::Relinquish(flow, unread) => given_to_engine(engine, asker, flow, unread).ok(),
-    };
-    found.is_some_and(|(idx, to)| carry(engine, asker, (idx, to), host))
-}
-
 /// The connection, if the session may have it.
-fn claimed(engine: &mut Engine, asker: SessionId, anchor: AnchorHandle) -> Option<FlowIdx> {
+pub(super) fn claimed(engine: &mut Engine, asker: SessionId, anchor: AnchorHandle) -> Option<FlowIdx> {
     engine.hostif.may_show(asker, anchor).ok()?;
     let Some(AnchorTarget::Flow(idx)) = engine.hostif.anchors.get(anchor) else { return None };
     let may_have = engine.may_own(idx, asker).is_ok() && engine.hostif.sessions.may_have_flow(asker);

@@ -1,6 +1,6 @@
 //! Claims: a process shows a descriptor and gets what it stands for, a listener or a flow with all that is on its way.
 //!
-//! Asked by the driver ([`Engine::claim`]). Of a flow that somebody has the owner word is withdrawn first ([`Engine::begin_claim`]), as of a
+//! Of a flow that somebody has the owner word is withdrawn first ([`crate::Change::Withdraw`]), as of a
 //! connection that is not accepted ([`super::ahead`]).
 
 use super::{Edit, Engine};
@@ -9,7 +9,7 @@ use crate::counter::Counter;
 use crate::flow::tenancy::{Notice, Ownership, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::session::{Beginning, FirstClaim};
-use crate::work::{Claimed, Owner, StreamCounts};
+use crate::work::{Changed, Owner, StreamCounts};
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
@@ -17,12 +17,8 @@ use toe_base::{AnchorHandle, FlowId, Instant, QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
 
 impl Engine {
-    /// A session is about to claim what the anchor stands for. Whoever has the flow loses it here and is told (`Moved`); what that one has
-    /// published until then still counts: the caller takes its entries, then calls [`Engine::claim`]. It may be the same session: its host
-    /// has closed a descriptor, and thrown away what it was told of the flow, before it got this one. EAGAIN: one of the owner's
-    /// threads is at the flow, or it takes no completions; the claim is to be tried again. ENOENT: what the session shows does not
-    /// count. EDQUOT: it may not have the flow.
-    pub fn begin_claim<H: HostMemory>(
+    /// [`crate::Change::Withdraw`].
+    pub(super) fn begin_claim<H: HostMemory>(
         &mut self,
         session: SessionId,
         anchor: AnchorHandle,
@@ -54,9 +50,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A session shows an anchor: it becomes a holder of that listener, or the owner of that flow, whose unread data
-    /// moves to its memory and is announced anew.
-    pub fn claim<H: HostMemory>(
+    /// [`crate::Change::Claim`].
+    pub(super) fn claim<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -64,7 +59,7 @@ impl Engine {
         fd: u32,
         anchor: AnchorHandle,
         host: &mut H,
-    ) -> Result<Claimed, Errno> {
+    ) -> Result<Changed, Errno> {
         let record = self.hostif.sessions.get(session).filter(|s| s.is_open()).ok_or(Errno::EBADF)?;
         if session.0 == 0 || queue_set.index() >= record.queue_sets.len() {
             return Err(Errno::EINVAL);
@@ -74,7 +69,7 @@ impl Engine {
         match self.hostif.anchors.get(anchor) {
             Some(AnchorTarget::Listener(idx)) => {
                 let holder = Holder::new(session, queue_set, anchor, fd);
-                self.hostif.hold_listener(&mut self.listeners, holder, idx).map(Claimed::Listener)
+                self.hostif.hold_listener(&mut self.listeners, holder, idx).map(Changed::Listener)
             }
             Some(AnchorTarget::Flow(idx)) => {
                 let is_untouched = record.flows.is_empty() && record.listeners.is_empty();
@@ -91,7 +86,7 @@ impl Engine {
                     record.beginning =
                         if is_untouched { Beginning::Connection(claim) } else { Beginning::Other };
                 }
-                Ok(Claimed::Flow(id, counts))
+                Ok(Changed::Flow(id, counts))
             }
             _ => Err(Errno::ENOENT),
         }

@@ -122,20 +122,6 @@ impl Engine {
         }
     }
 
-    /// A session gives a flow back to the engine, whoever shows its descriptor next gets it, and what is unread with it. EAGAIN: the session has
-    /// completions to look at first. ENOMEM: there is no memory for what is unread. After either nothing has changed.
-    pub fn relinquish<H: HostMemory>(
-        &mut self,
-        session: SessionId,
-        id: FlowId,
-        given: Unread,
-        host: &mut H,
-    ) -> Result<(), Errno> {
-        let given_back = give_back(self, session, id, given, host);
-        self.hostif.forget_carried(session);
-        given_back
-    }
-
     /// [`crate::ControlEvent::Captures`].
     pub(super) fn set_captures(&mut self, rules: Box<[CaptureRule]>) {
         let before = core::mem::replace(&mut self.hostif.capture.rules, rules);
@@ -189,7 +175,8 @@ pub(super) fn given_to_engine(
     Ok((idx, Destination { session: SessionId(0), unread, credit: given.credit }))
 }
 
-fn give_back<H: HostMemory>(
+/// [`crate::Change::Relinquish`].
+pub(super) fn give_back<H: HostMemory>(
     engine: &mut Engine,
     session: SessionId,
     id: FlowId,

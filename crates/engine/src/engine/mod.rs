@@ -4,8 +4,8 @@
 //! |---|---|
 //! | in | [`receive`] (frames), [`segment_arrives`], [`local`] (between two local ends, and what counts before an entry of another session's), [`host`] (entries), [`events`] (what nobody waits for), [`datagrams`], [`lanes`] (datagrams that go past it), [`errors`] (what did not arrive) |
 //! | connections begin | [`connect`], [`connect_credit`] (without an answer), [`active_open`], [`syn`], [`fast_open`] |
-//! | at listeners | [`listener_queue`] (half open, or waiting), [`hand_out`], [`accept`] (who takes from them; before `share` the driver has what goes back go in steps), [`ahead`] (before anybody asks), [`listener_end`] |
-//! | change hands | [`owners`], [`claim`], [`carry`] (what goes along, in steps before the driver has them claim or relinquish), [`direct`] (they leave the engine) |
+//! | at listeners | [`listener_queue`] (half open, or waiting), [`hand_out`], [`accept`] (who takes from them), [`ahead`] (before anybody asks), [`listener_end`] |
+//! | change hands | [`change`] (a process asks), [`owners`], [`claim`], [`carry`] (what goes along, in steps before), [`direct`] (they leave the engine) |
 //! | end | [`descriptors`] (the last one is closed), [`close`], [`abort`] (with RST), [`session_end`], [`life`] (their records, and how each change of one ends), [`leftovers`] (nobody has them any more) |
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`datagram_queue`], [`notify`] (what a record has to say), [`completions`] |
 //! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
@@ -21,7 +21,7 @@
 //! | something happened | `handle_*` |
 //! | a request, answered by what it returns: sessions | `open_session`, `close_session`, `forget_session` |
 //! | anchors | `take_anchor` |
-//! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish` |
+//! | who has a connection | `prepare`, then `change` |
 //! | datagrams | `open_datagrams`, `takes_datagrams`, `ask_lane`; virtual interfaces: `handle_via` |
 //! | is there something to do, or to hand out? | `poll_*` |
 //! | all that only look, those of simulator and tests among them | `view` |
@@ -33,7 +33,7 @@
 //!    is handed over at once, and told by `handle_control` (`HandedOver`).
 //! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_local`.
 //! 3. Out: `poll_request`; `poll_transmit` for each port; `poll_request`; the view's `lapses`; for each that `poll_queue_set` names `poll_completions`.
-//!    `claim` and `share` are followed by these two, before the program is answered: it looks at once.
+//!    `change` is followed by these two, before the program is answered: it looks at once.
 //!
 //! Now and then `poll_trim`, which `handle_control` answers. The simulator's round (`crates/sim/src/settle.rs`) begins with the
 //! last two and ends with the time. The packet scripts and the tests in this folder poll `poll_local`, `poll_transmit`, `poll_completions`
@@ -46,6 +46,7 @@ mod ahead;
 mod audit;
 mod capture;
 mod carry;
+mod change;
 mod claim;
 mod close;
 mod completions;
@@ -91,9 +92,7 @@ mod via;
 #[cfg(test)]
 mod tests;
 
-pub use accept::take_back_some;
 pub use audit::FlowAudit;
-pub use carry::{Change, carry_some};
 pub use completions::CompletionBatch;
 pub use datagrams::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;

@@ -18,7 +18,7 @@ use toe_abi::errno::Errno;
 use toe_abi::owner_word::Owned;
 use toe_base::FlowId;
 use toe_base::arena::Block;
-use toe_engine::Claimed;
+use toe_engine::{Change, Changed};
 use toe_tcp::state::TcpState;
 
 /// A process asks again after this, when the owner was asked first.
@@ -91,7 +91,7 @@ impl World {
         let about = About::conn(at, id.0, stream.map(|s| s.conn));
         self.trace.event(now_us, about, "claims", format_args!("{claimed:?}"));
         match claimed {
-            Ok(Claimed::Flow(flow, counts)) => {
+            Ok(Changed::Flow(flow, counts)) => {
                 let state = node.memory.info(id, flow.slot()).state;
                 // Of what was reset nothing is sent any more.
                 if let Some(id) = stream.filter(|_| state == TcpState::Established.linux_number()) {
@@ -105,7 +105,7 @@ impl World {
             }
             // Its owner is to give it up first, or there is no room now.
             Err(Errno::EAGAIN) => self.pass_again(at, from, socket),
-            // Its owner may have lost it all the same (`begin_claim`), and asks for it at its next call.
+            // Its owner may have lost it all the same (`Change::Withdraw`), and asks for it at its next call.
             Err(Errno::ENOMEM) => match stream.filter(|id| self.is_too_large_to_pass(*id)) {
                 Some(id) => {
                     let why = "more was unread than a session has memory for";
@@ -261,7 +261,7 @@ impl Session {
         let block = if self.gives_back { self.lay_down_unread(cx, at) } else { None };
         let unread = block.map_or(Unread::default(), |(_, unread)| unread);
         entries::catch_up(cx.engine, cx.memory, cx.clock, self.id);
-        let outcome = cx.engine.relinquish(self.id, flow, unread, cx.memory);
+        let outcome = cx.engine.change(cx.clock, self.id, Change::Relinquish { flow, unread }, cx.memory);
         cx.event(self, None, "gives up", format_args!("{flow:?} with {unread:?}: {outcome:?}"));
         if let Some((block, _)) = block {
             cx.memory.program_view(self.id, block.offset(), block.len()).fill(SPOILT);
@@ -269,7 +269,7 @@ impl Session {
             cx.tallies.add_many(Tally::GivenBack, u64::from(outcome.is_ok()));
         }
         match outcome {
-            Ok(()) => {
+            Ok(_) => {
                 self.take_back_blocks(at);
                 self.sockets[at].set_adrift();
                 if self.sees_to_yields {

@@ -12,7 +12,7 @@ use crate::world::{What, World};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, ListenerId};
-use toe_engine::{Claimed, take_back_some};
+use toe_engine::{Change, Changed};
 
 /// Who let go of a listener, or inherits a socket, turns to it within this.
 const TURNS_TO_IT_US: u32 = 2_000_000;
@@ -39,8 +39,8 @@ impl World {
             entries::catch_up(cx.engine, cx.memory, cx.clock, session.id);
             cx.memory.hear(cx.engine);
             // A step, as the driver makes them until there are no more; the call itself does what is left.
-            take_back_some(cx.engine, cx.clock, session.id, cx.memory);
-            let shared = cx.engine.share(cx.clock, session.id, cx.memory);
+            cx.engine.prepare(cx.clock, session.id, Change::Share, cx.memory);
+            let shared = cx.engine.change(cx.clock, session.id, Change::Share, cx.memory);
             cx.memory.hear(cx.engine);
             cx.event(session, None, "forks", format_args!("{shared:?}"));
         });
@@ -103,12 +103,12 @@ impl World {
         self.trace.event(now_us, About::session(at, id.0), "claims", format_args!("port {port} {claimed:?}"));
         let held = own.map(|own| self.nodes[at].sessions[session].listeners[own]).filter(|own| !own.left);
         match claimed {
-            Ok(Claimed::Listener(name)) if held.is_some_and(|held| held.id != Some(name)) => {
+            Ok(Changed::Listener(name)) if held.is_some_and(|held| held.id != Some(name)) => {
                 let what = format!("session {}: {held:?} is called {name:?}", id.0);
                 self.verdict.fail(Checker::Isolation, what);
             }
-            Ok(Claimed::Listener(_)) if held.is_some() => {}
-            Ok(Claimed::Listener(name)) => self.takes_from(at, session, own, port, (anchor, name)),
+            Ok(Changed::Listener(_)) if held.is_some() => {}
+            Ok(Changed::Listener(name)) => self.takes_from(at, session, own, port, (anchor, name)),
             // Connections waited for long, and nobody took them.
             Err(Errno::ENOENT) if !self.is_held(at, anchor) => self.listener_is_gone(at, port),
             other => self.verdict.fail(Checker::Isolation, format!("port {port} was shown: {other:?}")),

@@ -4,7 +4,7 @@ use super::sessions::{completions_of, second_session};
 use super::world::{A, B, LAYOUT, World, addr};
 use crate::control::listen::Listener;
 use crate::control::listener_idx::ListenerIdx;
-use crate::work::Claimed;
+use crate::work::{Change, Changed};
 use toe_abi::attach::Unread;
 use toe_abi::entry::{Command, Completion, MemRange, Send};
 use toe_abi::errno::Errno;
@@ -36,7 +36,7 @@ impl Family {
         // Their completions are for the test to look at.
         side.deaf = true;
         let claimed = side.engine.claim(now, child, QUEUE_SET, 3, AnchorHandle(0), &mut side.memory);
-        let Ok(Claimed::Listener(second)) = claimed else { panic!("{claimed:?}") };
+        let Ok(Changed::Listener(second)) = claimed else { panic!("{claimed:?}") };
         let mut family = Family { world, sessions: [parent, child], names: [first, second] };
         family.takes(CHILD);
         family.told();
@@ -178,7 +178,7 @@ fn a_listener_that_was_nobodys_for_a_while_is_looked_after_as_soon() {
         let (now, side) = (family.world.now, &mut family.world.sides[B]);
         let claimed =
             side.engine.claim(now, family.sessions[who], QUEUE_SET, 3, AnchorHandle(0), &mut side.memory);
-        let Ok(Claimed::Listener(name)) = claimed else { panic!("{claimed:?}") };
+        let Ok(Changed::Listener(name)) = claimed else { panic!("{claimed:?}") };
         family.names[who] = name;
     }
     family.takes(CHILD);
@@ -199,10 +199,14 @@ fn what_its_program_has_accepted_is_not_taken_back() {
     assert_eq!((moved(&family.told()[CHILD]), family.waiting()), (vec![], 0));
     family.accept(CHILD, flow);
     assert_eq!(family.listener().queue.handed, 0);
-    let side = &mut family.world.sides[B];
-    let given_back =
-        side.engine.relinquish(family.sessions[CHILD], flow, Unread::default(), &mut side.memory);
-    assert_eq!(given_back, Ok(()), "it has kept its name");
+    let (now, side) = (family.world.now, &mut family.world.sides[B]);
+    let given_back = side.engine.change(
+        now,
+        family.sessions[CHILD],
+        Change::Relinquish { flow, unread: Unread::default() },
+        &mut side.memory,
+    );
+    assert_eq!(given_back, Ok(Changed::Nothing), "it has kept its name");
 }
 
 /// A host that says so for good has as many connections as its user may have: they are not looked at with each one that comes.

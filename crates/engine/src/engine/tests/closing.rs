@@ -1,7 +1,7 @@
 //! Connections end: FIN in every order, RST, TIME_WAIT, and nothing is left behind.
 
 use super::world::{A, B, LAYOUT, World, addr, pattern};
-use crate::ControlEvent;
+use crate::{Change, ControlEvent};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, FlowOption};
 use toe_abi::errno::Errno;
@@ -292,7 +292,10 @@ fn whoever_shows_an_anchor_that_was_kept_gets_nothing_unless_its_session_has_len
         side.engine.add_queue_set(stranger).expect("room");
         match way {
             "lend" => side.plain(now, Command::Lend { anchor }),
-            "share" => side.engine.share(now, side.session, &mut side.memory).expect("nothing is direct"),
+            "share" => {
+                let shared = side.engine.change(now, side.session, Change::Share, &mut side.memory);
+                shared.expect("nothing is direct");
+            }
             _ => {}
         }
         let qs = toe_base::QueueSetId(0);

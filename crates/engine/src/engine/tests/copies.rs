@@ -3,7 +3,7 @@
 use super::direct::{Ends, Machine};
 use crate::ControlEvent;
 use crate::counter::Counter;
-use crate::work::{Claimed, StreamCounts};
+use crate::work::{Change, Changed, StreamCounts};
 use toe_abi::entry::{Command, Completion};
 use toe_base::{AnchorHandle, FlowId, QueueSetId, SessionId};
 
@@ -34,7 +34,7 @@ impl Family {
     fn fork(&mut self, parent: SessionId) {
         let m = &mut self.machine;
         m.hosts.hear(&mut m.engine);
-        m.engine.share(m.now, parent, &mut m.hosts).expect("nothing is direct");
+        m.engine.change(m.now, parent, Change::Share, &mut m.hosts).expect("nothing is direct");
         m.hosts.hear(&mut m.engine);
     }
 
@@ -50,7 +50,7 @@ impl Family {
         let claimed = m.engine.claim(m.now, child, QS, 7, self.anchor, &mut m.hosts);
         m.hosts.hear(&mut m.engine);
         m.engine.handle_control(m.now, ControlEvent::Shared(self.anchor), &mut m.hosts);
-        let Ok(Claimed::Flow(flow, counts)) = claimed else { panic!("{claimed:?}") };
+        let Ok(Changed::Flow(flow, counts)) = claimed else { panic!("{claimed:?}") };
         self.ends[1] = (child, flow);
         (child, flow, counts)
     }

@@ -4,7 +4,7 @@ use super::fake_channels::FakeChannels;
 use crate::control::names::Twin;
 use crate::kit::tell;
 use crate::{
-    CaptureRule, ChannelRequest, Claimed, ControlEvent, Counter, DriverRequest, Engine, EngineConfig,
+    CaptureRule, Change, Changed, ChannelRequest, ControlEvent, Counter, DriverRequest, Engine, EngineConfig,
     HostMemory, STAGING_LEN, SharedMemory,
 };
 use core::net::SocketAddr;
@@ -86,6 +86,10 @@ pub(super) struct Machine {
 pub(super) type Ends = [(SessionId, FlowId); 2];
 
 impl Machine {
+    fn relinquish(&mut self, session: SessionId, flow: FlowId, unread: Unread) -> Result<Changed, Errno> {
+        self.engine.change(self.now, session, Change::Relinquish { flow, unread }, &mut self.hosts)
+    }
+
     pub(super) fn new(server_uid: u32) -> Machine {
         let mut engine = Engine::new(EngineConfig {
             secret: [9; 16],
@@ -492,7 +496,7 @@ fn behind_bytes_that_died_unread_there_is_no_end() {
         m.close_session(client);
         let child = m.attach(CLIENT_UID);
         let claimed = m.engine.claim(m.now, child, QS, 7, anchor, &mut m.hosts);
-        let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
+        let Ok(Changed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
         let told = m.told(child);
         let has_hole = sent > 0;
         assert_eq!((resets(&told, flow), closes(&told, flow)), (has_hole, !has_hole), "{told:?}");
@@ -544,13 +548,13 @@ fn a_flow_in_a_channel_is_claimed_once_its_owner_has_given_it_up() {
     assert_eq!(asked, 1, "{told:?}");
     assert_eq!(m.engine.view().counter(Counter::Yields), 1);
 
-    assert_eq!(m.engine.relinquish(client, ends[0].1, UNREAD, &mut m.hosts), Err(Errno::EAGAIN));
+    assert_eq!(m.relinquish(client, ends[0].1, UNREAD), Err(Errno::EAGAIN));
     m.freeze(used);
-    assert_eq!(m.engine.relinquish(client, ends[0].1, UNREAD, &mut m.hosts), Ok(()));
-    assert_eq!(m.engine.relinquish(client, ends[0].1, UNREAD, &mut m.hosts), Err(Errno::EINVAL));
+    assert_eq!(m.relinquish(client, ends[0].1, UNREAD), Ok(Changed::Nothing));
+    assert_eq!(m.relinquish(client, ends[0].1, UNREAD), Err(Errno::EINVAL));
     assert!(m.is_frozen(used, used.client.other()) && m.says(used, used.client, SlotLine::DONE) != 0);
     let claimed = m.engine.claim(m.now, child, QS, 7, anchor, &mut m.hosts);
-    let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
+    let Ok(Changed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
 
     assert_eq!(announced(&m.told(child)), { UNREAD.data.len });
     // From here on the stream goes through the engine, and to no channel any more.
@@ -593,9 +597,9 @@ fn its_old_owner_can_claim_it_too() {
     let (ends, used) = m.direct_connection(client);
     let anchor = m.anchor(ends[0]);
     m.freeze(used);
-    assert_eq!(m.engine.relinquish(client, ends[0].1, Unread::default(), &mut m.hosts), Ok(()));
+    assert_eq!(m.relinquish(client, ends[0].1, Unread::default()), Ok(Changed::Nothing));
     let claimed = m.engine.claim(m.now, client, QS, 7, anchor, &mut m.hosts);
-    assert!(matches!(claimed, Ok(Claimed::Flow(flow, _)) if flow != ends[0].1), "{claimed:?}");
+    assert!(matches!(claimed, Ok(Changed::Flow(flow, _)) if flow != ends[0].1), "{claimed:?}");
 }
 
 /// Found by toe-sim: the process that was given such bytes was killed before it read them, and the next one went on behind them.
@@ -606,11 +610,11 @@ fn what_was_given_back_is_there_until_it_is_read() {
     let (ends, used) = m.direct_connection(client);
     let anchor = m.anchor(ends[0]);
     m.freeze(used);
-    m.engine.relinquish(client, ends[0].1, UNREAD, &mut m.hosts).expect("its flow");
+    m.relinquish(client, ends[0].1, UNREAD).expect("its flow");
     let claim = |m: &mut Machine| {
         let reader = m.attach(CLIENT_UID);
         let claimed = m.engine.claim(m.now, reader, QS, 7, anchor, &mut m.hosts);
-        let Ok(Claimed::Flow(flow, counts)) = claimed else { panic!("{claimed:?}") };
+        let Ok(Changed::Flow(flow, counts)) = claimed else { panic!("{claimed:?}") };
         ((reader, flow), counts.read)
     };
     let (first, all) = claim(&mut m);
@@ -638,7 +642,7 @@ fn bytes_given_back_for_nobody_are_unread() {
         let client = m.attach(CLIENT_UID);
         let (ends, used) = m.direct_connection(client);
         m.freeze(used);
-        m.engine.relinquish(client, ends[0].1, unread, &mut m.hosts).expect("its flow");
+        m.relinquish(client, ends[0].1, unread).expect("its flow");
         m.anchor_closed(ends[0]);
         let told = m.told(ends[1].0);
         let was_unread = unread.data.len > 0;
@@ -663,7 +667,7 @@ fn what_was_given_to_the_engine_before_survives_a_relinquish() {
     m.engine.handle_send(m.now, client, Send::new(ends[0].1, data)).expect("fits");
     let anchor = m.anchor(ends[0]);
     m.freeze(used);
-    m.engine.relinquish(client, ends[0].1, Unread::default(), &mut m.hosts).expect("its flow");
+    m.relinquish(client, ends[0].1, Unread::default()).expect("its flow");
     let told = m.told(client);
     let sent = |c: &Completion| *c == Completion::Sent { flow: ends[0].1, len: 500 };
     assert!(told.iter().any(sent), "its send memory is its own again: {told:?}");

@@ -2,7 +2,7 @@
 
 use super::sessions::second_session;
 use super::world::{A, B, LAYOUT, World, pattern};
-use crate::Claimed;
+use crate::Changed;
 use crate::hostif::users::{Resource, UserIdx};
 use toe_abi::errno::Errno;
 use toe_base::{Cred, QueueSetId, SessionId};
@@ -194,7 +194,7 @@ fn a_session_whose_memory_is_being_trimmed_may_claim_when_that_is_over() {
     assert_eq!(claim(&mut world).err(), Some(Errno::EAGAIN));
     world.sides[B].memory.going_back.clear();
     world.sides[B].engine.hostif.handle_given_back(child, offset, len, true);
-    assert!(matches!(claim(&mut world), Ok(Claimed::Flow(_, _))));
+    assert!(matches!(claim(&mut world), Ok(Changed::Flow(_, _))));
     let arena = world.sides[B].engine.hostif.sessions.arena(child, UserIdx::NOBODY);
     held.into_iter().for_each(|block| arena.free(block));
     world.sides[B].engine.view().audit().expect("sound");

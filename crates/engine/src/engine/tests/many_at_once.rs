@@ -5,8 +5,7 @@ use super::world::{A, B, World, addr, pattern};
 use crate::control::listen::Listener;
 use crate::control::listener_idx::ListenerIdx;
 use crate::engine::hand_out::COPIED_AT_ONCE;
-use crate::engine::take_back_some;
-use crate::work::Claimed;
+use crate::work::{Change, Changed};
 use toe_abi::entry::{Command, Completion};
 use toe_base::{AnchorHandle, ListenerId, QueueSetId, SessionId};
 
@@ -26,7 +25,7 @@ fn crowd() -> (World, [(SessionId, ListenerId); 2]) {
     // Its completions are for the test to look at.
     side.deaf = true;
     let claimed = side.engine.claim(now, session, QUEUE_SET, 3, AnchorHandle(0), &mut side.memory);
-    let Ok(Claimed::Listener(name)) = claimed else { panic!("{claimed:?}") };
+    let Ok(Changed::Listener(name)) = claimed else { panic!("{claimed:?}") };
     for _ in 0..COUNT {
         let conn = world.sides[A].connect(world.now, addr(B, 80)).expect("starts");
         assert!(world.run_until(1_000, |w| w.sides[A].conns[conn].established));
@@ -90,7 +89,7 @@ fn back_from_one_who_makes_a_child() {
     for steps in 1.. {
         world.run_ms(1);
         let (now, side) = (world.now, &mut world.sides[B]);
-        let is_more = take_back_some(&mut side.engine, now, taker.0, &mut side.memory);
+        let is_more = side.engine.prepare(now, taker.0, Change::Share, &mut side.memory);
         assert_eq!(listener(&world).queue.waiting.len(), COUNT.min(steps * AT_ONCE));
         if !is_more {
             break;

@@ -353,7 +353,7 @@ fn what_is_passed_to_another_namespace_stays_of_its_own() {
     let Side { engine, memory, .. } = &mut world.sides[B];
     assert!(matches!(engine.hostif.anchors.get(anchor), Some(AnchorTarget::Flow(_))));
     let claimed = engine.claim(now, inside, toe_base::QueueSetId(0), 9, anchor, memory);
-    assert!(matches!(claimed, Ok(crate::Claimed::Flow(_, _))), "{claimed:?}");
+    assert!(matches!(claimed, Ok(crate::Changed::Flow(_, _))), "{claimed:?}");
     assert!(world.sides[B].engine.view().sockets(world.now).iter().all(|socket| socket.netns == HERE));
     world.close(A, a);
 }

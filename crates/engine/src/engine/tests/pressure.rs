@@ -3,7 +3,7 @@
 use super::hostile::fix_ip_checksum;
 use super::sessions::second_session;
 use super::world::{A, B, World, pattern};
-use crate::{Claimed, Counter};
+use crate::{Changed, Counter};
 use toe_base::{PortId, QueueSetId, SeqNum};
 use toe_wire::link::RxOffload;
 
@@ -252,14 +252,14 @@ fn of_what_came_out_of_order_little_goes_to_another_session() {
     let (now, side) = (world.now, &mut world.sides[B]);
     let anchor = side.conns[conns[0].1].anchor;
     let claimed = side.engine.claim(now, child, QueueSetId(0), 3, anchor, &mut side.memory);
-    assert!(matches!(claimed, Ok(Claimed::Flow(..))), "{claimed:?}");
+    assert!(matches!(claimed, Ok(Changed::Flow(..))), "{claimed:?}");
     assert_eq!(count(&world, Counter::PrunedOutOfOrder), 0, "less than so much");
     while beyond < MIB as u32 + 2 {
         beyond += some_text(&mut world, ports[0], beyond, MIB);
     }
     let (now, session, side) = (world.now, world.sides[B].session, &mut world.sides[B]);
     let claimed = side.engine.claim(now, session, QueueSetId(0), 3, anchor, &mut side.memory);
-    assert!(matches!(claimed, Ok(Claimed::Flow(..))), "{claimed:?}");
+    assert!(matches!(claimed, Ok(Changed::Flow(..))), "{claimed:?}");
     assert_eq!(count(&world, Counter::PrunedOutOfOrder), 1);
     world.sides[B].engine.view().audit().expect("sound");
 }

@@ -2,7 +2,7 @@
 
 use super::world::{A, B, LAYOUT, Side, World, addr, pattern};
 use crate::control::names::Twin;
-use crate::{Claimed, Counter, HostMemory, Limit, Quotas, Resource};
+use crate::{Changed, Counter, HostMemory, Limit, Quotas, Resource};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::ConnectArgs;
 use toe_abi::entry::{Command, Completion, MemRange, ReceiveCredit, Send};
@@ -45,7 +45,7 @@ fn a_claimed_flow_moves_with_its_unread_data() {
     let side = &mut world.sides[B];
     let anchor = side.conns[b].anchor;
     let claimed = side.engine.claim(world.now, child, QueueSetId(0), 9, anchor, &mut side.memory);
-    let Ok(Claimed::Flow(id, _)) = claimed else { panic!("{claimed:?}") };
+    let Ok(Changed::Flow(id, _)) = claimed else { panic!("{claimed:?}") };
     let told = completions_of(&mut world, child);
     let [Completion::Data { flow: told_id, data }] = told[..] else { panic!("{told:?}") };
     assert_eq!(told_id, id);
@@ -81,7 +81,7 @@ fn a_flow_in_use_is_claimed_once_that_is_over_and_its_owner_can_use_it_no_more()
     }
     assert!(!side.memory.owns(owner, flow, (Owned::Held, Owned::InUse)));
     let claimed = side.engine.claim(world.now, claimer, QueueSetId(0), 3, anchor, &mut side.memory);
-    let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
+    let Ok(Changed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
     assert!(side.memory.owns(claimer, flow, (Owned::Held, Owned::InUse)));
 }
 
@@ -192,7 +192,7 @@ fn connections_that_a_dead_session_did_not_take_go_to_the_next_holder() {
     let side = &mut world.sides[B];
     let claimed =
         side.engine.claim(now, child, QueueSetId(0), 3, toe_base::AnchorHandle(0), &mut side.memory);
-    let Ok(Claimed::Listener(listener)) = claimed else { panic!("{claimed:?}") };
+    let Ok(Changed::Listener(listener)) = claimed else { panic!("{claimed:?}") };
     // The ring of the first session is full: it cannot even be told.
     let parent = side.session;
     side.memory.ring_len = 0;
@@ -224,7 +224,7 @@ fn a_connection_that_a_session_has_written_to_goes_to_nobody_else() {
     let side = &mut world.sides[B];
     let claimed =
         side.engine.claim(now, thief, QueueSetId(0), 3, toe_base::AnchorHandle(0), &mut side.memory);
-    let Ok(Claimed::Listener(listener)) = claimed else { panic!("{claimed:?}") };
+    let Ok(Changed::Listener(listener)) = claimed else { panic!("{claimed:?}") };
     side.memory.ring_len = 0;
     let a = world.sides[A].connect(now, addr(B, 80)).expect("starts");
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].established));
@@ -346,7 +346,7 @@ fn claim_as(world: &mut World, session: SessionId, conn: usize) -> FlowId {
     let side = &mut world.sides[B];
     let anchor = side.conns[conn].anchor;
     match side.engine.claim(world.now, session, QueueSetId(0), 9, anchor, &mut side.memory) {
-        Ok(Claimed::Flow(flow, _)) => flow,
+        Ok(Changed::Flow(flow, _)) => flow,
         other => panic!("{other:?}"),
     }
 }

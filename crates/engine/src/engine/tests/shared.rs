@@ -3,7 +3,7 @@
 use super::sessions::{completions_of, second_session};
 use super::world::{A, B, World, addr};
 use crate::control::listener_idx::ListenerIdx;
-use crate::work::Claimed;
+use crate::work::{Change, Changed};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion};
 use toe_base::{AnchorHandle, ListenerId, QueueSetId, SessionId};
@@ -28,7 +28,7 @@ impl Both {
         side.deaf = true;
         let parent = side.session;
         let claimed = side.engine.claim(now, child, QUEUE_SET, 3, AnchorHandle(0), &mut side.memory);
-        let Ok(Claimed::Listener(second)) = claimed else { panic!("{claimed:?}") };
+        let Ok(Changed::Listener(second)) = claimed else { panic!("{claimed:?}") };
         let mut both = Both { world, sessions: [parent, child], names: [first, second] };
         both.command(1, |listener| Command::AcceptCredit { listener, count: 1 }).expect("there is room");
         both.told();
@@ -123,7 +123,7 @@ fn a_listener_whose_credit_is_used_up_hears_of_connections_after_a_child_was_mad
     }
     // Its program has taken none of them when the child comes.
     let (now, side) = (world.now, &mut world.sides[B]);
-    side.engine.share(now, session, &mut side.memory).expect("shares");
+    side.engine.change(now, session, Change::Share, &mut side.memory).expect("shares");
     assert_eq!(waits(&completions_of(&mut world, session)), 1, "those that were handed wait again");
     for _ in 0..handed {
         let (now, side) = (world.now, &mut world.sides[B]);
@@ -144,7 +144,7 @@ fn connections_that_are_given_back_wait_in_the_order_in_which_they_came() {
     }
     assert_eq!(accepted(&completions_of(&mut world, session)), 3, "all are handed out");
     let (now, side) = (world.now, &mut world.sides[B]);
-    side.engine.share(now, session, &mut side.memory).expect("shares");
+    side.engine.change(now, session, Change::Share, &mut side.memory).expect("shares");
     let listener = side.engine.listeners.get(ListenerIdx(0)).expect("one listens");
     let order: Vec<u64> = listener
         .queue

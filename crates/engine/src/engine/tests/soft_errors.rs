@@ -2,7 +2,7 @@
 
 use super::pieces::{frame_of_a, gets, lost_on_the_way, unreachable};
 use super::world::{A, B, LAYOUT, World, addr, addr6, pattern};
-use crate::Claimed;
+use crate::Changed;
 use toe_abi::entry::{Command, Completion, FlowOption};
 use toe_abi::errno::Errno;
 use toe_base::QueueSetId;
@@ -102,7 +102,7 @@ fn what_the_last_holder_had_not_been_told_the_next_one_hears() {
     let next = side.engine.open_session(toe_base::Cred::of_user(1000), LAYOUT).expect("room");
     side.engine.add_queue_set(next).expect("room");
     let claimed = side.engine.claim(world.now, next, QueueSetId(0), 9, anchor, &mut side.memory);
-    let Ok(Claimed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
+    let Ok(Changed::Flow(flow, _)) = claimed else { panic!("{claimed:?}") };
     side.memory.hear(&mut side.engine);
     let told = &side.memory.completions[next.index()];
     assert!(told.contains(&Completion::SoftError { flow, errno: Errno::EHOSTUNREACH }), "{told:?}");
