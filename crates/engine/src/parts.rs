@@ -20,7 +20,8 @@ use crate::hostif::outbox::Outbox;
 use crate::hostif::sessions::Sessions;
 use crate::hostif::users::{Quotas, STAGING_LEN, UserIdx};
 use crate::sched::fair::FairList;
-use crate::udp::Lanes;
+use crate::store::FlowStore;
+use crate::udp::{Lanes, Udp};
 use crate::work::{ControlFrame, Link, Path, Sighting};
 use std::collections::VecDeque;
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;
@@ -120,6 +121,25 @@ impl IpLayer {
             ready: FairList::new(flows_max),
         });
         PortId(self.ports.len() as u8 - 1)
+    }
+
+    /// The number of a port's neighbour, new ones included. `None`: connections and datagrams hold as many as there can be, or nearly.
+    pub fn neighbour(
+        &mut self,
+        (flows, udp): (&FlowStore, &Udp<UserIdx>),
+        port: PortId,
+        addr: Addr,
+    ) -> Option<u16> {
+        let of_port = &mut self.ports[port.index()];
+        if let Some(number) = of_port.neighbours.number(addr) {
+            return Some(number);
+        }
+        let number = of_port
+            .neighbours
+            .replace(addr, |number| flows.hold(port, number) || udp.waiting.is_for((port, number)))?;
+        // What waited was for the one before.
+        of_port.waiting.take(number);
+        Some(number)
     }
 
     /// Queues a control frame; a full queue drops it, as a lost frame would be.

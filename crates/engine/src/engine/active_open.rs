@@ -121,7 +121,8 @@ impl Engine {
                 Ok((Path::Local, source))
             }
             Some(Route::Via { port, source, next_hop }) => {
-                let neighbour = self.neighbour(port, next_hop).ok_or(Errno::ENOBUFS)?;
+                let neighbour =
+                    self.ip.neighbour((&self.flows, &self.udp), port, next_hop).ok_or(Errno::ENOBUFS)?;
                 Ok((Path::Port { port, neighbour }, source))
             }
             None => Err(Errno::ENETUNREACH),

@@ -29,11 +29,14 @@ impl Engine {
             }
             ControlEvent::SocketGone(identity) => {
                 self.twin_gone(now, identity, host);
-                self.datagram_socket_gone(identity);
+                self.datagrams().socket_gone(identity);
             }
             ControlEvent::Fenced(session, reason) => self.fence(now, session, reason, host),
-            ControlEvent::HandedOver(what) => self.handed_over(what),
-            ControlEvent::DatagramsClosed(session, id) => self.close_datagrams(session, id),
+            ControlEvent::HandedOver(what) => {
+                self.datagrams().handed_over(what);
+                self.show_unsettled();
+            }
+            ControlEvent::DatagramsClosed(session, id) => self.datagrams().close(session, id),
             ControlEvent::SenderLingers(id) => self.udp.sockets.keep_sender(id),
             ControlEvent::SenderForgotten(id) => self.udp.sockets.forget_sender(id),
             ControlEvent::Left(lane) => self.hostif.end_lane(lane),

@@ -27,7 +27,7 @@ impl Engine {
 
     /// The neighbour is known now: what waited for it goes.
     pub(super) fn lone_may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
-        self.datagrams_may_go(port, neighbour, to_mac);
+        self.datagrams().may_go(port, neighbour, to_mac);
         for lone in self.ip.ports[port.index()].waiting.take(neighbour) {
             self.ip.push_control(&mut self.counters, port, ControlFrame::Tcp { to_mac, lone });
         }
@@ -35,7 +35,7 @@ impl Engine {
 
     /// It does not answer.
     pub(super) fn drop_lone(&mut self, port: PortId, neighbour: u16) {
-        self.drop_datagrams(port, neighbour);
+        self.datagrams().drop_waiting(port, neighbour);
         self.ip.ports[port.index()].waiting.take(neighbour);
     }
 }

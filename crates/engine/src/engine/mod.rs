@@ -2,12 +2,12 @@
 //!
 //! | in this folder | what |
 //! |---|---|
-//! | in | [`receive`] (frames), [`segment_arrives`], [`local`] (between two local ends, and what counts before an entry of another session's), [`host`] (entries), [`events`] (what nobody waits for), [`datagrams`], [`lanes`] (datagrams that go past it), [`errors`] (what did not arrive) |
+//! | in | [`receive`] (frames), [`segment_arrives`], [`local`] (between two local ends, and what counts before an entry of another session's), [`host`] (entries), [`events`] (what nobody waits for), [`datagrams`] (a room with UDP, its way out included), [`lanes`] (datagrams that go past it), [`errors`] (what did not arrive) |
 //! | connections begin | [`connect`], [`connect_credit`] (without an answer), [`active_open`], [`syn`], [`fast_open`] |
 //! | at listeners | [`listener_queue`] (half open, or waiting), [`hand_out`], [`accept`] (who takes from them), [`ahead`] (before anybody asks), [`listener_end`] |
 //! | change hands | [`change`] (a process asks), [`owners`], [`claim`], [`carry`] (what goes along, in steps before), [`direct`] (they leave the engine) |
 //! | end | [`descriptors`] (the last one is closed), [`close`], [`abort`] (with RST), [`session_end`], [`life`] (their records, and how each change of one ends), [`leftovers`] (nobody has them any more) |
-//! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`datagram_queue`], [`notify`] (what a record has to say), [`completions`] |
+//! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`notify`] (what a record has to say), [`completions`] |
 //! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
 //! | beside TCP | [`protocols`], [`via`] |
 //! | what it is made of | [`crate::parts`] |
@@ -52,7 +52,6 @@ mod close;
 mod completions;
 mod connect;
 mod connect_credit;
-mod datagram_queue;
 mod datagrams;
 mod descriptors;
 mod detail;
@@ -94,7 +93,7 @@ mod tests;
 
 pub use audit::FlowAudit;
 pub use completions::CompletionBatch;
-pub use datagrams::{NewEnd, OpenedDatagrams};
+pub use datagrams::control::{NewEnd, OpenedDatagrams};
 pub use lanes::Given as GivenLane;
 pub use network::DriverRequest;
 pub use receive::RxFrame;

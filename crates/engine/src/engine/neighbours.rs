@@ -15,21 +15,6 @@ use toe_wire::icmpv6::ALL_NODES;
 use toe_wire::link::MacAddr;
 
 impl Engine {
-    /// The number of a port's neighbour, new ones included. `None`: connections and datagrams hold as many as there can be, or nearly.
-    pub(super) fn neighbour(&mut self, port: PortId, addr: Addr) -> Option<u16> {
-        let of_port = &mut self.ip.ports[port.index()];
-        if let Some(number) = of_port.neighbours.number(addr) {
-            return Some(number);
-        }
-        let (flows, waiting) = (&self.flows, &self.udp.waiting);
-        let number = of_port
-            .neighbours
-            .replace(addr, |number| flows.hold(port, number) || waiting.is_for((port, number)))?;
-        // What waited was for the one before.
-        of_port.waiting.take(number);
-        Some(number)
-    }
-
     /// The path back to where a segment came from. Answers go by the route to the sender; a neighbour that was never
     /// heard of is learnt from its own frame, which saves a question.
     pub(super) fn path_of_sender(&mut self, port: PortId, key: &FlowKey, from_mac: MacAddr) -> Option<Path> {
@@ -47,7 +32,7 @@ impl Engine {
             Some(Route::Via { next_hop, .. }) => (port, next_hop),
             _ => (port, key.remote.addr),
         };
-        let neighbour = self.neighbour(port, next_hop)?;
+        let neighbour = self.ip.neighbour((&self.flows, &self.udp), port, next_hop)?;
         let neighbours = &mut self.ip.ports[port.index()].neighbours;
         if !shared && neighbours.mac(neighbour).is_none() && next_hop == key.remote.addr {
             neighbours.learn(next_hop, from_mac);

@@ -89,7 +89,9 @@ impl Engine {
             let remote = self.flows.get(idx).conn.key.remote.addr;
             let route = *found.entry(remote).or_insert_with(|| self.ip.routes.to(remote));
             let Some(Route::Via { port, next_hop, .. }) = route else { continue };
-            let Some(neighbour) = self.neighbour(port, next_hop) else { continue };
+            let Some(neighbour) = self.ip.neighbour((&self.flows, &self.udp), port, next_hop) else {
+                continue;
+            };
             let path = Path::Port { port, neighbour };
             // Another way over a port of the engine's own addresses would be from a wrong one.
             if self.ip.is_shared(path) && self.flows.get(idx).conn.path != path {

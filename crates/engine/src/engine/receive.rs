@@ -78,7 +78,7 @@ impl Engine {
             }
             (Ok(Arrived::Datagram(datagram)), Some(tail)) => {
                 let at = datagram.text.as_ptr().addr() - frame.as_ptr().addr();
-                return self.datagram_arrives(now, Some(port), datagram, Some((tail, at)));
+                return self.datagrams().arrives(now, Some(port), datagram, Some((tail, at)));
             }
             // A link keeps back nothing else.
             (Ok(_), Some(_)) => self.counters.add(Counter::DropProtocol),
@@ -131,8 +131,8 @@ impl Engine {
             }
             Arrived::IcmpError(error) => self.icmp_error(now, &error),
             Arrived::Fragment(piece) => return self.fragment_arrived(now, port, &piece, host),
-            Arrived::Datagram(datagram) => return self.datagram_arrives(now, Some(port), datagram, None),
-            Arrived::DatagramError(error) => return self.datagram_error_arrives(now, error),
+            Arrived::Datagram(datagram) => return self.datagrams().arrives(now, Some(port), datagram, None),
+            Arrived::DatagramError(error) => return self.datagrams().error_arrives(now, error),
             Arrived::Other { arrival, protocol, bytes } => {
                 self.packet_arrives(now, &RxPacket { port, arrival, protocol, bytes });
             }

@@ -41,7 +41,7 @@ impl Engine {
     ) -> LeftBehind {
         let left = LeftBehind {
             lanes: self.hostif.leave_lanes(session),
-            datagrams: self.leave_datagrams(session),
+            datagrams: self.datagrams().leave(session),
             virtual_interfaces: self.leave_via(session),
         };
         self.begin_closing(now, session, Resets::None, host);

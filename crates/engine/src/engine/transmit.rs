@@ -66,7 +66,7 @@ impl Engine {
     ) -> usize {
         let mut sent = self.ip.transmit_control(&mut self.counters, port, sink);
         // Connections have their turn beside them.
-        sent += self.transmit_datagrams(port, sink, budget / 2);
+        sent += self.datagrams().transmit(port, sink, budget / 2);
         let mut gone = 0;
         while sent < budget && gone < BYTES_PER_ROUND {
             let Some((user, idx)) = self.ip.ports[port.index()].ready.pop() else { break };

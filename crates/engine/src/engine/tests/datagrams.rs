@@ -264,7 +264,7 @@ fn an_unknown_port_is_answered_and_the_answer_is_the_senders() {
     assert_eq!(world.sides[A].memory.datagram_errors, [(at(A, 1000), at(B, 53))]);
     assert_eq!(count(&world, A, Counter::DatagramErrors), 1);
     // What nobody has sent is nobody's.
-    world.sides[A].engine.datagram_socket_gone(1);
+    world.sides[A].engine.datagrams().socket_gone(1);
     assert_eq!(world.sides[A].engine.view().totals().datagram_sockets, 0);
 }
 
@@ -450,7 +450,7 @@ fn a_router_is_believed_by_who_does_not_probe() {
     let opened = opened.expect("let");
     assert_eq!((opened.path_mtu, opened.link_mtu), (600, 1500));
     // Of a socket that there is not nobody says anything.
-    engine.datagram_socket_gone(1);
+    engine.datagrams().socket_gone(1);
     narrow(&mut world, 552);
     let Side { engine, session, .. } = &mut world.sides[A];
     let opened =
@@ -586,12 +586,12 @@ fn a_user_has_his_share_and_gets_it_back() {
     let third = presented(any(3), 3);
     assert_eq!(open(side, Use::Hears, any(0), &third), Err(Errno::EDQUOT));
     let session = side.session;
-    side.engine.close_datagrams(session, first);
+    side.engine.datagrams().close(session, first);
     assert!(open(side, Use::Hears, any(0), &third).is_ok());
-    assert_eq!(side.engine.leave_datagrams(session).len(), 2);
+    assert_eq!(side.engine.datagrams().leave(session).len(), 2);
     assert_eq!(side.engine.view().totals().datagram_sockets, 2, "until the kernel has them no more");
     for identity in [2, 3] {
-        side.engine.datagram_socket_gone(identity);
+        side.engine.datagrams().socket_gone(identity);
     }
     assert_eq!(side.engine.view().users().used(Resource::SessionMemory), before);
     let nothing = [Resource::Channels, Resource::Flows];

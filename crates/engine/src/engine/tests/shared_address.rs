@@ -55,9 +55,14 @@ fn connected(world: &mut World) -> (usize, usize) {
     world.connected()
 }
 
+/// The neighbour has a number.
+fn numbered(engine: &mut Engine, port: PortId, addr: Addr) {
+    engine.ip.neighbour((&engine.flows, &engine.udp), port, addr).expect("nobody holds the others");
+}
+
 /// The neighbour is in use, and known.
 fn know(engine: &mut Engine, addr: Addr, mac: MacAddr) {
-    engine.neighbour(PORT, addr).expect("room");
+    numbered(engine, PORT, addr);
     engine.handle_network(NetworkChange::Neighbour { port: PORT, addr, mac, is_doubtful: false });
 }
 
@@ -394,8 +399,8 @@ fn what_waits_to_be_sent_goes_by_the_port_of_its_route() {
     });
     // The same number is another neighbour's in each of the tables.
     know(engine, Addr::from([10, 0, 0, 77]), MacAddr([2, 0, 0, 0, 0, 77]));
-    engine.neighbour(other, Addr::from([10, 9, 0, 77])).expect("room");
-    engine.neighbour(other, ADDR_OF_A).expect("room");
+    numbered(engine, other, Addr::from([10, 9, 0, 77]));
+    numbered(engine, other, ADDR_OF_A);
     engine.handle_network(NetworkChange::Neighbour {
         port: other,
         addr: ADDR_OF_A,
@@ -516,9 +521,7 @@ fn senders_without_a_way_back_and_neighbours_of_the_kernel_leave_room() {
     side.engine.handle_frame(now, PORT, &good, none_checked, &mut side.memory);
     assert_eq!(side.engine.view().totals().flows, flows + 1);
     for n in 0..5000u32 {
-        side.engine
-            .neighbour(PORT, Addr::from((0xc000_0200_u32 + n).to_be_bytes()))
-            .expect("nobody holds the others");
+        numbered(&mut side.engine, PORT, Addr::from((0xc000_0200_u32 + n).to_be_bytes()));
     }
     assert!(world.transfer(B, conns, &pattern(5000, 1), 1000), "its neighbour is not given up");
 }

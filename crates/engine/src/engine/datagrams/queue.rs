@@ -1,20 +1,14 @@
-//! Datagrams that wait for their port, or for their neighbour's address.
+//! UdpPlanes that wait for their port, or for their neighbour's address.
 
-use super::Engine;
+use super::UdpPlanes;
 use crate::counter::Counter;
 use crate::work::TxDatagram;
 use toe_base::PortId;
 use toe_wire::link::{FrameSink, MacAddr};
 
-impl Engine {
+impl UdpPlanes<'_> {
     /// Whether there was room for it.
-    pub(super) fn queue_datagram(
-        &mut self,
-        port: PortId,
-        to_mac: MacAddr,
-        datagram: &TxDatagram,
-        text: &[u8],
-    ) -> bool {
+    pub fn queue(&mut self, port: PortId, to_mac: MacAddr, datagram: &TxDatagram, text: &[u8]) -> bool {
         let (link, ident) = (self.ip.ports[port.index()].link, self.udp.next_ident());
         match self.udp.queue(port.index()).push(&link, to_mac, datagram, text, ident) {
             0 => {
@@ -29,25 +23,20 @@ impl Engine {
     }
 
     /// The neighbour is known now: what waited for it goes.
-    pub(super) fn datagrams_may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
+    pub fn may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
         for (datagram, text) in self.udp.waiting.take(port, neighbour) {
-            self.queue_datagram(port, to_mac, &datagram, &text);
+            self.queue(port, to_mac, &datagram, &text);
         }
     }
 
     /// It does not answer.
-    pub(super) fn drop_datagrams(&mut self, port: PortId, neighbour: u16) {
+    pub fn drop_waiting(&mut self, port: PortId, neighbour: u16) {
         for _ in self.udp.waiting.take(port, neighbour) {
             self.counters.add(Counter::DropDatagramNoNeighbour);
         }
     }
 
-    pub(super) fn transmit_datagrams(
-        &mut self,
-        port: PortId,
-        sink: &mut dyn FrameSink,
-        budget: usize,
-    ) -> usize {
+    pub fn transmit(&mut self, port: PortId, sink: &mut dyn FrameSink, budget: usize) -> usize {
         if self.udp.has_queued(port.index()) { self.udp.queue(port.index()).send(sink, budget) } else { 0 }
     }
 }
