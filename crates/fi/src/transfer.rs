@@ -6,7 +6,7 @@ use crate::object::{Object, posted};
 use crate::sys::{self, FidPtr, Msg, MsgOps, MsgRma, RmaOps, Ssize, iovec};
 use std::ffi::c_void;
 use toe_via::core::operation::DATA_MAX;
-use toe_via::endpoint::post::{PARTS_MAX, Part, Places, Post, Receive, Target, Told, Work};
+use toe_via::endpoint::post::{Notify, PARTS_MAX, Part, Places, Post, Receive, Target, Work};
 
 pub static MSG_OPS: MsgOps = MsgOps {
     size: size_of::<MsgOps>(),
@@ -60,9 +60,9 @@ unsafe fn places(iov: *const iovec, count: usize) -> Option<Places> {
 }
 
 /// How a post of a call with flags is told; without flags the endpoint's own count.
-fn told(bound: &Bound, flags: Option<u64>) -> Told {
+fn notify(bound: &Bound, flags: Option<u64>) -> Notify {
     let is_marked = flags.map_or(bound.is_marked, |flags| flags & sys::COMPLETION != 0);
-    if is_marked || !bound.is_selective() { Told::Always } else { Told::Failure }
+    if is_marked || !bound.is_selective() { Notify::Always } else { Notify::Failure }
 }
 
 /// What a call wants, beside where its bytes are.
@@ -94,10 +94,10 @@ impl Call {
         let Some(places) = places.filter(|places| !is_copied || places.len as usize <= INJECT_MAX) else {
             return -(libc::EMSGSIZE as Ssize);
         };
-        let told = if self.is_injected { Told::Never } else { told(&ep.sends, self.flags) };
+        let notify = if self.is_injected { Notify::Never } else { notify(&ep.sends, self.flags) };
         let immediate = self.immediate.map(|data| data as u32);
         let context = self.context.expose_provenance();
-        let post = Post { work: self.work, places, immediate, context, told };
+        let post = Post { work: self.work, places, immediate, context, notify };
         let regions = ep.domain.regions();
         posted(ep.endpoint.post(post, is_copied, &regions, |completion| ep.tell(completion)))
     }
@@ -109,8 +109,8 @@ unsafe fn receive(fid: FidPtr, places: Option<Places>, context: *mut c_void, fla
     // SAFETY: needed to find what the program means.
     let ep = &unsafe { EpObject::of(fid) }.ep;
     let Some(places) = places else { return -(libc::EMSGSIZE as Ssize) };
-    let told = told(&ep.receives, flags);
-    posted(ep.endpoint.receive(Receive { places, context: context.expose_provenance(), told }))
+    let notify = notify(&ep.receives, flags);
+    posted(ep.endpoint.receive(Receive { places, context: context.expose_provenance(), notify }))
 }
 
 /// The key and offset that a program has of its peer. `None`: no key of this provider's.

@@ -25,7 +25,7 @@ use rustix::io::Result;
 use toe_abi::lane::{LaneLayout, LaneWord, RECORD_UNIT, VOID, header, parse_header, record_len};
 
 /// Of a ring, the part that the receiver may be done with before it says so.
-const TOLD_IN_PARTS_OF: u64 = 16;
+const PUBLISHED_IN_PARTS_OF: u64 = 16;
 /// How often a sender tries to publish when the receiver opens the lane anew each time.
 const PUBLISH_TRIES: u32 = 4;
 /// The word of a lane that is empty changes less often under a receiver that looks again.
@@ -302,7 +302,7 @@ pub struct LaneReceiver<M = Region> {
     /// Bytes that were ever published, as far as seen.
     came: u64,
     /// The head that the sender knows.
-    told: u64,
+    published: u64,
     /// The tail up to which these were counted.
     counted: u64,
     /// What was to wake it has come, or something else: it is known in the kernel's queue.
@@ -326,7 +326,7 @@ impl<M: Words> LaneReceiver<M> {
             word: LaneWord::NEW,
             head: 0,
             came: 0,
-            told: 0,
+            published: 0,
             counted: 0,
             woken: false,
             ringing: 0,
@@ -386,9 +386,9 @@ impl<M: Words> LaneReceiver<M> {
     #[inline]
     pub fn take(&mut self, record: Record) {
         self.head = LaneWord::after(record.place, record_len(record.len));
-        let untold = LaneWord::distance(self.told, self.head);
+        let unpublished = LaneWord::distance(self.published, self.head);
         // The first of an opening at once: the sender must know that something was taken.
-        if untold >= self.lane.ring_len / TOLD_IN_PARTS_OF || core::mem::take(&mut self.untouched) {
+        if unpublished >= self.lane.ring_len / PUBLISHED_IN_PARTS_OF || core::mem::take(&mut self.untouched) {
             self.tell();
         }
     }
@@ -477,7 +477,7 @@ impl<M: Words> LaneReceiver<M> {
     }
 
     fn tell(&mut self) {
-        self.told = self.head;
+        self.published = self.head;
         self.lane.memory.store_u64(LaneLayout::HEAD, self.head, Ordering::Release);
     }
 

@@ -499,8 +499,8 @@ unsafe fn give(accepted: Accepted, addr: *mut sockaddr, len: *mut socklen_t) -> 
     socket_state::set(accepted.fd, State::default());
     if !addr.is_null() {
         // SAFETY: the caller's promise.
-        let told = unsafe { write_inet(accepted.peer, accepted.socket.is_inet6(), addr, len) };
-        if let Err(error) = told {
+        let written = unsafe { write_inet(accepted.peer, accepted.socket.is_inet6(), addr, len) };
+        if let Err(error) = written {
             // Linux, too, has taken the connection when it cannot tell of its peer, and lets go of it.
             // SAFETY: the call takes a number only.
             tables::close(accepted.fd);

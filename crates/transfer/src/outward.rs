@@ -182,7 +182,7 @@ impl Outward {
     pub fn went(&mut self, outcome: Result<usize, Errno>) {
         self.state = match outcome {
             Ok(bytes) => self.after(bytes),
-            Err(errno) if self.sent > 0 => told_next(errno, Ok(self.sent)),
+            Err(errno) if self.sent > 0 => report_next(errno, Ok(self.sent)),
             Err(errno) if self.has_room => State::Asking(errno),
             Err(errno) => State::Over(Err(errno)),
         };
@@ -207,7 +207,7 @@ impl Outward {
     pub fn asked(&mut self, file: Option<Result<usize, Errno>>) {
         if let State::Asking(errno) = self.state {
             self.state = match file {
-                Some(first) => told_next(errno, first),
+                Some(first) => report_next(errno, first),
                 None => State::Over(Err(errno)),
             };
         }
@@ -219,7 +219,7 @@ impl Outward {
     }
 }
 
-fn told_next(errno: Errno, outcome: Result<usize, Errno>) -> State {
+fn report_next(errno: Errno, outcome: Result<usize, Errno>) -> State {
     if is_said_again(errno) { State::Over(outcome) } else { State::Telling(errno, outcome) }
 }
 

@@ -249,7 +249,7 @@ fn receive(
     got
 }
 
-fn told_len(taken: Taken, flags: c_int) -> ssize_t {
+fn reported_len(taken: Taken, flags: c_int) -> ssize_t {
     (if flags & libc::MSG_TRUNC != 0 { taken.whole } else { taken.len }) as ssize_t
 }
 
@@ -365,7 +365,7 @@ fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<ssiz
     header.msg_flags = if taken.len < taken.whole { libc::MSG_TRUNC } else { 0 };
     // SAFETY: needed because the control data is C's: as documented, as long as the message says.
     unsafe { fill_control(header, &taken, datagram)? };
-    Ok(told_len(taken, flags))
+    Ok(reported_len(taken, flags))
 }
 
 fn not_a_datagram(fd: c_int) -> Errno {

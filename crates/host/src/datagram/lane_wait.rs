@@ -89,9 +89,9 @@ impl LaneWait {
         }
         let mut more = 0;
         for polled in fds.iter_mut().filter(|polled| self.readable().contains(&polled.fd)) {
-            let told = polled.events & READABLE;
-            more += c_int::from(polled.revents == 0 && told != 0);
-            polled.revents |= told;
+            let reported = polled.events & READABLE;
+            more += c_int::from(polled.revents == 0 && reported != 0);
+            polled.revents |= reported;
         }
         ready + more
     }

@@ -257,10 +257,10 @@ impl EpollSet {
         inner.kernel.remove(&fd);
         if let Some(event) = event {
             let (events, data) = (event.events, event.u64);
-            let (come, told) = known.map_or((0, 0), |known| (known.come, known.told));
+            let (come, reported) = known.map_or((0, 0), |known| (known.come, known.reported));
             inner.nestings += 1;
             let (set, armed, spent, nesting) = (nested, true, false, inner.nestings);
-            inner.nested.push(Nested { fd, set, events, data, come, told, armed, spent, nesting });
+            inner.nested.push(Nested { fd, set, events, data, come, reported, armed, spent, nesting });
             inner.kernel.insert(fd, Registered { events, data, armed: true, absent: false });
             self.kernel_fds.store(true, Ordering::SeqCst);
         }

@@ -48,7 +48,7 @@ impl EpollSet {
             return datagram.receive_from_kernel();
         }
         let (generation, events, data) = (datagram.generation(), event.events, event.u64);
-        inner.datagrams.push(Listed { fd, datagram, generation, events, data, told: None });
+        inner.datagrams.push(Listed { fd, datagram, generation, events, data, reported: None });
     }
 
     /// A descriptor is closed; its registration may go on with another descriptor of the socket.
@@ -88,7 +88,7 @@ impl EpollSet {
                 Waits::Nothing => {}
                 Waits::Asleep(generation) => lanes.asleep[at] = Some((listed.datagram, generation)),
                 // It has been told, and the program has not read it: what comes next the kernel is to tell.
-                Waits::Readable(came) if listed.events & EDGE != 0 && listed.told == Some(came) => {
+                Waits::Readable(came) if listed.events & EDGE != 0 && listed.reported == Some(came) => {
                     if !is_brief {
                         listed.datagram.receive_from_kernel();
                     }
@@ -138,7 +138,7 @@ impl EpollSet {
             } else {
                 continue;
             }
-            listed.told = Some(*came);
+            listed.reported = Some(*came);
         }
         count
     }

@@ -312,7 +312,7 @@ pub(super) struct Nested {
     /// Counts what has happened in the inner set while this one would have told of it.
     come: u64,
     /// That many of it are told, unless it is level-triggered.
-    told: u64,
+    reported: u64,
     /// Not disarmed by one-shot.
     armed: bool,
     /// Disarmed, and the kernel could not be told, as the number is no descriptor of the set any more: it reports it once more.
@@ -330,5 +330,5 @@ pub(super) struct Listed {
     events: u32,
     data: u64,
     /// What had come by lanes when it was last told.
-    told: Option<u64>,
+    reported: Option<u64>,
 }

@@ -43,15 +43,15 @@ pub fn kernel_op(epfd: RawFd, fd: RawFd, op: i32, events: u32) -> KernelOp {
 
 impl EpollSet {
     /// The kernel has reported these: one-shot listeners among them are disarmed.
-    pub(super) fn note_fired(&self, epfd: RawFd, told: &[libc::epoll_event]) {
-        if told.is_empty() || !self.fires_once.load(Ordering::Relaxed) {
+    pub(super) fn note_fired(&self, epfd: RawFd, reported: &[libc::epoll_event]) {
+        if reported.is_empty() || !self.fires_once.load(Ordering::Relaxed) {
             return;
         }
         // By the data alone it could be another one.
         let may_be_it = |interest: &Interest| {
             interest.armed
                 && interest.events & ONE_SHOT != 0
-                && told.iter().any(|event| { event.u64 } == interest.data)
+                && reported.iter().any(|event| { event.u64 } == interest.data)
                 && has_twin(interest.socket)
         };
         let found: Vec<(Place, RawFd)> = {

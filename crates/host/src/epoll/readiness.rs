@@ -83,11 +83,11 @@ impl EpollSet {
     }
 
     pub(super) fn nested_are_ready(&self, depth: u32) -> bool {
-        depth < DEPTH && self.nested().iter().any(|nested| self.is_to_be_told(nested, depth))
+        depth < DEPTH && self.nested().iter().any(|nested| self.is_reportable(nested, depth))
     }
 
     /// Whether `nested` is ready and was not told of yet.
-    pub(super) fn is_to_be_told(&self, nested: &Nested, depth: u32) -> bool {
+    pub(super) fn is_reportable(&self, nested: &Nested, depth: u32) -> bool {
         if !nested.wants() {
             return false;
         }
@@ -111,7 +111,7 @@ impl EpollSet {
             && let Some(now) = self.inner.lock().nested_mut(nested.fd, nested.set)
             && now.come == noted.come
         {
-            now.told = now.come;
+            now.reported = now.come;
         }
         is_ready
     }

@@ -101,7 +101,7 @@ impl Nested {
     }
 
     pub(super) fn has_events(&self) -> bool {
-        self.come != self.told
+        self.come != self.reported
     }
 
     /// To be told of once it is ready.
@@ -109,9 +109,9 @@ impl Nested {
         self.wants() && (self.events & EDGE == 0 || self.has_events())
     }
 
-    pub(super) fn note_told(&mut self) {
+    pub(super) fn note_reported(&mut self) {
         if self.events & (EDGE | ONE_SHOT) != 0 {
-            self.told = self.come;
+            self.reported = self.come;
         }
     }
 

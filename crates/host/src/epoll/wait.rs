@@ -119,8 +119,8 @@ impl EpollSet {
         if found == 0 && share == 0 {
             found = self.ask_kernel(epfd, events)?;
         }
-        let (told, room) = events.split_at_mut(found);
-        Ok(found + self.harvest_nested(epfd, (told, nestings), room))
+        let (reported, room) = events.split_at_mut(found);
+        Ok(found + self.harvest_nested(epfd, (reported, nestings), room))
     }
 
     fn ask_kernel(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
@@ -128,10 +128,10 @@ impl EpollSet {
             let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
             let kept = self.without_wake(epfd, events, found);
             self.note_fired(epfd, &events[..kept]);
-            let told = self.without_spent(epfd, events, kept);
+            let reported = self.without_spent(epfd, events, kept);
             // What was left out may have taken the room of something else.
-            if told > 0 || kept == 0 {
-                return Ok(told);
+            if reported > 0 || kept == 0 {
+                return Ok(reported);
             }
         }
     }
@@ -154,7 +154,7 @@ impl EpollSet {
             waited.and_then(|found| {
                 let kept = without_wake(events, found);
                 was_rung = kept < found;
-                self.note_told(epfd, &events[..kept]);
+                self.note_reported(epfd, &events[..kept]);
                 // The library's own event is none.
                 if found > 0 && kept == 0 && interrupted {
                     return Err(Errno::EINTR);

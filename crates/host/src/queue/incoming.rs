@@ -180,8 +180,8 @@ impl Queue {
                 }
                 // The other session knows it of the engine, which tells both in the same round: nothing that came later is to be
                 // seen before it.
-                let told = self.io.session.settling().now();
-                self.let_engine_be_first(at, told);
+                let settled = self.io.session.settling().now();
+                self.let_engine_be_first(at, settled);
                 return;
             }
             std::cmp::Ordering::Equal => {}

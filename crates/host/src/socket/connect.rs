@@ -4,7 +4,7 @@ use crate::anchor::{Anchor, Use};
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::silence::{ANSWER_WITHIN, Silence};
 use crate::socket::FastOpen;
-use crate::socket::stream::{self, ConnectTold, Link, Stream};
+use crate::socket::stream::{self, ConnectAnswer, Link, Stream};
 use crate::socket::{Kind, NO_PLACE, Socket, Turn, twin};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
@@ -207,7 +207,7 @@ impl Socket {
     pub fn wait_connected_until(&'static self, nonblocking: bool, on_signal: OnSignal) -> Result<(), Errno> {
         self.settle()?;
         let mut attempt = || {
-            let told = self.with_stream(|io, stream, _| {
+            let answered = self.with_stream(|io, stream, _| {
                 let result = stream.connect_result();
                 if matches!(result, Some(Err(error)) if error != Errno::EISCONN) {
                     // Linux: after that it is as one that never connected, and may try anew.
@@ -215,7 +215,7 @@ impl Socket {
                 }
                 result
             });
-            let result = told.ok_or(Errno::ECONNABORTED)?;
+            let result = answered.ok_or(Errno::ECONNABORTED)?;
             if result.is_none()
                 && let Some(home) = self.home()
             {
@@ -226,9 +226,9 @@ impl Socket {
         if nonblocking || self.send_timeout() == Some(Duration::ZERO) {
             // Linux says so even when the peer has answered by then; there are programs that count on it.
             let first = self.peek_stream(|stream| {
-                let first = stream.told == ConnectTold::Nothing && !stream.waits_for_bytes();
+                let first = stream.connect_answer == ConnectAnswer::Nothing && !stream.waits_for_bytes();
                 if first {
-                    stream.told = ConnectTold::InProgress;
+                    stream.connect_answer = ConnectAnswer::InProgress;
                 }
                 first
             });

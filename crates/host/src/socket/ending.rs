@@ -248,12 +248,12 @@ impl Socket {
     /// SO_LINGER: waits until all is acknowledged, the end of the stream among it, `time` at most. With bytes left unread there
     /// is nothing to wait for: the connection is reset.
     pub(super) fn wait_drained(&'static self, time: Duration) {
-        let mut is_told = false;
+        let mut is_reported = false;
         let mut look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _: Place| {
             if stream.link != Link::Open || stream.unread() > 0 {
                 return true;
             }
-            if !std::mem::replace(&mut is_told, true) {
+            if !std::mem::replace(&mut is_reported, true) {
                 let option = FlowOption::TellEnd;
                 io.command(Command::SetOption { flow: stream.flow, option, value: 1 });
                 io.shut_write(stream);

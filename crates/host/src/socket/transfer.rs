@@ -475,8 +475,8 @@ impl Socket {
                 Link::Moved => return Err(MOVED),
                 Link::Open if ended => return Err(Errno::ENOTCONN),
                 // Linux: "connecting" is over with it, also for whoever has not asked how that went. Who waits in connect hears it.
-                Link::Open if stream.told == stream::ConnectTold::InProgress => {
-                    stream.told = stream::ConnectTold::Result;
+                Link::Open if stream.connect_answer == stream::ConnectAnswer::InProgress => {
+                    stream.connect_answer = stream::ConnectAnswer::Result;
                 }
                 Link::Open => {}
             }

@@ -71,8 +71,8 @@ impl<M: Words> LaneReceiver<M> {
                 return Err(NotEmpty);
             }
             let is_returning = self.word.is_returning();
-            let is_told = !alone && self.word.is_diverted() && !self.word.is_asleep() && !is_returning;
-            if is_told || self.is_closed() {
+            let is_notified = !alone && self.word.is_diverted() && !self.word.is_asleep() && !is_returning;
+            if is_notified || self.is_closed() {
                 return Ok(());
             }
             if is_returning || self.word.is_ringing() && !self.woken {

@@ -40,7 +40,7 @@ impl Call<'_> {
     /// Makes the call; what it returned, if all is as it must be.
     pub(super) fn run(mut self) -> Result<Result<usize, Errno>, String> {
         self.disk.begin();
-        self.line.was_told = None;
+        self.line.was_reported = None;
         let (before, had_room) = (self.line.went.len(), self.line.room > 0);
         let ahead_max = 100 + self.random.any_size(128 << 10) as usize;
         let mut call = Outward::new(self.position, self.length, ahead_max, had_room, self.more);
@@ -209,7 +209,7 @@ impl Call<'_> {
         if let Some(n) = (0..went.len()).find(|n| !self.disk.had(from + n, went[*n])) {
             return Err(format!("the byte at {} was never in the file", from + n));
         }
-        if self.line.was_told.is_some_and(|errno| outcome != Err(errno)) {
+        if self.line.was_reported.is_some_and(|errno| outcome != Err(errno)) {
             return Err(format!("the connection's error was told to a call that says {outcome:?}"));
         }
         let is_free = !seen.was_stopped && !seen.is_cancelled;

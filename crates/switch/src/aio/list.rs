@@ -70,9 +70,9 @@ impl List {
     }
 
     fn hand_on(&mut self, group: &Arc<Group>) -> Result<(), Errno> {
-        let is_told = !group.is_silent();
+        let is_notified = !group.is_silent();
         let mut event = Event::NONE;
-        if is_told {
+        if is_notified {
             group.add();
             event = Event::call(theirs_are_done, Arc::into_raw(group.clone()).cast());
         }

@@ -32,12 +32,12 @@ pub struct Post {
     pub immediate: Option<u32>,
     /// The program's word.
     pub context: usize,
-    pub told: Told,
+    pub notify: Notify,
 }
 
 /// Whether the program hears of the end of what it has posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Notify {
     Always,
     /// When it goes wrong.
     Failure,
@@ -49,7 +49,7 @@ pub enum Told {
 pub struct Receive {
     pub places: Places,
     pub context: usize,
-    pub told: Told,
+    pub notify: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +92,11 @@ pub struct Completion {
 
 impl Post {
     pub(super) fn is_done(&self) -> Option<Completion> {
-        (self.told == Told::Always).then(|| self.completion(None))
+        (self.notify == Notify::Always).then(|| self.completion(None))
     }
 
     pub(super) fn ended_by(&self, failure: Failure) -> Option<Completion> {
-        (self.told != Told::Never).then(|| self.completion(Some(failure)))
+        (self.notify != Notify::Never).then(|| self.completion(Some(failure)))
     }
 
     fn completion(&self, failure: Option<Failure>) -> Completion {

@@ -1,6 +1,6 @@
 //! What comes in to an endpoint, and where it belongs.
 
-use super::post::{Completion, Failure, Receive, Told, What};
+use super::post::{Completion, Failure, Notify, Receive, What};
 use super::regions::{Access, Regions, Remote};
 use super::{Inside, READS_MAX};
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
@@ -176,7 +176,7 @@ impl Inside {
                 let room = u64::from(receive.places.len);
                 let over = len.checked_sub(room).filter(|over| *over > 0);
                 let failure = over.map(Failure::Truncated);
-                if receive.told == Told::Always || failure.is_some() {
+                if receive.notify == Notify::Always || failure.is_some() {
                     self.done.push(receive.completion(len.min(room), immediate, failure));
                 }
             }

@@ -71,7 +71,7 @@ pub struct Carrier {
     me: Introduction,
     answer: Option<Answer>,
     /// What the other side was told to be done with: fragments, and bytes of the data part.
-    told: (u32, u64),
+    credited: (u32, u64),
     /// What it has said to be done with.
     given_back: u32,
     is_prompt: bool,
@@ -117,7 +117,7 @@ impl Carrier {
             phase,
             me,
             answer: None,
-            told: (0, 0),
+            credited: (0, 0),
             given_back: 0,
             is_prompt: are_operations && attributes.level() == 2,
             is_finished: false,
@@ -323,13 +323,13 @@ impl Carrier {
             }
         }
         let Ok((taken, freed)) = self.inward.into.taken() else { return self.break_off() };
-        let since = (taken.wrapping_sub(self.told.0), freed - self.told.1);
+        let since = (taken.wrapping_sub(self.credited.0), freed - self.credited.1);
         let shape = self.memory.shape();
         let is_much =
             since.0 >= shape.slots() / TELL_PART || since.1 >= shape.data_len() / u64::from(TELL_PART);
         if (is_much || self.is_prompt && since.0 > 0) && self.memory.state() != ViaState::Closed {
             self.framer.put_credit(&mut self.outbox, taken);
-            self.told = (taken, freed);
+            self.credited = (taken, freed);
         }
     }
 

@@ -150,13 +150,13 @@ unsafe extern "C" fn VipQueryMem(
 ) -> VipReturn {
     let found = nic_of(nic).and_then(|nic| nic.registry().attributes(address as u64, memory));
     status(found.map(|found| {
-        let told = VipMemAttributes {
+        let reported = VipMemAttributes {
             ptag: ptag_handle(found.ptag),
             enable_rdma_write: found.may_write.into(),
             enable_rdma_read: found.may_read.into(),
         };
         // SAFETY: needed to answer.
-        unsafe { fill(to, told) }
+        unsafe { fill(to, reported) }
     }))
 }
 
@@ -182,7 +182,7 @@ fn service_of(wanted: VipViAttributes) -> Result<Service, VipReturn> {
 }
 
 /// As an attribute structure, without the tag, which is nobody else's business.
-fn told(attributes: Attributes) -> VipViAttributes {
+fn vi_attributes(attributes: Attributes) -> VipViAttributes {
     let max = attributes.message_max();
     VipViAttributes {
         reliability_level: SERVICE_UNRELIABLE << attributes.level().min(2),
@@ -250,7 +250,7 @@ unsafe extern "C" fn VipQueryVi(
         };
         let own = VipViAttributes {
             ptag: ptag_handle(inside.service.ptag),
-            ..told(attributes_of(&inside.service))
+            ..vi_attributes(attributes_of(&inside.service))
         };
         // SAFETY: needed to answer.
         unsafe {
@@ -335,7 +335,7 @@ unsafe extern "C" fn VipConnectWait(
         // SAFETY: needed to answer.
         unsafe {
             write_place(remote, peer, Some(discriminator));
-            fill(attributes, told(theirs));
+            fill(attributes, vi_attributes(theirs));
             fill(connection, handle(Kind::Connection, number));
         }
     }))
@@ -403,7 +403,7 @@ unsafe extern "C" fn VipConnectRequest(
         if interface.connect(link) { Ok(theirs) } else { Err(VipReturn::InvalidState) }
     };
     // SAFETY: needed to answer.
-    status(connected().map(|theirs| unsafe { fill(attributes, told(theirs)) }))
+    status(connected().map(|theirs| unsafe { fill(attributes, vi_attributes(theirs)) }))
 }
 
 #[unsafe(no_mangle)]

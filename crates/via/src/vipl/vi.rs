@@ -154,11 +154,11 @@ pub struct Vi {
     pub(super) arriving: Option<Arriving>,
     pub(super) events: Vec<Event>,
     /// Whether somebody is to be told of what is done, of sends and of receives.
-    are_told: [bool; 2],
+    have_cq: [bool; 2],
 }
 
 impl Vi {
-    pub fn new(service: Service, are_told: [bool; 2]) -> Vi {
+    pub fn new(service: Service, have_cq: [bool; 2]) -> Vi {
         Vi {
             service,
             state: State::Idle,
@@ -171,7 +171,7 @@ impl Vi {
             is_asking: false,
             arriving: None,
             events: Vec::new(),
-            are_told,
+            have_cq,
         }
     }
 
@@ -201,7 +201,7 @@ impl Vi {
 
     /// As it was made; what is done and not fetched outlives the connection.
     pub fn again(&mut self) -> Vi {
-        let mut again = Vi::new(self.service, self.are_told);
+        let mut again = Vi::new(self.service, self.have_cq);
         again.sends.done = std::mem::take(&mut self.sends.done);
         again.receives.done = std::mem::take(&mut self.receives.done);
         again
@@ -377,7 +377,7 @@ impl Vi {
         let how = Finish { status: status | operation, len, immediate: None };
         finish((sent.at, sent.handle), self.service.ptag, how, registry);
         self.sends.done.push_back((sent.at, status != 0));
-        if self.are_told[0] {
+        if self.have_cq[0] {
             self.events.push(Event::Done { of_receives: false });
         }
     }
@@ -391,7 +391,7 @@ impl Vi {
         let is_wrong = how.status & super::types::STATUS_ERROR_MASK != 0;
         finish((at, handle), self.service.ptag, how, registry);
         self.receives.done.push_back((at, is_wrong));
-        if self.are_told[1] {
+        if self.have_cq[1] {
             self.events.push(Event::Done { of_receives: true });
         }
     }
