@@ -140,7 +140,7 @@ pub enum Command {
     /// The program has closed its last descriptor of the flow, of which no other process has one, and the host keeps the anchor
     /// open for its next use: the flow ends as if the anchor had been closed. Answered by [`Completion::AnchorFree`], or
     /// [`Completion::AnchorShared`].
-    CloseKept { flow: FlowId, anchor: AnchorHandle, abort: bool },
+    CloseRetained { flow: FlowId, anchor: AnchorHandle, abort: bool },
     /// Another process may get a copy of this anchor and show it, be it one that had been kept open.
     Lend { anchor: AnchorHandle },
     /// The process has closed its copy of the anchor of a connection that it has, or had until another process claimed it. The
@@ -182,7 +182,7 @@ const CMD_CHANNEL_READY: u8 = 0x0a;
 const CMD_TAKE_CONNECTION: u8 = 0x0b;
 const CMD_FAST_OPEN: u8 = 0x0c;
 const CMD_INSPECT: u8 = 0x0d;
-const CMD_CLOSE_KEPT: u8 = 0x0e;
+const CMD_CLOSE_RETAINED: u8 = 0x0e;
 const CMD_LEND: u8 = 0x0f;
 const CMD_DEFER_ACCEPT: u8 = 0x10;
 const CMD_DISCONNECT: u8 = 0x11;
@@ -207,8 +207,8 @@ impl Command {
                 RawEntry::new(CMD_CLOSE, if abort { FLAG_ABORT } else { 0 }, 0, flow.raw(), 0)
             }
             Command::Disconnect { flow } => RawEntry::new(CMD_DISCONNECT, 0, 0, flow.raw(), 0),
-            Command::CloseKept { flow, anchor, abort } => RawEntry::new(
-                CMD_CLOSE_KEPT,
+            Command::CloseRetained { flow, anchor, abort } => RawEntry::new(
+                CMD_CLOSE_RETAINED,
                 if abort { FLAG_ABORT } else { 0 },
                 0,
                 flow.raw(),
@@ -253,7 +253,7 @@ impl Command {
             CMD_SHUTDOWN_SEND => Command::ShutdownSend { flow },
             CMD_CLOSE => Command::Close { flow, abort: raw.flags() & FLAG_ABORT != 0 },
             CMD_DISCONNECT => Command::Disconnect { flow },
-            CMD_CLOSE_KEPT => Command::CloseKept {
+            CMD_CLOSE_RETAINED => Command::CloseRetained {
                 flow,
                 anchor: AnchorHandle(raw.word1 as u32),
                 abort: raw.flags() & FLAG_ABORT != 0,
@@ -389,7 +389,7 @@ pub enum Completion {
     ChannelClosed { channel: ChannelId },
     /// The anchor stands for nothing and nobody has it open: the session may use it again.
     AnchorFree { anchor: AnchorHandle },
-    /// Another session has been shown the anchor, so [`Command::CloseKept`] does not end the flow: its last close does, and the host
+    /// Another session has been shown the anchor, so [`Command::CloseRetained`] does not end the flow: its last close does, and the host
     /// closes what it has kept.
     AnchorShared { anchor: AnchorHandle },
     /// The session may name this flow id in one [`Command::Connect`], and need not wait for an answer then.

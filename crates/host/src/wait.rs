@@ -49,8 +49,9 @@ impl Drop for TakenWaiter {
 impl TakenWaiter {
     /// One that this thread does not wait with.
     pub fn take() -> TakenWaiter {
-        let (kept, thread) = thread::with(|thread| (thread.waiter.take(), std::ptr::from_ref(thread).addr()));
-        let waiter = kept.unwrap_or_else(waiter::spare);
+        let (cached, thread) =
+            thread::with(|thread| (thread.waiter.take(), std::ptr::from_ref(thread).addr()));
+        let waiter = cached.unwrap_or_else(waiter::spare);
         waiter.open();
         waiter.thread.store(thread, Ordering::Relaxed);
         waiter.state.store(RUNNING, Ordering::SeqCst);

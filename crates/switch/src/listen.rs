@@ -106,7 +106,7 @@ pub fn let_kernel_in(fd: c_int) {
 
 /// Whether a filter may keep the kernel's connections out, [`shut_kernel_out`]'s or another: whoever listens with the socket now, and
 /// whatever this program's policy is.
-fn is_kernel_kept_out(fd: c_int) -> bool {
+fn is_kernel_excluded(fd: c_int) -> bool {
     // linux/socket.h; of the same number as SO_ATTACH_FILTER. How many instructions the filter has.
     let mut count: socklen_t = 0;
     // SAFETY: no room is named; the count is a local.
@@ -139,7 +139,7 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
     };
     let mut head: Option<&'static Socket> = None;
     let mut all_unserved = true;
-    let is_taken_from = !is_kernel_kept_out(fd);
+    let is_taken_from = !is_kernel_excluded(fd);
     for stack in policy::stacks(decision, local).attempts(binding).iter() {
         let ProtoStack::Engine(engine) = stack else { continue };
         match (at_engine(engine, (fd, is_taken_from), local, backlog), head) {

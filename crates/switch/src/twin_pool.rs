@@ -15,7 +15,7 @@ use toe::{fd_table, sys};
 /// Sockets kept: two threads may each have one that they connect, and one that they have just not needed.
 const PLACES: usize = 4;
 /// [`word_of`] each; zero: none.
-static KEPT: [AtomicI32; PLACES] = [const { AtomicI32::new(0) }; PLACES];
+static POOL: [AtomicI32; PLACES] = [const { AtomicI32::new(0) }; PLACES];
 
 /// None is kept any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
@@ -36,7 +36,7 @@ fn take_from(place: &AtomicI32) -> Option<(sys::Fd, bool)> {
 
 /// A TCP socket as `socket(AF_INET, SOCK_STREAM, 0)` makes it, with the lowest free number; `None`: none is kept.
 pub fn take(cloexec: bool, nonblocking: bool) -> Option<c_int> {
-    let (twin, is_nonblocking) = KEPT.iter().find_map(take_from)?;
+    let (twin, is_nonblocking) = POOL.iter().find_map(take_from)?;
     if is_nonblocking != nonblocking {
         sys::set_nonblocking(twin.raw(), nonblocking);
     }
@@ -56,7 +56,7 @@ pub fn spare(twin: sys::Fd, state: State, nonblocking: bool) -> Option<Spare> {
     let harmless = State::NO_DELAY.with(State::KEEP_ALIVE).with(State::REPORTED).with(State::SUBJECT);
     if state.without(harmless) != State::new_twin()
         || CLOSED.load(Ordering::Relaxed)
-        || KEPT.iter().all(|place| place.load(Ordering::Relaxed) != 0)
+        || POOL.iter().all(|place| place.load(Ordering::Relaxed) != 0)
     {
         return None;
     }
@@ -73,7 +73,7 @@ impl Spare {
             |place: &&AtomicI32| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         // Marked first: the moment that it is in its place another thread may take it out and unmark it.
         fd_table::mark_internal(number);
-        match KEPT.iter().find(free) {
+        match POOL.iter().find(free) {
             Some(_) => {
                 self.twin.into_raw();
             }
@@ -99,8 +99,8 @@ fn unset_options(twin: impl AsFd, state: State) -> rustix::io::Result<()> {
 /// Closes all. In the child of a fork a store would copy a page, so where there is nothing nothing is stored.
 #[cold]
 pub fn clear() {
-    let kept = KEPT.iter().filter(|place| place.load(Ordering::Relaxed) != 0);
-    kept.for_each(|place| drop(take_from(place)));
+    let pooled = POOL.iter().filter(|place| place.load(Ordering::Relaxed) != 0);
+    pooled.for_each(|place| drop(take_from(place)));
 }
 
 /// Closes all, and keeps none any more: from here on sockets of one process may differ in whose they are.

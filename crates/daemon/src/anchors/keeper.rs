@@ -94,7 +94,7 @@ pub struct Supplies {
 
 /// What the thread knows of a home.
 #[derive(Debug)]
-struct Kept {
+struct Watching {
     watch: i32,
     names: usize,
     is_left: bool,
@@ -114,7 +114,7 @@ pub struct Keeper {
     who: Cred,
     /// From the first home on.
     lodging: Option<Lodging>,
-    homes: HashMap<HomeId, Kept>,
+    homes: HashMap<HomeId, Watching>,
     /// How many those are, for who decides how long the thread lives.
     count: Arc<AtomicUsize>,
     orders: Receiver<Order>,
@@ -143,7 +143,7 @@ impl Keeper {
             Ok((dir, inotify::add_watch(&lodging.reports().inotify, lodging.path_to(&name), flags)?))
         };
         let (dir, watch) = open().inspect_err(|_: &std::io::Error| remove_dir(lodging, &name))?;
-        self.homes.insert(id, Kept { watch, names: 0, is_left: false });
+        self.homes.insert(id, Watching { watch, names: 0, is_left: false });
         self.count.fetch_add(1, Ordering::AcqRel);
         Ok(Home { id, dir, watch, reports: Arc::clone(lodging.reports()), way: self.way.clone() })
     }
@@ -151,7 +151,7 @@ impl Keeper {
     /// Anchors in it, from `first` on; as many as can be had.
     pub fn make_anchors(&mut self, home: HomeId, first: AnchorHandle, count: u32) -> Made {
         let mut made = Made { home, first, identities: Vec::new(), way: self.way.clone() };
-        let (Some(lodging), Some(kept)) = (&self.lodging, self.homes.get_mut(&home)) else { return made };
+        let (Some(lodging), Some(watching)) = (&self.lodging, self.homes.get_mut(&home)) else { return made };
         let handles = (0..count).map(|n| AnchorHandle(first.0.wrapping_add(n)));
         let identities = handles.map_while(|handle| {
             let name = name_of(home, handle);
@@ -161,7 +161,7 @@ impl Keeper {
             identity.inspect_err(|_| remove_dir(lodging, &name)).ok()
         });
         made.identities.extend(identities);
-        kept.names += made.identities.len();
+        watching.names += made.identities.len();
         made
     }
 
@@ -180,12 +180,12 @@ impl Keeper {
     fn obey(&mut self, order: Order) -> bool {
         let Some(lodging) = &self.lodging else { return false };
         let (Order::Unname { home, .. } | Order::Discard { home, .. } | Order::Leave { home }) = order;
-        let Some(kept) = self.homes.get_mut(&home) else { return false };
+        let Some(watching) = self.homes.get_mut(&home) else { return false };
         match order {
-            Order::Leave { .. } => kept.is_left = true,
+            Order::Leave { .. } => watching.is_left = true,
             Order::Discard { handle, .. } => {
                 remove_dir(lodging, &name_of(home, handle));
-                kept.names = kept.names.saturating_sub(1);
+                watching.names = watching.names.saturating_sub(1);
             }
             Order::Unname { handle, .. } => {
                 let name = name_of(home, handle);
@@ -198,12 +198,12 @@ impl Keeper {
                 // Before the name goes: see the module's head.
                 let _ = self.supplies.events.send(KeeperEvent::Watched { home, handle, watch });
                 remove_dir(lodging, &name);
-                kept.names = kept.names.saturating_sub(1);
+                watching.names = watching.names.saturating_sub(1);
             }
         }
-        if kept.is_left && kept.names == 0 {
+        if watching.is_left && watching.names == 0 {
             // Somebody may keep a descriptor of it, but nobody else pays for the watch.
-            let _ = inotify::remove_watch(&lodging.reports().inotify, kept.watch);
+            let _ = inotify::remove_watch(&lodging.reports().inotify, watching.watch);
             remove_dir(lodging, &home.to_string());
             self.homes.remove(&home);
             self.count.fetch_sub(1, Ordering::AcqRel);

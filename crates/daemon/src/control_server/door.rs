@@ -44,7 +44,7 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Sockets that the engine's thread is told of at once.
 const GONE_AT_ONCE: usize = 256;
 /// Connections with descriptors in them that nobody may be made to close now. With more nobody is let in any more.
-const KEPT_MAX: usize = 64;
+const HELD_MAX: usize = 64;
 
 /// What the engine's thread wants of the door.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ pub(super) struct Door {
     /// By account ([`account_of`]): root of a container holds up no root outside.
     users: HashMap<Cred, Regular>,
     /// Turned away, with something in them.
-    kept: Vec<(Credentials, OwnedFd)>,
+    held: Vec<(Credentials, OwnedFd)>,
     refused: Arc<AtomicU64>,
     twins: TwinLooks,
     /// Directories to be removed in the end, which may take as long as programs like. Who waits for that sees `done` go.
@@ -114,7 +114,7 @@ impl Door {
             listener: None,
             accept_not_before: None,
             users: HashMap::new(),
-            kept: Vec::new(),
+            held: Vec::new(),
             refused,
             twins: TwinLooks::default(),
             roots,
@@ -128,7 +128,7 @@ impl Door {
     pub(super) fn run(mut self) {
         while self.run_errands() {
             self.dismiss_idle();
-            self.close_kept();
+            self.close_held();
             self.accept();
             self.look_if_due();
             #[cfg(test)]
@@ -148,7 +148,7 @@ impl Door {
         let now = Instant::now();
         let is_open = self.is_accepting(now);
         let again = self.accept_not_before.filter(|_| self.listener.is_some() && !is_open);
-        let retry = (!self.kept.is_empty() || !self.twins.gone.is_empty()).then(|| now + ACCEPT_AGAIN_AFTER);
+        let retry = (!self.held.is_empty() || !self.twins.gone.is_empty()).then(|| now + ACCEPT_AGAIN_AFTER);
         let next = [self.twins.next.at(), again, retry].into_iter().flatten().min();
         let limit = next.map(|at| at.saturating_duration_since(now));
         // Rounded up, or it would look many times in the last part of a millisecond.
@@ -189,7 +189,7 @@ impl Door {
     }
 
     fn is_accepting(&self, now: Instant) -> bool {
-        self.kept.len() < KEPT_MAX && self.accept_not_before.is_none_or(|at| at <= now)
+        self.held.len() < HELD_MAX && self.accept_not_before.is_none_or(|at| at <= now)
     }
 
     fn accept(&mut self) {
@@ -237,12 +237,12 @@ impl Door {
         if let Err(socket) = socket::close_unread(socket)
             && let Err((socket, _)) = self.hand_over(&who, false, socket, Errand::Close)
         {
-            self.kept.push((who, socket));
+            self.held.push((who, socket));
         }
     }
 
-    fn close_kept(&mut self) {
-        for (who, socket) in std::mem::take(&mut self.kept) {
+    fn close_held(&mut self) {
+        for (who, socket) in std::mem::take(&mut self.held) {
             self.turn_away(who, socket);
         }
     }

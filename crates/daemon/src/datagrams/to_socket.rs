@@ -28,7 +28,7 @@ const TOGETHER_MAX: usize = 128;
 /// Bytes in a lane that nobody has claimed and that are much: more than small datagrams are in so short a time, and still far from all that it holds.
 const MUCH: usize = 128 << 10;
 /// What an unused buffer keeps.
-const KEPT: usize = 2048;
+const RETAINED_LEN: usize = 2048;
 
 /// The kernel's way.
 pub(super) trait ByKernel {
@@ -226,7 +226,7 @@ impl ToSocket {
         kernel.deliver(&self.user, &RxDatagram { arrival, ports, headers: &[], text, segment: None });
         self.lane.end.end_ring();
         self.waking.text.clear();
-        self.waking.text.shrink_to(KEPT);
+        self.waking.text.shrink_to(RETAINED_LEN);
         true
     }
 
@@ -277,7 +277,7 @@ impl ToSocket {
         one_by_one(&datagram, kernel, &self.user);
         self.lane.end.end_ring();
         text.clear();
-        text.shrink_to(KEPT);
+        text.shrink_to(RETAINED_LEN);
         self.waking.text = text;
         1
     }

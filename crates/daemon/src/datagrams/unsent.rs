@@ -15,7 +15,7 @@ const USERS_SOCKETS_MAX: usize = 32;
 /// Records of one socket: as many as the smallest ring holds of 10 bytes each. Who has the memory still may go on writing into it.
 const RECORDS_MAX: usize = 16_384;
 /// What no link has taken by then is lost: a link that takes nothing keeps nobody awake for longer.
-const KEPT_US: u64 = 1_000_000;
+const HELD_US: u64 = 1_000_000;
 /// Datagrams taken in one round.
 const DATAGRAMS_PER_ROUND: usize = 32;
 
@@ -53,7 +53,7 @@ impl Unsent {
         socket.end.close();
         if !socket.end.is_empty() && self.has_room_for(account) {
             engine.handle_control(now, ControlEvent::SenderLingers(socket.id), sessions);
-            let until = now.after_us(KEPT_US);
+            let until = now.after_us(HELD_US);
             self.0.push_back(One { account, socket, records_left: RECORDS_MAX, until });
         }
     }

@@ -76,7 +76,7 @@ impl Engine {
                 idx.into_iter().for_each(|idx| self.end_flow(now, idx, command, host));
                 Ok(())
             }
-            Command::CloseKept { flow, anchor, abort } => {
+            Command::CloseRetained { flow, anchor, abort } => {
                 self.close_kept(now, (session, queue_set), (flow, anchor), abort, host)
             }
             Command::Lend { .. } | Command::CloseCopy { .. } => self.count_copies(session, command),

@@ -86,10 +86,10 @@ const LOOK_EVERY: u32 = 16;
 const FRUITLESS_MAX: u32 = 4;
 
 /// All that no descriptor refers to, and those whose locks are held over a fork.
-static KEPT: Lock<Kept> = Lock::new(Kept { spare: Vec::new(), at_fork: Vec::new() });
+static POOL: Lock<DatagramPool> = Lock::new(DatagramPool { spare: Vec::new(), at_fork: Vec::new() });
 
 #[derive(Debug)]
-struct Kept {
+struct DatagramPool {
     spare: Vec<&'static Datagram>,
     at_fork: Vec<&'static Datagram>,
 }
@@ -184,7 +184,7 @@ pub struct Receive {
 impl Datagram {
     /// For a new socket.
     pub fn take(inet6: bool, nonblocking: bool) -> &'static Datagram {
-        let spare = KEPT.lock().spare.pop();
+        let spare = POOL.lock().spare.pop();
         let datagram = spare.unwrap_or_else(|| Box::leak(Box::new(Datagram::new())));
         for count in [&datagram.received, &datagram.sent] {
             count.reset();
@@ -251,7 +251,7 @@ impl Datagram {
             self.note_lanes(&incoming);
             drop(incoming);
             self.sends.store(false, Ordering::Relaxed);
-            KEPT.lock().spare.push(self);
+            POOL.lock().spare.push(self);
         }
     }
 

@@ -168,7 +168,7 @@ impl Datagram {
                 }
                 std::hint::spin_loop();
             }
-            if signals::is_any_kept() {
+            if signals::is_any_deferred() {
                 // A handler is to run, and the call begins anew or ends.
                 return Ok(Some(Found::Error(interruption(fd))));
             }

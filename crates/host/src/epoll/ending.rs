@@ -37,15 +37,15 @@ impl EpollSet {
             let _ = self.epfd.compare_exchange(fd, other, Ordering::AcqRel, Ordering::Relaxed);
             return;
         }
-        let kept = if self.sleepers.load(Ordering::SeqCst) == 0 {
+        let held = if self.sleepers.load(Ordering::SeqCst) == 0 {
             None
         } else {
             sys::dup_to_high(sys::borrow(fd)).ok()
         };
-        let Some(kept) = kept else { return self.end() };
-        crate::fd_words::mark_internal(kept.raw());
-        self.epfd.store(kept.raw(), Ordering::Release);
-        self.inner.lock().ending = Some(kept);
+        let Some(held) = held else { return self.end() };
+        crate::fd_words::mark_internal(held.raw());
+        self.epfd.store(held.raw(), Ordering::Release);
+        self.inner.lock().ending = Some(held);
         if self.sleepers.load(Ordering::SeqCst) == 0 {
             // They have left meanwhile, and may have seen nothing yet.
             self.end_if_due();
@@ -54,10 +54,10 @@ impl EpollSet {
 
     /// The program has no descriptor of it any more and nobody sleeps on it. Once.
     pub(super) fn end_if_due(&'static self) {
-        let kept = self.inner.lock().ending.take();
-        if let Some(kept) = kept {
-            crate::fd_words::forget_internal(kept.raw());
-            drop(kept);
+        let held = self.inner.lock().ending.take();
+        if let Some(held) = held {
+            crate::fd_words::forget_internal(held.raw());
+            drop(held);
             self.end();
         }
     }

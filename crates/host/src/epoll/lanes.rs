@@ -112,7 +112,7 @@ impl EpollSet {
         let _ = wait::spin(&mut || {
             round = round.wrapping_add(1);
             let is_over = any(Datagram::has_something)
-                || crate::signals::is_any_kept()
+                || crate::signals::is_any_deferred()
                 || round.is_multiple_of(4) && is_readable(epfd);
             Ok(is_over.then_some(()))
         });

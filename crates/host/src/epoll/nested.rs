@@ -69,19 +69,19 @@ impl EpollSet {
         if !self.has_nested.load(Ordering::Acquire) {
             return found;
         }
-        let mut kept = found;
+        let mut left = found;
         for nested in self.inner.lock().nested.iter_mut().filter(|nested| nested.spent) {
-            let Some(at) = events[..kept].iter().position(|event| { event.u64 } == nested.data) else {
+            let Some(at) = events[..left].iter().position(|event| { event.u64 } == nested.data) else {
                 continue;
             };
             // By the data alone it could be another one; this one the kernel has disarmed by its report.
             if is_disarmed(epfd, nested.fd).unwrap_or(true) {
                 nested.spent = false;
-                events[at..kept].rotate_left(1);
-                kept -= 1;
+                events[at..left].rotate_left(1);
+                left -= 1;
             }
         }
-        kept
+        left
     }
 
     /// The kernel has reported these in a wait that began without inner sets.

@@ -126,11 +126,11 @@ impl EpollSet {
     fn ask_kernel(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
         loop {
             let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
-            let kept = self.without_wake(epfd, events, found);
-            self.note_fired(epfd, &events[..kept]);
-            let reported = self.without_spent(epfd, events, kept);
+            let left = self.without_wake(epfd, events, found);
+            self.note_fired(epfd, &events[..left]);
+            let reported = self.without_spent(epfd, events, left);
             // What was left out may have taken the room of something else.
-            if reported > 0 || kept == 0 {
+            if reported > 0 || left == 0 {
                 return Ok(reported);
             }
         }
@@ -152,14 +152,14 @@ impl EpollSet {
         } else {
             let (waited, interrupted) = sleep(sigmask, || sys::epoll_pwait(epfd, events, timeout, sigmask));
             waited.and_then(|found| {
-                let kept = without_wake(events, found);
-                was_rung = kept < found;
-                self.note_reported(epfd, &events[..kept]);
+                let left = without_wake(events, found);
+                was_rung = left < found;
+                self.note_reported(epfd, &events[..left]);
                 // The library's own event is none.
-                if found > 0 && kept == 0 && interrupted {
+                if found > 0 && left == 0 && interrupted {
                     return Err(Errno::EINTR);
                 }
-                Ok((found == 0 || kept > 0).then_some(kept))
+                Ok((found == 0 || left > 0).then_some(left))
             })
         };
         let is_last = self.kernel_waiters.fetch_sub(1, Ordering::SeqCst) == 1;
@@ -174,11 +174,11 @@ impl EpollSet {
 
     /// Takes the library's own event out of `events[..found]`, and the eventfd out of the set once nobody needs it.
     fn without_wake(&self, epfd: RawFd, events: &mut [libc::epoll_event], found: usize) -> usize {
-        let kept = without_wake(events, found);
-        if kept < found && self.kernel_waiters.load(Ordering::SeqCst) == 0 {
+        let left = without_wake(events, found);
+        if left < found && self.kernel_waiters.load(Ordering::SeqCst) == 0 {
             self.take_always_readable_out(epfd);
         }
-        kept
+        left
     }
 
     /// Waits for sockets of the engine alone, in a set that no descriptor stands for.

@@ -2,7 +2,7 @@
 
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::file::kind::is_file;
-use crate::file::{KeptFile, Stopped};
+use crate::file::{PinnedFile, Stopped};
 use crate::pace::Pace;
 use crate::socket::stream::{HUP, IN, OUT};
 use crate::socket::{Held, RecvFlags, SendFlags, Socket, Turn};
@@ -58,7 +58,7 @@ impl Job {
         way: Way,
         length: usize,
     ) -> Result<Job, Errno> {
-        let file = KeptFile::kept(&Stack::get_or_why(socket.engine())?.session, file)?;
+        let file = PinnedFile::pinned(&Stack::get_or_why(socket.engine())?.session, file)?;
         let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::errno::from_os)?;
         let state = State {
             done: AtomicUsize::new(0),
@@ -115,7 +115,7 @@ impl State {
 struct Work {
     socket: &'static Socket,
     _held: Held,
-    file: KeptFile<'static>,
+    file: PinnedFile<'static>,
     way: Way,
     length: usize,
     state: Arc<State>,

@@ -11,10 +11,10 @@
 mod copy;
 mod cut;
 pub mod job;
-mod kept;
 mod kind;
 mod locks;
 mod memory;
+mod pinned;
 pub mod pipe;
 mod source;
 mod unbuffered;
@@ -23,10 +23,10 @@ use crate::errno::from_os;
 use crate::socket::slices::Source as _;
 use crate::socket::{Kind, RecvFlags, SendFlags, Socket, Turn, stream};
 use copy::Copy;
-pub use kept::KeptFile;
 pub(crate) use kind::at_hand;
 use kind::{is_file, is_pipe};
 pub(crate) use locks::has_own_locks;
+pub use pinned::PinnedFile;
 use pipe::PipeTarget;
 use rustix::fd::BorrowedFd;
 use source::FileSource;
@@ -48,7 +48,7 @@ impl Socket {
     /// EBADF: the file is not open for reading; ESPIPE, EISDIR: it has no positions; EIO and others of read(2); those of a send.
     pub fn send_file(
         &'static self,
-        file: &KeptFile<'_>,
+        file: &PinnedFile<'_>,
         position: u64,
         length: usize,
         flags: SendFlags,
@@ -59,7 +59,7 @@ impl Socket {
     /// The same, which reads nothing more once `cancelled` is set: fewer bytes, or none.
     fn send_file_unless(
         &'static self,
-        file: &KeptFile<'_>,
+        file: &PinnedFile<'_>,
         position: u64,
         length: usize,
         flags: SendFlags,
@@ -98,7 +98,7 @@ impl Socket {
     /// connection. What was received and not written is there to be received.
     pub fn receive_file(
         &'static self,
-        file: &KeptFile<'_>,
+        file: &PinnedFile<'_>,
         position: Option<u64>,
         length: usize,
         flags: RecvFlags,
@@ -141,10 +141,10 @@ impl Socket {
     fn receive_by(
         &'static self,
         mut call: Inward,
-        kept: &KeptFile<'_>,
+        pinned: &PinnedFile<'_>,
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
-        let (file, mut buffer, mut past) = (kept.fd(), Vec::new(), None);
+        let (file, mut buffer, mut past) = (pinned.fd(), Vec::new(), None);
         loop {
             match call.step() {
                 step::Inward::Straight { most, .. } => {
@@ -159,7 +159,7 @@ impl Socket {
                 }
                 step::Inward::Write { at, held } => {
                     let to = past.as_ref().map_or(file, Copy::fd);
-                    let outcome = match kept.is_same() {
+                    let outcome = match pinned.is_same() {
                         true => write(to, at, &buffer[held], flags.dont_wait),
                         false => Err(Errno::EBADF),
                     };

@@ -4,7 +4,7 @@
 //! cannot be taken before it is known how many go: they are doubled (tee) into a pipe of ours, by reference; from there they are read into the stream's
 //! memory; and as many as went are then taken from the program's.
 
-use super::KeptFile;
+use super::PinnedFile;
 use crate::errno::from_os;
 use crate::session::Session;
 use crate::socket::slices::{Bytes, Room, Source, Target};
@@ -82,7 +82,7 @@ impl Target for PipeTarget<'_> {
 struct PipeSource<'a> {
     pipe: Fd,
     /// The program's, out of which is taken what went.
-    from: &'a KeptFile<'a>,
+    from: &'a PinnedFile<'a>,
     left: usize,
     /// What was read from it went nowhere.
     has_lost: bool,
@@ -139,7 +139,7 @@ impl Socket {
     /// Sends what is in `pipe`, which `double` puts into the pipe that it is given, and takes out of it what went. 0: there was nothing.
     pub fn send_pipe(
         &'static self,
-        pipe: &KeptFile<'_>,
+        pipe: &PinnedFile<'_>,
         double: impl Fn(BorrowedFd<'_>, usize) -> Result<usize, Errno>,
         length: usize,
         flags: SendFlags,

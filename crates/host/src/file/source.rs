@@ -4,9 +4,9 @@
 //! file that cannot say what is at hand goes that way altogether. What comes next is [`Outward`]'s to say; here it is done.
 
 use super::cut;
-use super::kept::KeptFile;
 use super::kind::is_regular;
 use super::memory::Memory;
+use super::pinned::PinnedFile;
 use super::unbuffered;
 use crate::errno::from_os;
 use crate::session::Session;
@@ -26,7 +26,7 @@ const PIECE_MAX: u32 = 1 << 20;
 
 #[derive(Debug)]
 pub struct FileSource<'a> {
-    file: &'a KeptFile<'a>,
+    file: &'a PinnedFile<'a>,
     pub call: Outward,
     /// Once set, nothing more is read.
     cancelled: Option<&'a AtomicBool>,
@@ -38,7 +38,7 @@ pub struct FileSource<'a> {
 
 impl<'a> FileSource<'a> {
     /// What the call is to send, of this file. It reads nothing more once `cancelled` is set.
-    pub fn new(file: &'a KeptFile<'a>, call: Outward, cancelled: Option<&'a AtomicBool>) -> FileSource<'a> {
+    pub fn new(file: &'a PinnedFile<'a>, call: Outward, cancelled: Option<&'a AtomicBool>) -> FileSource<'a> {
         FileSource { file, call, cancelled, memory: None, ahead: Vec::new() }
     }
 
@@ -228,7 +228,7 @@ mod tests {
     use toe_ring::Region;
     use toe_transfer::step::Outward as Step;
 
-    fn source_of<'a>(file: &'a KeptFile<'a>, position: u64, length: usize) -> FileSource<'a> {
+    fn source_of<'a>(file: &'a PinnedFile<'a>, position: u64, length: usize) -> FileSource<'a> {
         FileSource::new(file, Outward::new(position, length, AHEAD, false, false), None)
     }
 
@@ -272,9 +272,9 @@ mod tests {
     #[test]
     fn a_file_is_put_from_its_position_to_its_end_or_as_far_as_is_wanted() {
         let file = file_of(300_000);
-        let kept = KeptFile::of(file.as_fd());
+        let pinned = PinnedFile::of(file.as_fd());
         for (position, length, expected) in [(5, usize::MAX, 299_995), (0, 70_000, 70_000), (299_999, 9, 1)] {
-            let (all, outcome) = drain(&mut source_of(&kept, position, length), 65_536);
+            let (all, outcome) = drain(&mut source_of(&pinned, position, length), 65_536);
             assert_eq!((all.len(), outcome), (expected, Ok(expected)));
             assert!(all.iter().enumerate().all(|(n, &byte)| byte == ((n + position as usize) % 251) as u8));
         }
@@ -283,8 +283,8 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_short_meanwhile_gives_what_it_had() {
         let file = file_of(100_000);
-        let kept = KeptFile::of(file.as_fd());
-        let mut source = source_of(&kept, 0, usize::MAX);
+        let pinned = PinnedFile::of(file.as_fd());
+        let mut source = source_of(&pinned, 0, usize::MAX);
         source.look();
         file.set_len(40_000).expect("shorter");
         assert_eq!(drain(&mut source, 65_536).1, Ok(40_000));
@@ -295,8 +295,8 @@ mod tests {
     fn of_another_file_at_the_number_nothing_is_put() {
         let (file, other) = (file_of(300_000), file_of(300_000));
         let number = crate::sys::dup_anywhere(&file).expect("room");
-        let kept = KeptFile::of(crate::sys::borrow(number.raw()));
-        let mut source = source_of(&kept, 0, usize::MAX);
+        let pinned = PinnedFile::of(crate::sys::borrow(number.raw()));
+        let mut source = source_of(&pinned, 0, usize::MAX);
         source.look();
         let (region, _file) = Region::create(1 << 20).expect("memory");
         assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(1000));
@@ -313,9 +313,9 @@ mod tests {
     #[test]
     fn what_is_taken_back_comes_again() {
         let file = file_of(3 * AHEAD);
-        let kept = KeptFile::of(file.as_fd());
+        let pinned = PinnedFile::of(file.as_fd());
         let (region, _file) = Region::create(1 << 20).expect("memory");
-        let mut source = source_of(&kept, 0, usize::MAX);
+        let mut source = source_of(&pinned, 0, usize::MAX);
         source.look();
         source.call.read_at_hand(Err(Errno::EAGAIN));
         source.refill();
@@ -336,10 +336,10 @@ mod tests {
     #[test]
     fn the_disk_is_not_waited_for_again_once_that_is_cancelled() {
         let file = file_of(3 * AHEAD);
-        let kept = KeptFile::of(file.as_fd());
+        let pinned = PinnedFile::of(file.as_fd());
         let cancelled = AtomicBool::new(false);
         let call = Outward::new(0, usize::MAX, AHEAD, false, false);
-        let mut source = FileSource::new(&kept, call, Some(&cancelled));
+        let mut source = FileSource::new(&pinned, call, Some(&cancelled));
         source.look();
         let not_at_hand = Err(Errno::EAGAIN);
         source.call.read_at_hand(not_at_hand);
@@ -368,8 +368,8 @@ mod tests {
                 libc::EISDIR,
             ),
         ] {
-            let kept = KeptFile::of(fd);
-            assert_eq!(drain(&mut source_of(&kept, 0, 10), 10), (Vec::new(), Err(Errno(errno as u16))));
+            let pinned = PinnedFile::of(fd);
+            assert_eq!(drain(&mut source_of(&pinned, 0, 10), 10), (Vec::new(), Err(Errno(errno as u16))));
         }
     }
 }

@@ -42,9 +42,9 @@ pub(crate) fn stop_waiting(socket: &'static Socket, waiter: &'static Waiter) {
 
 impl Socket {
     fn end_at_last(&'static self, ended: Option<OwnCopy>) {
-        if let Some(kept) = ended {
+        if let Some(held) = ended {
             self.release(None);
-            drop(kept);
+            drop(held);
         }
     }
 
@@ -79,13 +79,13 @@ impl Socket {
         if !self.is_used(&watch) {
             return false;
         }
-        let Some(Ok(kept)) = self.home().map(|home| home.session.own_fds().copy_of(fd)) else { return false };
+        let Some(Ok(held)) = self.home().map(|home| home.session.own_fds().copy_of(fd)) else { return false };
         drop(home);
-        self.fd.store(kept.raw(), Ordering::Release);
+        self.fd.store(held.raw(), Ordering::Release);
         // No epoll set reports it any more.
         let sets = std::mem::take(&mut watch.sets);
         self.watched.fetch_sub(sets.len() as u32, Ordering::SeqCst);
-        watch.ending = Some(kept);
+        watch.ending = Some(held);
         // They may all have gone before they could find it.
         let ended = self.take_ending(&mut watch);
         drop(watch);
@@ -161,7 +161,7 @@ impl Socket {
                 Socket::unmark_keys(fd);
             }
             if let Some(anchor) = stream.anchor.filter(|anchor| session.alive() && keep(*anchor)) {
-                io.command(Command::CloseKept { flow, anchor, abort });
+                io.command(Command::CloseRetained { flow, anchor, abort });
             } else if abort || resets && stream.link == Link::Open {
                 // That the descriptor is closed the engine hears of the kernel, and later than of what this process does next.
                 io.command(Command::Close { flow, abort: true });

@@ -69,7 +69,7 @@ pub fn submit(
         Added::Queued => {}
         Added::Ready => worker::wake_one(&queue),
         Added::Start(request) => {
-            if worker::start(Some(request.clone())).is_err() && !queue.is_kept_without_start(request) {
+            if worker::start(Some(request.clone())).is_err() && !queue.is_queued_without_start(request) {
                 place.end(Err(Errno::EAGAIN));
                 return Err(Errno::EAGAIN);
             }

@@ -101,14 +101,14 @@ impl Queue {
     }
 
     /// The thread of a request could not be started. `false`: nor is there another, and the request is gone.
-    pub fn is_kept_without_start(&mut self, request: Request) -> bool {
+    pub fn is_queued_without_start(&mut self, request: Request) -> bool {
         self.threads -= 1;
         self.lines.retain(|line| line.fd != request.fd);
-        let is_kept = self.threads > 0;
-        if is_kept {
+        let is_queued = self.threads > 0;
+        if is_queued {
             self.push_line(request);
         }
-        is_kept
+        is_queued
     }
 
     /// There is to be one thread more, if there may.
@@ -234,10 +234,10 @@ mod tests {
     fn a_thread_that_does_not_start_is_made_up_for_by_others() {
         let mut queue = Queue::new();
         let Added::Start(first) = queue.add(request(3, 1, 0)) else { panic!("a thread") };
-        assert!(!queue.is_kept_without_start(first) && queue.lines.is_empty());
+        assert!(!queue.is_queued_without_start(first) && queue.lines.is_empty());
         queue.add(request(3, 1, 0));
         let Added::Start(other) = queue.add(request(4, 2, 0)) else { panic!("a thread") };
-        assert!(queue.is_kept_without_start(other));
+        assert!(queue.is_queued_without_start(other));
         assert_eq!(queue.take().map(number), Some(2));
     }
 

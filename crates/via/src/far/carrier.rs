@@ -443,7 +443,7 @@ impl Carrier {
     }
 
     fn take_reply(&mut self) -> Result<usize, Wrong> {
-        let Some((start, used)) = Start::first(self.inward.kept(), true)? else { return Ok(0) };
+        let Some((start, used)) = Start::first(self.inward.buffered(), true)? else { return Ok(0) };
         let said = Introduction::decode(start.private)?;
         self.has_changed = true;
         match said {

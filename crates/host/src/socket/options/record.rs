@@ -22,7 +22,7 @@ const TCP: i32 = libc::IPPROTO_TCP;
 struct Writer<'a>(&'a mut SocketOptions);
 
 impl Writer<'_> {
-    /// There is room for as many as there are; what has none is lost, as what [`crate::socket::options::remembered::KeptOptions`] has no room for is.
+    /// There is room for as many as there are; what has none is lost, as what [`crate::socket::options::remembered::SavedOptions`] has no room for is.
     fn put(&mut self, level: i32, name: i32, value: &[u8]) {
         let numbers = (u8::try_from(level), u8::try_from(name), u8::try_from(value.len()));
         let (Ok(level), Ok(name), Ok(len)) = numbers else { return };
@@ -73,7 +73,7 @@ impl Settings {
         to.put_some(SOCKET, libc::SO_LINGER, (self.linger != Linger::default()).then(|| self.linger.value()));
         to.put_some(SOCKET, libc::SO_MAX_PACING_RATE, self.max_pacing.map(u64::to_ne_bytes));
         to.put_some(TCP, libc::TCP_CONGESTION, self.congestion.map(|number| [number]));
-        self.kept.each(|level, name, value| to.put(level, name, value));
+        self.saved.each(|level, name, value| to.put(level, name, value));
     }
 
     /// What was written down replaces what was known here; what is not an option stays.
@@ -109,7 +109,7 @@ impl Settings {
                 (TCP, libc::TCP_CONGESTION) => self.congestion = value.first().copied(),
                 // The socket itself has them.
                 (SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_ERROR) => {}
-                _ => self.kept.set(level, name, value),
+                _ => self.saved.set(level, name, value),
             }
         }
     }
@@ -229,7 +229,7 @@ mod tests {
             assert_eq!(get(to, SOCKET, name), get(from, SOCKET, name), "{name}");
         }
         let mut mark = Vec::new();
-        to.with_kept_option(SOCKET, libc::SO_MARK, |value| mark.extend_from_slice(value));
+        to.with_saved_option(SOCKET, libc::SO_MARK, |value| mark.extend_from_slice(value));
         assert_eq!(mark, int(11));
         from.abandon();
         to.abandon();
