@@ -29,15 +29,15 @@ use toe_engine::{
 };
 
 /// Asks of the control server answered before anything else gets its turn.
-const ASKS_PER_TURN: usize = 64;
+const ASKS_PER_ROUND: usize = 64;
 
 impl Daemon {
     /// Answers what the control server's threads ask, up to a bound; the rest is reported again.
     pub(crate) fn serve_control_server(&mut self, now: Instant) {
         self.hosts.server.hear();
-        for _ in 0..ASKS_PER_TURN {
+        for _ in 0..ASKS_PER_ROUND {
             let Some(ask) = self.hosts.server.take() else { return };
-            self.serve_in_turn(now, ask);
+            self.serve_in_quantum(now, ask);
         }
         self.hosts.server.ring();
     }
@@ -46,13 +46,13 @@ impl Daemon {
     pub(crate) fn serve_deferred(&mut self, now: Instant) {
         for _ in 0..self.hosts.deferred.len() {
             let Some(ask) = self.hosts.deferred.pop_front() else { return };
-            self.serve_in_turn(now, ask);
+            self.serve_in_quantum(now, ask);
         }
     }
 
-    /// What is done for a user's requests is taken off his turn, too. Who has had that waits for the next one; as one request
+    /// What is done for a user's requests is taken off his quantum, too. Who has had that waits for the next one; as one request
     /// of a user's is on its way at a time, it overtakes none of his.
-    fn serve_in_turn(&mut self, now: Instant, ask: Ask) {
+    fn serve_in_quantum(&mut self, now: Instant, ask: Ask) {
         let account = self
             .hosts
             .asker(&self.engine, &self.sessions, &ask.matter)

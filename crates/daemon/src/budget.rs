@@ -3,7 +3,7 @@
 //!
 //! What the engine does because of an account's processes (their entries, their requests, doorbells rung for nothing) is
 //! measured, and moves the account's *tag* on by as much. Each round serves accounts with work in the order of their tags, each
-//! for [`TURN_NS`], until [`ROUND_NS`] are over; who is not reached waits for the next round, and frames, timers and
+//! for [`QUANTUM_NS`], until [`ROUND_NS`] are over; who is not reached waits for the next round, and frames, timers and
 //! completions come between. So a round is short however many want all they can get, and who asks for little waits for
 //! nobody: his tag is behind theirs. It is not behind by more than [`LEAD_NS`], so that nobody saves up a long turn, and not
 //! ahead by more than [`DEBT_MAX_NS`], so that one request that took long does not shut its user out for seconds.
@@ -14,12 +14,12 @@
 use std::collections::HashMap;
 use toe_base::{Cred, Instant, SessionId};
 
-/// A turn: a few requests, or some hundreds of entries. It ends with the step in which that is over.
-pub const TURN_NS: u64 = 20_000;
-/// The turns of one round.
-pub const ROUND_NS: u64 = TURN_NS;
+/// A quantum: a few requests, or some hundreds of entries. It ends with the step in which that is over.
+pub const QUANTUM_NS: u64 = 20_000;
+/// The quanta of one round.
+pub const ROUND_NS: u64 = QUANTUM_NS;
 /// Who did not want anything for a while comes before the others for as long.
-const LEAD_NS: u64 = 2 * TURN_NS;
+const LEAD_NS: u64 = 2 * QUANTUM_NS;
 const DEBT_MAX_NS: u64 = 5_000_000;
 /// Sessions of an account that a round looks at in vain.
 pub const LOOKS_A_ROUND: usize = 64;
@@ -37,7 +37,7 @@ struct Account {
     awake: Vec<SessionId>,
     /// Of those the one that goes first.
     first: usize,
-    /// The virtual time at which its next turn begins.
+    /// The virtual time at which its next quantum begins.
     tag_ns: u64,
     /// What it has used in all, as far as it was measured.
     used_ns: u64,
@@ -147,14 +147,14 @@ impl Budget {
 
 /// Whose turn it is.
 impl Budget {
-    /// A round begins: puts the accounts of which a session has work into `turns`, in the order in which they are served.
-    pub fn begin_round(&mut self, turns: &mut Vec<Place>, mut has_work: impl FnMut(SessionId) -> bool) {
+    /// A round begins: puts the accounts of which a session has work into `quanta`, in the order in which they are served.
+    pub fn begin_round(&mut self, quanta: &mut Vec<Place>, mut has_work: impl FnMut(SessionId) -> bool) {
         self.forget_idle();
-        turns.clear();
+        quanta.clear();
         let accounts = self.accounts.iter_mut().enumerate();
-        turns.extend(accounts.filter_map(|(at, a)| a.find_work(&mut has_work).then_some(Place(at))));
-        turns.sort_unstable_by_key(|place| self.accounts[place.0].tag_ns);
-        match turns.first() {
+        quanta.extend(accounts.filter_map(|(at, a)| a.find_work(&mut has_work).then_some(Place(at))));
+        quanta.sort_unstable_by_key(|place| self.accounts[place.0].tag_ns);
+        match quanta.first() {
             Some(first) => self.now_ns = self.now_ns.max(self.accounts[first.0].tag_ns),
             // Nobody wants anything: there is nobody to whom anything is owed.
             None => self.now_ns = self.now_ns.saturating_add(ROUND_NS),
@@ -164,7 +164,7 @@ impl Budget {
     /// Whether something may be done for the account now that is not of its turn: it is not ahead of the others, or there are
     /// no others who want something.
     pub fn may_go(&self, cred: Cred) -> bool {
-        self.places.get(&cred).is_none_or(|place| self.accounts[*place].tag_ns <= self.now_ns + TURN_NS)
+        self.places.get(&cred).is_none_or(|place| self.accounts[*place].tag_ns <= self.now_ns + QUANTUM_NS)
     }
 
     /// Something was done for the account that took so long.
@@ -197,7 +197,7 @@ impl Budget {
         (at < n).then(|| account.awake[(account.first + at) % n])
     }
 
-    /// The next time this account's turn begins behind so many sessions of its.
+    /// The next time this account's quantum begins behind so many sessions of its.
     pub fn pass(&mut self, Place(place): Place, served: usize) {
         let account = &mut self.accounts[place];
         account.first = (account.first + served) % account.awake.len().max(1);
@@ -230,17 +230,17 @@ mod tests {
         Cred::of_user(uid)
     }
 
-    /// One round in which each account with work does steps that take as long as `step` says of it, until its turn is over. In
+    /// One round in which each account with work does steps that take as long as `step` says of it, until its quantum is over. In
     /// which order they came, and how long the round took.
     fn round(budget: &mut Budget, has_work: &[SessionId], step: impl Fn(u32) -> u64) -> (Vec<u32>, u64) {
-        let (mut turns, mut order, mut spent) = (Vec::new(), Vec::new(), 0);
-        budget.begin_round(&mut turns, |id| has_work.contains(&id));
-        for place in turns {
+        let (mut quanta, mut order, mut spent) = (Vec::new(), Vec::new(), 0);
+        budget.begin_round(&mut quanta, |id| has_work.contains(&id));
+        for place in quanta {
             if spent >= ROUND_NS {
                 break;
             }
             let cred = budget.cred(place);
-            let ns = step(cred.uid).max(TURN_NS.next_multiple_of(step(cred.uid)));
+            let ns = step(cred.uid).max(QUANTUM_NS.next_multiple_of(step(cred.uid)));
             budget.charge(cred, ns);
             order.push(cred.uid);
             spent += ns;
@@ -269,7 +269,7 @@ mod tests {
         assert!(longest < Some(2 * ROUND_NS), "{longest:?}");
         let used: Vec<u64> = (1..50).map(|uid| budget.used_ns(who(uid))).collect();
         let (least, most) = (used.iter().min().copied(), used.iter().max().copied());
-        assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 2 * TURN_NS), "{used:?}");
+        assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 2 * QUANTUM_NS), "{used:?}");
     }
 
     #[test]
@@ -338,9 +338,9 @@ mod tests {
     fn sessions_take_turns_at_being_first_and_of_many_some_are_looked_at() {
         let mut budget = Budget::default();
         S.iter().for_each(|session| budget.add(who(1), *session));
-        let mut turns = Vec::new();
-        budget.begin_round(&mut turns, |id| id == S[2]);
-        let place = turns[0];
+        let mut quanta = Vec::new();
+        budget.begin_round(&mut quanta, |id| id == S[2]);
+        let place = quanta[0];
         assert_eq!([0, 1, 4].map(|at| budget.session_at(place, at)), [Some(S[2]), Some(S[3]), None]);
         budget.pass(place, 1);
         assert_eq!(budget.session_at(place, 0), Some(S[3]));
@@ -350,11 +350,11 @@ mod tests {
         (100..1000).for_each(|session| budget.add(who(1), SessionId(session)));
         let mut looks = 0;
         let rounds = (0..100).take_while(|_| {
-            budget.begin_round(&mut turns, |id| {
+            budget.begin_round(&mut quanta, |id| {
                 looks += 1;
                 id == SessionId(777)
             });
-            turns.is_empty()
+            quanta.is_empty()
         });
         let rounds = rounds.count();
         assert!(looks <= (rounds + 1) * LOOKS_A_ROUND && rounds < 20, "{looks} looks in {rounds} rounds");

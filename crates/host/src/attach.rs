@@ -97,7 +97,7 @@ pub type Answered = (Reply, Vec<Fd>);
 pub struct Control {
     fd: Fd,
     /// One request at a time: the engine answers in order. The one that was given up on, whose answer may come yet.
-    turn: Lock<Option<Request>>,
+    pending: Lock<Option<Request>>,
     /// What the engine has for each answer.
     limit: Duration,
 }
@@ -126,12 +126,12 @@ impl Control {
             other => other,
         })?;
         check_engine(&fd)?;
-        Ok(Control { fd, turn: Lock::new(None), limit })
+        Ok(Control { fd, pending: Lock::new(None), limit })
     }
 
     /// Over a connected socket.
     pub fn over(fd: Fd) -> Control {
-        Control { fd, turn: Lock::new(None), limit: ANSWER_WITHIN }
+        Control { fd, pending: Lock::new(None), limit: ANSWER_WITHIN }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -145,7 +145,7 @@ impl Control {
     /// Asks and waits for the answer. A refusal becomes its errno; a lost connection ECONNRESET. ETIMEDOUT: no answer within the time that
     /// there is for what is new, or still none to what was asked before.
     pub fn request(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<Answered, Errno> {
-        let mut pending = self.turn.lock();
+        let mut pending = self.pending.lock();
         let is_patient = !asks_for_something_new(&request);
         if pending.is_some() && !(is_patient || self.has_answer()) {
             return Err(Errno::ETIMEDOUT);

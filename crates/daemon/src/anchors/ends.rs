@@ -9,7 +9,7 @@ use toe_base::{AnchorHandle, Instant, SessionId};
 use toe_engine::{AnchorUse, ControlEvent, Engine};
 
 /// Anchors looked after in one turn.
-const DOUBTS_PER_TURN: usize = 64;
+const DOUBTS_PER_ROUND: usize = 64;
 
 impl Anchors {
     /// Handles that follow each other for up to `count` anchors, which the control server makes.
@@ -114,7 +114,7 @@ impl Anchors {
 
     /// Looks after some anchors whose session is gone or whose end may have gone unreported.
     fn resolve_doubts(&mut self, now: Instant, engine: &mut Engine, sessions: &mut Sessions) {
-        for _ in 0..DOUBTS_PER_TURN.min(self.doubts()) {
+        for _ in 0..DOUBTS_PER_ROUND.min(self.doubts()) {
             let Some(anchor) = self.next_doubtful() else { break };
             let left = self.is_left(anchor);
             match engine.view().anchor_use(anchor) {

@@ -24,7 +24,7 @@ use toe_ring::EventFd;
 const HOME_MODE: Mode = Mode::from_raw_mode(0o711);
 const ANCHOR_MODE: Mode = Mode::from_raw_mode(0o555);
 /// Orders carried out before the user's programs get their turn.
-const ORDERS_PER_TURN: usize = 64;
+const ORDERS_PER_ROUND: usize = 64;
 
 /// What the engine's thread wants of a directory.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +168,7 @@ impl Keeper {
     /// Does some of what the engine's thread wants. That may take as long as the user's programs like.
     pub(crate) fn carry_out(&mut self) -> CarriedOut {
         let mut done = CarriedOut::default();
-        for _ in 0..ORDERS_PER_TURN {
+        for _ in 0..ORDERS_PER_ROUND {
             let Ok(order) = self.orders.try_recv() else { return done };
             done.has_events |= self.obey(order);
         }

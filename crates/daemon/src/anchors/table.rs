@@ -21,7 +21,7 @@ const REPORTS_LEN: usize = 2 << 10;
 /// How long an instance is not heard that reports nothing but openings for nothing.
 const MUTED_US: u64 = 1_000;
 /// What users' threads tell is taken so many at once.
-const EVENTS_PER_TURN: usize = 64;
+const EVENTS_PER_ROUND: usize = 64;
 
 /// How an anchor's end is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,7 +304,7 @@ impl Anchors {
 
     /// Takes some of what users' threads have found out; returns how much.
     pub fn take_events(&mut self) -> usize {
-        for taken in 0..EVENTS_PER_TURN {
+        for taken in 0..EVENTS_PER_ROUND {
             let Ok(event) = self.events.try_recv() else { return taken };
             let (KeeperEvent::Watched { home, handle, .. } | KeeperEvent::Unwatched { home, handle }) = event;
             let reports = self.homes.get(&home).map(|record| record.reports);
@@ -325,7 +325,7 @@ impl Anchors {
                 }
             }
         }
-        EVENTS_PER_TURN
+        EVENTS_PER_ROUND
     }
 
     /// The next anchor that has its name still.

@@ -96,8 +96,8 @@ impl World {
     fn make_more_reports_than_fit(&self) {
         let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
         let limit: u32 = limit.trim().parse().expect("a number");
-        for turn in 0..limit + 2 {
-            drop(self.open(turn % 2));
+        for round in 0..limit + 2 {
+            drop(self.open(round % 2));
         }
     }
 
@@ -325,8 +325,8 @@ fn users_share_no_directory() {
 #[test]
 fn a_flood_of_reports_is_read_a_few_at_a_time() {
     let mut world = World::new(0..4);
-    for turn in 0..1000 {
-        drop(world.open(turn % 4));
+    for round in 0..1000 {
+        drop(world.open(round % 4));
     }
     let told = std::iter::repeat_with(|| world.closed().len()).take_while(|told| *told > 0);
     let told: Vec<usize> = told.collect();

@@ -38,7 +38,7 @@ const OWN: usize = 3;
 const COMMON: usize = CONNECTIONS_MAX - (USERS_MAX + STRANGERS_MAX) * OWN;
 const SHARE: usize = 8;
 /// Connections accepted before anything else gets its turn.
-const ACCEPTS_PER_TURN: usize = 32;
+const ACCEPTS_PER_ROUND: usize = 32;
 /// How long accepting rests when there are no descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Sockets that the engine's thread is told of at once.
@@ -197,7 +197,7 @@ impl Door {
             return;
         }
         self.accept_not_before = None;
-        for _ in 0..ACCEPTS_PER_TURN {
+        for _ in 0..ACCEPTS_PER_ROUND {
             let Some(listener) = &self.listener else { return };
             match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => self.admit(socket),
@@ -216,24 +216,24 @@ impl Door {
     fn admit(&mut self, socket: OwnedFd) {
         let Ok(who) = Credentials::of(&socket) else {
             let nobody = Credentials { uid: u32::MAX, netns: ELSEWHERE, ..Credentials::default() };
-            return self.turn_away(nobody, socket);
+            return self.reject(nobody, socket);
         };
         if !self.policy.may_attach(&who, || sys::peer_groups(&socket)) {
             let refusal = Reply::Refused { errno: Errno::EACCES.0, version: INTERFACE_VERSION };
             // Who asks is told why; nobody has to.
             let _ = socket::send(&socket, &refusal.encode(), &[]);
             self.count_refusal(&Policy::remedy(who.uid));
-            return self.turn_away(who, socket);
+            return self.reject(who, socket);
         }
         sys::let_descriptors_in(&socket, true);
         if let Err((socket, why)) = self.hand_over(&who, true, socket, Errand::Admit) {
             self.count_refusal(why);
-            self.turn_away(who, socket);
+            self.reject(who, socket);
         }
     }
 
     /// Closes a connection: here, if there is surely nothing in it, else on a thread of its user's.
-    fn turn_away(&mut self, who: Credentials, socket: OwnedFd) {
+    fn reject(&mut self, who: Credentials, socket: OwnedFd) {
         if let Err(socket) = socket::close_unread(socket)
             && let Err((socket, _)) = self.hand_over(&who, false, socket, Errand::Close)
         {
@@ -243,7 +243,7 @@ impl Door {
 
     fn close_held(&mut self) {
         for (who, socket) in std::mem::take(&mut self.held) {
-            self.turn_away(who, socket);
+            self.reject(who, socket);
         }
     }
 

@@ -135,11 +135,11 @@ impl User {
 
     /// Until the user has left, or the engine is gone.
     pub(super) fn run(mut self) {
-        while self.turn().is_ok() {}
+        while self.round().is_ok() {}
         self.pages.finish();
     }
 
-    fn turn(&mut self) -> Result<(), Gone> {
+    fn round(&mut self) -> Result<(), Gone> {
         let events = self.wait()?;
         for event in events.into_iter().flatten() {
             match event {

@@ -12,9 +12,9 @@ mod giving_back;
 mod held_locks;
 mod hostile;
 mod lanes;
+mod quanta;
 mod stuck_page;
 mod transfer;
-mod turns;
 mod via;
 mod wakes;
 

@@ -135,7 +135,7 @@ pub struct EpollSet {
     /// Threads in a call that may sleep on it.
     sleepers: AtomicU32,
     /// Counts waits, for those who have room for one event.
-    turn: AtomicU32,
+    wait_count: AtomicU32,
     /// It may have listeners that ask for no connections yet: added, or inherited over a fork, since the last wait.
     idle_listeners: AtomicBool,
     /// One of its sockets went to another process, or was given back to the engine before a fork, since the last wait.
@@ -195,7 +195,7 @@ fn unused() -> &'static EpollSet {
                 kernel_fds: AtomicBool::new(false),
                 kernel_waiters: AtomicU32::new(0),
                 sleepers: AtomicU32::new(0),
-                turn: AtomicU32::new(0),
+                wait_count: AtomicU32::new(0),
                 idle_listeners: AtomicBool::new(false),
                 moved: AtomicBool::new(false),
                 has_nested: AtomicBool::new(false),

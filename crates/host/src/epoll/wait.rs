@@ -53,8 +53,8 @@ fn wait_beside_lanes(
         return found;
     };
     // As of the other two worlds: of one place every other turn.
-    let turn = set.turn.fetch_add(1, Ordering::Relaxed);
-    let share = (events.len() + turn as usize % 2) / 2;
+    let wait_count = set.wait_count.fetch_add(1, Ordering::Relaxed);
+    let share = (events.len() + wait_count as usize % 2) / 2;
     let found = match share {
         0 => 0,
         _ => wait_in(set, epfd, &mut events[..share], Some(Duration::ZERO), None).unwrap_or(0),
@@ -112,8 +112,9 @@ impl EpollSet {
         }
         let nestings = self.nestings();
         // Half of the room at first, so that neither side keeps the other out; of one place every other turn.
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let share = if self.has_sockets() { (events.len() + turn as usize % 2) / 2 } else { events.len() };
+        let wait_count = self.wait_count.fetch_add(1, Ordering::Relaxed);
+        let share =
+            if self.has_sockets() { (events.len() + wait_count as usize % 2) / 2 } else { events.len() };
         let mut found = if share > 0 { self.ask_kernel(epfd, &mut events[..share])? } else { 0 };
         found += self.harvest(&mut events[found..]);
         if found == 0 && share == 0 {

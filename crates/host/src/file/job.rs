@@ -5,7 +5,7 @@ use crate::file::kind::is_file;
 use crate::file::{PinnedFile, Stopped};
 use crate::pace::Pace;
 use crate::socket::stream::{HUP, IN, OUT};
-use crate::socket::{Held, RecvFlags, SendFlags, Socket, Turn};
+use crate::socket::{Held, RecvFlags, SendFlags, Socket, SocketCall};
 use crate::stack::Stack;
 use crate::{helper, spin};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -172,7 +172,7 @@ impl Work {
         let reads = matches!(self.way, Way::Read(_));
         let wanted = HUP | if reads { IN } else { OUT };
         let on = BlockOn {
-            turn: &Turn::begin(self.socket),
+            call: &SocketCall::begin(self.socket),
             deadline: None,
             silence: None,
             too_late: Errno::EAGAIN,

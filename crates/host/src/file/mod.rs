@@ -21,7 +21,7 @@ mod unbuffered;
 
 use crate::errno::from_os;
 use crate::socket::slices::Source as _;
-use crate::socket::{Kind, RecvFlags, SendFlags, Socket, Turn, stream};
+use crate::socket::{Kind, RecvFlags, SendFlags, Socket, SocketCall, stream};
 use copy::Copy;
 pub(crate) use kind::at_hand;
 use kind::{is_file, is_pipe};
@@ -66,8 +66,8 @@ impl Socket {
         cancelled: Option<&AtomicBool>,
     ) -> Result<usize, Errno> {
         let has_room = self.kind() == Kind::Stream && self.ready_now() & stream::OUT != 0;
-        let turn = Turn::begin(self);
-        turn.hold()?;
+        let socket_call = SocketCall::begin(self);
+        socket_call.hold()?;
         if toe_transfer::is_long(length, has_room) && !flags.dont_wait && !self.nonblocking() {
             // It may well wait, and from its first read on the file is to be the same.
             file.keep(self.session());
@@ -79,7 +79,7 @@ impl Socket {
                 step::Outward::Look { .. } => source.look(),
                 step::Outward::ReadAhead { .. } => source.refill(),
                 step::Outward::Send => {
-                    let outcome = self.send_in(&turn, &mut source, flags);
+                    let outcome = self.send_in(&socket_call, &mut source, flags);
                     source.call.went(outcome);
                 }
                 step::Outward::LetGo => self.let_held_go(),

@@ -8,7 +8,7 @@ use super::PinnedFile;
 use crate::errno::from_os;
 use crate::session::Session;
 use crate::socket::slices::{Bytes, Room, Source, Target};
-use crate::socket::{RecvFlags, SendFlags, Socket, Turn};
+use crate::socket::{RecvFlags, SendFlags, Socket, SocketCall};
 use crate::sys::Fd;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::{Errno as Os, ReadWriteFlags};
@@ -144,8 +144,8 @@ impl Socket {
         length: usize,
         flags: SendFlags,
     ) -> Result<usize, Errno> {
-        let turn = Turn::begin(self);
-        turn.hold()?;
+        let socket_call = SocketCall::begin(self);
+        socket_call.hold()?;
         loop {
             let (reads, writes) = pipe_with(PipeFlags::CLOEXEC).map_err(from_os)?;
             let (reads, writes) = (Fd::from(reads), Fd::from(writes));
@@ -154,7 +154,7 @@ impl Socket {
                 return Ok(0);
             }
             let mut source = PipeSource { pipe: reads, from: pipe, left, has_lost: false };
-            let sent = self.send_in(&turn, &mut source, flags)?;
+            let sent = self.send_in(&socket_call, &mut source, flags)?;
             if sent > 0 || !source.has_lost {
                 if pipe.is_same() {
                     take_out(pipe.fd(), writes, source.left == 0, sent);

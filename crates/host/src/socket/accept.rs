@@ -5,7 +5,7 @@ use crate::block::{BlockOn, OnSignal, block_on};
 use crate::silence::{ANSWER_WITHIN, Silence};
 use crate::slots::Place;
 use crate::socket::arrivals::{Closed, Found};
-use crate::socket::{Kind, Socket, Turn};
+use crate::socket::{Kind, Socket, SocketCall};
 use crate::stack::Stack;
 use crate::{fd_table, sys};
 use rustix::fd::RawFd;
@@ -96,51 +96,51 @@ impl Socket {
         }
         // An engine that is gone leaves the twin; its errors are found below.
         let settled = self.activate_all();
-        let turn = ACCEPTS.fetch_add(1, Ordering::Relaxed);
-        if let (true, 0) = (how.with_twin, turn % KERNEL_EVERY)
+        let round = ACCEPTS.fetch_add(1, Ordering::Relaxed);
+        if let (true, 0) = (how.with_twin, round % KERNEL_EVERY)
             && self.descriptor().is_some_and(&mut *of_kernel)
         {
             return Err(AcceptError::OfKernel);
         }
         if how.dont_wait || self.nonblocking() {
             settled?;
-            let mut found = self.look_for_one(turn, how.with_twin)?;
+            let mut found = self.look_for_one(round, how.with_twin)?;
             if matches!(found, Found::Nothing) && self.let_engine_finish() {
-                found = self.look_for_one(turn, how.with_twin)?;
+                found = self.look_for_one(round, how.with_twin)?;
             }
             return match found {
                 Found::Stream((at, place)) => Ok(at.take_in(self, place, how)?),
-                Found::Asked => Ok(self.wait_for_answer(turn, how)?),
+                Found::Asked => Ok(self.wait_for_answer(round, how)?),
                 Found::Nothing => Err(Errno::EAGAIN.into()),
             };
         }
-        self.wait_for_connection(turn, how, of_kernel, settled.is_ok())
+        self.wait_for_connection(round, how, of_kernel, settled.is_ok())
     }
 
-    /// Looks at all engines that have it, at the first of them by `turn`: none is to starve the others. One is asked at a
+    /// Looks at all engines that have it, at the first of them by `round`: none is to starve the others. One is asked at a
     /// time, so that no connection is handed out that this call does not take.
     fn look_for_one(
         &'static self,
-        turn: u32,
+        round: u32,
         with_twin: bool,
     ) -> Result<Found<(&'static Socket, Place)>, Errno> {
         // First what is there, or has been asked for.
         if self.has_siblings()
-            && let found @ (Found::Stream(_) | Found::Asked) = self.look_at_all(turn, with_twin, false)?
+            && let found @ (Found::Stream(_) | Found::Asked) = self.look_at_all(round, with_twin, false)?
         {
             return Ok(found);
         }
-        self.look_at_all(turn, with_twin, true)
+        self.look_at_all(round, with_twin, true)
     }
 
     fn look_at_all(
         &'static self,
-        turn: u32,
+        round: u32,
         with_twin: bool,
         may_ask: bool,
     ) -> Result<Found<(&'static Socket, Place)>, Errno> {
         let mut outcome = Err(Errno::EINVAL);
-        for member in self.members(turn) {
+        for member in self.members(round) {
             match member.try_take(with_twin, may_ask) {
                 Ok(Found::Stream(place)) => return Ok(Found::Stream((member, place))),
                 Ok(Found::Asked) => return Ok(Found::Asked),
@@ -167,16 +167,16 @@ impl Socket {
     }
 
     /// For an accept that does not wait for connections: the engine says at once whether there is one.
-    fn wait_for_answer(&'static self, turn: u32, how: AcceptHow) -> Result<Accepted, Errno> {
+    fn wait_for_answer(&'static self, round: u32, how: AcceptHow) -> Result<Accepted, Errno> {
         let silence = Silence::within(ANSWER_WITHIN);
-        let call = Turn::begin(self);
+        let call = SocketCall::begin(self);
         loop {
             let on = BlockOn {
                 silence: Some(&silence),
                 on_signal: OnSignal::Defer,
                 ..Socket::block(&call, None, None)
             };
-            let outcome = block_on(on, &mut || match self.look_for_one(turn, how.with_twin)? {
+            let outcome = block_on(on, &mut || match self.look_for_one(round, how.with_twin)? {
                 // While the wait goes on: with its end the listener may end, if another thread has closed it.
                 Found::Stream((at, place)) => at.take_in(self, place, how).map(Some),
                 Found::Asked => Ok(None),
@@ -191,7 +191,7 @@ impl Socket {
 
     fn wait_for_connection(
         &'static self,
-        turn: u32,
+        round: u32,
         how: AcceptHow,
         of_kernel: &mut dyn FnMut(RawFd) -> bool,
         is_taking: bool,
@@ -201,11 +201,11 @@ impl Socket {
         // An engine that could not be asked to hand out connections may be in a while, and wakes nobody who has not asked.
         let asks_again = !is_taking && timeout.is_none();
         let patience = if asks_again { Some(ASK_AGAIN) } else { timeout };
-        let call = Turn::begin(self);
+        let call = SocketCall::begin(self);
         let twin_ready = how.with_twin.then_some(&seen);
         let on = BlockOn { twin_ready, ..Socket::block(&call, patience, None) };
         let outcome = block_on(on, &mut || {
-            match self.look_for_one(turn, how.with_twin)? {
+            match self.look_for_one(round, how.with_twin)? {
                 // As above.
                 Found::Stream((at, place)) => return Ok(Some(Some(at.take_in(self, place, how)?))),
                 // It would wait for this program behind the kernel's.
@@ -219,8 +219,8 @@ impl Socket {
             Ok(outcome) => outcome.ok_or(AcceptError::OfKernel),
             Err(Errno::EAGAIN) if asks_again => Err(Errno::ECONNABORTED.into()),
             // What has been asked for is on its way to this process, and another would wait for it.
-            Err(errno @ (Errno::EAGAIN | Errno::EINTR)) if self.members(turn).any(has_asked) => {
-                self.wait_for_answer(turn, how).map_err(|_| errno.into())
+            Err(errno @ (Errno::EAGAIN | Errno::EINTR)) if self.members(round).any(has_asked) => {
+                self.wait_for_answer(round, how).map_err(|_| errno.into())
             }
             Err(errno) => Err(errno.into()),
         }

@@ -7,7 +7,7 @@ use crate::own_fds::OwnCopy;
 use crate::queue::{QueueGuard, QueueSet};
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{self, Stream};
-use crate::socket::{Kind, NO_FD, Socket, Turn};
+use crate::socket::{Kind, NO_FD, Socket, SocketCall};
 use crate::stack::Stack;
 use crate::tls::mark;
 use crate::{fd_table, sys};
@@ -39,13 +39,13 @@ pub fn notify_of_claims(notified: Notified) {
 /// and the process may not have it, or may not attach at all, because it or its user has too much. EAGAIN: it does not answer, and the
 /// socket is non-blocking. EBADF: another thread has closed it.
 pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
-    let turn = Turn::begin(socket);
+    let call = SocketCall::begin(socket);
     let mut outcome = claim_or_why(socket);
     // An engine that stands still has the connection yet: it is waited for, as by whoever holds one.
     while outcome == Err(Errno::ETIMEDOUT) && !(socket.nonblocking() || socket.has_twin()) {
         outcome = Stack::attach(socket.engine()).and_then(|_| claim_or_why(socket));
     }
-    if !turn.is_on() {
+    if !call.is_on() {
         return Err(Errno::EBADF);
     }
     outcome.map_err(|errno| match errno {

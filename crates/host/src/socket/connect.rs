@@ -5,7 +5,7 @@ use crate::block::{BlockOn, OnSignal, block_on};
 use crate::silence::{ANSWER_WITHIN, Silence};
 use crate::socket::FastOpen;
 use crate::socket::stream::{self, ConnectAnswer, Link, Stream};
-use crate::socket::{Kind, NO_PLACE, Socket, Turn, twin};
+use crate::socket::{Kind, NO_PLACE, Socket, SocketCall, twin};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
@@ -237,7 +237,7 @@ impl Socket {
             }
             return attempt()?.ok_or(Errno::EALREADY);
         }
-        let turn = Turn::begin(self);
+        let call = SocketCall::begin(self);
         let limit = self.send_timeout().map(|timeout| sys::now() + timeout);
         let is_unanswered = || self.peek_stream(|stream| stream.is_unanswered()) == Some(true);
         let mut silence = is_unanswered().then(|| Silence::within(ANSWER_WITHIN));
@@ -247,7 +247,7 @@ impl Socket {
                 silence: silence.as_ref(),
                 too_late: Errno::EINPROGRESS,
                 on_signal,
-                ..Socket::block(&turn, None, None)
+                ..Socket::block(&call, None, None)
             };
             let outcome = block_on(on, &mut attempt);
             let is_silent = silence.as_ref().is_some_and(Silence::is_over);

@@ -5,12 +5,12 @@ use crate::block::{BlockOn, OnSignal, block_on};
 use crate::own_fds::OwnCopy;
 use crate::slots::Place;
 use crate::socket::arrivals::Closed;
+use crate::socket::call::Held;
 use crate::socket::listener::ENDS_WITHIN;
 use crate::socket::options::Settings;
 use crate::socket::shared::close_copy;
 use crate::socket::stream::{self, Link};
-use crate::socket::turn::Held;
-use crate::socket::{Kind, NO_FD, NO_PLACE, REGISTRY, Socket, Turn};
+use crate::socket::{Kind, NO_FD, NO_PLACE, REGISTRY, Socket, SocketCall};
 use crate::waiter::Waiter;
 use crate::{epoll, fd_table};
 use rustix::fd::RawFd;
@@ -265,8 +265,8 @@ impl Socket {
         };
         let mut done = || self.with_stream(&mut look).unwrap_or(true);
         // The descriptor is to be closed, whatever comes.
-        let turn = Turn::begin(self);
-        let on = BlockOn { on_signal: OnSignal::Defer, ..Socket::block(&turn, Some(time), None) };
+        let call = SocketCall::begin(self);
+        let on = BlockOn { on_signal: OnSignal::Defer, ..Socket::block(&call, Some(time), None) };
         let _ = block_on(on, &mut || Ok(done().then_some(())));
     }
 }

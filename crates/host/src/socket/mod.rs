@@ -11,6 +11,7 @@ mod accept;
 mod access;
 pub mod arrivals;
 mod asked;
+mod call;
 mod carried;
 pub mod claim;
 pub mod connect;
@@ -32,7 +33,6 @@ mod state;
 pub mod stream;
 mod tcp_info;
 pub mod transfer;
-mod turn;
 mod twin;
 mod typed;
 pub mod urgent;
@@ -41,11 +41,11 @@ pub(crate) mod watch;
 pub mod zerocopy;
 
 pub use accept::{AcceptError, AcceptHow, Accepted};
+pub use call::{Held, SocketCall};
 pub use connect::ConnectHow;
 pub use flags::{FastOpen, RecvFlags, SendFlags, Shutdown};
 pub use listener::OfKernel;
 pub use options::TCP_INQ;
-pub use turn::{Held, Turn};
 
 use crate::epoll::EpollSet;
 use crate::lock::Lock;

@@ -26,11 +26,11 @@ impl Socket {
         all
     }
 
-    /// Those of the same listener, itself included, from one on that `turn` says.
-    pub(super) fn members(&'static self, turn: u32) -> impl Iterator<Item = &'static Socket> {
+    /// Those of the same listener, itself included, from one on that `round` says.
+    pub(super) fn members(&'static self, round: u32) -> impl Iterator<Item = &'static Socket> {
         let count = 1 + self.siblings.iter().count();
         let member = move |place: usize| if place == 0 { Some(self) } else { self.siblings.at(place - 1) };
-        (0..count).filter_map(move |n| member((turn as usize + n) % count))
+        (0..count).filter_map(move |n| member((round as usize + n) % count))
     }
 
     /// The queue sets that serve it: one, or of a listener of several engines one for each.
@@ -92,9 +92,9 @@ mod tests {
         let sockets = [Socket::allocate(), Socket::allocate(), Socket::allocate()];
         sockets[0].join(sockets[1]);
         sockets[0].join(sockets[2]);
-        let order = |turn| {
+        let order = |round| {
             let place = |one: &Socket| sockets.iter().position(|socket| std::ptr::eq(*socket, one));
-            sockets[0].members(turn).map(|one| place(one).expect("one of them")).collect::<Vec<_>>()
+            sockets[0].members(round).map(|one| place(one).expect("one of them")).collect::<Vec<_>>()
         };
         assert_eq!(order(0), [0, 1, 2]);
         assert_eq!(order(4), [1, 2, 0]);

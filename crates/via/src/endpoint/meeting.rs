@@ -259,10 +259,10 @@ impl Visitor {
 
     /// Rejects him, with a word to him.
     pub fn reject(mut self, answer: &Greeting) {
-        self.turn_away(answer);
+        self.send_rejection(answer);
     }
 
-    fn turn_away(&mut self, answer: &Greeting) {
+    fn send_rejection(&mut self, answer: &Greeting) {
         if let Some(link) = self.link.take() {
             // One who does not hear why is rejected all the same.
             let _ = answer.send(&link);
@@ -274,7 +274,7 @@ impl Visitor {
 
 impl Drop for Visitor {
     fn drop(&mut self) {
-        self.turn_away(&Greeting::default());
+        self.send_rejection(&Greeting::default());
     }
 }
 
