@@ -398,9 +398,9 @@ pub enum Completion {
     ConnectionsWait { listener: ListenerId },
     /// No connection waits any more; the next one is announced again. `answer`: to [`Command::TakeConnection`].
     NothingWaits { listener: ListenerId, answer: bool },
-    /// The peer has something urgent: the byte that comes after `ahead` more than have been announced by `Data` so far
+    /// The peer has something urgent: the byte that comes after `distance` more than have been announced by `Data` so far
     /// (RFC 9293 section 3.8.5, read as RFC 6093 says hosts do).
-    Urgent { flow: FlowId, ahead: u32 },
+    Urgent { flow: FlowId, distance: u32 },
     /// Something hinders the connection, which goes on all the same (RFC 9293 section 3.9.1.8); the program wanted to hear of
     /// it ([`FlowOption::SoftErrors`]).
     SoftError { flow: FlowId, errno: Errno },
@@ -466,7 +466,9 @@ impl Completion {
             Completion::NothingWaits { listener, answer } => {
                 RawEntry::new(CPL_NOTHING_WAITS, if answer { FLAG_ANSWER } else { 0 }, 0, listener.0.raw(), 0)
             }
-            Completion::Urgent { flow, ahead } => RawEntry::new(CPL_URGENT, 0, 0, flow.raw(), ahead as u64),
+            Completion::Urgent { flow, distance } => {
+                RawEntry::new(CPL_URGENT, 0, 0, flow.raw(), distance as u64)
+            }
             Completion::SoftError { flow, errno } => RawEntry::new(CPL_SOFT_ERROR, 0, errno.0, flow.raw(), 0),
             Completion::WentOut { flow, len } => RawEntry::new(CPL_WENT_OUT, 0, 0, flow.raw(), len as u64),
         }
@@ -508,7 +510,7 @@ impl Completion {
                 listener: ListenerId(flow),
                 answer: raw.flags() & FLAG_ANSWER != 0,
             },
-            CPL_URGENT => Completion::Urgent { flow, ahead: raw.word1 as u32 },
+            CPL_URGENT => Completion::Urgent { flow, distance: raw.word1 as u32 },
             CPL_SOFT_ERROR => Completion::SoftError { flow, errno },
             CPL_WENT_OUT => Completion::WentOut { flow, len: raw.word1 as u32 },
             other => return Err(BadEntry::UnknownType(other)),

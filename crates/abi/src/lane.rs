@@ -208,7 +208,7 @@ impl LaneWord {
     }
 
     /// Bytes from `head` to the tail.
-    pub const fn ahead_of(self, head: u64) -> u64 {
+    pub const fn used_from(self, head: u64) -> u64 {
         LaneWord::distance(head, self.tail())
     }
 
@@ -321,7 +321,7 @@ mod tests {
         let head = LaneWord::TAIL + 1 - RECORD_UNIT;
         let tail = LaneWord::after(head, 64);
         assert_eq!(tail, 64 - RECORD_UNIT);
-        assert_eq!(LaneWord(7 << 50).with_tail(tail).ahead_of(head), 64);
+        assert_eq!(LaneWord(7 << 50).with_tail(tail).used_from(head), 64);
         assert_eq!(LaneWord::distance(tail, head), LaneWord::TAIL + 1 - 64, "a head beyond the tail");
     }
 

@@ -56,7 +56,7 @@ impl Daemon {
         let account = self
             .hosts
             .asker(&self.engine, &self.sessions, &ask.matter)
-            .filter(|account| self.schedule.budget.is_shared_beside(*account));
+            .filter(|account| self.schedule.budget.is_shared_with_others(*account));
         let may_wait = !matches!(ask.matter, Matter::Close { .. });
         if may_wait && account.is_some_and(|account| !self.schedule.budget.may_go(account)) {
             self.hosts.deferred.push_back(ask);

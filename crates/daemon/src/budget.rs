@@ -128,7 +128,7 @@ impl Budget {
     }
 
     /// Whether there is anybody beside this account.
-    pub fn is_shared_beside(&self, cred: Cred) -> bool {
+    pub fn is_shared_with_others(&self, cred: Cred) -> bool {
         self.accounts.len() > usize::from(self.places.contains_key(&cred))
     }
 
@@ -320,7 +320,7 @@ mod tests {
         let mut budget = Budget::default();
         budget.add(who(1), S[0]);
         budget.add(who(1), S[1]);
-        assert!(!budget.is_shared() && budget.is_shared_beside(who(2)));
+        assert!(!budget.is_shared() && budget.is_shared_with_others(who(2)));
         budget.add(who(2), S[2]);
         assert!(budget.is_shared());
         budget.charge(who(2), u64::MAX);

@@ -127,7 +127,7 @@ impl ReportQueue {
         clock: &Clock,
     ) -> ListStep {
         let Some(mut list) = self.lists.pop_front() else { return ListStep::Nothing };
-        let is_shared = budget.is_shared_beside(list.account);
+        let is_shared = budget.is_shared_with_others(list.account);
         if is_shared && !budget.may_go(list.account) {
             self.lists.push_back(list);
             return ListStep::On;

@@ -281,7 +281,7 @@ impl Daemon {
     /// Ends what hung on anchors that were closed. Whoever closes so many that it takes his turn waits for the next one; the
     /// kernel keeps his reports until then.
     fn take_closed_anchors(&mut self, now: Instant, id: u32) {
-        let cred = self.anchors.cred_of(id).filter(|cred| self.schedule.budget.is_shared_beside(*cred));
+        let cred = self.anchors.cred_of(id).filter(|cred| self.schedule.budget.is_shared_with_others(*cred));
         if cred.is_some_and(|cred| !self.schedule.budget.may_go(cred)) {
             return;
         }

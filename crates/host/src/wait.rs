@@ -15,7 +15,7 @@ use crate::errno::ERESTART;
 use crate::queue::QueueSet;
 use crate::queue::sets;
 use crate::session::Session;
-pub use crate::spin::{spin, spin_beside_peer, yield_no_more};
+pub use crate::spin::{spin, spin_with_peer, yield_no_more};
 use crate::stack::Stack;
 use crate::waiter::{self, KICKED, PARKED, RUNNING, STUCK, Waiter};
 use crate::{cancel, select, signals, sys, thread};

@@ -249,14 +249,14 @@ impl<M: Words> LaneSender<M> {
     }
 
     fn room(&self) -> u64 {
-        self.lane.ring_len.saturating_sub(self.word.ahead_of(self.head))
+        self.lane.ring_len.saturating_sub(self.word.used_from(self.head))
     }
 
     #[cold]
     fn ask_for_room(&mut self, need: u64) -> Offer {
         let head = self.lane.memory.load_u64(LaneLayout::HEAD, Ordering::Acquire);
         let went = LaneWord::distance(self.head, head);
-        if LaneWord::after(head, 0) != head || went > self.word.ahead_of(self.head) {
+        if LaneWord::after(head, 0) != head || went > self.word.used_from(self.head) {
             // Beyond the tail, or back.
             self.close();
             return Offer::Kernel;
@@ -270,7 +270,7 @@ impl<M: Words> LaneSender<M> {
     #[cold]
     pub fn overflow(&mut self) -> bool {
         let taken = LaneWord::distance(self.opened_at, self.head);
-        let is_touched = taken > 0 && taken <= self.word.ahead_of(self.opened_at);
+        let is_touched = taken > 0 && taken <= self.word.used_from(self.opened_at);
         if is_touched {
             self.divert();
         }
@@ -368,8 +368,8 @@ impl<M: Words> LaneReceiver<M> {
             let place = self.head;
             // Once: the sender may write another one meanwhile.
             let header = self.lane.memory.load_u64(self.lane.record_at(place), Ordering::Relaxed);
-            let parsed =
-                parse_header(header & !VOID).filter(|(len, _)| record_len(*len) <= self.word.ahead_of(place));
+            let parsed = parse_header(header & !VOID)
+                .filter(|(len, _)| record_len(*len) <= self.word.used_from(place));
             let Some((len, has_head)) = parsed else {
                 self.give_up();
                 return None;
@@ -487,7 +487,7 @@ impl<M: Words> LaneReceiver<M> {
             return;
         }
         let now = self.lane.load();
-        if now.ahead_of(self.head) > self.lane.ring_len {
+        if now.used_from(self.head) > self.lane.ring_len {
             self.give_up();
         } else {
             // Nothing of what is in a lane that is ringing has come yet.

@@ -110,7 +110,7 @@ pub fn completions() -> Vec<Completion> {
         Completion::ConnectionsWait { listener: LISTENER },
         Completion::NothingWaits { listener: LISTENER, answer: false },
         Completion::NothingWaits { listener: LISTENER, answer: true },
-        Completion::Urgent { flow: FLOW, ahead: 0x0403_0201 },
+        Completion::Urgent { flow: FLOW, distance: 0x0403_0201 },
         Completion::SoftError { flow: FLOW, errno: Errno::EHOSTUNREACH },
         Completion::WentOut { flow: FLOW, len: 0x0403_0201 },
     ]

@@ -162,7 +162,7 @@ pub(super) fn shutdown(fd: c_int, datagram: &Datagram, how: c_int) -> c_int {
 }
 
 /// The part of poll that lanes have; `None`: there is none.
-pub(super) fn poll_beside_lanes(fds: &mut [pollfd], timeout: Option<Duration>) -> Option<c_int> {
+pub(super) fn poll_with_lanes(fds: &mut [pollfd], timeout: Option<Duration>) -> Option<c_int> {
     if !fds.iter().any(|polled| get(polled.fd).is_some()) {
         return None;
     }
@@ -242,7 +242,7 @@ fn receive(
     flags: c_int,
     kernel: impl FnMut(Kernel) -> ssize_t,
 ) -> Result<Taken, ssize_t> {
-    let got = datagram.receive_beside(fd, into, flags, |look: &mut dyn FnMut() -> Step| look(), kernel);
+    let got = datagram.receive_with_lanes(fd, into, flags, |look: &mut dyn FnMut() -> Step| look(), kernel);
     if got == Err(-1) && datagram.has_engine() {
         datagram.call_failed(fd);
     }

@@ -32,11 +32,11 @@ pub fn wait(
     if events.is_empty() {
         return Err(Errno::EINVAL);
     }
-    wait_beside_lanes(set, epfd, events, timeout, sigmask)
+    wait_with_lanes(set, epfd, events, timeout, sigmask)
 }
 
 /// With UDP sockets in the set whose datagrams may come past the kernel.
-fn wait_beside_lanes(
+fn wait_with_lanes(
     set: &'static EpollSet,
     epfd: RawFd,
     events: &mut [libc::epoll_event],

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
-use toe_transfer::{Beside, Next};
+use toe_transfer::{Asynchronous, Next};
 
 /// Bytes in one go: between two of them it is looked whether the program has cancelled it, and before each read.
 const STEP: usize = 4 << 20;
@@ -124,7 +124,7 @@ struct Work {
 impl Work {
     /// With what it ends.
     fn all(&mut self) -> Errno {
-        let mut call = Beside::new(self.length, STEP);
+        let mut call = Asynchronous::new(self.length, STEP);
         let got = Cell::new(0);
         // Who reads at the other end of a pipe has what is there at once.
         let pace = is_file(self.file.fd()).then(|| Pace::new(self.length, &got));

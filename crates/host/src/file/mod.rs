@@ -72,12 +72,12 @@ impl Socket {
             // It may well wait, and from its first read on the file is to be the same.
             file.keep(self.session());
         }
-        let call = Outward::new(position, length, source::AHEAD, has_room, flags.more);
+        let call = Outward::new(position, length, source::READAHEAD, has_room, flags.more);
         let mut source = FileSource::new(file, call, cancelled);
         loop {
             match source.call.step() {
                 step::Outward::Look { .. } => source.look(),
-                step::Outward::ReadAhead { .. } => source.refill(),
+                step::Outward::Readahead { .. } => source.refill(),
                 step::Outward::Send => {
                     let outcome = self.send_in(&socket_call, &mut source, flags);
                     source.call.went(outcome);

@@ -77,9 +77,9 @@ impl Queue {
             Completion::NothingWaits { listener, answer } => {
                 self.with_listener(listener, |found| found.on_nothing_waits(answer));
             }
-            Completion::Urgent { flow, ahead } => {
+            Completion::Urgent { flow, distance } => {
                 self.catch_up(flow);
-                self.with_flow(flow, |_, stream| stream.on_urgent(ahead));
+                self.with_flow(flow, |_, stream| stream.on_urgent(distance));
             }
             Completion::WentOut { flow, len } => self.with_flow(flow, |_, s| s.on_went_out(len)),
             Completion::SoftError { flow, errno } => self.with_flow(flow, |_, s| s.on_soft_error(errno)),

@@ -246,7 +246,7 @@ impl Direct {
     }
 
     /// Bytes that come before the end of what is here, beyond those in order.
-    pub fn bytes_ahead(&self, engine_arrived: i64) -> u64 {
+    pub fn early_bytes(&self, engine_arrived: i64) -> u64 {
         if self.held.is_empty() {
             return 0;
         }

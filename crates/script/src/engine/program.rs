@@ -132,9 +132,9 @@ impl Program {
                     socket.arrived += u64::from(data.len);
                 }
             }
-            Completion::Urgent { flow, ahead } => {
+            Completion::Urgent { flow, distance } => {
                 if let Some(socket) = self.socket_of(flow) {
-                    socket.urgent = Some(socket.arrived + u64::from(ahead));
+                    socket.urgent = Some(socket.arrived + u64::from(distance));
                 }
             }
             Completion::PeerClosed { flow } => {

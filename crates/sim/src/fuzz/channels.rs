@@ -110,7 +110,7 @@ impl Host {
                     }
                     let begin = ChannelLayout::data(other);
                     assert!(data.offset >= begin && data.offset + u64::from(data.len) <= begin + DATA_LEN);
-                    let ahead = self.direct.bytes_ahead(self.by_engine);
+                    let ahead = self.direct.early_bytes(self.by_engine);
                     assert!(self.direct.is_holding() || ahead == 0, "nothing waits, and {ahead} bytes do");
                     if let Some(data) = self.direct.on_data(data, self.by_engine) {
                         self.read(memory, data);

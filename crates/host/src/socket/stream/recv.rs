@@ -67,14 +67,14 @@ impl Stream {
     }
 
     /// The engine tells of an urgent byte, `ahead` bytes after those that it has brought.
-    pub fn on_urgent(&mut self, ahead: u32) {
-        self.urgent.announce(self.received.total() + u64::from(ahead), self.received.read());
+    pub fn on_urgent(&mut self, distance: u32) {
+        self.urgent.announce(self.received.total() + u64::from(distance), self.received.read());
         self.publish(PRI);
     }
 
     /// The peer has put the last byte of its last piece into the channel as an urgent one.
     pub fn on_direct_urgent(&mut self) {
-        let held = self.direct.as_ref().map_or(0, |direct| direct.bytes_ahead(self.engine_arrived));
+        let held = self.direct.as_ref().map_or(0, |direct| direct.early_bytes(self.engine_arrived));
         if let Some(at) = self.received.total().saturating_add(held).checked_sub(1) {
             self.urgent.announce(at, self.received.read());
             self.publish(PRI | IN);
