@@ -80,7 +80,7 @@ impl Daemon {
                 let id = self.session_of(place);
                 let rooms = (&mut self.engine, &mut self.sessions);
                 match id.and_then(|id| self.anchors.grant(now, rooms, id, count)) {
-                    Ok((home, first, count)) => ask::Answer::Make { home, first, count },
+                    Ok((session_dir, first, count)) => ask::Answer::Make { session_dir, first, count },
                     Err(errno) => self.reply(now, place, Err(errno)),
                 }
             }
@@ -151,8 +151,8 @@ impl Daemon {
                 ask::Answer::Opened { place }
             }
             Err(socket) => {
-                if let Some(home) = first.and_then(|(_, evidence)| evidence.home().ok()) {
-                    self.anchors.refuse_home(&home);
+                if let Some(session_dir) = first.and_then(|(_, evidence)| evidence.session_dir().ok()) {
+                    self.anchors.refuse_session_dir(&session_dir);
                 }
                 ask::Answer::Closed(Some(socket))
             }
@@ -189,11 +189,12 @@ impl Daemon {
     fn execute(&mut self, now: Instant, place: u32, request: Request, evidence: Evidence) -> Answer {
         match request {
             Request::Hello { room } => {
-                let home = evidence.home()?;
+                let session_dir = evidence.session_dir()?;
                 // A refused one has no use for its directory.
-                let done =
-                    self.hello(now, place, room, &home).inspect_err(|_| self.anchors.refuse_home(&home));
-                done.map(|(reply, fds)| (reply, fds.into_iter().chain([home.dir]).collect()))
+                let done = self
+                    .hello(now, place, room, &session_dir)
+                    .inspect_err(|_| self.anchors.refuse_session_dir(&session_dir));
+                done.map(|(reply, fds)| (reply, fds.into_iter().chain([session_dir.dir]).collect()))
             }
             Request::AddQueueSet | Request::TakeAnchors { .. } => Err(Errno::EINVAL),
             // A kernel socket is evidence that the host holds the port there.

@@ -326,7 +326,7 @@ impl Daemon {
         left.datagrams.into_iter().for_each(|end| self.sessions.datagrams.remove(end));
         self.via.leave(&mut self.sessions, id, left.virtual_interfaces);
         self.sessions.close(id, &self.outside.poller);
-        self.anchors.leave_home(id);
+        self.anchors.leave_session_dir(id);
     }
 
     /// Ends `id` for `reason`: its flows are reset, its control connection is closed.

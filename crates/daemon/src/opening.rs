@@ -1,6 +1,6 @@
 //! How a session is opened, and how its host gets anchors. Called by `attach`.
 
-use crate::anchors::Home;
+use crate::anchors::SessionDir;
 use crate::control_server::socket::Answer;
 use crate::daemon::Daemon;
 use crate::poller::Token;
@@ -13,8 +13,8 @@ use toe_base::{Instant, SessionId};
 use toe_engine::ControlEvent;
 
 impl Daemon {
-    /// All but the descriptor of the home, which comes last.
-    pub(crate) fn hello(&mut self, now: Instant, place: u32, room: u64, home: &Home) -> Answer {
+    /// All but the descriptor of the session directory, which comes last.
+    pub(crate) fn hello(&mut self, now: Instant, place: u32, room: u64, session_dir: &SessionDir) -> Answer {
         let connection = self.hosts.connections.get(place).ok_or(Errno::EBADF)?;
         let (pid, cred) = (connection.who.pid, connection.who.cred());
         let uid = cred.uid;
@@ -34,7 +34,7 @@ impl Daemon {
             }
         });
         let id = opened?;
-        match self.open_session(now, id, place, home, layout) {
+        match self.open_session(now, id, place, session_dir, layout) {
             Ok(fds) => {
                 self.hosts.counts.attached += 1;
                 self.engine.handle_control(now, ControlEvent::Process(id, pid), &mut self.sessions);
@@ -61,7 +61,7 @@ impl Daemon {
         now: Instant,
         id: SessionId,
         place: u32,
-        home: &Home,
+        session_dir: &SessionDir,
         layout: RegionLayout,
     ) -> std::io::Result<[OwnedFd; 4]> {
         let connection = self.hosts.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
@@ -76,7 +76,7 @@ impl Daemon {
         if let Some(process) = session.process() {
             self.outside.poller.add(process, Token::Process(id))?;
         }
-        self.anchors.open_home(&self.outside.poller, id, account, home)?;
+        self.anchors.open_session_dir(&self.outside.poller, id, account, session_dir)?;
         let peer = &session.peer;
         tracing::debug!(
             session = id.0,

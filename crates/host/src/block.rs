@@ -125,7 +125,8 @@ fn parked<T>(
             continue;
         }
         let moved = on.call.socket.is_moved();
-        let live: Vec<&'static QueueSet> = on.call.socket.homes().filter(|home| !home.is_dead()).collect();
+        let live: Vec<&'static QueueSet> =
+            on.call.socket.owner_queues().filter(|owner_queue| !owner_queue.is_dead()).collect();
         let mut outcome = None;
         // Looked for each time: when another thread closes the program's, a copy takes its place.
         let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };

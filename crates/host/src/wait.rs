@@ -59,7 +59,7 @@ impl TakenWaiter {
     }
 }
 
-/// `me` leads none of the queue sets whose heir it is but those of `queues`: its socket may have another home since it was woken.
+/// `me` leads none of the queue sets whose heir it is but those of `queues`: its socket may have another owner queue since it was woken.
 pub(crate) fn decline_others(me: &'static Waiter, queues: &[&'static QueueSet]) {
     if me.was_heir.swap(false, Ordering::SeqCst) {
         let parks_on = |queue: &QueueSet| queues.iter().any(|q| std::ptr::eq(*q, queue) && !q.is_dead());

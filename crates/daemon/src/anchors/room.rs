@@ -11,7 +11,7 @@
 //! Each has an inotify instance as long as there are some (fs.inotify.max_user_instances); the rest shares one. None is closed, as
 //! closing waits for a grace period of the kernel's. Used by [`super::keeper`].
 
-use super::HomeId;
+use super::SessionDirId;
 use crate::anchor_root::AnchorRoot;
 use rustix::fs::inotify::{self, CreateFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -60,7 +60,7 @@ pub struct Rooms {
     rooms: Vec<Room>,
     occupancies: Mutex<Vec<Occupancy>>,
     shared: Arc<Reports>,
-    homes_made: AtomicU64,
+    session_dirs_made: AtomicU64,
     /// The engine's own network namespace: root of another is root of a container.
     netns: NetNs,
 }
@@ -72,7 +72,7 @@ impl Rooms {
         let occupancies = Mutex::new(vec![Occupancy::default(); dirs.len()]);
         let rooms = dirs.into_iter().map(|dir| Room { dir, reports: OnceLock::new() }).collect();
         let shared = Reports::open(SHARED)?;
-        Ok(Rooms { rooms, occupancies, shared, homes_made: AtomicU64::new(0), netns })
+        Ok(Rooms { rooms, occupancies, shared, session_dirs_made: AtomicU64::new(0), netns })
     }
 
     pub(super) fn dirs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -138,8 +138,8 @@ impl Lodging {
     }
 
     /// A name for a directory that no other has had.
-    pub(super) fn next_home(&self) -> HomeId {
-        self.rooms.homes_made.fetch_add(1, Ordering::Relaxed)
+    pub(super) fn next_session_dir(&self) -> SessionDirId {
+        self.rooms.session_dirs_made.fetch_add(1, Ordering::Relaxed)
     }
 }
 

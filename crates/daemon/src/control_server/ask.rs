@@ -4,7 +4,7 @@
 //! waits for the engine's thread is bounded by the number of users, and they take turns.
 
 use super::pages::{PagesOut, Returned};
-use crate::anchors::{Home, HomeId, Identity, Made};
+use crate::anchors::{Identity, Made, SessionDir, SessionDirId};
 use crate::policy::Credentials;
 use crate::policy::Named;
 use std::os::fd::OwnedFd;
@@ -78,7 +78,7 @@ pub enum Evidence {
     /// It is not what the request is about, or is not there.
     Refused(Errno),
     /// For `Hello`: the directory of the session's anchors.
-    Home(Home),
+    SessionDir(SessionDir),
     /// For `ShowTwin`.
     Twin(Twin),
     /// For `AskLane`.
@@ -93,9 +93,9 @@ pub enum Evidence {
 
 /// What a request rests on, or the reason why it is refused.
 impl Evidence {
-    pub fn home(self) -> Result<Home, Errno> {
+    pub fn session_dir(self) -> Result<SessionDir, Errno> {
         match self {
-            Evidence::Home(home) => Ok(home),
+            Evidence::SessionDir(session_dir) => Ok(session_dir),
             other => Err(other.refusal()),
         }
     }
@@ -150,7 +150,7 @@ pub enum Answer {
     /// Nothing remains to be done.
     Done,
     /// Directories are to be made for these anchors; [`Matter::AnchorsMade`] says what came of it.
-    Make { home: HomeId, first: AnchorHandle, count: u32 },
+    Make { session_dir: SessionDirId, first: AnchorHandle, count: u32 },
     /// Memory that its host has mapped by now is to be settled; [`Matter::Settled`] says what came of it.
     Settle { what: Mapped, memory: Vec<(Region, OwnedFd)> },
     /// The connection is to be closed.

@@ -302,7 +302,7 @@ impl Door {
         let shared = Arc::new(Shared {
             connections: AtomicUsize::new(0),
             watch: TwinWatch::new()?,
-            homes: Arc::default(),
+            session_dirs: Arc::default(),
             eventfd: Arc::new(EventFd::new()?),
         });
         let user = User::new(self.desk.clone(), who, Arc::clone(&shared), receiver)?;
@@ -315,9 +315,9 @@ impl Door {
     /// anything.
     fn dismiss_idle(&mut self) {
         self.users.retain(|_, regular| {
-            // Connections first: homes are made for those.
+            // Connections first: session directories are made for those.
             let stays = regular.shared.connections.load(Ordering::Acquire) > 0
-                || regular.shared.homes.load(Ordering::Acquire) > 0
+                || regular.shared.session_dirs.load(Ordering::Acquire) > 0
                 || !regular.shared.watch.is_empty();
             if !stays {
                 // The thread sees it once the sender is dropped, or at the next look.

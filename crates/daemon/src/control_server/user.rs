@@ -70,7 +70,7 @@ pub(super) struct Shared {
     pub(super) connections: AtomicUsize,
     pub(super) watch: TwinWatch,
     /// Directories that the thread keeps.
-    pub(super) homes: Arc<AtomicUsize>,
+    pub(super) session_dirs: Arc<AtomicUsize>,
     /// Rung when there is an errand or an order, when there are pages to be given back, or no control server any more.
     pub(super) eventfd: Arc<EventFd>,
 }
@@ -120,7 +120,7 @@ impl User {
         epoll::add(&epoll, &*shared.eventfd, EventData::new_u64(EVENTFD), EventFlags::IN)?;
         Ok(User {
             pages: PagesIn::new(&shared.eventfd, &desk.handed),
-            keeper: Keeper::new(desk.supplies.clone(), who, &shared.eventfd, &shared.homes),
+            keeper: Keeper::new(desk.supplies.clone(), who, &shared.eventfd, &shared.session_dirs),
             desk,
             who,
             shared,
@@ -146,7 +146,7 @@ impl User {
                 EVENTFD => {
                     self.run_errands()?;
                     self.give_pages_back()?;
-                    if self.look_after_homes() {
+                    if self.look_after_session_dirs() {
                         // The rest after what the user's programs have asked.
                         let _ = self.shared.eventfd.signal();
                     }
@@ -208,13 +208,13 @@ impl User {
     }
 
     /// Does some of what the engine's thread wants of directories of anchors; `true`: there is more.
-    fn look_after_homes(&mut self) -> bool {
-        let had = self.shared.homes.load(Ordering::Acquire);
+    fn look_after_session_dirs(&mut self) -> bool {
+        let had = self.shared.session_dirs.load(Ordering::Acquire);
         let done = self.keeper.carry_out();
         if done.has_events {
             let _ = self.desk.eventfd.signal();
         }
-        if had > 0 && self.shared.homes.load(Ordering::Acquire) == 0 {
+        if had > 0 && self.shared.session_dirs.load(Ordering::Acquire) == 0 {
             // Nothing may be left to do here.
             let _ = self.desk.control_server.signal();
         }
@@ -315,7 +315,7 @@ impl User {
     fn evidence(&mut self, request: &Request, fd: Option<OwnedFd>) -> Evidence {
         if matches!(request, Request::Hello { .. }) {
             // Nobody has directories made faster than they are removed.
-            while self.look_after_homes() {}
+            while self.look_after_session_dirs() {}
         }
         let watched_none = self.shared.watch.is_empty();
         let evidence = evidence::of(request, fd, &mut self.keeper, &self.shared.watch);
@@ -334,8 +334,8 @@ impl User {
     fn hear(&mut self) -> Result<(), Gone> {
         while let Some((at, answers)) = self.asked.take() {
             match answers.recv().map_err(|_| Gone)? {
-                Answer::Make { home, first, count } => {
-                    let made = self.keeper.make_anchors(home, first, count);
+                Answer::Make { session_dir, first, count } => {
+                    let made = self.keeper.make_anchors(session_dir, first, count);
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
                     self.ask(Matter::AnchorsMade { place: visit.place, wanted: count, made }, at)?;
                 }

@@ -138,7 +138,7 @@ impl EpollSet {
         wanted: Registered,
     ) -> Result<(), Errno> {
         let place = self.insert(fd, socket, wanted)?;
-        socket.homes().for_each(QueueSet::drain);
+        socket.owner_queues().for_each(QueueSet::drain);
         self.check(place);
         if socket.kind() == Kind::Listener {
             self.listener_came();
@@ -166,7 +166,7 @@ impl EpollSet {
         self.sockets.fetch_add(1, Ordering::SeqCst);
         // First of all: where it goes from here on this set is told, and where it went before is looked at.
         socket.add_watcher(Watcher { set: self, place, exclusive: events & EXCLUSIVE != 0 });
-        socket.homes().for_each(|home| self.add_home(home));
+        socket.owner_queues().for_each(|owner_queue| self.add_owner_queue(owner_queue));
         if socket.is_moved() {
             self.note_moved();
         }
@@ -188,7 +188,7 @@ impl EpollSet {
             }
             place
         };
-        socket.homes().for_each(QueueSet::drain);
+        socket.owner_queues().for_each(QueueSet::drain);
         self.check(place);
         Ok(())
     }

@@ -83,7 +83,9 @@ impl EpollSet {
         self.kernel_fds.store(false, Ordering::SeqCst);
         self.idle_listeners.store(false, Ordering::Relaxed);
         self.moved.store(false, Ordering::Relaxed);
-        self.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
+        self.owner_queues
+            .iter()
+            .for_each(|owner_queue| owner_queue.store(std::ptr::null_mut(), Ordering::Relaxed));
         REGISTRY.lock().free.push(self);
     }
 
@@ -126,7 +128,9 @@ pub fn after_fork_in_child() {
         set.sleepers.store(0, Ordering::Relaxed);
         set.idle_listeners.store(true, Ordering::Relaxed);
         set.moved.store(true, Ordering::Relaxed);
-        set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
+        set.owner_queues
+            .iter()
+            .for_each(|owner_queue| owner_queue.store(std::ptr::null_mut(), Ordering::Relaxed));
         for (place, interest) in inner.interests.iter() {
             if interest.socket.is_watched_by(set, place) {
                 continue;

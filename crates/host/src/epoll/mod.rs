@@ -57,7 +57,7 @@ const WAKE_TAG: u64 = u64::from_le_bytes(*b"toe-wake");
 const NO_DESCRIPTOR: RawFd = -1;
 
 /// Queue sets that the sockets of one set may be served by.
-const HOMES_MAX: usize = QUEUE_SETS_MAX * ENGINES_MAX;
+const OWNER_QUEUES_MAX: usize = QUEUE_SETS_MAX * ENGINES_MAX;
 
 /// A registered socket.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +125,7 @@ pub struct EpollSet {
     references: AtomicU32,
     inner: Lock<Inner>,
     /// Queue sets of the sockets, without gaps; entries of engines that have ended are replaced.
-    homes: [AtomicPtr<QueueSet>; HOMES_MAX],
+    owner_queues: [AtomicPtr<QueueSet>; OWNER_QUEUES_MAX],
     /// Sockets in it.
     sockets: AtomicU32,
     /// Whether the kernel's epoll has, or may have, anything in it.
@@ -190,7 +190,7 @@ fn unused() -> &'static EpollSet {
                 epfd: AtomicI32::new(NO_DESCRIPTOR),
                 references: AtomicU32::new(0),
                 inner: Lock::new(Inner::default()),
-                homes: [const { AtomicPtr::new(std::ptr::null_mut()) }; HOMES_MAX],
+                owner_queues: [const { AtomicPtr::new(std::ptr::null_mut()) }; OWNER_QUEUES_MAX],
                 sockets: AtomicU32::new(0),
                 kernel_fds: AtomicBool::new(false),
                 kernel_waiters: AtomicU32::new(0),
@@ -246,15 +246,16 @@ impl EpollSet {
         self.sockets.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Its sockets' completions come to `home`.
-    pub(crate) fn add_home(&self, home: &'static QueueSet) {
-        let me = std::ptr::from_ref(home).cast_mut();
+    /// Its sockets' completions come to `owner_queue`.
+    pub(crate) fn add_owner_queue(&self, owner_queue: &'static QueueSet) {
+        let me = std::ptr::from_ref(owner_queue).cast_mut();
         loop {
-            let homes = || self.homes.iter().map(|slot| (slot, slot.load(Ordering::Acquire)));
-            if homes().any(|(_, at)| at == me) {
+            let owner_queues = || self.owner_queues.iter().map(|slot| (slot, slot.load(Ordering::Acquire)));
+            if owner_queues().any(|(_, at)| at == me) {
                 return;
             }
-            let room = homes().find(|(_, at)| as_home(*at).is_none_or(|home| home.is_dead()));
+            let room = owner_queues()
+                .find(|(_, at)| as_owner_queue(*at).is_none_or(|owner_queue| owner_queue.is_dead()));
             let Some((slot, old)) = room else { return };
             if slot.compare_exchange(old, me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 // A thread that is parked now does not listen to this queue set.
@@ -264,11 +265,11 @@ impl EpollSet {
         }
     }
 
-    fn homes(&self) -> impl Iterator<Item = &'static QueueSet> {
-        self.homes
+    fn owner_queues(&self) -> impl Iterator<Item = &'static QueueSet> {
+        self.owner_queues
             .iter()
-            .map_while(|slot| as_home(slot.load(Ordering::Acquire)))
-            .filter(|home| !home.is_dead())
+            .map_while(|slot| as_owner_queue(slot.load(Ordering::Acquire)))
+            .filter(|owner_queue| !owner_queue.is_dead())
     }
 
     /// A socket in it is not this process's for now.
@@ -286,8 +287,8 @@ impl EpollSet {
     }
 }
 
-fn as_home(at: *mut QueueSet) -> Option<&'static QueueSet> {
-    // SAFETY: needed because homes are in atomics. They hold null or what `add_home` got, which is never freed.
+fn as_owner_queue(at: *mut QueueSet) -> Option<&'static QueueSet> {
+    // SAFETY: needed because owner queues are in atomics. They hold null or what `add_owner_queue` got, which is never freed.
     (!at.is_null()).then(|| unsafe { &*at })
 }
 

@@ -80,18 +80,21 @@ fn wait_in(
                 None => continue,
             }
         }
-        set.homes().for_each(|home| home.session.settle_first());
+        set.owner_queues().for_each(|owner_queue| owner_queue.session.settle_first());
         set.wake_listeners();
         set.take_back_moved();
         let mut found = set.collect(epfd, events)?;
         if found == 0 {
-            set.homes().for_each(|home| home.look());
+            set.owner_queues().for_each(|owner_queue| owner_queue.look());
             // That another process has one of them may have been found just now.
             set.take_back_moved();
             found = set.harvest(events);
         }
         let is_brief = timeout.is_some_and(|timeout| timeout.is_zero());
-        if found == 0 && is_brief && set.homes().fold(false, |waited, home| waited | home.session.settle()) {
+        if found == 0
+            && is_brief
+            && set.owner_queues().fold(false, |waited, owner_queue| waited | owner_queue.session.settle())
+        {
             found = set.collect(epfd, events)?;
         }
         if found > 0 || is_brief {
@@ -231,17 +234,18 @@ impl EpollSet {
             let moved = self.has_moved().then_some(LEFT_TO_OTHERS);
             let timeout = deadline.map(|deadline| deadline.saturating_sub(sys::now()));
             let until = timeout.into_iter().chain(moved).min();
-            let mut homes: Vec<&'static QueueSet> = Vec::new();
-            self.each_home(&mut |home| {
-                if !homes.iter().any(|known| std::ptr::eq(*known, home)) {
-                    homes.push(home);
+            let mut owner_queues: Vec<&'static QueueSet> = Vec::new();
+            self.each_owner_queue(&mut |owner_queue| {
+                if !owner_queues.iter().any(|known| std::ptr::eq(*known, owner_queue)) {
+                    owner_queues.push(owner_queue);
                 }
             });
             let mut kernel = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];
             let in_kernel = usize::from(self.kernel_fds.load(Ordering::SeqCst));
             let mut found = 0;
             let fds = &mut kernel[..in_kernel];
-            let on = ParkOn { waiter, queues: &homes, fds, timeout: until, sigmask, cancellable: true };
+            let on =
+                ParkOn { waiter, queues: &owner_queues, fds, timeout: until, sigmask, cancellable: true };
             let outcome = park(on, &mut || {
                 found = self.harvest(events);
                 if found == 0 {

@@ -166,7 +166,9 @@ impl Socket {
                     call.written(outcome, || is_file(to));
                 }
                 step::Inward::PassBy { at } => {
-                    past = self.home().and_then(|home| unbuffered::buffered(home.session, file));
+                    past = self
+                        .owner_queue()
+                        .and_then(|owner_queue| unbuffered::buffered(owner_queue.session, file));
                     // That one has a place of its own.
                     let from = past.as_ref().and_then(|_| at.or_else(|| rustix::fs::tell(file).ok()));
                     call.passed_by(from);

@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(drain(&mut source, 65_536).1, Ok(40_000));
     }
 
-    /// A socket without a home has no session to keep a copy in: what is read of another file at the number is thrown away.
+    /// A socket without an owner queue has no session to keep a copy in: what is read of another file at the number is thrown away.
     #[test]
     fn of_another_file_at_the_number_nothing_is_put() {
         let (file, other) = (file_of(300_000), file_of(300_000));

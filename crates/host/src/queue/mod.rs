@@ -116,7 +116,7 @@ struct Pending {
     token: u32,
     socket: &'static Socket,
     /// The queue set that the command went through.
-    home: &'static QueueSet,
+    owner_queue: &'static QueueSet,
     /// The result; `None` until it came.
     result: Option<Result<u32, Errno>>,
     /// Nobody waits any more: undo what it brings.

@@ -160,8 +160,8 @@ impl Socket {
             Closed::No => Ok(listener.look(io, may_ask)),
         });
         let found = found.unwrap_or(Err(Errno::EINVAL))?;
-        if let (Found::Asked | Found::Nothing, Some(home)) = (found, self.home()) {
-            home.look();
+        if let (Found::Asked | Found::Nothing, Some(owner_queue)) = (found, self.owner_queue()) {
+            owner_queue.look();
         }
         Ok(found)
     }
@@ -247,8 +247,8 @@ impl Socket {
         place: Place,
         how: AcceptHow,
     ) -> Result<Accepted, Errno> {
-        let home = self.home().ok_or(Errno::EINVAL)?;
-        let (anchor, fd) = match Stack::of(home.session)
+        let owner_queue = self.owner_queue().ok_or(Errno::EINVAL)?;
+        let (anchor, fd) = match Stack::of(owner_queue.session)
             .ok_or(Errno::ENETDOWN)
             .and_then(|stack| Anchor::take_open(stack, how.cloexec, how.nonblocking))
         {
@@ -257,7 +257,7 @@ impl Socket {
                 self.put_back(place);
                 if matches!(errno, Errno::ENETDOWN | Errno::ECONNRESET) {
                     // It is gone, and what it had with it.
-                    home.end_session();
+                    owner_queue.end_session();
                 }
                 return Err(errno);
             }
@@ -267,7 +267,7 @@ impl Socket {
             socket.mark_inet6(fd);
         }
         let settings = head.settings.lock().for_accepted();
-        let mut queue = home.lock();
+        let mut queue = owner_queue.lock();
         // Its first bytes are often there: without this its program would ask for them once more than it needs to.
         queue.drain();
         let Some((io, stream)) = queue.accept_stream(place, socket) else {
@@ -282,7 +282,7 @@ impl Socket {
         anchor.opened();
         settings.apply(io, stream);
         let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);
-        socket.move_in(home, place, Kind::Stream);
+        socket.move_in(owner_queue, place, Kind::Stream);
         stream.publish(0);
         let listener = Place::from_bits(self.place.load(Ordering::Acquire));
         if let Some((io, listener)) = queue.listener(listener, self) {
@@ -308,7 +308,7 @@ impl Socket {
 
     /// The connection at `place` could not be taken after all.
     fn put_back(&'static self, stream: Place) {
-        if let Some((mut queue, listener)) = self.lock_home()
+        if let Some((mut queue, listener)) = self.lock_owner_queue()
             && queue.is_untaken(stream)
             && let Some((_, listener)) = queue.listener(listener, self)
         {

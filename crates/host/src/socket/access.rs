@@ -1,4 +1,4 @@
-//! The way to a socket's stream: the lock of its home, what waits there taken first, and what another process is to have given back after.
+//! The way to a socket's stream: the lock of its owner queue, what waits there taken first, and what another process is to have given back after.
 
 use crate::queue::draining::give_up_at;
 use crate::queue::{QueueGuard, QueueIo};
@@ -43,8 +43,8 @@ impl Socket {
         } else {
             drop(queue);
         }
-        if is_newly_starved && let Some(home) = self.home() {
-            home.parking.tell_stuck();
+        if is_newly_starved && let Some(owner_queue) = self.owner_queue() {
+            owner_queue.parking.tell_stuck();
         }
         result.map(|(result, _)| result)
     }
@@ -57,10 +57,10 @@ impl Socket {
 
     /// A look has found nothing: what anybody handed to its engines before comes first. Whether to drain and look again.
     pub(crate) fn let_engine_finish(&self) -> bool {
-        self.homes().fold(false, |waited, home| {
-            let more = home.session.settle();
+        self.owner_queues().fold(false, |waited, owner_queue| {
+            let more = owner_queue.session.settle();
             if more {
-                home.drain();
+                owner_queue.drain();
             }
             waited | more
         })
@@ -75,7 +75,7 @@ impl Socket {
     /// Gives the connection back to the engine. Waits for what its peer has said to send and the engine still brings, without
     /// a lock.
     pub(super) fn relinquish(&self) {
-        let Some((mut queue, place)) = self.lock_home() else { return };
+        let Some((mut queue, place)) = self.lock_owner_queue() else { return };
         if queue.stream(place, self).is_none() {
             return;
         }
@@ -88,13 +88,13 @@ impl Socket {
     pub(super) fn finish_yielding(&self, queue: QueueGuard<'static>, place: Place) {
         let awaits = queue.awaits_rest_of(place);
         drop(queue);
-        if let (true, Some(home)) = (awaits, self.home()) {
-            home.drain_until(give_up_at(), |queue| !queue.awaits_rest_of(place));
+        if let (true, Some(owner_queue)) = (awaits, self.owner_queue()) {
+            owner_queue.drain_until(give_up_at(), |queue| !queue.awaits_rest_of(place));
         }
     }
 
     pub(super) fn with_listener<R>(&self, f: impl FnOnce(&mut QueueIo, &mut Listener) -> R) -> Option<R> {
-        let (mut queue, place) = self.lock_home()?;
+        let (mut queue, place) = self.lock_owner_queue()?;
         queue.drain();
         queue.listener(place, self).map(|(io, listener)| f(io, listener))
     }
@@ -113,7 +113,7 @@ impl Socket {
 /// done, which is waited for: so not for who holds the lock of a queue set.
 #[inline]
 pub(super) fn lock_claimed(socket: &Socket) -> Option<(QueueGuard<'static>, Place)> {
-    let locked = socket.lock_home()?;
+    let locked = socket.lock_owner_queue()?;
     if socket.copies().is_moved() { wait_if_claiming(socket, locked) } else { Some(locked) }
 }
 
@@ -127,5 +127,5 @@ fn wait_if_claiming(
     }
     drop(queue);
     drop(socket.sharing.claiming.lock());
-    socket.lock_home()
+    socket.lock_owner_queue()
 }

@@ -19,13 +19,13 @@ impl SocketCall {
         SocketCall { socket, generation: socket.generation(), held: OnceCell::new() }
     }
 
-    /// Whether the socket is still what the call began on. It stays so as long as the caller has the lock of its home, as nothing takes a
+    /// Whether the socket is still what the call began on. It stays so as long as the caller has the lock of its owner queue, as nothing takes a
     /// stream from there without it.
     pub fn is_on(&self) -> bool {
         self.socket.generation() == self.generation
     }
 
-    /// The call cannot end with this look: until it does, the socket does not. The caller has the lock of its home, so whoever
+    /// The call cannot end with this look: until it does, the socket does not. The caller has the lock of its owner queue, so whoever
     /// closes the last descriptor has either ended the socket already or finds this.
     pub(crate) fn hold_locked(&self) {
         self.held.get_or_init(|| self.socket.hold_locked());
@@ -46,11 +46,11 @@ pub struct Held(pub(super) &'static Socket);
 impl Socket {
     /// The calling thread is about to wait in a call on it, or to look at it several times: as if it waited already.
     pub fn hold(&'static self) -> Held {
-        let _home = self.lock_home();
+        let _home = self.lock_owner_queue();
         self.hold_locked()
     }
 
-    /// The same for who has the lock of its home, if it has one.
+    /// The same for who has the lock of its owner queue, if it has one.
     pub(super) fn hold_locked(&'static self) -> Held {
         self.holders.fetch_add(1, Ordering::SeqCst);
         Held(self)

@@ -82,7 +82,7 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
 
 /// Whether keys of TLS go with the connection that this process has not; those in a child's copy are its parent's.
 fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
-    let here = socket.lock_home().and_then(|(mut queue, place)| {
+    let here = socket.lock_owner_queue().and_then(|(mut queue, place)| {
         let has_keys = queue.stream(place, socket).is_some_and(|(_, stream)| stream.tls.is_some());
         has_keys.then(|| queue.io.session.is_foreign())
     });
@@ -91,7 +91,7 @@ fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
 
 /// Asks for a flow until its holder has given it up. Between two looks the lock is free.
 fn ask(
-    (mut queue, home): (QueueGuard<'static>, &'static QueueSet),
+    (mut queue, owner_queue): (QueueGuard<'static>, &'static QueueSet),
     stack: &Stack,
     request: Request,
     anchor: RawFd,
@@ -109,7 +109,7 @@ fn ask(
         // Its holder has been asked to give it up, and does so at its next call.
         drop(queue);
         std::thread::sleep(YIELD_PAUSE);
-        queue = home.lock();
+        queue = owner_queue.lock();
         // This session may itself hold what the other one waits for.
         queue.drain();
     }
@@ -117,12 +117,12 @@ fn ask(
 }
 
 fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> Result<(), Errno> {
-    let home: &'static QueueSet = stack.my_queue()?;
+    let owner_queue: &'static QueueSet = stack.my_queue()?;
     if lacks_keys(socket, anchor) {
         return Err(Errno::EOPNOTSUPP);
     }
-    // What the program did before; the old home may be the parent's, of which this is a copy.
-    let before = socket.lock_home().and_then(|(mut queue, place)| {
+    // What the program did before; the old owner queue may be the parent's, of which this is a copy.
+    let before = socket.lock_owner_queue().and_then(|(mut queue, place)| {
         let before =
             queue.stream(place, socket).map(|(_, stream)| (stream.socket_state(), stream.tls.take()))?;
         // What was sent from here is read from here until it is acknowledged.
@@ -131,9 +131,10 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
     });
     // Held from before the request until the stream is in: completions for it may follow the answer at once, and
     // another thread must not take them before there is a stream to take them.
-    let queue = home.lock();
-    let request = Request::Claim { queue_set: home.index, fd: socket.fd.load(Ordering::Relaxed) as u32 };
-    let (mut queue, reply) = ask((queue, home), stack, request, anchor);
+    let queue = owner_queue.lock();
+    let request =
+        Request::Claim { queue_set: owner_queue.index, fd: socket.fd.load(Ordering::Relaxed) as u32 };
+    let (mut queue, reply) = ask((queue, owner_queue), stack, request, anchor);
     match reply? {
         Reply::ClaimedFlow { flow, read, written, .. } => {
             let flow = FlowId::from_raw(flow);
@@ -146,7 +147,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             socket.copies().claimed();
             let place = queue.add_stream(stream);
             socket.copies().set_moved(false);
-            socket.move_in(home, place, Kind::Stream);
+            socket.move_in(owner_queue, place, Kind::Stream);
             queue.drain();
             if let Some((_, stream)) = queue.stream(place, socket) {
                 stream.publish(stream::ALL);
@@ -161,7 +162,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             socket.copies().set_moved(false);
             // What the parent saw there before a fork is not true here, nor at the head of a sibling.
             socket.publish(0, 0);
-            socket.move_in(home, place, Kind::Listener);
+            socket.move_in(owner_queue, place, Kind::Listener);
             Ok(())
         }
         _ => Err(Errno::EPROTO),

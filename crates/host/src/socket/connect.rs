@@ -64,15 +64,15 @@ impl Socket {
     /// nothing to be asked: the engine has connected to the same listener before, and goes round. `None`: it has to be asked. That it could not even
     /// try is found where the peer's answer is.
     pub fn connect_at_once(anchor: &Anchor, remote: SocketAddr, fd: RawFd) -> Option<&'static Socket> {
-        let home = anchor.stack.my_queue().ok()?;
+        let owner_queue = anchor.stack.my_queue().ok()?;
         anchor.stack.session.settling().note_connects(remote);
         let names = anchor.stack.session.region().names();
         let socket = Socket::allocate();
         socket.ready.store(0, Ordering::SeqCst);
-        let mut queue = home.lock();
+        let mut queue = owner_queue.lock();
         queue.drain();
         let begun = queue.begin_connect((anchor.handle, fd), remote, names);
-        let Some(flow) = begun.filter(|_| !home.is_dead()) else {
+        let Some(flow) = begun.filter(|_| !owner_queue.is_dead()) else {
             drop(queue);
             socket.abandon();
             return None;
@@ -81,7 +81,7 @@ impl Socket {
         stream.name_only(remote);
         stream.anchor = Some(anchor.handle);
         let place = queue.add_stream(stream);
-        socket.move_in(home, place, Kind::Stream);
+        socket.move_in(owner_queue, place, Kind::Stream);
         Some(socket)
     }
 
@@ -138,23 +138,23 @@ impl Socket {
             flags: how.flags(),
             ..ConnectArgs::default()
         };
-        let home = anchor.stack.my_queue()?;
+        let owner_queue = anchor.stack.my_queue()?;
         let names = anchor.stack.session.region().names();
         self.ready.store(0, Ordering::SeqCst);
         let outcome = loop {
-            match self.command(home, &mut |queue| queue.start_connect(home, self, &args)) {
+            match self.command(owner_queue, &mut |queue| queue.start_connect(owner_queue, self, &args)) {
                 // Where most ports are in use the engine looks for a free one a little at a time.
                 Err(Errno::EAGAIN) => {}
                 outcome => break outcome,
             }
         };
         if let Err(answer @ (Errno::EHOSTDOWN | Errno::ECONNREFUSED)) = outcome {
-            home.lock().connect_credit.note_left(remote, answer, names, sys::coarse_ms());
+            owner_queue.lock().connect_credit.note_left(remote, answer, names, sys::coarse_ms());
         }
         outcome.inspect_err(|_| self.become_fresh())?;
         // The kernel's stack has these addresses, too: what ends there is known to be refused when it is.
         if remote.ip().is_loopback() {
-            home.lock().connect_credit.note(remote, names, home.session.heard());
+            owner_queue.lock().connect_credit.note(remote, names, owner_queue.session.heard());
         }
         if how.fast == FastOpen::Option {
             self.settings.lock().set_fast_open();
@@ -217,9 +217,9 @@ impl Socket {
             });
             let result = answered.ok_or(Errno::ECONNABORTED)?;
             if result.is_none()
-                && let Some(home) = self.home()
+                && let Some(owner_queue) = self.owner_queue()
             {
-                home.look();
+                owner_queue.look();
             }
             result.transpose()
         };

@@ -74,13 +74,16 @@ impl Socket {
     /// last descriptor, comes then: a copy of `fd` is kept. Without room for one it ends now.
     fn ends_later(&'static self, fd: RawFd) -> bool {
         // A call that moves bytes at this moment has the lock, and leaves word when it is to go on.
-        let home = self.lock_home();
+        let owner_queue = self.lock_owner_queue();
         let mut watch = self.watch.lock();
         if !self.is_used(&watch) {
             return false;
         }
-        let Some(Ok(held)) = self.home().map(|home| home.session.own_fds().copy_of(fd)) else { return false };
-        drop(home);
+        let Some(Ok(held)) = self.owner_queue().map(|owner_queue| owner_queue.session.own_fds().copy_of(fd))
+        else {
+            return false;
+        };
+        drop(owner_queue);
         self.fd.store(held.raw(), Ordering::Release);
         // No epoll set reports it any more.
         let sets = std::mem::take(&mut watch.sets);
@@ -114,9 +117,9 @@ impl Socket {
         self.retire();
     }
 
-    /// Leaves its home: another session has the flow or listener, or will have it.
+    /// Leaves its owner queue: another session has the flow or listener, or will have it.
     fn detach(&'static self) {
-        let Some((mut queue, place)) = self.lock_home() else { return };
+        let Some((mut queue, place)) = self.lock_owner_queue() else { return };
         if let Some((io, stream)) = queue.stream(place, self) {
             close_copy(io, stream);
             queue.orphan(place);
@@ -132,8 +135,8 @@ impl Socket {
         }
         let may_keep = last.filter(|_| !epoll::are_signals_used());
         // What this process has sent from the other end is unread, and makes it a reset.
-        self.homes().for_each(|home| home.session.settle_first());
-        let Some((mut queue, place)) = self.lock_home() else { return };
+        self.owner_queues().for_each(|owner_queue| owner_queue.session.settle_first());
+        let Some((mut queue, place)) = self.lock_owner_queue() else { return };
         // With the lock no child is made.
         let shared = self.is_shared();
         queue.drain();
@@ -183,7 +186,7 @@ impl Socket {
         self.kick_waiters();
         self.kind.store(Kind::Fresh as u8, Ordering::Release);
         self.place.store(NO_PLACE, Ordering::Release);
-        self.home.store(std::ptr::null_mut(), Ordering::Release);
+        self.owner_queue.store(std::ptr::null_mut(), Ordering::Release);
         self.copies().set_moved(false);
         self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);
@@ -208,7 +211,7 @@ impl Socket {
 
     pub(super) fn close_listener(&'static self) {
         let last = !self.watched_as().is_shared();
-        let Some((mut queue, place)) = self.lock_home() else { return };
+        let Some((mut queue, place)) = self.lock_owner_queue() else { return };
         let mut ends = None;
         if let Some((io, listener)) = queue.listener(place, self)
             && listener.closed == Closed::No
@@ -224,9 +227,9 @@ impl Socket {
     /// The engine was told that a listener ends. Before the kernel can give the name to somebody else, everybody is to know that it has
     /// lapsed: a client that goes on without asking would be refused though that one listens. Whatever is asked is answered behind it.
     fn wait_until_lapsed(&'static self, ends: Option<ListenerId>) {
-        if let (Some(id), Some(home), true) = (ends, self.home(), self.has_twin()) {
-            let _ = self.command_within(ENDS_WITHIN, home, &mut |queue| {
-                queue.start_asking(home, self, |token| Command::CountWaiting { listener: id, token })
+        if let (Some(id), Some(owner_queue), true) = (ends, self.owner_queue(), self.has_twin()) {
+            let _ = self.command_within(ENDS_WITHIN, owner_queue, &mut |queue| {
+                queue.start_asking(owner_queue, self, |token| Command::CountWaiting { listener: id, token })
             });
         }
     }

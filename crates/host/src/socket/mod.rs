@@ -107,7 +107,7 @@ pub struct Socket {
     pub(crate) kind: AtomicU8,
     /// EPOLL bits.
     pub(crate) ready: AtomicU32,
-    home: AtomicPtr<QueueSet>,
+    owner_queue: AtomicPtr<QueueSet>,
     /// A [`Place`] there.
     place: AtomicU64,
     /// Whose it is, or was: an index for [`crate::stack::EngineIdx`].
@@ -164,7 +164,7 @@ impl Socket {
         Socket {
             kind: AtomicU8::new(Kind::Fresh as u8),
             ready: AtomicU32::new(0),
-            home: AtomicPtr::new(std::ptr::null_mut()),
+            owner_queue: AtomicPtr::new(std::ptr::null_mut()),
             place: AtomicU64::new(NO_PLACE),
             engine: AtomicU8::new(0),
             references: AtomicU32::new(0),
@@ -220,24 +220,24 @@ impl Socket {
     }
 
     /// The queue set that serves it.
-    pub fn home(&self) -> Option<&'static QueueSet> {
-        let home = self.home.load(Ordering::Acquire);
-        // SAFETY: needed because the home is in an atomic. It holds null or an address from `set_home`, which takes
+    pub fn owner_queue(&self) -> Option<&'static QueueSet> {
+        let owner_queue = self.owner_queue.load(Ordering::Acquire);
+        // SAFETY: needed because the owner queue is in an atomic. It holds null or an address from `set_owner_queue`, which takes
         // `&'static QueueSet`.
-        (!home.is_null()).then(|| unsafe { &*home })
+        (!owner_queue.is_null()).then(|| unsafe { &*owner_queue })
     }
 
     /// The session of its engine.
     pub fn session(&self) -> Option<&'static Session> {
-        self.home().map(|home| home.session)
+        self.owner_queue().map(|owner_queue| owner_queue.session)
     }
 
-    /// The lock of its home, with its place there.
-    pub(crate) fn lock_home(&self) -> Option<(QueueGuard<'static>, Place)> {
+    /// The lock of its owner queue, with its place there.
+    pub(crate) fn lock_owner_queue(&self) -> Option<(QueueGuard<'static>, Place)> {
         loop {
-            let home = self.home()?;
-            let queue = home.lock();
-            if self.home().is_some_and(|now| std::ptr::eq(now, home)) {
+            let owner_queue = self.owner_queue()?;
+            let queue = owner_queue.lock();
+            if self.owner_queue().is_some_and(|now| std::ptr::eq(now, owner_queue)) {
                 return Some((queue, Place::from_bits(self.place.load(Ordering::Acquire))));
             }
         }

@@ -1,6 +1,6 @@
 //! A listener that several engines serve: one socket for each, and the first of them, the *head*, is the program's.
 //!
-//! Its siblings have no descriptor. Each has a home in its own engine's queue set; what becomes ready there shows at the
+//! Its siblings have no descriptor. Each has an owner queue in its own engine's queue set; what becomes ready there shows at the
 //! head, and is told to whoever watches the head. Made by the switch layer's `listen`, used by [`super::listener`].
 
 use crate::queue::QueueSet;
@@ -34,8 +34,8 @@ impl Socket {
     }
 
     /// The queue sets that serve it: one, or of a listener of several engines one for each.
-    pub(crate) fn homes(&self) -> impl Iterator<Item = &'static QueueSet> {
-        self.home().into_iter().chain(self.siblings.iter().filter_map(Socket::home))
+    pub(crate) fn owner_queues(&self) -> impl Iterator<Item = &'static QueueSet> {
+        self.owner_queue().into_iter().chain(self.siblings.iter().filter_map(Socket::owner_queue))
     }
 
     /// The socket that the program has, and that is watched.

@@ -17,7 +17,7 @@ impl Socket {
     }
 
     pub(super) fn flow_info(&self) -> Option<FlowInfo> {
-        let (mut queue, place) = self.lock_home()?;
+        let (mut queue, place) = self.lock_owner_queue()?;
         let flow = queue.stream(place, self).map(|(_, stream)| stream.flow)?;
         Some(queue.flow_info(flow))
     }

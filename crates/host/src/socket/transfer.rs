@@ -299,8 +299,8 @@ impl Socket {
     }
 
     fn look_at_engine(&self) {
-        if let Some(home) = self.home() {
-            home.look();
+        if let Some(owner_queue) = self.owner_queue() {
+            owner_queue.look();
         }
     }
 
@@ -398,13 +398,13 @@ impl Socket {
     fn let_peer_answer(&self) {
         let has_ended = self.ready.load(Ordering::Relaxed) & stream::RDHUP != 0;
         let sent_by_engine = || {
-            let (mut queue, place) = self.lock_home()?;
+            let (mut queue, place) = self.lock_owner_queue()?;
             let (_, stream) = queue.stream(place, self)?;
             let (flow, directly) = (stream.flow, stream.sends_directly());
             (!directly && queue.flow_info(flow).port == LOCAL).then_some(())
         };
-        if let (true, Some(home)) = (has_ended && sent_by_engine().is_some(), self.home()) {
-            home.session.finish();
+        if let (true, Some(owner_queue)) = (has_ended && sent_by_engine().is_some(), self.owner_queue()) {
+            owner_queue.session.finish();
         }
     }
 
@@ -500,7 +500,7 @@ impl Socket {
             if has_channel {
                 self.leave_channel();
             }
-            self.homes().for_each(|home| home.session.finish());
+            self.owner_queues().for_each(|owner_queue| owner_queue.session.finish());
         }
         Ok(())
     }
@@ -509,7 +509,7 @@ impl Socket {
 /// Another thread connects the socket: where the peer is on this machine, Linux has its answer before anybody else gets at the socket.
 fn let_connect_answer(socket: &Socket) {
     let connects = socket.with_stream(|_, stream, _| stream.link == Link::Connecting);
-    if let (Some(true), Some(home)) = (connects, socket.home()) {
-        home.session.finish();
+    if let (Some(true), Some(owner_queue)) = (connects, socket.owner_queue()) {
+        owner_queue.session.finish();
     }
 }

@@ -30,26 +30,26 @@ impl Socket {
     /// Publishes a command by `start` and waits for its result. Signals do not end the wait.
     pub(super) fn command(
         &'static self,
-        home: &'static QueueSet,
+        owner_queue: &'static QueueSet,
         start: &mut dyn FnMut(&mut Queue) -> Option<u32>,
     ) -> Result<u32, Errno> {
-        self.command_within(ANSWER_WITHIN, home, start)
+        self.command_within(ANSWER_WITHIN, owner_queue, start)
     }
 
     /// The same for so long at most; ETIMEDOUT then, and at once while the engine owes another answer that was given up on.
     pub(super) fn command_within(
         &'static self,
         limit: Duration,
-        home: &'static QueueSet,
+        owner_queue: &'static QueueSet,
         start: &mut dyn FnMut(&mut Queue) -> Option<u32>,
     ) -> Result<u32, Errno> {
-        // The wait parks on the home's interrupt.
-        self.set_home(home);
+        // The wait parks on the owner queue's interrupt.
+        self.set_owner_queue(owner_queue);
         let silence = Silence::within(limit);
         let mut token = None;
         let mut attempt = || {
-            let mut queue = home.lock();
-            if home.is_dead() {
+            let mut queue = owner_queue.lock();
+            if owner_queue.is_dead() {
                 return Err(Errno::ENETDOWN);
             }
             queue.drain();
@@ -63,7 +63,7 @@ impl Socket {
                 Some(result) => result.map(Some),
                 None => {
                     drop(queue);
-                    home.look();
+                    owner_queue.look();
                     Ok(None)
                 }
             }
@@ -82,7 +82,7 @@ impl Socket {
             }
         };
         if let (Err(_), Some(token)) = (outcome, token) {
-            home.lock().abandon_result(token);
+            owner_queue.lock().abandon_result(token);
         }
         outcome
     }

@@ -26,20 +26,20 @@ impl Socket {
         }
     }
 
-    pub(crate) fn set_home(&'static self, home: &'static QueueSet) {
-        self.home.store(std::ptr::from_ref(home).cast_mut(), Ordering::Release);
-        self.set_engine(home.session.engine);
+    pub(crate) fn set_owner_queue(&'static self, owner_queue: &'static QueueSet) {
+        self.owner_queue.store(std::ptr::from_ref(owner_queue).cast_mut(), Ordering::Release);
+        self.set_engine(owner_queue.session.engine);
         for watcher in &self.watched_as().watch.lock().sets {
-            watcher.set.add_home(home);
+            watcher.set.add_owner_queue(owner_queue);
         }
     }
 
-    /// It is in `place` of `home` from now on. The caller holds the lock of `home`.
-    pub(crate) fn move_in(&'static self, home: &'static QueueSet, place: Place, kind: Kind) {
+    /// It is in `place` of `owner_queue` from now on. The caller holds the lock of `owner_queue`.
+    pub(crate) fn move_in(&'static self, owner_queue: &'static QueueSet, place: Place, kind: Kind) {
         self.copies().begin_session();
         self.place.store(place.to_bits(), Ordering::Release);
         self.kind.store(kind as u8, Ordering::Release);
-        self.set_home(home);
+        self.set_owner_queue(owner_queue);
     }
 
     pub(crate) fn set_moved(&self) {
@@ -72,15 +72,15 @@ impl Socket {
         }
         let watch = self.watch.lock();
         // The lock is held by whoever tells, as a rule.
-        let home = self.home();
+        let owner_queue = self.owner_queue();
         watch.waiters.iter().for_each(|waiter| {
-            QueueSet::kick_by(home, waiter);
+            QueueSet::kick_by(owner_queue, waiter);
         });
         // Of the exclusive registrations the first that wakes somebody ends the round.
         let mut served = false;
         for watcher in watch.sets.iter().filter(|_| key != stream::DRAINED) {
             if !(watcher.exclusive && served) {
-                let woke = watcher.set.notify(watcher.place, key, home);
+                let woke = watcher.set.notify(watcher.place, key, owner_queue);
                 served |= woke && watcher.exclusive;
             }
         }

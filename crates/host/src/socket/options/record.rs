@@ -121,7 +121,7 @@ impl Socket {
         self.has_new_options.store(true, Ordering::Release);
         if self.is_shared()
             && self.kind() == Kind::Stream
-            && let Some((mut queue, place)) = self.lock_home()
+            && let Some((mut queue, place)) = self.lock_owner_queue()
         {
             queue.write_options_of(place);
         }
