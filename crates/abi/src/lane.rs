@@ -218,8 +218,8 @@ impl LaneWord {
     }
 
     /// A place so many bytes further.
-    pub const fn after(place: u64, bytes: u64) -> u64 {
-        place.wrapping_add(bytes) & LaneWord::TAIL
+    pub const fn after(position: u64, bytes: u64) -> u64 {
+        position.wrapping_add(bytes) & LaneWord::TAIL
     }
 
     #[must_use]

@@ -3,7 +3,7 @@
 //!
 //! A host that breaks the contract is fenced: its session is told why, cut off, and nobody else notices.
 
-use crate::budget::{LOOKS_A_ROUND, Place, QUANTUM_NS, ROUND_NS};
+use crate::budget::{AccountIndex, LOOKS_A_ROUND, QUANTUM_NS, ROUND_NS};
 use crate::control_server::pages::Interrupt;
 use crate::daemon::Daemon;
 use crate::kernel::follow::Served;
@@ -33,12 +33,12 @@ impl Daemon {
             return self.take_entries_in_quanta(now);
         }
         let Some(alone) = self.schedule.budget.alone() else { return 0 };
-        let (mut entries, mut place) = (0, 0);
+        let (mut entries, mut served) = (0, 0);
         // A session that is fenced leaves the list, so the next one moves to its place.
-        while let Some(id) = self.schedule.budget.session_at(alone, place) {
+        while let Some(id) = self.schedule.budget.session_at(alone, served) {
             entries += self.catch_up(now, id);
-            if self.schedule.budget.session_at(alone, place) == Some(id) {
-                place += 1;
+            if self.schedule.budget.session_at(alone, served) == Some(id) {
+                served += 1;
             }
         }
         entries
@@ -52,12 +52,12 @@ impl Daemon {
             .budget
             .begin_round(&mut quanta, |id| sessions.get(id).is_some_and(|session| session.has_work()));
         let (mut entries, mut spent_ns) = (0, 0);
-        for &place in &quanta {
+        for &account in &quanta {
             if spent_ns >= ROUND_NS {
                 self.schedule.took_all = false;
                 break;
             }
-            let (taken, ns) = self.take_quantum_of(now, place);
+            let (taken, ns) = self.take_quantum_of(now, account);
             entries += taken;
             spent_ns += ns;
         }
@@ -66,18 +66,18 @@ impl Daemon {
     }
 
     /// Takes entries of an account's sessions, some of each, until its quantum is over. How many, and how long that took.
-    fn take_quantum_of(&mut self, now: Instant, place: Place) -> (usize, u64) {
+    fn take_quantum_of(&mut self, now: Instant, account: AccountIndex) -> (usize, u64) {
         let began = self.timing.clock.nanos();
         let (mut entries, mut served, mut in_vain, mut ns) = (0, 0, 0, 0);
         let mut is_done = false;
         while ns < QUANTUM_NS && in_vain < LOOKS_A_ROUND {
             // Past the last one comes the first again; all of them were in vain: there is nothing more.
-            let Some(id) = self.schedule.budget.session_at(place, served) else {
+            let Some(id) = self.schedule.budget.session_at(account, served) else {
                 is_done = served == 0 || in_vain >= served;
                 if is_done {
                     break;
                 }
-                self.schedule.budget.pass(place, served);
+                self.schedule.budget.pass(account, served);
                 served = 0;
                 continue;
             };
@@ -92,8 +92,8 @@ impl Daemon {
             ns = self.timing.clock.nanos() - began;
         }
         self.schedule.took_all &= is_done;
-        self.schedule.budget.pass(place, served);
-        self.schedule.budget.charge(self.schedule.budget.cred(place), ns);
+        self.schedule.budget.pass(account, served);
+        self.schedule.budget.charge(self.schedule.budget.cred(account), ns);
         (entries, ns)
     }
 
@@ -288,8 +288,8 @@ impl Daemon {
     }
 
     /// The session that a connection has opened.
-    pub(crate) fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
-        let id = self.hosts.connections.get(place).and_then(|connection| connection.session);
+    pub(crate) fn session_of(&self, conn: u32) -> Result<SessionId, Errno> {
+        let id = self.hosts.connections.get(conn).and_then(|connection| connection.session);
         id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
     }
 }

@@ -125,8 +125,8 @@ impl Daemon {
         ) {
             ListStep::Nothing => false,
             ListStep::On => true,
-            ListStep::Made(place, answer) => {
-                self.reply(now, place, answer);
+            ListStep::Made(conn, answer) => {
+                self.reply(now, conn, answer);
                 true
             }
         }
@@ -239,8 +239,8 @@ impl Daemon {
                 Token::ControlServer => self.serve_control_server(now),
                 Token::Signal => self.outside.stop = Stop::Now,
                 Token::Owner => self.outside.owner_gone(),
-                Token::Port(place) => {
-                    if let Some(slot) = self.links.ports.slots.get_mut(usize::from(place)) {
+                Token::Port(index) => {
+                    if let Some(slot) = self.links.ports.slots.get_mut(usize::from(index)) {
                         slot.stir();
                     }
                 }

@@ -513,8 +513,8 @@ impl Sessions {
     }
 
     /// Ends the capture of a connection, if it has one; whether it had.
-    pub(crate) fn end_capture(&mut self, now: Instant, engine: &mut Engine, place: u32) -> bool {
-        let had = self.captures.end(place);
+    pub(crate) fn end_capture(&mut self, now: Instant, engine: &mut Engine, conn: u32) -> bool {
+        let had = self.captures.end(conn);
         if had {
             engine.handle_control(now, ControlEvent::Captures(self.captures.rules()), self);
         }
@@ -523,8 +523,8 @@ impl Sessions {
 
     /// Frees the memory of closed sessions that nothing refers to any more.
     pub(crate) fn forget_drained(&mut self, engine: &mut Engine) {
-        for place in (0..self.closing().len()).rev() {
-            let id = self.closing()[place];
+        for index in (0..self.closing().len()).rev() {
+            let id = self.closing()[index];
             if engine.forget_session(id) {
                 self.forget(id);
             }

@@ -194,7 +194,7 @@ impl Anchor {
 
     /// Opens it in the place of a native socket's descriptor, and of the copies that the program has made of that: the
     /// connection lives until the last of them is closed.
-    pub(crate) fn open_in_place_of(self, socket: &Socket, fd: RawFd) -> Result<(), Errno> {
+    pub(crate) fn open_over(self, socket: &Socket, fd: RawFd) -> Result<(), Errno> {
         let cloexec = |fd| Ok(sys::fcntl(fd, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0);
         self.open_as(fd, cloexec(fd)?, socket.nonblocking()).map_err(|(errno, _)| errno)?;
         let mut outcome = Ok(());

@@ -41,8 +41,8 @@ fn write(fd: BorrowedFd<'_>, header: &[u8], head: &[u8], tail: &[&[AtomicU8]]) -
     let mut vectors = [vector(std::ptr::null(), 0); PIECES_MAX];
     vectors[0] = vector(header.as_ptr(), header.len());
     vectors[1] = vector(head.as_ptr(), head.len());
-    for (place, piece) in vectors[2..].iter_mut().zip(tail) {
-        *place = vector(piece.as_ptr().cast(), piece.len());
+    for (slot, piece) in vectors[2..].iter_mut().zip(tail) {
+        *slot = vector(piece.as_ptr().cast(), piece.len());
     }
     let count = (2 + tail.len()) as libc::c_int;
     // SAFETY: needed because the tail may be changing while it is read, so that no slice of plain bytes may be made of

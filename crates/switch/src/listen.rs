@@ -39,20 +39,22 @@ pub fn has_its_port(fd: c_int, state: State) -> bool {
     let Some(probe) = option_model::model(inet6) else { return true };
     let mut name = core::mem::MaybeUninit::<libc::sockaddr_storage>::zeroed();
     let mut len = size_of_val(&name) as socklen_t;
-    let place = name.as_mut_ptr().cast::<sockaddr>();
+    let begin_placing = name.as_mut_ptr().cast::<sockaddr>();
     let own = twin_address(fd).filter(|own| !own.addr.is_unspecified());
     // SAFETY: the name is a local with room for any, and of zeros the family alone is needed; the probe's descriptor is nobody else's.
     unsafe {
-        (*place).sa_family = if inet6 { libc::AF_INET6 } else { libc::AF_INET } as libc::sa_family_t;
-        if real::bind(probe.raw(), place, len) < 0 || real::getsockname(probe.raw(), place, &mut len) < 0 {
+        (*begin_placing).sa_family = if inet6 { libc::AF_INET6 } else { libc::AF_INET } as libc::sa_family_t;
+        if real::bind(probe.raw(), begin_placing, len) < 0
+            || real::getsockname(probe.raw(), begin_placing, &mut len) < 0
+        {
             return true;
         }
-        let has_port = real::bind(fd, place, len) < 0 && last_errno() == Errno::EINVAL;
+        let has_port = real::bind(fd, begin_placing, len) < 0 && last_errno() == Errno::EINVAL;
         if let Some(own) = own.filter(|_| !has_port) {
             len = size_of::<libc::sockaddr_storage>() as socklen_t;
             let address = std::net::SocketAddr::new(own.to_socket_addr().ip(), 0);
-            let _ = write_inet(address, inet6, place, &mut len);
-            real::bind(fd, place, len);
+            let _ = write_inet(address, inet6, begin_placing, &mut len);
+            real::bind(fd, begin_placing, len);
         }
         has_port
     }
@@ -151,7 +153,7 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
             }
         }
     }
-    if let Some(head) = head.filter(|_| !replacing.place()) {
+    if let Some(head) = head.filter(|_| !replacing.begin_placing()) {
         head.abandon();
         return Err(Errno::EBADF);
     }

@@ -86,13 +86,13 @@ impl Rooms {
     /// A room for a thread, until that is dropped.
     pub(super) fn take(self: &Arc<Rooms>, who: Cred) -> Lodging {
         let mut occupancies = self.occupancies();
-        let place = choose(&occupancies, who, self.netns);
-        if let Some(tenancy) = occupancies.get_mut(place) {
+        let index = choose(&occupancies, who, self.netns);
+        if let Some(tenancy) = occupancies.get_mut(index) {
             tenancy.threads += 1;
             tenancy.last = Some(who);
         }
         drop(occupancies);
-        Lodging { rooms: Arc::clone(self), place }
+        Lodging { rooms: Arc::clone(self), index }
     }
 }
 
@@ -114,12 +114,12 @@ fn choose(occupancies: &[Occupancy], who: Cred, own: NetNs) -> usize {
 #[derive(Debug)]
 pub(super) struct Lodging {
     rooms: Arc<Rooms>,
-    place: usize,
+    index: usize,
 }
 
 impl Lodging {
     fn room(&self) -> &Room {
-        &self.rooms.rooms[self.place]
+        &self.rooms.rooms[self.index]
     }
 
     pub(super) fn dir(&self) -> BorrowedFd<'_> {
@@ -133,7 +133,7 @@ impl Lodging {
 
     pub(super) fn reports(&self) -> &Arc<Reports> {
         // Refused by fs.inotify.max_user_instances.
-        let open = || Reports::open(self.place as u32 + 1).unwrap_or_else(|_| Arc::clone(&self.rooms.shared));
+        let open = || Reports::open(self.index as u32 + 1).unwrap_or_else(|_| Arc::clone(&self.rooms.shared));
         self.room().reports.get_or_init(open)
     }
 
@@ -145,7 +145,7 @@ impl Lodging {
 
 impl Drop for Lodging {
     fn drop(&mut self) {
-        if let Some(tenancy) = self.rooms.occupancies().get_mut(self.place) {
+        if let Some(tenancy) = self.rooms.occupancies().get_mut(self.index) {
             tenancy.threads -= 1;
         }
     }
@@ -165,9 +165,9 @@ mod tests {
     fn who_comes_back_gets_his_room_and_nobody_one_that_root_of_a_container_had() {
         let mut occupancies = vec![Occupancy::default(); 4];
         let mut come = |who: Cred| {
-            let place = choose(&occupancies, who, OWN);
-            occupancies[place].last = Some(who);
-            place
+            let index = choose(&occupancies, who, OWN);
+            occupancies[index].last = Some(who);
+            index
         };
         assert_eq!([come(cred(7, 1)), come(cred(8, 1)), come(cred(0, 2)), come(cred(7, 1))], [0, 1, 2, 0]);
         assert_eq!(come(cred(0, 3)), 2, "the next root of a container");

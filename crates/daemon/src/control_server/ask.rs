@@ -31,15 +31,15 @@ pub enum Matter {
     /// [`Answer::Closed`]: there are too many.
     Open { newcomer: Newcomer, first: Option<(Request, Evidence)> },
     /// A host's request. Answer: [`Answer::Done`], [`Answer::Make`], [`Answer::Settle`] or [`Answer::End`].
-    Request { place: u32, request: Request, evidence: Evidence },
+    Request { conn: u32, request: Request, evidence: Evidence },
     /// What came of [`Answer::Make`]: the anchors that were made, from the first on. Answer: as for a request.
-    AnchorsMade { place: u32, wanted: u32, made: Made },
+    AnchorsMade { conn: u32, wanted: u32, made: Made },
     /// What came of [`Answer::Settle`]. Answer: as for the request that says so, which is carried out now.
-    Settled { place: u32, what: Mapped, is_settled: bool },
+    Settled { conn: u32, what: Mapped, is_settled: bool },
     /// A packet that is no request. Answer: as for a request.
-    Bad { place: u32, bad: BadMessage },
+    Bad { conn: u32, bad: BadMessage },
     /// The connection is at its end. Answer: [`Answer::Closed`].
-    Close { place: u32 },
+    Close { conn: u32 },
     /// Pages of regions of the user's sessions are gone, or stay, and lanes are closed. Answer: [`Answer::Done`].
     Returned { who: Cred, returned: Vec<Returned> },
     /// Kernel sockets that were shown are closed, or listen no more; by identity. Answer: [`Answer::Done`].
@@ -146,7 +146,7 @@ impl Evidence {
 #[derive(Debug)]
 pub enum Answer {
     /// The connection's place in the engine's table.
-    Opened { place: u32 },
+    Opened { conn: u32 },
     /// Nothing remains to be done.
     Done,
     /// Directories are to be made for these anchors; [`Matter::AnchorsMade`] says what came of it.

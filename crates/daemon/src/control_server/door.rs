@@ -402,9 +402,9 @@ mod tests {
         let common = |users: &[usize]| users.iter().map(|n| n.saturating_sub(OWN)).sum();
         let mut users = [0; USERS_MAX + STRANGERS_MAX];
         // One after the other takes all that he gets.
-        for place in 0..users.len() {
-            while may_have_more(users[place], common(&users)) {
-                users[place] += 1;
+        for index in 0..users.len() {
+            while may_have_more(users[index], common(&users)) {
+                users[index] += 1;
             }
         }
         assert!(users[0] > COMMON * 7 / 8 && users[1] > OWN, "{users:?}");

@@ -80,7 +80,7 @@ pub(super) struct Shared {
 struct Visit {
     socket: OwnedFd,
     /// In the engine's table; [`NOWHERE`] until that has said so.
-    place: u32,
+    conn: u32,
 }
 
 /// Nobody's place.
@@ -233,7 +233,7 @@ impl User {
         self.hear()?;
         let at = self.visits.iter().position(Option::is_none).unwrap_or(self.visits.len());
         let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(at as u64), EventFlags::IN);
-        let visit = Some(Visit { socket, place: NOWHERE });
+        let visit = Some(Visit { socket, conn: NOWHERE });
         match self.visits.get_mut(at) {
             Some(slot) => *slot = visit,
             None => self.visits.push(visit),
@@ -289,16 +289,16 @@ impl User {
 
     fn take(&mut self, at: usize, packet: Packet) -> Result<(), Gone> {
         let Some(Some(visit)) = self.visits.get(at) else { return Ok(()) };
-        let place = visit.place;
+        let conn = visit.conn;
         let matter = match packet {
             Packet::None => return Ok(()),
             Packet::Closed => return self.close(at),
             Packet::Message { bytes, len, fd } => match request_in(&bytes[..len]) {
                 Ok(request) => {
                     let evidence = self.evidence(&request, fd);
-                    Matter::Request { place, request, evidence }
+                    Matter::Request { conn, request, evidence }
                 }
-                Err(bad) => Matter::Bad { place, bad },
+                Err(bad) => Matter::Bad { conn, bad },
             },
         };
         let is_carried_out_here = matches!(
@@ -337,16 +337,16 @@ impl User {
                 Answer::Make { session_dir, first, count } => {
                     let made = self.keeper.make_anchors(session_dir, first, count);
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
-                    self.ask(Matter::AnchorsMade { place: visit.place, wanted: count, made }, at)?;
+                    self.ask(Matter::AnchorsMade { conn: visit.conn, wanted: count, made }, at)?;
                 }
                 Answer::Settle { what, memory } => {
                     let is_settled = memory.into_iter().all(|(region, file)| region.settle(file).is_ok());
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
-                    self.ask(Matter::Settled { place: visit.place, what, is_settled }, at)?;
+                    self.ask(Matter::Settled { conn: visit.conn, what, is_settled }, at)?;
                 }
                 Answer::End => self.close(at)?,
-                Answer::Opened { place } => {
-                    self.visits.get_mut(at).into_iter().flatten().for_each(|visit| visit.place = place);
+                Answer::Opened { conn } => {
+                    self.visits.get_mut(at).into_iter().flatten().for_each(|visit| visit.conn = conn);
                 }
                 refused @ Answer::Closed(_) => {
                     if let Some(visit) = self.visits.get_mut(at).and_then(Option::take) {
@@ -371,7 +371,7 @@ impl User {
     fn close(&mut self, at: usize) -> Result<(), Gone> {
         let Some(visit) = self.visits.get_mut(at).and_then(Option::take) else { return Ok(()) };
         let _ = epoll::delete(&self.epoll, &visit.socket);
-        let answer = self.ask_and_wait(Matter::Close { place: visit.place })?;
+        let answer = self.ask_and_wait(Matter::Close { conn: visit.conn })?;
         end(visit.socket, answer);
         self.left();
         Ok(())

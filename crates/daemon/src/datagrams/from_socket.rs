@@ -47,8 +47,8 @@ impl FromSocket {
         // What was there before is written over, so it need not be cleared.
         text.resize(record.len.saturating_sub(RecordHead::LEN) as usize, 0);
         if record.len >= RecordHead::LEN {
-            memory.read(record.place, 0, &mut head);
-            memory.read(record.place, RecordHead::LEN, text);
+            memory.read(record.position, 0, &mut head);
+            memory.read(record.position, RecordHead::LEN, text);
         }
         self.end.take(record);
         Some(RecordHead::read_from_bytes(&head).unwrap_or_default())

@@ -55,7 +55,7 @@ struct Lane {
     /// There was no room, and the program had come further since the last time.
     is_crowded: bool,
     /// Where the last record is.
-    last_place: Option<u64>,
+    last_position: Option<u64>,
 }
 
 /// A datagram on its way to the kernel, which wakes the program.
@@ -71,7 +71,7 @@ struct Unclaimed {
     arrival: Arrival,
     ports: UdpRepr,
     segment: Option<u16>,
-    place: u64,
+    position: u64,
     len: u32,
 }
 
@@ -104,7 +104,7 @@ impl ToSocket {
         ToSocket {
             account,
             user,
-            lane: Lane { end, full_at: None, is_crowded: false, last_place: None },
+            lane: Lane { end, full_at: None, is_crowded: false, last_position: None },
             waking: WakingDatagram::default(),
             unclaimed: VecDeque::new(),
             remembered: 0,
@@ -205,10 +205,10 @@ impl ToSocket {
         self.unclaimed_bytes += datagram.text.len();
         // None behind one that is not remembered: that one is older.
         if self.remembered < RETURNABLE_MAX
-            && let (Some(len), Some(place)) = (record_len_of(datagram), self.lane.last_place)
+            && let (Some(len), Some(position)) = (record_len_of(datagram), self.lane.last_position)
         {
             self.remembered += 1;
-            self.unclaimed.push_back(Unclaimed { arrival, ports, segment, place, len });
+            self.unclaimed.push_back(Unclaimed { arrival, ports, segment, position, len });
         }
     }
 
@@ -263,7 +263,7 @@ impl ToSocket {
     /// go back; from whom they are it cannot say.
     #[cold]
     fn return_one(&mut self, kernel: &dyn ByKernel) -> usize {
-        let Some(Unclaimed { arrival, ports, segment, place, len }) = self.unclaimed.pop_front() else {
+        let Some(Unclaimed { arrival, ports, segment, position, len }) = self.unclaimed.pop_front() else {
             return 0;
         };
         if !self.lane.end.begin_ring(true) {
@@ -271,8 +271,8 @@ impl ToSocket {
         }
         let mut text = std::mem::take(&mut self.waking.text);
         text.resize(len.saturating_sub(RecordHead::LEN) as usize, 0);
-        self.lane.end.lane().read(place, RecordHead::LEN, &mut text);
-        self.lane.end.void(place, len);
+        self.lane.end.lane().read(position, RecordHead::LEN, &mut text);
+        self.lane.end.void(position, len);
         let datagram = RxDatagram { arrival, ports, headers: &[], text: text.as_slice().into(), segment };
         one_by_one(&datagram, kernel, &self.user);
         self.lane.end.end_ring();
@@ -300,24 +300,24 @@ impl Lane {
     /// By the lane, or lost there; `None`: the program does not look.
     fn put(&mut self, datagram: &RxDatagram<'_>) -> Option<Delivered> {
         let len = record_len_of(datagram)?;
-        let place = match self.begin(len, datagram) {
-            Ok(place) => place,
+        let position = match self.begin(len, datagram) {
+            Ok(position) => position,
             Err(delivered) => return delivered,
         };
-        self.end.lane().write(place, RecordHead::LEN, &datagram.text);
+        self.end.lane().write(position, RecordHead::LEN, &datagram.text);
         self.end.publish(len).then_some(Delivered::ByLane)
     }
 
     /// The same, and the link writes the bytes itself.
     fn put_tail(&mut self, (datagram, (tail, at)): Late<'_>, bytes: &mut Vec<u8>) -> Option<Delivered> {
         let len = record_len_of(datagram)?;
-        let place = match self.begin(len, datagram) {
-            Ok(place) => place,
+        let position = match self.begin(len, datagram) {
+            Ok(position) => position,
             Err(delivered) => return delivered,
         };
         let lane = self.end.lane();
         let text_len = datagram.text.len();
-        let [first, second] = lane.pieces_from(place, RecordHead::LEN, text_len as u32);
+        let [first, second] = lane.pieces_from(position, RecordHead::LEN, text_len as u32);
         let lend = |(offset, len): (u64, usize)| lane.region().lend(offset, len);
         let (Ok(first), Ok(second)) = (lend(first), lend(second)) else { return Some(Delivered::Nowhere) };
         if !tail.take(at, &[first, second]) {
@@ -328,14 +328,14 @@ impl Lane {
         }
         // The program has just begun to wait, and the link does not have them any more.
         bytes.resize(text_len, 0);
-        self.end.lane().read(place, RecordHead::LEN, bytes);
+        self.end.lane().read(position, RecordHead::LEN, bytes);
         None
     }
 
     /// Where a record may be written, of which the head is already. Else what became of the datagram, as [`Lane::put`] says it.
     fn begin(&mut self, len: u32, datagram: &RxDatagram<'_>) -> Result<u64, Option<Delivered>> {
         match self.end.offer(len) {
-            Offer::Lane { place } => {
+            Offer::Lane { position } => {
                 let arrival = &datagram.arrival;
                 let head = RecordHead {
                     peer: datagram.from().into(),
@@ -345,9 +345,9 @@ impl Lane {
                     segment: datagram.segment.unwrap_or(0),
                     ..RecordHead::default()
                 };
-                self.last_place = Some(place);
-                self.end.lane().write(place, 0, head.as_bytes());
-                Ok(place)
+                self.last_position = Some(position);
+                self.end.lane().write(position, 0, head.as_bytes());
+                Ok(position)
             }
             Offer::Full => Err(self.is_full()),
             Offer::Kernel => Err(None),

@@ -72,9 +72,9 @@ impl Presented {
     /// Puts a record into the lane to the engine. `false`: it did not fit.
     fn put(&mut self, head: &RecordHead, text: &[u8]) -> bool {
         let len = RecordHead::LEN + text.len() as u32;
-        let Offer::Lane { place } = self.to_engine.offer(len) else { return false };
-        self.to_engine.lane().write(place, 0, head.as_bytes());
-        self.to_engine.lane().write(place, RecordHead::LEN, text);
+        let Offer::Lane { position } = self.to_engine.offer(len) else { return false };
+        self.to_engine.lane().write(position, 0, head.as_bytes());
+        self.to_engine.lane().write(position, RecordHead::LEN, text);
         self.to_engine.publish(len)
     }
 
@@ -83,7 +83,7 @@ impl Presented {
         self.from_engine.confirm();
         let record = self.from_engine.first()?;
         let mut bytes = vec![0; record.len as usize];
-        self.from_engine.lane().read(record.place, 0, &mut bytes);
+        self.from_engine.lane().read(record.position, 0, &mut bytes);
         self.from_engine.take(record);
         Some(bytes.split_off(RecordHead::LEN as usize))
     }
@@ -141,15 +141,15 @@ fn misbehave(presented: &mut Presented, random: &mut Random, other: u16) {
     };
     let region = memory.region();
     let word = random.next() >> (random.next() % 64);
-    let place = LaneLayout::RING + ((random.next() % memory.ring_len()) & !7);
+    let position = LaneLayout::RING + ((random.next() % memory.ring_len()) & !7);
     let write = |at: u64, word: u64| region.write(at, &word.to_le_bytes()).expect("in the region");
     match random.next() % 9 {
         0 => write(LaneLayout::WORD, word),
         8 => write(LaneLayout::WORD, word | LaneWord::DIVERTED | LaneWord::ASLEEP),
         1 => write(LaneLayout::WORD, word & !(LaneWord::CLOSED | LaneWord::DIVERTED)),
         2 => write(LaneLayout::HEAD, word),
-        3 => write(place, header(RECORD_MAX + (word as u32 % 16), false)),
-        4 => write(place, word),
+        3 => write(position, header(RECORD_MAX + (word as u32 % 16), false)),
+        4 => write(position, word),
         5 => drop(presented.put(&RecordHead { segment: word as u16, ..to(other) }, &[7; 3000])),
         6 => {
             let mut head = RecordHead::default();

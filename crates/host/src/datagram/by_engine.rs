@@ -128,13 +128,13 @@ impl ByEngine {
         let mut gather = Gather::new(from);
         let len = gather.left();
         let whole = RecordHead::LEN + len as u32;
-        let place = match end.offer(whole) {
-            Offer::Lane { place } => place,
+        let position = match end.offer(whole) {
+            Offer::Lane { position } => position,
             Offer::Full => return Ok(None),
             Offer::Kernel => return Err(Errno::ENETDOWN),
         };
-        end.lane().write(place, 0, head.as_bytes());
-        for (offset, piece) in end.lane().pieces_from(place, RecordHead::LEN, len as u32) {
+        end.lane().write(position, 0, head.as_bytes());
+        for (offset, piece) in end.lane().pieces_from(position, RecordHead::LEN, len as u32) {
             let Ok(room) = end.lane().region().lend(offset, piece) else { return Err(Errno::ENETDOWN) };
             gather.empty(piece, |done, part| {
                 let to = room.as_ptr().cast::<u8>().cast_mut().wrapping_add(done);

@@ -37,11 +37,11 @@ impl Control<'_> {
         // SAFETY: all zeros are a header.
         let mut header: cmsghdr = unsafe { core::mem::zeroed() };
         (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (len as _, level, kind);
-        let place = self.message.msg_control.cast::<u8>().wrapping_add(self.used);
+        let target = self.message.msg_control.cast::<u8>().wrapping_add(self.used);
         // SAFETY: the program says that so many bytes are there; if they are not, that is EFAULT.
         unsafe {
-            copy(place, (&raw const header).cast::<u8>(), header_len)?;
-            copy(place.wrapping_add(header_len), data.as_ptr(), len - header_len)?;
+            copy(target, (&raw const header).cast::<u8>(), header_len)?;
+            copy(target.wrapping_add(header_len), data.as_ptr(), len - header_len)?;
         }
         self.used += space.min(room);
         Ok(())

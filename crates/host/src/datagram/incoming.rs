@@ -119,7 +119,7 @@ pub(super) struct Incoming {
 /// Where the datagram was that was looked at last and not taken since: it stays the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peeked {
-    Lane { from: Sender, place: u64 },
+    Lane { from: Sender, position: u64 },
     Kernel,
 }
 
@@ -129,7 +129,7 @@ fn head_of(end: &LaneReceiver, from: Sender, record: Record) -> (RecordHead, u32
     if record.len < RecordHead::LEN || !record.has_head && from != Sender::Engine {
         return (head, if from == Sender::Engine { record.len } else { 0 });
     }
-    end.lane().read(record.place, 0, head.as_mut_bytes());
+    end.lane().read(record.position, 0, head.as_mut_bytes());
     (head, RecordHead::LEN)
 }
 
@@ -265,10 +265,10 @@ impl Incoming {
     fn as_peeked(&mut self) -> Option<Next> {
         match self.peeked? {
             Peeked::Kernel => return Some(Next::Kernel { directly: true }),
-            Peeked::Lane { from, place } => {
+            Peeked::Lane { from, position } => {
                 let found = self.lanes.iter_mut().enumerate().find(|(_, lane)| lane.from == from);
                 if let Some((lane, record)) = found.and_then(|(at, lane)| Some((at, lane.end.first()?)))
-                    && record.place == place
+                    && record.position == position
                 {
                     return Some(Next::Take { lane, record });
                 }
@@ -345,7 +345,7 @@ impl Incoming {
         let whole = part_len as usize;
         let mut scatter = Scatter::new(into);
         let (mut len, mut copied) = (0, Ok(()));
-        for (offset, piece) in lane.end.lane().pieces_from(record.place, head_len + part_at, part_len) {
+        for (offset, piece) in lane.end.lane().pieces_from(record.position, head_len + part_at, part_len) {
             let piece = piece.min(scatter.left());
             if piece == 0 {
                 continue;
@@ -363,7 +363,7 @@ impl Incoming {
                 break;
             }
         }
-        self.peeked = how.peeks.then_some(Peeked::Lane { from: lane.from, place: record.place });
+        self.peeked = how.peeks.then_some(Peeked::Lane { from: lane.from, position: record.position });
         if !how.peeks {
             lane.take_to(record, text_len, part_at + part_len);
             self.taken += 1;

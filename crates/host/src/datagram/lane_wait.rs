@@ -49,15 +49,15 @@ impl LaneWait {
         }
         match datagram.begin_wait() {
             Some(generation) => match self.asleep.get_mut(self.asleep_count) {
-                Some(place) => {
-                    *place = Some((datagram, generation));
+                Some(slot) => {
+                    *slot = Some((datagram, generation));
                     self.asleep_count += 1;
                 }
                 None => datagram.end_wait(generation),
             },
             None => {
-                if let Some(place) = self.readable.get_mut(self.readable_count) {
-                    *place = fd;
+                if let Some(slot) = self.readable.get_mut(self.readable_count) {
+                    *slot = fd;
                     self.readable_count += 1;
                 }
             }

@@ -116,11 +116,11 @@ impl Outgoing {
         };
         let head_len = if head.is_some() { RecordHead::LEN } else { 0 };
         match lane.end.offer(head_len + bytes) {
-            Offer::Lane { place } => {
+            Offer::Lane { position } => {
                 if let Some(head) = &head {
-                    lane.end.lane().write(place, 0, head.as_bytes());
+                    lane.end.lane().write(position, 0, head.as_bytes());
                 }
-                for (offset, piece) in lane.end.lane().pieces_from(place, head_len, bytes) {
+                for (offset, piece) in lane.end.lane().pieces_from(position, head_len, bytes) {
                     let Ok(room) = lane.end.lane().region().lend(offset, piece) else {
                         return Ok(Sent::Kernel);
                     };

@@ -2,7 +2,7 @@
 //! then. Called by the descriptor table, and by whoever waits.
 
 use crate::epoll::{EXCLUSIVE, EpollSet, Inner, Interest, REGISTRY};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::Watcher;
 use crate::{fd_table, sys};
 use rustix::fd::RawFd;
@@ -63,10 +63,10 @@ impl EpollSet {
     }
 
     fn end(&'static self) {
-        let interests: Vec<(Place, Interest)> =
-            self.inner.lock().interests.iter().map(|(place, interest)| (place, *interest)).collect();
-        for (place, interest) in interests {
-            interest.socket.remove_watcher(self, place);
+        let interests: Vec<(SlotId, Interest)> =
+            self.inner.lock().interests.iter().map(|(slot_id, interest)| (slot_id, *interest)).collect();
+        for (slot_id, interest) in interests {
+            interest.socket.remove_watcher(self, slot_id);
         }
         self.part_from_sets();
         {
@@ -131,12 +131,12 @@ pub fn after_fork_in_child() {
         set.owner_queues
             .iter()
             .for_each(|owner_queue| owner_queue.store(std::ptr::null_mut(), Ordering::Relaxed));
-        for (place, interest) in inner.interests.iter() {
-            if interest.socket.is_watched_by(set, place) {
+        for (slot_id, interest) in inner.interests.iter() {
+            if interest.socket.is_watched_by(set, slot_id) {
                 continue;
             }
             let exclusive = interest.events & EXCLUSIVE != 0;
-            interest.socket.add_watcher(Watcher { set, place, exclusive });
+            interest.socket.add_watcher(Watcher { set, slot_id, exclusive });
         }
     }
     // Those who waited in them are not here.

@@ -132,8 +132,8 @@ impl EpollSet {
             let is_it = |event: &&mut libc::epoll_event| { event.u64 } == listed.data;
             if let Some(event) = events[..found].iter_mut().find(is_it) {
                 event.events |= listed.events & READABLE;
-            } else if let Some(place) = events.get_mut(count) {
-                *place = libc::epoll_event { events: listed.events & READABLE, u64: listed.data };
+            } else if let Some(event) = events.get_mut(count) {
+                *event = libc::epoll_event { events: listed.events & READABLE, u64: listed.data };
                 count += 1;
             } else {
                 continue;

@@ -31,7 +31,7 @@ pub(crate) use watching::Watched;
 use crate::datagram::Datagram;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
-use crate::slots::{Place, Slots};
+use crate::slots::{SlotId, Slots};
 use crate::socket::{Kind, Socket, stream};
 use rustix::fd::RawFd;
 use std::collections::{HashMap, VecDeque};
@@ -85,8 +85,8 @@ impl Interest {
 struct Inner {
     interests: Slots<Interest>,
     /// By descriptor and socket: a number that was closed and given out again is another registration.
-    by_fd: HashMap<(RawFd, usize), Place>,
-    ready: VecDeque<Place>,
+    by_fd: HashMap<(RawFd, usize), SlotId>,
+    ready: VecDeque<SlotId>,
     waiters: waiters::Waiters,
     /// Epoll sets in this one.
     nested: Vec<nested::Nested>,
@@ -106,8 +106,8 @@ impl Inner {
     /// Whether a socket is ready. As in Linux, a look takes those that are not off the list: their next event, or being armed anew, brings
     /// them back.
     fn has_due(&mut self) -> bool {
-        while let Some(place) = self.ready.front() {
-            match self.interests.get_mut(*place) {
+        while let Some(slot_id) = self.ready.front() {
+            match self.interests.get_mut(*slot_id) {
                 Some(interest) if interest.due() != 0 => return true,
                 Some(interest) => interest.queued = false,
                 None => {}
@@ -235,12 +235,12 @@ impl EpollSet {
         })
     }
 
-    /// Forgets the registration in `place`, if it is `socket`'s.
-    pub(crate) fn drop_interest(&self, place: Place, socket: &Socket) {
+    /// Forgets the registration in `slot_id`, if it is `socket`'s.
+    pub(crate) fn drop_interest(&self, slot_id: SlotId, socket: &Socket) {
         let mut inner = self.inner.lock();
-        let Some(interest) = inner.interests.remove(place) else { return };
+        let Some(interest) = inner.interests.remove(slot_id) else { return };
         if interest.queued {
-            inner.ready.retain(|queued| *queued != place);
+            inner.ready.retain(|queued| *queued != slot_id);
         }
         inner.by_fd.remove(&key(interest.fd, socket));
         self.sockets.fetch_sub(1, Ordering::SeqCst);

@@ -276,8 +276,8 @@ impl EpollSet {
             if taken == out.len() {
                 break;
             }
-            let Some(place) = inner.ready.pop_front() else { break };
-            let Some(interest) = inner.interests.get_mut(place) else { continue };
+            let Some(slot_id) = inner.ready.pop_front() else { break };
+            let Some(interest) = inner.interests.get_mut(slot_id) else { continue };
             let happened = std::mem::take(&mut interest.happened) & (interest.events | ALWAYS);
             let due = if tells_past { happened } else { interest.due() };
             interest.queued = false;
@@ -293,7 +293,7 @@ impl EpollSet {
                 }
             } else if interest.events & EDGE == 0 {
                 interest.queued = true;
-                inner.ready.push_back(place);
+                inner.ready.push_back(slot_id);
             }
         }
         taken

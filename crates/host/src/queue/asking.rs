@@ -130,8 +130,8 @@ impl Queue {
             let flow = FlowId::from_raw(id);
             let mut stream = Stream::connecting(flow, socket);
             stream.read_addrs(&self.flow_info(flow));
-            let place = self.add_stream(stream);
-            socket.move_in(owner_queue, place, Kind::Stream);
+            let slot_id = self.add_stream(stream);
+            socket.move_in(owner_queue, slot_id, Kind::Stream);
         }
         self.pending[at].result = Some(result);
         socket.kick_waiters();

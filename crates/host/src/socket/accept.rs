@@ -3,7 +3,7 @@
 use crate::anchor::Anchor;
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::silence::{ANSWER_WITHIN, Silence};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::arrivals::{Closed, Found};
 use crate::socket::{Kind, Socket, SocketCall};
 use crate::stack::Stack;
@@ -109,7 +109,7 @@ impl Socket {
                 found = self.look_for_one(round, how.with_twin)?;
             }
             return match found {
-                Found::Stream((at, place)) => Ok(at.take_in(self, place, how)?),
+                Found::Stream((at, slot_id)) => Ok(at.take_in(self, slot_id, how)?),
                 Found::Asked => Ok(self.wait_for_answer(round, how)?),
                 Found::Nothing => Err(Errno::EAGAIN.into()),
             };
@@ -123,7 +123,7 @@ impl Socket {
         &'static self,
         round: u32,
         with_twin: bool,
-    ) -> Result<Found<(&'static Socket, Place)>, Errno> {
+    ) -> Result<Found<(&'static Socket, SlotId)>, Errno> {
         // First what is there, or has been asked for.
         if self.has_siblings()
             && let found @ (Found::Stream(_) | Found::Asked) = self.look_at_all(round, with_twin, false)?
@@ -138,11 +138,11 @@ impl Socket {
         round: u32,
         with_twin: bool,
         may_ask: bool,
-    ) -> Result<Found<(&'static Socket, Place)>, Errno> {
+    ) -> Result<Found<(&'static Socket, SlotId)>, Errno> {
         let mut outcome = Err(Errno::EINVAL);
         for member in self.members(round) {
             match member.try_take(with_twin, may_ask) {
-                Ok(Found::Stream(place)) => return Ok(Found::Stream((member, place))),
+                Ok(Found::Stream(slot_id)) => return Ok(Found::Stream((member, slot_id))),
                 Ok(Found::Asked) => return Ok(Found::Asked),
                 Ok(Found::Nothing) => outcome = Ok(Found::Nothing),
                 Err(Errno::EINVAL) => return Err(Errno::EINVAL),
@@ -178,7 +178,7 @@ impl Socket {
             };
             let outcome = block_on(on, &mut || match self.look_for_one(round, how.with_twin)? {
                 // While the wait goes on: with its end the listener may end, if another thread has closed it.
-                Found::Stream((at, place)) => at.take_in(self, place, how).map(Some),
+                Found::Stream((at, slot_id)) => at.take_in(self, slot_id, how).map(Some),
                 Found::Asked => Ok(None),
                 Found::Nothing => Err(Errno::EAGAIN),
             });
@@ -207,7 +207,7 @@ impl Socket {
         let outcome = block_on(on, &mut || {
             match self.look_for_one(round, how.with_twin)? {
                 // As above.
-                Found::Stream((at, place)) => return Ok(Some(Some(at.take_in(self, place, how)?))),
+                Found::Stream((at, slot_id)) => return Ok(Some(Some(at.take_in(self, slot_id, how)?))),
                 // It would wait for this program behind the kernel's.
                 Found::Asked => return Ok(None),
                 Found::Nothing => {}
@@ -239,12 +239,12 @@ impl Socket {
         }
     }
 
-    /// Gives the connection in `place` a socket and a descriptor. `head`: the program's socket. A fork of another thread may
+    /// Gives the connection in `slot_id` a socket and a descriptor. `head`: the program's socket. A fork of another thread may
     /// give the connection back to the engine meanwhile; then there is none at that place.
     fn take_in(
         &'static self,
         head: &'static Socket,
-        place: Place,
+        slot_id: SlotId,
         how: AcceptHow,
     ) -> Result<Accepted, Errno> {
         let owner_queue = self.owner_queue().ok_or(Errno::EINVAL)?;
@@ -254,7 +254,7 @@ impl Socket {
         {
             Ok(made) => made,
             Err(errno) => {
-                self.put_back(place);
+                self.put_back(slot_id);
                 if matches!(errno, Errno::ENETDOWN | Errno::ECONNRESET) {
                     // It is gone, and what it had with it.
                     owner_queue.end_session();
@@ -270,7 +270,7 @@ impl Socket {
         let mut queue = owner_queue.lock();
         // Its first bytes are often there: without this its program would ask for them once more than it needs to.
         queue.drain();
-        let Some((io, stream)) = queue.accept_stream(place, socket) else {
+        let Some((io, stream)) = queue.accept_stream(slot_id, socket) else {
             drop(queue);
             socket.retire();
             anchor.keep_open(fd);
@@ -282,9 +282,9 @@ impl Socket {
         anchor.opened();
         settings.apply(io, stream);
         let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);
-        socket.move_in(owner_queue, place, Kind::Stream);
+        socket.move_in(owner_queue, slot_id, Kind::Stream);
         stream.publish(0);
-        let listener = Place::from_bits(self.place.load(Ordering::Acquire));
+        let listener = SlotId::from_bits(self.slot_id.load(Ordering::Acquire));
         if let Some((io, listener)) = queue.listener(listener, self) {
             if !listener.only_asks {
                 io.command_quietly(Command::AcceptCredit { listener: listener.id, count: 1 });
@@ -306,8 +306,8 @@ impl Socket {
         Ok(Accepted { fd, socket, peer })
     }
 
-    /// The connection at `place` could not be taken after all.
-    fn put_back(&'static self, stream: Place) {
+    /// The connection at `slot_id` could not be taken after all.
+    fn put_back(&'static self, stream: SlotId) {
         if let Some((mut queue, listener)) = self.lock_owner_queue()
             && queue.is_untaken(stream)
             && let Some((_, listener)) = queue.listener(listener, self)

@@ -82,8 +82,8 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
 
 /// Whether keys of TLS go with the connection that this process has not; those in a child's copy are its parent's.
 fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
-    let here = socket.lock_owner_queue().and_then(|(mut queue, place)| {
-        let has_keys = queue.stream(place, socket).is_some_and(|(_, stream)| stream.tls.is_some());
+    let here = socket.lock_owner_queue().and_then(|(mut queue, slot_id)| {
+        let has_keys = queue.stream(slot_id, socket).is_some_and(|(_, stream)| stream.tls.is_some());
         has_keys.then(|| queue.io.session.is_foreign())
     });
     here.unwrap_or_else(|| mark::is_marked(anchor))
@@ -122,11 +122,11 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
         return Err(Errno::EOPNOTSUPP);
     }
     // What the program did before; the old owner queue may be the parent's, of which this is a copy.
-    let before = socket.lock_owner_queue().and_then(|(mut queue, place)| {
+    let before = socket.lock_owner_queue().and_then(|(mut queue, slot_id)| {
         let before =
-            queue.stream(place, socket).map(|(_, stream)| (stream.socket_state(), stream.tls.take()))?;
+            queue.stream(slot_id, socket).map(|(_, stream)| (stream.socket_state(), stream.tls.take()))?;
         // What was sent from here is read from here until it is acknowledged.
-        queue.orphan(place);
+        queue.orphan(slot_id);
         Some(before)
     });
     // Held from before the request until the stream is in: completions for it may follow the answer at once, and
@@ -145,11 +145,11 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             }
             socket.take_options(&queue.io, &mut stream);
             socket.copies().claimed();
-            let place = queue.add_stream(stream);
+            let slot_id = queue.add_stream(stream);
             socket.copies().set_moved(false);
-            socket.move_in(owner_queue, place, Kind::Stream);
+            socket.move_in(owner_queue, slot_id, Kind::Stream);
             queue.drain();
-            if let Some((_, stream)) = queue.stream(place, socket) {
+            if let Some((_, stream)) = queue.stream(slot_id, socket) {
                 stream.publish(stream::ALL);
             }
             Ok(())
@@ -157,12 +157,12 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
         Reply::ClaimedListener { listener, .. } => {
             let id = ListenerId(FlowId::from_raw(listener));
             let local = socket.settings.lock().local;
-            let place = queue.add_listener(Listener::new(id, socket), local);
+            let slot_id = queue.add_listener(Listener::new(id, socket), local);
             socket.settings.lock().active = false;
             socket.copies().set_moved(false);
             // What the parent saw there before a fork is not true here, nor at the head of a sibling.
             socket.publish(0, 0);
-            socket.move_in(owner_queue, place, Kind::Listener);
+            socket.move_in(owner_queue, slot_id, Kind::Listener);
             Ok(())
         }
         _ => Err(Errno::EPROTO),

@@ -5,7 +5,7 @@ use crate::block::{BlockOn, OnSignal, block_on};
 use crate::silence::{ANSWER_WITHIN, Silence};
 use crate::socket::FastOpen;
 use crate::socket::stream::{self, ConnectAnswer, Link, Stream};
-use crate::socket::{Kind, NO_PLACE, Socket, SocketCall, twin};
+use crate::socket::{Kind, NO_SLOT, Socket, SocketCall, twin};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
@@ -80,8 +80,8 @@ impl Socket {
         let mut stream = Stream::connecting(flow, socket);
         stream.name_only(remote);
         stream.anchor = Some(anchor.handle);
-        let place = queue.add_stream(stream);
-        socket.move_in(owner_queue, place, Kind::Stream);
+        let slot_id = queue.add_stream(stream);
+        socket.move_in(owner_queue, slot_id, Kind::Stream);
         Some(socket)
     }
 
@@ -106,7 +106,7 @@ impl Socket {
                 if let Some((twin, _)) = own {
                     self.keep_twin(twin);
                 }
-                anchor.open_in_place_of(self, fd)
+                anchor.open_over(self, fd)
             }
             Err(errno) => {
                 anchor.refused(errno);
@@ -192,7 +192,7 @@ impl Socket {
 
     pub(super) fn become_fresh(&self) {
         self.kind.store(Kind::Fresh as u8, Ordering::Release);
-        self.place.store(NO_PLACE, Ordering::Release);
+        self.slot_id.store(NO_SLOT, Ordering::Release);
         self.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
     }
 

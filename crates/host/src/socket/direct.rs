@@ -8,7 +8,7 @@
 
 use crate::channel::Channel;
 use crate::send_memory::SendMemory;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::carried::{Carried, LastSeen, add_carried};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct Direct {
     pub slot: u32,
     pub generation: u16,
     /// Where the stream is in its queue.
-    pub place: Place,
+    pub slot_id: SlotId,
     memory: ChannelMemory,
     side: Side,
     /// Memory of the channel that holds what the peer has not read.
@@ -74,12 +74,18 @@ pub struct Direct {
 
 impl Direct {
     /// `limits`: the memory that the stream had for the engine, for SO_SNDBUF.
-    pub fn new(channel: &Channel, slot: u32, generation: u16, place: Place, limits: &SendMemory) -> Direct {
+    pub fn new(
+        channel: &Channel,
+        slot: u32,
+        generation: u16,
+        slot_id: SlotId,
+        limits: &SendMemory,
+    ) -> Direct {
         Direct {
             channel: channel.id,
             slot,
             generation,
-            place,
+            slot_id,
             memory: channel.end.memory().clone(),
             side: channel.end.side(),
             send: limits.in_channel(),

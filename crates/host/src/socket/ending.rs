@@ -3,14 +3,14 @@
 
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::own_fds::OwnCopy;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::arrivals::Closed;
 use crate::socket::call::Held;
 use crate::socket::listener::ENDS_WITHIN;
 use crate::socket::options::Settings;
 use crate::socket::shared::close_copy;
 use crate::socket::stream::{self, Link};
-use crate::socket::{Kind, NO_FD, NO_PLACE, REGISTRY, Socket, SocketCall};
+use crate::socket::{Kind, NO_FD, NO_SLOT, REGISTRY, Socket, SocketCall};
 use crate::waiter::Waiter;
 use crate::{epoll, fd_table};
 use rustix::fd::RawFd;
@@ -92,7 +92,7 @@ impl Socket {
         // They may all have gone before they could find it.
         let ended = self.take_ending(&mut watch);
         drop(watch);
-        sets.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
+        sets.iter().for_each(|watcher| watcher.set.drop_interest(watcher.slot_id, self));
         self.end_at_last(ended);
         true
     }
@@ -107,7 +107,7 @@ impl Socket {
         self.take_siblings().into_iter().for_each(|sibling| sibling.release(None));
         let watchers = std::mem::take(&mut self.watch.lock().sets);
         self.watched.fetch_sub(watchers.len() as u32, Ordering::SeqCst);
-        watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
+        watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.slot_id, self));
         match self.kind() {
             _ if self.copies().is_moved() => self.detach(),
             Kind::Stream => self.close_stream(last),
@@ -119,12 +119,12 @@ impl Socket {
 
     /// Leaves its owner queue: another session has the flow or listener, or will have it.
     fn detach(&'static self) {
-        let Some((mut queue, place)) = self.lock_owner_queue() else { return };
-        if let Some((io, stream)) = queue.stream(place, self) {
+        let Some((mut queue, slot_id)) = self.lock_owner_queue() else { return };
+        if let Some((io, stream)) = queue.stream(slot_id, self) {
             close_copy(io, stream);
-            queue.orphan(place);
-        } else if queue.listener(place, self).is_some() {
-            queue.remove_listener(place);
+            queue.orphan(slot_id);
+        } else if queue.listener(slot_id, self).is_some() {
+            queue.remove_listener(slot_id);
         }
     }
 
@@ -136,11 +136,11 @@ impl Socket {
         let may_keep = last.filter(|_| !epoll::are_signals_used());
         // What this process has sent from the other end is unread, and makes it a reset.
         self.owner_queues().for_each(|owner_queue| owner_queue.session.settle_first());
-        let Some((mut queue, place)) = self.lock_owner_queue() else { return };
+        let Some((mut queue, slot_id)) = self.lock_owner_queue() else { return };
         // With the lock no child is made.
         let shared = self.is_shared();
         queue.drain();
-        let Some((io, stream)) = queue.stream(place, self) else { return };
+        let Some((io, stream)) = queue.stream(slot_id, self) else { return };
         if shared && (stream.direct.is_some() || stream.received.private() > 0) {
             // Whoever has the other copy may read on where this process stopped.
             drop(queue);
@@ -174,7 +174,7 @@ impl Socket {
         }
         close_copy(io, stream);
         let session = io.session;
-        queue.orphan(place);
+        queue.orphan(slot_id);
         drop(queue);
         // This process may have the other end: a call on that one finds the end, or the reset, not a peer.
         session.settle_first();
@@ -185,7 +185,7 @@ impl Socket {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.kick_waiters();
         self.kind.store(Kind::Fresh as u8, Ordering::Release);
-        self.place.store(NO_PLACE, Ordering::Release);
+        self.slot_id.store(NO_SLOT, Ordering::Release);
         self.owner_queue.store(std::ptr::null_mut(), Ordering::Release);
         self.copies().set_moved(false);
         self.siblings.forget();
@@ -211,15 +211,15 @@ impl Socket {
 
     pub(super) fn close_listener(&'static self) {
         let last = !self.watched_as().is_shared();
-        let Some((mut queue, place)) = self.lock_owner_queue() else { return };
+        let Some((mut queue, slot_id)) = self.lock_owner_queue() else { return };
         let mut ends = None;
-        if let Some((io, listener)) = queue.listener(place, self)
+        if let Some((io, listener)) = queue.listener(slot_id, self)
             && listener.closed == Closed::No
         {
             io.command(Command::CloseListener { listener: listener.id, last });
             ends = Some(listener.id).filter(|_| last);
         }
-        queue.remove_listener(place);
+        queue.remove_listener(slot_id);
         drop(queue);
         self.wait_until_lapsed(ends);
     }
@@ -252,7 +252,7 @@ impl Socket {
     /// is nothing to wait for: the connection is reset.
     pub(super) fn wait_drained(&'static self, time: Duration) {
         let mut is_reported = false;
-        let mut look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _: Place| {
+        let mut look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _: SlotId| {
             if stream.link != Link::Open || stream.unread() > 0 {
                 return true;
             }

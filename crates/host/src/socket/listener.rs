@@ -5,7 +5,7 @@
 //! merely holds a listener (a master of worker processes) is handed nothing.
 
 use crate::anchor::{Anchor, Use};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::arrivals::{CREDIT_MAX, Listener};
 use crate::socket::{Kind, NO_FD, Socket, stream, twin};
 use crate::stack::{EngineIdx, Stack};
@@ -158,10 +158,10 @@ impl Socket {
         settings.local = Some(local);
         settings.backlog = backlog;
         drop(settings);
-        let place = owner_queue
+        let slot_id = owner_queue
             .lock()
             .add_listener(Listener::new(ListenerId(FlowId::from_raw(id)), self), Some(local));
-        self.move_in(owner_queue, place, Kind::Listener);
+        self.move_in(owner_queue, slot_id, Kind::Listener);
         Ok(())
     }
 
@@ -180,7 +180,7 @@ impl Socket {
         match self.listen_with(&anchor, local, backlog, Some(of_kernel), fd) {
             Ok(()) => {
                 self.keep_twin(twin);
-                anchor.open_in_place_of(self, fd)
+                anchor.open_over(self, fd)
             }
             Err(errno) => {
                 anchor.refused(errno);
@@ -220,14 +220,14 @@ impl Socket {
                 let to = owner_queue.lock();
                 (old.lock(), to)
             };
-            let place = Place::from_bits(self.place.load(Ordering::Acquire));
-            let Some(id) = from.listener(place, self).map(|(_, listener)| listener.id) else {
+            let slot_id = SlotId::from_bits(self.slot_id.load(Ordering::Acquire));
+            let Some(id) = from.listener(slot_id, self).map(|(_, listener)| listener.id) else {
                 self.settings.lock().active = false;
                 return Ok(());
             };
-            from.remove_listener(place);
-            let place = to.add_listener(Listener::new(id, self), local);
-            self.move_in(owner_queue, place, Kind::Listener);
+            from.remove_listener(slot_id);
+            let slot_id = to.add_listener(Listener::new(id, self), local);
+            self.move_in(owner_queue, slot_id, Kind::Listener);
         }
         let count = backlog.clamp(1, CREDIT_MAX);
         self.with_listener(|io, listener| {
@@ -262,9 +262,9 @@ impl Socket {
 
     /// `sibling` listens at another engine for the same descriptor.
     pub fn join(&'static self, sibling: &'static Socket) {
-        let places = &self.siblings.others;
-        let Some(free) = places.iter().find(|place| place.load(Ordering::Relaxed).is_null()) else {
-            // Cannot be: there are as many places as further engines.
+        let slots = &self.siblings.others;
+        let Some(free) = slots.iter().find(|slot_id| slot_id.load(Ordering::Relaxed).is_null()) else {
+            // Cannot be: there are as many slots as further engines.
             return sibling.abandon();
         };
         free.store(std::ptr::from_ref(sibling).cast_mut(), Ordering::Release);

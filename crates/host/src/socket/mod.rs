@@ -53,7 +53,7 @@ use crate::own_fds::OwnCopy;
 use crate::process;
 use crate::queue::{QueueGuard, QueueSet};
 use crate::session::Session;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::copies::CopiesSeen;
 use crate::waiter::Waiter;
 use copies::Copies;
@@ -79,7 +79,7 @@ pub enum Kind {
 pub const TWIN_MARK: i32 = libc::O_APPEND;
 
 /// Not in any queue set.
-const NO_PLACE: u64 = u64::MAX;
+const NO_SLOT: u64 = u64::MAX;
 const NO_FD: RawFd = -1;
 
 /// Everybody who wants to know when a socket's readiness changes.
@@ -97,7 +97,7 @@ pub struct Watch {
 #[derive(Clone, Copy, Debug)]
 pub struct Watcher {
     pub set: &'static EpollSet,
-    pub place: Place,
+    pub slot_id: SlotId,
     pub exclusive: bool,
 }
 
@@ -108,8 +108,8 @@ pub struct Socket {
     /// EPOLL bits.
     pub(crate) ready: AtomicU32,
     owner_queue: AtomicPtr<QueueSet>,
-    /// A [`Place`] there.
-    place: AtomicU64,
+    /// A [`SlotId`] there.
+    slot_id: AtomicU64,
     /// Whose it is, or was: an index for [`crate::stack::EngineIdx`].
     engine: AtomicU8,
     /// Descriptors of this process.
@@ -165,7 +165,7 @@ impl Socket {
             kind: AtomicU8::new(Kind::Fresh as u8),
             ready: AtomicU32::new(0),
             owner_queue: AtomicPtr::new(std::ptr::null_mut()),
-            place: AtomicU64::new(NO_PLACE),
+            slot_id: AtomicU64::new(NO_SLOT),
             engine: AtomicU8::new(0),
             references: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -233,12 +233,12 @@ impl Socket {
     }
 
     /// The lock of its owner queue, with its place there.
-    pub(crate) fn lock_owner_queue(&self) -> Option<(QueueGuard<'static>, Place)> {
+    pub(crate) fn lock_owner_queue(&self) -> Option<(QueueGuard<'static>, SlotId)> {
         loop {
             let owner_queue = self.owner_queue()?;
             let queue = owner_queue.lock();
             if self.owner_queue().is_some_and(|now| std::ptr::eq(now, owner_queue)) {
-                return Some((queue, Place::from_bits(self.place.load(Ordering::Acquire))));
+                return Some((queue, SlotId::from_bits(self.slot_id.load(Ordering::Acquire))));
             }
         }
     }
@@ -256,7 +256,7 @@ impl Socket {
     /// What is known of its copies. It is in a session if it has, or had when it was another process's, a flow or listener there.
     #[inline]
     pub(crate) fn copies(&self) -> CopiesSeen<'_> {
-        self.sharing.copies.seen_by(process::image(), self.place.load(Ordering::Relaxed) != NO_PLACE)
+        self.sharing.copies.seen_by(process::image(), self.slot_id.load(Ordering::Relaxed) != NO_SLOT)
     }
 
     /// One of its descriptors: the program's, or the copy that is kept for a wait which outlives the last of those.
@@ -339,12 +339,12 @@ impl Siblings {
         self.ready.store(0, Ordering::Relaxed);
     }
 
-    fn at(&self, place: usize) -> Option<&'static Socket> {
-        as_socket(self.others.get(place)?.load(Ordering::Acquire))
+    fn at(&self, index: usize) -> Option<&'static Socket> {
+        as_socket(self.others.get(index)?.load(Ordering::Acquire))
     }
 
     fn iter(&self) -> impl Iterator<Item = &'static Socket> {
-        (0..ENGINES_MAX - 1).map_while(|place| self.at(place))
+        (0..ENGINES_MAX - 1).map_while(|index| self.at(index))
     }
 
     /// Whether another session has one of them.

@@ -29,7 +29,7 @@ impl Socket {
     /// Those of the same listener, itself included, from one on that `round` says.
     pub(super) fn members(&'static self, round: u32) -> impl Iterator<Item = &'static Socket> {
         let count = 1 + self.siblings.iter().count();
-        let member = move |place: usize| if place == 0 { Some(self) } else { self.siblings.at(place - 1) };
+        let member = move |index: usize| if index == 0 { Some(self) } else { self.siblings.at(index - 1) };
         (0..count).filter_map(move |n| member((round as usize + n) % count))
     }
 
@@ -46,8 +46,8 @@ impl Socket {
     /// What a sibling has becomes visible at its head.
     pub(super) fn tell_head(&self, ready: u32) {
         let Some(head) = as_socket(self.siblings.head.load(Ordering::Acquire)) else { return };
-        let Some(place) = head.siblings.iter().position(|other| std::ptr::eq(other, self)) else { return };
-        let bit = 1 << place;
+        let Some(index) = head.siblings.iter().position(|other| std::ptr::eq(other, self)) else { return };
+        let bit = 1 << index;
         if ready & stream::IN != 0 {
             head.siblings.ready.fetch_or(bit, Ordering::SeqCst);
         } else {
@@ -93,8 +93,8 @@ mod tests {
         sockets[0].join(sockets[1]);
         sockets[0].join(sockets[2]);
         let order = |round| {
-            let place = |one: &Socket| sockets.iter().position(|socket| std::ptr::eq(*socket, one));
-            sockets[0].members(round).map(|one| place(one).expect("one of them")).collect::<Vec<_>>()
+            let index = |one: &Socket| sockets.iter().position(|socket| std::ptr::eq(*socket, one));
+            sockets[0].members(round).map(|one| index(one).expect("one of them")).collect::<Vec<_>>()
         };
         assert_eq!(order(0), [0, 1, 2]);
         assert_eq!(order(4), [1, 2, 0]);

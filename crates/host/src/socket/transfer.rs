@@ -169,7 +169,7 @@ impl Socket {
 
     /// What is there, of a stream that has something, without taking it.
     fn look_once(&'static self, into: &mut impl Target) -> Option<usize> {
-        match self.with_stream(|io, stream, place| stream.recv(io, place, into, 1, true)) {
+        match self.with_stream(|io, stream, slot_id| stream.recv(io, slot_id, into, 1, true)) {
             Some(Ok(Attempt::Done(there @ 1..))) => Some(there),
             _ => None,
         }
@@ -187,7 +187,7 @@ impl Socket {
         let room = into.left();
         let has =
             |stream: &stream::Stream| stream.fills(room) || known > 0 && stream.most_readable() >= known;
-        self.with_ready_stream(has, |io, stream, place| {
+        self.with_ready_stream(has, |io, stream, slot_id| {
             if !call.is_on() {
                 return Look::Over(Err(Errno::EBADF), all);
             }
@@ -213,7 +213,7 @@ impl Socket {
             };
             // What was copied makes room for more to come; so all but a peek take it bit by bit.
             let target = if flags.peek { at_least } else { 1 };
-            let step = stream.recv(io, place, into, target, flags.peek);
+            let step = stream.recv(io, slot_id, into, target, flags.peek);
             let goes_on = match step {
                 Ok(Attempt::Done(n)) => n > 0 && !flags.peek && got + n < at_least && waits,
                 Ok(Attempt::Wait) => waits,
@@ -233,7 +233,7 @@ impl Socket {
             return Err(Errno::ENOTCONN);
         }
         self.settle()?;
-        self.with_stream(|io, stream, place| stream.recv_urgent(io, place, peek))
+        self.with_stream(|io, stream, slot_id| stream.recv_urgent(io, slot_id, peek))
             .unwrap_or(Err(Errno::ENOTCONN))
     }
 
@@ -398,8 +398,8 @@ impl Socket {
     fn let_peer_answer(&self) {
         let has_ended = self.ready.load(Ordering::Relaxed) & stream::RDHUP != 0;
         let sent_by_engine = || {
-            let (mut queue, place) = self.lock_owner_queue()?;
-            let (_, stream) = queue.stream(place, self)?;
+            let (mut queue, slot_id) = self.lock_owner_queue()?;
+            let (_, stream) = queue.stream(slot_id, self)?;
             let (flow, directly) = (stream.flow, stream.sends_directly());
             (!directly && queue.flow_info(flow).port == LOCAL).then_some(())
         };

@@ -101,12 +101,12 @@ impl Urgent {
     }
 
     /// Where the byte is among the `unread` ones, if it is there.
-    pub fn place(&self, read: u64, unread: usize) -> Option<usize> {
+    pub fn position(&self, read: u64, unread: usize) -> Option<usize> {
         self.distance(read).filter(|distance| *distance < unread as u64).map(|distance| distance as usize)
     }
 
     /// Where it is, counted from the first byte of all.
-    pub fn place_in_stream(&self) -> Option<u64> {
+    pub fn position_in_stream(&self) -> Option<u64> {
         self.at
     }
 

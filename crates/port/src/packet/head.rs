@@ -9,7 +9,7 @@ use toe_base::limits::FRAME_MAX;
 use toe_wire::eth::{self, EtherType};
 use toe_wire::link::{FrameTail, RxOffload};
 
-use super::sys::{PacketSocket, Places, ReceiveBatch};
+use super::sys::{PacketSocket, PayloadTarget, ReceiveBatch};
 use crate::port::{EachFrame, PortCounter, PortCounters};
 use crate::virtio_net;
 
@@ -50,7 +50,7 @@ impl<'a> Head<'a> {
         let tail = Tail { socket, frame, spare, outcome: RefCell::new(None) };
         each(frame, self.offload, Some(&tail));
         // Whoever does not want it has it taken away all the same: the next one stands behind it.
-        let outcome = tail.outcome.take().unwrap_or_else(|| tail.receive(0, Places::Shared(&[])));
+        let outcome = tail.outcome.take().unwrap_or_else(|| tail.receive(0, PayloadTarget::Shared(&[])));
         match outcome {
             Ok(()) => Ok(true),
             Err(error) if crate::batch::is_link_gone(&error) => Err(error),
@@ -87,7 +87,7 @@ struct Tail<'a> {
 
 impl Tail<'_> {
     /// Takes the packet from the queue: what lies before `from` and behind the places is lost.
-    fn receive(&self, from: usize, into: Places<'_>) -> io::Result<()> {
+    fn receive(&self, from: usize, into: PayloadTarget<'_>) -> io::Result<()> {
         let lead = virtio_net::HEADER_LEN + from;
         let len = self.socket.receive_into(&self.spare[..lead], into)?;
         // Place and queue are in the same order: that they are is worth a look.
@@ -100,7 +100,7 @@ impl Tail<'_> {
 }
 
 impl Tail<'_> {
-    fn take_once(&self, from: usize, into: Places<'_>) -> bool {
+    fn take_once(&self, from: usize, into: PayloadTarget<'_>) -> bool {
         let outcome = match self.outcome.take() {
             None if from <= self.frame.len() => self.receive(from, into),
             None => return false,
@@ -115,11 +115,11 @@ impl Tail<'_> {
 
 impl FrameTail for Tail<'_> {
     fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool {
-        self.take_once(from, Places::Shared(into))
+        self.take_once(from, PayloadTarget::Shared(into))
     }
 
     fn read(&self, from: usize, into: &mut [u8]) -> bool {
-        self.take_once(from, Places::Own(Cell::from_mut(into).as_slice_of_cells()))
+        self.take_once(from, PayloadTarget::Own(Cell::from_mut(into).as_slice_of_cells()))
     }
 }
 
@@ -209,9 +209,9 @@ mod tests {
         let mut link = Link::new();
         let one = packet(1, 5000);
         link.arrives(&one);
-        let mut place = vec![0xdd; 4000];
-        link.show(&one, &mut |_, _, tail| assert!(tail.expect("a tail").read(HEADERS + 1000, &mut place)));
-        assert_eq!(place, one[virtio_net::HEADER_LEN + HEADERS + 1000..]);
+        let mut buffer = vec![0xdd; 4000];
+        link.show(&one, &mut |_, _, tail| assert!(tail.expect("a tail").read(HEADERS + 1000, &mut buffer)));
+        assert_eq!(buffer, one[virtio_net::HEADER_LEN + HEADERS + 1000..]);
     }
 
     #[test]
@@ -221,9 +221,9 @@ mod tests {
         link.arrives(&one);
         link.arrives(&two);
         link.show(&one, &mut |_, _, _| {});
-        let place = memory(3000);
-        link.show(&two, &mut |_, _, tail| assert!(tail.expect("a tail").take(HEADERS, &[&place])));
-        assert_eq!(bytes(&place), two[virtio_net::HEADER_LEN + HEADERS..]);
+        let buffer = memory(3000);
+        link.show(&two, &mut |_, _, tail| assert!(tail.expect("a tail").take(HEADERS, &[&buffer])));
+        assert_eq!(bytes(&buffer), two[virtio_net::HEADER_LEN + HEADERS..]);
     }
 
     #[test]
@@ -232,10 +232,14 @@ mod tests {
         let one = packet(1, 5000);
         for other in [packet(2, 5000), packet(1, 4999)] {
             link.arrives(&other);
-            let place = memory(5000);
+            let buffer = memory(5000);
             link.show(&one, &mut |_, _, tail| {
                 let tail = tail.expect("a tail");
-                assert!(!tail.take(HEADERS, &[&place]) && !tail.take(HEADERS, &[&place]), "{}", other.len());
+                assert!(
+                    !tail.take(HEADERS, &[&buffer]) && !tail.take(HEADERS, &[&buffer]),
+                    "{}",
+                    other.len()
+                );
             });
         }
         // Nothing is there at all.

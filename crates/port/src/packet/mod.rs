@@ -137,11 +137,11 @@ impl PacketPort {
                 let (came, good) = self.receive_batch(wanted, each)?;
                 // Each place has its packet in the queue; should the kernel not give one out, the place is free all the
                 // same.
-                let places = came.max(1);
+                let slots = came.max(1);
                 if let Some(ring) = &mut self.ring {
-                    ring.release(places);
+                    ring.release(slots);
                 }
-                return Ok((places, good));
+                return Ok((slots, good));
             }
         };
         ring.release(1);

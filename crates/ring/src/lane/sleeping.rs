@@ -57,8 +57,12 @@ impl<M: Words> LaneSender<M> {
     }
 
     /// While the lane is returning it: a record that nobody has claimed goes by the kernel.
-    pub fn void(&mut self, place: u64, len: u32) {
-        self.lane.memory.store_u64(self.lane.record_at(place), header(len, false) | VOID, Ordering::Relaxed);
+    pub fn void(&mut self, position: u64, len: u32) {
+        self.lane.memory.store_u64(
+            self.lane.record_at(position),
+            header(len, false) | VOID,
+            Ordering::Relaxed,
+        );
     }
 }
 

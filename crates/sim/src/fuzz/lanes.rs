@@ -42,13 +42,13 @@ fn ends(bytes: &mut Bytes<'_>) {
             0 => harm(&lane, LaneLayout::WORD, bytes),
             1 => harm(&lane, LaneLayout::HEAD, bytes),
             2 => {
-                let place = u64::from(bytes.u16()) << 3 & u64::from(RING_LEN_MIN - 1);
-                harm(&lane, LaneLayout::RING + place, bytes);
+                let position = u64::from(bytes.u16()) << 3 & u64::from(RING_LEN_MIN - 1);
+                harm(&lane, LaneLayout::RING + position, bytes);
             }
             3 | 4 => {
                 if let Some(record) = receiver.first() {
                     assert!(record.len <= RECORD_MAX, "{record:?}");
-                    lane.read(record.place, 0, &mut text[..record.len as usize]);
+                    lane.read(record.position, 0, &mut text[..record.len as usize]);
                     if what & 16 != 0 {
                         receiver.take(record);
                     }
@@ -84,9 +84,9 @@ fn harm(lane: &LaneMemory, offset: u64, bytes: &mut Bytes<'_>) {
 
 fn offer(sender: &mut LaneSender, what: u8, len: u16, text: &[u8]) {
     let len = u32::from(len).min(RECORD_MAX);
-    if let Offer::Lane { place } = sender.offer(len) {
+    if let Offer::Lane { position } = sender.offer(len) {
         assert!(record_len(len) <= sender.lane().ring_len());
-        sender.lane().write(place, 0, &text[..len as usize]);
+        sender.lane().write(position, 0, &text[..len as usize]);
         if what & 16 != 0 {
             sender.publish(len);
         } else {

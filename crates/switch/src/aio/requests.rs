@@ -35,10 +35,10 @@ pub fn after_fork_in_child() {
 
 /// A request is over. Who calls has the lock, so that whoever sees that it is done ([`settle`]) has also been told.
 pub fn complete(request: &Request, result: Result<usize, Errno>) {
-    request.place.end(result);
+    request.aiocb.end(result);
     let notified = request.event.tell();
     if let Err(error) = notified {
-        request.place.end(Err(error));
+        request.aiocb.end(Err(error));
     }
     if let Some(group) = &request.group {
         group.end_one(result.is_err() || notified.is_err());

@@ -246,7 +246,7 @@ impl Sets {
             self.any(|fd, asked| {
                 if is_of_lanes(fd, asked) {
                     match fds.get_mut(count) {
-                        Some(place) => *place = fd,
+                        Some(slot) => *slot = fd,
                         None => lookup::leave_lanes(fd),
                     }
                     count += 1;

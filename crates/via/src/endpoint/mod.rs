@@ -149,8 +149,8 @@ impl Endpoint {
     /// Takes back the receive that was posted first with a context.
     pub fn cancel(&self, context: usize, tell: impl FnOnce(Completion)) -> bool {
         let mut inside = self.lock();
-        let place = inside.receives.iter().position(|receive| receive.context == context);
-        let Some(receive) = place.and_then(|place| inside.receives.remove(place)) else { return false };
+        let index = inside.receives.iter().position(|receive| receive.context == context);
+        let Some(receive) = index.and_then(|index| inside.receives.remove(index)) else { return false };
         drop(inside);
         tell(receive.ended_by(Failure::Cancelled));
         true

@@ -6,7 +6,7 @@ use crate::parts::Parts;
 /// Parts of the program's memory that one message may be gathered from.
 pub const PARTS_MAX: usize = 4;
 
-pub type Places = Parts<PARTS_MAX>;
+pub type Buffers = Parts<PARTS_MAX>;
 
 /// The peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Work {
 #[derive(Clone, Copy, Debug)]
 pub struct Post {
     pub work: Work,
-    pub places: Places,
+    pub buffers: Buffers,
     /// For the peer.
     pub immediate: Option<u32>,
     /// The program's word.
@@ -47,7 +47,7 @@ pub enum Notify {
 /// A receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
-    pub places: Places,
+    pub buffers: Buffers,
     pub context: usize,
     pub notify: Notify,
 }
@@ -85,7 +85,7 @@ pub struct Completion {
     pub context: usize,
     pub len: u64,
     /// Where the first byte is.
-    pub place: u64,
+    pub address: u64,
     pub immediate: Option<u32>,
     pub failure: Option<Failure>,
 }
@@ -105,8 +105,8 @@ impl Post {
             Work::Write(_) => What::Written,
             Work::Read(_) => What::Read,
         };
-        let len = if failure.is_none() { u64::from(self.places.len) } else { 0 };
-        Completion { what, context: self.context, len, place: 0, immediate: None, failure }
+        let len = if failure.is_none() { u64::from(self.buffers.len) } else { 0 };
+        Completion { what, context: self.context, len, address: 0, immediate: None, failure }
     }
 }
 
@@ -117,8 +117,8 @@ impl Receive {
         immediate: Option<u32>,
         failure: Option<Failure>,
     ) -> Completion {
-        let place = self.places.list().first().map_or(0, |part| part.address);
-        Completion { what: What::Received, context: self.context, len, place, immediate, failure }
+        let address = self.buffers.list().first().map_or(0, |part| part.address);
+        Completion { what: What::Received, context: self.context, len, address, immediate, failure }
     }
 
     pub(super) fn ended_by(&self, failure: Failure) -> Completion {

@@ -37,7 +37,7 @@ impl Arriving {
 }
 
 pub(super) fn give_back(receiving: &mut Receiving, arrived: Arrived) -> Result<(), Breach> {
-    let placed = receiving.incoming.place(arrived.fragment)?;
+    let placed = receiving.incoming.locate(arrived.fragment)?;
     receiving.end.take(arrived);
     receiving.incoming.took(placed, arrived.fragment);
     Ok(())
@@ -62,7 +62,7 @@ impl Inside {
     pub(super) fn take(&mut self, link: &Link, regions: &Regions) -> Result<bool, Breach> {
         let mut receiving = lock(&link.receiving);
         let Some(arrived) = receiving.end.first()? else { return Ok(false) };
-        let placed = receiving.incoming.place(arrived.fragment)?;
+        let placed = receiving.incoming.locate(arrived.fragment)?;
         if placed.at == 0 {
             let operation = link.operation(arrived, placed.total)?;
             let Some(into) = self.begin(link, operation, regions)? else { return Ok(false) };
@@ -104,7 +104,7 @@ impl Inside {
             }
             Kind::Answer => {
                 let asked = self.asked.front().ok_or(Breach)?;
-                if asked.places.len != operation.len {
+                if asked.buffers.len != operation.len {
                     return Err(Breach);
                 }
                 Ok(Some(Into::Asked))
@@ -151,9 +151,9 @@ impl Inside {
             (offset, from, len) = (offset + head, head, len - head);
         }
         let from = from - head;
-        let places = match &arriving.into {
-            Into::Receive(receive) => &receive.places,
-            Into::Asked => &self.asked.front().ok_or(Breach)?.places,
+        let buffers = match &arriving.into {
+            Into::Receive(receive) => &receive.buffers,
+            Into::Asked => &self.asked.front().ok_or(Breach)?.buffers,
             Into::Region(remote) => {
                 // It may have been given back in the middle of the message.
                 let part = regions.find(remote.within(from, len), Access::Write).ok_or(Breach)?;
@@ -162,7 +162,7 @@ impl Inside {
             Into::Nowhere => return Ok(()),
         };
         // What there is no room for is dropped.
-        for (part, at) in places.within(from, len) {
+        for (part, at) in buffers.within(from, len) {
             from_connection(part, &link.memory, offset + at).map_err(|_| Breach)?;
         }
         Ok(())
@@ -173,7 +173,7 @@ impl Inside {
         let (len, immediate) = (u64::from(operation.len), operation.immediate);
         match into {
             Into::Receive(receive) => {
-                let room = u64::from(receive.places.len);
+                let room = u64::from(receive.buffers.len);
                 let over = len.checked_sub(room).filter(|over| *over > 0);
                 let failure = over.map(Failure::Truncated);
                 if receive.notify == Notify::Always || failure.is_some() {
@@ -188,7 +188,7 @@ impl Inside {
                 what: What::WasWritten,
                 context: 0,
                 len,
-                place: 0,
+                address: 0,
                 immediate,
                 failure: None,
             }),

@@ -1,6 +1,6 @@
 //! Two endpoints over real memory, without an engine, in one thread: what each does is what a seed says.
 
-use super::post::{Notify, Part, Places, Target, What, Work};
+use super::post::{Buffers, Notify, Part, Target, What, Work};
 use super::regions::Region;
 use super::*;
 use crate::channel::tests::{Process, Random, process};
@@ -44,28 +44,28 @@ impl Node {
     }
 
     fn post(&mut self, work: Work, bytes: &[u8], context: usize, is_copied: bool) -> Result<(), Failure> {
-        let places = places(bytes);
+        let buffers = buffers(bytes);
         let immediate = context.is_multiple_of(3).then_some(context as u32);
-        let post = Post { work, places, immediate, context, notify: Notify::Always };
+        let post = Post { work, buffers, immediate, context, notify: Notify::Always };
         let post = if matches!(work, Work::Read(_)) { Post { immediate: None, ..post } } else { post };
         self.endpoint.post(post, is_copied, &self.regions, |completion| self.reported.push(completion))
     }
 
     fn receive(&self, room: &[u8], context: usize) {
-        let receive = Receive { places: places(room), context, notify: Notify::Always };
+        let receive = Receive { buffers: buffers(room), context, notify: Notify::Always };
         self.endpoint.receive(receive).expect("a receive");
     }
 }
 
 /// In two pieces, so that those are gone over.
-fn places(bytes: &[u8]) -> Places {
+fn buffers(bytes: &[u8]) -> Buffers {
     let (first, second) = bytes.split_at(bytes.len() / 3);
-    let mut places = Places::default();
+    let mut buffers = Buffers::default();
     for part in [first, second] {
-        places.push(Part { address: part.as_ptr() as u64, handle: 0, len: part.len() as u32 });
+        buffers.push(Part { address: part.as_ptr() as u64, handle: 0, len: part.len() as u32 });
     }
-    places.len = bytes.len() as u32;
-    places
+    buffers.len = bytes.len() as u32;
+    buffers
 }
 
 struct Pair {
@@ -274,7 +274,7 @@ fn as_much_as_may_be_posted_can_be_and_no_more() {
     for number in 0..RECEIVES_MAX {
         zero.receive(&data, number);
     }
-    let one_more = Receive { places: places(&data), context: 0, notify: Notify::Always };
+    let one_more = Receive { buffers: buffers(&data), context: 0, notify: Notify::Always };
     assert_eq!(zero.endpoint.receive(one_more), Err(Failure::Full));
 }
 
@@ -288,7 +288,7 @@ fn a_peer_that_writes_what_no_library_writes_harms_itself() {
         let (memory, one) = (pair.memory.clone(), &mut pair.nodes[1]);
         let room = vec![0; 4096];
         (0..4).for_each(|number| one.receive(&room, number));
-        for place in 0..40 {
+        for index in 0..40 {
             let kinds = [Kind::Send, Kind::Write, Kind::Read, Kind::Answer, Kind::Refuse, Kind::Greet];
             let kind = kinds[random.below(6) as usize];
             let handle = [KEY, KEY, KEY + 1][random.below(3) as usize];
@@ -302,14 +302,14 @@ fn a_peer_that_writes_what_no_library_writes_harms_itself() {
             let total = HEAD_LEN as u64 + u64::from(len) - random.below(40) / 39;
             let fragment = Fragment { len: total.min(16_384) as u32, begins: Some(total) };
             let at = if fragment.is_inline() {
-                ViaLayout::slot(Side::Zero, place) + 16
+                ViaLayout::slot(Side::Zero, index) + 16
             } else {
                 ViaLayout::data(Side::Zero)
             };
             memory.write(at, &head).expect("within");
-            let [word0, word1] = fragment.encode(place);
-            memory.write(ViaLayout::slot(Side::Zero, place) + 8, &word1.to_le_bytes()).expect("within");
-            memory.write(ViaLayout::slot(Side::Zero, place), &word0.to_le_bytes()).expect("within");
+            let [word0, word1] = fragment.encode(index);
+            memory.write(ViaLayout::slot(Side::Zero, index) + 8, &word1.to_le_bytes()).expect("within");
+            memory.write(ViaLayout::slot(Side::Zero, index), &word0.to_le_bytes()).expect("within");
             one.progress();
         }
         assert!(one.area[AREA / 2..].iter().all(|byte| *byte == 0xee), "seed {seed}");

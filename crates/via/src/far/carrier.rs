@@ -18,7 +18,7 @@ use toe::native::{Bytes, Maker, Room};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, FRAGMENT_MAX, Fragment, ViaState};
-use toe_ring::via::{Breach, Room as Place};
+use toe_ring::via::{Breach, Room as RingRoom};
 use toe_ring::{ViaMemory, ViaReceiver, ViaSender};
 
 /// Bytes of frames that are put together before they are sent.
@@ -335,7 +335,13 @@ impl Carrier {
 
     /// The program's next fragment, for which `from` has room: publishes it and takes it at once, so that nobody reads its bytes in the memory, where they then
     /// need not be. `false`: it is to go the way of all, because something is before it.
-    pub fn take_from(&mut self, from: &mut ViaSender, fragment: Fragment, room: Place, bytes: &[u8]) -> bool {
+    pub fn take_from(
+        &mut self,
+        from: &mut ViaSender,
+        fragment: Fragment,
+        room: RingRoom,
+        bytes: &[u8],
+    ) -> bool {
         if self.phase != Phase::Open || bytes.len() < STRAIGHT_MIN {
             return false;
         }

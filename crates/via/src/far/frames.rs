@@ -2,7 +2,7 @@
 //! [`super::carrier`].
 
 use super::Wrong;
-use super::ddp::{Header, MESSAGE_MAX, Place, Queue};
+use super::ddp::{DdpBuffer, Header, MESSAGE_MAX, Queue};
 use super::mpa::{close_frame, open_frame, put_frame};
 use crate::core::operation::{HEAD_LEN, Kind, Operation};
 use toe_abi::via::{FRAGMENT_MAX, Fragment};
@@ -27,9 +27,9 @@ struct Writing {
 
 impl Writing {
     /// Where the bytes belong that begin at `at` in the message.
-    fn place(self, at: u64) -> Place {
+    fn buffer(self, at: u64) -> DdpBuffer {
         let offset = self.address.wrapping_add(at - HEAD_LEN as u64);
-        Place::Tagged { tag: self.tag, offset }
+        DdpBuffer::Tagged { tag: self.tag, offset }
     }
 }
 
@@ -104,10 +104,11 @@ impl Framer {
         }
         let is_last = end == way.total;
         let header = match way.writing {
-            Some(writing) => Header { place: writing.place(way.at), is_last, upper: (WRITE, 0) },
+            Some(writing) => Header { buffer: writing.buffer(way.at), is_last, upper: (WRITE, 0) },
             None => {
-                let place = Place::Untagged { queue: MESSAGES, message: self.message, offset: way.at as u32 };
-                Header { place, is_last, upper: (SEND, way.total as u32) }
+                let buffer =
+                    DdpBuffer::Untagged { queue: MESSAGES, message: self.message, offset: way.at as u32 };
+                Header { buffer, is_last, upper: (SEND, way.total as u32) }
             }
         };
         let (at, segment_len) = (stream.len(), header.header_len() + len);
@@ -143,8 +144,8 @@ impl Framer {
         if fragment.len as usize == HEAD_LEN {
             return Err(Wrong::Segment);
         }
-        let place = Place::Untagged { queue: MESSAGES, message: self.message, offset: 0 };
-        put_segment(stream, Header { place, is_last: true, upper: (WRITE_HEAD, HEAD_LEN as u32) }, head);
+        let buffer = DdpBuffer::Untagged { queue: MESSAGES, message: self.message, offset: 0 };
+        put_segment(stream, Header { buffer, is_last: true, upper: (WRITE_HEAD, HEAD_LEN as u32) }, head);
         self.message = self.message.wrapping_add(1);
         let writing = Writing { tag: operation.handle, address: operation.address };
         Ok((UnderWay { at: HEAD_LEN as u64, writing: Some(writing), ..plain }, &[], HEAD_LEN))
@@ -152,8 +153,8 @@ impl Framer {
 
     /// So many fragments of the peer's are done with.
     pub fn put_credit(&mut self, stream: &mut Vec<u8>, taken: u32) {
-        let place = Place::Untagged { queue: CREDITS, message: self.credits, offset: 0 };
-        put_segment(stream, Header { place, is_last: true, upper: (CREDIT, taken) }, &[]);
+        let buffer = DdpBuffer::Untagged { queue: CREDITS, message: self.credits, offset: 0 };
+        put_segment(stream, Header { buffer, is_last: true, upper: (CREDIT, taken) }, &[]);
         self.credits = self.credits.wrapping_add(1);
     }
 }
@@ -212,19 +213,19 @@ impl Reader {
     /// Takes the next segment of the stream.
     pub fn take<'s>(&'s mut self, segment: &'s [u8]) -> Result<Brought<'s>, Wrong> {
         let (header, data) = Header::decode(segment)?;
-        match (header.place, header.upper) {
-            (Place::Untagged { queue: CREDITS, .. }, (CREDIT, taken)) if header.is_last => {
-                self.credits.place(&header, data.len(), 0)?;
+        match (header.buffer, header.upper) {
+            (DdpBuffer::Untagged { queue: CREDITS, .. }, (CREDIT, taken)) if header.is_last => {
+                self.credits.locate(&header, data.len(), 0)?;
                 Ok(Brought::Credit(taken))
             }
-            (Place::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
+            (DdpBuffer::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
                 let fragment = self.message(header, data.len(), total)?;
                 Ok(Brought::Fragment { fragment, bytes: [&[], data] })
             }
-            (Place::Untagged { queue: MESSAGES, offset: 0, .. }, (WRITE_HEAD, _)) => {
+            (DdpBuffer::Untagged { queue: MESSAGES, offset: 0, .. }, (WRITE_HEAD, _)) => {
                 self.begin_write(header, data)
             }
-            (Place::Tagged { .. }, (WRITE, _)) => {
+            (DdpBuffer::Tagged { .. }, (WRITE, _)) => {
                 let (fragment, head) = self.go_on_writing(header, data.len())?;
                 Ok(Brought::Fragment { fragment, bytes: [head, data] })
             }
@@ -237,11 +238,11 @@ impl Reader {
         let (header, _) = Header::decode(begin)?;
         let header_len = header.header_len();
         let data_len = len.checked_sub(header_len).ok_or(Wrong::Segment)?;
-        let (fragment, head) = match (header.place, header.upper) {
-            (Place::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
+        let (fragment, head) = match (header.buffer, header.upper) {
+            (DdpBuffer::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
                 (self.message(header, data_len, total)?, &[][..])
             }
-            (Place::Tagged { .. }, (WRITE, _)) => self.go_on_writing(header, data_len)?,
+            (DdpBuffer::Tagged { .. }, (WRITE, _)) => self.go_on_writing(header, data_len)?,
             _ => return Err(Wrong::Segment),
         };
         Ok(Coming { fragment, head, header_len })
@@ -253,7 +254,7 @@ impl Reader {
         if before.writing.is_some() || before.total != total || len > u64::from(FRAGMENT_MAX) {
             return Err(Wrong::Segment);
         }
-        let placed = self.messages.place(&header, data_len, total as u32)?;
+        let placed = self.messages.locate(&header, data_len, total as u32)?;
         let end = u64::from(placed.at) + len;
         if placed.whole.is_some() != (end == total) {
             return Err(Wrong::Segment);
@@ -268,7 +269,7 @@ impl Reader {
         if !self.are_operations || self.under_way.is_some() || !header.is_last {
             return Err(Wrong::Segment);
         }
-        self.messages.place(&header, data.len(), HEAD_LEN as u32)?;
+        self.messages.locate(&header, data.len(), HEAD_LEN as u32)?;
         let len = u32::from_le_bytes([head[20], head[21], head[22], head[23]]);
         let total = HEAD_LEN as u64 + u64::from(len);
         let operation = Operation::decode(&head, total).ok_or(Wrong::Segment)?;
@@ -288,7 +289,7 @@ impl Reader {
         let is_first = way.at == HEAD_LEN as u64;
         let head = if is_first { &self.head[..] } else { &[] };
         let (len, end) = (head.len() + data_len, way.at + data_len as u64);
-        let fits = header.place == writing.place(way.at)
+        let fits = header.buffer == writing.buffer(way.at)
             && len <= FRAGMENT_MAX as usize
             && data_len > 0
             && end <= way.total
@@ -440,7 +441,7 @@ mod tests {
             assert!(!taken_after(count, &bad), "{what}");
         }
         let large = Header {
-            place: Place::Untagged { queue: 0, message: 1, offset: 0 },
+            buffer: DdpBuffer::Untagged { queue: 0, message: 1, offset: 0 },
             is_last: true,
             upper: (SEND, FRAGMENT_MAX + 1),
         };

@@ -266,7 +266,7 @@ unsafe extern "C" fn VipQueryVi(
 ///
 /// # Safety
 /// `address` is NULL or has as many bytes as it says.
-unsafe fn place(address: *const VipNetAddress) -> Result<(Option<NodeName>, u64), VipReturn> {
+unsafe fn read_address(address: *const VipNetAddress) -> Result<(Option<NodeName>, u64), VipReturn> {
     // SAFETY: needed to read the argument.
     let head = unsafe { given(address) }?;
     let (host, rest) = (usize::from(head.host_address_len), usize::from(head.discriminator_len));
@@ -286,7 +286,7 @@ unsafe fn place(address: *const VipNetAddress) -> Result<(Option<NodeName>, u64)
 
 /// # Safety
 /// `address` is NULL or has room for a name and a discriminator.
-unsafe fn write_place(address: *mut VipNetAddress, name: NodeName, discriminator: Option<u64>) {
+unsafe fn write_address(address: *mut VipNetAddress, name: NodeName, discriminator: Option<u64>) {
     if address.is_null() {
         return;
     }
@@ -313,7 +313,7 @@ unsafe extern "C" fn VipConnectWait(
     let waited = || {
         let nic = nic_of(nic)?;
         // SAFETY: needed to read the argument.
-        let (_, discriminator) = unsafe { place(local) }?;
+        let (_, discriminator) = unsafe { read_address(local) }?;
         let deadline = Deadline::after(limit(timeout).map(Duration::from_millis));
         let mut listener = Listener::new(&nic.session, None, discriminator)?;
         loop {
@@ -334,7 +334,7 @@ unsafe extern "C" fn VipConnectWait(
     status(waited().map(|(number, peer, discriminator, theirs)| {
         // SAFETY: needed to answer.
         unsafe {
-            write_place(remote, peer, Some(discriminator));
+            write_address(remote, peer, Some(discriminator));
             fill(attributes, vi_attributes(theirs));
             fill(connection, handle(Kind::Connection, number));
         }
@@ -393,7 +393,7 @@ unsafe extern "C" fn VipConnectRequest(
     let connected = || {
         let interface = interface_of(vi)?;
         // SAFETY: needed to read the argument.
-        let (to, discriminator) = unsafe { place(remote) }?;
+        let (to, discriminator) = unsafe { read_address(remote) }?;
         let service = interface.service_if_idle()?;
         let session = &interface.nic.session;
         let to = (to.unwrap_or(session.node), discriminator);
@@ -549,7 +549,7 @@ unsafe extern "C" fn VipNSGetHostByName(
         node.filter(|_| index == 0).ok_or(VipReturn::ErrorNameservice)
     };
     // SAFETY: needed to answer.
-    status(found().map(|node| unsafe { write_place(address, node, None) }))
+    status(found().map(|node| unsafe { write_address(address, node, None) }))
 }
 
 #[unsafe(no_mangle)]
@@ -562,7 +562,7 @@ unsafe extern "C" fn VipNSGetHostByAddr(
     let found = || {
         nic_of(nic)?;
         // SAFETY: needed to read the arguments.
-        let (node, room) = unsafe { (place(address)?.0, given(len.cast_const())?) };
+        let (node, room) = unsafe { (read_address(address)?.0, given(len.cast_const())?) };
         let node = node.ok_or(VipReturn::ErrorNameservice)?;
         let bytes = node.as_bytes();
         // SAFETY: needed to answer.

@@ -39,7 +39,7 @@ impl Vi {
     pub(super) fn receive(&mut self, link: &mut Link, registry: &Registry) -> Result<bool, Breach> {
         let receiving = own(&mut link.receiving);
         let Some(arrived) = receiving.end.first()? else { return Ok(false) };
-        let placed = receiving.incoming.place(arrived.fragment)?;
+        let placed = receiving.incoming.locate(arrived.fragment)?;
         if placed.at == 0 {
             // What the peer had received before it sent this was received, whatever this does to the connection.
             self.confirm(link, registry)?;
@@ -206,7 +206,7 @@ fn scatter(link: &Link, arrived: Arrived, at: u64, parts: &[Part]) -> Result<(),
 
 fn take(link: &mut Link, arrived: Arrived) -> Result<(), Breach> {
     let receiving = own(&mut link.receiving);
-    let placed = receiving.incoming.place(arrived.fragment)?;
+    let placed = receiving.incoming.locate(arrived.fragment)?;
     receiving.end.take(arrived);
     receiving.incoming.took(placed, arrived.fragment);
     link.wake();

@@ -323,13 +323,13 @@ impl Vi {
         None
     }
 
-    /// The first that is posted has gone, with the fragments before number `place`.
-    fn is_sent(&mut self, place: u32, registry: &Registry) {
+    /// The first that is posted has gone, with the fragments before number `index`.
+    fn is_sent(&mut self, index: u32, registry: &Registry) {
         let Some(posted) = self.sends.posted.front() else { return };
         if posted.operation == CONTROL_OP_RDMAREAD {
             self.is_asking = true;
         } else if self.service.level == 2 {
-            self.unconfirmed.push_back((place, Sent::from(posted)));
+            self.unconfirmed.push_back((index, Sent::from(posted)));
             self.sends.posted.pop_front();
         } else {
             self.finish_posted(0, registry);
@@ -342,8 +342,8 @@ impl Vi {
             return Ok(());
         }
         let sender = own(&mut link.sending);
-        while let Some((place, sent)) = self.unconfirmed.front().copied() {
-            if !sender.is_taken(place)? {
+        while let Some((index, sent)) = self.unconfirmed.front().copied() {
+            if !sender.is_taken(index)? {
                 break;
             }
             self.unconfirmed.pop_front();

@@ -7,7 +7,7 @@
 
 use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings};
 use crate::queue::{Queue, QueueIo};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::options::values::{Linger, low_water_of};
 use crate::socket::stream::{Link, Stream};
 use crate::socket::{Kind, Socket};
@@ -121,9 +121,9 @@ impl Socket {
         self.has_new_options.store(true, Ordering::Release);
         if self.is_shared()
             && self.kind() == Kind::Stream
-            && let Some((mut queue, place)) = self.lock_owner_queue()
+            && let Some((mut queue, slot_id)) = self.lock_owner_queue()
         {
-            queue.write_options_of(place);
+            queue.write_options_of(slot_id);
         }
     }
 
@@ -173,9 +173,9 @@ impl Socket {
 }
 
 impl Queue {
-    fn write_options_of(&mut self, place: Place) {
+    fn write_options_of(&mut self, slot_id: SlotId) {
         let at = |io: &QueueIo, flow: FlowId| io.session.layout().socket_options(flow.slot());
-        let Some(stream) = self.streams.get_mut(place) else { return };
+        let Some(stream) = self.streams.get_mut(slot_id) else { return };
         let has_ended = stream.let_go && stream.disconnected().is_none();
         if has_ended || stream.link == Link::Moved || self.io.session.is_foreign() {
             return;
@@ -187,12 +187,12 @@ impl Queue {
     }
 
     /// Another process is about to have a descriptor of them, or of one of them.
-    pub(crate) fn write_options(&mut self, only: Option<Place>) {
+    pub(crate) fn write_options(&mut self, only: Option<SlotId>) {
         match only {
-            Some(place) => self.write_options_of(place),
+            Some(slot_id) => self.write_options_of(slot_id),
             None => {
-                let places: Vec<Place> = self.streams.iter().map(|(place, _)| place).collect();
-                places.into_iter().for_each(|place| self.write_options_of(place));
+                let slot_ids: Vec<SlotId> = self.streams.iter().map(|(slot_id, _)| slot_id).collect();
+                slot_ids.into_iter().for_each(|slot_id| self.write_options_of(slot_id));
             }
         }
     }

@@ -25,7 +25,7 @@ mod unsent;
 
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
@@ -570,15 +570,15 @@ impl Stream {
 
 impl QueueIo {
     /// Publishes the credit that `stream` owes, or remembers to.
-    pub fn credit(&mut self, place: Place, stream: &mut Stream) {
+    pub fn credit(&mut self, slot_id: SlotId, stream: &mut Stream) {
         if stream.pending_credit == 0 {
             return;
         }
         let credit = ReceiveCredit { flow: stream.flow, len: stream.pending_credit };
         if self.ring.push_credit(credit).is_ok() {
             stream.pending_credit = 0;
-        } else if !self.owing.contains(&place) {
-            self.owing.push(place);
+        } else if !self.owing.contains(&slot_id) {
+            self.owing.push(slot_id);
         }
     }
 }
