@@ -187,9 +187,13 @@ impl<M: Words> LaneSender<M> {
 
     /// The same of a record between two sockets that begins with a head, or does not.
     #[inline]
-    pub fn publish_as(&mut self, len: u32, has_head: bool) -> bool {
+    pub fn publish_as(&mut self, len: u32, has_datagram_header: bool) -> bool {
         let tail = self.word.tail();
-        self.lane.memory.store_u64(self.lane.record_at(tail), header(len, has_head), Ordering::Relaxed);
+        self.lane.memory.store_u64(
+            self.lane.record_at(tail),
+            header(len, has_datagram_header),
+            Ordering::Relaxed,
+        );
         for _ in 0..PUBLISH_TRIES {
             let published = self.word.with_tail(LaneWord::after(tail, record_len(len)));
             if self.lane.replace(self.word, published) {
@@ -285,7 +289,7 @@ pub struct Record {
     pub position: u64,
     pub len: u32,
     /// Between two sockets: it begins with a head.
-    pub has_head: bool,
+    pub has_datagram_header: bool,
 }
 
 /// There is something in the lane.
@@ -370,11 +374,11 @@ impl<M: Words> LaneReceiver<M> {
             let header = self.lane.memory.load_u64(self.lane.record_at(position), Ordering::Relaxed);
             let parsed = parse_header(header & !VOID)
                 .filter(|(len, _)| record_len(*len) <= self.word.used_from(position));
-            let Some((len, has_head)) = parsed else {
+            let Some((len, has_datagram_header)) = parsed else {
                 self.give_up();
                 return None;
             };
-            let record = Record { position, len, has_head };
+            let record = Record { position, len, has_datagram_header };
             if header & VOID == 0 {
                 return Some(record);
             }

@@ -100,8 +100,8 @@ impl DatagramSenders {
             let Some(socket) = session.and_then(|session| session.datagrams.get_mut(at)) else { break };
             let end = socket.id;
             match socket.take(&mut self.text) {
-                Some(head) => {
-                    let (count, incoming) = engine.handle_datagrams(now, end, &head, &self.text);
+                Some(header) => {
+                    let (count, incoming) = engine.handle_datagrams(now, end, &header, &self.text);
                     sessions.hand_over(now, engine, incoming);
                     taken += count;
                     taken += self.text.len() / BYTES_AS_ONE;

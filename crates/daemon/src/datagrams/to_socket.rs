@@ -6,7 +6,7 @@
 
 use crate::control_server::pages::PagesOut;
 use std::collections::VecDeque;
-use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
+use toe_abi::lane::{DatagramHeader, RECORD_MAX, RING_LEN_MAX};
 use toe_base::{Cred, Endpoint, Instant};
 use toe_engine::work::Arrival;
 use toe_engine::{Delivered, RxDatagram};
@@ -43,7 +43,7 @@ pub(super) type Late<'a> = (&'a RxDatagram<'a>, (&'a dyn FrameTail, usize));
 fn record_len_of(datagram: &RxDatagram<'_>) -> Option<u32> {
     u32::try_from(datagram.text.len())
         .ok()
-        .map(|len| len.saturating_add(RecordHead::LEN))
+        .map(|len| len.saturating_add(DatagramHeader::LEN))
         .filter(|len| *len <= RECORD_MAX)
 }
 
@@ -270,8 +270,8 @@ impl ToSocket {
             return 0;
         }
         let mut text = std::mem::take(&mut self.waking.text);
-        text.resize(len.saturating_sub(RecordHead::LEN) as usize, 0);
-        self.lane.end.lane().read(position, RecordHead::LEN, &mut text);
+        text.resize(len.saturating_sub(DatagramHeader::LEN) as usize, 0);
+        self.lane.end.lane().read(position, DatagramHeader::LEN, &mut text);
         self.lane.end.void(position, len);
         let datagram = RxDatagram { arrival, ports, headers: &[], text: text.as_slice().into(), segment };
         one_by_one(&datagram, kernel, &self.user);
@@ -304,7 +304,7 @@ impl Lane {
             Ok(position) => position,
             Err(delivered) => return delivered,
         };
-        self.end.lane().write(position, RecordHead::LEN, &datagram.text);
+        self.end.lane().write(position, DatagramHeader::LEN, &datagram.text);
         self.end.publish(len).then_some(Delivered::ByLane)
     }
 
@@ -317,7 +317,7 @@ impl Lane {
         };
         let lane = self.end.lane();
         let text_len = datagram.text.len();
-        let [first, second] = lane.pieces_from(position, RecordHead::LEN, text_len as u32);
+        let [first, second] = lane.pieces_from(position, DatagramHeader::LEN, text_len as u32);
         let lend = |(offset, len): (u64, usize)| lane.region().lend(offset, len);
         let (Ok(first), Ok(second)) = (lend(first), lend(second)) else { return Some(Delivered::Nowhere) };
         if !tail.take(at, &[first, second]) {
@@ -328,7 +328,7 @@ impl Lane {
         }
         // The program has just begun to wait, and the link does not have them any more.
         bytes.resize(text_len, 0);
-        self.end.lane().read(position, RecordHead::LEN, bytes);
+        self.end.lane().read(position, DatagramHeader::LEN, bytes);
         None
     }
 
@@ -337,16 +337,16 @@ impl Lane {
         match self.end.offer(len) {
             Offer::Lane { position } => {
                 let arrival = &datagram.arrival;
-                let head = RecordHead {
+                let header = DatagramHeader {
                     peer: datagram.from().into(),
                     own: Endpoint { addr: arrival.dst, port: 0 }.into(),
                     hop_limit: arrival.hop_limit,
                     traffic_class: arrival.traffic_class,
                     segment: datagram.segment.unwrap_or(0),
-                    ..RecordHead::default()
+                    ..DatagramHeader::default()
                 };
                 self.last_position = Some(position);
-                self.end.lane().write(position, 0, head.as_bytes());
+                self.end.lane().write(position, 0, header.as_bytes());
                 Ok(position)
             }
             Offer::Full => Err(self.is_full()),

@@ -82,13 +82,13 @@ impl Unsent {
         while taken < DATAGRAMS_PER_ROUND && engine.takes_datagrams() {
             let Some(mut one) = self.0.pop_front() else { break };
             let id = one.socket.id;
-            let head = if one.records_left > 0 { one.socket.take(&mut text) } else { None };
-            let Some(head) = head else {
+            let header = if one.records_left > 0 { one.socket.take(&mut text) } else { None };
+            let Some(header) = header else {
                 engine.handle_control(now, ControlEvent::SenderForgotten(id), sessions);
                 continue;
             };
             let before = clock.nanos();
-            let (count, incoming) = engine.handle_datagrams(now, id, &head, &text);
+            let (count, incoming) = engine.handle_datagrams(now, id, &header, &text);
             sessions.hand_over(now, engine, incoming);
             taken += count;
             taken += text.len() / BYTES_AS_ONE;

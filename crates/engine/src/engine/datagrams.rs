@@ -14,7 +14,7 @@ use crate::work::{
 };
 use toe_abi::attach::Use;
 use toe_abi::errno::Errno;
-use toe_abi::lane::{DATAGRAM_MAX, LaneLayout, MtuDiscover, RING_LEN_MAX, RecordHead};
+use toe_abi::lane::{DATAGRAM_MAX, DatagramHeader, LaneLayout, MtuDiscover, RING_LEN_MAX};
 use toe_base::{Addr, DatagramId, Endpoint, Instant, NetNs, PortId, SessionId};
 use toe_wire::ipv4::TTL;
 use toe_wire::link::{FrameTail, MacAddr};
@@ -295,7 +295,7 @@ impl Engine {
         &mut self,
         now: Instant,
         id: DatagramId,
-        head: &RecordHead,
+        head: &DatagramHeader,
         bytes: &'b [u8],
     ) -> (usize, Option<Incoming<'b>>) {
         let out = match self.read_head(now, id, head, bytes.len()) {
@@ -341,7 +341,7 @@ impl Engine {
         &mut self,
         now: Instant,
         id: DatagramId,
-        head: &RecordHead,
+        head: &DatagramHeader,
         len: usize,
     ) -> Result<Outgoing, Counter> {
         let bad = Counter::DropDatagramBadRecord;

@@ -5,7 +5,7 @@ use crate::program_memory;
 use crate::socket::slices::Scatter;
 use std::io::IoSliceMut;
 use toe_abi::errno::Errno;
-use toe_abi::lane::RecordHead;
+use toe_abi::lane::DatagramHeader;
 use toe_base::{Addr, Endpoint};
 use toe_ring::LaneReceiver;
 use toe_ring::lane::Record;
@@ -124,13 +124,13 @@ enum Peeked {
 }
 
 /// The head of a record, if it has one, and the bytes that it takes up.
-fn head_of(end: &LaneReceiver, from: Sender, record: Record) -> (RecordHead, u32) {
-    let mut head = RecordHead::default();
-    if record.len < RecordHead::LEN || !record.has_head && from != Sender::Engine {
-        return (head, if from == Sender::Engine { record.len } else { 0 });
+fn header_of(end: &LaneReceiver, from: Sender, record: Record) -> (DatagramHeader, u32) {
+    let mut header = DatagramHeader::default();
+    if record.len < DatagramHeader::LEN || !record.has_datagram_header && from != Sender::Engine {
+        return (header, if from == Sender::Engine { record.len } else { 0 });
     }
-    end.lane().read(record.position, 0, head.as_mut_bytes());
-    (head, RecordHead::LEN)
+    end.lane().read(record.position, 0, header.as_mut_bytes());
+    (header, DatagramHeader::LEN)
 }
 
 impl Lane {
@@ -335,17 +335,17 @@ impl Incoming {
         how: How,
     ) -> Result<Taken, Errno> {
         let Some(lane) = self.lanes.get_mut(at) else { return Err(Errno::EAGAIN) };
-        let (head, head_len) = head_of(&lane.end, lane.from, record);
+        let (header, header_len) = header_of(&lane.end, lane.from, record);
         let from = match lane.from {
             Sender::Socket(from) => from,
-            Sender::Engine => head.peer.to_endpoint().unwrap_or(Endpoint::UNSPECIFIED_V4),
+            Sender::Engine => header.peer.to_endpoint().unwrap_or(Endpoint::UNSPECIFIED_V4),
         };
-        let text_len = record.len - head_len;
-        let (part_at, part_len, segment) = lane.part(text_len, head.segment, how.joins);
+        let text_len = record.len - header_len;
+        let (part_at, part_len, segment) = lane.part(text_len, header.segment, how.joins);
         let whole = part_len as usize;
         let mut scatter = Scatter::new(into);
         let (mut len, mut copied) = (0, Ok(()));
-        for (offset, piece) in lane.end.lane().pieces_from(record.position, head_len + part_at, part_len) {
+        for (offset, piece) in lane.end.lane().pieces_from(record.position, header_len + part_at, part_len) {
             let piece = piece.min(scatter.left());
             if piece == 0 {
                 continue;
@@ -371,8 +371,8 @@ impl Incoming {
             self.first_lane = if lane.end.is_empty() { at + 1 } else { at };
         }
         // Linux has taken it out of its queue, too, when the buffer turns out not to be there.
-        let own = head.own.to_endpoint().map_or(from.addr.localhost(), |own| own.addr);
-        copied.map(|()| Taken { len, whole, from, own, traffic_class: head.traffic_class, segment })
+        let own = header.own.to_endpoint().map_or(from.addr.localhost(), |own| own.addr);
+        copied.map(|()| Taken { len, whole, from, own, traffic_class: header.traffic_class, segment })
     }
 
     /// Bytes of records that have come by lanes.

@@ -239,11 +239,11 @@ impl Socket {
         }
     }
 
-    /// Gives the connection in `slot_id` a socket and a descriptor. `head`: the program's socket. A fork of another thread may
+    /// Gives the connection in `slot_id` a socket and a descriptor. `primary`: the program's socket. A fork of another thread may
     /// give the connection back to the engine meanwhile; then there is none at that place.
     fn take_in(
         &'static self,
-        head: &'static Socket,
+        primary: &'static Socket,
         slot_id: SlotId,
         how: AcceptHow,
     ) -> Result<Accepted, Errno> {
@@ -263,10 +263,10 @@ impl Socket {
             }
         };
         let socket = Socket::allocate();
-        if head.is_inet6() {
+        if primary.is_inet6() {
             socket.mark_inet6(fd);
         }
-        let settings = head.settings.lock().for_accepted();
+        let settings = primary.settings.lock().for_accepted();
         let mut queue = owner_queue.lock();
         // Its first bytes are often there: without this its program would ask for them once more than it needs to.
         queue.drain();
@@ -298,9 +298,9 @@ impl Socket {
         drop(queue);
         socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
         *socket.settings.lock() = settings;
-        socket.has_new_options.store(head.has_new_options.load(Ordering::Acquire), Ordering::Release);
-        socket.receive_timeout.store(head.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
-        socket.send_timeout.store(head.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.has_new_options.store(primary.has_new_options.load(Ordering::Acquire), Ordering::Release);
+        socket.receive_timeout.store(primary.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.send_timeout.store(primary.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
         socket.set_nonblocking(how.nonblocking);
         fd_table::install(fd, socket);
         Ok(Accepted { fd, socket, peer })

@@ -268,8 +268,8 @@ impl Socket {
             return sibling.abandon();
         };
         free.store(std::ptr::from_ref(sibling).cast_mut(), Ordering::Release);
-        sibling.siblings.head.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
-        sibling.tell_head(sibling.ready.load(Ordering::SeqCst));
+        sibling.siblings.primary.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        sibling.tell_primary(sibling.ready.load(Ordering::SeqCst));
     }
 
     /// Someone wants events of this socket: a listener begins to take connections.

@@ -319,7 +319,7 @@ pub(super) struct Claimable {
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
     /// Of a sibling: its head.
-    head: AtomicPtr<Socket>,
+    primary: AtomicPtr<Socket>,
     /// Of a head: its siblings, without gaps.
     others: [AtomicPtr<Socket>; ENGINES_MAX - 1],
     /// Of a head: a bit for each sibling that has a connection.
@@ -328,7 +328,7 @@ pub(super) struct Siblings {
 
 impl Siblings {
     pub(super) fn forget(&self) {
-        self.head.store(std::ptr::null_mut(), Ordering::Release);
+        self.primary.store(std::ptr::null_mut(), Ordering::Release);
         self.let_go();
     }
 

@@ -40,18 +40,18 @@ impl Socket {
 
     /// The socket that the program has, and that is watched.
     pub(super) fn watched_as(&self) -> &Socket {
-        as_socket(self.siblings.head.load(Ordering::Acquire)).unwrap_or(self)
+        as_socket(self.siblings.primary.load(Ordering::Acquire)).unwrap_or(self)
     }
 
     /// What a sibling has becomes visible at its head.
-    pub(super) fn tell_head(&self, ready: u32) {
-        let Some(head) = as_socket(self.siblings.head.load(Ordering::Acquire)) else { return };
-        let Some(index) = head.siblings.iter().position(|other| std::ptr::eq(other, self)) else { return };
+    pub(super) fn tell_primary(&self, ready: u32) {
+        let Some(primary) = as_socket(self.siblings.primary.load(Ordering::Acquire)) else { return };
+        let Some(index) = primary.siblings.iter().position(|other| std::ptr::eq(other, self)) else { return };
         let bit = 1 << index;
         if ready & stream::IN != 0 {
-            head.siblings.ready.fetch_or(bit, Ordering::SeqCst);
+            primary.siblings.ready.fetch_or(bit, Ordering::SeqCst);
         } else {
-            head.siblings.ready.fetch_and(!bit, Ordering::SeqCst);
+            primary.siblings.ready.fetch_and(!bit, Ordering::SeqCst);
         }
     }
 
@@ -66,24 +66,24 @@ mod tests {
 
     #[test]
     fn what_a_sibling_has_shows_at_the_head() {
-        let (head, sibling) = (Socket::allocate(), Socket::allocate());
-        head.ready.store(0, Ordering::SeqCst);
+        let (primary, sibling) = (Socket::allocate(), Socket::allocate());
+        primary.ready.store(0, Ordering::SeqCst);
         sibling.ready.store(0, Ordering::SeqCst);
-        head.join(sibling);
-        assert_eq!(head.ready_now(), 0);
+        primary.join(sibling);
+        assert_eq!(primary.ready_now(), 0);
         sibling.publish(stream::IN, stream::IN);
-        assert_eq!(head.ready_now(), stream::IN);
+        assert_eq!(primary.ready_now(), stream::IN);
         sibling.publish(0, 0);
-        assert_eq!(head.ready_now(), 0);
-        assert!(std::ptr::eq(sibling.watched_as(), head));
+        assert_eq!(primary.ready_now(), 0);
+        assert!(std::ptr::eq(sibling.watched_as(), primary));
         sibling.publish(stream::IN, stream::IN);
-        let ended = head.take_siblings();
+        let ended = primary.take_siblings();
         assert!(
-            ended.len() == 1 && std::ptr::eq(sibling.watched_as(), head),
+            ended.len() == 1 && std::ptr::eq(sibling.watched_as(), primary),
             "it is asked who else holds it"
         );
-        assert_eq!(head.ready_now(), 0);
-        ended.into_iter().chain([head]).for_each(Socket::abandon);
+        assert_eq!(primary.ready_now(), 0);
+        ended.into_iter().chain([primary]).for_each(Socket::abandon);
         assert!(std::ptr::eq(sibling.watched_as(), sibling), "it may be another's sibling now");
     }
 

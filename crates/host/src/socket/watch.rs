@@ -56,7 +56,7 @@ impl Socket {
         // Only the holder of the queue set's lock writes it, so what has not changed need not be stored.
         if self.ready.load(Ordering::Relaxed) != ready {
             self.ready.store(ready, Ordering::SeqCst);
-            self.tell_head(ready);
+            self.tell_primary(ready);
         }
         self.tell(key);
     }

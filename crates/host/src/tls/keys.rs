@@ -52,8 +52,8 @@ impl Keys {
         self.parameters.write(out)
     }
 
-    pub fn head(&self) -> [u8; super::parameters::HEAD] {
-        self.parameters.head()
+    pub fn version_and_cipher(&self) -> [u8; super::parameters::INFO_LEN] {
+        self.parameters.version_and_cipher()
     }
 
     fn sends_nonce(&self) -> bool {

@@ -305,8 +305,8 @@ impl ReceiveBatch {
     }
 
     /// A frame of this length of which only the head is there, and a place for bytes that nobody wants, in which packets fit.
-    pub(super) fn head(&mut self, head: &[u8], frame_len: usize) -> (&[u8], &[Cell<u8>]) {
-        let frame_len = frame_len.clamp(head.len(), FRAME_MAX);
+    pub(super) fn split(&mut self, headers: &[u8], frame_len: usize) -> (&[u8], &[Cell<u8>]) {
+        let frame_len = frame_len.clamp(headers.len(), FRAME_MAX);
         let slot = |n: usize| self.buffers.as_ptr().cast::<u8>().wrapping_add(self.first + n * SLOT);
         // SAFETY: needed because the kernel writes to these buffers by way of pointers. Both lie in `buffers`, are no longer than a
         // place, initialised (zeroed at first), apart from each other, and of nobody else's while `self` is borrowed exclusively.
@@ -316,7 +316,7 @@ impl ReceiveBatch {
                 slice::from_raw_parts(slot(1).cast::<Cell<u8>>().cast_const(), SLOT),
             )
         };
-        frame[..head.len()].copy_from_slice(head);
+        frame[..headers.len()].copy_from_slice(headers);
         (frame, spare)
     }
 

@@ -226,10 +226,10 @@ impl FrameSink for TapPort {
         self.queue.commit(offload, &mut self.counters);
     }
 
-    fn gather(&mut self, head: &[u8], tail: &[&[AtomicU8]], offload: TxOffload) -> bool {
+    fn gather(&mut self, headers: &[u8], tail: &[&[AtomicU8]], offload: TxOffload) -> bool {
         // What waits goes first. An error is met again, and told, by the next flush.
         let _ = self.flush();
-        gather::send(self.device.as_fd(), &self.queue, &mut self.counters, (head, tail), offload)
+        gather::send(self.device.as_fd(), &self.queue, &mut self.counters, (headers, tail), offload)
     }
 }
 

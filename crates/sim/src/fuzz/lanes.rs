@@ -5,7 +5,7 @@ use super::{Bytes, ENGINE, play};
 use crate::tally::Tallies;
 use crate::world::World;
 use toe_abi::attach::Use;
-use toe_abi::lane::{LaneLayout, RECORD_MAX, RING_LEN_MIN, RecordHead, record_len};
+use toe_abi::lane::{DatagramHeader, LaneLayout, RECORD_MAX, RING_LEN_MIN, record_len};
 use toe_base::{Endpoint, NetNs};
 use toe_engine::udp::Presented;
 use toe_ring::lane::Offer;
@@ -90,7 +90,7 @@ fn offer(sender: &mut LaneSender, what: u8, len: u16, text: &[u8]) {
         if what & 16 != 0 {
             sender.publish(len);
         } else {
-            sender.publish_as(len, len >= RecordHead::LEN);
+            sender.publish_as(len, len >= DatagramHeader::LEN);
         }
     }
 }
@@ -119,8 +119,8 @@ fn give_heads(world: &mut World, bytes: &mut Bytes<'_>) {
             return;
         }
         let len = usize::from(bytes.u16());
-        let head = bytes.array::<{ RecordHead::LEN as usize }>();
-        let head = RecordHead::read_from_bytes(&head).expect("of its length");
+        let head = bytes.array::<{ DatagramHeader::LEN as usize }>();
+        let head = DatagramHeader::read_from_bytes(&head).expect("of its length");
         let clock = node.clock(world.now_us);
         if node.engine.takes_datagrams() {
             let (count, incoming) = node.engine.handle_datagrams(clock, end.id, &head, &text[..len]);

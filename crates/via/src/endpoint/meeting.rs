@@ -5,7 +5,7 @@
 
 use super::receiving::give_back;
 use super::{Endpoint, Phase};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::error::Error;
 use crate::link::Link;
@@ -37,8 +37,8 @@ impl Greeting {
     fn encode(&self) -> Vec<u8> {
         let private = &self.private[..self.private.len().min(PRIVATE_MAX)];
         let len = 2 * ADDRESS_LEN + private.len();
-        let head = Operation::greet(len as u32).encode();
-        [&head[..], &self.from, &self.to, private].concat()
+        let header = Operation::greet(len as u32).encode();
+        [&header[..], &self.from, &self.to, private].concat()
     }
 
     fn decode(data: &[u8]) -> Result<Greeting, Breach> {
@@ -73,7 +73,7 @@ impl Greeting {
             return Err(Breach);
         }
         let mut data = vec![0; operation.len as usize];
-        link.memory.read(arrived.offset + HEAD_LEN as u64, &mut data).map_err(|_| Breach)?;
+        link.memory.read(arrived.offset + HEADER_LEN as u64, &mut data).map_err(|_| Breach)?;
         give_back(&mut receiving, arrived)?;
         Greeting::decode(&data).map(Some)
     }

@@ -3,7 +3,7 @@
 use super::post::{Completion, Failure, Notify, Receive, What};
 use super::regions::{Access, Regions, Remote};
 use super::{Inside, READS_MAX};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::link::{Link, Receiving};
 use crate::lock::lock;
@@ -145,12 +145,12 @@ impl Inside {
         arriving: &Arriving,
         regions: &Regions,
     ) -> Result<(), Breach> {
-        let head = HEAD_LEN as u64;
+        let header_len = HEADER_LEN as u64;
         let (mut offset, mut from, mut len) = (arrived.offset, at, u64::from(arrived.fragment.len));
-        if from < head {
-            (offset, from, len) = (offset + head, head, len - head);
+        if from < header_len {
+            (offset, from, len) = (offset + header_len, header_len, len - header_len);
         }
-        let from = from - head;
+        let from = from - header_len;
         let buffers = match &arriving.into {
             Into::Receive(receive) => &receive.buffers,
             Into::Asked => &self.asked.front().ok_or(Breach)?.buffers,

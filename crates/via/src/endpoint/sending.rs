@@ -3,7 +3,7 @@
 use super::post::{Buffers, Post, Work};
 use super::regions::{Access, Regions, Remote};
 use super::{Inside, READS_MAX};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::link::Link;
 use crate::lock::lock;
@@ -52,7 +52,7 @@ impl Data {
 /// A message on its way out.
 #[derive(Debug)]
 pub(super) struct Sending {
-    head: [u8; HEAD_LEN],
+    header: [u8; HEADER_LEN],
     data: Data,
     message: Outgoing,
     /// What was posted for it.
@@ -61,7 +61,7 @@ pub(super) struct Sending {
 
 impl Sending {
     fn new(operation: Operation, data: Data, post: Option<Post>) -> Sending {
-        Sending { head: operation.encode(), data, message: Outgoing::new(operation.message_len()), post }
+        Sending { header: operation.encode(), data, message: Outgoing::new(operation.message_len()), post }
     }
 
     pub fn of(post: Post) -> Sending {
@@ -90,13 +90,13 @@ impl Sending {
     /// Copies a piece to its place.
     fn gather(&self, memory: &ViaMemory, offset: u64, piece: Piece, regions: &Regions) -> Result<(), Breach> {
         let (mut offset, mut from, mut len) = (offset, piece.at, u64::from(piece.fragment.len));
-        let head = HEAD_LEN as u64;
-        if from < head {
+        let header_len = HEADER_LEN as u64;
+        if from < header_len {
             // A head is never cut.
-            memory.write(offset, &self.head).map_err(|_| Breach)?;
-            (offset, from, len) = (offset + head, head, len - head);
+            memory.write(offset, &self.header).map_err(|_| Breach)?;
+            (offset, from, len) = (offset + header_len, header_len, len - header_len);
         }
-        self.data.gather((from - head, len), memory, offset, regions)
+        self.data.gather((from - header_len, len), memory, offset, regions)
     }
 }
 

@@ -4,7 +4,7 @@ use super::post::{Buffers, Notify, Part, Target, What, Work};
 use super::regions::Region;
 use super::*;
 use crate::channel::tests::{Process, Random, process};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use std::collections::HashMap;
 use toe_abi::channel::Side;
 use toe_abi::via::{Fragment, ViaLayout};
@@ -295,18 +295,18 @@ fn a_peer_that_writes_what_no_library_writes_harms_itself() {
             let address = random.below(AREA as u64);
             let most = [20, 4000, 5000][random.below(3) as usize];
             let len = random.below(most) as u32;
-            let mut head = Operation { kind, immediate: None, address, handle, len }.encode();
+            let mut header = Operation { kind, immediate: None, address, handle, len }.encode();
             if random.below(6) == 0 {
-                head[random.below(HEAD_LEN as u64) as usize] = random.below(256) as u8;
+                header[random.below(HEADER_LEN as u64) as usize] = random.below(256) as u8;
             }
-            let total = HEAD_LEN as u64 + u64::from(len) - random.below(40) / 39;
+            let total = HEADER_LEN as u64 + u64::from(len) - random.below(40) / 39;
             let fragment = Fragment { len: total.min(16_384) as u32, begins: Some(total) };
             let at = if fragment.is_inline() {
                 ViaLayout::slot(Side::Zero, index) + 16
             } else {
                 ViaLayout::data(Side::Zero)
             };
-            memory.write(at, &head).expect("within");
+            memory.write(at, &header).expect("within");
             let [word0, word1] = fragment.encode(index);
             memory.write(ViaLayout::slot(Side::Zero, index) + 8, &word1.to_le_bytes()).expect("within");
             memory.write(ViaLayout::slot(Side::Zero, index), &word0.to_le_bytes()).expect("within");

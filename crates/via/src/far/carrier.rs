@@ -13,7 +13,7 @@ use super::inward::{Inward, STRAIGHT_MIN, publish};
 use super::mpa::Start;
 use super::outward::Frame;
 use super::wire::Wire;
-use crate::core::operation::HEAD_LEN;
+use crate::core::operation::HEADER_LEN;
 use toe::native::{Bytes, Maker, Room};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
@@ -362,13 +362,13 @@ impl Carrier {
 
     /// A fragment into the stream. What that does not take is in the outbox then, where nothing was.
     fn send_straight(&mut self, fragment: Fragment, bytes: Bytes<'_>) -> Result<(), Wrong> {
-        let mut head = [0; HEAD_LEN];
-        let head = &mut head[..self.framer.head_of(fragment)];
+        let mut operation_header = [0; HEADER_LEN];
+        let operation_header = &mut operation_header[..self.framer.header_len_of(fragment)];
         match bytes {
-            Bytes::Shared(memory, at) => memory.read(at, head).map_err(|_| Wrong::Segment)?,
-            Bytes::Own(bytes) => head.copy_from_slice(&bytes[..head.len()]),
+            Bytes::Shared(memory, at) => memory.read(at, operation_header).map_err(|_| Wrong::Segment)?,
+            Bytes::Own(bytes) => operation_header.copy_from_slice(&bytes[..operation_header.len()]),
         }
-        let opened = self.framer.open(&mut self.outbox, fragment, head)?;
+        let opened = self.framer.open(&mut self.outbox, fragment, operation_header)?;
         let mut frame = Frame::new(&self.outbox, opened, bytes, fragment.len);
         let all = frame.left();
         let sent = match self.wire.as_ref().map(|wire| wire.send_made(&mut frame)) {

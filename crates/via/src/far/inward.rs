@@ -182,13 +182,13 @@ impl Inward {
         let coming = self.reader.begin(&begin[LENGTH_LEN..], segment_len)?;
         let lead = LENGTH_LEN + coming.header_len;
         let room = self.into.room(coming.fragment.len)?.ok_or(Wrong::Credit)?;
-        self.memory.write(room.offset, coming.head).map_err(|_| Wrong::Segment)?;
-        let (crc, head_len) = (crc32c::crc32c(&begin[..lead]), coming.head.len());
+        self.memory.write(room.offset, coming.operation_header).map_err(|_| Wrong::Segment)?;
+        let (crc, operation_header_len) = (crc32c::crc32c(&begin[..lead]), coming.operation_header.len());
         let placing = self.placing.insert(Placing {
             fragment: coming.fragment,
             room,
-            offset: room.offset + head_len as u64,
-            left: coming.fragment.len as usize - head_len,
+            offset: room.offset + operation_header_len as u64,
+            left: coming.fragment.len as usize - operation_header_len,
             crc,
             segment_len,
             tail: [0; 7],

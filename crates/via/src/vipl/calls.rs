@@ -268,8 +268,8 @@ unsafe extern "C" fn VipQueryVi(
 /// `address` is NULL or has as many bytes as it says.
 unsafe fn read_address(address: *const VipNetAddress) -> Result<(Option<NodeName>, u64), VipReturn> {
     // SAFETY: needed to read the argument.
-    let head = unsafe { given(address) }?;
-    let (host, rest) = (usize::from(head.host_address_len), usize::from(head.discriminator_len));
+    let header = unsafe { given(address) }?;
+    let (host, rest) = (usize::from(header.host_address_len), usize::from(header.discriminator_len));
     if host > NAME_LEN || rest > usize::from(DISCRIMINATOR_LEN) {
         return Err(VipReturn::InvalidParameter);
     }
@@ -293,10 +293,10 @@ unsafe fn write_address(address: *mut VipNetAddress, name: NodeName, discriminat
     let mut bytes = name.as_bytes().to_vec();
     let host_address_len = bytes.len() as u16;
     bytes.extend(discriminator.into_iter().flat_map(u64::to_le_bytes));
-    let head = VipNetAddress { host_address_len, discriminator_len: bytes.len() as u16 - host_address_len };
+    let header = VipNetAddress { host_address_len, discriminator_len: bytes.len() as u16 - host_address_len };
     // SAFETY: needed to answer; that there is room the caller has promised.
     unsafe {
-        address.write_unaligned(head);
+        address.write_unaligned(header);
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>().add(4), bytes.len());
     }
 }

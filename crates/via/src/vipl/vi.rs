@@ -9,7 +9,7 @@ use super::types::{
     STATUS_OP_RDMA_READ, STATUS_OP_RDMA_WRITE, STATUS_OP_RECEIVE, STATUS_PROTECTION_ERROR,
     STATUS_TRANSPORT_ERROR, VipErrorCode, VipReturn,
 };
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::link::Link;
 use crate::lock::own;
@@ -81,7 +81,7 @@ impl From<&Posted> for Sent {
 /// A message on its way out.
 #[derive(Debug)]
 struct Sending {
-    head: [u8; HEAD_LEN],
+    header: [u8; HEADER_LEN],
     of: Source,
     message: Outgoing,
 }
@@ -108,7 +108,7 @@ impl Source {
 
 impl Sending {
     fn new(operation: Operation, of: Source) -> Sending {
-        Sending { head: operation.encode(), of, message: Outgoing::new(operation.message_len()) }
+        Sending { header: operation.encode(), of, message: Outgoing::new(operation.message_len()) }
     }
 
     /// Its data, and who touches them; `posted` is the first of the queue.
@@ -123,12 +123,12 @@ impl Sending {
     /// Copies a piece to its place.
     fn gather(&self, parts: &[Part], memory: &ViaMemory, offset: u64, piece: Piece) -> Result<(), Breach> {
         let (mut offset, mut from, mut len) = (offset, piece.at, u64::from(piece.fragment.len));
-        if from < HEAD_LEN as u64 {
+        if from < HEADER_LEN as u64 {
             // A head is never cut.
-            memory.write(offset, &self.head).map_err(|_| Breach)?;
-            (offset, from, len) = (offset + HEAD_LEN as u64, HEAD_LEN as u64, len - HEAD_LEN as u64);
+            memory.write(offset, &self.header).map_err(|_| Breach)?;
+            (offset, from, len) = (offset + HEADER_LEN as u64, HEADER_LEN as u64, len - HEADER_LEN as u64);
         }
-        for (part, at) in within(parts, from - HEAD_LEN as u64, len) {
+        for (part, at) in within(parts, from - HEADER_LEN as u64, len) {
             to_connection(part, memory, offset + at).map_err(|_| Breach)?;
         }
         Ok(())

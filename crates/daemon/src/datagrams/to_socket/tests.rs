@@ -97,7 +97,7 @@ impl Bed {
             let mut bytes = vec![0; record.len as usize];
             self.program.lane().read(record.position, 0, &mut bytes);
             self.program.take(record);
-            all.push(bytes.split_off(RecordHead::LEN as usize));
+            all.push(bytes.split_off(DatagramHeader::LEN as usize));
         }
         all
     }
