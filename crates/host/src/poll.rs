@@ -46,7 +46,7 @@ fn poll_both(
 ) -> Result<usize, Errno> {
     let deadline = timeout.map(|timeout| sys::now().saturating_add(timeout));
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
-        sockets.iter().for_each(|socket| _ = socket.wait_for_connect_answer());
+        sockets.iter().for_each(|socket| _ = socket.await_connect());
     }
     let is_brief = timeout.is_some_and(|timeout| timeout.is_zero());
     sockets

@@ -242,7 +242,7 @@ fn receive(
     flags: c_int,
     kernel: impl FnMut(Kernel) -> ssize_t,
 ) -> Result<Taken, ssize_t> {
-    let got = datagram.receive_with_lanes(fd, into, flags, |look: &mut dyn FnMut() -> Step| look(), kernel);
+    let got = datagram.receive_with_kernel(fd, into, flags, |look: &mut dyn FnMut() -> Step| look(), kernel);
     if got == Err(-1) && datagram.has_engine() {
         datagram.call_failed(fd);
     }

@@ -103,7 +103,7 @@ struct Lane {
 pub(super) struct Incoming {
     lanes: Vec<Lane>,
     /// Which lane is looked at first.
-    first_lane: usize,
+    first_index: usize,
     taken: u32,
     /// Counts looks at the lanes.
     looks: u32,
@@ -226,7 +226,7 @@ impl Incoming {
         let count = self.lanes.len();
         let (mut is_open, mut waits, mut is_confirmed) = (false, false, false);
         for n in 0..count {
-            let at = (self.first_lane + n) % count;
+            let at = (self.first_index + n) % count;
             let Some(lane) = self.lanes.get_mut(at) else { break };
             lane.confirm_after(by_kernel);
             let end = &mut lane.end;
@@ -368,7 +368,7 @@ impl Incoming {
             lane.take_to(record, text_len, part_at + part_len);
             self.taken += 1;
             self.fruits = self.fruits.map(|fruits| fruits.saturating_add(1));
-            self.first_lane = if lane.end.is_empty() { at + 1 } else { at };
+            self.first_index = if lane.end.is_empty() { at + 1 } else { at };
         }
         // Linux has taken it out of its queue, too, when the buffer turns out not to be there.
         let own = header.own.to_endpoint().map_or(from.addr.localhost(), |own| own.addr);

@@ -19,7 +19,7 @@ pub struct Kernel {
 
 impl Datagram {
     /// `kernel` makes the call, which sets errno; each look at the lanes is made within `step`. `Err`: what the kernel's call gave.
-    pub fn receive_with_lanes(
+    pub fn receive_with_kernel(
         &self,
         fd: RawFd,
         into: &mut [IoSliceMut<'_>],

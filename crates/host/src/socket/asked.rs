@@ -47,7 +47,7 @@ impl Socket {
 
     pub fn local_addr(&'static self) -> Result<SocketAddr, Errno> {
         let _ = self.settle();
-        let _ = self.wait_for_connect_answer();
+        let _ = self.await_connect();
         let of_stream =
             self.peek_stream(|stream| stream.addrs.filter(|_| stream.disconnected().is_none())).flatten();
         let bound = self.settings.lock().local;
@@ -60,7 +60,7 @@ impl Socket {
     /// ENOTCONN unless established.
     pub fn peer_addr(&'static self) -> Result<SocketAddr, Errno> {
         let _ = self.settle_here();
-        let _ = self.wait_for_connect_answer();
+        let _ = self.await_connect();
         let peer = self.with_stream(|_, stream, _| match stream.link {
             // With both directions closed there is nobody any more.
             Link::Open | Link::Moved if !(stream.peer_closed && stream.write_shut) => {

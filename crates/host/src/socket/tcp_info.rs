@@ -62,7 +62,7 @@ impl Socket {
     /// `None`: the engine is gone, or has nothing to say of it.
     fn ask_detail(&'static self) -> Option<FlowDetail> {
         let _ = self.settle();
-        let _ = self.wait_for_connect_answer();
+        let _ = self.await_connect();
         // As it is: what only this process can reach would go back to the engine with any other look, and the flow with it.
         let flow = self.peek_stream(|stream| stream.flow);
         let (flow, owner_queue) = (flow?, self.owner_queue()?);

@@ -387,9 +387,7 @@ impl Socket {
             Ok(()) => Ok(sent.get()),
             Err(_) if sent.get() > 0 => Ok(sent.get()),
             // As with Linux, what is sent right after connect goes out.
-            Err(Errno::EAGAIN) if call.is_on() && self.wait_for_connect_answer() => {
-                self.send_in(call, source, flags)
-            }
+            Err(Errno::EAGAIN) if call.is_on() && self.await_connect() => self.send_in(call, source, flags),
             Err(errno) => Err(errno),
         }
     }
@@ -436,7 +434,7 @@ impl Socket {
                 return;
             }
             // Its port is shown when it has none any more.
-            let _ = self.wait_for_connect_answer();
+            let _ = self.await_connect();
             let had_connection = self.state() != super::state::CLOSED;
             self.with_stream(|io, stream, _| stream.disconnect(io, had_connection));
             if !self.is_moved() {

@@ -90,7 +90,7 @@ impl Socket {
     /// Waits for the peer's answer if it connects without the engine's answer: as with Linux, what a program finds right after connect
     /// to a listener of this host is a connection, with addresses, that can be written to. Where the peer does not answer at once the
     /// addresses are all that there is. `true`: it has waited.
-    pub(crate) fn wait_for_connect_answer(&'static self) -> bool {
+    pub(crate) fn await_connect(&'static self) -> bool {
         if self.peek_stream(|stream| stream.is_unanswered()) != Some(true) {
             return false;
         }

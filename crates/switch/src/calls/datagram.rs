@@ -44,7 +44,7 @@ fn receive(
 ) -> Result<Taken, ssize_t> {
     let failed = Step::Failed(Errno(libc::EIO as u16));
     let step = |step: &mut dyn FnMut() -> Step| point(failed, step);
-    datagram.receive_with_lanes(fd, into, flags, step, kernel)
+    datagram.receive_with_kernel(fd, into, flags, step, kernel)
 }
 
 /// The kernel's call has failed, perhaps by an error of what an engine has sent.
