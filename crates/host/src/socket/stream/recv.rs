@@ -71,7 +71,7 @@ impl Stream {
         }
     }
 
-    /// The engine tells of an urgent byte, `ahead` bytes after those that it has brought.
+    /// The engine tells of an urgent byte, `distance` bytes after those that it has brought.
     pub fn on_urgent(&mut self, distance: u32) {
         self.urgent.announce(self.received.total() + u64::from(distance), self.received.read());
         self.publish(PRI);
