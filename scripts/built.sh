@@ -3,7 +3,7 @@
 set -euo pipefail
 dir=$1
 missing=0
-for piece in toe toed toe-cable libtoe.so libtoe.a libtoe_via.so libtoe_switch.so toe-load; do
+for piece in toe toed toe-profile toe-cable libtoe.so libtoe.a libtoe_via.so libtoe_switch.so toe-load; do
     if [ -e "$dir/$piece" ]; then
         printf '  %-18s %s\n' "$piece" "$dir/$piece"
     else

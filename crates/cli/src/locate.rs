@@ -36,12 +36,12 @@ pub fn name_of(socket: &Path) -> String {
     socket.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }
 
-/// `toed`: beside this program, else in `$PATH`.
-pub fn toed() -> Option<PathBuf> {
-    let beside = own_dir().map(|dir| dir.join("toed"));
+/// A program of OpenTOE's: beside this one, else in `$PATH`.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let beside = own_dir().map(|dir| dir.join(name));
     let in_path = std::env::var_os("PATH")
         .into_iter()
-        .flat_map(|path| std::env::split_paths(&path).map(|dir| dir.join("toed")).collect::<Vec<_>>());
+        .flat_map(|path| std::env::split_paths(&path).map(|dir| dir.join(name)).collect::<Vec<_>>());
     beside.into_iter().chain(in_path).find(|path| path.is_file())
 }
 

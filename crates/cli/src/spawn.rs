@@ -3,7 +3,7 @@
 use crate::{Failure, locate};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -19,10 +19,11 @@ pub struct Started {
     pub socket: PathBuf,
 }
 
-/// `toed` with these arguments, with nothing of `toe run` in its surroundings.
-pub fn toed(args: &[OsString]) -> Result<Command, Failure> {
-    let Some(path) = locate::toed() else {
-        return Err(Failure::new("cannot find 'toed'; put it beside 'toe', or into a directory of $PATH"));
+/// A program of OpenTOE's with these arguments, with nothing of `toe run` in its surroundings.
+pub fn program(name: &str, args: &[impl AsRef<OsStr>]) -> Result<Command, Failure> {
+    let Some(path) = locate::program(name) else {
+        let remedy = "put it beside 'toe', or into a directory of $PATH";
+        return Err(Failure::new(format!("cannot find '{name}'; {remedy}")));
     };
     let mut command = Command::new(path);
     command.args(args).env_remove("LD_PRELOAD").env_remove(discovery::ENGINE_VARIABLE);
@@ -33,7 +34,7 @@ pub fn toed(args: &[OsString]) -> Result<Command, Failure> {
 /// Starts an engine that outlives this process, and waits until it is ready or has failed. With `private` it lives
 /// only as long as this process holds the pipe, and somebody uses it.
 pub fn start(args: &[OsString], private: bool) -> Result<Started, Failure> {
-    let mut command = toed(args)?;
+    let mut command = program("toed", args)?;
     command.arg("--detach").stdout(Stdio::piped()).stderr(Stdio::piped());
     if private {
         command.arg("--private").stdin(Stdio::piped());

@@ -158,7 +158,7 @@ pub fn start(args: &Args, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     }
     let toed_args = toed_args(args, matches);
     if args.foreground {
-        let mut command = spawn::toed(&toed_args)?;
+        let mut command = spawn::program("toed", &toed_args)?;
         let error = command.stdin(Stdio::inherit()).exec();
         return Err(Failure::new(format!("cannot start 'toed': {error}")));
     }

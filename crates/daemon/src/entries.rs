@@ -246,9 +246,8 @@ impl Daemon {
         command: Command,
         args: &ArgBlock,
     ) -> Result<(), FenceReason> {
-        if let Some((flow, peer)) = self.engine.view().counts_after(id, command) {
+        if let Some(peer) = self.engine.view().counts_after(id, command) {
             self.catch_up_data(now, peer);
-            self.engine.deliver_earlier(now, id, flow, &mut self.sessions);
         }
         let queue_set = toe_base::QueueSetId(index as u8);
         self.engine.handle_command(now, id, queue_set, command, args, &mut self.sessions)?;

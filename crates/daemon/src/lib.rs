@@ -42,7 +42,6 @@ mod pace;
 pub mod policy;
 pub mod poller;
 pub mod ports;
-pub mod profile;
 mod queue_sets;
 pub mod report;
 mod reports;

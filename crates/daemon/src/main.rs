@@ -29,15 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// With this alone no engine is started: what datagrams cost is measured and printed as JSON.
-const PROFILE: &str = "--profile";
-/// Likewise: with the planes put on threads.
-const PROFILE_LAYOUTS: &str = "--profile-layouts";
-
 fn start() -> Result<(), Box<dyn Error>> {
-    if measured()? {
-        return Ok(());
-    }
     let mut config = Config::from_command_line(std::env::args_os())?;
     if config.process.detach {
         sys::close_inherited_descriptors();
@@ -117,20 +109,6 @@ fn open_links(daemon: &mut Daemon, config: &Config) -> Result<OwnAddresses, Box<
             .map_err(|error| format!("cannot follow the kernel's links over netlink: {error}"))?;
     }
     Ok(own_addresses)
-}
-
-/// Whether that was all that was asked for.
-fn measured() -> serde_json::Result<bool> {
-    let only = |flag| std::env::args_os().skip(1).eq([flag]);
-    let out = std::io::stdout();
-    if only(PROFILE) {
-        serde_json::to_writer(out, &toe_daemon::profile::measure())?;
-    } else if only(PROFILE_LAYOUTS) {
-        serde_json::to_writer(out, &toe_daemon::profile::layouts::measure())?;
-    } else {
-        return Ok(false);
-    }
-    Ok(true)
 }
 
 /// The key of initial sequence numbers and port choice.

@@ -143,9 +143,8 @@ impl Daemon {
             self.engine.handle_timeout(now, &mut self.sessions);
         }
         self.timing.stages.done(Stage::Timers, usize::from(due));
-        let left = self.engine.poll_closing(now, &mut self.sessions);
         let most = if self.schedule.budget.is_shared() { LOCAL_PER_SHARED_ROUND } else { LOCAL_PER_ROUND };
-        let segments = left + self.engine.poll_local(now, &mut self.sessions, most);
+        let segments = self.engine.poll_local(now, &mut self.sessions, most);
         self.timing.stages.done(Stage::Local, segments);
         segments + self.via.tell_some(&self.sessions)
     }

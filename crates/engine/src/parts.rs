@@ -24,7 +24,7 @@ use crate::udp::Lanes;
 use crate::work::{ControlFrame, Link, Path, Sighting};
 use std::collections::VecDeque;
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;
-use toe_base::{Addr, Instant, NetNs, PortId, SessionId};
+use toe_base::{Addr, FlowId, FlowIdx, Instant, NetNs, PortId, SessionId};
 use toe_tcp::limit::RateLimit;
 use toe_tcp::outgoing::{SendLimits, TxContext};
 use toe_tcp::segment::{Segment, TxSegment};
@@ -69,6 +69,15 @@ impl HostInterface {
     /// [`Capture::may_want`].
     pub fn may_want(&self, packet: &Sighting) -> bool {
         self.capture.may_want(packet, |id| self.sessions.get(id).map(|session| session.cred))
+    }
+
+    /// The connection that an entry names. There may be none any more: the entry and the connection's end have crossed.
+    pub fn flow_of(&mut self, counters: &mut Counters, session: SessionId, id: FlowId) -> Option<FlowIdx> {
+        let idx = self.sessions.get(session).and_then(|s| s.flows.get(id));
+        if idx.is_none() {
+            counters.add(Counter::StaleEntries);
+        }
+        idx
     }
 
     /// What was copied ahead for a session and not needed: its memory is free again.

@@ -54,7 +54,6 @@ impl World {
         let is_trimmed = trims && node.engine.poll_trim(clock, &mut node.memory);
         self.tallies.add_many(Tally::Trimmed, u64::from(is_trimmed));
         let mut moved = is_trimmed && node.sees_to_trims;
-        moved |= node.engine.poll_closing(clock, &mut node.memory) > 0;
         moved |= node.engine.poll_local(clock, &mut node.memory, budget) > 0;
         self.serve_requests(at);
         let node = &mut self.nodes[at];

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// The stages of a datagram that comes in and whose text goes out again, in its order: the paper's four planes.
 pub const STAGES: [&str; 4] = ["receive IP", "receive UDP", "transmit UDP", "transmit IP"];
 const COUNT: usize = STAGES.len();
-/// Batches in a queue for each thread that takes from it (`toed` measures with as many).
+/// Batches in a queue for each thread that takes from it (`toe-profile` measures with as many).
 const QUEUE_BATCHES: u32 = 8;
 
 /// What was measured for packets of one size, in ns a datagram.

@@ -54,10 +54,10 @@ struct Report {
 
 pub fn plan(args: &Args) -> Result<u8, Failure> {
     if args.verify {
-        let checked = verify::Checked::new(&profile::measured::<verify::Report>("--profile-layouts")?);
+        let checked = verify::Checked::new(&profile::measured::<verify::Report>(&["--layouts"])?);
         return if args.json { crate::print_json(&checked) } else { crate::print(&checked.table()) };
     }
-    let measured = profile::measured::<profile::Report>("--profile")?;
+    let measured = profile::measured::<profile::Report>(&[])?;
     let costs: Vec<Costs> = measured.rows.iter().map(costs).collect();
     let cores = args.cores.map_or_else(|| (1..=CORES_MAX).collect(), |cores| vec![cores]);
     let plans = cores.iter().flat_map(|cores| costs.iter().map(|costs| Plan::new(costs, *cores, args.flows)));

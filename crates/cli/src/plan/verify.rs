@@ -5,7 +5,7 @@ use crate::profile::HandOver;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// What `toed` says.
+/// What `toe-profile` says.
 #[derive(Debug, Deserialize)]
 pub struct Report {
     cores: usize,

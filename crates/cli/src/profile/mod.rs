@@ -1,10 +1,10 @@
-//! `toe profile`: what a datagram costs in each plane and stage on this machine, beside the figures of the IXP paper. `toed` measures, over
-//! memory and in a process of its own; no engine is touched.
+//! `toe profile`: what a datagram costs in each plane and stage on this machine, beside the figures of the IXP paper. `toe-profile`
+//! measures, over memory and in a process of its own; no engine is touched.
 
 mod page;
 
 use crate::Failure;
-use crate::spawn::toed;
+use crate::spawn::{cannot_start, program};
 use serde::Deserialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub struct Args {
     html: Option<PathBuf>,
 }
 
-/// What `toed` says. Times are of one packet.
+/// What `toe-profile` says. Times are of one packet.
 #[derive(Debug, Deserialize)]
 pub struct Report {
     pub rows: Vec<Row>,
@@ -75,9 +75,9 @@ pub struct HandOver {
 
 pub fn profile(args: &Args) -> Result<u8, Failure> {
     if args.json {
-        return crate::print(&format!("{}\n", said("--profile")?));
+        return crate::print(&format!("{}\n", said(&[])?));
     }
-    let report = measured("--profile")?;
+    let report = measured(&[])?;
     if let Some(path) = &args.html {
         std::fs::write(path, page::page(&report))
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
@@ -85,22 +85,23 @@ pub fn profile(args: &Args) -> Result<u8, Failure> {
     crate::print(&tables(&report))
 }
 
-/// What `toed` measures when it is told so.
-pub fn measured<T: serde::de::DeserializeOwned>(what: &str) -> Result<T, Failure> {
-    serde_json::from_str(&said(what)?).map_err(|error| {
+/// What `toe-profile` measures with these arguments.
+pub fn measured<T: serde::de::DeserializeOwned>(args: &[&str]) -> Result<T, Failure> {
+    serde_json::from_str(&said(args)?).map_err(|error| {
         Failure::new(format!(
-            "'toed' says what makes no sense ({error}); use 'toe' and 'toed' of one release"
+            "'{MEASURES}' says what makes no sense ({error}); use it and 'toe' of one release"
         ))
     })
 }
 
-fn said(what: &str) -> Result<String, Failure> {
-    let output = toed(&[what.into()])?
-        .output()
-        .map_err(|error| Failure::new(format!("cannot start 'toed': {error}")))?;
+const MEASURES: &str = "toe-profile";
+
+fn said(args: &[&str]) -> Result<String, Failure> {
+    let output =
+        program(MEASURES, args)?.output().map_err(|error| Failure::new(cannot_start(MEASURES, &error)))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure::new(format!("'toed {what}' failed ({}): {}", output.status, said.trim())));
+        return Err(Failure::new(format!("'{MEASURES}' failed ({}): {}", output.status, said.trim())));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

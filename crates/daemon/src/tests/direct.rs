@@ -352,7 +352,7 @@ fn much_that_goes_along_with_a_flow_is_copied_in_steps() {
         (pair.daemon.timing.clock.now(), *pair.daemon.sessions.live().last().expect("the child's"));
     pair.daemon.end_session(now, id, "the test ends it");
     let mut steps = 1;
-    while pair.daemon.engine.poll_closing(now, &mut pair.daemon.sessions) > 0 {
+    while pair.daemon.engine.poll_local(now, &mut pair.daemon.sessions, 64) > 0 {
         steps += 1;
     }
     assert!(steps >= 16, "{steps} steps");

@@ -5,7 +5,7 @@ use crate::flow::carrier::Earning;
 use crate::hostif::anchors::AnchorTarget;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion};
-use toe_base::{AnchorHandle, FlowId, FlowIdx, Instant, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, FlowId, Instant, QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
 
 impl Engine {
@@ -32,10 +32,11 @@ impl Engine {
     pub(super) fn end_flow<H: HostMemory>(
         &mut self,
         now: Instant,
-        idx: FlowIdx,
+        (session, flow): (SessionId, FlowId),
         command: Command,
         host: &mut H,
     ) {
+        let Some(idx) = self.hostif.flow_of(&mut self.counters, session, flow) else { return };
         match command {
             Command::Close { abort, .. } if self.flows.get(idx).conn.tenancy.is_held() => {
                 self.edit(idx, |engine, idx| engine.close_one_copy(now, idx, abort, host));

@@ -1,4 +1,4 @@
-//! What has happened that nobody waits for an answer to: descriptors and sockets are gone, a session broke its contract, memory of a
+//! What is done without anybody waiting for an answer: work that needs no link, and what has happened outside: descriptors and sockets are gone, a session broke its contract, memory of a
 //! channel was made. Each goes to the file that it is about.
 
 use super::Engine;
@@ -8,6 +8,12 @@ use toe_base::Instant;
 use toe_tcp::memory::HostMemory;
 
 impl Engine {
+    /// Does what no link is needed for: takes some more connections from sessions that are closed, and moves segments between two
+    /// local ends, at most `budget` of them. Returns how many both were.
+    pub fn poll_local<H: HostMemory>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
+        self.leave_some(now, host) + self.move_local(now, host, budget)
+    }
+
     /// Something has happened that nobody waits for an answer to.
     #[inline]
     pub fn handle_control<H: HostMemory>(&mut self, now: Instant, event: ControlEvent, host: &mut H) {

@@ -10,7 +10,7 @@ use crate::control::holders::{CREDIT_MAX, Holder, ON_ITS_WAY};
 use crate::control::listener_idx::ListenerIdx;
 use crate::control::names;
 use crate::control::names::{Purpose, Rest, Twin};
-use crate::counter::{Counter, Counters};
+use crate::counter::Counter;
 use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
 use crate::flow::record::Flow;
@@ -23,7 +23,7 @@ use toe_abi::command::{LISTEN_ASKS, LISTEN_FLAGS, LISTEN_KERNEL_TOO, LISTEN_V6_O
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
-use toe_base::{AnchorHandle, Endpoint, FlowId, FlowIdx, Instant, ListenerId, QueueSetId, SessionId};
+use toe_base::{AnchorHandle, Endpoint, FlowId, Instant, ListenerId, QueueSetId, SessionId};
 use toe_tcp::config::AlgorithmName;
 use toe_tcp::memory::HostMemory;
 use toe_tcp::record::{Hears, Particulars, SendDue, WaitTimes};
@@ -45,6 +45,7 @@ impl Engine {
         args: &[u8; 64],
         host: &mut H,
     ) -> Result<(), FenceReason> {
+        self.deliver_earlier(now, session, command, host);
         match command {
             Command::Listen { token } => {
                 let result = self.listen(now, session, queue_set, args, host)?;
@@ -72,8 +73,7 @@ impl Engine {
                 self.with_flow(session, flow, |_, flow| toe_tcp::shutdown_send(&mut flow.tcb))
             }
             Command::Close { flow, .. } | Command::Disconnect { flow } => {
-                let idx = self.hostif.flow_of(&mut self.counters, session, flow);
-                idx.into_iter().for_each(|idx| self.end_flow(now, idx, command, host));
+                self.end_flow(now, (session, flow), command, host);
                 Ok(())
             }
             Command::CloseRetained { flow, anchor, abort } => {
@@ -433,14 +433,6 @@ fn set_option(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, now: Instant, option: Flo
 }
 
 impl HostInterface {
-    fn flow_of(&mut self, counters: &mut Counters, session: SessionId, id: FlowId) -> Option<FlowIdx> {
-        let idx = self.sessions.get(session).and_then(|s| s.flows.get(id));
-        if idx.is_none() {
-            counters.add(Counter::StaleEntries);
-        }
-        idx
-    }
-
     /// The program took a connection that is no more: it finds it reset.
     fn accept_nothing(
         &mut self,

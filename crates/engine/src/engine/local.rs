@@ -12,10 +12,9 @@ use crate::egress::builder::{Envelope, Hop};
 use crate::egress::segment;
 use crate::flow::key::FlowKey;
 use crate::hostif::users::UserIdx;
-use crate::parts::HostInterface;
 use crate::work::{Path, RxWork, Sighting};
 use toe_abi::entry::{Command, FlowOption};
-use toe_base::{FlowId, FlowIdx, Instant, SessionId};
+use toe_base::{FlowIdx, Instant, SessionId};
 use toe_tcp::memory::HostMemory;
 use toe_tcp::output;
 use toe_tcp::segment::{Payload, RxSegment, Segment};
@@ -34,30 +33,37 @@ impl EngineView<'_> {
         peers.dedup();
     }
 
-    /// Whose entries the driver takes before it carries out this command, and then calls [`Engine::deliver_earlier`]: those of
-    /// the local peer of an end that takes no more, or whose words together say so. It may be the same session: each of its threads has rings of its own.
-    pub fn counts_after(self, session: SessionId, command: Command) -> Option<(FlowId, SessionId)> {
-        let of = |idx| &self.0.flows.get(idx).tcb.setup.options;
-        let takes_less = |flow| self.0.hostif.known(session, flow).is_some_and(|idx| of(idx).receive_shut);
-        let flow = match command {
-            Command::SetOption { flow, option: FlowOption::ReceiveShut, .. } => flow,
-            Command::ShutdownSend { flow } if takes_less(flow) => flow,
-            _ => return None,
+    /// Whose entries the driver takes before it carries out this command: those of the local peer of an end that takes no more, or
+    /// whose words together say so. It may be the same session: each of its threads has rings of its own.
+    pub fn counts_after(self, session: SessionId, command: Command) -> Option<SessionId> {
+        let peer = self.sends_earlier(session, command)?;
+        Some(self.0.flows.get(peer).conn.tenancy.owner().session)
+    }
+
+    /// The local peer whose bytes count before this command: it says, by itself or with what was said before, that an end takes no more.
+    fn sends_earlier(self, session: SessionId, command: Command) -> Option<FlowIdx> {
+        let (Command::SetOption { flow, option: FlowOption::ReceiveShut, .. }
+        | Command::ShutdownSend { flow }) = command
+        else {
+            return None;
         };
-        Some((flow, self.0.flows.get(self.0.local_peer(session, flow)?).conn.tenancy.owner().session))
+        let idx = self.0.hostif.sessions.get(session)?.flows.get(flow)?;
+        let takes_less = self.0.flows.get(idx).tcb.setup.options.receive_shut;
+        let counts = takes_less || !matches!(command, Command::ShutdownSend { .. });
+        self.0.flows.peer_here(idx).filter(|_| counts)
     }
 }
 
 impl Engine {
-    /// Delivers to `flow` what its local peer has queued, as far as windows let it, a turn at most.
-    pub fn deliver_earlier<H: HostMemory>(
+    /// Delivers what was sent before a command, as far as windows let it, a turn at most.
+    pub(super) fn deliver_earlier<H: HostMemory>(
         &mut self,
         now: Instant,
         session: SessionId,
-        flow: FlowId,
+        command: Command,
         host: &mut H,
     ) {
-        if let Some(peer) = self.local_peer(session, flow) {
+        if let Some(peer) = self.view().sends_earlier(session, command) {
             let user = self.flows.get(peer).conn.user;
             self.local_turn(now, user, peer, host);
         }
@@ -85,10 +91,6 @@ impl Engine {
         if self.flows.is_used(idx) {
             self.edit(idx, |engine, idx| engine.app_close(now, idx, abort, host));
         }
-    }
-
-    fn local_peer(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
-        self.flows.peer_here(self.hostif.known(session, flow)?)
     }
 
     fn deliver_local<H: HostMemory>(
@@ -175,7 +177,7 @@ impl Engine {
     }
 
     /// Moves segments between connections whose both ends are here, at most `budget` of them. Returns how many.
-    pub fn poll_local<H: HostMemory>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
+    pub(super) fn move_local<H: HostMemory>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
         let mut moved = 0;
         while moved < budget && !self.hostif.capture.is_full() {
             if let Some(lone) = self.ip.loopback.control.pop_front() {
@@ -192,11 +194,5 @@ impl Engine {
             moved += self.local_turn(now, user, idx, host);
         }
         moved
-    }
-}
-
-impl HostInterface {
-    fn known(&self, session: SessionId, flow: FlowId) -> Option<FlowIdx> {
-        self.sessions.get(session)?.flows.get(flow)
     }
 }

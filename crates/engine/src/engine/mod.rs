@@ -23,7 +23,7 @@
 //! | anchors | `take_anchor` |
 //! | who has a connection | `begin_claim`, `claim`, `share`, `relinquish` |
 //! | datagrams | `open_datagrams`, `takes_datagrams`, `ask_lane`; virtual interfaces: `handle_via` |
-//! | is there something to do, or to hand out? | `poll_*`; `deliver_earlier` |
+//! | is there something to do, or to hand out? | `poll_*` |
 //! | all that only look, those of simulator and tests among them | `view` |
 //! | for simulator and tests | `rebuild_derived` |
 //!
@@ -31,7 +31,7 @@
 //!
 //! 1. In: of each queue set `handle_send`, `handle_credit`, then `handle_command`; `handle_datagrams`; `handle_frame`. What the last two give for sockets
 //!    is handed over at once, and told by `handle_control` (`HandedOver`).
-//! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_closing`, `poll_local`.
+//! 2. Time: `handle_timeout` if `poll_timeout` is over; `poll_local`.
 //! 3. Out: `poll_request`; `poll_transmit` for each port; `poll_request`; the view's `lapses`; for each that `poll_queue_set` names `poll_completions`.
 //!    `claim` and `share` are followed by these two, before the program is answered: it looks at once.
 //!

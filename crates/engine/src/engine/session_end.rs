@@ -31,7 +31,7 @@ pub struct LeftBehind {
 
 impl Engine {
     /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
-    /// anchor, not with the session. One that had many of them gives them up in steps ([`Engine::poll_closing`]).
+    /// anchor, not with the session. One that had many of them gives them up in steps ([`Engine::leave_some`]).
     /// Returns what its driver has for it, and is to take away.
     pub fn close_session<H: HostMemory>(
         &mut self,
@@ -80,12 +80,12 @@ impl Engine {
             self.end_closing(now, session, host);
         } else {
             self.hostif.closing.push_back(Closing { session, resets, next: 0 });
-            self.poll_closing(now, host);
+            self.leave_some(now, host);
         }
     }
 
     /// Takes some more of their connections from sessions that are closed. Returns how many.
-    pub fn poll_closing<H: HostMemory>(&mut self, now: Instant, host: &mut H) -> usize {
+    pub(super) fn leave_some<H: HostMemory>(&mut self, now: Instant, host: &mut H) -> usize {
         let mut copied = 0;
         for done in 0..LEAVES_AT_ONCE {
             let Some(Closing { session, resets, next: at }) = self.hostif.closing.front().copied() else {

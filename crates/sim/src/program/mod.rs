@@ -111,9 +111,8 @@ impl Cx<'_> {
         if !matches!(command, Command::Lend { .. } | Command::CloseCopy { .. }) {
             entries::catch_up(self.engine, self.memory, self.clock, session.id);
         }
-        if let Some((flow, peer)) = self.engine.view().counts_after(session.id, command) {
+        if let Some(peer) = self.engine.view().counts_after(session.id, command) {
             entries::catch_up(self.engine, self.memory, self.clock, peer);
-            self.engine.deliver_earlier(self.clock, session.id, flow, self.memory);
         }
         let result = self.engine.handle_command(self.clock, session.id, QS, command, &block, self.memory);
         let engine = (&mut *self.engine, &mut *self.memory);

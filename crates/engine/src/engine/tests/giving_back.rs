@@ -67,7 +67,7 @@ fn a_session_ends_whatever_is_on_its_way_and_its_successor_hears_nothing_of_it()
     let side = &mut world.sides[B];
     let session = side.session;
     side.engine.close_session(now, session, &mut side.memory);
-    while side.engine.poll_closing(now, &mut side.memory) > 0 {}
+    while side.engine.poll_local(now, &mut side.memory, 64) > 0 {}
     assert!(side.engine.hostif.is_drained(session), "though {:?}", side.memory.going_back);
     side.engine.forget_session(session);
     let late = side.memory.going_back[0];

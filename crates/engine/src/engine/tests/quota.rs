@@ -137,7 +137,7 @@ fn what_has_ended_is_charged_to_nobody() {
     machine.engine.close_session(NOW, session, &mut machine.hosts);
     // The kernel closes the descriptors of a process that ends.
     (0..10).for_each(|n| machine.engine.anchor_closed(NOW, toe_base::AnchorHandle(n), &mut machine.hosts));
-    while machine.engine.poll_closing(NOW, &mut machine.hosts) > 0 {}
+    while machine.engine.poll_local(NOW, &mut machine.hosts, 64) > 0 {}
     machine.engine.forget_session(session);
     assert!(
         machine.engine.view().users().by_cred(Cred::of_user(5)).is_none(),
@@ -166,7 +166,7 @@ fn a_session_with_many_connections_gives_them_up_in_steps() {
     let before = machine.engine.view().totals().flows;
     machine.engine.close_session(NOW, session, &mut machine.hosts);
     assert!(!machine.engine.hostif.is_drained(session), "128 of them in one step");
-    let steps = (0..100).take_while(|_| machine.engine.poll_closing(NOW, &mut machine.hosts) > 0).count();
+    let steps = (0..100).take_while(|_| machine.engine.poll_local(NOW, &mut machine.hosts, 64) > 0).count();
     assert!(steps <= 2, "{steps}");
     assert!(machine.engine.hostif.is_drained(session) && machine.engine.view().totals().flows <= before);
     machine.engine.view().audit().expect("sound");

@@ -1,6 +1,6 @@
 //! What is measured: an engine with one socket and one neighbour, fed from memory, and the two planes of it as batches go through them.
 
-use super::batches::Batch;
+use crate::batches::Batch;
 use std::hint::black_box;
 use toe_abi::attach::Use;
 use toe_abi::lane::DatagramHeader;

@@ -4,9 +4,9 @@
 //! Each thread has an engine of its own, which does its planes' part: run to completion both of them, batch by batch; apart the
 //! receive plane on one thread fills batches that the transmit plane on another takes out of a bounded [`Queue`].
 
-use super::batches::{Batch, Queue};
-use super::harness::{Checksums, HEADERS, Harness, PORT, frame};
-use super::median::{SIZES, left, median};
+use crate::batches::{Batch, Queue};
+use crate::harness::{Checksums, HEADERS, Harness, PORT, frame};
+use crate::median::{SIZES, left, median};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use std::sync::Barrier;

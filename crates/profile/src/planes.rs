@@ -1,11 +1,11 @@
 //! The frameworks that are measured, stage by stage.
 
-use super::batches::Batch;
-use super::harness::{
+use crate::batches::Batch;
+use crate::harness::{
     Checksums, ETHERNET, Forgets, HEADERS, Harness, LINK_PORT, OWN, PEER, PEER_MAC, PORT, frame, presented,
 };
-use super::layouts::{HandOver, apart_costs};
-use super::median::{left, median_ns};
+use crate::layouts::{HandOver, apart_costs};
+use crate::median::{left, median_ns};
 use serde::Serialize;
 use std::hint::black_box;
 use toe_abi::lane::MtuDiscover;
